@@ -1,25 +1,25 @@
 #!/usr/bin/env bash
-# Makes this machine able to build stages, that is Rust for wasm32-unknown-unknown.
+# Installs what building stages needs: a Rust toolchain for wasm32-unknown-unknown.
 #
-# Ways, in order; the first after which a module builds wins:
-#   1. the toolchain can already build one: nothing to do;
+# Ways to install it, tried in order until a module builds:
+#   1. the toolchain can already build one: nothing is installed;
 #   2. rustup: `rustup target add`;
-#   3. debian: Debian's own compiler, and a standard library built once from its sources (about a minute), kept
-#      in a toolchain folder of its own.
-# On standard output it prints how to call cargo from then on, so that a script can say:
+#   3. debian: Debian's own compiler, and a standard library built once from its sources (about a minute), in a
+#      separate toolchain folder.
+# Prints the command for cargo on standard output, for use in a script:
 #   cargo=$(guest-sdk/setup-target.sh --quiet)
 #   $cargo build --profile guest --target wasm32-unknown-unknown -p decode-resize
 #
 # Usage: setup-target.sh [--toolchain NAME] [--way auto|rustup|debian] [--quiet]
 #   --toolchain  rustup toolchain to extend (default: the active one of the folder it is called in)
 #   --way        try only this way (default: auto)
-#   --quiet      say nothing but the command, unless it fails
+#   --quiet      print only the command, unless it fails
 # Environment: WASM_RUSTUP_TIMEOUT  seconds for `rustup target add` (default 120)
-#              WASM_SYSROOT_DIR     where way 3 keeps its toolchain (default: ${XDG_CACHE_HOME:-~/.cache}/penstock)
+#              WASM_SYSROOT_DIR     folder of the toolchain of way 3 (default: ${XDG_CACHE_HOME:-~/.cache}/penstock)
 set -euo pipefail
 
 readonly target=wasm32-unknown-unknown
-readonly linked=penstock-wasm # what way 3's toolchain is called in rustup
+readonly linked=penstock-wasm # name of way 3's toolchain in rustup
 
 toolchain='' way=auto quiet=0
 while (($#)); do
@@ -44,7 +44,7 @@ log=$scratch/log
 say() { ((quiet)) || echo "setup-target: $*" >&2; }
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# Runs a step; with --quiet what it prints is kept for the case that every way fails.
+# Runs a step; with --quiet its output is kept and printed only if every way fails.
 step() {
   if ((quiet)); then "$@" >>"$log" 2>&1; else "$@" 2>&1 | tee -a "$log" >&2; fi
 }
@@ -56,7 +56,7 @@ as_root() {
   fi
 }
 
-# builds RUSTC...: does this compiler make a module, link-time optimisation included?
+# builds RUSTC...: succeeds if this compiler can build a module with link-time optimisation.
 builds() {
   printf '%s\n' '#[unsafe(no_mangle)]' \
     'pub extern "C" fn probe(n: u32) -> u32 { vec![1_u8; n as usize].iter().map(|b| u32::from(*b)).sum() }' \
@@ -70,7 +70,7 @@ builds() {
 rustc_of() { if [[ -n $1 ]]; then echo "rustc +$1"; else echo rustc; fi; }
 cargo_of() { if [[ -n $1 ]]; then echo "cargo +$1"; else echo cargo; fi; }
 
-# Each way sets `command` to the way to call cargo.
+# Each way sets `command` to the command for cargo.
 command=''
 
 already() {
@@ -170,7 +170,7 @@ case $way in
 esac || true
 
 if [[ -z $how ]]; then
-  echo "setup-target: no way to build for $target worked; the last lines of what was tried:" >&2
+  echo "setup-target: no way to build for $target worked; last lines of the output:" >&2
   tail -n 20 "$log" >&2
   echo "setup-target: install Rust by https://rustup.rs, or run this on Debian as root" >&2
   exit 1

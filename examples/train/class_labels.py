@@ -10,12 +10,12 @@ import json
 from collections import Counter
 from pathlib import Path
 
-# decode-resize reads JPEG.
+# The stage decode-resize reads JPEG only.
 SUFFIXES = (".jpg", ".jpeg")
 
 
 def write_labels(folder: Path) -> tuple[int, Counter[str]]:
-    """Writes the file. Returns the number of samples, and the numbers of files left out, by suffix."""
+    """Writes the labels. Returns the number of samples, and the number of omitted files by suffix."""
     classes = sorted(path.name for path in folder.iterdir() if path.is_dir())
     photos = []
     left_out: Counter[str] = Counter()
@@ -39,7 +39,7 @@ def main() -> None:
     print(f"{photos} photos in {folder / 'labels.ndjson'}")
     if left_out:
         suffixes = ", ".join(f"{suffix} {count}" for suffix, count in left_out.most_common())
-        print(f"{left_out.total()} files left out, since they are no JPEG: {suffixes}")
+        print(f"{left_out.total()} files omitted, since they are not JPEG: {suffixes}")
 
 
 if __name__ == "__main__":

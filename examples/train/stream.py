@@ -19,8 +19,8 @@ import penstock
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Takes the batches of a server's run on the same machine, through shared memory.")
-    parser.add_argument("run", nargs="?", help="id of a run whose consumer is `stream`; a run of photos.json is submitted when left out")
-    parser.add_argument("--server", help="where `penstock serve` listens; else PENSTOCK_SERVER, else http://127.0.0.1:7700")
+    parser.add_argument("run", nargs="?", help="id of a run whose consumer is `stream`; by default, a run of photos.json is submitted")
+    parser.add_argument("--server", help="address of `penstock serve` (default: PENSTOCK_SERVER, or http://127.0.0.1:7700)")
     arguments = parser.parse_args()
 
     server = penstock.connect(arguments.server)
@@ -30,7 +30,7 @@ def main() -> None:
     with server.stream(run) as stream:
         for batch in stream:
             if stream.redelivered:
-                print(f"batch {stream.number} was handed out before, and not acknowledged")
+                print(f"batch {stream.number} was delivered before, but not acknowledged")
             total += float(numpy.from_dlpack(batch["image"]).sum())
             images += batch.size
     print(f"{images} images in {time.perf_counter() - begin:.2f} s, the sum of their pixels is {total:.6g}")

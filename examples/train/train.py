@@ -1,4 +1,4 @@
-"""Trains a small network on photos, and says whether loading them is the limit.
+"""Trains a small network on photos, and reports whether loading is the limit.
 
     python examples/train/train.py --photos demo/photos
 
@@ -21,7 +21,7 @@ try:
     import torch
     from torch import nn
 except ImportError:
-    sys.exit("train.py needs PyTorch, which the package `penstock` does not bring: pip install torch")
+    sys.exit("train.py needs PyTorch, which is not a dependency of `penstock`: pip install torch")
 
 HERE = Path(__file__).parent
 BUILT = HERE.parents[1] / "target/wasm32-unknown-unknown/guest"
@@ -29,13 +29,13 @@ BUILT = HERE.parents[1] / "target/wasm32-unknown-unknown/guest"
 
 @dataclass
 class Spent:
-    """What one epoch took, in seconds."""
+    """Times of one epoch, in seconds."""
 
     steps: int = 0
     images: int = 0
-    #: Until the first batch is there: a run begins, and its queues are empty.
+    #: Wait for the first batch: a run starts with empty queues.
     beginning: float = 0.0
-    #: For all other batches together.
+    #: Wait for all other batches together.
     waiting: float = 0.0
     stepping: float = 0.0
     loss: float = 0.0
@@ -71,7 +71,7 @@ def main() -> None:
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
-        # Waits for the GPU, so that the time of a step is its own.
+        # Waits for the GPU, so that the whole time of the step is measured here.
         return loss.item()
 
     for _ in range(arguments.epochs):
@@ -87,18 +87,18 @@ def main() -> None:
             spent.steps += 1
             spent.images += batch.size
         if spent.steps == 0:
-            sys.exit(f"there are fewer than {arguments.batch} photos in {arguments.photos}: `make photos` makes some")
+            sys.exit(f"fewer than {arguments.batch} photos in {arguments.photos}: create some with `make photos`")
         print(f"epoch {epoch}: {spent}\n  {pipeline.verdict()}")
     if arguments.headspace:
         print(penstock.headspace(pipeline, step, seconds=arguments.headspace))
 
 
 def timed(pipeline: penstock.Pipeline) -> Iterator[tuple[penstock.Batch, float]]:
-    """The batches of one iteration, and how long each was waited for."""
+    """Yields the batches of one iteration, each with the time waited for it, in seconds."""
     begin = time.perf_counter()
     for batch in pipeline:
         yield batch, time.perf_counter() - begin
-        # What the loop drops is free for the next batch.
+        # Memory of a dropped batch is reused for the next one.
         del batch
         begin = time.perf_counter()
 
@@ -111,24 +111,24 @@ def small_network(classes: int) -> nn.Module:
 
 
 def number(key: str) -> int:
-    """What a photo is called: 17 for `000/000017.jpg`."""
+    """Number in the name of a photo: 17 for `000/000017.jpg`."""
     return int(Path(key).stem)
 
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description="Trains a small network on photos, and says whether loading them is the limit.",
+        description="Trains a small network on photos, and reports whether loading is the limit.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--photos", type=Path, default=Path("demo/photos"), help="folder of JPEGs with numbers for names, as `make photos` makes")
+    parser.add_argument("--photos", type=Path, default=Path("demo/photos"), help="folder of JPEGs with numbers for names, as `make photos` creates")
     parser.add_argument("--modules", type=Path, default=BUILT, help="folder of the example stages, as `make stages` builds them")
     parser.add_argument("--epochs", type=int, default=3, help="passes over the photos")
-    parser.add_argument("--epoch", type=int, default=0, help="the first of them, to go on where an earlier training ended")
+    parser.add_argument("--epoch", type=int, default=0, help="number of the first epoch, to continue an earlier training")
     parser.add_argument("--batch", type=int, default=32, help="photos in a batch")
-    parser.add_argument("--size", type=int, default=64, help="height and width of what the network sees, in pixels")
-    parser.add_argument("--classes", type=int, default=10, help="labels that there are")
-    parser.add_argument("--threads", type=int, help="worker threads of the pipeline; as many as there are cores when left out")
-    parser.add_argument("--headspace", type=float, metavar="SECONDS", help="measure in the end what faster loading would bring, three times so long")
+    parser.add_argument("--size", type=int, default=64, help="height and width of the network's input, in pixels")
+    parser.add_argument("--classes", type=int, default=10, help="number of labels")
+    parser.add_argument("--threads", type=int, help="worker threads of the pipeline (default: one per core)")
+    parser.add_argument("--headspace", type=float, metavar="SECONDS", help="measure the gain of faster loading at the end, in three runs of this length")
     return parser.parse_args()
 
 

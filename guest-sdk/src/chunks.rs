@@ -1,13 +1,14 @@
 //! Loops over slices in chunks of a fixed length.
 //!
 //! The runner interrupts a stage that exceeds its time limit by a check on every back edge of every loop. In a tight SIMD
-//! loop, which handles 16 bytes an iteration, that check costs more than the work: 4 to 5 times as slow was measured.
-//! A chunk of a length known at compile time is unrolled into straight code without a back edge, so that the check runs
-//! once a chunk. Natively these loops are as fast as plain ones.
+//! loop, which processes 16 bytes per iteration, that check costs more than the work: a slowdown by a factor of 4 to 5 was
+//! measured. A chunk whose length is known at compile time is unrolled into code without a back edge, so that the check runs
+//! once per chunk. In native builds these loops are as fast as plain ones.
 
-/// Sets each of `to` to `f` of the one in `from`, in chunks of `N`. The longer of the two is cut to the other's length.
+/// Sets each element of `to` to `f` of the element in `from`, in chunks of `N`. Elements beyond the shorter slice are
+/// ignored.
 ///
-/// `N` is a multiple of 16; 64 is a good choice.
+/// `N` should be a multiple of 16; 64 is a good choice.
 ///
 /// ```
 /// let mut out = [0.0; 100];
@@ -29,7 +30,7 @@ pub fn map_chunks<const N: usize, A: Copy, B>(from: &[A], to: &mut [B], f: impl 
     }
 }
 
-/// Sets each of `values` to `f` of itself, in chunks of `N`; see [`map_chunks`].
+/// Replaces each element of `values` by `f` of it, in chunks of `N`; see [`map_chunks`].
 #[inline]
 pub fn update_chunks<const N: usize, T: Copy>(values: &mut [T], f: impl Fn(T) -> T) {
     let (chunks, rest) = values.as_chunks_mut::<N>();
@@ -45,8 +46,8 @@ pub fn update_chunks<const N: usize, T: Copy>(values: &mut [T], f: impl Fn(T) ->
 
 /// Combines all `values` into one, in chunks of `N`; see [`map_chunks`].
 ///
-/// `N` separate sums run side by side, each starting at `start`, and are joined in the end: this is what lets real
-/// numbers be added by SIMD, and why their last digits differ from those of a plain loop.
+/// `N` separate sums run side by side, each starting at `start`, and are joined at the end. This permits SIMD addition of
+/// floating-point numbers, whose last digits differ from those of a plain loop.
 ///
 /// ```
 /// let sum = penstock_guest::fold_chunks::<16, f32, f64>(&[0.5; 1000], 0.0, |sum, x| sum + f64::from(x), |a, b| a + b);
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_element_is_mapped_whatever_the_lengths() {
+    fn every_element_is_mapped_for_any_lengths() {
         for (from, to) in
             [(0, 0), (1, 1), (63, 63), (64, 64), (65, 65), (200, 200), (70, 300), (300, 70), (20, 64)]
         {

@@ -1,37 +1,37 @@
-//! Why a stage refuses a sample.
+//! Errors with which a stage refuses a sample.
 
 use std::fmt;
 
-/// What a stage answers with: a value, or why the sample is at fault.
+/// Result of a stage: a value, or the reason why the sample is at fault.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a sample is refused. It blames the data: the runner counts it as a failure of the sample and goes on by the
-/// stage's `on_error`. A mistake of the stage itself is a panic.
+/// Reason for refusing a sample. It is a fault of the data: the runner counts it as a failure of the sample and applies the
+/// stage's `on_error`. Use a panic for a bug of the stage itself.
 ///
-/// Any [`std::error::Error`] becomes one by `?`, its causes joined by `: `.
+/// Any [`std::error::Error`] converts to it by `?`; its causes are joined by `: `.
 pub struct Error {
     message: String,
 }
 
-/// Adds to an error what was being done.
+/// Extension trait that adds context to an error.
 pub trait Context<T> {
     /// Puts `context` and `: ` before the error's message; `None` becomes an error of that message.
     fn context(self, context: impl fmt::Display) -> Result<T>;
 }
 
 impl Error {
-    /// An error with this message: what was found, and what would do.
+    /// Creates an error with this message, which should state what was found and what is valid.
     pub fn new(message: impl fmt::Display) -> Self {
         Self { message: message.to_string() }
     }
 
-    /// The message that the runner shows beside the sample's key.
+    /// Message that the runner shows with the sample's key.
     pub fn message(&self) -> &str {
         &self.message
     }
 }
 
-// No `std::error::Error` for `Error` itself: it would collide with this conversion, which makes `?` work.
+// `Error` does not implement `std::error::Error`: that would conflict with this conversion, which makes `?` work.
 impl<E: std::error::Error> From<E> for Error {
     fn from(error: E) -> Self {
         let mut message = error.to_string();
@@ -69,7 +69,7 @@ impl<T> Context<T> for Option<T> {
     }
 }
 
-/// Refuses the sample: returns an [`Error`] of the formatted message.
+/// Refuses the sample: returns an [`Error`] with the formatted message.
 #[macro_export]
 macro_rules! bail {
     ($($message:tt)+) => {
@@ -77,7 +77,7 @@ macro_rules! bail {
     };
 }
 
-/// Refuses the sample with the formatted message unless the condition holds.
+/// Refuses the sample with the formatted message unless the condition is true.
 #[macro_export]
 macro_rules! ensure {
     ($condition:expr, $($message:tt)+) => {
@@ -97,14 +97,14 @@ mod tests {
     }
 
     #[test]
-    fn any_standard_error_becomes_a_refusal() {
+    fn any_standard_error_converts_to_an_error() {
         assert_eq!(port("80").unwrap(), 80);
         assert_eq!(port("").unwrap_err().message(), "the port is empty");
         assert_eq!(port("x").unwrap_err().message(), "invalid digit found in string");
     }
 
     #[test]
-    fn context_comes_first() {
+    fn context_precedes_the_message() {
         let error = port("x").context("reading the port").unwrap_err();
         assert_eq!(error.message(), "reading the port: invalid digit found in string");
         assert_eq!(None::<u8>.context("no port").unwrap_err().message(), "no port");

@@ -1,6 +1,6 @@
-//! The module's side of the contract: exports, imports, and the panic hook. For WebAssembly only.
+//! Exports, imports and the panic hook of a module. For WebAssembly only.
 
-/// The types of the contract, by their names in it.
+/// Types of the contract, by their names there.
 pub(crate) mod types {
     pub(crate) use crate::item::{Field, Item, Outcome, Value};
     pub(crate) use crate::tensor::{Dtype, RawTensor as Tensor};
@@ -12,29 +12,29 @@ use crate::host::{Level, log};
 use crate::item::{Item, Outcome};
 use crate::stage::Stage;
 
-/// The one stage of a module, between `init` and the end of the instance.
+/// Holds the stage of a module, from `init` to the end of the instance.
 #[derive(Debug)]
 pub struct StageSlot<S>(RefCell<Option<S>>);
 
 impl<S: Stage> StageSlot<S> {
-    /// A slot without a stage.
+    /// Creates a slot without a stage.
     pub const fn empty() -> Self {
         Self(RefCell::new(None))
     }
 
-    /// The export `init`.
+    /// Implements the export `init` of the contract.
     pub fn init(&self, params: &str) -> Result<(), String> {
         std::panic::set_hook(Box::new(report_panic));
         self.0.replace(Some(S::init(params)?));
         Ok(())
     }
 
-    /// The export `process`.
+    /// Implements the export `process` of the contract.
     pub fn process(&self, items: Vec<Item>) -> Vec<Outcome> {
         self.with(|stage| stage.process(items))
     }
 
-    /// The export `finish`.
+    /// Implements the export `finish` of the contract.
     pub fn finish(&self) -> Vec<Item> {
         self.with(S::finish)
     }
@@ -45,7 +45,7 @@ impl<S: Stage> StageSlot<S> {
     }
 }
 
-/// Sends a panic to the log in the form by which the host knows it: a trap alone has no message.
+/// Logs a panic in the format that the host recognises: a trap alone has no message.
 fn report_panic(panic: &std::panic::PanicHookInfo<'_>) {
     let message = panic.payload_as_str().unwrap_or("(no message)");
     match panic.location() {
@@ -57,12 +57,12 @@ fn report_panic(panic: &std::panic::PanicHookInfo<'_>) {
     }
 }
 
-/// Exports a stage as the module's own, with its manifest.
+/// Exports a stage as that of the module, with its manifest.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! __export {
     ($stage:ty) => {
-        // The generated exports take raw pointers from the host, whose side of the contract wasmtime keeps.
+        // The generated exports take raw pointers from the host; wasmtime upholds the host's side of the contract.
         #[expect(unsafe_code, reason = "exports and custom sections are unsafe attributes")]
         const _: () = {
             use ::core::result::Result;
@@ -92,7 +92,7 @@ macro_rules! __export {
 
             $crate::__private::bindings::export_component!(Component with_types_in $crate::__private::bindings);
 
-            // SAFETY: the section holds plain bytes and is read by the host alone, never by this program.
+            // SAFETY: the section contains plain bytes that only the host reads.
             #[used]
             #[unsafe(link_section = "penstock.manifest")]
             static MANIFEST: [u8; <$stage as Stage>::MANIFEST.len()] = <$stage as Stage>::MANIFEST.bytes();

@@ -1,33 +1,34 @@
-//! What a stage may ask of the runner: log lines, counters, assets.
+//! Functions of the runner for stages: log lines, counters, assets.
 
 use crate::error::{Error, Result};
 
-/// How much a log line matters.
+/// Severity of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// For the author of the stage.
+    /// Details for the author of the stage.
     Debug,
-    /// Worth knowing, expected.
+    /// Normal event that is worth recording.
     Info,
-    /// Unexpected, but handled.
+    /// Unexpected event that was handled.
     Warn,
-    /// Something is lost or wrong.
+    /// Loss of data, or an error.
     Error,
 }
 
-/// Writes a line to the run's log, under the stage's name. The runner bounds length and rate.
+/// Writes a line to the run's log, under the stage's name. The runner limits the length and the rate of lines.
 pub fn log(level: Level, message: &str) {
     backend::log(level, message);
 }
 
-/// Adds to a counter that the stage declares with `counters(...)`; the runner refuses the names of others.
+/// Adds to a counter that the stage declares with `counters(...)`; the runner rejects other names.
 pub fn count(name: &str, delta: f64) {
     backend::count(name, delta);
 }
 
-/// The bytes of an asset that the pipeline document names for this stage under `assets`. Fails when it names none so.
+/// Returns the bytes of an asset that the pipeline document lists under `assets` of this stage. Fails if it lists no asset of
+/// that name.
 ///
-/// It is copied into the module on every call: read it once, in `new` of a batch or stateful stage.
+/// Each call copies the asset into the module: read it once, in `new` of a batch or stateful stage.
 pub fn asset(name: &str) -> Result<Vec<u8>> {
     backend::asset(name).map_err(Error::new)
 }
@@ -56,7 +57,7 @@ macro_rules! error {
     ($($message:tt)+) => { $crate::log($crate::Level::Error, &::std::format!($($message)+)) };
 }
 
-/// The imports of the module.
+/// Imports of the module, in WebAssembly builds.
 #[cfg(target_family = "wasm")]
 mod backend {
     use super::Level;
@@ -74,7 +75,7 @@ mod backend {
     }
 }
 
-/// The stand-in for the runner in native builds, of the calling thread; see [`crate::testing`].
+/// Substitute for the runner in native builds, one per thread; see [`crate::testing`].
 #[cfg(not(target_family = "wasm"))]
 pub(crate) mod backend {
     use std::cell::RefCell;

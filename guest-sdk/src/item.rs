@@ -1,13 +1,13 @@
-//! One sample as a stage sees it: a key, a seed, and named values.
+//! Samples as stages receive them: a key, a seed, and named values.
 
 use crate::error::{Error, Result};
 use crate::rng::Rng;
 use crate::tensor::{Element, RawTensor, Tensor, TensorView};
 
-/// One sample: what it is called, where its randomness starts, and its fields.
+/// One sample: its key, its random seed, and its fields.
 ///
-/// A stage sees the fields it `wants` (all of them without a list). A wanted field that is not in the item it gives
-/// back is gone; fields it does not want are carried past it.
+/// A stage receives the fields it `wants` (all of them without a list). A wanted field that is missing from the returned item
+/// is removed; other fields bypass the stage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Item {
     pub(crate) key: String,
@@ -15,97 +15,97 @@ pub struct Item {
     pub(crate) fields: Vec<Field>,
 }
 
-/// One named value.
+/// A named value of an item.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Field {
-    /// Its name, unique within the item.
+    /// Name of the field, unique within the item.
     pub name: String,
-    /// Its value.
+    /// Value of the field, of any type.
     pub value: Value,
 }
 
-/// The value of a field.
+/// Value of a field, with its type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// Bytes as read, e.g. a JPEG file.
     Blob(Vec<u8>),
-    /// Text.
+    /// A string in UTF-8.
     Text(String),
-    /// A whole number.
+    /// A signed whole number.
     Int(i64),
-    /// A real number.
+    /// A floating-point number.
     Real(f64),
-    /// An array of a type known at run time; [`Item::tensor`] gives it by its element type.
+    /// An array whose element type is known at run time; [`Item::tensor`] returns it as a typed view.
     Tensor(RawTensor),
 }
 
-/// What became of one item.
+/// Result of a stage for one item.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// It goes on, as given here.
+    /// The item goes on, as given here.
     Keep(Item),
-    /// It is left out on purpose.
+    /// The item is left out on purpose.
     Drop,
-    /// These take its place, in order. Each needs a key of its own, see [`Item::child`].
+    /// These items replace it, in order. Each needs a distinct key; see [`Item::child`].
     Many(Vec<Item>),
-    /// It stays inside, to come out later. For stateful stages only.
+    /// The stage holds the item back, and returns it later. For stateful stages only.
     Held,
     /// The data is at fault, for this reason.
     Failed(String),
 }
 
 impl Item {
-    /// An item without fields and with seed 0.
+    /// Creates an item without fields and with seed 0.
     pub fn new(key: impl Into<String>) -> Self {
         Self { key: key.into(), seed: 0, fields: Vec::new() }
     }
 
-    /// The same item with another seed.
+    /// Returns the item with another seed.
     #[must_use]
     pub fn with_seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// The same item with the field `name` set.
+    /// Returns the item with the field `name` set.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.set(name, value);
         self
     }
 
-    /// An item without fields for the `index`-th part of this one: key `<key>#<index>`, and a seed of its own.
+    /// Creates an item without fields for the `index`-th part of this one, with the key `<key>#<index>` and a distinct seed.
     pub fn child(&self, index: usize) -> Self {
         let seed = Rng::from_seed(self.seed ^ (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)).u64();
         Self { key: format!("{}#{index}", self.key), seed, fields: Vec::new() }
     }
 
-    /// What names it to people: an object's key, a record's key.
+    /// Key of the item for messages, e.g. the key of its object or record.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// Where its randomness starts: the same for any number of threads, ranks or orders, another in every epoch.
+    /// Random seed of the item: the same for any number of threads, ranks or orders, different in every epoch.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// A fresh generator that starts at the item's seed: each call gives the same sequence again.
+    /// Creates a generator that starts at the item's seed: each call gives the same sequence.
     pub fn rng(&self) -> Rng {
         Rng::from_seed(self.seed)
     }
 
-    /// Its fields, in the order in which stages made them.
+    /// Fields in the order in which stages added them.
     pub fn fields(&self) -> &[Field] {
         &self.fields
     }
 
-    /// The value of the field `name`, if the item has it.
+    /// Value of the field `name`, if the item has it.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.fields.iter().find(|field| field.name == name).map(|field| &field.value)
     }
 
-    /// The blob `name`. Fails when the field is missing or of another type; so do all of the following.
+    /// Returns the blob `name`. Fails if the field is missing or of another type, like the following methods.
     pub fn bytes(&self, name: &str) -> Result<&[u8]> {
         match self.find(name)? {
             Value::Blob(bytes) => Ok(bytes),
@@ -113,7 +113,7 @@ impl Item {
         }
     }
 
-    /// The text `name`.
+    /// Returns the text `name`.
     pub fn text(&self, name: &str) -> Result<&str> {
         match self.find(name)? {
             Value::Text(text) => Ok(text),
@@ -121,7 +121,7 @@ impl Item {
         }
     }
 
-    /// The whole number `name`.
+    /// Returns the whole number `name`.
     pub fn int(&self, name: &str) -> Result<i64> {
         match self.find(name)? {
             Value::Int(number) => Ok(*number),
@@ -129,7 +129,7 @@ impl Item {
         }
     }
 
-    /// The number `name`; an int counts as a real.
+    /// Returns the number `name`; an int is converted to a real.
     pub fn real(&self, name: &str) -> Result<f64> {
         match self.find(name)? {
             Value::Real(number) => Ok(*number),
@@ -138,7 +138,7 @@ impl Item {
         }
     }
 
-    /// The tensor `name`, seen as elements of type `T`, where it lies.
+    /// Returns a view of the tensor `name` with elements of type `T`, without a copy if possible.
     pub fn tensor<T: Element>(&self, name: &str) -> Result<TensorView<'_, T>> {
         match self.find(name)? {
             Value::Tensor(tensor) => {
@@ -148,7 +148,7 @@ impl Item {
         }
     }
 
-    /// Sets the field `name`, in its old place if the item has it, else at the end.
+    /// Sets the field `name`: replaces its value, or appends the field.
     pub fn set(&mut self, name: &str, value: impl Into<Value>) {
         let value = value.into();
         match self.fields.iter_mut().find(|field| field.name == name) {
@@ -157,13 +157,13 @@ impl Item {
         }
     }
 
-    /// Takes the field `name` out of the item; `None` when it has no such field.
+    /// Removes the field `name` from the item and returns its value; `None` if there is no such field.
     pub fn remove(&mut self, name: &str) -> Option<Value> {
         let at = self.fields.iter().position(|field| field.name == name)?;
         Some(self.fields.remove(at).value)
     }
 
-    /// Takes the blob `name` out of the item, without a copy.
+    /// Removes the blob `name` from the item and returns it without a copy.
     pub fn take_bytes(&mut self, name: &str) -> Result<Vec<u8>> {
         self.bytes(name)?;
         match self.remove(name) {
@@ -172,7 +172,7 @@ impl Item {
         }
     }
 
-    /// Takes the text `name` out of the item, without a copy.
+    /// Removes the text `name` from the item and returns it without a copy.
     pub fn take_text(&mut self, name: &str) -> Result<String> {
         self.text(name)?;
         match self.remove(name) {
@@ -187,7 +187,7 @@ impl Item {
 }
 
 impl Value {
-    /// Its type in words, with the article: `a blob`, `text`, `a tensor`.
+    /// Name of the type with its article: `a blob`, `text`, `a tensor`.
     pub fn type_name(&self) -> &'static str {
         match self {
             Self::Blob(_) => "a blob",
@@ -201,7 +201,7 @@ impl Value {
 
 fn missing(name: &str, fields: &[Field]) -> Error {
     if fields.is_empty() {
-        return Error::new(format_args!("no field `{name}`: the item has none that this stage wants"));
+        return Error::new(format_args!("no field `{name}`: the item has no fields that this stage reads"));
     }
     let names: Vec<String> = fields.iter().map(|field| format!("`{}`", field.name)).collect();
     Error::new(format_args!("no field `{name}`: the item has {}", names.join(", ")))
@@ -229,11 +229,11 @@ impl<T: Element> From<Tensor<T>> for Value {
     }
 }
 
-/// What the function of a stage may return: an [`Item`] is kept, an [`Option`] kept or dropped, the items of a [`Vec`]
-/// take the item's place (none of them drops it), an [`Outcome`] says it itself. Each of them may come in a [`Result`],
-/// whose error blames the data.
+/// Return type of a stage's function: an [`Item`] is kept, an [`Option`] kept or dropped, the items of a [`Vec`] replace the
+/// item (an empty one drops it), an [`Outcome`] is used as it is. Each of them may be wrapped in a [`Result`], whose error is
+/// a fault of the data.
 pub trait IntoOutcome {
-    /// The outcome it stands for.
+    /// Converts the value to an outcome.
     fn into_outcome(self) -> Outcome;
 }
 
@@ -282,15 +282,15 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_field_names_those_that_are_there() {
+    fn the_error_for_a_missing_field_lists_the_fields() {
         let error = item().bytes("image").unwrap_err();
         assert_eq!(error.message(), "no field `image`: the item has `bytes`, `label`");
         let error = Item::new("a").text("text").unwrap_err();
-        assert_eq!(error.message(), "no field `text`: the item has none that this stage wants");
+        assert_eq!(error.message(), "no field `text`: the item has no fields that this stage reads");
     }
 
     #[test]
-    fn a_field_of_another_type_is_named_with_both_types() {
+    fn the_error_for_a_wrong_type_names_both_types() {
         assert_eq!(item().text("bytes").unwrap_err().message(), "field `bytes` is a blob, not text");
         assert_eq!(
             item().tensor::<u8>("label").unwrap_err().message(),
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_blob_of_the_wrong_type_is_not_taken() {
+    fn a_field_of_the_wrong_type_is_not_removed() {
         let mut item = item();
         assert!(item.take_text("bytes").is_err());
         assert_eq!(item.take_bytes("bytes").unwrap(), b"xy");
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn children_have_keys_and_seeds_of_their_own() {
+    fn children_have_distinct_keys_and_seeds() {
         let parent = item();
         let (first, second) = (parent.child(0), parent.child(1));
         assert_eq!((first.key(), second.key()), ("a.jpg#0", "a.jpg#1"));

@@ -1,17 +1,17 @@
-//! JSON text put together at compile time: the manifest must lie in the module as plain bytes.
+//! JSON text built at compile time: the manifest is a static section of the module.
 
-/// A piece of JSON text, or several pieces one after the other.
+/// A piece of JSON text, or a sequence of pieces.
 #[derive(Clone, Copy, Debug)]
 pub enum Json {
-    /// Text as it stands.
+    /// Text, used as it is.
     Text(&'static str),
-    /// Pieces in order.
+    /// Pieces, joined in order.
     Parts(&'static [Json]),
 }
 
 impl Json {
-    /// Bytes the text takes.
-    #[expect(clippy::len_without_is_empty, reason = "an empty piece is of no interest")]
+    /// Length of the text in bytes.
+    #[expect(clippy::len_without_is_empty, reason = "no caller needs to test for an empty piece")]
     pub const fn len(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
@@ -26,7 +26,7 @@ impl Json {
         }
     }
 
-    /// The text's bytes; `N` is [`Json::len`].
+    /// Bytes of the text; `N` must be [`Json::len`].
     pub const fn bytes<const N: usize>(&self) -> [u8; N] {
         let mut out = [0; N];
         let end = self.write(&mut out, 0);
@@ -54,7 +54,7 @@ impl Json {
         at
     }
 
-    /// The text, for tests of a stage's manifest.
+    /// Text of all pieces, for tests of a stage's manifest.
     #[cfg(not(target_family = "wasm"))]
     pub fn text(&self) -> String {
         match self {

@@ -1,19 +1,19 @@
-//! Parameters: what a pipeline document writes under `params` of a stage, checked and typed.
+//! Parameters of a stage: the value under `params` in the pipeline document, checked and typed.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::json::Json;
 
-/// The parameters of a stage. Derived for a struct; `()` takes none.
+/// Parameters of a stage. Derived for a struct; `()` accepts no parameters.
 pub trait Params: Sized + 'static {
-    /// JSON Schema of the parameters; `null` when there are none.
+    /// JSON Schema of the parameters; `null` if there are none.
     const SCHEMA: Json;
 
-    /// Reads them from the members of `params`. The message names every member at fault.
+    /// Reads the parameters from the members of `params`. The error names every invalid member.
     fn from_members(members: Map<String, Value>) -> Result<Self, String>;
 
-    /// Reads them from the text of `params`; an empty text is an empty object.
+    /// Reads the parameters from the text of `params`; an empty text is an empty object.
     fn from_json(text: &str) -> Result<Self, String> {
         if text.trim().is_empty() {
             return Self::from_members(Map::new());
@@ -27,14 +27,14 @@ pub trait Params: Sized + 'static {
     }
 }
 
-/// The type of one parameter: how it is read, and what JSON Schema says of it. Implemented for `bool`, whole and real
-/// numbers, `String`, `Option`, `Vec`, and derived for plain enums, which are written as strings.
+/// Type of one parameter, with its JSON Schema. Implemented for `bool`, whole and real numbers, `String`, `Option` and `Vec`,
+/// and derived for enums without fields, which are written as strings.
 pub trait Param: DeserializeOwned {
     /// Members of its schema, without braces and without a range.
     const MEMBERS: Json;
-    /// `,"minimum":...`, or nothing.
+    /// JSON text `,"minimum":...`, or an empty text.
     const MINIMUM: Json = Json::Text("");
-    /// `,"maximum":...`, or nothing.
+    /// JSON text `,"maximum":...`, or an empty text.
     const MAXIMUM: Json = Json::Text("");
 }
 
@@ -46,33 +46,33 @@ impl Params for () {
     }
 }
 
-/// Takes the members of `params` one by one and gathers what is wrong with them. Used by derived code.
+/// Reads the members of `params` one by one and collects their faults. Used by derived code.
 #[derive(Debug)]
 pub struct MemberReader {
     members: Map<String, Value>,
     faults: Vec<String>,
 }
 
-/// What derived code knows of one member.
+/// Properties of one member, set by derived code.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
-    /// The member's name.
+    /// Name of the member.
     pub name: &'static str,
-    /// JSON text of the value it has when it is not written; `None` when it must be.
+    /// Default value as JSON text; `None` if the member is required.
     pub default: Option<&'static str>,
-    /// Least number allowed.
+    /// Smallest valid number, if limited.
     pub min: Option<f64>,
-    /// Greatest number allowed.
+    /// Largest valid number, if limited.
     pub max: Option<f64>,
 }
 
 impl MemberReader {
-    /// A reader of these members.
+    /// Creates a reader of these members.
     pub fn new(members: Map<String, Value>) -> Self {
         Self { members, faults: Vec::new() }
     }
 
-    /// Takes one member; `None` when something is wrong with it, which [`MemberReader::finish`] will tell.
+    /// Reads one member; `None` if it is invalid, which [`MemberReader::finish`] reports.
     pub fn take<T: Param>(&mut self, rule: Rule) -> Option<T> {
         let name = rule.name;
         let value = match (self.members.remove(name), rule.default) {
@@ -96,13 +96,13 @@ impl MemberReader {
         }
     }
 
-    /// Ends the reading. Fails when a member was at fault, or is left that is none of the `known`.
+    /// Ends the reading. Fails if a member was invalid, or if one is left that is not in `known`.
     pub fn finish(mut self, known: &[&str]) -> Result<(), String> {
         for name in self.members.keys() {
             let known: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
             self.faults.push(match known.is_empty() {
                 true => format!("`{name}` is unknown: this stage takes no params"),
-                false => format!("`{name}` is unknown: there are {}", known.join(", ")),
+                false => format!("`{name}` is unknown: the params are {}", known.join(", ")),
             });
         }
         if self.faults.is_empty() { Ok(()) } else { Err(self.faults.join("; ")) }
@@ -151,7 +151,7 @@ whole!(
     i32 => "-2147483648", "2147483647";
     i64 => "-9223372036854775808", "9223372036854775807";
 );
-// A guest is 32 bits wide: what fits natively must fit there.
+// A guest has 32-bit pointers; native builds accept the same range.
 impl Param for usize {
     const MEMBERS: Json = u32::MEMBERS;
     const MINIMUM: Json = u32::MINIMUM;

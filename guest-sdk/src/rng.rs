@@ -1,20 +1,20 @@
-//! Randomness that depends on the item's seed and on nothing else.
+//! Random numbers that depend only on the item's seed.
 
 use std::ops::Range;
 
-/// A small, fast generator (SplitMix64) for augmentation. Not for secrets.
+/// Small, fast random generator (SplitMix64) for augmentation. Not for cryptography.
 #[derive(Clone, Debug)]
 pub struct Rng {
     state: u64,
 }
 
 impl Rng {
-    /// A generator whose sequence depends on `seed` alone.
+    /// Creates a generator whose sequence depends on `seed` alone.
     pub fn from_seed(seed: u64) -> Self {
         Self { state: seed }
     }
 
-    /// Any `u64`, all equally likely.
+    /// Uniformly distributed `u64`.
     pub fn u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
@@ -23,13 +23,13 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// A whole number below `bound`, all equally likely.
+    /// Uniformly distributed whole number below `bound`.
     ///
     /// # Panics
-    /// When `bound` is 0.
+    /// Panics if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        assert!(bound > 0, "a random number below 0 does not exist");
-        // Multiply and shift; the few low products that would favour some results are drawn again.
+        assert!(bound > 0, "the bound of a random number must be above 0");
+        // Multiply and shift; the few low products that would bias the result are drawn again.
         let unfair = bound.wrapping_neg() % bound;
         loop {
             let product = u128::from(self.u64()) * u128::from(bound);
@@ -39,31 +39,31 @@ impl Rng {
         }
     }
 
-    /// An index into something of length `len`, all equally likely.
+    /// Uniformly distributed index into a sequence of length `len`.
     ///
     /// # Panics
-    /// When `len` is 0.
+    /// Panics if `len` is 0.
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
 
-    /// A number from 0.0 up to but not including 1.0.
+    /// Uniformly distributed number from 0.0 up to but not including 1.0.
     pub fn unit(&mut self) -> f64 {
-        // The upper 53 bits: as many as the fraction of an f64 holds.
+        // Uses the upper 53 bits: the precision of an f64.
         (self.u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// A number from `range.start` up to `range.end`.
+    /// Uniformly distributed number from `range.start` up to but not including `range.end`.
     pub fn between(&mut self, range: Range<f64>) -> f64 {
         range.start + self.unit() * (range.end - range.start)
     }
 
-    /// `true` with this probability, 0.0 to 1.0.
+    /// Returns `true` with this probability, 0.0 to 1.0.
     pub fn chance(&mut self, probability: f64) -> bool {
         self.unit() < probability
     }
 
-    /// Puts `values` into a random order, all orders equally likely.
+    /// Puts `values` into a random order, with all orders equally likely.
     pub fn shuffle<T>(&mut self, values: &mut [T]) {
         for last in (1..values.len()).rev() {
             values.swap(last, self.index(last + 1));

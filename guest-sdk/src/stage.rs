@@ -1,13 +1,12 @@
-//! What a stage can be besides a function: one that makes something ready first, one that sees whole batches, or one
-//! with memory.
+//! Traits of stages that are not plain functions: stages that prepare data first, process whole batches, or keep state.
 
 use crate::error::Result;
 use crate::item::{Item, Outcome};
 use crate::json::Json;
 use crate::params::Params;
 
-/// A stage that is called with one sample at a time, like a function, and is made once for every instance: for
-/// parameters that may contradict each other, and for tables and buffers that take time to make.
+/// A stage that is called with one sample at a time, like a function, and is created once per instance. For parameters that
+/// may contradict each other, and for tables and buffers that take time to create.
 ///
 /// ```
 /// use penstock_guest::prelude::*;
@@ -36,14 +35,14 @@ use crate::params::Params;
 /// }
 /// ```
 pub trait SampleStage: Sized + 'static {
-    /// Its parameters; `()` for none.
+    /// Parameters of the stage; `()` for none.
     type Params: Params;
 
-    /// Called once for every instance. An error says that the parameters or the assets are wrong, and ends the run.
+    /// Called once for every instance. An error reports invalid parameters or assets, and ends the run.
     fn new(params: &Self::Params) -> Result<Self>;
 
-    /// What becomes of the item; an error blames the item. It must not depend on the items before: they differ with the
-    /// number of threads.
+    /// Returns the outcome of the item; an error is a fault of the item. The outcome must not depend on earlier items, since
+    /// their order varies with the number of threads.
     fn process(&mut self, item: Item) -> Result<Outcome>;
 }
 
@@ -52,7 +51,7 @@ pub trait SampleStage: Sized + 'static {
 /// ```
 /// use penstock_guest::prelude::*;
 ///
-/// /// Says how many samples share the batch.
+/// /// Adds the number of other samples in the batch.
 /// struct Neighbours;
 ///
 /// #[stage(makes("neighbours"))]
@@ -70,18 +69,18 @@ pub trait SampleStage: Sized + 'static {
 /// }
 /// ```
 pub trait BatchStage: Sized + 'static {
-    /// Its parameters; `()` for none.
+    /// Parameters of the stage; `()` for none.
     type Params: Params;
 
-    /// Called once for every instance. An error says that the parameters or the assets are wrong, and ends the run.
+    /// Called once for every instance. An error reports invalid parameters or assets, and ends the run.
     fn new(params: &Self::Params) -> Result<Self>;
 
-    /// One outcome per item, in order. A panic costs the whole batch.
+    /// Returns one outcome per item, in order. A panic fails the whole batch.
     fn process(&mut self, items: Vec<Item>) -> Vec<Outcome>;
 }
 
-/// A stage with memory across samples, such as packing sequences. The runner makes one instance, calls it with one
-/// sample at a time, and asks for what is held back at the end of every epoch.
+/// A stage with state across samples, such as packing sequences. The runner creates one instance, calls it with one sample at
+/// a time, and takes the samples held back at the end of every epoch.
 ///
 /// ```
 /// use penstock_guest::prelude::*;
@@ -109,31 +108,31 @@ pub trait BatchStage: Sized + 'static {
 /// }
 /// ```
 pub trait StatefulStage: Sized + 'static {
-    /// Its parameters; `()` for none.
+    /// Parameters of the stage; `()` for none.
     type Params: Params;
 
-    /// Called once. An error says that the parameters or the assets are wrong, and ends the run.
+    /// Called once. An error reports invalid parameters or assets, and ends the run.
     fn new(params: &Self::Params) -> Result<Self>;
 
-    /// What becomes of the item; [`Outcome::Held`] keeps it inside. An error blames the item.
+    /// Returns the outcome of the item; [`Outcome::Held`] holds it back. An error is a fault of the item.
     fn process(&mut self, item: Item) -> Result<Outcome>;
 
-    /// What is still inside, at the end of an epoch. Nothing may stay behind: epochs never mix.
+    /// Returns all samples still held, at the end of an epoch. None may remain: epochs never mix.
     fn finish(&mut self) -> Vec<Item>;
 }
 
-/// What every stage comes down to; written by the `stage` attribute.
+/// Common interface of all stages; implemented by the `stage` attribute.
 pub trait Stage: Sized + 'static {
-    /// The manifest of its module, as JSON.
+    /// Manifest of the module, as JSON.
     const MANIFEST: Json;
 
-    /// An instance for these parameters.
+    /// Creates an instance with these parameters.
     fn init(params: &str) -> Result<Self, String>;
 
-    /// One outcome per item, in order.
+    /// Returns one outcome per item, in order.
     fn process(&mut self, items: Vec<Item>) -> Vec<Outcome>;
 
-    /// What is held back, at the end of an epoch.
+    /// Returns the samples held back, at the end of an epoch.
     fn finish(&mut self) -> Vec<Item> {
         Vec::new()
     }

@@ -1,4 +1,4 @@
-//! Arrays: little-endian elements, row-major, the last dimension varies fastest.
+//! Arrays of little-endian elements in row-major order: the last dimension varies fastest.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,9 +8,11 @@ use bytemuck::Pod;
 use crate::error::Result;
 
 #[cfg(target_endian = "big")]
-compile_error!("tensors are little-endian, and are read where they lie: this machine cannot run a stage");
+compile_error!(
+    "tensors are little-endian and are not converted, so stages cannot run on a big-endian machine"
+);
 
-/// Element types, named as in NumPy and PyTorch.
+/// Element types, with the names of NumPy and PyTorch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "each variant is the type of that name")]
 pub enum Dtype {
@@ -27,31 +29,31 @@ pub enum Dtype {
     Float64,
 }
 
-/// A Rust type that the elements of a tensor can have.
+/// Rust type of the elements of a tensor.
 pub trait Element: Pod + fmt::Debug + PartialEq {
-    /// The name of the type in the contract.
+    /// Name of the type in the contract.
     const DTYPE: Dtype;
 }
 
-/// An array whose element type is known at run time only: how it crosses the boundary.
+/// An array whose element type is known at run time only; the form that crosses the module's boundary.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RawTensor {
     /// Type of the elements.
     pub dtype: Dtype,
     /// Dimensions, slowest first; empty for a scalar.
     pub shape: Vec<u32>,
-    /// The elements: exactly (product of `shape`) x `dtype.size()` bytes.
+    /// Bytes of the elements: exactly (product of `shape`) x `dtype.size()`.
     pub data: Vec<u8>,
 }
 
-/// A tensor's elements, seen where they lie.
+/// Typed view of a tensor's elements, without a copy if possible.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorView<'a, T: Element> {
     shape: &'a [u32],
     elements: Cow<'a, [T]>,
 }
 
-/// A tensor that a stage makes.
+/// Tensor created by a stage.
 #[derive(Clone, Debug)]
 pub struct Tensor<T: Element> {
     shape: Vec<u32>,
@@ -59,17 +61,18 @@ pub struct Tensor<T: Element> {
 }
 
 /// A tensor leaves as a `Vec<u8>`, and a `Vec<f32>` cannot become one without a copy: it would be freed with another
-/// alignment than it was allocated with. So elements are written into a `Vec<u8>` whose address happens to suit `T`.
+/// alignment than it was allocated with. So elements are written into a `Vec<u8>` whose address happens to be aligned for
+/// `T`.
 #[derive(Clone, Debug)]
 enum Elements<T> {
-    /// Bytes at an address that suits `T`, (number of elements) x (size of `T`) of them.
+    /// Bytes at an address aligned for `T`, (number of elements) x (size of `T`) of them.
     Bytes(Vec<u8>),
-    /// What the stage gave, or an address did not suit; copied when the tensor leaves.
+    /// Elements given by the stage, or allocated as `T` because an address was not aligned; copied when the tensor leaves.
     Typed(Vec<T>),
 }
 
 impl Dtype {
-    /// Name in NumPy and bytes of one element, in the order of the variants, which is that of the contract.
+    /// Name in NumPy and element size in bytes, in the order of the variants and of the contract.
     const TABLE: [(Self, &str, usize); 11] = [
         (Self::Boolean, "bool", 1),
         (Self::Uint8, "uint8", 1),
@@ -84,28 +87,28 @@ impl Dtype {
         (Self::Float64, "float64", 8),
     ];
 
-    /// The type of this number in the contract, as generated code asks for it.
+    /// Type with this number in the contract; called by generated code.
     #[cfg(target_family = "wasm")]
     pub(crate) fn _lift(number: u8) -> Self {
         Self::TABLE[usize::from(number)].0
     }
 
-    /// Name as NumPy spells it, e.g. `uint8`.
+    /// Name in NumPy, e.g. `uint8`.
     pub fn name(self) -> &'static str {
         Self::TABLE[self as usize].1
     }
 
-    /// Bytes of one element.
+    /// Size of one element, in bytes.
     pub fn size(self) -> usize {
         Self::TABLE[self as usize].2
     }
 }
 
 impl RawTensor {
-    /// The elements as `T`, without a copy wherever the bytes lie at an address that suits `T`: always for bytes, and
-    /// always inside WebAssembly, whose allocator aligns to 8. Elsewhere they are copied.
+    /// Returns the elements as `T`, without a copy if the address is aligned for `T`: always for bytes, and always inside
+    /// WebAssembly, whose allocator aligns to 8. Otherwise they are copied.
     ///
-    /// Fails when the elements are of another type, or not as many as the shape says.
+    /// Fails if the elements are of another type, or their number does not match the shape.
     pub fn view<T: Element>(&self) -> Result<TensorView<'_, T>> {
         crate::ensure!(
             self.dtype == T::DTYPE,
@@ -130,17 +133,17 @@ impl<T: Element> TensorView<'_, T> {
         self.shape
     }
 
-    /// How many dimensions it has.
+    /// Number of dimensions of the tensor.
     pub fn rank(&self) -> usize {
         self.shape.len()
     }
 
-    /// The elements, the last dimension fastest.
+    /// Elements in order, the last dimension fastest.
     pub fn as_slice(&self) -> &[T] {
         &self.elements
     }
 
-    /// The dimensions as sizes, when there are `N` of them; fails otherwise.
+    /// Returns the dimensions as sizes if there are `N` of them; fails otherwise.
     ///
     /// ```
     /// # use penstock_guest::prelude::*;
@@ -162,10 +165,10 @@ impl<T: Element> TensorView<'_, T> {
 }
 
 impl<T: Element> Tensor<T> {
-    /// A tensor of these elements. Fails when there are not as many as the shape says.
+    /// Creates a tensor of these elements. Fails if their number does not match the shape.
     ///
-    /// Bytes are taken as they are. Larger elements are copied once when the tensor leaves the stage; where that
-    /// matters, fill [`Tensor::zeros`] instead.
+    /// Bytes are used without a copy. Larger elements are copied once when the tensor leaves the stage; to avoid that, fill
+    /// [`Tensor::zeros`] instead.
     pub fn new(shape: impl Into<Vec<u32>>, elements: Vec<T>) -> Result<Self> {
         let shape = shape.into();
         check_count(&shape, elements.len())?;
@@ -176,10 +179,10 @@ impl<T: Element> Tensor<T> {
         Ok(Self { shape, elements })
     }
 
-    /// A tensor of zeros, to be filled in place; it leaves the stage without a copy.
+    /// Creates a tensor of zeros, to be filled in place; it leaves the stage without a copy.
     ///
     /// # Panics
-    /// When the shape has more elements than memory has bytes.
+    /// Panics if the shape has more elements than memory has bytes.
     pub fn zeros(shape: impl Into<Vec<u32>>) -> Self {
         let shape = shape.into();
         let count = count(&shape).expect("a shape fits into memory");
@@ -197,7 +200,7 @@ impl<T: Element> Tensor<T> {
         &self.shape
     }
 
-    /// The elements, the last dimension fastest.
+    /// Elements in order, the last dimension fastest.
     pub fn as_slice(&self) -> &[T] {
         match &self.elements {
             Elements::Bytes(data) => bytemuck::cast_slice(data),
@@ -205,7 +208,7 @@ impl<T: Element> Tensor<T> {
         }
     }
 
-    /// The elements, to be written.
+    /// Elements in order, for writing.
     pub fn as_mut_slice(&mut self) -> &mut [T] {
         match &mut self.elements {
             Elements::Bytes(data) => bytemuck::cast_slice_mut(data),
@@ -213,7 +216,7 @@ impl<T: Element> Tensor<T> {
         }
     }
 
-    /// The same tensor as it crosses the boundary.
+    /// Converts the tensor to the form that crosses the boundary.
     pub fn into_raw(self) -> RawTensor {
         let data = match self.elements {
             Elements::Bytes(data) => data,
@@ -223,7 +226,7 @@ impl<T: Element> Tensor<T> {
     }
 }
 
-/// The bytes as elements, copied only when their address does not suit `T`.
+/// Elements in `bytes`, copied only if their address is not aligned for `T`.
 fn elements<T: Element>(bytes: &[u8]) -> Cow<'_, [T]> {
     match bytemuck::try_cast_slice(bytes) {
         Ok(elements) => Cow::Borrowed(elements),
@@ -258,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tensor_comes_back_as_it_was_made() {
+    fn a_tensor_survives_a_round_trip() {
         let raw = Tensor::new([2, 2], vec![1.0_f32, -2.0, 3.5, 0.0]).unwrap().into_raw();
         assert_eq!((raw.dtype, raw.data.len()), (Dtype::Float32, 16));
         let view = raw.view::<f32>().unwrap();
@@ -276,9 +279,9 @@ mod tests {
     }
 
     #[test]
-    fn elements_at_an_odd_address_are_read_right() {
+    fn elements_at_an_unaligned_address_are_read_correctly() {
         let aligned: Vec<u8> = [7_u64, 8].iter().flat_map(|value| value.to_le_bytes()).collect();
-        // Every offset but one of the eight is misaligned for i64.
+        // Seven of the eight offsets are misaligned for i64.
         for offset in 0..8 {
             let mut data = vec![0; offset];
             data.extend_from_slice(&aligned);

@@ -1,6 +1,6 @@
-//! The stand-in for the runner in native builds: what `cargo test` of a stage sees and sets.
+//! Substitute for the runner in native builds, for `cargo test` of a stage.
 //!
-//! Everything here belongs to the calling thread, so tests do not disturb each other.
+//! All state belongs to the calling thread, so tests do not disturb each other.
 //!
 //! ```
 //! use penstock_guest::{prelude::*, testing};
@@ -18,32 +18,32 @@ use crate::host::backend::{HOST, HostState};
 use crate::item::{Item, Outcome};
 use crate::stage::Stage;
 
-/// The log lines so far, oldest first.
+/// Log lines so far, oldest first.
 pub fn lines() -> Vec<(Level, String)> {
     HOST.with_borrow(|host| host.lines.clone())
 }
 
-/// The sum of a counter; 0 when nothing was added to it.
+/// Sum of a counter; 0 if nothing was added to it.
 pub fn counter(name: &str) -> f64 {
     HOST.with_borrow(|host| host.counters.get(name).copied().unwrap_or(0.0))
 }
 
-/// Makes an asset available.
+/// Makes an asset available to the stage.
 pub fn set_asset(name: &str, bytes: &[u8]) {
     HOST.with_borrow_mut(|host| host.assets.insert(name.to_owned(), bytes.to_vec()));
 }
 
-/// Forgets all lines, counters and assets.
+/// Removes all log lines, counters and assets.
 pub fn reset() {
     HOST.with_borrow_mut(|host| *host = HostState::default());
 }
 
-/// The stage `S` as the runner would set it up: initialised with the text of `params`.
+/// The stage `S` as the runner would create it: initialised with the text of `params`.
 ///
-/// For the function `upper` of a stage, the type is `upper` too: `testing::Instance::<upper>::new("{}")`.
+/// For a stage that is the function `upper`, the type is also `upper`: `testing::Instance::<upper>::new("{}")`.
 pub struct Instance<S>(S);
 
-// By hand: a stage need not be printable for `Instance::new(...).unwrap_err()`.
+// Not derived, so that a stage need not implement `Debug` for `Instance::new(...).unwrap_err()`.
 impl<S> fmt::Debug for Instance<S> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("Instance")
@@ -51,23 +51,23 @@ impl<S> fmt::Debug for Instance<S> {
 }
 
 impl<S: Stage> Instance<S> {
-    /// An instance. Fails as `init` of the module would.
+    /// Creates an instance. Fails as `init` of the module would.
     pub fn new(params: &str) -> Result<Self, String> {
         S::init(params).map(Self)
     }
 
-    /// One outcome per item, in order.
+    /// Returns one outcome per item, in order.
     pub fn process(&mut self, items: Vec<Item>) -> Vec<Outcome> {
         self.0.process(items)
     }
 
-    /// What the stage held back, at the end of an epoch.
+    /// Returns the samples that the stage held back, at the end of an epoch.
     pub fn finish(&mut self) -> Vec<Item> {
         self.0.finish()
     }
 }
 
-/// The manifest that a module of the stage `S` carries, as JSON.
+/// Manifest of a module of the stage `S`, as JSON.
 pub fn manifest<S: Stage>() -> String {
     S::MANIFEST.text()
 }

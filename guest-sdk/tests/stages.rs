@@ -1,4 +1,4 @@
-//! Stages as their authors write them, run through the generated code without WebAssembly.
+//! Stages as authors write them, run through the generated code without WebAssembly.
 
 use penstock_guest::Level;
 use penstock_guest::prelude::*;
@@ -21,7 +21,7 @@ mod sample {
 
     #[derive(Debug, PartialEq, Params)]
     pub(crate) struct Settings {
-        /// How many
+        /// Number of
         /// samples.
         #[param(default = 2, min = 0, max = 9)]
         pub(crate) copies: u8,
@@ -67,11 +67,11 @@ mod between {
 
     pub(crate) struct Between {
         range: std::ops::RangeInclusive<i64>,
-        /// Items that this instance was called with.
+        /// Number of items that this instance was called with.
         seen: i64,
     }
 
-    /// Drops what is out of range.
+    /// Drops items whose count is out of range.
     #[stage(wants("count"))]
     impl SampleStage for Between {
         type Params = Bounds;
@@ -93,7 +93,7 @@ mod between {
     }
 }
 
-/// Puts pairs together.
+/// Joins the texts of two items.
 struct Pair {
     first: Option<Item>,
     glue: Vec<u8>,
@@ -156,19 +156,19 @@ fn text(key: &str, text: &str) -> Item {
 }
 
 #[test]
-fn the_shortest_stage_is_one_attribute_and_one_function() {
+fn a_function_with_an_attribute_is_a_stage() {
     let mut stage = Instance::<upper::upper>::new("{}").unwrap();
     let outcomes = stage.process(vec![text("a", "straße"), Item::new("b")]);
     assert_eq!(outcomes[0], Outcome::Keep(text("a", "STRASSE")));
     assert_eq!(
         outcomes[1],
-        Outcome::Failed("no field `text`: the item has none that this stage wants".to_owned())
+        Outcome::Failed("no field `text`: the item has no fields that this stage reads".to_owned())
     );
     assert_eq!(upper::upper(text("a", "b")).unwrap(), text("a", "B"), "it stays an ordinary function");
 }
 
 #[test]
-fn a_stage_without_arguments_wants_all_and_takes_no_params() {
+fn a_stage_without_arguments_wants_all_fields_and_takes_no_params() {
     let manifest = manifest::<upper::upper>();
     assert_eq!(manifest["name"], "penstock-guest");
     assert_eq!(manifest["version"], env!("CARGO_PKG_VERSION"));
@@ -182,7 +182,7 @@ fn a_stage_without_arguments_wants_all_and_takes_no_params() {
 }
 
 #[test]
-fn the_manifest_says_what_the_attribute_says() {
+fn the_manifest_contains_the_arguments_of_the_attribute() {
     let manifest = manifest::<sample::copy>();
     assert_eq!(manifest["doc"], "Copies an item.\n\nSays so in the log.");
     assert_eq!(manifest["wants"], json!(["text", "label"]));
@@ -193,7 +193,7 @@ fn the_manifest_says_what_the_attribute_says() {
         json!({
             "type": "object",
             "properties": {
-                "copies": {"type": "integer", "minimum": 0, "maximum": 9, "default": 2, "description": "How many samples."},
+                "copies": {"type": "integer", "minimum": 0, "maximum": 9, "default": 2, "description": "Number of samples."},
                 "weights": {"type": "array", "items": {"type": "number"}, "default": [0.5, -1.5]},
                 "suffix": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": null},
                 "order": {"type": "string", "enum": ["as-given", "by-key"], "default": "by-key"},
@@ -209,7 +209,7 @@ fn the_manifest_says_what_the_attribute_says() {
 }
 
 #[test]
-fn what_is_not_written_has_its_default() {
+fn missing_params_have_their_defaults() {
     let settings = sample::Settings::from_json(r#"{"type": "x", "order": "as-given"}"#).unwrap();
     let expected = sample::Settings {
         copies: 2,
@@ -223,20 +223,20 @@ fn what_is_not_written_has_its_default() {
 }
 
 #[test]
-fn every_param_at_fault_is_named() {
+fn every_invalid_param_is_named() {
     let refused = |params| sample::Settings::from_json(params).unwrap_err();
     assert_eq!(
         refused(r#"{"copies": 10, "loud": "yes", "order": "random", "extra": 1}"#),
-        "`copies`: 10 is more than 9; `order`: `random` is none of `as-given`, `by-key`; \
+        "`copies`: 10 is more than 9; `order`: `random` is not one of `as-given`, `by-key`; \
          `loud`: invalid type: string \"yes\", expected a boolean; `type` is missing; \
-         `extra` is unknown: there are `copies`, `weights`, `suffix`, `order`, `loud`, `type`"
+         `extra` is unknown: the params are `copies`, `weights`, `suffix`, `order`, `loud`, `type`"
     );
     assert_eq!(refused("[1]"), "params are [1], not an object");
     assert!(refused("{").starts_with("params are not JSON: "));
 }
 
 #[test]
-fn lines_and_counters_reach_the_runner() {
+fn log_lines_and_counters_reach_the_runner() {
     let mut stage = Instance::<sample::copy>::new(r#"{"type": "x", "copies": 3}"#).unwrap();
     let outcomes = stage.process(vec![Item::new("a"), Item::new("bad")]);
     assert!(matches!(&outcomes[0], Outcome::Many(items) if items.len() == 3));
@@ -248,7 +248,7 @@ fn lines_and_counters_reach_the_runner() {
 }
 
 #[test]
-fn a_stateful_stage_holds_and_finishes() {
+fn a_stateful_stage_holds_samples_and_returns_them_at_the_end() {
     let error = Instance::<Pair>::new("").unwrap_err();
     assert_eq!(error, "no asset `glue`: set it with testing::set_asset");
     testing::set_asset("glue", b"+");
@@ -260,36 +260,36 @@ fn a_stateful_stage_holds_and_finishes() {
 }
 
 #[test]
-fn a_sample_stage_is_made_once_and_called_with_one_sample_after_the_other() {
+fn a_sample_stage_is_created_once_and_called_with_one_sample_after_the_other() {
     let manifest = manifest::<between::Between>();
     assert_eq!(
         (&manifest["mode"], &manifest["wants"], &manifest["doc"]),
-        (&json!("sample"), &json!(["count"]), &json!("Drops what is out of range."))
+        (&json!("sample"), &json!(["count"]), &json!("Drops items whose count is out of range."))
     );
     let number = |key: &str, number: i64| Item::new(key).with("count", number);
     let mut stage = Instance::<between::Between>::new(r#"{"least": 1, "most": 1}"#).unwrap();
     let outcomes = stage.process(vec![number("a", 2), Item::new("b"), number("c", 1)]);
-    let refused = "no field `count`: the item has none that this stage wants".to_owned();
+    let refused = "no field `count`: the item has no fields that this stage reads".to_owned();
     let kept = number("c", 1).with("seen", 3_i64);
     assert_eq!(outcomes, [Outcome::Drop, Outcome::Failed(refused), Outcome::Keep(kept)]);
     assert!(stage.finish().is_empty());
 }
 
 #[test]
-fn params_that_contradict_each_other_are_refused_before_any_sample() {
+fn contradictory_params_are_refused_before_any_sample() {
     let error = Instance::<between::Between>::new(r#"{"least": 10}"#).unwrap_err();
     assert_eq!(error, "`least` is 10, more than `most`");
 }
 
 #[test]
-fn a_batch_stage_sees_all_samples_at_once() {
+fn a_batch_stage_receives_all_samples_of_a_batch() {
     let mut stage = Instance::<reverse::Reverse>::new("").unwrap();
     let outcomes = stage.process(vec![Item::new("a"), Item::new("b")]);
     assert_eq!(outcomes, [Outcome::Keep(text("a", "b")), Outcome::Keep(text("b", "a"))]);
 }
 
 #[test]
-fn the_prelude_names_the_random_numbers_of_an_item() {
+fn the_prelude_exports_the_random_generator_of_an_item() {
     fn two(rng: &mut Rng) -> [u64; 2] {
         [rng.u64(), rng.u64()]
     }

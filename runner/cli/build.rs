@@ -1,5 +1,5 @@
-//! Lays the guest SDK's sources into the binary, for `penstock new`: the SDK is on no registry, so a stage made anywhere
-//! brings its own copy. What its manifests take from our workspace is written out in them.
+//! Embeds the guest SDK's sources in the binary, for `penstock new`: the SDK is in no registry, so every new stage gets a copy.
+//! Values that its manifests inherit from the workspace are written out.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use toml::{Table, Value};
 
-/// What of the SDK a stage is built with; its tests stay here.
+/// Parts of the SDK that building a stage needs; its tests are left out.
 const PARTS: [&str; 6] = ["Cargo.toml", "README.md", "setup-target.sh", "src", "wit", "macros"];
 
 fn main() -> Result<()> {
@@ -46,7 +46,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// All files at or below `part`, by their names within the SDK.
+/// Collects all files at or below `part`, by their names within the SDK.
 fn collect(sdk: &Path, part: &Path, files: &mut BTreeMap<String, PathBuf>) -> Result<()> {
     let path = sdk.join(part);
     if path.is_dir() {
@@ -65,8 +65,7 @@ fn table(path: &Path) -> Result<Table> {
     text.parse().with_context(|| format!("`{}` is not TOML", path.display()))
 }
 
-/// The manifest of the package in `folder` with everything in it that says `workspace = true` replaced by what the
-/// workspace says.
+/// The manifest of the package in `folder`, with every `workspace = true` replaced by the workspace's value.
 fn standalone(mut manifest: Table, workspace: &Table, folder: Option<&Path>) -> Result<Table> {
     let shared = workspace["workspace"].as_table().context("the workspace's manifest is none")?;
     let of = |section: &str| shared.get(section).and_then(Value::as_table).cloned().unwrap_or_default();
@@ -96,7 +95,7 @@ fn inherits(value: &Value) -> bool {
     value.get("workspace").and_then(Value::as_bool) == Some(true)
 }
 
-/// Every table of dependencies, those of targets included.
+/// Calls `change` with every table of dependencies, including those of targets.
 fn each_dependencies(manifest: &mut Table, change: &mut dyn FnMut(&mut Table) -> Result<()>) -> Result<()> {
     manifest.remove("dev-dependencies");
     for section in ["dependencies", "build-dependencies"] {
@@ -112,7 +111,7 @@ fn each_dependencies(manifest: &mut Table, change: &mut dyn FnMut(&mut Table) ->
     Ok(())
 }
 
-/// A dependency as the workspace has it, with what the package adds; a path leads from the package's own folder.
+/// A dependency as the workspace defines it, with the package's additions; its path is relative to the package's own folder.
 fn inherited(own: &Value, shared: &Value, folder: &Path) -> Result<Value> {
     let mut whole = match shared {
         Value::String(version) => Table::from_iter([("version".to_owned(), Value::String(version.clone()))]),

@@ -1,4 +1,4 @@
-"""Generates the typed parts of a pipeline document from its JSON schema.
+"""Generates the typed parts of a pipeline document from its JSON Schema.
 
     penstock schema | python runner/python/generate.py > runner/python/python/penstock/_parts.py
 """
@@ -23,7 +23,7 @@ from typing import Any, Literal, NotRequired, Self, TypeAlias, TypedDict
 
 from penstock._document import Written, part'''
 
-# Methods of `Written`.
+# Methods of `Written`, whose names are taken.
 TAKEN = {"batch", "pipeline", "read", "to_dict"}
 
 SCALARS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
@@ -32,7 +32,7 @@ Schema = Mapping[str, Any]
 
 
 def generated(schema: Schema) -> str:
-    """The module of this schema's parts."""
+    """Source code of the module with this schema's parts."""
     return Generator(schema).module()
 
 
@@ -69,7 +69,7 @@ class Generator:
         return "\n\n\n".join([HEAD, *self.types.values(), "\n\n".join(document), *sources]) + "\n"
 
     def function(self, place: str, name: str, part: Schema, *, begins: bool = False) -> str:
-        """The function that adds a part. Required members are its positional parameters, the others are keyword-only."""
+        """Source code of the function that adds a part. Required members are positional parameters, the others keyword-only."""
         if name in self.taken or keyword.iskeyword(name):
             raise SystemExit(f"`{name}` of the schema cannot be the name of a function")
         self.taken.add(name)
@@ -99,7 +99,7 @@ class Generator:
         return [word for word in self.resolved(member).get("oneOf", ()) if "const" in word]
 
     def type(self, member: Schema) -> str:
-        """The type of a member."""
+        """Python type of a member."""
         if "$ref" in member:
             return self.named(member["$ref"].rpartition("/")[2])
         if "anyOf" in member:
@@ -110,14 +110,14 @@ class Generator:
             return f"Mapping[str, {' | '.join(values)}]"
         names = [found] if isinstance(found, str) else found
         if not names or not all(name in SCALARS for name in names):
-            raise SystemExit(f"no type of Python is known for {json.dumps(member)}")
+            raise SystemExit(f"no Python type is defined for {json.dumps(member)}")
         return " | ".join(SCALARS[name] for name in names)
 
     def named(self, name: str) -> str:
-        """The name of a definition's type, which is generated on first use."""
+        """Name of a definition's type, which is generated on first use."""
         if name not in self.types:
             whole = self.definitions[name]
-            # Reserves its place before the types that it uses.
+            # Reserves the position before the types that it uses.
             self.types[name] = ""
             options = whole.get("oneOf", ())
             if "properties" in whole:
@@ -145,23 +145,23 @@ class Generator:
 
 
 def default(member: Schema) -> str:
-    """The default of a member, as Python."""
+    """Default of a member, as Python code."""
     value = member["default"] if "default" in member else {} if member.get("type") == "object" else None
     return json.dumps(value) if isinstance(value, str) else repr(value)
 
 
 def first_paragraph(described: Schema) -> str:
-    """The first paragraph of a description, with the names of Python."""
+    """First paragraph of a description, with Python's `None` for `null`."""
     return " ".join(described.get("description", "").split("\n\n")[0].split()).replace("`null`", "`None`")
 
 
 def paragraph(text: str, begin: str = "", hanging: str = "") -> list[str]:
-    """A text, wrapped into lines."""
+    """Wraps a text into lines."""
     return textwrap.wrap(text, WIDTH - 8, initial_indent=begin, subsequent_indent=begin + hanging)
 
 
 def quoted(lines: list[str]) -> str:
-    """A docstring."""
+    """Formats lines as a docstring."""
     text = "\n".join(lines)
     return f'"""{text}\n"""' if len(lines) > 1 else f'"""{text}"""'
 

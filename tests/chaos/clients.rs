@@ -1,4 +1,4 @@
-//! Clients: each does its actions one after another, notes what was acknowledged, and reports what must not happen.
+//! Clients: each performs its actions one after another, records acknowledged changes, and reports violations.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,37 +22,37 @@ use crate::machine::signal;
 use crate::model::{Content, KeptRun, Model, Presence, Thing, ask};
 use crate::round::{Action, Fate};
 
-/// Pause before something is looked at again, and how often it is.
+/// Pause between two checks, and their maximum number.
 const LOOK: Duration = Duration::from_millis(20);
 const LOOKS: u32 = 150;
-/// Statuses of a server that has too much to do, or ends.
+/// Statuses of a server that is overloaded or ending.
 const BUSY: [u16; 2] = [429, 503];
 const JSON: &str = "application/json";
 
-/// What all clients of a round share.
+/// State shared by all clients of a round.
 pub(crate) struct Scene<'a> {
     pub(crate) served: &'a Served,
     pub(crate) model: &'a Mutex<Model>,
-    /// The operator's configuration, and the report of a benchmark.
+    /// Configuration of the operator, and the report of a benchmark.
     pub(crate) config: &'a Path,
     pub(crate) report: &'a Value,
-    /// Statuses that come of trouble with disks and stores.
+    /// Statuses caused by injected faults of disks and stores.
     pub(crate) troubles: Vec<u16>,
     /// Set before the server is killed or ended.
     pub(crate) is_struck: AtomicBool,
-    /// Answers so far, by their statuses.
+    /// Number of responses so far, by status.
     pub(crate) answers: Mutex<BTreeMap<u16, u64>>,
-    /// Actions that are done.
+    /// Number of completed actions.
     pub(crate) acts: AtomicU64,
     pub(crate) found: Mutex<Vec<String>>,
 }
 
-/// One client, and the addresses of what it made.
+/// One client, with the addresses of the objects that it created.
 pub(crate) struct Client<'a> {
     scene: &'a Scene<'a>,
     name: String,
     made: Vec<String>,
-    /// Actions so far: no key names two of them.
+    /// Number of actions so far, which makes idempotency keys unique.
     number: u64,
 }
 
@@ -61,7 +61,7 @@ impl Scene<'_> {
         self.found.lock().unwrap().push(wrong);
     }
 
-    /// Asks; finds fault with a status that is none of these and comes of no trouble.
+    /// Sends a request; reports a status that is neither allowed nor caused by an injected fault.
     fn ask(
         &self,
         allowed: &[u16],
@@ -78,7 +78,7 @@ impl Scene<'_> {
                 self.find(format!("{method} {path}: found {status} {text}, expected one of {allowed:?}"));
             }
             None if self.is_struck.load(Ordering::Acquire) => return None,
-            None => self.find(format!("{method} {path}: found no answer of a server that lives")),
+            None => self.find(format!("{method} {path}: found no response of a live server")),
         }
         if let Some(answer) = &answer {
             *self.answers.lock().unwrap().entry(answer.status).or_default() += 1;
@@ -136,7 +136,7 @@ impl<'a> Client<'a> {
         self.scene.acts.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Notes what was made, if that was acknowledged.
+    /// Records an object if its creation was acknowledged.
     fn note(
         &mut self,
         answer: Option<Answer>,
@@ -153,7 +153,7 @@ impl<'a> Client<'a> {
         self.note(answer, |told| (format!("/runs/{}", told["id"].as_str().unwrap()), Thing::Run(run)))
     }
 
-    /// Submits a run. Gives its address.
+    /// Submits a run. Returns its address.
     fn submit(&mut self, run: KeptRun) -> Option<String> {
         let (path, text) = (format!("/runs{}", run.query), run.document.to_string());
         let (content, key) = (Some((JSON, text.as_bytes())), run.key.clone());
@@ -168,7 +168,7 @@ impl<'a> Client<'a> {
         self.made.last().cloned()
     }
 
-    /// Looks until there is something to see, but not for long.
+    /// Polls until `look` returns a value, for a limited time.
     fn until<T>(&self, look: impl Fn(&Scene<'_>) -> Option<T>) -> Option<T> {
         (0..LOOKS).find_map(|_| {
             look(self.scene).or_else(|| {
@@ -196,7 +196,7 @@ impl<'a> Client<'a> {
             serde_json::from_slice::<StreamAddress>(&answer.bytes).ok()
         });
         let Some(address) = address else { return };
-        // It goes with batches that it has not acknowledged.
+        // Disconnects with unacknowledged batches.
         let Ok(client) = StreamClient::connect(Path::new(&address.socket), &address.secret) else { return };
         for number in 0..takes {
             match client.next(Duration::from_secs(1)) {
@@ -209,7 +209,7 @@ impl<'a> Client<'a> {
 
     fn upload(&mut self, guest: &str, number: u64) {
         let mut bytes = fs::read(module(guest)).unwrap();
-        // A custom section that makes it another module.
+        // A custom section that makes it a different module.
         bytes.extend([0, 18, 1, b'n']);
         bytes.extend(format!("{number:016x}").bytes());
         let name = GUESTS.iter().find(|(_, file)| *file == guest).unwrap().0;
@@ -242,7 +242,7 @@ impl<'a> Client<'a> {
         note(Presence::Unsure);
         let answer = self.scene.ask(&[204, 409], "DELETE", &path, None, None);
         match answer.map(|answer| answer.status) {
-            // It is in use.
+            // The object is in use.
             Some(409) => return note(Presence::There),
             Some(204) => note(Presence::Gone),
             _ => {}
@@ -274,11 +274,11 @@ impl<'a> Client<'a> {
         let is_told_to = match finished.code {
             Some(0..=2) => true,
             Some(130) => fate == Fate::Interrupted,
-            // Interrupted before it could say what to do then.
+            // Interrupted before the handler of the signal was installed.
             None => fate == Fate::Killed || fate == Fate::Interrupted,
             _ => false,
         };
-        // Whole or not there, however it ended.
+        // The file is complete or absent, however the process ended.
         let snapshot =
             fs::read(out.join("snapshot.json")).ok().map(|text| serde_json::from_slice::<RunSnapshot>(&text));
         let is_balanced = match &snapshot {
@@ -295,7 +295,7 @@ impl<'a> Client<'a> {
     }
 }
 
-/// Clients that do everything very slowly until `over`: a third reads live events, a third a module, a third sends a document.
+/// Runs clients that are very slow until `over`: a third reads live events, a third a module, a third sends a document.
 pub(crate) fn dawdle(served: &Served, count: usize, over: &AtomicBool) {
     let requests = [
         "GET /api/v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n",
@@ -311,7 +311,7 @@ pub(crate) fn dawdle(served: &Served, count: usize, over: &AtomicBool) {
     let mut streams: Vec<_> = requests.iter().cycle().take(count).filter_map(connect).collect();
     while !over.load(Ordering::Acquire) {
         for (stream, sends) in &mut streams {
-            // Whoever is let go has nothing to say any more.
+            // A disconnected client has nothing more to send.
             if *sends {
                 stream.write_all(b"{").ok()
             } else {

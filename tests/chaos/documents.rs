@@ -1,4 +1,4 @@
-//! Pipelines made up by chance, most of them good, and modules to run in them.
+//! Random pipelines, most of them valid, and modules to run in them.
 
 use std::fmt;
 
@@ -14,12 +14,12 @@ pub(crate) const GUESTS: [(&str, &str); 6] = [
     ("stateful", "guest-stateful"),
     ("text-filter", "text-filter"),
 ];
-/// What `misbehaving` does; all but the first ones also with `-on-bad`.
+/// Kinds of misbehaviour of `misbehaving`; all but the first ones also with the suffix `-on-bad`.
 const HOWS: &str = "init-error init-trap too-few too-many good loop log-loop memory recursion trap divide out-of-bounds panic abort \
     failed drop held shape shape-overflow rank nan zero-length huge twice fields long-key many many-none many-bomb log-flood log-long \
     count count-unknown";
 
-/// A pipeline; shown as the words for its parts.
+/// A pipeline; its debug form lists its parts.
 #[derive(Clone)]
 pub(crate) struct Document(pub(crate) Value);
 
@@ -38,7 +38,7 @@ impl fmt::Debug for Document {
     }
 }
 
-/// Files that both stores hold, by their keys.
+/// Files in both stores, by their keys.
 pub(crate) fn objects(chance: &mut Chance) -> Vec<(String, Vec<u8>)> {
     let misdeeds = ["bad", "refuse", "drop", "trap", "burst", "shape", "late", "two"];
     let texts = ["split", "override", "forget", "field", "key", "reason", "ä text\n\nof two paragraphs"];
@@ -53,7 +53,7 @@ pub(crate) fn objects(chance: &mut Chance) -> Vec<(String, Vec<u8>)> {
     (0..60).map(object).chain([("records.ndjson".to_owned(), records.into_bytes())]).collect()
 }
 
-/// A pipeline of that name. One in six has no end of its own, some have much to compute, and some cannot run as written.
+/// Creates a pipeline of that name. One in six is endless, some need much computation, and some are invalid.
 /// `streams` lets it hand batches to other processes.
 pub(crate) fn document(chance: &mut Chance, name: &str, streams: bool) -> Document {
     let store = chance.pick(&["here", "bucket"]);
@@ -93,7 +93,7 @@ pub(crate) fn document(chance: &mut Chance, name: &str, streams: bool) -> Docume
     }))
 }
 
-/// The text of a document in which something is wrong.
+/// Text of an invalid document.
 pub(crate) fn broken(chance: &mut Chance, name: &str) -> String {
     let mut document = document(chance, name, false).0;
     let many = chance.from(1, 9_000) as usize;
@@ -112,12 +112,12 @@ pub(crate) fn broken(chance: &mut Chance, name: &str) -> String {
 /// Params of `misbehaving`.
 pub(crate) fn misdeed(chance: &mut Chance) -> Value {
     let how = chance.pick(&HOWS.split_whitespace().collect::<Vec<_>>());
-    // Otherwise most runs end at their first sample.
+    // Without the suffix, most runs would end at their first sample.
     let is_seldom = !how.starts_with("init") && !how.starts_with("too") && !chance.once_in(4);
     json!({ "how": format!("{how}{}", if is_seldom { "-on-bad" } else { "" }) })
 }
 
-/// A stage that takes what flows to it, and what it gives.
+/// Creates a stage for the current kind of items, and updates it to the stage's output.
 fn stage(chance: &mut Chance, flow: &mut &'static str) -> Value {
     let kinds: &[&'static str] = match *flow {
         "samples" => &[
@@ -166,7 +166,7 @@ fn stage(chance: &mut Chance, flow: &mut &'static str) -> Value {
     }
 }
 
-/// A stage whose tasks may run side by side and may fail.
+/// Creates a stage with concurrent tasks that may fail.
 fn tasked(chance: &mut Chance, kind: &str, mut settings: Value) -> Value {
     settings["concurrency"] = json!(chance.from(1, 4));
     settings["queue"] = json!(chance.from(1, 4));

@@ -1,4 +1,4 @@
-//! What a server needs of its machine: a file system that can be full, limits, signals, and what its process uses.
+//! System resources of a server: a file system that can be full, limits, signals, and the usage of its process.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -14,12 +14,12 @@ const DISK_MIB: u64 = 512;
 /// Set in the process that may mount file systems.
 const INSIDE: &str = "PENSTOCK_CHAOS_INSIDE";
 
-/// A file system of its own below a folder, gone when this is dropped.
+/// A file system mounted on a folder, unmounted on drop.
 #[derive(Debug)]
 pub(crate) struct Disk(PathBuf);
 
 impl Disk {
-    /// Mounts one; only where [`enter_namespaces`] says that this can be done.
+    /// Mounts a file system; only where [`enter_namespaces`] returned true.
     pub(crate) fn mount(folder: &Path) -> Self {
         fs::create_dir_all(folder).unwrap();
         let size = format!("size={DISK_MIB}m,mode=700");
@@ -28,7 +28,7 @@ impl Disk {
         Self(folder.to_owned())
     }
 
-    /// Takes all room but so many bytes.
+    /// Fills the file system, except for this many bytes.
     pub(crate) fn fill(&self, left: u64) {
         let mut file = File::create(self.0.join("fill")).unwrap();
         let mut piece = vec![0; 1 << 20];
@@ -48,16 +48,17 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Lazily: a process that is ending may still have it.
+        // Lazy unmount: a process that is ending may still use it.
         Command::new("umount").arg("-l").arg(&self.0).status().ok();
     }
 }
 
-/// Goes on with the test of that name where file systems can be mounted, in name spaces of its own, which needs no root. `None`
-/// once it has passed there; else whether this is there. Where the machine gives no name spaces, disks are never full.
+/// Runs the test of that name again in separate name spaces, where file systems can be mounted without root. Returns `None` once
+/// it has passed there; otherwise true inside the name spaces, and false if the machine does not permit them, in which case disks
+/// are never full.
 pub(crate) fn enter_namespaces(test: &str) -> Option<bool> {
     if env::var_os(INSIDE).is_some() {
-        // Other programs of this machine have shared memory too.
+        // Other programs of this machine also use shared memory.
         let mounted = Command::new("mount").args(["-t", "tmpfs", "chaos", "/dev/shm"]).status();
         assert!(mounted.unwrap().success());
         return Some(true);
@@ -78,20 +79,20 @@ pub(crate) fn enter_namespaces(test: &str) -> Option<bool> {
     None
 }
 
-/// What a process uses.
+/// Resource usage of a process.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) rss_kib: u64,
-    /// Of that, memory that it shares with others or could.
+    /// Part of the resident memory that is or could be shared with others, in KiB.
     pub(crate) shared_kib: u64,
-    /// Memory of its own that it may write to, used or not.
+    /// Private writable memory, used or not, in KiB.
     pub(crate) data_kib: u64,
     pub(crate) threads: u64,
     pub(crate) files: u64,
 }
 
 impl Facts {
-    /// `None` when the process is gone.
+    /// Reads the usage; `None` if the process is gone.
     pub(crate) fn of(process: u32) -> Option<Self> {
         let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
         let figure = |name: &str| {
@@ -108,7 +109,7 @@ impl Facts {
     }
 }
 
-/// Processes that it has started and that live.
+/// Live processes that it has started.
 pub(crate) fn children(process: u32) -> Vec<u32> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let children = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
@@ -117,7 +118,7 @@ pub(crate) fn children(process: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Whether a process does anything any more; one that is only not buried yet does not.
+/// True if a process is running; false for a zombie.
 pub(crate) fn lives(process: u32) -> bool {
     let state = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     state.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
@@ -127,7 +128,7 @@ pub(crate) fn signal(process: u32, signal: Signal) {
     kill_process(pid(process), signal).ok();
 }
 
-/// Lets a process have no more memory of its own than that; `None` for as much as this process may have.
+/// Limits the private memory of a process; `None` restores the limit of this process.
 pub(crate) fn limit_memory(process: u32, kib: Option<u64>) {
     let usual = getrlimit(Resource::Data);
     let limit = Rlimit { current: kib.map(|kib| kib << 10).or(usual.current), maximum: usual.maximum };
@@ -138,12 +139,12 @@ fn pid(process: u32) -> Pid {
     Pid::from_raw(i32::try_from(process).unwrap()).unwrap()
 }
 
-/// Names of shared memory of this machine.
+/// Names of the shared memory segments of this machine.
 pub(crate) fn shared_memory() -> BTreeSet<PathBuf> {
     fs::read_dir("/dev/shm").into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
-#[expect(clippy::print_stderr, reason = "who started it watches it for minutes")]
+#[expect(clippy::print_stderr, reason = "progress is printed, since the test takes minutes")]
 pub(crate) fn tell(text: &str) {
     eprintln!("{text}");
 }

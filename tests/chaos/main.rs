@@ -1,10 +1,11 @@
-//! Chaos and soak: a real server and the command under random documents, modules, clients and faults, and under a steady load.
+//! Chaos and soak tests: a real server and the command under random documents, modules, clients and faults, and under a steady
+//! load.
 //!
-//! All of a round comes from the seed: what each client does, and after how many actions a fault comes. Which of the actions it
-//! meets depends on the machine: a seed repeats what is done, and most often what is found.
+//! All of a round is derived from the seed: the actions of each client, and the number of actions after which a fault comes. The
+//! actions in progress at that time depend on the machine: a seed reproduces the same work, and usually the same findings.
 #![expect(
     clippy::unwrap_used,
-    reason = "what fails here fails its test; `allow-unwrap-in-tests` misses the helpers"
+    reason = "a failure here fails the test; `allow-unwrap-in-tests` does not cover helpers"
 )]
 
 mod clients;
@@ -23,13 +24,13 @@ use crate::machine::{enter_namespaces, tell};
 use crate::round::{Fault, Round};
 use crate::world::World;
 
-/// Rounds of one world; then all begins anew with the next seed.
+/// Number of rounds of one world; then a new one starts with the next seed.
 const ROUNDS: u64 = 8;
-/// Runs that a server keeps: all of them.
+/// Number of runs that a server keeps: more than are made.
 const KEPT: u32 = 100_000;
 
-/// Plays a round of a seed and tells of it; true when all was as it should be.
-#[expect(clippy::disallowed_methods, reason = "how long it took is told, not judged")]
+/// Plays a round of a seed and prints the result; returns true if no violation was found.
+#[expect(clippy::disallowed_methods, reason = "the duration is printed, not checked")]
 fn play(world: &mut World, seed: u64, round: &Round) -> bool {
     let Round { number, clients, faults, clock_jumps } = round;
     tell(&format!("seed {seed}, round {number}: {faults:?}, clock {clock_jumps:?}"));
@@ -49,7 +50,7 @@ fn play(world: &mut World, seed: u64, round: &Round) -> bool {
         world.last_logged()
     ));
     found.iter().for_each(|found| tell(&format!("  {found:.4000}")));
-    tell(&format!("to see it again: make chaos SEED={seed}"));
+    tell(&format!("to reproduce it: make chaos SEED={seed}"));
     false
 }
 
@@ -64,8 +65,8 @@ fn a_short_chaos_loses_nothing_and_leaves_nothing() {
 }
 
 #[test]
-#[ignore = "it takes minutes: `make chaos`"]
-#[expect(clippy::disallowed_methods, reason = "it goes on for so long")]
+#[ignore = "takes minutes: `make chaos`"]
+#[expect(clippy::disallowed_methods, reason = "it runs for a set time")]
 fn chaos() {
     let Some(mounts) = enter_namespaces("chaos") else { return };
     let (start, time, first) = (Instant::now(), seconds(900), asked("SEED").unwrap_or(1));
@@ -74,7 +75,7 @@ fn chaos() {
         let mut world = World::new(seed, mounts, KEPT);
         for number in 0..ROUNDS {
             if start.elapsed() >= time {
-                tell(&format!("seeds {first} to {seed}; of these failed: {failed:?}"));
+                tell(&format!("seeds {first} to {seed}; failed: {failed:?}"));
                 assert!(failed.is_empty());
                 return;
             }
@@ -87,12 +88,12 @@ fn chaos() {
 }
 
 #[test]
-#[ignore = "it takes an hour: `make soak`"]
+#[ignore = "takes an hour: `make soak`"]
 fn soak() {
     soak::soak(seconds(3600));
 }
 
-/// How long it is to take.
+/// Duration of the test, from the variable TIME or the default.
 fn seconds(usual: u64) -> Duration {
     Duration::from_secs(asked("TIME").unwrap_or(usual))
 }

@@ -1,4 +1,4 @@
-//! What a server has acknowledged, and so has to have as long as it lives and after each of its deaths.
+//! Model of a server: all acknowledged changes, which the server must keep, also after a crash.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use penstock_types::ledger::Ledger;
 use penstock_types::run::{RunDetail, RunState};
 use serde_json::{Value, json};
 
-/// Something that was acknowledged.
+/// An object whose creation was acknowledged.
 #[derive(Clone, Debug)]
 pub(crate) enum Thing {
     Run(KeptRun),
@@ -18,35 +18,35 @@ pub(crate) enum Thing {
 #[derive(Clone, Debug)]
 pub(crate) struct KeptRun {
     pub(crate) document: Value,
-    /// What was sent behind `/runs`, and the key.
+    /// Query string after `/runs`, and the idempotency key.
     pub(crate) query: String,
     pub(crate) key: Option<String>,
-    /// How it ended, once that was seen.
+    /// End of the run, once it was observed.
     pub(crate) end: Option<Value>,
 }
 
-/// Whether a thing has to be there.
+/// Expected presence of an object.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Presence {
     There,
-    /// Its removal was asked for, and nobody knows whether it was done.
+    /// Removal was requested, but the result is unknown.
     Unsure,
     Gone,
 }
 
-/// All that was acknowledged.
+/// All changes that a server has acknowledged.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
-    /// By their addresses in the API.
+    /// Objects by their addresses in the API.
     pub(crate) things: BTreeMap<String, (Presence, Thing)>,
-    /// Versions by the addresses of aliases; `None` after a change that nobody knows whether it was done.
+    /// Versions by the addresses of aliases; `None` after a change whose result is unknown.
     pub(crate) aliases: BTreeMap<String, Option<u64>>,
 }
 
-/// What is sent with a request: its media type and its bytes.
+/// Body of a request: its media type and its bytes.
 pub(crate) type Content<'a> = Option<(&'a str, &'a [u8])>;
 
-/// Asks the API on a connection of its own: one that was kept may be closed just then.
+/// Sends a request to the API on a new connection: an idle one may be closed at that moment.
 pub(crate) fn ask(
     served: &Served,
     method: &str,
@@ -59,17 +59,17 @@ pub(crate) fn ask(
     served.try_ask(method, &format!("/api/v1{path}"), content, &headers)
 }
 
-/// Gets what has to be there; else the reason why it is not.
+/// Gets an object that must exist; the error states why it could not be read.
 pub(crate) fn get(served: &Served, path: &str) -> Result<Answer, String> {
     match ask(served, "GET", path, None, None) {
         Some(answer) if answer.status == 200 => Ok(answer),
         Some(answer) => Err(format!("GET {path}: found {} {}, expected 200", answer.status, answer.text())),
-        None => Err(format!("GET {path}: found no answer, expected 200")),
+        None => Err(format!("GET {path}: found no response, expected 200")),
     }
 }
 
 impl Model {
-    /// Compares all of it with what the server has; says what differs. No run may be alive.
+    /// Compares the model with the server; returns the differences. No run may be alive.
     pub(crate) fn check(&mut self, served: &Served) -> Vec<String> {
         let mut found = Vec::new();
         let listed = listed(served).unwrap_or_else(|wrong| {
@@ -86,10 +86,10 @@ impl Model {
                 }
             };
             if *presence == if is_there { Presence::Gone } else { Presence::There } {
-                found.push(format!("{path}: found it there: {is_there}, expected it {presence:?}"));
+                found.push(format!("{path}: exists: {is_there}, expected {presence:?}"));
             }
             if matches!(thing, Thing::Run(_)) && listed.contains(path) != is_there {
-                found.push(format!("{path}: found it there: {is_there}, and the list differs"));
+                found.push(format!("{path}: exists: {is_there}, but the list differs"));
             }
             if is_there {
                 found.extend(thing.check(served, path).err().map(|wrong| format!("{path}: {wrong}")));
@@ -120,7 +120,7 @@ impl Thing {
 }
 
 impl KeptRun {
-    /// A run that is over: its books, all that is kept of it, and that its end is the one that was seen before.
+    /// Checks a run that is over: its books, its stored data, and that its end is the one that was observed before.
     fn check(&mut self, served: &Served, path: &str) -> Result<(), String> {
         let told = get(served, path)?.json();
         let detail: RunDetail =
@@ -129,7 +129,7 @@ impl KeptRun {
         let ledger = &told["snapshot"]["ledger"];
         let end = json!([summary.state, summary.error, summary.samples, ledger]);
         if *self.end.get_or_insert_with(|| end.clone()) != end {
-            return Err(format!("found that it ended as {end}, expected {:?} as before", self.end));
+            return Err(format!("found the end {end}, expected {:?} as before", self.end));
         }
         check_books(&detail, self.query.is_empty())
             .map_err(|wrong| format!("{wrong}, of {}", self.document))?;
@@ -145,15 +145,17 @@ impl KeptRun {
         let again = ask(served, "POST", &runs, Some(("application/json", text.as_bytes())), Some(key));
         match again {
             Some(again) if again.status == 200 && again.json()["id"] == summary.id[..] => Ok(()),
-            Some(again) => {
-                Err(format!("found {} {} for its key {key}, expected itself", again.status, again.text()))
-            }
-            None => Err(format!("found no answer for its key {key}")),
+            Some(again) => Err(format!(
+                "found {} {} for its key {key}, expected the same run",
+                again.status,
+                again.text()
+            )),
+            None => Err(format!("found no response for its key {key}")),
         }
     }
 }
 
-/// Addresses of all runs, by the list, page after page.
+/// Addresses of all runs, from the list, page after page.
 fn listed(served: &Served) -> Result<BTreeSet<String>, String> {
     let (mut runs, mut cursor) = (BTreeSet::new(), String::new());
     loop {
@@ -167,7 +169,7 @@ fn listed(served: &Served) -> Result<BTreeSet<String>, String> {
     }
 }
 
-/// Adds the books of a run that is over up again. `is_whole` tells that it had no other end than its source's.
+/// Checks the sums in the books of a run that is over. `is_whole` states that the run ended with its source.
 fn check_books(detail: &RunDetail, is_whole: bool) -> Result<(), String> {
     let (samples, state) = (detail.summary.samples, detail.summary.state);
     let is_completed = state == RunState::Completed;
@@ -189,7 +191,7 @@ fn check_books(detail: &RunDetail, is_whole: bool) -> Result<(), String> {
     let is_short = ledger.total.left > 0 || snapshot.expected.is_some() && made != snapshot.expected;
     if is_completed && is_whole && is_short {
         return Err(format!(
-            "found it completed, with {made:?} of {:?} samples read: {ledger:?}",
+            "found the run completed, with {made:?} of {:?} samples read: {ledger:?}",
             snapshot.expected
         ));
     }

@@ -1,4 +1,4 @@
-//! What happens in one round: actions of clients, and faults between them.
+//! One round: actions of clients, and faults between them.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,36 +10,36 @@ use serde_json::json;
 use crate::documents::{Document, GUESTS, broken, document, misdeed};
 
 const CLIENTS: u64 = 6;
-/// Actions of each client.
+/// Number of actions of each client.
 const ACTIONS: u64 = 12;
 
-/// What a client does next. Runs, versions and reports are those that it made itself.
+/// An action of a client. It refers to runs, versions and reports that the client created.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
-    /// Submits a document, to run for so many seconds at most. With a key, the request is sent twice.
+    /// Submits a document, with an optional time limit in seconds. With a key, the request is sent twice.
     Submit {
         document: Document,
         for_s: Option<u64>,
         is_keyed: bool,
     },
-    /// Submits a run of batches, and takes so many of them in another process.
+    /// Submits a run with the consumer `stream`, and receives this many batches in another process.
     Stream(Document, u64),
-    /// Runs a document by the command, and does this to its process after some time.
+    /// Runs a document with the command, with this fate of its process after some time.
     Command(Document, Fate, Duration),
-    /// Uploads a guest, made another module by a number, and lets an alias mean it.
+    /// Uploads a guest, made a different module by a number, and points an alias at it.
     Upload(&'static str, u64),
-    /// Lets the alias mean the client's first version.
+    /// Points the alias at the client's first version.
     MoveAlias,
     Report(u64),
-    /// Deletes the oldest of its things whose address begins so.
+    /// Deletes the client's oldest object whose address has this prefix.
     Delete(&'static str),
-    /// Waits for the end of its last run, but not for long.
+    /// Waits for the end of its last run, for a limited time.
     Wait,
     /// Submits the last run again.
     Clone,
-    /// Asks for this of its last run.
+    /// Requests this resource of its last run.
     Run(&'static str),
-    /// Asks for something of which nothing is kept.
+    /// Sends a request without lasting effect.
     Ask {
         method: &'static str,
         path: &'static str,
@@ -48,7 +48,7 @@ pub(crate) enum Action {
     },
 }
 
-/// A text to send; shown by its beginning.
+/// Body of a request; its debug form is truncated.
 #[derive(Clone)]
 pub(crate) struct Body(pub(crate) String);
 
@@ -58,7 +58,7 @@ impl fmt::Debug for Body {
     }
 }
 
-/// What happens to a process of the command.
+/// Fate of a process of the command.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Fate {
     Ends,
@@ -67,37 +67,37 @@ pub(crate) enum Fate {
     Paused,
 }
 
-/// What goes wrong with the server, or with what it needs.
+/// A fault of the server, or of its environment.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Fault {
-    /// SIGKILL.
+    /// Kills the server with SIGKILL.
     Kill,
-    /// SIGINT, as at a shutdown.
+    /// Ends the server with SIGINT, as at a shutdown.
     End,
-    /// SIGSTOP for so long.
+    /// Stops the server with SIGSTOP for this time.
     Pause(Duration),
-    /// A file system with so many bytes left, to the end of the round.
+    /// Leaves this many bytes in the file system, until the end of the round.
     FullDisk(u64),
-    /// Trouble for so many requests to the bucket.
+    /// Injects a fault into this many requests to the bucket.
     Store(Trouble, u64),
-    /// Clients that read or send very slowly, to the end of the round.
+    /// Runs clients that read or send very slowly, until the end of the round.
     SlowClients(usize),
-    /// No more memory than the budget of the runs and what a server needs beside it.
+    /// Limits memory to the budget of the runs and the server's own needs.
     Memory,
 }
 
-/// One round.
+/// Actions and faults of one round.
 pub(crate) struct Round {
     pub(crate) number: u64,
     pub(crate) clients: Vec<Vec<Action>>,
     /// Faults, each with the number of actions after which it comes.
     pub(crate) faults: Vec<(u64, Fault)>,
-    /// Whether the server's clock on the wall jumps from now on; `None` leaves it as it is.
+    /// Makes the server's wall clock jump, or stop jumping, from now on; `None` leaves it unchanged.
     pub(crate) clock_jumps: Option<bool>,
 }
 
 impl Round {
-    /// Round `number` of a seed. The first is calm: what a server holds after it is what it may hold after any other.
+    /// Creates round `number` of a seed. The first is without faults: its resource usage is the baseline for the others.
     pub(crate) fn new(seed: u64, number: u64) -> Self {
         let mut chance = Chance::new((seed << 16) + number);
         let mut client = |client| {

@@ -1,11 +1,11 @@
-//! Whether a figure grows: a slope that single values do not move, and an interval that it lies in.
+//! Detection of growth: a slope that is robust against outliers, with its confidence interval.
 
-/// Figures of one thing over time, at equal distances.
+/// Figures of one kind over time, at equal intervals.
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
     pub(crate) name: &'static str,
     pub(crate) unit: &'static str,
-    /// Growth over the whole time that is taken for none, however certain it is.
+    /// Growth over the whole time that is tolerated, however significant it is.
     pub(crate) tolerance: f64,
     pub(crate) values: Vec<f64>,
 }
@@ -13,24 +13,24 @@ pub(crate) struct Series {
 /// Growth over the whole time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Growth {
-    /// By Theil and Sen: the median of the slopes of all pairs.
+    /// Theil-Sen estimate: the median of the slopes of all pairs.
     pub(crate) median: f64,
-    /// Where it lies in 99 of 100 cases.
+    /// Lower bound of the 99 % confidence interval.
     pub(crate) least: f64,
     pub(crate) most: f64,
 }
 
-/// Values of this distance in time count as one, by their median: neighbours in time are alike, which an interval of single values
-/// would take for certainty.
+/// Values within one block of time count as one, by their median: adjacent values are correlated, which would make the interval
+/// too narrow.
 const BLOCKS: usize = 60;
 /// Standard deviations on either side of 99 % of a normal distribution.
 const NORMAL_99: f64 = 2.576;
-/// Rows and columns of a picture.
+/// Number of rows and columns of a chart.
 const HEIGHT: usize = 6;
 const WIDTH: usize = 60;
 
 impl Series {
-    /// The median of each of some sixty stretches.
+    /// Medians of up to sixty blocks.
     fn blocks(&self) -> Vec<f64> {
         let count = BLOCKS.min(self.values.len());
         let edge = |block: usize| block * self.values.len() / count;
@@ -46,25 +46,25 @@ impl Series {
             .map(|(early, late)| (blocks[late] - blocks[early]) / (late - early) as f64 * length)
             .collect();
         slopes.sort_by(f64::total_cmp);
-        // Kendall's S of values without a trend has this deviation; so many slopes lie on either side of the interval.
+        // Standard deviation of Kendall's S of values without a trend; this many slopes are on either side of the interval.
         let n = n as f64;
         let beside =
             (slopes.len() as f64 - NORMAL_99 * (n * (n - 1.0) * (2.0 * n + 5.0) / 18.0).sqrt()) / 2.0;
         if slopes.is_empty() || beside < 0.0 {
-            // Too few to tell.
+            // Too few values for an interval.
             return Growth { median: 0.0, least: f64::NEG_INFINITY, most: f64::INFINITY };
         }
         let beside = beside as usize;
         Growth { least: slopes[beside], most: slopes[slopes.len() - 1 - beside], median: median(slopes) }
     }
 
-    /// Whether it grows: by more than is tolerated even at the lower end of the interval. The interval alone would blame a drift of
-    /// a page an hour, and a bound alone would blame noise.
+    /// True if the value grows: even the lower bound of the interval exceeds the tolerance. The interval alone would report a
+    /// drift of a page per hour, and a fixed bound alone would report noise.
     pub(crate) fn grows(&self) -> bool {
         self.growth().least > self.tolerance
     }
 
-    /// The figures as lines of text: a picture, and what it comes to.
+    /// The figures as lines of text: a chart, and a summary.
     pub(crate) fn picture(&self) -> String {
         let blocks = self.blocks();
         let (low, high) = blocks
@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    /// An hour's values around 100, up to 5 beside it, with steps that stay for a while, which grow by `growth` in all.
+    /// An hour's values around 100, with a noise of up to 5 and steps that persist for a while, which grow by `growth` in total.
     fn noisy(seed: u64, growth: f64) -> Series {
         let mut chance = Chance::new(seed);
         let mut step = 0.0;

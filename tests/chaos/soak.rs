@@ -1,4 +1,4 @@
-//! A steady load on one server, and what becomes of what it uses.
+//! A steady load on one server, and its effect on resource usage.
 
 use std::fs;
 use std::path::Path;
@@ -16,15 +16,15 @@ use crate::round::{Action, Body};
 use crate::slope::Series;
 use crate::world::World;
 
-/// Runs that the server keeps: its history grows until there are so many.
+/// Number of runs that the server keeps: its history grows until it has as many.
 const KEPT: u32 = 60;
-/// Clients, and the time that each takes for an action.
+/// Number of clients, and the time that each takes for an action.
 const CLIENTS: usize = 3;
 const PACE: Duration = Duration::from_millis(300);
 /// Share of the time that does not count: caches, pools and the history fill.
 const WARM_UP: f64 = 0.15;
 
-/// Loads a server for so long, prints what it used as a picture, and fails where that grows.
+/// Loads a server for this time, prints its resource usage as charts, and fails if it grows.
 pub(crate) fn soak(time: Duration) {
     let mut world = World::new(1, false, KEPT);
     world.start();
@@ -49,16 +49,16 @@ pub(crate) fn soak(time: Duration) {
     let answers = scene.answers.lock().unwrap();
     tell(&format!("answers by status: {answers:?}"));
     let (made, refused) = (answers.get(&201).unwrap_or(&0), answers.get(&422).unwrap_or(&0));
-    // A round of actions makes four things, and one prediction in it is refused, since the run before is too short. Clients end
-    // within a round.
+    // A round of actions creates four objects, and one prediction in it is refused, since the run before is too short. Clients
+    // end within a round.
     let rounds = *made / 4 + CLIENTS as u64;
     assert!(
         *made > 10 * u64::from(KEPT) && *refused <= rounds,
-        "found {made} things made and {refused} refused, expected more of the first: let it go on for longer"
+        "found {made} things made and {refused} refused, expected more of the first: increase TIME"
     );
 }
 
-/// Writes more entries than an audit log keeps, so that it does not grow any more: else it would for most of a day.
+/// Writes more entries than an audit log keeps, so that it stops growing: otherwise that would take most of a day.
 fn fill_audit_log(data: &Path) {
     let history = Connection::open(data.join("penstock.sqlite")).unwrap();
     let entries = "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 100001) \
@@ -68,8 +68,8 @@ fn fill_audit_log(data: &Path) {
     history.execute_batch(entries).unwrap();
 }
 
-/// Looks at a server's process and its history a hundred times a block.
-#[expect(clippy::disallowed_methods, reason = "it goes on for so long")]
+/// Samples the server's process and its history a hundred times per block.
+#[expect(clippy::disallowed_methods, reason = "it runs for a set time")]
 fn watch(process: u32, data: &Path, time: Duration) -> Vec<Series> {
     let series = |name, unit, tolerance| Series { name, unit, tolerance, values: Vec::new() };
     let mut all = vec![
@@ -92,7 +92,7 @@ fn watch(process: u32, data: &Path, time: Duration) -> Vec<Series> {
     all
 }
 
-/// The same actions again and again, at a pace that does not depend on the server.
+/// Repeats the same actions, at a pace that does not depend on the server.
 #[expect(clippy::disallowed_methods, reason = "the load is steady")]
 fn load(mut client: Client<'_>, over: &AtomicBool) {
     let document = |stages: Value, consumer: Value| {

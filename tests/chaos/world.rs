@@ -1,4 +1,4 @@
-//! A server and all that it needs, round after round: what happens to it, and whether it is as it should be afterwards.
+//! A server and its environment, round after round: injected faults, and checks afterwards.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,27 +20,27 @@ use crate::machine::{Disk, Facts, children, limit_memory, lives, shared_memory, 
 use crate::model::{Model, Presence, ask, get};
 use crate::round::{Fault, Round};
 
-/// Pause before something is looked at again, and how often it is: 90 s in all. What is told of runs that are over goes within
-/// 60 s, and idle threads of the runtime after 10 s.
+/// Pause between two checks, and their maximum number: 90 s in all. Data of ended runs is dropped from memory within 60 s, and
+/// idle threads of the runtime end after 10 s.
 const LOOK: Duration = Duration::from_millis(100);
 const LOOKS: u32 = 900;
 const REST: Duration = Duration::from_secs(11);
-/// Memory that all runs may use at a time, and that a server may use beside it, in MiB: for modules, threads and requests.
+/// Memory limits in MiB: for all runs together, and for the server beside it, for modules, threads and requests.
 const BUDGET_MIB: u64 = 512;
 const BESIDE_MIB: u64 = 384;
-/// What may be left of a round. The allocator keeps some of what was freed, for each thread; a leak grows from round to round.
+/// Tolerated growth of resident memory. The allocator keeps some freed memory for each thread; a leak grows from round to round.
 const LEFT_RSS_KIB: u64 = 160 << 10;
-/// Images of modules' memories, of which 16 are kept.
+/// Memory images of modules, of which 16 are kept.
 const LEFT_SHARED_KIB: u64 = 32 << 10;
 /// Connections of the history's readers, and files of modules.
 const LEFT_FILES: u64 = 24;
 const LEFT_THREADS: u64 = 2;
 
-/// A server, its machine, and what it acknowledged.
+/// A server, its environment, and the acknowledged changes.
 pub(crate) struct World {
     served: Option<Served>,
     clock_jumps: bool,
-    /// What the server used at rest after its first round.
+    /// Resource usage of the idle server after its first round.
     rested: Option<Facts>,
     bucket: Option<Server>,
     bucket_port: u16,
@@ -54,7 +54,8 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A world with an empty data directory, on a file system of its own if one can be mounted, whose server keeps so many runs.
+    /// Creates a world with an empty data directory, on a separate file system if one can be mounted, whose server keeps `kept`
+    /// runs.
     pub(crate) fn new(seed: u64, mounts: bool, kept: u32) -> Self {
         let folder = Folder::new();
         for (key, bytes) in objects(&mut Chance::new(seed)) {
@@ -98,7 +99,7 @@ impl World {
         world
     }
 
-    /// Opens the bucket anew at the same place, without faults and connections.
+    /// Reopens the bucket at the same address, without faults and connections.
     fn open_bucket(&mut self) {
         self.bucket = None;
         let (root, port) = (Some(self.folder.join("store")), self.bucket_port);
@@ -123,7 +124,7 @@ impl World {
         self.rested = None;
     }
 
-    /// Lets a round happen; says what is not as it should be after it.
+    /// Plays a round; returns the violations found after it.
     pub(crate) fn play(&mut self, round: &Round) -> Vec<String> {
         let mut found = Vec::new();
         if let Some(jumps) = round.clock_jumps.filter(|jumps| *jumps != self.clock_jumps) {
@@ -167,7 +168,7 @@ impl World {
         found
     }
 
-    /// What clients of the server share. These statuses come of trouble.
+    /// State shared by the clients of the server. `troubles` are statuses caused by injected faults.
     pub(crate) fn scene(&self, troubles: &[u16]) -> Scene<'_> {
         Scene {
             served: self.served.as_ref().unwrap(),
@@ -182,14 +183,14 @@ impl World {
         }
     }
 
-    /// Lets clients act, and faults come between their actions. Gives the processes that a killed server had started.
+    /// Runs the clients, with faults between their actions. Returns the processes that a killed server had started.
     fn strike(&self, round: &Round, found: &mut Vec<String>) -> Vec<u32> {
         let served = self.served.as_ref().unwrap();
         let mut troubles = Vec::new();
         if round.has(|fault| matches!(fault, Fault::FullDisk(_))) {
             troubles.push(507);
         }
-        // A bucket believes no signature of another hour.
+        // A bucket rejects signatures with a time that is an hour off.
         if self.clock_jumps || round.has(|fault| matches!(fault, Fault::Store(..))) {
             troubles.push(502);
         }
@@ -236,10 +237,7 @@ impl World {
         });
         found.append(&mut scene.found.lock().unwrap());
         if round.number == 0 && scene.answers.lock().unwrap().get(&201).is_none_or(|made| *made < 10) {
-            found.push(format!(
-                "found the answers {:?}, expected more that something was made",
-                scene.answers
-            ));
+            found.push(format!("found the answers {:?}, expected more successful creations", scene.answers));
         }
         tell(&format!("  answers by status: {:?}", scene.answers.lock().unwrap()));
         orphans
@@ -255,7 +253,7 @@ impl World {
         }
     }
 
-    /// Whether the server is gone; finds fault where it went by itself, or did not as it was told to.
+    /// True if the server is gone; reports an unexpected end, or a missing one.
     fn has_fallen(&mut self, round: &Round, found: &mut Vec<String>) -> bool {
         let (is_killed, is_ended) =
             (round.has(|fault| *fault == Fault::Kill), round.has(|fault| *fault == Fault::End));
@@ -267,10 +265,10 @@ impl World {
         });
         match status {
             None if looks == 1 => return false,
-            // It may be killed while it ends.
+            // The server may be killed while it is ending.
             Some(status) if is_killed || is_ended && status.success() => {}
             status => found.push(format!(
-                "found that the server ended with {status:?}; killed: {is_killed}, told to: {is_ended}"
+                "found that the server ended with {status:?}; killed: {is_killed}, asked to end: {is_ended}"
             )),
         }
         self.served = None;
@@ -291,10 +289,10 @@ impl World {
             }
             sleep(LOOK);
         }
-        Err("found runs that are not over 90 s after they were told to stop".to_owned())
+        Err("found runs that are not over 90 s after they were asked to stop".to_owned())
     }
 
-    /// The history's pages, and files that belong to nothing in it.
+    /// Checks the database of the history, and looks for files that it does not reference.
     fn check_files(&self, found: &mut Vec<String>) {
         let data = self.folder.join("data");
         let history =
@@ -319,16 +317,16 @@ impl World {
             let names = files.map(|file| file.file_name().to_string_lossy().into_owned());
             let left: Vec<String> = names.filter(|name| !known.contains(name)).collect();
             if !left.is_empty() {
-                found.push(format!("found files in {folder} that belong to nothing: {left:?}"));
+                found.push(format!("found files in {folder} that the history does not reference: {left:?}"));
             }
         }
     }
 
-    /// Compares what the server uses with what it used after its first round.
+    /// Compares the server's resource usage with that after its first round.
     fn check_facts(&self) -> Result<(), String> {
         let process = self.served.as_ref().unwrap().process();
         let gone = "found the server gone while it rested";
-        // After the first round of a server there is nothing to compare with.
+        // After the first round of a server there is no baseline.
         let Some(rested) = self.rested else { return Ok(()) };
         let mut now = Facts::of(process).ok_or(gone)?;
         for _ in 0..LOOKS {
@@ -349,7 +347,7 @@ impl World {
         ))
     }
 
-    /// What is there, in a line.
+    /// Summary of the world, in a line.
     pub(crate) fn told(&mut self) -> String {
         let there = |(presence, _): &&(Presence, _)| *presence == Presence::There;
         let things = self.model.get_mut().unwrap().things.values().filter(there).count();
@@ -362,7 +360,7 @@ impl World {
         )
     }
 
-    /// The last lines of the server's log.
+    /// Last lines of the server's log.
     pub(crate) fn last_logged(&self) -> String {
         let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
@@ -371,7 +369,7 @@ impl World {
 }
 
 impl Drop for World {
-    /// Tells the end of the log where a check could not even be made.
+    /// Prints the end of the log if a check panicked.
     fn drop(&mut self) {
         if panicking() {
             tell(&format!("the end of the server's log:\n{}", self.last_logged()));

@@ -1,4 +1,4 @@
-// Reports of storage benchmarks: kept by the server, looked at by a visitor, and in a file of their own.
+// Reports of storage benchmarks: stored on the server, shown in pages, and in a standalone file.
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
@@ -12,7 +12,7 @@ const data = folder()
 const found = folder()
 let server, browser, page, id, report
 
-/** Four loads over 200 objects, twice. */
+/** Four loads over 200 objects, two passes each. */
 const document = { name: 'in-memory', source: { memory: { count: 200, bytes: 20_000, latency_ms: 1 } }, actions: [{ whole_set: { workers: [2, 4], repeats: 2 } }] }
 const [LOADS, LEVELS, STATISTICS] = [4, 5, 4]
 
@@ -33,10 +33,10 @@ const open = (path) => visit(page, server, path)
 const card = (name, on = page) => on.getByRole('region', { name, exact: true })
 const bars = (name, on = page) => card(name, on).locator('rect.bar')
 const loadOf = (mode, workers) => report.actions[0].whole_set.find((load) => load.mode === mode && load.workers === workers)
-/** As people read it: thin spaces are spaces. */
+/** Text with ordinary spaces in place of thin ones. */
 const plain = (text) => text.replaceAll('\u202f', ' ').replace(/\s+/g, ' ').trim()
 
-/** What every report shows, wherever it is opened. */
+/** Checks the content that a report shows, on the server and in a file. */
 async function shows(on) {
   await bars('Times of each level', on).first().waitFor()
   assert.equal(await bars('Times of each level', on).count(), LOADS * LEVELS * STATISTICS)
@@ -51,7 +51,7 @@ async function shows(on) {
   assert.equal(await books.getByText('✓ yes').count(), loadOf('sync', 2).books.checks.length)
 }
 
-test('without any, it is told how to make one', async () => {
+test('an empty list explains how to create a report', async () => {
   await open('/')
   await page.getByRole('link', { name: 'Benchmarks' }).click()
   await page.getByRole('heading', { name: 'No benchmarks yet' }).waitFor()
@@ -60,7 +60,7 @@ test('without any, it is told how to make one', async () => {
   assert.deepEqual(await violations(page), [])
 })
 
-test('what the command pushes is in the list, and leads to its charts', async () => {
+test('a pushed report is in the list and links to its charts', async () => {
   const config = write(join(found.path, 'bench.json'), JSON.stringify(document))
   const args = ['bench', 'storage', config, '--push', '--server', server.url, '--out', join(found.path, 'out'), '--json', '--quiet']
   const ran = spawnSync(process.env.PENSTOCK, args, { encoding: 'utf8' })
@@ -81,13 +81,13 @@ test('what the command pushes is in the list, and leads to its charts', async ()
   assert.equal(await overflows(page), false)
 })
 
-test('bars are as high as what they stand for, and the table has the figures', async () => {
+test('the height of bars matches the figures, and the table contains them', async () => {
   const heights = await bars('Times of each level').evaluateAll((all) => all.map((bar) => Number(bar.getAttribute('height'))))
-  // Of the first load: mean, median, min and max of an item.
+  // Mean, median, min and max of an item, for the first load.
   const { mean_s, median_s, min_s, max_s } = loadOf('sync', 2).levels.getitem
   const wanted = [mean_s, median_s, min_s, max_s].map(Math.log10)
   const drawn = heights.slice(0, 4)
-  // A decade is as high everywhere: two bars tell how high.
+  // All decades have the same height, computed from two bars.
   const whole = loadOf('sync', 2).levels.benchmark.mean_s
   const decade = (heights[2 * 4 * (LEVELS - 1)] - drawn[0]) / (Math.log10(whole) - wanted[0])
   for (const place of [1, 2, 3]) assert.ok(Math.abs(drawn[place] - drawn[0] - (wanted[place] - wanted[0]) * decade) < 0.5, `bar ${place} of ${drawn}`)
@@ -103,7 +103,7 @@ test('bars are as high as what they stand for, and the table has the figures', a
   await card('Items in a second').getByRole('button', { name: 'Times' }).click()
 })
 
-test('another load is chosen by keys alone, and the address has it', async () => {
+test('another load can be selected with the keyboard, and the address contains it', async () => {
   const choice = page.getByRole('button', { name: /^sync 2: / })
   await choice.focus()
   await page.keyboard.press('Enter')
@@ -117,7 +117,7 @@ test('another load is chosen by keys alone, and the address has it', async () =>
   assert.equal(await page.getByRole('button', { name: /^sync 2: / }).getAttribute('aria-pressed'), 'true')
   const percentiles = await card('How long a read takes').getByRole('row').allTextContents()
   assert.deepEqual(percentiles.slice(1).map((text) => /async 4x8|sync 2/.exec(text)?.[0]), ['sync 2', 'async 4x8'])
-  // Arrow keys go through the marks of a drawn chart and read them out, Enter chooses.
+  // Arrow keys move through the marks of a chart and announce them, Enter selects.
   const chart = page.getByRole('group', { name: /^Items in a second by workers: chart/ })
   await chart.focus()
   await page.keyboard.press('ArrowRight')
@@ -128,7 +128,7 @@ test('another load is chosen by keys alone, and the address has it', async () =>
   await shot(page, 'bench-over')
 })
 
-test('figures and pictures are saved', async () => {
+test('figures and charts can be saved', async () => {
   const saved = async (press) => {
     const [file] = await Promise.all([page.waitForEvent('download'), press()])
     return readFileSync(await file.path())
@@ -145,7 +145,7 @@ test('figures and pictures are saved', async () => {
   assert.equal((await saved(of('PNG'))).subarray(1, 4).toString(), 'PNG')
 })
 
-test('figures whose books do not balance are called void, loudly', async () => {
+test('figures whose books do not balance are clearly marked void', async () => {
   const broken = structuredClone(report)
   broken.name = 'broken'
   broken.balanced = false
@@ -165,7 +165,7 @@ test('figures whose books do not balance are called void, loudly', async () => {
   assert.match(await page.getByRole('row', { name: /broken/ }).textContent(), /VOID/)
 })
 
-test('what is no report is refused, and one can be deleted', async () => {
+test('an invalid report is refused, and a report can be deleted', async () => {
   await drop(page, 'else.json', Buffer.from('{"name": "else"}'))
   await page.getByRole('alert').getByText('else.json was refused').waitFor()
   await page.getByRole('button', { name: /^Delete broken/ }).click()
@@ -176,7 +176,7 @@ test('what is no report is refused, and one can be deleted', async () => {
   assert.equal(await page.getByRole('row', { name: /broken/ }).count(), 0)
 })
 
-test('it fits a phone at night', async () => {
+test('the pages fit a phone in dark mode', async () => {
   const phone = await browse(server.url, { viewport: { width: 390, height: 844 }, colorScheme: 'dark' })
   try {
     for (const [path, name] of [['/bench', 'bench-list-phone'], [`/bench/${id}?over=sync+2`, 'bench-phone']]) {
@@ -192,7 +192,7 @@ test('it fits a phone at night', async () => {
   }
 })
 
-test('the file beside the report shows the same, and asks nobody for anything', async () => {
+test('the standalone file shows the same report without any requests', async () => {
   const file = pathToFileURL(join(found.path, 'out', 'report.html')).href
   for (const colorScheme of ['light', 'dark']) {
     const alone = await browse(file, { colorScheme })
@@ -214,6 +214,6 @@ test('the file beside the report shows the same, and asks nobody for anything', 
   }
 })
 
-test('nothing was complained about', () => {
+test('the browser console has no errors', () => {
   assert.deepEqual(browser.complaints.filter((line) => !/status of 4\d\d/.test(line)), [])
 })

@@ -1,4 +1,4 @@
-// What a visitor does, from an empty server on.
+// A visitor's path through the pages, starting with an empty server.
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -24,10 +24,10 @@ after(async () => {
 
 const open = (path) => visit(page, server, path)
 
-/** What the first chart shows, to see whether it moves. */
+/** Image of the first chart, to detect changes. */
 const drawn = () => page.locator('.chart canvas').first().evaluate((canvas) => canvas.toDataURL())
 
-/** The bars of a pipeline with one slow stage are not filled alike, and each as its figure says. */
+/** Checks that the bars of a pipeline with one slow stage differ, and match their figures. */
 async function queuesDiffer(steps) {
   const queues = await steps.evaluateAll((all) =>
     all.map((step) => ({
@@ -40,7 +40,7 @@ async function queuesDiffer(steps) {
   assert.ok(Math.max(...ready) - Math.min(...ready) > 0.2, `ready: ${ready}`)
 }
 
-test('a first visit runs the sample with one click, and its charts move', async () => {
+test('a first visit runs the sample with one click, and its charts update', async () => {
   await open('/')
   await shot(page, 'start-empty')
   await page.getByRole('button', { name: /run the sample/i }).click()
@@ -59,7 +59,7 @@ test('a first visit runs the sample with one click, and its charts move', async 
   assert.deepEqual(await violations(page), [])
 })
 
-test('a stopped run says so, and its clone runs', async () => {
+test('a stopped run is shown as stopped, and its clone runs', async () => {
   await page.getByRole('button', { name: 'Stop', exact: true }).click()
   await page.getByRole('button', { name: 'Stop the run' }).click()
   await page.getByText(/^\W*stopped$/).first().waitFor()
@@ -69,7 +69,7 @@ test('a stopped run says so, and its clone runs', async () => {
   await page.getByText(/live · \d/).waitFor()
 })
 
-test('a dropped module gets a version, and what is none is refused with its reason', async () => {
+test('a dropped module gets a version, and an invalid file is refused with a reason', async () => {
   await open('/modules')
   await drop(page, 'notes.wasm', Buffer.from('these are notes'))
   const uploads = page.getByRole('region', { name: 'Uploads' })
@@ -79,7 +79,7 @@ test('a dropped module gets a version, and what is none is refused with its reas
   for (const name of ['decode_resize', 'text_filter', 'guest_misbehaving']) {
     await drop(page, `${name}.wasm`, readFileSync(join(modules, `${name}.wasm`)))
   }
-  // A busy machine takes its time to compile them.
+  // Compilation takes long on a busy machine.
   for (const name of ['decode-resize@1', 'text-filter@1', 'misbehaving@1']) await uploads.getByRole('link', { name }).waitFor({ timeout: 180_000 })
   await drop(page, 'again.wasm', readFileSync(join(modules, 'text_filter.wasm')))
   await uploads.getByText('known already').waitFor()
@@ -87,7 +87,7 @@ test('a dropped module gets a version, and what is none is refused with its reas
   assert.deepEqual(await violations(page), [])
 })
 
-test('a module is looked at and tried on a photo', async () => {
+test('a module is inspected and tried on a photo', async () => {
   await open('/modules/decode-resize/1')
   await shot(page, 'module')
   assert.deepEqual(await violations(page), [])
@@ -107,7 +107,7 @@ test('a module is looked at and tried on a photo', async () => {
   assert.deepEqual(await violations(page), [])
 })
 
-test('a fault is marked exactly at its value, mended, and the run submitted and watched', async () => {
+test('a fault is marked at its value and corrected, and the run is submitted and watched', async () => {
   await open('/runs/new')
   await page.locator('.cm-content').waitFor()
   const document = JSON.stringify(sleepy(100000, 5), null, 2).replace('"mean_ms": 5', '"mean_ms": -900')
@@ -121,7 +121,7 @@ test('a fault is marked exactly at its value, mended, and the run submitted and 
   await page.getByText('1 problem').waitFor()
   await shot(page, 'new-run-fault')
   assert.deepEqual(await violations(page), [])
-  // The problem leads to its value, and what is typed goes in its place.
+  // A click on the problem selects its value, which typing replaces.
   await page.getByRole('region', { name: 'Problems' }).getByRole('button').click()
   await page.keyboard.type('5')
   await page.getByText('can run').waitFor()
@@ -131,7 +131,7 @@ test('a fault is marked exactly at its value, mended, and the run submitted and 
   await page.getByText(/live · \d/).waitFor()
 })
 
-test("the page of errors shows what a module's panic said", async () => {
+test("the page of errors shows the message of a module's panic", async () => {
   const run = await server.ask('POST', '/runs', {
     name: 'panics',
     source: { range: { count: 3 } },
@@ -153,10 +153,10 @@ test('two runs are compared', async () => {
   const cells = async (table, row) => (await page.getByRole('region', { name: table }).getByRole('row', { name: row }).getByRole('cell').allTextContents()).map((text) => text.trim())
   const documents = page.getByRole('region', { name: 'Values in the documents' })
   await documents.waitFor()
-  assert.equal(await documents.getByRole('row').count(), 3, 'names of columns, and the two values that differ')
+  assert.equal(await documents.getByRole('row').count(), 3, 'the header, and the two values that differ')
   assert.deepEqual(await cells('Values in the documents', /^name/), ['"nap-2"', '"nap-10" differs'])
   assert.deepEqual(await cells('Values in the documents', /^stages › nap › sleep › mean_ms/), ['2', '10 differs'])
-  // A nap of 10 ms is five times one of 2 ms, less what a busy machine adds to both.
+  // A nap of 10 ms takes five times as long as one of 2 ms; a busy machine delays both and so lowers the ratio.
   const [fast, slow] = await cells('Stages and queues', /^nap/)
   assert.match(fast, /^\d+\.\d+\u202fms$/)
   assert.match(slow, /^\d\d\.\d\u202fms\s*▲ (\d\.\d×|\d+\u202f% more), worse$/)
@@ -167,12 +167,12 @@ test('two runs are compared', async () => {
   assert.deepEqual(await violations(page), [])
 })
 
-test('every page holds on a phone, in the dark, and to its own host', async () => {
+test('every page fits a phone, has a dark mode, and sends requests to its own host only', async () => {
   const runs = (await server.ask('GET', '/runs?q=sleepy')).body.items
   const run = `/runs/${runs[0].id}`
   const naps = (await server.ask('GET', '/runs?q=nap-')).body.items
   const compare = `/compare?runs=${naps.map(({ id }) => id).join(',')}`
-  /** Every page, and something of it that is not there before its data. */
+  /** Every page, with an element that appears with its data. */
   const pages = [
     ['/', page.getByRole('group', { name: 'Last runs' }).getByRole('row').nth(1)],
     ['/runs', page.getByRole('group', { name: 'Runs' }).getByRole('row').nth(1)],
@@ -196,7 +196,7 @@ test('every page holds on a phone, in the dark, and to its own host', async () =
       await open(path)
       await content.waitFor()
       await page.getByText(/^(Reading|Loading|Checking)/).first().waitFor({ state: 'detached' })
-      // Charts come when they are near.
+      // Charts are drawn when they scroll into view.
       if (path === run) {
         await page.getByRole('button', { name: 'Series as CSV' }).scrollIntoViewIfNeeded()
         await page.locator('.chart').nth(5).waitFor()
@@ -208,7 +208,7 @@ test('every page holds on a phone, in the dark, and to its own host', async () =
   }
 })
 
-test('a page finds its server again after a restart', async () => {
+test('a page reconnects after a restart of the server', async () => {
   await page.setViewportSize({ width: 1280, height: 900 })
   const run = (await server.ask('POST', '/runs', sleepy(100000, 2))).body
   await open(`/runs/${run.id}`)
@@ -218,12 +218,12 @@ test('a page finds its server again after a restart', async () => {
   await server.stop('SIGKILL')
   server = await serve({ data: join(data.path, 'data'), port, args: ['--store', `photos=${join(data.path, 'photos')}`] })
   await page.getByText(/^\W*interrupted$/).first().waitFor()
-  // That the connection was lost is in the console by the browser's own hand.
+  // The browser itself logs the lost connection.
   browser.complaints.splice(before)
 })
 
-test('nothing was complained about and nothing was asked elsewhere', () => {
-  // A refused upload and a document with faults are answered with 422, which the browser notes itself.
+test('the browser console has no errors, and all requests went to the server', () => {
+  // The browser itself logs the status 422 of refused uploads and invalid documents.
   const ours = browser.complaints.filter((line) => !/status of 422/.test(line))
   assert.deepEqual(ours, [])
 })

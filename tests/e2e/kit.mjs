@@ -1,4 +1,4 @@
-// The real server and a real browser, as a visitor meets them.
+// The real server and a real browser.
 import assert from 'node:assert/strict'
 import { spawn, spawnSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -11,19 +11,19 @@ import { chromium } from 'playwright-core'
 const wanted = (name) => process.env[name] ?? assert.fail(`${name} is not set: run \`make e2e\``)
 export const modules = wanted('MODULES')
 
-/** A folder that is gone in the end. */
+/** Creates a temporary folder, which `remove` deletes. */
 export function folder() {
   const path = mkdtempSync(join(tmpdir(), 'penstock-e2e-'))
   return { path, remove: () => rmSync(path, { recursive: true, force: true }) }
 }
 
-/** Photos in a folder. */
+/** Generates photos in a folder. */
 export function photos(path, count = 40) {
   const made = spawnSync(wanted('MAKE_DATA'), ['photos', path, `--count=${count}`, '--seed=1'])
   assert.equal(made.status, 0, String(made.stderr))
 }
 
-/** `penstock serve` over a data directory; resolves when it listens. */
+/** Starts `penstock serve` over a data directory; resolves when it listens. */
 export async function serve({ data, port = 0, args = [], env = {}, makesToken = false }) {
   const all = ['serve', `--listen=127.0.0.1:${port}`, '--data-dir', data, ...(env.PENSTOCK_TOKEN || makesToken ? [] : ['--no-token']), ...args]
   const clean = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('PENSTOCK_')))
@@ -40,14 +40,14 @@ export async function serve({ data, port = 0, args = [], env = {}, makesToken = 
   const ended = new Promise((resolve) => child.once('exit', resolve))
   return {
     url,
-    /** The link that signs a browser in, of a server that makes its own token. */
+    /** Sign-in link of a server that creates its own token. */
     link: /http\S+#sign-in=\S+/.exec(said)?.[0],
     port: Number(new URL(url).port),
     async stop(signal = 'SIGINT') {
       child.kill(signal)
       await ended
     },
-    /** Lets the process stand still, or go on. */
+    /** Pauses or resumes the process. */
     hold: () => child.kill('SIGSTOP'),
     release: () => child.kill('SIGCONT'),
     async ask(method, path, body, headers = {}) {
@@ -64,7 +64,7 @@ export async function serve({ data, port = 0, args = [], env = {}, makesToken = 
   }
 }
 
-/** A browser with a profile of its own, which notes what pages must not do. */
+/** Opens a browser with a new profile, which records errors and requests of pages. */
 export async function browse(url, options = {}) {
   const profile = folder()
   const context = await chromium.launchPersistentContext(profile.path, {
@@ -93,7 +93,7 @@ export async function browse(url, options = {}) {
   return {
     page,
     complaints,
-    /** Every request so far, as `GET http://…`. */
+    /** All requests so far, as `GET http://…`. */
     asked,
     async close() {
       await context.close()
@@ -102,33 +102,33 @@ export async function browse(url, options = {}) {
   }
 }
 
-/** What accessibility rules a page breaks, in short. */
+/** Accessibility rules that a page violates, as short texts. */
 export async function violations(page) {
-  // The newer way opens a second page for every look, for frames from elsewhere. There are none, and it takes twice the time.
+  // The default mode opens a second page for each check, for frames of other origins. There are none, and it takes twice the time.
   const { violations } = await new AxeBuilder({ page }).setLegacyMode().analyze()
   return violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(' | ')}`)
 }
 
-/** Whether the page is wider than the window. */
+/** True if the page is wider than the window. */
 export const overflows = (page) =>
   page.evaluate(() => document.documentElement.scrollWidth > document.documentElement.clientWidth)
 
-/** Keeps a picture to look at, where `SHOTS` names a folder. */
+/** Saves a screenshot in the folder `SHOTS`, if it is set. */
 export async function shot(page, name) {
   if (!process.env.SHOTS) return
   mkdirSync(process.env.SHOTS, { recursive: true })
-  // What sticks to the top of the window belongs to the top of the picture.
+  // Scrolled to the top, so that sticky elements are at the top of the screenshot.
   await page.evaluate(() => window.scrollTo(0, 0))
   await page.screenshot({ path: join(process.env.SHOTS, `${name}.png`), fullPage: true })
 }
 
-/** A new page of a server; resolves when it has its heading. */
+/** Opens a page of a server; resolves when its heading is visible. */
 export async function open(page, server, path) {
   await page.goto(server.url + path)
   await page.getByRole('heading', { level: 1 }).first().waitFor()
 }
 
-/** The run that a document became, once it is over. */
+/** Submits a document and waits for the end of its run; returns the run. */
 export async function finished(server, document) {
   const made = await server.ask('POST', '/runs', document)
   assert.equal(made.status, 201, JSON.stringify(made.body))
@@ -139,7 +139,7 @@ export async function finished(server, document) {
   }
 }
 
-/** Drops a file on the page, as from a desktop: `bytes`, or as many zeros. */
+/** Drops a file on the page, as from a desktop, with these bytes, or with this number of zeros. */
 export async function drop(page, name, bytes) {
   const base64 = typeof bytes === 'number' ? null : Buffer.from(bytes).toString('base64')
   const transfer = await page.evaluateHandle(

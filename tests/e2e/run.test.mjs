@@ -1,4 +1,4 @@
-// What the pages of a run let a visitor do.
+// The pages of a run.
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
@@ -17,7 +17,7 @@ before(async () => {
   mkdirSync(store)
   const config = { stores: { texts: { folder: { root: store } } }, limits: { modules: { module_bytes: LARGEST } }, budget: { threads: THREADS } }
   const file = write(join(data.path, 'penstock.json'), JSON.stringify(config))
-  // What modules log is looked for in pages, not here.
+  // Log lines of modules are checked in pages, not on standard error.
   server = await serve({ data: join(data.path, 'data'), args: ['--config', file, '--module', join(modules, 'guest_misbehaving.wasm')], env: { PENSTOCK_LOG: 'error' } })
   browser = await browse(server.url)
   page = browser.page
@@ -39,13 +39,13 @@ async function submit(document) {
 
 const stateOf = async (run) => (await server.ask('GET', `/runs/${run.id}`)).body.state
 
-/** Presses what saves a file, and gives what is in it. */
+/** Triggers a download; returns its name and content. */
 async function saved(press) {
   const [download] = await Promise.all([page.waitForEvent('download'), press()])
   return { name: download.suggestedFilename(), bytes: readFileSync(await download.path()) }
 }
 
-/** Chooses how a chart's card is saved, by keys alone, and gives the file. */
+/** Saves the card of a chart in a format, with the keyboard; returns the file. */
 async function savedAs(card, kind) {
   await card.locator('summary').focus()
   await page.keyboard.press('Enter')
@@ -54,13 +54,13 @@ async function savedAs(card, kind) {
   return saved(() => page.keyboard.press('Enter'))
 }
 
-test('a zoom stops following, and the way back leads to now', async () => {
+test('zooming stops live updates, and a button returns to them', async () => {
   const run = await submit(sleepy(1_000_000, 5))
   await open(`/runs/${run.id}`)
   const chart = page.locator('.chart .u-over').first()
   const status = page.getByRole('status').filter({ hasText: /buckets of/ })
   await status.filter({ hasText: 'following now' }).waitFor()
-  // Three seconds of a run are enough to look at one of them.
+  // Three seconds of a run are enough to zoom into one of them.
   await page.waitForFunction(() => Number(/^(\d+)/.exec(document.querySelector('dl.numbers div:nth-child(3) dd').textContent)?.[1]) >= 4)
   await chart.scrollIntoViewIfNeeded()
   const box = await chart.boundingBox()
@@ -80,7 +80,7 @@ test('a zoom stops following, and the way back leads to now', async () => {
   assert.equal(page.url(), address)
   assert.equal((await status.textContent()).replace(/·.*/, ''), words)
   await shot(page, 'run-zoomed')
-  // The link shows the same to somebody else.
+  // The link shows the same to other visitors.
   await page.reload()
   await status.filter({ hasText: words.trim() }).waitFor()
   await page.getByRole('button', { name: 'Back to live' }).click()
@@ -88,7 +88,7 @@ test('a zoom stops following, and the way back leads to now', async () => {
   assert.equal(new URL(page.url()).search, '')
 })
 
-test('all charts follow one cursor, and a stretch of the heatmap becomes theirs', async () => {
+test('all charts share one cursor and the range selected in the heatmap', async () => {
   const [heading, charts] = [page.getByRole('heading', { name: 'Readiness over the whole run' }), page.locator('.chart')]
   const over = charts.first().locator('.u-over')
   await over.scrollIntoViewIfNeeded()
@@ -111,7 +111,7 @@ test('all charts follow one cursor, and a stretch of the heatmap becomes theirs'
   await page.getByText('following now').waitFor()
 })
 
-test('what is copied for a shell gives the series of the window', async () => {
+test('the copied shell command returns the series of the window', async () => {
   await page.context().grantPermissions(['clipboard-read', 'clipboard-write'])
   await page.getByRole('button', { name: 'Copy as curl' }).click()
   const command = await page.evaluate(() => navigator.clipboard.readText())
@@ -120,7 +120,7 @@ test('what is copied for a shell gives the series of the window', async () => {
   assert.ok(series.columns.some(({ id, metric }) => id === '1:nap' && metric === 'ave_time_s'))
 })
 
-test('a page says how old its figures are when no more come', async () => {
+test('a page shows the age of its figures when updates stop', async () => {
   server.hold()
   try {
     await page.getByText(/last sample ([3-9]|\d\d+) s ago/).waitFor()
@@ -134,13 +134,13 @@ test('readiness over the whole run can be read as a table', async () => {
   await page.getByText('As a table').click()
   const table = page.getByRole('group', { name: 'Readiness of each queue' })
   assert.deepEqual(await table.getByRole('rowheader').allTextContents(), ['src', 'nap', 'sink'])
-  // The source is never waited for, and what waits 5 ms for a consumer that waits for nothing is empty.
+  // The source's queue is always ready, and the queue of a stage that takes 5 ms in front of an idle consumer is empty.
   const means = (await table.getByRole('row').all()).slice(1).map((row) => row.getByRole('cell').nth(2).textContent())
   const [source, nap] = (await Promise.all(means)).map((text) => Number.parseFloat(text))
   assert.ok(source > 80 && nap < 20, `${source} and ${nap}`)
 })
 
-test('the keys go where they say, and a stage is chosen by them', async () => {
+test('keyboard shortcuts work, and select a stage', async () => {
   const at = page.url()
   const stage = page.locator('ol.graph button.step').first()
   await stage.focus()
@@ -164,12 +164,12 @@ test('the keys go where they say, and a stage is chosen by them', async () => {
   assert.equal(new URL(page.url()).pathname, '/runs')
   await page.keyboard.press('/')
   await page.keyboard.type('gr')
-  assert.equal(await page.getByRole('searchbox').inputValue(), 'gr', 'in a field letters are letters')
+  assert.equal(await page.getByRole('searchbox').inputValue(), 'gr', 'shortcuts do not apply in a text field')
   assert.equal(new URL(page.url()).pathname, '/runs')
   await page.goto(at)
 })
 
-test('a run is stopped only when its dialog is told so', async () => {
+test('a run is stopped only after confirmation', async () => {
   const id = new URL(page.url()).pathname.split('/').at(-1)
   const ask = page.getByRole('dialog', { name: /Stop/ })
   for (const leave of [() => page.keyboard.press('Escape'), () => ask.getByRole('button', { name: 'Let it run' }).click()]) {
@@ -185,7 +185,7 @@ test('a run is stopped only when its dialog is told so', async () => {
   assert.equal(await stateOf({ id }), 'stopped')
 })
 
-test('a question whether to stop is never one whether to delete', async () => {
+test('the dialog to stop a run never becomes the dialog to delete it', async () => {
   const run = await submit(sleepy(1_000_000, 5))
   await open(`/runs/${run.id}`)
   await page.getByRole('button', { name: 'Stop', exact: true }).click()
@@ -200,12 +200,12 @@ test('a question whether to stop is never one whether to delete', async () => {
   await page.getByRole('dialog', { name: /Delete/ }).waitFor()
   await page.keyboard.press('Enter')
   await page.getByRole('dialog').waitFor({ state: 'hidden' })
-  assert.equal(await stateOf(run), 'stopped', 'the first answer keeps the run')
+  assert.equal(await stateOf(run), 'stopped', 'the first dialog does not delete the run')
 })
 
-test('a line that its own mark moves is marked once, not again and again', async () => {
+test('a line that moves under its own mark is marked only once', async () => {
   const run = await finished(server, sleepy(100, 10))
-  // The band comes with the mark, and moves the scale: here so far that the line is no longer where the pointer is.
+  // The band appears with the mark and changes the scale: here so much that the line is no longer under the pointer.
   const series = /\/series\?/
   await page.route(series, async (route) => {
     const answer = await route.fetch()
@@ -217,7 +217,7 @@ test('a line that its own mark moves is marked once, not again and again', async
   const over = page.locator('.chart .u-over').first()
   await over.scrollIntoViewIfNeeded()
   const box = await over.boundingBox()
-  // Two frames after each move: a page that is busy with itself draws none.
+  // Two frames after each move: a page in an update loop would draw none.
   for (let y = 4; y < box.height; y += 8) {
     await page.mouse.move(box.x + box.width * 0.5, box.y + y)
     await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn))))
@@ -237,7 +237,7 @@ test('every digit of a seed is shown and saved', async () => {
   assert.equal(await page.getByLabel('seed', { exact: true }).inputValue(), '18446744073709551615')
 })
 
-test('an emptied document is judged as it is, and another beginning is another page', async () => {
+test('an empty document is checked as such, and a new start opens a new page', async () => {
   const run = await finished(server, sleepy(1, 1, { name: 'beginning' }))
   const text = page.locator('.cm-content')
   await open(`/runs/new?from=${run.id}`)
@@ -246,7 +246,7 @@ test('an emptied document is judged as it is, and another beginning is another p
   await page.keyboard.press('Control+A')
   await page.keyboard.press('Delete')
   await page.getByText('✕ no JSON').waitFor()
-  // Nothing is no draft: the page begins as it did.
+  // An empty text is not kept as a draft: the page starts with the document again.
   await page.reload()
   await text.getByText('"beginning"').waitFor()
   await page.getByRole('link', { name: 'New run' }).click()
@@ -255,14 +255,14 @@ test('an emptied document is judged as it is, and another beginning is another p
   await text.getByText('"beginning"').waitFor({ state: 'detached' })
 })
 
-test('what is saved has the figures', async () => {
+test('saved files contain the figures', async () => {
   const run = await finished(server, sleepy(200, 5))
   await open(`/runs/${run.id}`)
   await page.getByText(/buckets of/).waitFor()
   const series = await saved(() => page.getByRole('button', { name: 'Series as CSV' }).click())
   assert.match(series.name, /^sleepy.*series\.csv$/)
   const [head, ...lines] = series.bytes.toString().trim().split('\r\n').map((line) => line.split(','))
-  // The same figures that the server has for what the page asked.
+  // The figures equal those of the server for the page's request.
   const asked = new URL(browser.asked.findLast((line) => /\/series\?.*tasks_per_s/.test(line)).slice('GET '.length))
   const told = (await server.ask('GET', asked.pathname.replace('/api/v1', '') + asked.search)).body
   for (const { id, metric, mean } of told.columns) {
@@ -294,7 +294,7 @@ test('what is saved has the figures', async () => {
   assert.match(await card.getByRole('row', { name: /^nap/ }).textContent(), /\d\.\d+\u202fms/)
 })
 
-test('rates before and after an aggregate are the same in batches', async () => {
+test('rates before and after an aggregate are equal in units of batches', async () => {
   const run = await finished(server, sleepy(400, 5, { stages: [{ sleep: { name: 'nap', mean_ms: 5 } }, { aggregate: { size: 4 } }] }))
   await open(`/runs/${run.id}`)
   const card = () => page.getByRole('region', { name: /^Tasks/ })
@@ -316,7 +316,7 @@ test('rates before and after an aggregate are the same in batches', async () => 
   assert.match(file.bytes.toString(), /^t_s,1:nap tasks_per_s_in_batches mean,/)
 })
 
-test('the log shows what a guest said, where a link leads to it', async () => {
+test('the log shows the lines of a guest, with links to them', async () => {
   const run = await finished(server, {
     name: 'talkative',
     source: { range: { count: 3 } },
@@ -328,7 +328,7 @@ test('the log shows what a guest said, where a link leads to it', async () => {
   const text = await lines.first().textContent()
   assert.match(text, /warn\s+misbehaving\s+two/)
   assert.match(text, /lines and .*red/s)
-  assert.ok(!text.includes('\u001b'), 'what would colour a terminal is written out')
+  assert.ok(!text.includes('\u001b'), 'escape sequences are printed as text')
   await lines.nth(1).getByRole('link', { name: /^Link to line/ }).click()
   await page.waitForURL(/line=\d+/)
   await page.reload()
@@ -343,8 +343,8 @@ test('the log shows what a guest said, where a link leads to it', async () => {
   assert.deepEqual(await violations(page), [])
 })
 
-test('a link leads to a line of a long log, and who follows sees its end', async () => {
-  // All that is logged is logged before the first batch begins to wait.
+test('a link opens a line of a long log, and following shows its end', async () => {
+  // All lines are logged before the first batch starts to wait.
   const [lines, wait_ms] = [700, 600_000]
   const made = await submit({
     name: 'long-talk',
@@ -352,7 +352,7 @@ test('a link leads to a line of a long log, and who follows sees its end', async
     source: { range: { count: lines } },
     stages: [{ wasm: { module: 'misbehaving', params: { how: 'log' } } }, { aggregate: { size: lines } }, { sleep: { mean_ms: wait_ms } }],
   })
-  /** The numbers of the lines that the server has. */
+  /** Numbers of the lines on the server. */
   const numbers = async () => {
     const found = []
     let cursor = ''
@@ -377,7 +377,7 @@ test('a link leads to a line of a long log, and who follows sees its end', async
   assert.deepEqual(shown.map(Number), logged, 'no line is missing')
 })
 
-test('a list keeps to its filter, and what is typed keeps its spaces', async () => {
+test('a list keeps its filter, and typed text keeps its spaces', async () => {
   const run = await submit(sleepy(1_000_000, 5, { name: 'filtered' }))
   await open('/runs?state=running')
   await page.getByRole('row', { name: /filtered/ }).waitFor()
@@ -390,7 +390,7 @@ test('a list keeps to its filter, and what is typed keeps its spaces', async () 
   await page.getByRole('button', { name: 'Clear' }).click()
   await page.getByRole('row', { name: /filtered/ }).waitFor()
   assert.equal(await search.inputValue(), '')
-  // What was typed right before another page is no search of that page.
+  // Text typed right before leaving a page must not become a search of the next page.
   await page.evaluate(() => {
     const field = document.querySelector('input[type=search]')
     field.value = 'late'
@@ -403,7 +403,7 @@ test('a list keeps to its filter, and what is typed keeps its spaces', async () 
   assert.equal(new URL(page.url()).search, '')
 })
 
-test('what a failed sample held is shown as it was written', async () => {
+test('the fields of a failed sample are shown as written', async () => {
   write(join(store, 'records.ndjson'), '{"key":"a","whole":7,"half":0.5,"words":"as they are"}')
   const stages = [{ wasm: { module: 'misbehaving', params: { how: 'panic' } } }]
   const run = await finished(server, { name: 'held', source: { records: { store: 'texts', key: 'records.ndjson' } }, stages })
@@ -416,7 +416,7 @@ test('what a failed sample held is shown as it was written', async () => {
   await page.getByText('Its input had no fields.').waitFor()
 })
 
-test('dead letters run again, and what was missing mends them', async () => {
+test('dead letters are replayed, and pass after the missing object is added', async () => {
   write(join(store, 'records.ndjson'), ['here.txt', 'late.txt', 'lost.txt'].map((key) => JSON.stringify({ key })).join('\n'))
   write(join(store, 'here.txt'), 'I am here')
   const run = await finished(server, {
@@ -432,13 +432,13 @@ test('dead letters run again, and what was missing mends them', async () => {
   await letters.getByRole('button', { name: 'Run them again' }).click()
   const row = letters.getByRole('row', { name: /^1:fetch/ })
   await row.waitFor()
-  assert.deepEqual((await row.getByRole('cell').allTextContents()).slice(0, 4), ['2', '1', '1', '0'], 'letters, mended, still fail, not tried')
+  assert.deepEqual((await row.getByRole('cell').allTextContents()).slice(0, 4), ['2', '1', '1', '0'], 'dead letters, mended, still failing, not tried')
   await letters.getByText(/lost\.txt/).waitFor()
   await shot(page, 'dead-letters')
   assert.deepEqual(await violations(page), [])
 })
 
-test('a run that has no room says what it waits for, and starts when there is', async () => {
+test('a queued run shows what it waits for, and starts when there is room', async () => {
   const first = await submit(sleepy(1_000_000, 5, { name: 'first', threads: 3 }))
   const second = await submit(sleepy(1_000_000, 5, { name: 'second', threads: 2 }))
   await open(`/runs/${second.id}`)
@@ -452,7 +452,7 @@ test('a run that has no room says what it waits for, and starts when there is', 
   await server.ask('POST', `/runs/${second.id}/stop`)
 })
 
-test('a run that a program drains tells how', async () => {
+test('a run with the consumer `stream` shows how to connect', async () => {
   writeFileSync(join(store, 'records.ndjson'), Array.from({ length: 8 }, (_, number) => `{"key":"${number}","x":${number}}\n`).join(''))
   const run = await submit({
     name: 'drained',
@@ -481,6 +481,6 @@ test('a file larger than the limit is refused before it is sent', async () => {
   assert.equal(browser.asked.filter((line) => /^POST .*\/modules$/.test(line)).length, 1)
 })
 
-test('nothing was complained about', () => {
+test('the browser console has no errors', () => {
   assert.deepEqual(browser.complaints.filter((line) => !/status of 422/.test(line)), [])
 })

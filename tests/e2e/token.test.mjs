@@ -1,4 +1,4 @@
-// A server that wants a token.
+// A server that requires a token.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
@@ -21,7 +21,7 @@ after(async () => {
   data.remove()
 })
 
-test('a visitor signs in once and stays where he was', async () => {
+test('a visitor signs in once and stays on the page', async () => {
   await page.goto(`${server.url}/system`)
   await page.getByLabel('Token').fill('not-the-token-at-all-really')
   await page.getByRole('button', { name: 'Sign in' }).click()
@@ -43,14 +43,14 @@ test('the token is in no place that a script can read', async () => {
 
 test('the token was never in an address', async () => {
   for (const path of ['/runs', '/modules', '/runs/new']) await open(page, server, path)
-  assert.ok(browser.asked.length > 20, 'requests were noted')
+  assert.ok(browser.asked.length > 20, 'requests were recorded')
   assert.deepEqual(browser.asked.filter((line) => line.includes(TOKEN)), [])
-  // Nor would it help there.
+  // A token in the address is not accepted either.
   const answers = await Promise.all(['token', 'access_token'].map((name) => fetch(`${server.url}/api/v1/runs?${name}=${TOKEN}`)))
   for (const { status } of answers) assert.ok([400, 401].includes(status), `${status}`)
 })
 
-test('the System page tells who changed what, and signing out ends the session at the server', async () => {
+test('the System page lists changes with their authors, and signing out ends the session on the server', async () => {
   const run = await server.ask('POST', '/runs', sleepy(1, 0), { authorization: `Bearer ${TOKEN}` })
   assert.equal(run.status, 201)
   await open(page, server, '/system')
@@ -64,11 +64,11 @@ test('the System page tells who changed what, and signing out ends the session a
   assert.equal(await asks(), 200)
   await page.getByRole('button', { name: 'Sign out' }).click()
   await page.getByRole('heading', { name: 'Sign in' }).waitFor()
-  // Somebody may have copied the cookie.
+  // A copy of the cookie must not work either.
   assert.equal(await asks(), 401)
 })
 
-test('a link signs a visitor in once, and its code stands in no address afterwards', async () => {
+test('a link signs a visitor in once, and its code is in no address afterwards', async () => {
   const own = folder()
   const served = await serve({ data: join(own.path, 'data'), env: { XDG_STATE_HOME: own.path }, makesToken: true })
   const visitor = await browse(served.url)

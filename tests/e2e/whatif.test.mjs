@@ -1,4 +1,4 @@
-// What would make a run faster, as a page lets a visitor ask and try it; and what it says limits the run.
+// The what-if panel, which predicts the effect of settings on a run, and the verdict on its limit.
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 
@@ -8,7 +8,7 @@ const THREADS = 8
 const data = folder()
 let server, browser, page, run
 
-/** The middle stage is five times as slow as those beside it. */
+/** A pipeline whose middle stage is five times as slow as the others. */
 const uneven = (count) => ({
   name: 'uneven',
   seed: 7,
@@ -41,14 +41,14 @@ const verdict = () => page.getByRole('region', { name: 'Is data loading the bott
 const said = () => panel().getByRole('status')
 const ratesRow = () => panel().getByRole('row', { name: /^Items a second/ })
 
-/** Items a second, measured and predicted, once the prediction is of what the sliders say. */
+/** Items per second, measured and predicted, once the prediction is that of the current sliders. */
 async function rates() {
   await panel().locator('table:not(.stale) tr.rate').waitFor()
   const cells = await ratesRow().getByRole('cell').allTextContents()
   return cells.map((cell) => Number.parseFloat(cell))
 }
 
-/** Waits until something else is predicted than before. */
+/** Waits for another prediction than `before`. */
 async function predictedOtherThan(before) {
   await page.waitForFunction((before) => {
     const cell = document.querySelector('table:not(.stale) tr.rate td.then:not(:empty)')
@@ -57,10 +57,10 @@ async function predictedOtherThan(before) {
   return (await rates())[1]
 }
 
-/** Whether two rates are as close as a busy machine lets them be. */
+/** True if two rates are equal within the noise of a busy machine. */
 const close = (one, other) => one / other > 0.6 && one / other < 1.6
 
-/** Goes on with the tabulator until this has the focus. */
+/** Presses Tab until this element has the focus. */
 async function tabTo(target) {
   for (let presses = 0; presses < 80; presses++) {
     if (await target.evaluate((element) => element === document.activeElement)) return
@@ -72,7 +72,7 @@ async function tabTo(target) {
 test('the panel predicts what was measured', async () => {
   await open(`/runs/${run.id}`)
   await verdict().getByText(/stage 2:decode lets/).waitFor()
-  assert.equal(browser.asked.filter((line) => /predict/.test(line)).length, 0, 'nobody has asked yet')
+  assert.equal(browser.asked.filter((line) => /predict/.test(line)).length, 0, 'no prediction was requested yet')
   await panel().getByRole('button', { name: 'Try other settings' }).click()
   const [measured, predicted] = await rates()
   assert.ok(close(measured, run.qps) && close(measured, predicted), `${measured} and ${predicted}, ${run.qps} in the run`)
@@ -82,7 +82,7 @@ test('the panel predicts what was measured', async () => {
   await panel().getByText(/times are drawn from the recorded ones/).waitFor()
 })
 
-test('a slider moves the prediction, by keys alone, and the address has it', async () => {
+test('a slider changes the prediction with the keyboard, and the address contains it', async () => {
   const [, before] = await rates()
   const slider = panel().getByRole('slider', { name: 'concurrency of decode' })
   await slider.focus()
@@ -113,22 +113,22 @@ test('a faster consumer does not help while a stage is the limit', async () => {
   await page.waitForURL((url) => url.search === '')
 })
 
-test('what the server has not is told at its slider', async () => {
+test('settings beyond the limits of the server are reported at their slider', async () => {
   const field = panel().getByRole('spinbutton', { name: /threads of the run/ })
   await field.fill('600')
   await panel().getByText(/asks for 600 worker threads, and the server has 8/).waitFor()
   assert.equal(await field.getAttribute('aria-invalid'), 'true')
   assert.equal(await panel().getByRole('button', { name: 'Run it' }).isDisabled(), true)
-  assert.equal(await panel().getByRole('alert').count(), 0, 'once is enough')
+  assert.equal(await panel().getByRole('alert').count(), 0, 'the fault is shown once')
   await panel().getByRole('spinbutton', { name: /concurrency of read/ }).fill('0')
-  await panel().getByText(/found 0, wanted a whole number/).waitFor()
+  await panel().getByText(/found 0, expected a whole number/).waitFor()
   await shot(page, 'whatif-faults')
   assert.deepEqual(await violations(page), [])
   await panel().getByRole('button', { name: 'As it is' }).click()
   await panel().locator('table:not(.stale) tr.rate').waitFor()
 })
 
-test('a proposal is tried and run, by keys alone, and does about what was predicted', async () => {
+test('a proposal is tried and run with the keyboard, and reaches about the predicted rate', async () => {
   await open(`/runs/${run.id}`)
   const toggle = panel().getByRole('button', { name: 'Try other settings' })
   await toggle.waitFor()
@@ -165,7 +165,7 @@ test('a proposal is tried and run, by keys alone, and does about what was predic
   assert.match(await documents.getByRole('row', { name: /stages › decode › sleep › concurrency/ }).textContent(), /not written.*\d/)
 })
 
-test('a run that goes on is predicted, too', async () => {
+test('a running pipeline is predicted, too', async () => {
   const made = (await server.ask('POST', '/runs', uneven(100_000))).body
   await open(`/runs/${made.id}`)
   await page.getByText(/live · \d/).waitFor()
@@ -177,7 +177,7 @@ test('a run that goes on is predicted, too', async () => {
   await panel().getByRole('button', { name: 'Close' }).click()
 })
 
-test('a run that goes on says what limits it, and its advice is tried', async () => {
+test('a running pipeline shows its limit, and its advice can be tried', async () => {
   await verdict().getByText(/stage 2:decode lets .* through/).waitFor()
   await page.getByRole('button', { name: /decode.*here is the limit/ }).waitFor()
   const advice = verdict().getByRole('button', { name: /^Try .stages.1.sleep.concurrency/ }).first()
@@ -195,7 +195,7 @@ test('a run that goes on says what limits it, and its advice is tried', async ()
   await server.ask('POST', `/runs/${id}/stop`)
 })
 
-test('it fits a phone at night', async () => {
+test('the panel fits a phone in dark mode', async () => {
   const phone = await browse(server.url, { viewport: { width: 390, height: 844 }, colorScheme: 'dark' })
   try {
     const settings = encodeURIComponent(JSON.stringify({ '/stages/1/sleep/concurrency': 2 }))
@@ -204,7 +204,7 @@ test('it fits a phone at night', async () => {
     await predicted.waitFor()
     await phone.page.getByRole('button', { name: /^Try decode/ }).first().waitFor()
     assert.equal(await overflows(phone.page), false)
-    // What comes of it stays in sight beside the slider.
+    // The prediction stays visible beside the slider.
     const slider = phone.page.getByRole('slider', { name: 'concurrency of read' })
     await shot(phone.page, 'whatif-phone')
     await slider.evaluate((element) => element.scrollIntoView({ block: 'center' }))
@@ -218,7 +218,7 @@ test('it fits a phone at night', async () => {
   }
 })
 
-/** The run as if its limit had moved: until one does takes longer than a test. */
+/** Changes the run as if its limit had moved, which would take too long in a test. */
 function judged(run) {
   const evidence = ['The consumer waits 19.7 ms for an item, the sink 0.00 ms for room, the sink queue is ready 0.1 %.', '`2:decode` with 1 slot: busy 99.8 %, blocked 0.0 %, idle 0.2 %.']
   const sentence = 'Data loading is the bottleneck: stage `2:decode` lets 38.80 samples/s through of the 161/s that the consumer could take; the consumer waits 76.0 % of the time.'
@@ -237,20 +237,20 @@ function judged(run) {
   return { ...run, snapshot: { ...run.snapshot, verdict: { kind: 'stage', answer: 'yes', stage: '2:decode', sentence, evidence, advice, from_s: 0.1, to_s: end }, verdicts: spans } }
 }
 
-/** Lets a page get a run as it was judged. */
+/** Serves a run with that verdict to a page. */
 const judge = (page, id) =>
   page.route(`**/api/v1/runs/${id}`, async (route) => {
     const answer = await route.fetch()
     await route.fulfill({ response: answer, json: judged(await answer.json()) })
   })
 
-test('what limits the run is the first thing said, and its advice sets the sliders', async () => {
+test('the limit of the run comes first, and its advice sets the sliders', async () => {
   await judge(page, run.id)
   await open(`/runs/${run.id}`)
   await verdict().getByText(/stage 2:decode lets 38\.80 samples\/s through/).waitFor()
   assert.ok((await verdict().boundingBox()).y < (await page.locator('dl.numbers').boundingBox()).y)
   assert.match(await page.getByRole('button', { name: /here is the limit/ }).textContent(), /decode/)
-  assert.equal(await verdict().getByText(/the sink queue is ready/).isVisible(), false, 'its evidence is folded')
+  assert.equal(await verdict().getByText(/the sink queue is ready/).isVisible(), false, 'the evidence is collapsed')
   const fold = verdict().getByText(/^Evidence/)
   await fold.focus()
   await page.keyboard.press('Enter')
@@ -266,10 +266,10 @@ test('what limits the run is the first thing said, and its advice sets the slide
   assert.equal(await panel().getByRole('slider', { name: 'concurrency of decode' }).inputValue(), '5')
   const [measured, predicted] = await rates()
   assert.ok(predicted > measured * 2, `${measured} and ${predicted}`)
-  assert.equal(await panel().getByRole('button', { name: 'Close' }).evaluate((button) => button === document.activeElement), true, 'the keys go on at the panel')
+  assert.equal(await panel().getByRole('button', { name: 'Close' }).evaluate((button) => button === document.activeElement), true, 'the focus is on the panel')
 })
 
-test('when the limit moved is seen above the charts, and one stretch of it is looked at', async () => {
+test('the history of the limit is above the charts, and a part of it can be selected', async () => {
   await page.getByText('The limit moved 2 times').click()
   const table = page.getByRole('group', { name: 'What limited the run, and when' })
   assert.deepEqual((await table.getByRole('row').allTextContents()).slice(1).map((text) => /(not known yet|the consumer|decode)/.exec(text)[1]), ['not known yet', 'the consumer', 'decode'])
@@ -284,7 +284,7 @@ test('when the limit moved is seen above the charts, and one stretch of it is lo
   assert.deepEqual(await violations(page), [])
 })
 
-test('runs beside each other say what limited each', async () => {
+test('compared runs show the limit of each', async () => {
   const other = await finished(server, uneven(40))
   await judge(page, other.id)
   await open(`/compare?runs=${run.id},${other.id}`)
@@ -294,7 +294,7 @@ test('runs beside each other say what limited each', async () => {
   assert.deepEqual(await violations(page), [])
 })
 
-test('the verdict fits a phone at night', async () => {
+test('the verdict fits a phone in dark mode', async () => {
   const phone = await browse(server.url, { viewport: { width: 390, height: 844 }, colorScheme: 'dark' })
   try {
     await judge(phone.page, run.id)
@@ -312,6 +312,6 @@ test('the verdict fits a phone at night', async () => {
   }
 })
 
-test('nothing was complained about', () => {
+test('the browser console has no errors', () => {
   assert.deepEqual(browser.complaints.filter((line) => !/status of 422/.test(line)), [])
 })

@@ -1,4 +1,4 @@
-"""The checks of `check.sh`, one at a time. Each prints what it measured and whether that will do; exit code 1 when not."""
+"""Checks of `check.sh`, one at a time. Each prints its measurements and the result; exit code 1 if the check fails."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ DOCUMENT = HERE.parents[1] / "examples/train/photos.json"
 TRANSFER = "/stages/5/transfer/device"
 SIZE = 224
 
-# Through the ring, of what the driver can do from pinned memory, for copies of at least so many megabytes.
+# Minimum rate through the ring, relative to the driver's rate from pinned memory, for copies of at least this many megabytes.
 LEAST_OF_PINNED, FROM_MEGABYTES = 0.95, 4
-# A step while batches are loaded, of one without loading; and how much of the time may be spent in next() for that to be asked.
+# Maximum time of a step during loading, relative to one without loading; and maximum share of time in next() for which that is checked.
 MOST_OF_STEP, MOST_WAITING = 1.02, 0.02
 
 
 class Skip(Exception):
-    """What a check needs is not here."""
+    """A requirement of a check is missing."""
 
 
 def main() -> int:
@@ -36,19 +36,19 @@ def main() -> int:
     except Skip as reason:
         print(f"SKIPPED: {reason}")
         return 0
-    print("ok" if passed else "figures mean nothing here" if arguments.fake else "NOT ENOUGH")
+    print("ok" if passed else "figures mean nothing" if arguments.fake else "NOT ENOUGH")
     return 0 if passed or arguments.fake else 1
 
 
 def rates(arguments: argparse.Namespace) -> bool:
-    """Copies through the ring are as fast as copies can be."""
+    """Copies through the ring are about as fast as copies from pinned memory."""
     report = json.loads(arguments.rates.read_text())
     print(f"{report['device']} ({report['uuid']}), GB/s")
     print(f"{'MB':>5} {'pinned':>8} {'ordinary':>8} {'ours':>8} {'of pinned':>9}")
     for size in report["sizes"]:
         gigabytes = [size[f"{name}_bytes_per_s"] / 1e9 for name in ("pinned", "ordinary", "ours")]
         print(f"{size['megabytes']:>5} " + " ".join(f"{rate:>8.2f}" for rate in gigabytes) + f" {size['ours_of_pinned']:>9.3f}")
-        assert size["ours_staged_bytes"] == 0, "the batch was to lie in pinned memory"
+        assert size["ours_staged_bytes"] == 0, "the batch must be in pinned memory"
     large = [size["ours_of_pinned"] for size in report["sizes"] if size["megabytes"] >= FROM_MEGABYTES]
     return min(large) >= LEAST_OF_PINNED
 
@@ -61,14 +61,14 @@ def integrity(arguments: argparse.Namespace) -> bool:
     for batch in pipeline(arguments, "cuda:0"):
         images = torch.from_dlpack(batch["image"])
         assert images.is_cuda, images.device
-        assert torch.equal(images.cpu(), on_host[tuple(batch.samples)]), f"batch {count} has arrived as another"
+        assert torch.equal(images.cpu(), on_host[tuple(batch.samples)]), f"batch {count} has other content on the device"
         count += 1
-    print(f"{count} batches are the same")
+    print(f"{count} batches are equal")
     return count > 0
 
 
 def recycle(arguments: argparse.Namespace) -> bool:
-    """A batch that was dropped stays until the kernels that read it are done."""
+    """A dropped batch is not overwritten until the kernels that read it are done."""
     torch = needed("torch", arguments)
     expected = {tuple(batch.samples): torch.from_dlpack(batch["image"]).double().sum().item() for batch in pipeline(arguments, "host")}
     side = torch.cuda.Stream()
@@ -76,7 +76,7 @@ def recycle(arguments: argparse.Namespace) -> bool:
     with torch.cuda.stream(side):
         for batch in pipeline(arguments, "cuda:0"):
             images = torch.from_dlpack(batch["image"])
-            # About 20 ms, in which the loader goes round its ring.
+            # About 20 ms, in which the loader uses its whole ring.
             torch.cuda._sleep(30_000_000)
             sums.append((tuple(batch.samples), images.double().sum()))
             del images, batch
@@ -87,7 +87,7 @@ def recycle(arguments: argparse.Namespace) -> bool:
 
 
 def step(arguments: argparse.Namespace) -> bool:
-    """Loading beside a training step does not make the step longer."""
+    """Loading during a training step does not make the step longer."""
     torch = needed("torch", arguments)
     weight = torch.randn(8192, 8192, device="cuda", dtype=torch.float16)
 
@@ -112,18 +112,18 @@ def step(arguments: argparse.Namespace) -> bool:
         begin = time.perf_counter()
     waiting = sum(waits[20:]) / (sum(waits[20:]) + sum(steps[20:]))
     ratio = statistics.median(steps[20:]) / statistics.median(alone)
-    print(f"a step of {1e3 * statistics.median(alone):.2f} ms takes {ratio:.3f} of that with loading; {waiting:.1%} of the time in next()")
+    print(f"a step of {1e3 * statistics.median(alone):.2f} ms takes {ratio:.3f} times as long with loading; {waiting:.1%} of the time in next()")
     print(loader.verdict())
     if waiting > MOST_WAITING:
-        raise Skip("loading is not fast enough here to ask what it costs: more cores, or a longer step by --multiplications")
+        raise Skip("loading is too slow on this machine to measure its effect: use more cores, or a longer step with --multiplications")
     return ratio <= MOST_OF_STEP
 
 
 def readiness(arguments: argparse.Namespace) -> bool:
-    """When copies are slow, the queue behind the transfer is the first that is seldom ready."""
+    """With slow copies, the queue after the transfer is the first that is rarely ready."""
     needed("penstock", arguments)
     if arguments.fake and "FAKE_CUDA_DELAY_US" not in os.environ:
-        return told(*(over_the_fake(delay_ms) for delay_ms in (0, 2 * arguments.step_ms)))
+        return is_detected(*(over_the_fake(delay_ms) for delay_ms in (0, 2 * arguments.step_ms)))
     if arguments.fake:
         print(json.dumps(queues(arguments)))
         return True
@@ -131,19 +131,19 @@ def readiness(arguments: argparse.Namespace) -> bool:
     free = queues(arguments)
     with Competitor(torch):
         slowed = queues(arguments)
-    return told(free, slowed)
+    return is_detected(free, slowed)
 
 
 def over_the_fake(delay_ms: int) -> dict[str, Any]:
-    """The same, by a process whose every copy takes so long."""
+    """Figures of a process in which every copy takes this long."""
     environment = {**os.environ, "FAKE_CUDA_DELAY_US": str(1000 * delay_ms)}
     own = subprocess.run([sys.executable, *sys.argv], env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return dict(json.loads(own.stdout.splitlines()[0]))
 
 
-def told(free: dict[str, Any], slowed: dict[str, Any]) -> bool:
-    for name, figures in (("as it is", free), ("slowed", slowed)):
-        print(f"{name:>9}: readiness before the transfer {figures['before']:.2f}, behind it {figures['behind']:.2f}; {figures['verdict']}")
+def is_detected(free: dict[str, Any], slowed: dict[str, Any]) -> bool:
+    for name, figures in (("unchanged", free), ("slowed", slowed)):
+        print(f"{name:>9}: readiness before the transfer {figures['before']:.2f}, after it {figures['behind']:.2f}; {figures['verdict']}")
     return slowed["behind"] < free["behind"] - 0.2 and slowed["behind"] < slowed["before"] - 0.2
 
 
@@ -161,7 +161,7 @@ def queues(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 class Competitor:
-    """Copies of its own that keep the bus busy."""
+    """Additional copies that keep the bus busy."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -189,7 +189,7 @@ class Competitor:
 def pipeline(arguments: argparse.Namespace, device: str, epochs: int | None = 1) -> Any:
     penstock = needed("penstock", arguments)
     if not arguments.photos.is_dir() or not arguments.modules.is_dir():
-        raise Skip(f"there are no photos in {arguments.photos}, or no stages in {arguments.modules}: `make stages photos`")
+        raise Skip(f"no photos in {arguments.photos}, or no stages in {arguments.modules}: run `make stages photos`")
     document = json.loads(DOCUMENT.read_text())
     document["source"]["list"]["epochs"] = epochs
     document["stages"][1]["wasm"]["params"]["size"] = SIZE
@@ -197,7 +197,7 @@ def pipeline(arguments: argparse.Namespace, device: str, epochs: int | None = 1)
         document,
         stores={"photos": arguments.photos},
         modules={name: arguments.modules / f"{name.replace('-', '_')}.wasm" for name in ("decode-resize", "normalize")},
-        # By input, so that a batch on the host and one on the device hold the same photos.
+        # In input order, so that a batch on the host and one on the device contain the same photos.
         settings={TRANSFER: device, **ORDER},
     )
 
@@ -209,9 +209,9 @@ def needed(name: str, arguments: argparse.Namespace) -> Any:
     try:
         module = importlib.import_module(name)
     except ImportError as error:
-        raise Skip(f"there is no `{name}` in {sys.executable}") from error
+        raise Skip(f"the module `{name}` is not installed for {sys.executable}") from error
     if name == "torch" and (arguments.fake or not module.cuda.is_available()):
-        raise Skip("PyTorch finds no GPU here")
+        raise Skip("PyTorch finds no GPU")
     return module
 
 
@@ -224,9 +224,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("rates", type=Path, nargs="?", help="what `copy_rates` printed; for `rates`")
     parser.add_argument("--photos", type=Path, default=Path("demo/photos"))
     parser.add_argument("--modules", type=Path, default=Path("target/wasm32-unknown-unknown/guest"))
-    parser.add_argument("--multiplications", type=int, default=24, help="of 8192 x 8192 matrices in a step")
-    parser.add_argument("--step-ms", type=int, default=40, help="of the loop whose readiness is looked at; longer than loading a batch takes")
-    parser.add_argument("--fake", action="store_true", help="over the stand-in for the driver: what is measured decides nothing")
+    parser.add_argument("--multiplications", type=int, default=24, help="multiplications of 8192 x 8192 matrices in a step")
+    parser.add_argument("--step-ms", type=int, default=40, help="time of a step of the readiness check; longer than loading a batch takes")
+    parser.add_argument("--fake", action="store_true", help="use the substitute for the driver: measurements do not decide the result")
     return parser.parse_args()
 
 

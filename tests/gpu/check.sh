@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# What only a machine with an NVIDIA GPU can show: how fast batches get there, that no batch is overwritten while it is read, what
-# loading costs a training step, and that a slow transfer is seen. About five minutes; exit code 0 when all that was tried holds.
+# Checks on a machine with an NVIDIA GPU: the rate of copies to the device, that no batch is overwritten while it is read, the
+# effect of loading on a training step, and that a slow transfer is detected. Takes about five minutes; exit code 0 if all checks
+# that ran passed.
 #
 #   tests/gpu/check.sh           on a machine with a GPU and its driver
-#   tests/gpu/check.sh --fake    anywhere, over the tests' stand-in for the driver: the checks run, and their figures mean nothing
+#   tests/gpu/check.sh --fake    anywhere, with the tests' substitute for the driver: the checks run, but their figures mean nothing
 #
-# PYTHON names an interpreter with the wheel of runner/python, and with PyTorch if steps are to be measured (default: python3);
-# PHOTOS a folder as `make photos` makes (default: demo/photos). Checks without what they need say that they were skipped.
+# PYTHON is an interpreter with the wheel of runner/python, and with PyTorch to measure steps (default: python3); PHOTOS is a
+# folder written by `make photos` (default: demo/photos). Checks that lack something are reported as skipped.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -18,7 +19,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 if [[ ${1:-} == --fake ]]; then
-  echo "A stand-in for the driver: FIGURES MEAN NOTHING HERE."
+  echo "A substitute for the driver: FIGURES MEAN NOTHING."
   cc -O2 -shared -fPIC -pthread runner/device/tests/fake/libcuda.c -o "$work/libcuda.so.1"
   fake=(--fake --step-ms 250) megabytes=512
   export LD_LIBRARY_PATH="$work${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"

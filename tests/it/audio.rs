@@ -1,4 +1,4 @@
-//! The audio pipeline: clips become spectrograms of one shape, and damaged files are named and cost nobody else.
+//! The audio pipeline: clips become spectrograms of one shape, and damaged files are reported without affecting others.
 
 use penstock_engine::item::Dtype;
 use penstock_tests::{Call, Folder, lines, repository, shown};
@@ -16,7 +16,7 @@ fn clips_become_spectrograms_of_one_shape() {
     assert_eq!(batches.iter().map(|batch| batch.keys.len()).collect::<Vec<_>>(), [16, 4]);
     for batch in &batches {
         let (shape, values) = stacked(batch, "mel", Dtype::Float32, f32::from_le_bytes);
-        // Four seconds: 64,000 samples, one frame each 160 and one more at the end.
+        // Four seconds: 64,000 samples, one frame for every 160 and one more at the end.
         assert_eq!(shape, [batch.keys.len() as u32, 401, 80]);
         assert!(values.iter().all(|value| (-10.001..3.0).contains(value)));
         // No clip is silent, and none is as long as four seconds.
@@ -24,12 +24,12 @@ fn clips_become_spectrograms_of_one_shape() {
             assert!(clip.iter().any(|&value| value > -1.0));
             assert!(clip[400 * 80..].iter().all(|&value| value < -9.99));
         }
-        assert_eq!(batch.fields.len(), 1, "the file itself goes no further");
+        assert_eq!(batch.fields.len(), 1, "the file itself is removed");
     }
 }
 
 #[test]
-fn params_that_contradict_each_other_end_the_run_and_blame_no_clip() {
+fn contradictory_params_end_the_run_without_a_failed_clip() {
     let folder = Folder::new();
     folder.sounds(3);
     let call = Call::run(&repository().join("examples/pipelines/audio.json")).store("audio", folder.path());
@@ -37,7 +37,7 @@ fn params_that_contradict_each_other_end_the_run_and_blame_no_clip() {
     let finished = call.finish().exits(1);
     let total = finished.snapshot().ledger.total;
     assert_eq!((total.delivered, total.skipped), (0, 0));
-    insta::assert_snapshot!(finished.stderr, @"error: the run failed: stage `2:log-mel` cannot start: `init` refused: `n_fft`: 401 is 1 x 401: a length whose only prime factors are 2, 3, 5 and 7 is wanted");
+    insta::assert_snapshot!(finished.stderr, @"error: the run failed: stage `2:log-mel` cannot start: `init` refused: `n_fft`: 401 is 1 x 401; use a length whose only prime factors are 2, 3, 5 and 7");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `penstock bench storage`, as its users call it.
+//! Tests of the command `penstock bench storage`.
 
 use std::fs;
 use std::path::Path;
@@ -34,7 +34,7 @@ fn cells(report: &Value) -> Vec<Value> {
 }
 
 #[test]
-fn a_folder_needs_no_document() {
+fn a_folder_is_measured_without_a_document() {
     let folder = Folder::new();
     let out = folder.join("out");
     let finished = small().out(&out).finish().exits(0);
@@ -63,7 +63,7 @@ fn a_folder_needs_no_document() {
 }
 
 #[test]
-fn everything_that_is_wrong_with_a_document_is_told_at_once() {
+fn all_faults_of_a_benchmark_document_are_reported_at_once() {
     let folder = Folder::new();
     let document = folder.write(
         "bench.json",
@@ -84,7 +84,7 @@ fn everything_that_is_wrong_with_a_document_is_told_at_once() {
     shown()
         .bind(|| insta::assert_snapshot!(finished.stderr.replace(folder.path().to_str().unwrap(), "FOLDER")));
     let nothing = storage().finish().exits(2);
-    assert!(nothing.stderr.contains("neither a document nor a single `--store"), "{}", nothing.stderr);
+    assert!(nothing.stderr.contains("give a document or a single `--store"), "{}", nothing.stderr);
     let missing = storage().store("photos", photos()).argument("--suffix=.png").finish().exits(1);
     assert!(missing.stderr.contains("ends with `.png`"), "{}", missing.stderr);
     let step = storage().store("photos", photos()).argument("--accelerator=h100").finish().exits(2);
@@ -92,11 +92,11 @@ fn everything_that_is_wrong_with_a_document_is_told_at_once() {
 }
 
 #[test]
-fn faults_of_stages_stand_where_the_document_has_them() {
+fn faults_of_stages_have_the_pointers_of_the_document() {
     let folder = Folder::new();
     let document = folder.write(
         "bench.json",
-        json!({ "source": { "list": { "store": "photos" } }, "stages": [{ "wasm": { "module": "nobody" } }] }).to_string(),
+        json!({ "source": { "list": { "store": "photos" } }, "stages": [{ "wasm": { "module": "missing" } }] }).to_string(),
     );
     let finished =
         Call::new(&["bench", "storage"]).argument(&document).store("photos", photos()).finish().exits(2);
@@ -104,7 +104,7 @@ fn faults_of_stages_stand_where_the_document_has_them() {
 }
 
 #[test]
-fn a_bucket_is_read_by_its_index_and_no_secret_is_told() {
+fn a_bucket_is_read_by_its_index_and_no_secret_is_printed() {
     const CANARY: &str = "canary-6fq1Zsecret";
     let settings = Settings { secret_access_key: CANARY.to_owned(), ..Settings::default() };
     let server = Server::start(settings).unwrap();
@@ -133,7 +133,7 @@ fn a_bucket_is_read_by_its_index_and_no_secret_is_told() {
             .out(out)
     };
     let good = call(&folder.join("good")).finish().exits(0);
-    // The second one is refused everything, and tells what the service said.
+    // The second server rejects all requests; the report contains its answer.
     let wrong = fs::read_to_string(&dataset).unwrap().replace(CANARY, &format!("{CANARY}-not"));
     fs::write(&dataset, wrong).unwrap();
     let bad = call(&folder.join("bad")).finish();
@@ -151,37 +151,37 @@ fn a_bucket_is_read_by_its_index_and_no_secret_is_told() {
     assert_eq!(cells(&kept)[0]["ceiling"]["against"], "s3");
 }
 
-/// Interrupts a benchmark when the reads of its first load are written down; the cells that it tells then.
+/// Interrupts a benchmark once the reads of its first load are written; returns the loads in its report.
 fn stopped(document: &Value) -> Vec<Value> {
     let folder = Folder::new();
     let document = folder.write("bench.json", document.to_string());
     let call = Call::new(&["bench", "storage"]).argument(&document).out(&folder.join("out")).json();
     let mut child = call.start();
     while fs::metadata(folder.join("out/reads.ndjson")).map_or(0, |file| file.len()) == 0 {
-        assert!(child.try_wait().unwrap().is_none(), "it ended before its first load");
+        assert!(child.try_wait().unwrap().is_none(), "the benchmark ended before its first load");
         sleep(Duration::from_millis(10));
     }
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let told = report(&call.finished(child).exits(130).stdout);
     assert_eq!(told["state"], "stopped");
-    assert!(told["findings"][0].as_str().unwrap().starts_with("It was stopped"));
+    assert!(told["findings"][0].as_str().unwrap().starts_with("The benchmark was stopped"));
     cells(&told)
 }
 
 #[test]
-fn ctrl_c_ends_it_and_tells_what_there_is() {
+fn ctrl_c_ends_a_benchmark_and_prints_the_loads_so_far() {
     let mut document = json!({
         "source": { "memory": { "count": 5000, "bytes": 100, "latency_ms": 20 } }, "ceiling": false,
         "actions": [{ "whole_set": { "workers": [200], "repeats": 1 } }, { "whole_set": { "workers": [1], "repeats": 5 } }]
     });
     assert!(!stopped(&document).is_empty());
-    // A load is told though what it is held against is not known yet.
+    // A load is reported even if its ceiling has not been measured.
     document["ceiling"] = json!(true);
     assert!(!stopped(&document).is_empty());
 }
 
 #[test]
-fn loads_that_are_missing_have_not_passed_and_what_else_differs_is_told() {
+fn missing_loads_fail_a_comparison_and_other_differences_are_reported() {
     let folder = Folder::new();
     let document = json!({
         "source": { "memory": { "count": 60, "bytes": 100 } }, "ceiling": false,
@@ -201,14 +201,14 @@ fn loads_that_are_missing_have_not_passed_and_what_else_differs_is_told() {
     after["document"]["stages"] = json!([{ "collate": {} }]);
     after["document"]["on_error"] = json!("skip");
     let told = compare(&after).exits(0).stdout;
-    assert!(told.contains("They differ in more than time: source, stages, `on_error`."), "{told}");
+    assert!(told.contains("The reports also differ in: source, stages, `on_error`."), "{told}");
     after["actions"][0]["whole_set"].as_array_mut().unwrap().pop();
     let told = compare(&after).exits(1).stderr;
-    assert!(told.starts_with("error: not every load could be judged"), "{told}");
+    assert!(told.starts_with("error: some loads could not be compared"), "{told}");
 }
 
 #[test]
-fn the_schema_of_the_document_knows_all_actions() {
+fn the_schema_of_the_document_lists_all_actions() {
     let schema = Call::new(&["bench", "schema"]).finish().exits(0).stdout;
     for action in ["whole_set", "random", "single", "random_to_device", "index"] {
         assert!(schema.contains(&format!("\"{action}\"")), "{action}");

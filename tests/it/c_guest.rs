@@ -1,4 +1,5 @@
-//! A stage written in C, without any code of ours in Rust: it keeps the contract, and no file makes it leave its memory.
+//! A stage written in C, without Rust code of Penstock: it follows the contract, and no input makes it access memory out of
+//! bounds.
 
 use penstock_engine::item::{Dtype, Item, Value};
 use penstock_tests::{Call, Folder, lines, module, repository, shown};
@@ -6,7 +7,7 @@ use penstock_types::run::FailureRecord;
 
 use crate::delivered::Example;
 
-/// A WAV file of 16-bit samples.
+/// Creates a WAV file of 16-bit samples.
 fn wav(channels: u16, samples: impl IntoIterator<Item = i16>) -> Vec<u8> {
     let data: Vec<u8> = samples.into_iter().flat_map(i16::to_le_bytes).collect();
     let length = |more: usize| (data.len() as u32 + more as u32).to_le_bytes();
@@ -17,7 +18,7 @@ fn wav(channels: u16, samples: impl IntoIterator<Item = i16>) -> Vec<u8> {
     [b"RIFF", &length(36)[..], b"WAVEfmt ", &format, b"data", &length(0), &data].concat()
 }
 
-/// The key, shape and classes of every sample, sorted by key.
+/// Key, shape and classes of every sample, sorted by key.
 fn encoded(folder: &Folder) -> Vec<(String, Vec<u32>, Vec<u8>)> {
     let (_, items) = Example::new("mu-law.json", &["mu-law"]).store("audio", folder.path()).run();
     let of = |item| match item {
@@ -53,11 +54,11 @@ fn every_sample_has_the_class_of_the_formula() {
 }
 
 #[test]
-fn channels_lie_side_by_side_and_empty_files_have_no_frames() {
+fn channels_are_interleaved_and_empty_files_have_no_frames() {
     let folder = Folder::new();
     folder.write("empty.wav", wav(1, []));
     folder.write("stereo.wav", wav(2, [0, i16::MAX, i16::MIN, 0, 0, 0]));
-    // Longer than the module's first memory.
+    // Larger than the module's initial memory.
     folder.write("long.wav", wav(1, vec![0; 3_000_000]));
     let encoded = encoded(&folder);
     assert_eq!(encoded[0], ("empty.wav".to_owned(), vec![0, 1], vec![]));
@@ -99,10 +100,10 @@ fn damaged_files_are_named_and_no_call_ends_in_a_trap() {
     shown().bind(|| insta::assert_json_snapshot!(errors));
 }
 
-/// The section that tells the types of the contract is kept beside the stage, as the Rust toolchain made it; with
-/// `UPDATE_COMPONENT_TYPE=1` this test writes it anew.
+/// The section with the types of the contract is stored beside the stage, as the Rust toolchain wrote it; with
+/// `UPDATE_COMPONENT_TYPE=1` this test updates it.
 #[test]
-fn its_types_are_those_of_the_contract() {
+fn the_types_of_the_c_module_agree_with_the_contract() {
     let file = repository().join("examples/stages/mu-law/component-type.bin");
     let rust = std::fs::read(module("text-filter")).unwrap();
     let wanted = type_section(&rust);
@@ -116,9 +117,9 @@ fn its_types_are_those_of_the_contract() {
     );
 }
 
-/// The SDK holds the code that wit-bindgen generates; `guest-batch` has the macro generate it from the same contract.
+/// The SDK contains the code that wit-bindgen generates; `guest-batch` generates it by macro from the same contract.
 #[test]
-fn the_bindings_of_the_sdk_are_those_of_the_contract() {
+fn the_bindings_of_the_sdk_agree_with_the_contract() {
     let [sdk, generated] = ["text-filter", "guest-batch"].map(|name| std::fs::read(module(name)).unwrap());
     assert!(
         contract(type_section(&sdk)) == contract(type_section(&generated)),
@@ -126,7 +127,7 @@ fn the_bindings_of_the_sdk_are_those_of_the_contract() {
     );
 }
 
-/// What lies in the custom section by which wit-bindgen tells the world `stage` of a module.
+/// Content of the custom section with which wit-bindgen declares the world `stage` of a module.
 fn type_section(module: &[u8]) -> &[u8] {
     let mut rest = &module[8..];
     while let [id, after @ ..] = rest {
@@ -141,7 +142,7 @@ fn type_section(module: &[u8]) -> &[u8] {
         }
         rest = next;
     }
-    panic!("no section tells the types")
+    panic!("no section with the types")
 }
 
 /// A type section without its end, which names the programs that wrote it.
@@ -150,7 +151,7 @@ fn contract(section: &[u8]) -> &[u8] {
     &section[..end]
 }
 
-/// A number of seven bits a byte, least first, and what lies behind it.
+/// Decodes a LEB128 number; returns it with the bytes after it.
 fn number(bytes: &[u8]) -> (usize, &[u8]) {
     let length = bytes.iter().position(|byte| byte & 0x80 == 0).unwrap() + 1;
     let value = bytes[..length].iter().rev().fold(0, |value, byte| value << 7 | usize::from(byte & 0x7f));

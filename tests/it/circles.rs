@@ -1,4 +1,4 @@
-//! Imports between the files of a crate form no large circles.
+//! Circular imports between the files of a crate stay small.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 
 use penstock_tests::workspace_metadata;
 
-/// Most files that may import each other in a circle.
+/// Maximum number of files in a circle of imports.
 const MAX_CIRCLE: usize = 3;
 
-/// The files of one crate by module path, e.g. `["history", "runs"]`; the crate's root is the empty path.
+/// Files of one crate by module path, e.g. `["history", "runs"]`; the root of the crate is the empty path.
 struct Crate {
     modules: BTreeMap<Vec<String>, Module>,
 }
 
 struct Module {
     file: PathBuf,
-    /// Every path that the file names, tests aside, from the crate's root.
+    /// All paths in the file, without tests, relative to the root of the crate.
     names: BTreeSet<Vec<String>>,
-    /// Paths that it only hands on (`pub use`), by the name under which it does.
+    /// Re-exported paths (`pub use`), by the exported name.
     hands_on: BTreeMap<String, Vec<String>>,
 }
 
@@ -42,7 +42,7 @@ impl Crate {
         Self { modules }
     }
 
-    /// The module that defines the item at `path`: handed-on names are followed to where they come from.
+    /// Module that defines the item at `path`: re-exports are followed.
     fn home(&self, path: &[String], steps: usize) -> Option<&Vec<String>> {
         let depth = (0..=path.len()).rev().find(|depth| self.modules.contains_key(&path[..*depth]))?;
         let (at, module) = self.modules.get_key_value(&path[..depth])?;
@@ -61,7 +61,7 @@ impl Crate {
         self.modules.iter().map(of).collect()
     }
 
-    /// Files that reach each other, as groups of more than one.
+    /// Groups of more than one file that reach each other.
     fn circles(&self) -> Vec<Vec<String>> {
         let imports = self.imports();
         let reached = |from: &Vec<String>| {
@@ -85,7 +85,7 @@ impl Crate {
 impl Module {
     fn read(file: PathBuf, path: &[String]) -> Self {
         let text = fs::read_to_string(&file).unwrap();
-        // Unit tests stand at the end of their file.
+        // Unit tests are at the end of their file.
         let text = text.split("#[cfg(test)]\nmod tests").next().unwrap();
         let code: String = text
             .lines()
@@ -116,7 +116,7 @@ impl Module {
     }
 }
 
-/// The paths of a use tree (`a::{b, c::d}`) below `root`, and the bytes that it takes.
+/// Paths of a use tree (`a::{b, c::d}`) below `root`, and the number of bytes read.
 fn tree(text: &str, root: &[String]) -> (usize, Vec<Vec<String>>) {
     let word = text.find(|letter: char| !letter.is_alphanumeric() && letter != '_').unwrap_or(text.len());
     let mut path = root.to_vec();
@@ -140,7 +140,7 @@ fn tree(text: &str, root: &[String]) -> (usize, Vec<Vec<String>>) {
             let (taken, more) = tree(&rest[at..], &path);
             found.extend(more);
             at += taken.max(1);
-            // A new name (`x as y`) is none of the path.
+            // A new name (`x as y`) is not part of the path.
             if let Some(renamed) = rest[at..].strip_prefix(" as ") {
                 let name = renamed.find(|letter: char| !letter.is_alphanumeric() && letter != '_');
                 at += 4 + name.unwrap_or(0);
@@ -174,7 +174,7 @@ fn no_circle_of_imports_has_more_than_three_files() {
 }
 
 #[test]
-fn circles_are_found_where_there_are_some() {
+fn circles_of_imports_are_detected() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
     write("lib.rs", "mod a; mod b; mod c; mod d;\npub use a::A;\n");
@@ -185,6 +185,6 @@ fn circles_are_found_where_there_are_some() {
     let read = Crate::read(folder.path());
     assert_eq!(read.circles(), [["a", "b", "c"]]);
     let d = read.imports()[&vec!["d".to_owned()]].clone();
-    assert_eq!(d, [&vec!["c".to_owned()]].into(), "what is handed on is imported from where it is defined");
+    assert_eq!(d, [&vec!["c".to_owned()]].into(), "a re-export is resolved to its definition");
     assert!(read.modules.values().all(|module| module.file.exists()));
 }

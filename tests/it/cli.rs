@@ -1,4 +1,4 @@
-//! What the command line says and how it ends.
+//! Output and exit codes of the command line.
 
 use penstock_tests::{Call, Finished, Folder, repository, shown};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ macro_rules! assert_shown {
 
 fn help(arguments: &[&str]) -> String {
     let mut command = Call::new(arguments).argument("--help").command();
-    // Help tells the value of variables that are set.
+    // Help prints the values of environment variables that are set.
     let output = command.env_remove("PENSTOCK_CACHE_DIR").output().unwrap();
     assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
     String::from_utf8(output.stdout).unwrap()
@@ -47,7 +47,7 @@ fn help_of_bench_storage_has_examples_and_the_exit_codes() {
     assert_shown!(help(&["bench", "storage"]));
 }
 
-/// What `check` says to a document that cannot run: on standard error, with exit code 2.
+/// Output of `check` for an invalid document: on standard error, with exit code 2.
 fn refused(document: &str) -> String {
     let folder = Folder::new();
     let path = folder.write("pipeline.json", document);
@@ -55,7 +55,7 @@ fn refused(document: &str) -> String {
     said(call.finish())
 }
 
-/// What a call with bad input says.
+/// Output of a call with bad input.
 fn said(finished: Finished) -> String {
     let finished = finished.exits(2);
     assert!(finished.stdout.is_empty(), "{}", finished.stdout);
@@ -63,7 +63,7 @@ fn said(finished: Finished) -> String {
 }
 
 #[test]
-fn malformed_documents_are_told_all_their_faults_with_pointers() {
+fn all_faults_of_malformed_documents_are_reported_with_pointers() {
     let documents = [
         "",
         "[]",
@@ -86,7 +86,7 @@ fn malformed_documents_are_told_all_their_faults_with_pointers() {
 }
 
 #[test]
-fn a_document_that_can_run_is_told_as_a_chain() {
+fn a_valid_document_is_printed_as_a_chain() {
     let folder = Folder::new();
     let document = repository().join("examples/pipelines/photos.json");
     let call = Call::check(&document).store("photos", folder.path()).module("decode-resize", "decode-resize");
@@ -105,7 +105,7 @@ fn a_document_may_come_from_standard_input() {
 }
 
 #[test]
-fn what_the_command_line_gets_wrong_is_bad_input() {
+fn errors_of_the_command_line_are_bad_input() {
     let folder = Folder::new();
     let toy = repository().join("examples/pipelines/toy-baseline.json");
     let missing = folder.join("missing");
@@ -140,7 +140,7 @@ fn dead_letters_need_a_folder() {
 }
 
 #[test]
-fn the_schema_reads_as_json_and_knows_all_kinds() {
+fn the_schema_is_json_and_lists_all_kinds() {
     let finished = Call::new(&["schema"]).finish().exits(0);
     let schema: Value = serde_json::from_str(&finished.stdout).unwrap();
     assert_eq!(schema["type"], "object");
@@ -162,14 +162,14 @@ fn a_module_is_described_in_words_and_in_json() {
 }
 
 #[test]
-fn a_quiet_run_says_nothing() {
+fn a_quiet_run_prints_nothing() {
     let toy = repository().join("examples/pipelines/toy-baseline.json");
     let finished = Call::run(&toy).argument("--quiet").finish().exits(0);
     assert_eq!((finished.stdout.as_str(), finished.stderr.as_str()), ("", ""));
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_the_process_without_a_word() {
+fn a_closed_standard_output_ends_the_process_silently() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut command = Call::new(&["schema"]).command();
@@ -180,13 +180,13 @@ fn a_reader_that_goes_away_ends_the_process_without_a_word() {
 }
 
 #[test]
-fn a_field_that_no_sample_has_is_told_before_the_run() {
+fn a_missing_field_is_reported_before_the_run() {
     let folder = Folder::new();
     let document = folder.document(&json!({
         "source": { "list": { "store": "here" } }, "stages": [{ "wasm": { "module": "decode-resize" } }]
     }));
     let call = Call::check(&document).store("here", folder.path()).module("decode-resize", "decode-resize");
     let told = call.finish().exits(2).stderr;
-    let wanted = "  /stages/0/wasm: module `decode-resize` wants the field `bytes`, but samples have no fields here: put a `fetch` before it";
+    let wanted = "  /stages/0/wasm: module `decode-resize` needs the field `bytes`, but samples have no fields here: put a `fetch` before it";
     assert_eq!(told.lines().last(), Some(wanted), "{told}");
 }

@@ -12,7 +12,7 @@ use penstock_types::spec::Spec;
 use penstock_wasm::{Compiler, CompilerProcess, ModuleError, Sandbox, SandboxSettings};
 use serde_json::json;
 
-/// A stage of some hundred kilobytes that passes the gate and takes a compiler minutes and gigabytes.
+/// A stage of some hundred kilobytes that passes the gate, but takes minutes and gigabytes to compile.
 fn bomb() -> Vec<u8> {
     let mut body = String::from("(func (param i32) ");
     body.push_str(&"(local i32)".repeat(2_000));
@@ -38,7 +38,7 @@ fn bomb() -> Vec<u8> {
     wat::parse_str(text).unwrap()
 }
 
-/// The binary's own compiling process, with 2 s of CPU time.
+/// Compiler process of the binary, with 2 s of CPU time.
 fn compiler() -> Compiler {
     let mut process = CompilerProcess::new(penstock(), ["compile-module"]);
     process.limits.cpu = Duration::from_secs(2);
@@ -46,7 +46,7 @@ fn compiler() -> Compiler {
 }
 
 #[test]
-fn a_run_goes_on_undisturbed_while_a_bomb_is_compiled() {
+fn a_run_continues_undisturbed_while_a_bomb_is_compiled() {
     let folder = Folder::new();
     folder.records(["a", "b", "c", "d", "e"]);
     let spec = Spec::from_value(json!({
@@ -88,7 +88,7 @@ fn a_run_goes_on_undisturbed_while_a_bomb_is_compiled() {
     assert!(disturbed.ledger.balanced);
     assert_eq!(disturbed.ledger, undisturbed.ledger);
     assert_eq!(delivered(&disturbed), 500);
-    // Two seconds at least of which most is sleep; a compiler in its way would cost it several times that.
+    // The run takes at least two seconds, mostly asleep; a compiler that disturbed it would multiply that.
     let ratio = disturbed.elapsed_s / undisturbed.elapsed_s;
     assert!(ratio < 2.0, "{} s instead of {} s", disturbed.elapsed_s, undisturbed.elapsed_s);
 }
@@ -97,7 +97,7 @@ fn delivered(snapshot: &RunSnapshot) -> u64 {
     snapshot.ledger.total.delivered
 }
 
-/// A run with a fresh cache.
+/// A run with an empty cache.
 fn call(folder: &Folder, module: &Path) -> Call {
     folder.records(["a", "b"]);
     let document = folder.document(&json!({
@@ -123,7 +123,7 @@ fn entries(folder: &Folder) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_damaged_entry_of_the_cache_is_compiled_again_and_said_once() {
+fn a_damaged_cache_entry_is_compiled_again_and_reported_once() {
     let folder = Folder::new();
     let call = call(&folder, &guest());
     assert_eq!(delivered(&call.finish().exits(0).snapshot()), 2);
@@ -142,7 +142,7 @@ fn a_damaged_entry_of_the_cache_is_compiled_again_and_said_once() {
 }
 
 #[test]
-fn two_processes_that_begin_at_once_share_a_cache() {
+fn two_processes_that_start_at_once_share_a_cache() {
     let folder = Folder::new();
     let call = call(&folder, &guest());
     let all = [call.start(), call.start(), call.start(), call.start()];
@@ -155,10 +155,10 @@ fn two_processes_that_begin_at_once_share_a_cache() {
 }
 
 #[test]
-fn nobody_is_told_of_the_command_that_compiles() {
+fn the_compile_command_is_hidden() {
     let help = Call::new(&["--help"]).finish().exits(0);
     assert!(!help.stdout.contains("compile-module"), "{}", help.stdout);
-    // Standard input is empty: nobody asks for anything.
+    // Standard input is empty: there is no request.
     let alone = Call::new(&["compile-module"]).finish().exits(1);
     shown().bind(|| insta::assert_snapshot!(alone.stderr, @"cannot compile: failed to fill whole buffer"));
 }

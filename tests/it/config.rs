@@ -1,4 +1,4 @@
-//! What stores' names stand for: the operator's configuration and `--store`.
+//! Definition of stores by the operator's configuration and by `--store`.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ macro_rules! assert_shown {
     };
 }
 
-/// What nothing may show.
+/// Secrets that must not appear in any output.
 const SECRETS: [&str; 4] =
     ["CanaryOfTheSecretKey", "CanaryOfTheToken", "CanaryOfThePassword", "CanaryOfTheKeyId"];
 
@@ -38,7 +38,7 @@ fn refused(call: Call) -> String {
 }
 
 #[test]
-fn a_root_is_relative_to_the_configuration_and_flags_win() {
+fn a_root_is_relative_to_the_configuration_and_flags_take_precedence() {
     let folder = Folder::new();
     folder.write("data/one.jpg", b"1");
     folder.write("other/one.jpg", b"1");
@@ -54,7 +54,7 @@ fn a_root_is_relative_to_the_configuration_and_flags_win() {
     assert_eq!(delivered(run().argument("--config").argument(&config).finish()), 1);
     let flag = run().argument("--config").argument(&config).store("data", &folder.join("other"));
     assert_eq!(delivered(flag.finish()), 2);
-    // Even when what the configuration says could not be opened.
+    // Also if the store of the configuration cannot be opened.
     let broken = folder.write("etc/broken.json", r#"{"stores": {"data": {"folder": {"root": "nowhere"}}}}"#);
     let flag = run().argument("--config").argument(&broken).store("data", &folder.join("other"));
     assert_eq!(delivered(flag.finish()), 2);
@@ -63,7 +63,7 @@ fn a_root_is_relative_to_the_configuration_and_flags_win() {
     let output = command.env("PENSTOCK_CONFIG", &config).output().unwrap();
     let snapshot: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(snapshot["ledger"]["total"]["delivered"], 1);
-    // A variable that is empty names nothing.
+    // An empty variable counts as unset.
     let output =
         run().store("data", &folder.join("data")).command().env("PENSTOCK_CONFIG", "").output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
@@ -84,7 +84,7 @@ fn a_configuration_of_a_folder_may_name_its_index() {
 }
 
 #[test]
-fn what_a_configuration_gets_wrong_is_told_at_once() {
+fn all_faults_of_a_configuration_are_reported_at_once() {
     let folder = Folder::new();
     let document = document(&folder);
     let told = |content: &[u8]| {
@@ -108,7 +108,7 @@ fn what_a_configuration_gets_wrong_is_told_at_once() {
 }
 
 #[test]
-fn what_a_store_flag_gets_wrong_is_told() {
+fn faults_of_store_flags_are_reported() {
     let folder = Folder::new();
     let document = document(&folder);
     let file = folder.write("photos.zip", b"PK");
@@ -141,7 +141,7 @@ fn what_a_store_flag_gets_wrong_is_told() {
     );
 }
 
-/// Runs `call` with credentials in the environment and logs at their loudest, and checks that it shows none of them.
+/// Runs `call` with credentials in the environment and logs at the most verbose level, and checks that none of them is printed.
 fn shows_no_secret(call: &Call, out: &Path) -> Finished {
     let mut command = call.command();
     command
@@ -168,7 +168,7 @@ fn shows_no_secret(call: &Call, out: &Path) -> Finished {
 }
 
 #[test]
-fn credentials_are_shown_nowhere() {
+fn credentials_are_never_printed() {
     let folder = Folder::new();
     let document = document(&folder);
     let dataset = json!({
@@ -191,7 +191,7 @@ fn credentials_are_shown_nowhere() {
         "bucket": "b", "endpoint": "http://127.0.0.1:1", "credentials_file": keys
     } } } }),
     );
-    // Nobody listens there: the attempts fail and their errors are told.
+    // No service listens there: the attempts fail and their errors are reported.
     let ways: [(&str, String, i32); 8] = [
         ("--store", format!("data={}", good.display()), 1),
         ("--config", operators.display().to_string(), 1),

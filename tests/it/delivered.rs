@@ -1,4 +1,4 @@
-//! What an example pipeline hands to the training loop: no consumer of a document shows it, so this one is brought along.
+//! Batches of an example pipeline as the training loop receives them, collected by a consumer of this file.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use penstock_types::spec::{self, Spec};
 use penstock_wasm::{Sandbox, SandboxSettings};
 use serde_json::Value;
 
-/// A run of a document of `examples/pipelines`, put together step by step.
+/// A run of a document of `examples/pipelines`, configured step by step.
 pub(crate) struct Example<'a> {
     document: Value,
     stores: Vec<(&'a str, &'a Path)>,
@@ -20,7 +20,7 @@ pub(crate) struct Example<'a> {
 }
 
 impl<'a> Example<'a> {
-    /// The document of that name, with each stage's module from the crate of the same name.
+    /// Loads the document of that name, with each stage's module from the crate of the same name.
     pub(crate) fn new(name: &str, modules: &[&'a str]) -> Self {
         let written = std::fs::read(repository().join("examples/pipelines").join(name)).unwrap();
         Self { document: spec::parse(&written).unwrap(), stores: Vec::new(), modules: modules.to_vec() }
@@ -36,7 +36,7 @@ impl<'a> Example<'a> {
         self
     }
 
-    /// Runs it to its end. What comes back is the last snapshot, after a check of its books, and what was delivered.
+    /// Runs the pipeline to its end. Returns the last snapshot, after a check of its books, and the delivered items.
     pub(crate) fn run(self) -> (RunSnapshot, Vec<Item>) {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let mut stores = Stores::default();
@@ -70,7 +70,7 @@ impl Consumer for Keeps {
     }
 }
 
-/// The batches, of a document that collates.
+/// Batches of a document that collates.
 pub(crate) fn batches(items: Vec<Item>) -> Vec<Collated> {
     let collated = |item| match item {
         Item::Collated(batch) => batch,
@@ -79,7 +79,7 @@ pub(crate) fn batches(items: Vec<Item>) -> Vec<Collated> {
     items.into_iter().map(collated).collect()
 }
 
-/// A stacked field: its shape, and its elements of 32 bits as `number` reads them.
+/// Shape of a stacked field, and its 32-bit elements decoded by `number`.
 pub(crate) fn stacked<T>(
     batch: &Collated,
     name: &str,

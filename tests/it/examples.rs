@@ -1,4 +1,4 @@
-//! Every example runs, on little data. Those of the seeds have tests of their own.
+//! Every example runs, on a small data set. The examples of the seeds have separate tests.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,7 +20,7 @@ fn completed(call: Call) -> RunSnapshot {
     snapshot
 }
 
-/// Runs one example; fails for those it does not know.
+/// Runs one example; panics for an unknown one.
 fn run(name: &str) {
     let folder = Folder::new();
     let call = example(name);
@@ -61,7 +61,7 @@ fn run(name: &str) {
         "tour.json" => completed(call.set("/source/range/count=60").set("/consumer/simulate/step_ms=1")),
         "toy-baseline.json" => completed(call),
         "toy-slow-training.json" | "toy-slow-loading.json" => completed(call.set("/source/range/count=5")),
-        _ => panic!("`examples/pipelines/{name}` is run by no test: say here with which data it runs"),
+        _ => panic!("`examples/pipelines/{name}` is run by no test: add its data here"),
     };
     let total = snapshot.ledger.total;
     assert!(total.delivered > 0, "{name}: {total:?}");
@@ -91,11 +91,11 @@ fn the_text_filter_counts_what_it_drops_and_splits() {
     let snapshot = completed(call.set("/stages/0/wasm/params={\"min_chars\": 60, \"max_chars\": 150}"));
     let (counted, total) = (&snapshot.counters["1:text-filter"], &snapshot.ledger.total);
     assert!(counted["split"] > 0.0 && total.made > 300, "{counted:?} {total:?}");
-    // A text of which no part is long enough is dropped whole; parts that are too short never were samples.
+    // A text without a part of sufficient length is dropped whole; parts that are too short never were samples.
     assert!(counted["dropped"] >= total.dropped as f64 && counted["dropped"] > 0.0, "{counted:?} {total:?}");
 }
 
-/// The keys of the samples in the order of their delivery.
+/// Keys of the samples in the order of their delivery.
 fn keys(document: &str) -> Vec<String> {
     let (_, items) = Example::new(document, &[]).run();
     let key = |item: Item| match item {
@@ -106,7 +106,7 @@ fn keys(document: &str) -> Vec<String> {
 }
 
 #[test]
-fn results_come_as_they_are_ready_unless_the_order_of_inputs_is_asked_for() {
+fn results_come_in_order_of_completion_unless_input_order_is_set() {
     let numbers = |document| -> Vec<u64> {
         keys(document).iter().map(|key| key.parse().expect("keys of a range are numbers")).collect()
     };

@@ -1,4 +1,4 @@
-//! The consumer `files`: what it writes, what it does not write twice, and what it refuses.
+//! The consumer `files`: files that it writes, does not write again, and refuses.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -13,13 +13,13 @@ use penstock_types::run::{FilesRecord, RunState};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-/// How often a run is killed; `PENSTOCK_TEST_KILLS` wins.
+/// Number of kills of a run; `PENSTOCK_TEST_KILLS` overrides it.
 const KILLS: u64 = 10;
 
 const SAMPLES: u64 = 200;
 const BATCHES: u64 = 50;
 
-/// Records through a stage whose tasks overlap and take unlike times, into files in the folder `out` beside them.
+/// Records through a stage whose tasks overlap and take different times, into files in the folder `out` beside them.
 fn document() -> Value {
     json!({
         "name": "to-files", "seed": 5, "threads": 2,
@@ -56,7 +56,7 @@ fn run(folder: &Folder, document: &Path) -> Finished {
     call(folder, document).finish()
 }
 
-/// All objects of the folder `train` of `out`; drafts that a kill left are none.
+/// All objects of the folder `train` of `out`, without drafts left by a kill.
 fn objects(out: &Path) -> BTreeMap<String, Vec<u8>> {
     let Ok(entries) = fs::read_dir(out.join("train")) else { return BTreeMap::new() };
     entries
@@ -75,14 +75,14 @@ fn manifest(objects: &BTreeMap<String, Vec<u8>>) -> Value {
     serde_json::from_slice(&objects["penstock-files.json"]).unwrap()
 }
 
-/// The header of a safetensors file.
+/// Header of a safetensors file.
 fn header(file: &[u8]) -> Value {
     let length = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
     serde_json::from_slice(&file[8..8 + length]).unwrap()
 }
 
 #[test]
-fn every_batch_becomes_a_file_that_tells_where_its_samples_came_from() {
+fn every_batch_becomes_a_file_that_names_its_samples() {
     let (folder, document) = prepared();
     let snapshot = run(&folder, &document).exits(0).snapshot();
     assert_eq!(snapshot.files, Some(FilesRecord { written: BATCHES, already_there: 0 }));
@@ -95,7 +95,7 @@ fn every_batch_becomes_a_file_that_tells_where_its_samples_came_from() {
     let text = Call::run(&document).store("here", folder.path()).store("out", &folder.join("out"));
     let text = text.finish().exits(0).stdout;
     let line = text.lines().find(|line| line.starts_with("[files]")).unwrap_or_default();
-    assert_eq!(line, "[files] 0 batches were written, 50 were there already");
+    assert_eq!(line, "[files] 0 batches written, 50 already present");
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn files_are_the_same_bytes_for_any_number_of_threads() {
 }
 
 #[test]
-fn a_shape_that_overflows_in_a_batch_costs_its_sample_and_not_the_files() {
+fn a_shape_that_overflows_in_a_batch_fails_its_sample() {
     let folder = Folder::new();
     folder.records(["a", "b", "c", "d"]);
     fs::create_dir(folder.join("out")).unwrap();
@@ -139,14 +139,14 @@ fn a_shape_that_overflows_in_a_batch_costs_its_sample_and_not_the_files() {
     );
 }
 
-/// A generator of which nothing is asked but that it is the same every time.
+/// A generator whose only requirement is to be reproducible.
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *state >> 33
 }
 
 #[test]
-fn a_run_that_was_killed_leaves_whole_files_and_a_second_one_writes_those_that_are_missing() {
+fn a_killed_run_leaves_complete_files_and_a_second_run_writes_the_missing_ones() {
     let (reference, document) = prepared();
     run(&reference, &document).exits(0);
     let reference = objects(&reference.join("out"));
@@ -158,7 +158,7 @@ fn a_run_that_was_killed_leaves_whole_files_and_a_second_one_writes_those_that_a
         let out = folder.join("out");
         let call = call(&folder, &document);
         let mut child = call.start();
-        // Spread over the run, by what it has written; then at any moment within a few milliseconds.
+        // Kills are spread over the run by the number of written batches, then delayed by a few milliseconds.
         let after = kill * BATCHES / kills;
         while batches(&objects(&out)) < after && child.try_wait().unwrap().is_none() {
             sleep(Duration::from_millis(1));
@@ -182,13 +182,13 @@ fn a_run_that_was_killed_leaves_whole_files_and_a_second_one_writes_those_that_a
 }
 
 #[test]
-fn a_stopped_run_delivers_what_it_wrote_and_is_not_complete() {
+fn a_stopped_run_counts_written_batches_as_delivered_and_is_not_complete() {
     let (folder, document) = prepared();
     let out = folder.join("out");
     let call = call(&folder, &document).set("/stages/0/sleep/mean_ms=20");
     let mut child = call.start();
     while batches(&objects(&out)) < 5 {
-        assert!(child.try_wait().unwrap().is_none(), "it ended before it was stopped");
+        assert!(child.try_wait().unwrap().is_none(), "the run ended before it was stopped");
         sleep(Duration::from_millis(1));
     }
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
@@ -199,7 +199,7 @@ fn a_stopped_run_delivers_what_it_wrote_and_is_not_complete() {
     assert_eq!(snapshot.files.unwrap().written, batches(&left));
     assert_eq!(manifest(&left)["complete"], Value::Null);
 
-    // How long samples sleep changes no byte.
+    // The duration of sleeps does not affect the bytes.
     let snapshot = run(&folder, &document).exits(0).snapshot();
     assert_eq!(snapshot.files.unwrap().already_there, batches(&left));
     assert_eq!(manifest(&objects(&out))["complete"], json!({ "batches": BATCHES, "samples": SAMPLES }));
@@ -216,7 +216,7 @@ fn a_run_whose_time_is_up_is_not_complete() {
 }
 
 #[test]
-fn what_cannot_change_a_byte_may_change_and_all_else_is_refused_with_what_differs() {
+fn settings_that_affect_no_byte_may_differ_and_other_differences_are_refused() {
     let (folder, document) = prepared();
     run(&folder, &document).exits(0);
     let before = objects(&folder.join("out"));
@@ -245,7 +245,7 @@ fn files_whose_order_is_not_fixed_are_written_once() {
 }
 
 #[test]
-fn a_folder_with_something_else_in_it_is_refused_before_the_run() {
+fn a_folder_with_other_files_is_refused_before_the_run() {
     let (folder, document) = prepared();
     folder.write("out/train/notes.txt", "mine");
     let foreign = run(&folder, &document).exits(2).stderr;
@@ -264,7 +264,7 @@ fn a_file_of_other_samples_fails_the_run_and_is_left_alone() {
     run(&folder, &document).exits(0);
     let out = folder.join("out");
     let before = objects(&out);
-    // As many records under the same key, but others.
+    // The same number of records under the same key, but with other keys.
     let text = fs::read_to_string(folder.join("records.ndjson")).unwrap();
     folder.write("records.ndjson", text.replace("\"k", "\"new-"));
     let failed = run(&folder, &document).exits(1);
@@ -281,7 +281,7 @@ fn a_file_of_other_data_under_the_same_keys_fails_the_run_and_is_left_alone() {
     fs::remove_file(out.join("train/batch-00000049.safetensors")).unwrap();
     let mut left = objects(&out);
     left.remove("penstock-files.json");
-    // As many bytes in every text, but others.
+    // The same number of bytes in every text, but with other content.
     let text = fs::read_to_string(folder.join("records.ndjson")).unwrap();
     folder.write("records.ndjson", text.replace('ä', "ö"));
     let failed = run(&folder, &document).exits(1).stderr;
@@ -296,7 +296,7 @@ fn a_file_of_other_data_under_the_same_keys_fails_the_run_and_is_left_alone() {
 }
 
 #[test]
-fn of_two_runs_at_once_both_end_well_if_they_make_the_same_and_else_one() {
+fn two_concurrent_runs_both_succeed_only_if_they_write_the_same_files() {
     let (reference, document) = prepared();
     run(&reference, &document).exits(0);
     let reference = objects(&reference.join("out"));
@@ -332,7 +332,7 @@ fn files_beyond_the_end_of_the_data_fail_the_run() {
     run(&folder, &document).exits(0);
     let text = fs::read_to_string(folder.join("records.ndjson")).unwrap();
     let fewer: Vec<&str> = text.lines().collect();
-    // In order, so that the first batches stay as they were.
+    // In order, so that the first batches stay the same.
     let in_order = || call(&folder, &document).set("/source/records/shuffle=false");
     fs::remove_dir_all(folder.join("out/train")).unwrap();
     in_order().finish().exits(0);
@@ -342,7 +342,7 @@ fn files_beyond_the_end_of_the_data_fail_the_run() {
 }
 
 #[test]
-fn a_torn_file_is_noticed() {
+fn a_truncated_file_is_detected() {
     let (folder, document) = prepared();
     run(&folder, &document).exits(0);
     let torn = folder.join("out/train/batch-00000011.safetensors");
@@ -361,7 +361,7 @@ fn a_batch_that_cannot_be_written_fails_the_run_with_its_key_and_the_reason() {
     };
     folder.write("records.ndjson", (0..40).map(line).collect::<String>());
     let call = call(&folder, &document).set("/source/records/shuffle=false");
-    // Files of more than 8 KiB cannot be written, as on a disk that is full.
+    // Files of more than 8 KiB cannot be written, as on a full disk.
     let inner = call.command();
     let mut limited = Command::new("bash");
     limited.args(["-c", r#"trap "" XFSZ; ulimit -f 8; exec "$0" "$@""#]);
@@ -377,7 +377,7 @@ fn a_batch_that_cannot_be_written_fails_the_run_with_its_key_and_the_reason() {
     let snapshot: penstock_types::run::RunSnapshot = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(snapshot.state, RunState::Failed);
     assert!(snapshot.ledger.balanced);
-    // Delivered is what was written.
+    // Only written batches count as delivered.
     assert_eq!(snapshot.ledger.total.delivered, 4 * batches(&objects));
     assert_eq!(batches(&objects), 6);
 }

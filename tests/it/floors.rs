@@ -1,11 +1,11 @@
-//! The floors of DESIGN.md, section 3: arrows point downwards only.
+//! Dependencies between crates follow the floors of DESIGN.md, section 3.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use penstock_tests::{dependency_features, workspace_metadata};
 use serde_json::Value;
 
-/// The crates of this workspace that each crate may depend on.
+/// Workspace crates that each crate may depend on.
 const FLOORS: [(&str, &[&str]); 16] = [
     ("penstock-types", &[]),
     ("penstock-engine", &["penstock-types"]),
@@ -64,7 +64,7 @@ const FLOORS: [(&str, &[&str]); 16] = [
     ("penstock-s3-server", &["penstock-engine"]),
 ];
 
-/// Heavy dependencies and the only crates that may bring them in. Everything else about them is a module's matter.
+/// Heavy dependencies, and the only crates that may depend on them.
 const HEAVY: [(&str, &[&str]); 10] = [
     ("wasmtime", &["penstock-wasm"]),
     ("cap-std", &["penstock-storage"]),
@@ -78,15 +78,15 @@ const HEAVY: [(&str, &[&str]); 10] = [
     ("pyo3", &["penstock-python"]),
 ];
 
-/// What the pure floor does without.
+/// Dependencies that the crate `penstock-types` must not have.
 const NOT_IN_TYPES: [&str; 6] = ["tokio", "futures", "crossbeam-channel", "rustix", "tracing", "uuid"];
 
 /// A crate of this workspace.
 struct Package {
     name: String,
-    /// Its place under the repository's root, e.g. `examples/stages/normalize`.
+    /// Path below the root of the repository, e.g. `examples/stages/normalize`.
     place: String,
-    /// What it depends on, tests aside; what only its tests and benches use.
+    /// Dependencies without those of tests; `dev` has those of tests and benches.
     normal: BTreeSet<String>,
     dev: BTreeSet<String>,
 }
@@ -117,10 +117,10 @@ fn packages() -> Vec<Package> {
 }
 
 fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_else(|| panic!("a text is wanted: {value}"))
+    value.as_str().unwrap_or_else(|| panic!("expected a text: {value}"))
 }
 
-/// The crates of this workspace among `dependencies`.
+/// Crates of this workspace among `dependencies`.
 fn ours<'a>(dependencies: &'a BTreeSet<String>, packages: &[Package]) -> BTreeSet<&'a str> {
     let is_ours = |name: &&str| packages.iter().any(|package| package.name == *name);
     dependencies.iter().map(String::as_str).filter(is_ours).collect()
@@ -150,11 +150,11 @@ fn crates_depend_on_lower_floors_only() {
         let upwards: Vec<_> = found.difference(&allowed).collect();
         assert!(upwards.is_empty(), "`{}` may not depend on {upwards:?}, only on {allowed:?}", package.name);
     }
-    assert!(unplaced.is_empty(), "DESIGN.md and this test know no floor for {unplaced:?}");
+    assert!(unplaced.is_empty(), "add a floor for {unplaced:?} to DESIGN.md and this test");
     for (name, _) in FLOORS {
         assert!(
             packages.iter().any(|package| package.name == name),
-            "`{name}` is gone; so should its floor be"
+            "`{name}` no longer exists; remove its floor"
         );
     }
 }
@@ -170,16 +170,16 @@ fn a_run_without_a_server_links_no_sqlite() {
             assert!(!package.normal.contains("rusqlite"), "`{start}` links SQLite by `{name}`");
             waiting.extend(ours(&package.normal, &packages).into_iter().filter(|found| linked.insert(found)));
         }
-        assert!(linked.contains("penstock-engine"), "`{start}` was not followed: {linked:?}");
+        assert!(linked.contains("penstock-engine"), "`{start}` was not resolved: {linked:?}");
     }
 }
 
 #[test]
-fn tests_of_a_crate_see_no_higher_floor_either() {
+fn tests_of_a_crate_depend_on_no_higher_floor() {
     let packages = packages();
     for (name, allowed) in FLOORS {
         let package = packages.iter().find(|package| package.name == name).unwrap();
-        // Itself, and what only tests have.
+        // The crate itself, and crates that only tests use.
         let own = [name, "penstock-s3-server"];
         let upwards: Vec<_> = ours(&package.dev, &packages)
             .into_iter()
@@ -190,7 +190,7 @@ fn tests_of_a_crate_see_no_higher_floor_either() {
 }
 
 #[test]
-fn heavy_dependencies_enter_by_one_crate() {
+fn heavy_dependencies_belong_to_one_crate() {
     for package in packages() {
         for (heavy, doors) in HEAVY {
             let is_door = doors.contains(&package.name.as_str());
@@ -209,16 +209,16 @@ fn types_are_pure() {
 }
 
 #[test]
-fn stages_see_the_sdk_and_nothing_native() {
+fn stages_depend_on_the_sdk_and_nothing_native() {
     let packages = packages();
     let stages: Vec<_> = packages.iter().filter(|package| is_stage(package)).collect();
     assert!(stages.len() >= 3);
     for stage in stages {
-        assert!(stage.normal.contains("penstock-guest"), "`{}` is no stage without the SDK", stage.name);
+        assert!(stage.normal.contains("penstock-guest"), "`{}` must depend on the SDK", stage.name);
     }
 }
 
-/// A dependency with other features in another selection is compiled once more for it, and everything above it.
+/// A dependency whose features differ between selections is compiled once more for each, with everything that depends on it.
 #[test]
 fn every_selection_of_packages_has_the_same_features() {
     let all = dependency_features(&["--workspace", "--exclude=guest-*", "--edges=normal,build,dev"]);

@@ -1,6 +1,6 @@
-//! Modules, files and machines that mean ill, against the whole binary. Which tests cover which, here or elsewhere (`sandbox` and
-//! `interrupt` lie beside this file; `failures`, `uploads`, `modes`, `carried`, `stop` and `cache` in `runner/wasm/tests`; `gate` and
-//! `component` in `runner/wasm/src`; `answers`, `tenants` and `corpus` in `tests/fuzz`):
+//! Hostile modules, files and machines, against the whole binary. Tests by kind of attack, here and elsewhere (`sandbox` and
+//! `interrupt` are beside this file; `failures`, `uploads`, `modes`, `carried`, `stop` and `cache` in `runner/wasm/tests`; `gate`
+//! and `component` in `runner/wasm/src`; `answers`, `tenants` and `corpus` in `tests/fuzz`):
 //!
 //! | Input | Tests |
 //! |---|---|
@@ -9,22 +9,22 @@
 //! | a loop of host calls | `failures::a_loop_of_host_calls_*`, `ctrl_c_ends_a_guest_that_only_calls_the_host` |
 //! | filling memory for ever | `filling_memory_in_a_loop_*` |
 //! | recursion, also through the host | `sandbox::deep_recursion_*`, `recursion_through_the_host_*` |
-//! | memory until there is none | `sandbox::a_memory_bomb_is_told_its_limit` |
+//! | memory without end | `sandbox::a_memory_bomb_is_stopped_at_its_limit` |
 //! | memories and tables too large | `memory_that_is_too_large_from_the_start_*`, `gate::large_tables_*`, `limits::*` |
-//! | every kind of trap | `each_kind_of_trap_is_told_apart`, `failures::*` |
-//! | a panic with a message | `sandbox::a_panic_is_told_with_its_message_and_place` |
-//! | a trap in the middle of a batch | `a_trap_in_the_middle_costs_its_own_sample_and_no_order`, `modes::*` |
+//! | every kind of trap | `each_kind_of_trap_has_its_own_message`, `failures::*` |
+//! | a panic with a message | `sandbox::a_panic_is_reported_with_its_message_and_location` |
+//! | a trap in the middle of a batch | `a_trap_in_the_middle_fails_its_sample_and_keeps_the_order`, `modes::*` |
 //! | a trap on every sample | `a_storm_of_traps_*`, `sandbox::a_guest_that_traps_on_every_sample_*` |
 //! | calls after a trap or a deadline | all of `sandbox`, `failures` and `answers`: the next sample succeeds |
 //! | wrong pointers, lengths, overlaps, a lying allocator | `answers::*`, `corpus::answers_*` |
 //! | too few, too many, empty | `sandbox::too_few_*`, `sandbox::too_many_*`, `failures::empty_values_*` |
 //! | impossible tensors | `failures::{a_shape_that_overflows, rank_200, nan_payloads}_*`, `answers::discriminants_*` |
-//! | an answer of a million small values | `what_the_host_reads_for_a_guest_is_charged_to_its_call` |
+//! | an answer of a million small values | `time_to_read_an_answer_counts_towards_the_deadline` |
 //! | bombs of output and of children | `sandbox::huge_output_*`, `sandbox::a_bomb_of_children_*`, `carried::*` |
 //! | input changed while it is read | memory is never shared; `gate::large_tables_and_other_memories_*` |
-//! | floods, long lines, escapes, no UTF-8 in the log | `sandbox::a_log_flood_*`, `failures::{a_long_line, log_lines}_*`, `what_is_no_text_*` |
+//! | floods, long lines, escapes, invalid UTF-8 in the log | `sandbox::a_log_flood_*`, `failures::{a_long_line, log_lines}_*`, `text_that_is_not_utf8_*` |
 //! | counters without end | `failures::an_undeclared_counter_*` |
-//! | what is no stage | `component::*`, `uploads::*`, `sandbox::*_named*` |
+//! | files that are not stages | `component::*`, `uploads::*`, `sandbox::*_named*` |
 //! | compile bombs, the cache | `gate::*`, `cache::*` |
 //! | two tenants on one worker | `tenants::*` |
 //! | malformed documents and parameters | all of `malformed` |
@@ -47,11 +47,11 @@ use penstock_types::run::{FailureRecord, RunSnapshot, RunState, Window};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-/// The time between Ctrl-C and the end of the process, at most.
+/// Maximum time between Ctrl-C and the end of the process, in seconds.
 const STOP_S: f64 = 3.0;
 
-/// A module that keeps every sample as it is, but on one whose key has three letters does something else before. `parts` are more
-/// of the module, e.g. its memory.
+/// A module that keeps every sample unchanged, except that it first runs `misdeed` on one whose key has three letters. `parts`
+/// are added to the module, e.g. its memory.
 fn guest(parts: &str, misdeed: &str) -> Vec<u8> {
     let text = format!(
         r#"(module
@@ -114,7 +114,7 @@ fn cannot_start(module: &[u8]) -> String {
     let (folder, document) = prepared(["a"], module);
     let finished = call(&folder, &document).finish().exits(1);
     assert_eq!(finished.snapshot().ledger.total.made, 0);
-    // How often progress is told depends on the machine.
+    // The number of progress lines depends on the machine.
     let told = finished.stderr.lines().filter(|line| !line.starts_with("hostile running:"));
     told.collect::<Vec<_>>().join("\n")
 }
@@ -128,14 +128,14 @@ fn a_start_function_that_loops_ends_the_run_before_anything_is_taken() {
 }
 
 #[test]
-fn memory_that_is_too_large_from_the_start_is_told_its_limit() {
+fn memory_that_is_too_large_from_the_start_is_refused_with_its_limit() {
     let told = cannot_start(&guest(r#"(memory (export "memory") 8192)"#, ""));
     insta::assert_snapshot!(told, @"error: the run failed: stage `1:guest` cannot start: could not start: asked for 512 MiB of memory, limit is 256 MiB (`memory_mib`)");
 }
 
 #[test]
 fn an_allocator_that_loops_is_ended_like_any_other_code() {
-    // It loops when the sample behind the third is passed in, which is then the one that fails.
+    // The allocator loops when the sample after the third is passed in; that sample is the one that fails.
     insta::assert_snapshot!(costs_one_sample(&guest(MEMORY, "(global.set $spins (i32.const 1))")), @"1 x [1:guest] bug: exceeded its deadline of 500 ms CPU time per sample (`deadline_ms`) (d)");
 }
 
@@ -145,7 +145,8 @@ fn filling_memory_in_a_loop_is_ended_at_the_deadline() {
     insta::assert_snapshot!(costs_one_sample(&guest(r#"(memory (export "memory") 4080)"#, misdeed)), @"1 x [1:guest] bug: exceeded its deadline of 500 ms CPU time per sample (`deadline_ms`) (bad)");
 }
 
-/// Answers with 6,000 children that share one list of 250 small fields: little work for the guest, 1.5 million fields for the host.
+/// Answers with 6,000 children that share one list of 250 small fields: little work for the guest, 1.5 million fields for the
+/// host.
 const MILLION_FIELDS: &str = r"
     (loop $fields
         (global.set $name (i32.add (i32.const 0x8000) (i32.mul (global.get $n) (i32.const 2))))
@@ -176,14 +177,14 @@ const MILLION_FIELDS: &str = r"
     (return (i32.const 0x100))";
 
 #[test]
-fn what_the_host_reads_for_a_guest_is_charged_to_its_call() {
+fn time_to_read_an_answer_counts_towards_the_deadline() {
     let parts = r#"(memory (export "memory") 8)
         (global $n (mut i32) (i32.const 0)) (global $at (mut i32) (i32.const 0)) (global $name (mut i32) (i32.const 0))"#;
     let (folder, document) = prepared(["a", "b", "bad", "d", "e"], &guest(parts, MILLION_FIELDS));
     let finished = call(&folder, &document).set("/stages/0/wasm/deadline_ms=50").finish().exits(0);
     let snapshot = finished.snapshot();
     assert_eq!((snapshot.ledger.total.delivered, snapshot.ledger.total.skipped), (4, 1));
-    // By the clock on the wall, where others use the machine.
+    // Measured by the wall clock if the machine is busy.
     let told = finished.section("Failures");
     assert!(told.contains("its deadline of 50 ms CPU time per sample (`deadline_ms`)"), "{told}");
 }
@@ -200,7 +201,7 @@ fn recursion_through_the_host_exhausts_the_guests_stack_alone() {
 }
 
 #[test]
-fn each_kind_of_trap_is_told_apart() {
+fn each_kind_of_trap_has_its_own_message() {
     let table = format!(
         "{MEMORY} (type $of_i64 (func (param i64))) (func $of_nothing) (table 2 funcref) (elem (i32.const 0) $of_nothing)"
     );
@@ -241,7 +242,7 @@ fn each_kind_of_trap_is_told_apart() {
 }
 
 #[test]
-fn what_is_no_text_is_not_logged() {
+fn text_that_is_not_utf8_is_not_logged() {
     let log = |address: &str, length: &str| {
         let parts = format!(r#"{MEMORY} (data (i32.const 0x200) "caf\ff")"#);
         costs_one_sample(&guest(
@@ -252,22 +253,22 @@ fn what_is_no_text_is_not_logged() {
     let level = costs_one_sample(&guest(MEMORY, "(call $log (i32.const 9) (i32.const 0) (i32.const 0))"));
     let told = [log("0x200", "4"), log("0x200", "-1"), log("-4", "4"), level];
     insta::assert_snapshot!(told.join("\n"), @r#"
-    1 x [1:guest] contract: gave back what cannot be read: invalid utf-8 sequence of 1 bytes from index 3; in `function 0` < `function 3` (bad)
-    1 x [1:guest] contract: gave back what cannot be read: string pointer/length out of bounds of memory; in `function 0` < `function 3` (bad)
-    1 x [1:guest] contract: gave back what cannot be read: string pointer/length out of bounds of memory; in `function 0` < `function 3` (bad)
-    1 x [1:guest] contract: gave back what cannot be read: unexpected discriminant: 9; in `function 0` < `function 3` (bad)
+    1 x [1:guest] contract: returned values that cannot be read: invalid utf-8 sequence of 1 bytes from index 3; in `function 0` < `function 3` (bad)
+    1 x [1:guest] contract: returned values that cannot be read: string pointer/length out of bounds of memory; in `function 0` < `function 3` (bad)
+    1 x [1:guest] contract: returned values that cannot be read: string pointer/length out of bounds of memory; in `function 0` < `function 3` (bad)
+    1 x [1:guest] contract: returned values that cannot be read: unexpected discriminant: 9; in `function 0` < `function 3` (bad)
     "#);
 }
 
 #[test]
-fn a_trap_in_the_middle_costs_its_own_sample_and_no_order() {
+fn a_trap_in_the_middle_fails_its_sample_and_keeps_the_order() {
     let keys: Vec<String> =
         (0..32).map(|number| if number == 7 { "bad".into() } else { format!("{number:02}") }).collect();
     let (folder, document) = prepared(keys.iter().map(String::as_str), &guest(MEMORY, "unreachable"));
     let mut pipeline: Value = serde_json::from_slice(&fs::read(&document).unwrap()).unwrap();
     pipeline["threads"] = json!(2);
     pipeline["stages"][0]["wasm"]["concurrency"] = json!(4);
-    // What comes out, and in which order, is told by the file that it becomes.
+    // The file of each batch shows the samples and their order.
     let stages = pipeline["stages"].as_array_mut().unwrap();
     stages.extend([json!({ "aggregate": { "size": 32 } }), json!({ "collate": {} })]);
     pipeline["consumer"] = json!({ "files": { "store": "here", "prefix": "delivered" } });
@@ -284,14 +285,14 @@ fn a_trap_in_the_middle_costs_its_own_sample_and_no_order() {
 }
 
 #[test]
-fn a_storm_of_traps_ends_by_policy_and_is_told_once() {
+fn a_storm_of_traps_ends_by_policy_and_is_reported_once() {
     let mut keys = vec!["bad"; 20_000];
     keys.push("good");
     let (folder, document) = prepared(keys, &guest(MEMORY, "unreachable"));
     let finished = call(&folder, &document).set("/max_failures=null").finish().exits(0);
     let snapshot = finished.snapshot();
     assert_eq!((snapshot.ledger.total.skipped, snapshot.failures.len()), (20_000, 1));
-    // A run that takes long on a busy machine tells every few seconds how far it is.
+    // A run that takes long on a busy machine prints its progress every few seconds.
     let is_progress = |line: &str| line.starts_with("hostile running: ");
     assert!(finished.stderr.lines().all(is_progress), "{}", finished.stderr);
     assert!(finished.stdout.lines().count() < 40, "{}", finished.stdout);
@@ -303,13 +304,13 @@ fn a_storm_of_traps_ends_by_policy_and_is_told_once() {
 
     fs::remove_dir_all(folder.join("out")).unwrap();
     let finished = call(&folder, &document).finish().exits(1);
-    assert!(finished.snapshot().ledger.total.made < 1_100, "looked at after 1,000 samples");
+    assert!(finished.snapshot().ledger.total.made < 1_100, "the rate is checked after 1,000 samples");
     assert!(finished.stderr.contains("samples failed, which is more than 5 %"), "{}", finished.stderr);
 }
 
 #[test]
-fn a_module_that_is_replaced_while_it_runs_stays_what_it_was() {
-    // The last sample breaks its instance, and the one behind it needs a new one.
+fn a_module_that_is_replaced_while_it_runs_keeps_its_old_code() {
+    // The last sample but one breaks its instance, so that the last one needs a new one.
     let mut keys = vec!["a"; 200];
     keys.extend(["bad", "z"]);
     let module = guest(MEMORY, "unreachable");
@@ -330,25 +331,25 @@ fn a_module_that_is_replaced_while_it_runs_stays_what_it_was() {
     assert_eq!(replaced.modules, untouched.modules);
 }
 
-/// Starts a run and waits until it goes on: its first window stands in `--out`.
+/// Starts a run and waits until its first window is written to `--out`.
 fn going(call: &Call, folder: &Folder) -> Child {
     let mut child = call.start();
     let windows = folder.join("out/windows.ndjson");
     while fs::metadata(&windows).map_or(0, |file| file.len()) == 0 {
-        assert!(child.try_wait().unwrap().is_none(), "it ended before its first window");
+        assert!(child.try_wait().unwrap().is_none(), "the run ended before its first window");
         sleep(Duration::from_millis(5));
     }
     child
 }
 
-/// Interrupts a run that goes on, which then ends soon, blames nobody, and whose books balance.
+/// Interrupts a run, which must end soon, without failures, and with balanced books.
 fn stopped(call: &Call, child: Child) -> RunSnapshot {
     let clock = MonotonicClock::start();
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let snapshot = call.finished(child).exits(130).snapshot();
     assert!((clock.now().nanos() as f64) < STOP_S * 1e9, "{:?}", clock.now());
     assert_eq!(snapshot.state, RunState::Stopped);
-    assert!(snapshot.failures.is_empty(), "a stop blames nobody: {:?}", snapshot.failures);
+    assert!(snapshot.failures.is_empty(), "a stop causes no failures: {:?}", snapshot.failures);
     snapshot
 }
 
@@ -361,11 +362,11 @@ fn ctrl_c_ends_a_guest_that_only_calls_the_host() {
     assert_eq!(snapshot.ledger.total.delivered + snapshot.ledger.total.left, snapshot.ledger.total.made);
 }
 
-/// Whether all has been taken from the source's queue that those behind it can hold, of which the consumer and the sink have one each,
-/// and it held more throughout the last window.
+/// True if the queues are full: everything that they and the slots can hold was taken from the source's queue, with one item each
+/// in the consumer and the sink, and it held more throughout the last window.
 fn is_full(windows: &Path) -> bool {
     let text = fs::read_to_string(windows).unwrap();
-    // The last line may not be whole yet.
+    // The last line may be incomplete.
     let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     let windows: Vec<Window> = whole.map(|line| serde_json::from_str(line).unwrap()).collect();
     let taken: u64 = windows.iter().map(|window| window.queues[0].figures.num_items).sum();
@@ -374,17 +375,17 @@ fn is_full(windows: &Path) -> bool {
 }
 
 #[test]
-fn ctrl_c_ends_a_run_whose_every_queue_is_full() {
+fn ctrl_c_ends_a_run_whose_queues_are_all_full() {
     let (folder, document) = prepared(vec!["a"; 1000], &guest(MEMORY, ""));
     let call = call(&folder, &document).set(r#"/consumer={"simulate":{"step_ms":3600000}}"#);
     let call = call.set("/stages/0/wasm/concurrency=8");
     let mut child = going(&call, &folder);
     while !is_full(&folder.join("out/windows.ndjson")) {
-        assert!(child.try_wait().unwrap().is_none(), "it ended before its queues were full");
+        assert!(child.try_wait().unwrap().is_none(), "the run ended before its queues were full");
         sleep(Duration::from_millis(5));
     }
     let total = stopped(&call, child).ledger.total;
-    // Two in the source's queue, eight in the stage's slots, two in its queue, three in the sink's, and those in between.
+    // Two in the source's queue, eight in the stage's slots, two in its queue, three in the sink's queue, and those in between.
     assert!(total.left >= 15, "{total:?}");
     assert_eq!(total.delivered + total.left, total.made);
 }
@@ -398,7 +399,7 @@ fn ctrl_c_ends_a_start_that_would_take_minutes() {
     while !folder.join("out").exists() {
         sleep(Duration::from_millis(5));
     }
-    // The module starts within the next moments; whenever the signal comes, it has to end soon.
+    // The module is still starting; the process has to end soon at any point of the start.
     sleep(Duration::from_millis(200));
     let clock = MonotonicClock::start();
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
@@ -460,7 +461,7 @@ fn no_key_leads_out_of_its_store() {
     let errors: Vec<FailureRecord> = lines(&folder.join("out/errors.ndjson"));
     let mut told: Vec<String> =
         errors.iter().map(|error| format!("{:.60}: {}", error.key, error.message)).collect();
-    // Failures are told as they happen.
+    // Failures are reported in the order in which they happen.
     told.sort();
     for file in ["errors.ndjson", "dead_letters.ndjson", "snapshot.json"] {
         let text = fs::read_to_string(folder.join("out").join(file)).unwrap();
@@ -471,7 +472,7 @@ fn no_key_leads_out_of_its_store() {
     settings.bind(|| insta::assert_snapshot!(told.join("\n")));
 }
 
-/// The call where no file may grow beyond `kib`, as on a disk that is full: a write fails instead of ending the process.
+/// Runs a call in which no file may grow beyond `kib`, as on a full disk: a write fails instead of ending the process.
 fn on_a_full_disk(call: &Call, kib: u32) -> Finished {
     let command = call.command();
     let mut shell = Command::new("sh");
@@ -493,7 +494,7 @@ fn a_full_disk_fails_the_run_and_names_the_error() {
     shown().bind(|| insta::assert_snapshot!(finished.stderr));
 }
 
-/// A call whose standard output is full: it fails.
+/// Runs a call whose standard output is full, which fails.
 fn with_full_output(call: &Call) -> String {
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
     let mut command = call.command();
@@ -509,7 +510,7 @@ fn standard_output_that_is_full_fails_and_names_the_error() {
 }
 
 #[test]
-fn standard_output_that_is_full_costs_nothing_that_is_written_down() {
+fn standard_output_that_is_full_does_not_affect_written_files() {
     let folder = Folder::new();
     let out = folder.join("bench");
     let document = json!({
@@ -522,7 +523,7 @@ fn standard_output_that_is_full_costs_nothing_that_is_written_down() {
         assert!(out.join(name).exists(), "{name}");
     }
 
-    // Both stages are replayed, though nobody can be told of the first one.
+    // Both stages are replayed, although the report of the first one cannot be printed.
     folder.records(["a", "b", "c", "d"]);
     let failing = |name: &str, rate: f64| json!({ "sleep": { "mean_ms": 0, "name": name, "fail_rate": rate, "on_error": "dead_letter" } });
     let document = folder.document(&json!({

@@ -1,4 +1,4 @@
-//! `penstock index create`, and runs over what it makes.
+//! `penstock index create`, and runs over its indexes.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -16,7 +16,7 @@ macro_rules! assert_shown {
     };
 }
 
-/// A folder whose keys sort otherwise than its names: `a-b` stands before `a/1`.
+/// A folder whose keys sort differently from its file names: `a-b` precedes `a/1`.
 fn store() -> Folder {
     let folder = Folder::new();
     for key in [
@@ -41,7 +41,7 @@ fn keys(index: &str) -> Vec<String> {
 }
 
 #[test]
-fn an_index_stands_on_standard_output_with_a_key_per_line_in_byte_order() {
+fn an_index_is_printed_with_a_key_per_line_in_byte_order() {
     let finished = create(&store()).finish().exits(0);
     assert_shown!(finished.stdout);
     assert_shown!(finished.stderr);
@@ -59,7 +59,7 @@ fn prefix_and_suffix_choose_the_keys() {
 }
 
 #[test]
-fn an_index_in_its_own_folder_never_names_itself() {
+fn an_index_in_the_listed_folder_omits_its_own_key() {
     let folder = store();
     let file = folder.join("data/lists/index.json");
     fs::create_dir(folder.join("data/lists")).unwrap();
@@ -70,12 +70,12 @@ fn an_index_in_its_own_folder_never_names_itself() {
         let finished = create(&folder).argument("-o").argument(&file).finish().exits(0);
         assert_eq!(finished.stdout, "");
         assert_eq!(keys(&fs::read_to_string(&file).unwrap()), expected);
-        // By another way to the same file.
+        // A link to the same file.
         let link = create(&folder).argument("-o").argument(folder.join("link/lists/index.json"));
         assert_eq!(link.finish().exits(0).stdout, "");
         assert_eq!(keys(&fs::read_to_string(&file).unwrap()), expected);
     }
-    // The shell makes the file before anything is listed.
+    // The shell creates the file before the store is listed.
     let mut command = create(&folder).command();
     let status = command.stdout(fs::File::create(&file).unwrap()).status().unwrap();
     assert!(status.success());
@@ -85,7 +85,7 @@ fn an_index_in_its_own_folder_never_names_itself() {
 }
 
 #[test]
-fn an_index_is_put_into_the_store_and_replaces_the_one_there() {
+fn an_uploaded_index_replaces_the_existing_one() {
     let folder = store();
     for _again in 0..2 {
         let finished = create(&folder).argument("--upload=lists/index.json").finish().exits(0);
@@ -97,7 +97,7 @@ fn an_index_is_put_into_the_store_and_replaces_the_one_there() {
 }
 
 #[test]
-fn a_link_is_followed_and_what_it_leads_to_is_written_whole() {
+fn a_link_is_followed_and_its_target_is_replaced_atomically() {
     let folder = store();
     folder.write("lists/index.json", "before");
     let link = folder.join("link.json");
@@ -106,7 +106,7 @@ fn a_link_is_followed_and_what_it_leads_to_is_written_whole() {
     create(&folder).argument("-o").argument(&link).finish().exits(0);
     assert!(link.is_symlink());
     assert_eq!(keys(&fs::read_to_string(folder.join("lists/index.json")).unwrap()).len(), 6);
-    assert_ne!(fs::metadata(&link).unwrap().ino(), before, "it was written in place");
+    assert_ne!(fs::metadata(&link).unwrap().ino(), before, "the target was written in place");
     assert_eq!(fs::read_dir(folder.join("lists")).unwrap().count(), 1);
 }
 
@@ -115,7 +115,7 @@ fn an_index_that_cannot_be_written_leaves_nothing_behind() {
     let folder = store();
     let before = fs::read_dir(folder.join("data")).unwrap().count();
     let inner = create(&folder).argument("-o").argument(folder.join("data/index.json")).command();
-    // No file can have a byte, as on a disk that is full.
+    // No file can have a byte, as on a full disk.
     let mut limited = Command::new("bash");
     limited.args(["-c", r#"trap "" XFSZ; ulimit -f 0; exec "$0" "$@""#]);
     limited.arg(inner.get_program()).args(inner.get_args());
@@ -127,7 +127,7 @@ fn an_index_that_cannot_be_written_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_is_no_file_is_not_replaced_by_one() {
+fn a_path_that_is_not_a_regular_file_is_not_replaced() {
     let folder = store();
     let null = std::path::Path::new("/dev/null");
     assert_eq!(create(&folder).argument("-o").argument(null).finish().exits(0).stdout, "");
@@ -135,7 +135,7 @@ fn what_is_no_file_is_not_replaced_by_one() {
 }
 
 #[test]
-fn what_index_create_gets_wrong_is_told() {
+fn faults_of_index_create_are_reported() {
     let folder = store();
     let missing = folder.join("missing/index.json");
     let told = |code: i32, call: Call| {
@@ -187,7 +187,7 @@ fn photos_by_index_are_the_same_batches_as_by_listing() {
 }
 
 #[test]
-fn a_run_over_an_index_knows_how_much_is_to_come() {
+fn a_run_over_an_index_knows_the_number_of_samples() {
     let folder = store();
     let upload = create(&folder).argument("--suffix=.jpg").argument("--upload=index.json");
     assert_eq!(upload.finish().exits(0).stdout, "");
@@ -200,7 +200,7 @@ fn a_run_over_an_index_knows_how_much_is_to_come() {
 }
 
 #[test]
-fn a_key_of_the_index_that_is_gone_costs_its_sample_alone() {
+fn a_missing_key_of_the_index_fails_only_its_sample() {
     let folder = store();
     folder.write("data/index.json", r#"["b.jpg", "gone.jpg", "a/1.jpg"]"#);
     let document = folder.document(&json!({
@@ -211,7 +211,7 @@ fn a_key_of_the_index_that_is_gone_costs_its_sample_alone() {
 }
 
 #[test]
-fn an_index_that_cannot_be_read_ends_the_run_and_says_why() {
+fn an_unreadable_index_ends_the_run_with_a_reason() {
     let folder = store();
     let told = |index: Value, content: &[u8]| {
         folder.write("data/index.json", content);

@@ -1,4 +1,4 @@
-//! Each worker thread that ran a stage made one instance of its module, and no instance crosses a run.
+//! Each worker thread that ran a stage created one instance of its module, and instances are not shared between runs.
 
 use std::path::Path;
 
@@ -40,7 +40,7 @@ fn a_stage_has_no_more_instances_than_there_are_threads() {
 }
 
 #[test]
-fn as_many_threads_as_tasks_at_a_time_make_an_instance_each() {
+fn each_thread_that_runs_a_task_makes_an_instance() {
     let folder = Folder::new();
     // Twelve tasks of 50 ms, four at a time: the run takes 150 ms only if four threads work on them.
     let document = folder.document(&json!({
@@ -53,7 +53,7 @@ fn as_many_threads_as_tasks_at_a_time_make_an_instance_each() {
 }
 
 #[test]
-fn a_stateful_stage_has_one_instance_however_many_threads_there_are() {
+fn a_stateful_stage_has_one_instance_for_any_number_of_threads() {
     let folder = Folder::new();
     folder.records(["a", "b", "c", "d", "e"]);
     let document = folder.document(&json!({
@@ -83,11 +83,7 @@ fn runs_of_one_process_share_code_and_no_instance() {
         let run = runtime.block_on(prepared.start(None)).unwrap();
         let snapshot = run.wait().snapshot;
         assert_eq!((snapshot.stages[0].task.instances, snapshot.ledger.total.delivered), (1, 3));
-        assert_eq!(
-            snapshot.counters["1:guest"]["seen"],
-            3.0 * 2.5,
-            "what another run counted is not its own"
-        );
+        assert_eq!(snapshot.counters["1:guest"]["seen"], 3.0 * 2.5, "counters of runs are separate");
     }
 }
 

@@ -12,25 +12,25 @@ use penstock_types::run::RunState;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-/// The time between Ctrl-C and the end of the process, at most.
+/// Maximum time between Ctrl-C and the end of the process, in seconds.
 const STOP_S: f64 = 3.0;
 
-/// Starts a run and waits until it goes on.
+/// Starts a run and waits until it is in progress.
 fn going(call: &Call, folder: &Folder) -> Child {
     has_begun(call.start(), folder)
 }
 
-/// Waits until a run goes on: its first window stands in `--out`.
+/// Waits until the first window of a run is written to `--out`.
 fn has_begun(mut child: Child, folder: &Folder) -> Child {
     let windows = folder.join("out/windows.ndjson");
     while std::fs::metadata(&windows).map_or(0, |file| file.len()) == 0 {
-        assert!(child.try_wait().unwrap().is_none(), "it ended before its first window");
+        assert!(child.try_wait().unwrap().is_none(), "the run ended before its first window");
         sleep(Duration::from_millis(5));
     }
     child
 }
 
-/// Starts a call by a program that becomes it, and what that has done with signals goes on.
+/// Starts a call through a program that replaces itself by the call, which inherits its signal settings.
 fn started_by(program: &str, arguments: &[&str], call: &Call) -> Child {
     let (command, mut starter) = (call.command(), Command::new(program));
     starter.args(arguments).arg(command.get_program()).args(command.get_args());
@@ -84,19 +84,19 @@ fn ctrl_c_interrupts_a_guest_that_would_loop_for_a_minute() {
     interrupt(&child);
     let snapshot = call.finished(child).exits(130).snapshot();
     assert!((clock.now().nanos() as f64) < STOP_S * 1e9);
-    assert!(snapshot.failures.is_empty(), "a stop blames nobody: {:?}", snapshot.failures);
+    assert!(snapshot.failures.is_empty(), "a stop causes no failures: {:?}", snapshot.failures);
     assert_eq!(snapshot.ledger.total.left, snapshot.ledger.total.made);
 }
 
 #[test]
-fn a_supervisor_stops_a_run_as_ctrl_c_does_and_a_twin_of_the_signal_ends_nothing_more() {
+fn sigterm_and_sighup_stop_a_run_like_ctrl_c_and_a_duplicate_signal_is_ignored() {
     for signal in [Signal::TERM, Signal::HUP] {
         let folder = Folder::new();
         let call = Call::run(&toy()).set("/interval_s=0.1").set("/source/range/count=100000").json();
         let call = call.out(&folder.join("out"));
-        // The tests themselves may run without a terminal, and ignore that there is none.
+        // The tests may run without a terminal, with SIGHUP ignored.
         let child = has_begun(started_by("env", &["--default-signal=HUP"], &call), &folder);
-        for _twin in 0..2 {
+        for _duplicate in 0..2 {
             kill_process(Pid::from_child(&child), signal).unwrap();
             sleep(Duration::from_millis(2));
         }
@@ -107,7 +107,7 @@ fn a_supervisor_stops_a_run_as_ctrl_c_does_and_a_twin_of_the_signal_ends_nothing
 }
 
 #[test]
-fn a_run_that_was_started_to_outlive_its_terminal_does() {
+fn a_run_started_to_ignore_sighup_outlives_its_terminal() {
     let folder = Folder::new();
     let call = Call::run(&toy()).set("/interval_s=0.1").set("/source/range/count=20").json();
     let call = call.out(&folder.join("out"));
@@ -119,7 +119,7 @@ fn a_run_that_was_started_to_outlive_its_terminal_does() {
 }
 
 #[test]
-fn a_run_for_some_time_ends_as_completed() {
+fn a_run_with_a_time_limit_ends_as_completed() {
     let call = Call::run(&toy()).set("/source/range/count=100000").argument("--for=500ms").json();
     let snapshot = call.finish().exits(0).snapshot();
     assert_eq!(snapshot.state, RunState::Completed);
@@ -128,7 +128,7 @@ fn a_run_for_some_time_ends_as_completed() {
 }
 
 #[test]
-fn a_run_without_an_end_needs_no_other_stop() {
+fn an_endless_run_ends_at_its_time_limit() {
     let folder = Folder::new();
     let document = folder.document(&json!({
         "source": { "range": { "count": 10, "epochs": null } },
@@ -139,7 +139,7 @@ fn a_run_without_an_end_needs_no_other_stop() {
 }
 
 #[test]
-fn a_long_run_tells_how_it_goes_on_standard_error() {
+fn a_long_run_prints_its_progress_on_standard_error() {
     let call = Call::run(&toy()).set("/source/range/count=100000").argument("--for=20s").json();
     let mut child = call.start();
     let mut stderr = BufReader::new(child.stderr.take().unwrap());

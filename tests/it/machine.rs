@@ -1,4 +1,4 @@
-//! What else the machine does.
+//! Effects of other programs on the machine.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use penstock_tests::{Call, Folder, lines, photos, repository};
 use penstock_types::run::Window;
 
 #[test]
-fn a_noisy_neighbour_is_named_and_every_window_tells_what_the_machine_did() {
+fn a_noisy_neighbour_is_reported_and_every_window_has_machine_figures() {
     let folder = Folder::new();
     let out = folder.join("out");
     let document = repository().join("examples/pipelines/photos.json");
@@ -29,7 +29,7 @@ fn a_noisy_neighbour_is_named_and_every_window_tells_what_the_machine_did() {
     });
     let snapshot = finished.snapshot();
     let evidence = snapshot.verdict.unwrap().evidence.join("\n");
-    assert!(evidence.contains("What computes had a core for "), "{evidence}");
+    assert!(evidence.contains("Computing ops had a core for "), "{evidence}");
     assert!(evidence.contains("other processes used "), "{evidence}");
     let machine = snapshot.machine.unwrap();
     assert!(machine.process_cores > 0.0 && machine.others_cores().unwrap() > 0.3, "{machine:?}");

@@ -1,7 +1,7 @@
-//! Whole runs of the real binary with real modules over real files: what issue and documentation promise to users.
+//! Whole runs of the real binary with real modules over real files: behaviour that the documentation promises to users.
 #![expect(
     clippy::unwrap_used,
-    reason = "what fails here fails its test; `allow-unwrap-in-tests` misses the helpers"
+    reason = "a failure here fails the test; `allow-unwrap-in-tests` does not cover helpers"
 )]
 
 mod audio;

@@ -1,12 +1,11 @@
-//! Documents and command lines that nobody should have written: each is refused with exit code 2, with all its faults, the
-//! place of each, what was found and what would do; within two seconds of CPU time and half a GiB of memory, which the
-//! kernel sees to.
+//! Malformed documents and command lines: each is refused with exit code 2, with all its faults, their pointers, the found values
+//! and remedies; within two seconds of CPU time and half a GiB of memory, enforced by the kernel.
 
 use std::process::{Command, Stdio};
 
 use penstock_tests::{Call, Finished, Folder, shown};
 
-/// The call within the limits, by a shell that sets them for itself and then becomes the binary.
+/// Runs a call within the limits, through a shell that sets them for itself and then becomes the binary.
 fn bounded(call: &Call) -> Finished {
     let command = call.command();
     let mut shell = Command::new("sh");
@@ -21,7 +20,7 @@ fn bounded(call: &Call) -> Finished {
     call.finished(shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
 }
 
-/// What a call with bad input says.
+/// Output of a call with bad input.
 fn said(call: &Call) -> String {
     let finished = bounded(call).exits(2);
     assert!(finished.stdout.is_empty(), "{}", finished.stdout);
@@ -29,7 +28,7 @@ fn said(call: &Call) -> String {
     finished.stderr
 }
 
-/// What `check` says of a document, without its first line, which names the file and counts the faults.
+/// Output of `check` for a document, without its first line, which names the file and counts the faults.
 fn refused(document: &[u8], modules: &[&str]) -> String {
     let folder = Folder::new();
     let path = folder.write("pipeline.json", document);
@@ -46,14 +45,14 @@ fn refused(document: &[u8], modules: &[&str]) -> String {
     faults.to_owned()
 }
 
-/// Documents, one a line, with what is said of each.
+/// Documents, one per line, each followed by its faults.
 fn table(documents: &str, modules: &[&str]) -> String {
     let lines = documents.lines().map(str::trim).filter(|line| !line.is_empty());
     let told = |document: &str| format!("{document}\n{}", refused(document.as_bytes(), modules));
     lines.map(told).collect::<Vec<_>>().join("\n")
 }
 
-/// Documents that cannot be shown, by name, with what is said of each.
+/// Names of documents that cannot be printed, each followed by its faults.
 fn named(documents: Vec<(&str, Vec<u8>)>) -> String {
     let told = |(name, document): (&str, Vec<u8>)| format!("{name}\n{}", refused(&document, &[]));
     documents.into_iter().map(told).collect::<Vec<_>>().join("\n")
@@ -68,7 +67,7 @@ macro_rules! assert_table {
 const GOOD: &str = r#"{"source":{"range":{"count":1}}}"#;
 
 #[test]
-fn what_is_not_json_says_where_it_stops_being_json() {
+fn errors_of_invalid_json_state_the_position() {
     assert_table!(table(
         r#"
         {
@@ -100,7 +99,7 @@ fn what_is_not_json_says_where_it_stops_being_json() {
 }
 
 #[test]
-fn bytes_that_are_no_text_say_so() {
+fn bytes_that_are_not_utf8_are_reported() {
     let utf16 = |order: fn(u16) -> [u8; 2]| GOOD.encode_utf16().flat_map(order).collect::<Vec<u8>>();
     let within = |bytes: &[u8]| [br#"{"name":""#, bytes, br#"","source":{"range":{"count":1}}}"#].concat();
     assert_table!(named(vec![
@@ -121,7 +120,7 @@ fn bytes_that_are_no_text_say_so() {
 }
 
 #[test]
-fn what_is_too_large_or_too_deep_is_told_in_few_words() {
+fn documents_that_are_too_large_or_too_deep_have_short_errors() {
     let nested = |open: &str, close: &str, levels: usize| {
         format!(
             r#"{{"source":{{"range":{{"count":1}}}},"stages":[{{"wasm":{{"module":"m","params":{{"p":{}1{}}}}}}}]}}"#,
@@ -159,7 +158,7 @@ fn what_is_too_large_or_too_deep_is_told_in_few_words() {
 }
 
 #[test]
-fn numbers_that_do_not_fit_are_repeated_as_they_were_read() {
+fn numbers_out_of_range_are_quoted_as_written() {
     assert_table!(table(
         r#"
         {"source":{"range":{"count":-0}}}
@@ -189,7 +188,7 @@ fn numbers_that_do_not_fit_are_repeated_as_they_were_read() {
 }
 
 #[test]
-fn wrong_types_are_told_by_what_was_found() {
+fn errors_of_wrong_types_name_the_found_value() {
     assert_table!(table(
         r#"
         true
@@ -210,7 +209,7 @@ fn wrong_types_are_told_by_what_was_found() {
 }
 
 #[test]
-fn near_misses_are_told_the_name_that_was_meant() {
+fn misspelt_names_get_a_suggestion() {
     assert_table!(table(
         r#"
         {"Source":{"range":{"count":1}}}
@@ -230,7 +229,7 @@ fn near_misses_are_told_the_name_that_was_meant() {
 }
 
 #[test]
-fn names_are_words_and_never_paths() {
+fn names_cannot_be_paths() {
     assert_table!(table(
         r#"
         {"source":{"list":{"store":"../here"}}}
@@ -252,7 +251,7 @@ fn names_are_words_and_never_paths() {
 }
 
 #[test]
-fn what_does_not_fit_together_is_told_with_what_would() {
+fn incompatible_settings_are_reported_with_a_remedy() {
     assert_table!(table(
         r#"
         {"source":{"range":{"count":1}},"stages":[{"collate":{}}]}
@@ -273,7 +272,7 @@ fn what_does_not_fit_together_is_told_with_what_would() {
 }
 
 #[test]
-fn modules_stores_and_params_are_looked_at_before_anything_runs() {
+fn modules_stores_and_params_are_checked_before_the_run() {
     assert_table!(table(
         r#"
         {"source":{"list":{"store":"hre"}},"stages":[{"fetch":{"store":"nowhere"}}]}
@@ -288,19 +287,19 @@ fn modules_stores_and_params_are_looked_at_before_anything_runs() {
 }
 
 #[test]
-fn more_faults_than_anyone_reads_end_after_a_hundred() {
+fn at_most_a_hundred_faults_are_listed() {
     let stages = vec![r#"{"sleep":{"mean_ms":-1}}"#; 150].join(",");
     let told =
         refused(format!(r#"{{"source":{{"range":{{"count":1}}}},"stages":[{stages}]}}"#).as_bytes(), &[]);
     assert_eq!(told.lines().count(), 100);
     assert_eq!(
         told.lines().last(),
-        Some("  /stages/99/sleep/mean_ms: found `-1`, wanted a number from 0 to 3600000")
+        Some("  /stages/99/sleep/mean_ms: found `-1`, expected a number from 0 to 3600000")
     );
 }
 
 #[test]
-fn a_command_line_that_makes_no_sense_is_told_what_would() {
+fn errors_of_the_command_line_suggest_a_remedy() {
     let folder = Folder::new();
     let good = folder.write("pipeline.json", GOOD);
     let file = folder.write("file", "");

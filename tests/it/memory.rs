@@ -1,4 +1,4 @@
-//! Memory does not grow with the data.
+//! Memory does not grow with the amount of data.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,13 +10,14 @@ use penstock_tests::{Call, Folder};
 use penstock_types::run::{RunSnapshot, RunState};
 use serde_json::json;
 
-/// How often each length is run. A run's peak depends a little on how its threads met; the least of some does not.
+/// Number of runs of each length. The peak of a run depends slightly on the timing of its threads; the minimum of several does
+/// not.
 const RUNS: usize = 3;
 
-/// What a pipe holds: 16 pages.
+/// Capacity of a pipe: 16 pages.
 const PIPE_BYTES: usize = 64 << 10;
 
-/// A run that came to its end, and its peak of resident memory in KiB.
+/// A run that has ended, and its peak of resident memory in KiB.
 struct Ended {
     peak_kib: u64,
     snapshot: RunSnapshot,
@@ -24,8 +25,8 @@ struct Ended {
 
 /// Runs a pipeline to its end.
 ///
-/// The kernel forgets the peak when the process ends, and what `wait` tells includes its parent's memory. So the process
-/// is held where it prints its snapshot, by a pipe that is full: by then the run is over, as the snapshot's file says.
+/// The kernel discards the peak when the process ends, and the figure of `wait` includes the parent's memory. So the process is
+/// blocked by a full pipe while it prints its snapshot: by then the run is over, as the file of the snapshot shows.
 fn ended(call: Call) -> Ended {
     let out = Folder::new();
     let written = out.join("run/snapshot.json");
@@ -34,7 +35,7 @@ fn ended(call: Call) -> Ended {
     let call = call.out(&out.join("run")).json().argument("--quiet");
     let mut child = call.command().stdout(writer).spawn().unwrap();
     while !written.exists() {
-        assert!(child.try_wait().unwrap().is_none(), "it ended before it was written down");
+        assert!(child.try_wait().unwrap().is_none(), "the process ended before the snapshot was written");
         sleep(Duration::from_millis(5));
     }
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
@@ -55,7 +56,7 @@ fn peak_kib(call: Call, delivers: u64) -> u64 {
     ended.peak_kib
 }
 
-/// Objects of 1 MiB, none of which takes room on a disk.
+/// Objects of 1 MiB that take no space on disk.
 fn large_objects(count: usize) -> Folder {
     let folder = Folder::new();
     for number in 0..count {
@@ -64,14 +65,14 @@ fn large_objects(count: usize) -> Folder {
     folder
 }
 
-/// Most memory that a run over large objects takes within a budget of 32 MiB, in KiB: a run over one of them, the budget, and half as
-/// much again for what is being read and what the allocator keeps.
+/// Maximum memory of a run over large objects within a budget of 32 MiB, in KiB: that of a run over one object, the budget, and
+/// half of it for reads in progress and the allocator.
 fn most_kib(document: &Path, store: &Folder) -> u64 {
     let one = Call::run(document).set("/source/list/limit=1").store("large", store.path());
     peak_kib(one, 1) + (48 << 10)
 }
 
-/// The least peaks of a short and a long run.
+/// Smallest peaks of a short and a long run.
 fn peaks(run: impl Fn(u64) -> Call) -> (u64, u64) {
     let least = |samples| (0..RUNS).map(|_| peak_kib(run(samples), samples)).min().unwrap();
     (least(1_000), least(100_000))
@@ -100,7 +101,7 @@ fn peak_memory_of_a_computing_pipeline_is_flat() {
 }
 
 #[test]
-fn a_batch_that_its_budget_cannot_hold_ends_the_run_before_the_memory_does() {
+fn a_batch_larger_than_the_budget_fails_the_run() {
     let store = large_objects(400);
     let folder = Folder::new();
     let document = folder.document(&json!({
@@ -118,7 +119,7 @@ fn a_batch_that_its_budget_cannot_hold_ends_the_run_before_the_memory_does() {
 }
 
 #[test]
-fn results_that_wait_in_slots_for_a_slow_consumer_keep_to_the_budget() {
+fn results_that_wait_for_a_slow_consumer_stay_within_the_budget() {
     let store = large_objects(400);
     let folder = Folder::new();
     let document = folder.document(&json!({

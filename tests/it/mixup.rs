@@ -1,4 +1,4 @@
-//! The mixup pipeline: its batches depend on the seed alone, and labels stay weights.
+//! The mixup pipeline: its batches depend only on the seed, and labels stay weights.
 
 use penstock_engine::item::{Collated, Dtype};
 use penstock_tests::{Folder, photos};
@@ -46,7 +46,7 @@ fn images_and_labels_of_a_batch_are_mixed() {
 }
 
 #[test]
-fn batches_are_the_same_for_any_number_of_threads_and_others_for_another_seed() {
+fn batches_are_the_same_for_any_number_of_threads_and_differ_for_another_seed() {
     let one = mixed(7, 1, 0.2);
     for threads in [2, 8] {
         assert!(mixed(7, threads, 0.2) == one, "{threads} threads");

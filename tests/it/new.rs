@@ -1,4 +1,4 @@
-//! `penstock new`: what it makes builds, tests and runs away from this repository, by the commands that it names itself.
+//! `penstock new`: the new crate builds, passes its tests and runs outside this repository, with the commands of its README.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use penstock_tests::{Call, Finished, Folder, penstock, shown, target};
 use serde_json::Value;
 
-/// `penstock new` with these arguments, called in `folder`.
+/// Calls `penstock new` with these arguments in `folder`.
 fn new(folder: &Path, arguments: &[&str]) -> Finished {
     let call = Call::new(&["new"]);
     let call = arguments.iter().fold(call, |call, argument| call.argument(*argument));
@@ -16,14 +16,14 @@ fn new(folder: &Path, arguments: &[&str]) -> Finished {
     call.finished(command.spawn().unwrap())
 }
 
-/// A program run in a stage's folder as its author would, without the network and with dependencies kept warm.
+/// Runs a program in a stage's folder as its author would, offline and with cached dependencies.
 fn in_stage(folder: &Path, program: &Path, arguments: &[&str]) {
     let mut command = Command::new(program);
     command
         .args(arguments)
         .current_dir(folder)
         .env("CARGO_TARGET_DIR", target().join("tmp/penstock-tests/new"));
-    // Rules of the test's own build are not the author's.
+    // Build settings of this test do not apply to the author.
     for variable in
         ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET", "RUSTC_WRAPPER", "RUSTUP_TOOLCHAIN"]
     {
@@ -64,7 +64,7 @@ fn a_new_stage_of_every_mode_is_built_tested_and_run() {
 }
 
 #[test]
-fn what_was_made_is_told_with_the_next_steps() {
+fn the_next_steps_are_printed() {
     let folder = Folder::new();
     let told = new(folder.path(), &["first-words"]).exits(0).stdout;
     shown().bind(|| insta::assert_snapshot!(told));
@@ -75,7 +75,7 @@ fn what_was_made_is_told_with_the_next_steps() {
 }
 
 #[test]
-fn nothing_is_overwritten() {
+fn existing_files_are_not_overwritten() {
     let folder = Folder::new();
     folder.write("mine/src/lib.rs", "mine");
     folder.write("file", "mine");
@@ -88,7 +88,7 @@ fn nothing_is_overwritten() {
 }
 
 #[test]
-fn a_name_that_is_none_is_told_why() {
+fn invalid_names_are_refused_with_a_reason() {
     let folder = Folder::new();
     let names = [
         "",
@@ -112,14 +112,14 @@ fn a_name_that_is_none_is_told_why() {
         .chain([long.as_str()])
         .map(|name| new(folder.path(), &[name]).exits(2).stderr)
         .collect();
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing was made");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "no folder was created");
     shown().bind(|| insta::assert_snapshot!(told.join("")));
 }
 
 #[test]
-fn a_folder_that_takes_nothing_is_told() {
+fn an_unwritable_folder_is_reported() {
     let folder = Folder::new();
-    // A folder that was removed while somebody is in it takes no entries, from root neither.
+    // A folder that was removed while it is the working directory accepts no entries, even from root.
     let script = r#"mkdir gone && cd gone && rmdir "$PWD" && exec "$0" new first-words"#;
     let output =
         Command::new("sh").args(["-c", script]).arg(penstock()).current_dir(folder.path()).output().unwrap();

@@ -1,4 +1,4 @@
-//! One check for every front end: a document has the same faults, wherever it is given.
+//! All front ends report the same faults of a document.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use penstock_types::spec::Spec;
 use penstock_wasm::{Sandbox, SandboxSettings};
 use serde_json::{Value, json};
 
-/// A bound, a missing field, a bad param, an unknown store, an unknown module, and a device that is not there.
+/// An out-of-range value, a missing field, an invalid param, an unknown store, an unknown module, and a missing device.
 fn wrong() -> Value {
     json!({
         "name": "wrong",
@@ -25,7 +25,7 @@ fn wrong() -> Value {
     })
 }
 
-/// As the library finds them, on which the front ends stand.
+/// Faults found by the library, on which the front ends are built.
 fn found(document: &Value) -> Vec<SpecFault> {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut stores = Stores::default();
@@ -64,7 +64,7 @@ fn the_library_the_command_and_the_server_find_the_same_faults() {
         let problem = served.post(path, &document).is(422).json();
         let errors = problem["errors"].as_array().unwrap();
         assert_eq!(errors.len(), found.len(), "{problem:#}");
-        // What was found says of which kind it is; each front end adds what would do there.
+        // Each fault has a kind, for which each front end adds its own hint.
         for ((fault, told), error) in found.iter().zip(&told).zip(errors) {
             let (pointer, what) = (fault.pointer.as_str(), &fault.found);
             assert!(told.starts_with(&format!("{pointer}: {what}")), "{told}\n{fault}");

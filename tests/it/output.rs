@@ -1,4 +1,4 @@
-//! What a run leaves: the snapshot on standard output, and the files of `--out`.
+//! Output of a run: the snapshot on standard output, and the files of `--out`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ use penstock_types::run::{Disposition, FailureRecord, RunSnapshot, RunState, Win
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-/// Sleeps of which a fifth fails, the same ones whenever it is run.
+/// Sleeps of which a fifth fails, the same ones in every run.
 fn failing(on_error: &str) -> Value {
     json!({
         "name": "failing", "seed": 3, "threads": 2, "interval_s": 0.05,
@@ -29,7 +29,7 @@ fn run(document: &Path, out: &Path) -> RunSnapshot {
 }
 
 #[test]
-fn with_json_the_snapshot_stands_alone_on_standard_output() {
+fn with_json_only_the_snapshot_is_printed_on_standard_output() {
     let toy = repository().join("examples/pipelines/toy-baseline.json");
     let finished = Call::run(&toy).json().finish().exits(0);
     let snapshot = finished.snapshot();
@@ -41,7 +41,7 @@ fn with_json_the_snapshot_stands_alone_on_standard_output() {
 }
 
 #[test]
-fn the_document_that_ran_is_kept_as_it_ran_and_runs_again() {
+fn the_written_document_is_the_one_that_ran_and_can_run_again() {
     let folder = Folder::new();
     let document = folder.document(&failing("skip"));
     let first = folder.join("first");
@@ -118,7 +118,7 @@ fn dead_letters_keep_the_input_and_the_module_that_refused_it() {
 }
 
 #[test]
-fn a_folder_that_holds_a_run_is_refused_and_left_alone() {
+fn a_folder_that_contains_a_run_is_refused_and_not_changed() {
     let folder = Folder::new();
     let document = folder.document(&failing("skip"));
     let out = folder.join("out");
@@ -130,7 +130,7 @@ fn a_folder_that_holds_a_run_is_refused_and_left_alone() {
 }
 
 #[test]
-fn of_two_runs_that_begin_in_a_folder_at_once_one_gets_it() {
+fn only_one_of_two_concurrent_runs_gets_the_output_folder() {
     for _again in 0..5 {
         let folder = Folder::new();
         let document = folder.document(&json!({ "source": { "range": { "count": 3 } } }));
@@ -145,7 +145,7 @@ fn of_two_runs_that_begin_in_a_folder_at_once_one_gets_it() {
     }
 }
 
-/// Five samples that fail and then many that take their time.
+/// Five samples that fail, then many that take time.
 fn failing_first(folder: &Folder) -> Value {
     let keys: Vec<String> =
         (0..500).map(|number| format!("{}{number}", if number < 5 { "bad" } else { "good" })).collect();
@@ -161,7 +161,7 @@ fn failing_first(folder: &Folder) -> Value {
 }
 
 #[test]
-fn what_failed_is_on_the_disk_with_the_next_window_and_outlives_a_kill() {
+fn failures_are_on_disk_with_the_next_window_and_survive_a_kill() {
     let folder = Folder::new();
     let document = folder.document(&failing_first(&folder));
     let out = folder.join("out");
@@ -170,15 +170,15 @@ fn what_failed_is_on_the_disk_with_the_next_window_and_outlives_a_kill() {
     let mut child = call.start();
     let windows = || -> Vec<Window> {
         let text = fs::read_to_string(out.join("windows.ndjson")).unwrap_or_default();
-        // The last line may be half of one.
+        // The last line may be incomplete.
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     };
     let failed =
         |windows: &[Window]| windows.iter().map(|window| window.stages[0].task.failed_samples).sum::<u64>();
-    // One more than the one that counts them, for a failure is counted before it is written.
+    // One more window than the one that counts them, since a failure is counted before it is written.
     while failed(windows().split_last().map_or(&[], |(_, before)| before)) < 5 {
-        assert!(child.try_wait().unwrap().is_none(), "it ended before it was killed");
+        assert!(child.try_wait().unwrap().is_none(), "the run ended before it was killed");
         sleep(Duration::from_millis(5));
     }
     child.kill().unwrap();
@@ -189,12 +189,12 @@ fn what_failed_is_on_the_disk_with_the_next_window_and_outlives_a_kill() {
 }
 
 #[test]
-fn what_failed_outlives_a_second_ctrl_c() {
+fn failures_survive_a_second_ctrl_c() {
     let server = Server::start(ServerSettings::default()).unwrap();
     server.inject(Fault::on("safetensors", Trouble::Hang));
     let folder = Folder::new();
     let mut document = failing_first(&folder);
-    // No window comes before the end; the stop waits for a batch that is never written.
+    // No window is written before the end; the stop waits for a batch that is never written.
     document["interval_s"] = json!(600);
     document["stages"][0]["wasm"]["order"] = json!("input");
     document["stages"][1] = json!({ "aggregate": { "size": 1 } });
@@ -213,19 +213,19 @@ fn what_failed_outlives_a_second_ctrl_c() {
     while !server.seen().iter().any(|seen| seen.key.ends_with("batch-00000000.safetensors")) {
         sleep(Duration::from_millis(5));
     }
-    // One soon after the first is taken for its twin; the one after that ends it.
+    // A signal soon after the first one counts as a duplicate; the one after that ends the process.
     while child.try_wait().unwrap().is_none() {
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         sleep(Duration::from_millis(500));
     }
     call.finished(child).exits(130);
-    assert!(!out.join("snapshot.json").exists(), "it ended in good order");
+    assert!(!out.join("snapshot.json").exists(), "the run ended regularly");
     let letters: Vec<Value> = lines(&out.join("dead_letters.ndjson"));
     assert_eq!(letters.len(), 5);
 }
 
 #[test]
-fn too_many_failures_end_the_run_and_what_is_made_is_delivered() {
+fn too_many_failures_end_the_run_and_finished_samples_are_delivered() {
     let folder = Folder::new();
     let document = folder.document(&failing("skip"));
     let call = Call::run(&document).set("/max_failures={\"count\": 10}").out(&folder.join("out"));
@@ -233,7 +233,7 @@ fn too_many_failures_end_the_run_and_what_is_made_is_delivered() {
     let snapshot = finished.snapshot();
     let total = &snapshot.ledger.total;
     assert_eq!(snapshot.state, RunState::Failed);
-    // The eleventh failure ends it; tasks already under way may fail as well.
+    // The eleventh failure ends the run; tasks in progress may also fail.
     assert!((11..=15).contains(&total.skipped), "{total:?}");
     assert!(total.made < 200 && total.delivered > 0, "{total:?}");
     shown().bind(|| insta::assert_snapshot!(finished.stderr));

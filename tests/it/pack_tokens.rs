@@ -1,4 +1,4 @@
-//! The packing pipeline: no token is lost, epochs never mix, and the books balance although few samples make many.
+//! The packing pipeline: no token is lost, epochs never mix, and the books balance although one sample may become several.
 
 use penstock_engine::item::{Collated, Dtype};
 use penstock_tests::{Folder, lines};
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::delivered::{Example, batches, stacked};
 
 const LENGTH: usize = 256;
-/// The numbers of `<pad>` and `<eos>` in the vocabulary of `make-data`.
+/// Numbers of `<pad>` and `<eos>` in the vocabulary of `make-data`.
 const PAD: i32 = 0;
 const END: i32 = 1;
 
@@ -27,7 +27,7 @@ fn packed(folder: &Folder, settings: &[(&str, Value)]) -> (RunSnapshot, Vec<Coll
     (snapshot, batches(items))
 }
 
-/// The rows of the stacked field `name`, over all batches.
+/// Rows of the stacked field `name`, over all batches.
 fn rows(batches: &[Collated], name: &str) -> Vec<Vec<i32>> {
     let of = |batch: &Collated| {
         let (shape, numbers) = stacked(batch, name, Dtype::Int32, i32::from_le_bytes);
@@ -37,7 +37,7 @@ fn rows(batches: &[Collated], name: &str) -> Vec<Vec<i32>> {
     batches.iter().flat_map(of).collect()
 }
 
-/// The texts that tokens stand for, one for each separator.
+/// Texts represented by the tokens, one for each separator.
 fn told(tokens: &[i32], vocabulary: &str) -> Vec<String> {
     let vocabulary: Vec<&str> = vocabulary.lines().collect();
     let (mut texts, mut text) = (Vec::new(), Vec::new());
@@ -55,7 +55,7 @@ fn told(tokens: &[i32], vocabulary: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_text_comes_out_once_and_whole() {
+fn every_text_is_packed_once_and_completely() {
     let folder = corpus(300);
     let (snapshot, batches) = packed(&folder, &[("/source/records/shuffle", false.into())]);
     let sequences = rows(&batches, "tokens");
@@ -72,7 +72,7 @@ fn every_text_comes_out_once_and_whole() {
 }
 
 #[test]
-fn documents_and_positions_tell_where_each_begins() {
+fn documents_and_positions_mark_the_start_of_each_document() {
     let folder = corpus(60);
     let (_, batches) = packed(&folder, &[]);
     let (tokens, documents, positions) =

@@ -1,4 +1,4 @@
-//! The photo pipeline: damaged files are named and cost nobody else, and its batches depend on the seed alone.
+//! The photo pipeline: damaged files are reported without affecting others, and batches depend only on the seed.
 
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -18,7 +18,7 @@ fn damaged_photos_are_named_with_key_and_reason_and_the_others_are_delivered() {
     folder.copy_photos();
     let read = |name: &str| std::fs::read(folder.join(name)).unwrap();
     let mut corrupt = read("000/000010.jpg");
-    // A Huffman table of which no code fits: marker, length, class, then how many codes there are of each length.
+    // A Huffman table without a valid code: marker, length, class, then the number of codes of each length.
     let table = corrupt.windows(2).position(|marker| marker == [0xff, 0xc4]).unwrap();
     corrupt[table + 5..table + 21].fill(0xfe);
     folder.write("000/000010.jpg", corrupt);
@@ -43,7 +43,7 @@ fn damaged_photos_are_named_with_key_and_reason_and_the_others_are_delivered() {
 }
 
 #[test]
-fn batches_are_the_same_bytes_for_any_number_of_threads_and_others_for_another_seed() {
+fn batches_are_the_same_bytes_for_any_number_of_threads_and_differ_for_another_seed() {
     let one = batches(7, 1);
     assert_eq!(one.len(), 25);
     for threads in [2, 12] {
@@ -60,8 +60,8 @@ fn batches(seed: u64, threads: u32) -> Vec<[u8; 32]> {
     batches_of(stores, in_input_order(seed, threads))
 }
 
-/// The digests of the batches of a form of [`in_input_order`] over the photos, as the training loop would get them. No
-/// consumer of the document shows bytes, so this one is brought along.
+/// Digests of the batches of [`in_input_order`] over the photos, collected by a consumer of this file, since no consumer of a
+/// document exposes bytes.
 pub(crate) fn batches_of(stores: Stores, document: Value) -> Vec<[u8; 32]> {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let runner = Runner::new(runtime.handle().clone(), stores, modules().clone());
@@ -117,7 +117,7 @@ impl Consumer for Digests {
     }
 }
 
-/// Over keys, names, types, shapes and elements, each with its length.
+/// Digest over keys, names, types, shapes and elements, each with its length.
 fn digest(batch: &Collated) -> [u8; 32] {
     let mut hash = Sha256::new();
     let mut add = |bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! What is predicted, against what runs then do.
+//! Predictions, compared with actual runs.
 
 use std::path::{Path, PathBuf};
 
@@ -18,14 +18,14 @@ fn seed(name: &str) -> PathBuf {
 }
 
 #[test]
-fn the_best_change_is_named_with_its_place_in_the_document() {
+fn the_best_change_is_proposed_with_its_pointer() {
     let report = predicted(predict(&seed("002-multi1.json")).argument("--sweep"));
     let rate = report["rate"].as_f64().unwrap();
     assert!((rate - 25.0).abs() < 0.3, "{rate}");
     let best = report["proposals"].as_array().unwrap().last().unwrap();
     assert_eq!(best["changes"], json!([{ "pointer": "/stages/2/sleep/concurrency", "from": 1, "to": 2 }]));
     assert!((best["rate"].as_f64().unwrap() - 33.3).abs() < 0.4, "{best}");
-    // There the consumer is the limit: nothing helps.
+    // The consumer is the limit, so no change helps.
     let report = predicted(predict(&seed("002-multi3.json")).argument("--sweep"));
     assert_eq!(report["proposals"], json!([]));
 }
@@ -45,13 +45,13 @@ fn threads_are_proposed_where_they_are_the_limit() {
 }
 
 #[test]
-fn what_nobody_knows_is_said_and_learned_from_a_run() {
+fn unknown_times_are_reported_and_can_be_taken_from_a_run() {
     let document = repository().join("examples/pipelines/photos.json");
     let with_photos = |call: Call| call.store("photos", photos()).module("decode-resize", "decode-resize");
     let told = with_photos(predict(&document)).finish().exits(2).stderr;
     shown().bind(|| insta::assert_snapshot!(told));
     let told = with_photos(predict(&document)).argument("--from=/nowhere").finish().exits(2).stderr;
-    assert!(told.contains("holds no run that is over"), "{told}");
+    assert!(told.contains("contains no finished run"), "{told}");
 
     let folder = Folder::new();
     let out = folder.join("out");
@@ -61,8 +61,8 @@ fn what_nobody_knows_is_said_and_learned_from_a_run() {
     assert_eq!(report["stages"].as_array().unwrap().len(), 7);
     assert!(report["rate"].as_f64().unwrap() > 0.0);
     let words = from(predict(&document)).finish().exits(0).stdout;
-    assert!(words.starts_with("Predicted: ") && words.contains("the recorded run: "), "{words}");
-    // A slower consumer takes less.
+    assert!(words.starts_with("Predicted: ") && words.contains("recorded: "), "{words}");
+    // A slower consumer takes fewer items.
     let slower = predicted(from(predict(&document)).set("/consumer/simulate/step_ms=500"));
     let rate = slower["rate"].as_f64().unwrap();
     assert!((1.9..=2.01).contains(&rate), "{rate}");

@@ -11,8 +11,8 @@ fn replay(run: &Path) -> Call {
     Call::new(&["replay"]).argument(run)
 }
 
-/// Runs a pipeline over objects `0.txt` to `9.txt`, of which every third is missing in the store `src`, and that fails for
-/// reasons of its own behind that.
+/// Runs a pipeline over objects `0.txt` to `9.txt`, of which every third is missing in the store `src`, with another failing
+/// stage after the fetch.
 fn fetching(folder: &Folder) -> PathBuf {
     folder
         .records(["0.txt", "1.txt", "2.txt", "3.txt", "4.txt", "5.txt", "6.txt", "7.txt", "8.txt", "9.txt"]);
@@ -35,7 +35,7 @@ fn fetching(folder: &Folder) -> PathBuf {
     out
 }
 
-/// Samples of which those whose key has `bad` in it fail in the module called `guest`.
+/// Runs samples through the module `guest`, which fails for keys that contain `bad`.
 fn guest_run(folder: &Folder, stages: &Value, module: &str, keys: &[&str], code: i32) -> PathBuf {
     folder.records(keys.iter().copied());
     let document = folder.document(&json!({
@@ -54,7 +54,7 @@ fn report(finished: &Finished) -> Value {
 }
 
 #[test]
-fn letters_of_a_fetch_are_mended_by_adding_what_was_missing() {
+fn dead_letters_of_a_fetch_pass_after_the_missing_objects_are_added() {
     let folder = Folder::new();
     let run = fetching(&folder);
     folder.write("src/0.txt", "object 0");
@@ -64,7 +64,7 @@ fn letters_of_a_fetch_are_mended_by_adding_what_was_missing() {
     let finished = call.finish().exits(0);
     shown().bind(|| insta::assert_snapshot!(finished.stdout));
 
-    // What fails again is kept as it was, and can be replayed again.
+    // Samples that fail again are kept unchanged, and can be replayed again.
     let letters = |folder: &Path| fs::read_to_string(folder.join("dead_letters.ndjson")).unwrap();
     let kept: Vec<String> = letters(&out).lines().map(str::to_owned).collect();
     assert!(kept.iter().all(|letter| letters(&run).lines().any(|before| before == letter)), "{kept:?}");
@@ -79,13 +79,13 @@ fn letters_of_a_fetch_are_mended_by_adding_what_was_missing() {
     let stages = &report(&finished)["stages"];
     assert_eq!((&stages[0]["stage"], &stages[0]["letters"]), (&json!("2:fetch"), &json!(2)));
     assert_eq!((&stages[0]["mended"], &stages[0]["still_failing"]), (&json!(2), &json!(0)));
-    // A sleep fails by its seed, which is the same in a replay.
+    // Failures of a sleep depend on its seed, which is the same in a replay.
     assert_eq!((&stages[1]["stage"], &stages[1]["mended"]), (&json!("4:unlucky"), &json!(0)));
     assert_eq!(stages[1]["snapshot"]["ledger"]["balanced"], json!(true));
 }
 
 #[test]
-fn a_mended_module_takes_what_the_one_before_refused() {
+fn a_corrected_module_accepts_samples_that_the_old_one_refused() {
     let folder = Folder::new();
     folder.write("src/a.jpg", "no picture");
     folder.write("src/b.jpg", "none either");
@@ -106,12 +106,12 @@ fn a_mended_module_takes_what_the_one_before_refused() {
     let first_lines = |finished: &Finished| finished.stdout.lines().take(2).collect::<Vec<_>>().join("\n");
     shown().bind(|| {
         insta::assert_snapshot!(first_lines(&same), @r"
-        [2:decode] 0 of 2 dead letters are mended, 2 still fail
-          by the module in which they had failed, [DIGEST]; `--module` brings another one
+        [2:decode] 0 of 2 dead letters now pass, 2 still fail
+          run by the module in which they had failed, [DIGEST]; pass another one with `--module`
         ");
         insta::assert_snapshot!(mended.stdout, @r"
-        [2:decode] 2 of 2 dead letters are mended, 0 still fail
-          by the module [DIGEST]; they had failed in [DIGEST]
+        [2:decode] 2 of 2 dead letters now pass, 0 still fail
+          run by the module [DIGEST]; they had failed in [DIGEST]
         ");
     });
     let without = replay(&run).finish().exits(2);
@@ -123,7 +123,7 @@ fn a_mended_module_takes_what_the_one_before_refused() {
 }
 
 #[test]
-fn a_module_that_takes_batches_gets_batches_of_the_size_it_had() {
+fn a_batch_module_gets_batches_of_the_original_size() {
     let folder = Folder::new();
     let stages = json!([
         { "aggregate": { "size": 2 } },
@@ -135,7 +135,7 @@ fn a_module_that_takes_batches_gets_batches_of_the_size_it_had() {
     assert_eq!(text.lines().count(), 4);
     let finished = replay(&run).module("guest", "guest-batch").json().finish().exits(0);
     assert_eq!(report(&finished)["stages"][0]["still_failing"], json!(4));
-    // Without those that trapped, their neighbours are taken.
+    // Without the samples that trapped, the others of their batch pass.
     let innocent: Vec<&str> = text.lines().filter(|line| !line.contains(r#""key":"trap""#)).collect();
     fs::write(&letters, innocent.join("\n")).unwrap();
     let finished = replay(&run).module("guest", "guest-batch").json().finish().exits(0);
@@ -145,7 +145,7 @@ fn a_module_that_takes_batches_gets_batches_of_the_size_it_had() {
 }
 
 #[test]
-fn letters_that_do_not_fill_a_batch_are_tried_although_the_pipeline_drops_such_batches() {
+fn an_incomplete_batch_of_dead_letters_is_tried_even_with_drop_last() {
     let folder = Folder::new();
     let stages = json!([
         { "aggregate": { "size": 3, "drop_last": true } },
@@ -168,7 +168,7 @@ fn letters_that_do_not_fill_a_batch_are_tried_although_the_pipeline_drops_such_b
 }
 
 #[test]
-fn samples_that_fail_before_their_stage_are_not_counted_to_it() {
+fn samples_that_fail_before_the_replayed_stage_do_not_count_for_it() {
     let folder = Folder::new();
     let stages = json!([
         { "aggregate": { "size": 2 } },
@@ -179,7 +179,7 @@ fn samples_that_fail_before_their_stage_are_not_counted_to_it() {
     let path = run.join("dead_letters.ndjson");
     let text = fs::read_to_string(&path).unwrap();
     assert_eq!(text.lines().count(), 4);
-    // The collate of the replay takes only one of two that differ.
+    // The collate of the replay accepts only one of two different samples.
     let mut two = text.lines().take(2);
     let (first, second) = (two.next().unwrap(), two.next().unwrap());
     let second = second.replace(r#""fields":[]"#, r#""fields":[{"name":"y","value":{"int":1}}]"#);
@@ -191,7 +191,7 @@ fn samples_that_fail_before_their_stage_are_not_counted_to_it() {
 }
 
 #[test]
-fn letters_of_a_collate_are_told_and_not_mended_by_being_alone() {
+fn dead_letters_of_a_collate_are_reported_and_not_replayed() {
     let folder = Folder::new();
     folder.write("records.ndjson", "{\"x\": 1}\n{\"x\": 2}\n{\"x\": \"three\"}\n");
     let document = folder.document(&json!({
@@ -204,14 +204,14 @@ fn letters_of_a_collate_are_told_and_not_mended_by_being_alone() {
     shown().bind(|| {
         insta::assert_snapshot!(finished.stderr, @r"
         1 line of the dead letters cannot be replayed:
-          line 1 failed in `2:collate` for being unlike the rest of its batch, which cannot be tried without the rest; mend a stage before it and run the pipeline again
+          line 1 failed in `2:collate` because it differs from the rest of its batch, and cannot be replayed without the batch; fix a stage before it and run the pipeline again
         ");
         insta::assert_snapshot!(finished.stdout, @"nothing to replay");
     });
 }
 
 #[test]
-fn lines_that_are_no_letters_are_told_and_the_rest_is_replayed() {
+fn damaged_lines_are_reported_and_the_rest_is_replayed() {
     let folder = Folder::new();
     let stages = json!([
         { "aggregate": { "size": 2 } },
@@ -245,20 +245,20 @@ fn lines_that_are_no_letters_are_told_and_the_rest_is_replayed() {
     settings.add_filter(r"column \d{2,}", "column [N]");
     settings.bind(|| insta::assert_snapshot!(finished.stderr));
     assert!(
-        finished.stdout.starts_with("[3:guest] 0 of 2 dead letters are mended, 2 still fail\n"),
+        finished.stdout.starts_with("[3:guest] 0 of 2 dead letters now pass, 2 still fail\n"),
         "{}",
         finished.stdout
     );
 }
 
 #[test]
-fn a_line_of_a_gibibyte_is_told_and_takes_no_memory() {
+fn a_line_of_a_gibibyte_is_reported_without_loading_it() {
     let folder = Folder::new();
     let run = fetching(&folder);
     let path = run.join("dead_letters.ndjson");
     let letters = fs::read_to_string(&path).unwrap();
     let mut file = fs::OpenOptions::new().write(true).open(&path).unwrap();
-    // A hole takes no room on the disk.
+    // A sparse file takes no space on disk.
     file.set_len(letters.len() as u64 + (1 << 30)).unwrap();
     file = fs::OpenOptions::new().append(true).open(&path).unwrap();
     file.write_all(format!("\n{letters}").as_bytes()).unwrap();
@@ -272,14 +272,14 @@ fn a_line_of_a_gibibyte_is_told_and_takes_no_memory() {
         )
     );
     assert!(
-        finished.stdout.starts_with("[2:fetch] 0 of 8 dead letters are mended, 8 still fail\n"),
+        finished.stdout.starts_with("[2:fetch] 0 of 8 dead letters now pass, 8 still fail\n"),
         "{}",
         finished.stdout
     );
 }
 
 #[test]
-fn a_folder_without_letters_has_nothing_to_replay() {
+fn a_folder_without_dead_letters_has_nothing_to_replay() {
     let folder = Folder::new();
     let document = folder.document(&json!({ "source": { "range": { "count": 3 } } }));
     let run = folder.join("run");

@@ -1,4 +1,4 @@
-//! Runs over buckets: the same samples, and the same bytes, as over the folder they were copied from.
+//! Runs over buckets: the same samples and bytes as over the folder from which they were copied.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::photos::{batches_of, in_input_order};
 
-/// The photos in a bucket, below `scratch/photos/`, and an index of them beside.
+/// The photos in a bucket, below `scratch/photos/`, with an index of them.
 fn bucket() -> Server {
     bucket_that_answers_after(Duration::ZERO)
 }
@@ -51,7 +51,7 @@ fn files(folder: &Path, prefix: &str) -> Vec<(String, Vec<u8>)> {
     found
 }
 
-/// The configuration of a data set, for a server of ours.
+/// Configuration of a data set on a test server.
 fn dataset(server: &Server) -> Value {
     json!({
         "aws_access_key_id": "penstock-test",
@@ -81,7 +81,7 @@ fn photos_are_the_same_batches_from_a_folder_and_from_a_bucket() {
     below["prefix"] = json!("scratch/photos");
     assert_eq!(batches_of(stores(&below), in_input_order(7, 2)), expected);
 
-    // By the index that the file names: its keys are those of the bucket, so that the batches differ by them alone.
+    // The index of the data set has the keys of the bucket, so the batches differ only in their keys.
     let mut document = in_input_order(7, 2);
     document["source"] = json!({ "index": { "store": "photos", "shuffle": true } });
     let by_index = batches_of(stores(&dataset(&server)), document);
@@ -113,7 +113,7 @@ fn photos_are_the_same_batches_from_rclone() {
 }
 
 #[test]
-fn trouble_with_a_bucket_is_mended_by_a_retry_or_costs_the_samples_that_are_named() {
+fn failures_of_a_bucket_are_retried_or_reported_with_their_samples() {
     let server = bucket();
     let passing = [
         ("000000.jpg", Trouble::Status(500, "InternalError")),
@@ -158,7 +158,7 @@ fn trouble_with_a_bucket_is_mended_by_a_retry_or_costs_the_samples_that_are_name
         assert!(error.key.ends_with(key) && error.message.contains(said), "{error:?}");
     }
     let troubled = server.seen().into_iter().filter(|seen| seen.trouble.is_some()).count();
-    // Twice each that passes, but once what is merely slow; once each that lasts and is known to, and all five attempts of the others.
+    // Two requests each for transient faults, one for slow ones, one each for permanent ones, and five attempts for the others.
     assert_eq!(troubled, 9 * 2 + 2 + 2 + 2 * 5);
 }
 
@@ -175,7 +175,7 @@ fn the_seeds_own_file_runs_on_the_command_line() {
 }
 
 #[test]
-fn a_configuration_with_a_credentials_file_runs_and_an_index_is_made_in_the_bucket() {
+fn a_configuration_with_a_credentials_file_runs_and_an_index_is_written_to_the_bucket() {
     let server = bucket();
     let folder = Folder::new();
     folder.write(
@@ -203,7 +203,7 @@ fn a_configuration_with_a_credentials_file_runs_and_an_index_is_made_in_the_buck
 }
 
 #[test]
-fn tasks_without_a_permit_are_told_as_waiting_for_one_and_the_advice_is_more_reads() {
+fn tasks_that_wait_for_permits_are_reported_and_the_advice_is_more_reads() {
     let server = bucket_that_answers_after(Duration::from_millis(20));
     let folder = Folder::new();
     folder.write(
@@ -247,7 +247,7 @@ fn tasks_without_a_permit_are_told_as_waiting_for_one_and_the_advice_is_more_rea
 }
 
 #[test]
-fn a_wrong_secret_is_told_and_shown_nowhere() {
+fn a_wrong_secret_is_reported_and_never_printed() {
     let server = bucket();
     let folder = Folder::new();
     let mut dataset = dataset(&server);
@@ -272,7 +272,7 @@ fn a_wrong_secret_is_told_and_shown_nowhere() {
     assert!(shown.iter().all(|text| !text.contains("CanaryOfTheSecretKey")));
 }
 
-/// Says that there is nothing to whoever asks, and counts them.
+/// A metadata service that responds to every request that there is nothing, and counts the requests.
 fn metadata_service() -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -295,7 +295,7 @@ fn metadata_service() -> (String, Arc<AtomicUsize>) {
 }
 
 #[test]
-fn a_region_that_cannot_be_found_is_looked_for_once() {
+fn an_unknown_region_is_looked_up_once() {
     let asked_for = |samples: usize| {
         let folder = Folder::new();
         let keys: Vec<String> = (0..samples).map(|number| format!("{number}.txt")).collect();
@@ -312,7 +312,7 @@ fn a_region_that_cannot_be_found_is_looked_for_once() {
         let snapshot: RunSnapshot = serde_json::from_slice(&output.stdout).unwrap();
         let group = &snapshot.failures[0];
         assert_eq!((snapshot.failures.len(), group.count), (1, samples as u64));
-        let expected = "failed: no region is known; name it in the store's settings or in AWS_REGION";
+        let expected = "failed: no region is known; set it in the store's settings or in AWS_REGION";
         assert!(group.message.ends_with(expected), "{}", group.message);
         asked.load(Ordering::Relaxed)
     };

@@ -1,5 +1,5 @@
-//! Modules that misbehave, in whole runs: each is told by name, the run ends as its policy says, the books balance,
-//! and the samples around the bad one succeed.
+//! Misbehaving modules in whole runs: each failure names the module, the run ends according to its policy, the books balance, and
+//! the samples around the bad one succeed.
 
 use std::path::{Path, PathBuf};
 
@@ -7,14 +7,14 @@ use penstock_tests::{Call, Finished, Folder, lines, shown};
 use penstock_types::run::{Disposition, FailureRecord, RunSnapshot, RunState};
 use serde_json::json;
 
-/// Two samples before the one with which ways that end in `-on-bad` begin, and two behind it.
+/// Two samples before the one at which kinds with the suffix `-on-bad` misbehave, and two after it.
 const KEYS: [&str; 5] = ["a", "b", "bad", "c", "d"];
 
-/// A folder with the records and a document whose one stage is the misbehaving guest.
+/// A folder with the records and a document whose only stage is the misbehaving guest.
 fn prepared(how: &str, on_error: &str) -> (Folder, PathBuf) {
     let folder = Folder::new();
     folder.records(KEYS);
-    // Ample for all but the loop: a call's limit by the clock is ten times this, and the machine may be busy.
+    // Ample for all but the loop: the wall-clock limit of a call is ten times this, and the machine may be busy.
     let deadline_ms = if how.starts_with("init") { 50 } else { 500 };
     let document = folder.document(&json!({
         "name": "misbehaving",
@@ -32,12 +32,12 @@ fn run(folder: &Folder, document: &Path) -> Finished {
     call.out(&folder.join("out")).finish()
 }
 
-/// What people are told on standard error, without what the guest logged.
+/// Error on standard error, without the log lines of the guest.
 fn told(finished: &Finished) -> &str {
     finished.stderr.lines().find(|line| line.starts_with("error: ")).unwrap_or_default()
 }
 
-/// Runs a guest that misbehaves on the third of five samples, once with each policy that needs no folder of its own.
+/// Runs a guest that misbehaves on the third of five samples, once with each policy that needs no output folder.
 fn on_one_sample(how: &str) -> String {
     let how = format!("{how}-on-bad");
     let (folder, document) = prepared(&how, "skip");
@@ -45,7 +45,7 @@ fn on_one_sample(how: &str) -> String {
     let snapshot = skipping.snapshot();
     assert_eq!((snapshot.state, delivered(&snapshot)), (RunState::Completed, 4));
     assert_eq!(snapshot.ledger.total.skipped, 1);
-    // The thread's first instance, and the one that took its place.
+    // The first instance of the thread, and the one that replaced it.
     assert_eq!(snapshot.stages[0].task.instances, 2);
     let errors: Vec<FailureRecord> = lines(&folder.join("out/errors.ndjson"));
     assert_eq!((errors.len(), errors[0].key.as_str(), errors[0].index), (1, "bad", 2));
@@ -54,7 +54,11 @@ fn on_one_sample(how: &str) -> String {
     let (folder, document) = prepared(&how, "fail");
     let failing = run(&folder, &document).exits(1);
     let snapshot = failing.snapshot();
-    assert_eq!((snapshot.state, delivered(&snapshot)), (RunState::Failed, 2), "what was made is delivered");
+    assert_eq!(
+        (snapshot.state, delivered(&snapshot)),
+        (RunState::Failed, 2),
+        "finished samples are delivered"
+    );
     assert_eq!(failing.section("Failures"), skipping.section("Failures"));
     format!("skip: {}\nfail: {}", skipping.section("Failures"), told(&failing))
 }
@@ -76,10 +80,10 @@ macro_rules! on_one_sample {
 
 on_one_sample! {
     a_loop_is_ended_at_its_deadline("loop");
-    a_memory_bomb_is_told_its_limit("memory");
+    a_memory_bomb_is_stopped_at_its_limit("memory");
     deep_recursion_exhausts_the_guests_stack_alone("recursion");
-    a_trap_is_told("trap");
-    a_panic_is_told_with_its_message_and_place("panic");
+    a_trap_is_reported("trap");
+    a_panic_is_reported_with_its_message_and_location("panic");
     too_few_outcomes_break_the_contract("too-few");
     too_many_outcomes_break_the_contract("too-many");
     a_tensor_whose_bytes_and_shape_disagree_breaks_the_contract("shape");
@@ -89,7 +93,7 @@ on_one_sample! {
 }
 
 #[test]
-fn a_sample_may_become_as_much_data_as_the_stage_says() {
+fn the_data_of_one_sample_is_limited_by_the_stage() {
     let (folder, document) = prepared("huge-on-bad", "fail");
     let call = |mib: u32| {
         let call = Call::run(&document).store("here", folder.path()).module("guest", "guest-misbehaving");
@@ -98,19 +102,19 @@ fn a_sample_may_become_as_much_data_as_the_stage_says() {
     assert_eq!(delivered(&call(130).exits(0).snapshot()), 5);
     let failing = call(64).exits(1);
     assert!(
-        told(&failing).ends_with("gave back more than 64 MiB in one call (`output_mib` per sample)"),
+        told(&failing).ends_with("returned more than 64 MiB in one call (`output_mib` per sample)"),
         "{failing:?}"
     );
     let refused = call(1025).exits(2);
     assert!(
         refused
             .stderr
-            .contains("/stages/0/wasm/output_mib: found `1025`, wanted a whole number from 1 to 1024"),
+            .contains("/stages/0/wasm/output_mib: found `1025`, expected a whole number from 1 to 1024"),
         "{refused:?}"
     );
 }
 
-/// Runs a guest that cannot start. Nothing is taken from the source, whatever the policy says.
+/// Runs a guest that cannot start. Nothing is taken from the source, with any policy.
 fn in_init(how: &str) -> String {
     let (folder, document) = prepared(how, "skip");
     let finished = run(&folder, &document).exits(1);
@@ -131,7 +135,7 @@ fn a_trap_in_init_ends_the_run_before_anything_is_taken() {
 }
 
 #[test]
-fn what_init_refuses_is_told_without_its_control_characters() {
+fn a_refusal_of_init_is_reported_without_control_characters() {
     shown().bind(|| insta::assert_snapshot!(in_init("init-error")));
 }
 
@@ -146,25 +150,25 @@ fn a_guest_that_traps_on_every_sample_gets_a_fresh_instance_for_each() {
 }
 
 #[test]
-fn a_log_flood_costs_no_sample_and_is_cut_off() {
+fn a_log_flood_fails_no_sample_and_is_truncated() {
     let (folder, document) = prepared("log-flood", "skip");
     let call = Call::run(&document).store("here", folder.path()).module("guest", "guest-misbehaving");
     let finished = call.set("/stages/0/wasm/deadline_ms=5000").out(&folder.join("out")).finish().exits(0);
     assert_eq!(delivered(&finished.snapshot()), 5);
-    // 64 KiB a call, and a line counts as 256 bytes at least; the guest wrote 100,000 lines in each call.
+    // The limit is 64 KiB per call, and a line counts as at least 256 bytes; the guest wrote 100,000 lines in each call.
     assert_eq!(finished.stderr.lines().count(), 5 * 256 + 1);
     let last = finished.stderr.lines().last();
-    assert_eq!(last, Some("[1:guest] logged too much at a time: 498,720 lines were left out"));
+    assert_eq!(last, Some("[1:guest] logged too much: 498,720 lines were dropped"));
     shown().bind(|| insta::assert_snapshot!(finished.stderr.lines().next().unwrap_or_default()));
 }
 
-/// Runs with a file that is no stage: bad input, and no run at all.
+/// Runs with a file that is not a stage: bad input, without a run.
 fn as_module(path: &Path) -> String {
     let (folder, document) = prepared("good", "skip");
     let call = Call::run(&document).store("here", folder.path()).module_at("guest", path);
     let finished = call.out(&folder.join("out")).finish().exits(2);
     assert!(finished.stdout.is_empty(), "{}", finished.stdout);
-    assert!(!folder.join("out").exists(), "a run that never was leaves nothing");
+    assert!(!folder.join("out").exists(), "no run was started");
     finished.stderr
 }
 
@@ -198,7 +202,7 @@ fn a_component_of_another_world_is_named_by_its_exports() {
 }
 
 #[test]
-fn half_a_module_is_told_from_a_module() {
+fn a_truncated_module_is_refused() {
     let folder = Folder::new();
     let whole = std::fs::read(penstock_tests::module("guest-batch")).unwrap();
     let half = folder.write("half.wasm", &whole[..5000]);

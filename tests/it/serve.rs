@@ -1,4 +1,4 @@
-//! The server: what people do with it by HTTP, and what must not be done to it.
+//! The server: use over HTTP, and misuse.
 
 mod api;
 mod attack;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use penstock_tests::{Served, Serving, module, photos};
 use serde_json::{Value, json};
 
-/// A server with the photos and the module that decodes them.
+/// Starts a server with the photos and the module that decodes them.
 fn with_photos() -> Served {
     Serving::default()
         .store("photos", photos())
@@ -28,7 +28,7 @@ fn with_photos() -> Served {
         .start()
 }
 
-/// A pipeline of so many samples that each wait so long.
+/// A pipeline of `count` samples with a sleep of `ms` milliseconds each.
 fn sleepy(count: u64, ms: f64) -> Value {
     json!({
         "name": "sleepy", "threads": 1,

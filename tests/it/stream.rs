@@ -1,4 +1,4 @@
-//! The consumer `stream`: batches of a server's run in the hands of other processes, those that die and those that misbehave.
+//! The consumer `stream`: batches of a server's run in other processes, including processes that die or misbehave.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -24,13 +24,13 @@ use penstock_wasm::{Sandbox, SandboxSettings};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-/// How often a consumer is killed; `PENSTOCK_TEST_KILLS` wins.
+/// Number of kills of a consumer; `PENSTOCK_TEST_KILLS` overrides it.
 const KILLS: u64 = 50;
 
-/// Samples of a batch of records: enough for its numbers to lie in shared memory.
+/// Number of samples in a batch of records: enough for its numbers to be in shared memory.
 const SIZE: usize = 520;
 
-/// What a consumer process is told to do.
+/// Variable with the orders of a consumer process.
 const ORDERS: &str = "PENSTOCK_TEST_CONSUMER";
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -50,7 +50,7 @@ fn of_photos() -> Value {
     })
 }
 
-/// Records `0` to so many batches' last, whose `x` is three times their number.
+/// Records numbered from `0`, whose `x` is three times their number.
 fn of_records(consumer: Value) -> Value {
     json!({
         "name": "records", "threads": 1,
@@ -60,7 +60,7 @@ fn of_records(consumer: Value) -> Value {
     })
 }
 
-/// A server with so many batches of records.
+/// A server with this many batches of records.
 fn with_records(batches: usize) -> (Served, Folder) {
     let folder = Folder::new();
     let line = |number: usize| format!("{{\"key\":\"{number}\",\"x\":{}}}\n", number * 3);
@@ -68,7 +68,7 @@ fn with_records(batches: usize) -> (Served, Folder) {
     (Serving::default().store("here", folder.path()).start(), folder)
 }
 
-/// Where the batches of a run are, once they are to be had.
+/// Address of the stream of a run, once it is available.
 #[expect(clippy::disallowed_methods, reason = "a test waits no longer than anything may take")]
 fn address(served: &Served, run: &str) -> StreamAddress {
     let start = Instant::now();
@@ -89,11 +89,11 @@ fn connect(address: &StreamAddress) -> Result<Client, StreamError> {
 fn next(client: &Client) -> Batch {
     match client.next(PATIENCE).unwrap() {
         Received::Batch(batch) => batch,
-        other => panic!("a batch is wanted: {other:?}"),
+        other => panic!("expected a batch: {other:?}"),
     }
 }
 
-/// Takes and acknowledges everything.
+/// Receives and acknowledges all batches.
 fn drain(client: &Client) -> (Vec<Batch>, End) {
     let mut batches = Vec::new();
     loop {
@@ -103,20 +103,20 @@ fn drain(client: &Client) -> (Vec<Batch>, End) {
                 batches.push(batch);
             }
             Received::End(end) => return (batches, end),
-            Received::Nothing => panic!("nothing comes after {} batches", batches.len()),
+            Received::Nothing => panic!("nothing received after {} batches", batches.len()),
         }
     }
 }
 
-/// What is refused, and why.
+/// Reason for which a connection was refused.
 fn refusal(connected: Result<Client, StreamError>) -> Refusal {
     match connected {
         Err(StreamError::Refused(refused)) => refused.reason,
-        other => panic!("it is to be refused: {other:?}"),
+        other => panic!("expected a refusal: {other:?}"),
     }
 }
 
-/// Checks that a batch of records is the one of its number.
+/// Checks that a batch of records has the content of its number.
 fn check(batch: &Batch) {
     let first = batch.seq as usize * SIZE;
     let Collated { keys, origins, fields } = &batch.contents;
@@ -154,7 +154,7 @@ fn in_this_process(document: Value) -> Vec<Item> {
 }
 
 #[test]
-fn another_process_gets_the_batches_that_a_run_makes() {
+fn another_process_receives_the_batches_of_a_run() {
     let served = Serving::default().store("photos", photos()).argument("--module");
     let served = served.argument(module("decode-resize")).start();
     let run = served.submit(&of_photos());
@@ -176,7 +176,7 @@ fn another_process_gets_the_batches_that_a_run_makes() {
 }
 
 #[test]
-fn one_consumer_at_a_time_is_let_in_and_only_with_the_secret() {
+fn one_consumer_at_a_time_may_connect_and_only_with_the_secret() {
     let (served, _folder) = with_records(6);
     let address = address(&served, &served.submit(&of_records(json!({ "ahead": 2 }))));
     let first = connect(&address).unwrap();
@@ -196,7 +196,7 @@ fn one_consumer_at_a_time_is_let_in_and_only_with_the_secret() {
 }
 
 #[test]
-fn the_api_tells_the_secret_to_those_who_know_the_token_and_nowhere_else() {
+fn the_api_returns_the_secret_only_to_holders_of_the_token() {
     let folder = Folder::new();
     let serving = Serving::default().variable("PENSTOCK_TOKEN", "0123456789abcdef").argument("--threads=1");
     let served = serving.store("here", folder.path()).start();
@@ -214,35 +214,34 @@ fn the_api_tells_the_secret_to_those_who_know_the_token_and_nowhere_else() {
     }
     drain(&connect(&address).unwrap());
     served.over(&run);
-    assert!(why(served.get(&format!("/runs/{run}/stream"))).starts_with("the run is over"));
+    assert!(why(served.get(&format!("/runs/{run}/stream"))).starts_with("the run has ended"));
     served.post(&format!("/runs/{queued}/stop"), &json!({})).is(200);
     let other = served.submit(&json!({ "source": { "range": { "count": 1 } }, "stages": [], "threads": 1 }));
-    assert!(why(served.get(&format!("/runs/{other}/stream"))).starts_with("its consumer is not `stream`"));
+    assert!(
+        why(served.get(&format!("/runs/{other}/stream"))).starts_with("the run's consumer is not `stream`")
+    );
 }
 
 #[test]
-fn a_run_that_nobody_takes_batches_from_fails_and_says_so() {
+fn a_run_without_a_consumer_fails_with_a_reason() {
     let (served, _folder) = with_records(3);
     let over = served.over(&served.submit(&of_records(json!({ "wait_s": 1 }))));
     assert_eq!((&over["state"], &over["samples"]), (&json!("failed"), &json!(0)));
     let error = over["error"].as_str().unwrap();
-    let wanted = "the consumer cannot go on: nobody connected to take batches for 1 s, and 3 batches wait: take them with \
+    let wanted = "the consumer cannot go on: no consumer was connected for 1 s, and 3 batches wait: take batches with \
          `penstock.connect(url).stream(";
     assert!(error.starts_with(wanted), "{error}");
     assert_eq!(over["snapshot"]["ledger"]["balanced"], true);
 }
 
 #[test]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a test looks at a server from outside, with a clock of its own"
-)]
-fn what_was_acknowledged_before_a_stop_is_delivered_and_the_rest_is_left() {
+#[expect(clippy::disallowed_methods, reason = "a test observes a server from outside, with a separate clock")]
+fn batches_acknowledged_before_a_stop_are_delivered_and_the_rest_is_left() {
     let (served, _folder) = with_records(20);
     let run = served.submit(&of_records(json!({ "ahead": 3 })));
     let client = connect(&address(&served, &run)).unwrap();
     let batches: Vec<Batch> = (0..3).map(|_| next(&client)).collect();
-    // One who does not acknowledge gets no more, and the run waits.
+    // A consumer that does not acknowledge receives no more batches, and the run waits.
     assert!(matches!(client.next(Duration::from_millis(300)).unwrap(), Received::Nothing));
     client.acknowledge(1).unwrap();
     assert_eq!(next(&client).seq, 3);
@@ -265,7 +264,7 @@ fn what_was_acknowledged_before_a_stop_is_delivered_and_the_rest_is_left() {
 }
 
 #[test]
-fn arrays_stay_as_they_are_as_long_as_somebody_reads_them() {
+fn arrays_are_not_overwritten_while_a_reader_holds_them() {
     let (served, _folder) = with_records(60);
     let address = address(&served, &served.submit(&of_records(json!({ "ahead": 2 }))));
     let mut kept = Vec::new();
@@ -274,7 +273,7 @@ fn arrays_stay_as_they_are_as_long_as_somebody_reads_them() {
         let batch = next(&client);
         client.acknowledge(batch.seq).unwrap();
         kept.push(batch);
-        // Not acknowledged: the next one gets it too.
+        // Not acknowledged: the next consumer receives it again.
         kept.push(next(&client));
     }
     let client = connect(&address).unwrap();
@@ -289,7 +288,7 @@ fn arrays_stay_as_they_are_as_long_as_somebody_reads_them() {
 }
 
 #[test]
-fn what_somebody_acknowledged_before_they_died_counts_however_late_the_server_hears_it() {
+fn acknowledgements_of_a_dead_consumer_count_even_if_they_arrive_late() {
     let (served, _folder) = with_records(8);
     let address = address(&served, &served.submit(&of_records(json!({ "ahead": 3 }))));
     let client = connect(&address).unwrap();
@@ -302,12 +301,12 @@ fn what_somebody_acknowledged_before_they_died_counts_however_late_the_server_he
     kill_process(process, Signal::CONT).unwrap();
     let (batches, _) = drain(&connect(&address).unwrap());
     let given = batches.iter().map(|batch| (batch.seq, batch.redelivered)).collect::<Vec<_>>();
-    // Those behind the third may have been sent, and came to nobody.
+    // Batches after the third may have been sent, but were not received.
     assert_eq!(given[0], (1, true));
     assert_eq!(given.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(), [1, 3, 4, 5, 6, 7]);
 }
 
-/// Somebody who knows the socket and is no client of ours.
+/// A connection to the socket that does not use the client library.
 struct Raw(UnixStream);
 
 impl Raw {
@@ -317,7 +316,7 @@ impl Raw {
         Self(socket)
     }
 
-    fn say(&mut self, message: &FromConsumer) {
+    fn send(&mut self, message: &FromConsumer) {
         let head = serde_json::to_vec(message).unwrap();
         let lengths = [(head.len() as u32).to_le_bytes(), [0; 4]].concat();
         self.0.write_all(&[lengths, head].concat()).unwrap();
@@ -325,11 +324,11 @@ impl Raw {
 
     fn hello(address: &StreamAddress, protocol: u32) -> Self {
         let mut raw = Self::connect(address);
-        raw.say(&FromConsumer::Hello { protocol, secret: address.secret.clone() });
+        raw.send(&FromConsumer::Hello { protocol, secret: address.secret.clone() });
         raw
     }
 
-    fn hear(&mut self) -> ToConsumer {
+    fn receive(&mut self) -> ToConsumer {
         let mut lengths = [0; 8];
         self.0.read_exact(&mut lengths).unwrap();
         let length = |at: usize| u32::from_le_bytes(lengths[at..at + 4].try_into().unwrap()) as usize;
@@ -338,10 +337,10 @@ impl Raw {
         serde_json::from_slice(&bytes[..length(0)]).unwrap()
     }
 
-    /// Why it is sent away, after whatever came before.
+    /// Reason of the refusal, after any other messages.
     fn refusal(&mut self) -> (Refusal, String) {
         loop {
-            if let ToConsumer::Refused(refused) = self.hear() {
+            if let ToConsumer::Refused(refused) = self.receive() {
                 return (refused.reason, refused.why);
             }
         }
@@ -349,7 +348,7 @@ impl Raw {
 }
 
 #[test]
-fn those_who_misbehave_are_sent_away_and_cost_nobody_a_batch() {
+fn misbehaving_consumers_are_disconnected_without_loss_of_a_batch() {
     let (served, _folder) = with_records(12);
     let address = address(&served, &served.submit(&of_records(json!({ "ahead": 3 }))));
     let garbage = |bytes: &[u8]| {
@@ -362,11 +361,11 @@ fn those_who_misbehave_are_sent_away_and_cost_nobody_a_batch() {
     assert_eq!(garbage(&[4, 0, 0, 0, 0, 0, 0, 0, b'n', b'u', b'l', b'l']), Refusal::Garbled);
     let silent = [Raw::connect(&address), Raw::connect(&address)];
     for mut silent in silent {
-        assert_eq!(silent.refusal(), (Refusal::Garbled, "it did not say in time who it is".to_owned()));
+        assert_eq!(silent.refusal(), (Refusal::Garbled, "it did not authenticate in time".to_owned()));
     }
     assert_eq!(Raw::hello(&address, PROTOCOL + 1).refusal().0, Refusal::Version);
     let mut early = Raw::connect(&address);
-    early.say(&FromConsumer::Ack { seq: 0 });
+    early.send(&FromConsumer::Ack { seq: 0 });
     assert_eq!(early.refusal().0, Refusal::Garbled);
     let lies = [
         FromConsumer::Ack { seq: 1_000_000 },
@@ -375,16 +374,16 @@ fn those_who_misbehave_are_sent_away_and_cost_nobody_a_batch() {
     ];
     for lie in lies {
         let mut raw = Raw::hello(&address, PROTOCOL);
-        assert!(matches!(raw.hear(), ToConsumer::Welcome(_)));
-        assert!(matches!(raw.hear(), ToConsumer::Batch(head) if head.seq == 0));
-        raw.say(&lie);
+        assert!(matches!(raw.receive(), ToConsumer::Welcome(_)));
+        assert!(matches!(raw.receive(), ToConsumer::Batch(head) if head.seq == 0));
+        raw.send(&lie);
         assert_eq!(raw.refusal().0, Refusal::Garbled);
     }
-    // One who acknowledges in one breath with its hello what it cannot have yet.
+    // A consumer that acknowledges a batch together with its hello, before it can have received it.
     let mut hasty = Raw::hello(&address, PROTOCOL);
-    hasty.say(&FromConsumer::Ack { seq: 5 });
+    hasty.send(&FromConsumer::Ack { seq: 5 });
     drop(hasty);
-    // One who reads nothing.
+    // A consumer that reads nothing.
     let deaf = Raw::hello(&address, PROTOCOL);
     sleep(Duration::from_millis(200));
     drop(deaf);
@@ -395,7 +394,7 @@ fn those_who_misbehave_are_sent_away_and_cost_nobody_a_batch() {
 }
 
 #[test]
-fn a_server_that_ends_tells_its_consumers() {
+fn a_server_that_ends_notifies_its_consumers() {
     let (served, _folder) = with_records(20);
     let run = served.submit(&of_records(json!({})));
     let client = connect(&address(&served, &run)).unwrap();
@@ -420,14 +419,14 @@ fn a_run_of_the_command_line_has_no_stream() {
     assert!(told.contains("the consumer `stream` is for runs of a server"), "{told}");
 }
 
-/// What a consumer process has written down.
+/// Steps that a consumer process has recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Deed {
-    /// A batch came; whether it was given to somebody before.
+    /// Received a batch; true if the batch was delivered before.
     Got(u64, bool),
-    /// It is about to acknowledge it.
+    /// About to acknowledge the batch.
     Acknowledges(u64),
-    /// It has.
+    /// Has acknowledged the batch.
     Acknowledged(u64),
 }
 
@@ -445,9 +444,9 @@ fn deeds(log: &Path) -> Vec<Deed> {
     written.lines().filter_map(deed).collect()
 }
 
-/// A process that takes batches, checks them, waits a while, and acknowledges them, and writes down each step before the next one.
+/// A process that receives batches, checks them, waits a while, acknowledges them, and records each step before the next one.
 #[test]
-#[ignore = "it is the other process of another test"]
+#[ignore = "it is the second process of another test"]
 fn a_consumer_process() {
     let Some(orders) = env::var_os(ORDERS) else { return };
     let orders: Value = serde_json::from_str(orders.to_str().unwrap()).unwrap();
@@ -465,7 +464,7 @@ fn a_consumer_process() {
         batches.push(batch);
         chance = below(&mut chance);
         sleep(Duration::from_millis(chance % 12));
-        // Mostly in order, and at times several at once.
+        // Mostly one at a time, sometimes several at once.
         while batches.len() > (chance % 3) as usize {
             let seq = batches.remove(0).seq;
             write(format!("acknowledges {seq}"));
@@ -475,7 +474,7 @@ fn a_consumer_process() {
     }
 }
 
-/// The next number of a generator whose high bits are good.
+/// Next number of a generator whose high bits are used.
 fn below(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *state >> 33
@@ -483,7 +482,7 @@ fn below(state: &mut u64) -> u64 {
 
 fn consumer_process(address: &StreamAddress, log: &Path, chance: u64) -> Child {
     let orders = json!({ "address": address, "log": log, "chance": chance });
-    // This very program, although cargo may have put a newer one in its place.
+    // This very program, even if cargo has replaced its file.
     Command::new("/proc/self/exe")
         .args(["--exact", "stream::a_consumer_process", "--ignored", "--quiet"])
         .env(ORDERS, orders.to_string())
@@ -504,7 +503,7 @@ fn a_consumer_that_is_killed_loses_nothing_and_gets_nothing_twice() {
     for life in 0..kills {
         let log = folder.join(&format!("life-{life}"));
         let mut process = consumer_process(&address, &log, below(&mut chance));
-        // Every other one lives until it has something; none dies at a moment that is known.
+        // Every other process lives until it has recorded a step; each is then killed after a random time.
         while life % 2 == 0 && deeds(&log).is_empty() && process.try_wait().unwrap().is_none() {
             sleep(Duration::from_millis(1));
         }
@@ -521,7 +520,7 @@ fn a_consumer_that_is_killed_loses_nothing_and_gets_nothing_twice() {
         .flat_map(|batch| [Deed::Got(batch.seq, batch.redelivered), Deed::Acknowledged(batch.seq)]);
     lives.push(last.collect());
 
-    // Acknowledged for certain; and those of which only the dead would know.
+    // Batches that were certainly acknowledged, and those whose acknowledgement only the killed process knows of.
     let (mut acknowledged, mut perhaps) = (BTreeSet::new(), BTreeSet::new());
     let mut given = BTreeSet::new();
     let mut given_again = 0;
@@ -546,7 +545,7 @@ fn a_consumer_that_is_killed_loses_nothing_and_gets_nothing_twice() {
         }
     }
     assert!(given_again > 0, "no kill hit a consumer that had a batch");
-    // Nothing is lost: what nobody acknowledged for certain was acknowledged as its consumer died.
+    // Nothing is lost: every other batch was acknowledged as its consumer died.
     let all: BTreeSet<u64> = acknowledged.union(&perhaps).copied().collect();
     assert_eq!(all, (0..BATCHES).collect());
     let over = served.over(&run);

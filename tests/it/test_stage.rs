@@ -1,4 +1,4 @@
-//! `penstock test-stage`: what stage authors are told of their modules.
+//! `penstock test-stage`: reports for stage authors.
 
 use std::path::Path;
 
@@ -6,13 +6,13 @@ use insta::Settings;
 use penstock_tests::{Call, Finished, Folder, module, photos, shown};
 use serde_json::{Value, json};
 
-/// Settings for reports: figures that differ from machine to machine are replaced.
+/// Settings for reports: figures that differ between machines are replaced.
 fn report() -> Settings {
     let mut settings = shown();
     settings.add_filter(r"\d[\d,]*(\.\d+)? (us|ms|sec)\b( +)?", "[TIME] ");
     settings.add_filter(r"\d+\.\d MiB( +)?", "[MEMORY] ");
     settings.add_filter(r#""deadline_ms": \d+"#, r#""deadline_ms": [N]"#);
-    // Columns are as wide as their figures.
+    // The width of columns depends on the figures.
     settings.add_filter(r" {2,}", " ");
     settings
 }
@@ -23,7 +23,7 @@ macro_rules! assert_report {
     };
 }
 
-/// `penstock test-stage` of a guest that `make guests` built.
+/// Calls `penstock test-stage` with a guest that `make guests` built.
 fn test_stage(guest: &str, inputs: &[&Path]) -> Call {
     let call = Call::new(&["test-stage"]).argument(module(guest)).argument("-i");
     inputs.iter().fold(call, |call, input| call.argument(*input))
@@ -33,7 +33,7 @@ fn records(folder: &Folder, lines: &[Value]) -> std::path::PathBuf {
     folder.write("records.ndjson", lines.iter().map(|line| format!("{line}\n")).collect::<String>())
 }
 
-/// What a call with bad input says.
+/// Output of a call with bad input.
 fn refused(call: Call) -> String {
     let finished = call.finish().exits(2);
     assert!(finished.stdout.is_empty(), "{}", finished.stdout);
@@ -83,7 +83,7 @@ fn a_folder_gives_the_same_samples_as_a_run_over_it() {
 }
 
 #[test]
-fn a_field_that_no_sample_has_is_told_with_what_would_do() {
+fn a_missing_field_is_reported_with_a_remedy() {
     let folder = Folder::new();
     folder.write("a.txt", "some text");
     let call = || test_stage("text-filter", &[folder.path()]);
@@ -115,19 +115,19 @@ fn a_stateful_module_holds_packs_and_finishes() {
         .map(|key| json!({ "key": key, "text": key.to_uppercase() }))
         .collect();
     let input = records(&folder, &lines);
-    // It takes no params by its manifest, so it is a buffer of two.
+    // Without params in its manifest, the guest is a buffer of two samples.
     assert_report!(test_stage("guest-stateful", &[&input]).argument("--repeat=2").finish().exits(0));
 }
 
 #[test]
-fn a_stateful_module_that_ends_loses_what_it_held() {
+fn a_stateful_module_that_traps_loses_its_held_samples() {
     let folder = Folder::new();
     let lines: Vec<Value> = ["a", "b", "trap"].iter().map(|key| json!({ "key": key, "text": key })).collect();
     assert_report!(test_stage("guest-stateful", &[&records(&folder, &lines)]).finish().exits(1));
 }
 
 #[test]
-fn state_that_is_carried_across_samples_is_found() {
+fn state_that_is_carried_across_samples_is_detected() {
     let folder = Folder::new();
     let lines: Vec<Value> = ["same", "field", "key", "outcome", "reason", "field"]
         .iter()
@@ -139,7 +139,7 @@ fn state_that_is_carried_across_samples_is_found() {
 }
 
 #[test]
-fn what_always_becomes_the_same_is_told_so() {
+fn reproducible_results_are_reported() {
     let folder = Folder::new();
     let input = records(&folder, &[json!({ "text": "one" }), json!({ "text": "two" })]);
     let report = json(test_stage("text-filter", &[&input]).argument("--repeat=3"), 0);
@@ -148,7 +148,7 @@ fn what_always_becomes_the_same_is_told_so() {
     assert_eq!(json(test_stage("text-filter", &[&input]), 0)["differences"], Value::Null);
 }
 
-/// A guest that misbehaves on the second of three samples.
+/// Runs a guest that misbehaves on the second of three samples.
 fn misbehaving(how: &str) -> Finished {
     let folder = Folder::new();
     let lines: Vec<Value> = ["a", "bad", "c"].iter().map(|key| json!({ "key": key, "x": 1 })).collect();
@@ -158,29 +158,29 @@ fn misbehaving(how: &str) -> Finished {
 }
 
 #[test]
-fn a_panic_is_told_with_its_place_and_the_log() {
+fn a_panic_is_reported_with_its_location_and_the_log() {
     assert_report!(misbehaving("panic-on-bad"));
 }
 
 #[test]
-fn a_loop_is_ended_at_the_deadline_that_was_given() {
+fn a_loop_is_ended_at_the_given_deadline() {
     assert_report!(misbehaving("loop-on-bad"));
 }
 
 #[test]
-fn a_broken_contract_is_told_apart() {
+fn a_broken_contract_has_its_own_message() {
     assert_report!(misbehaving("shape-on-bad"));
 }
 
 #[test]
-fn a_module_that_does_not_start_is_told_why() {
+fn a_module_that_does_not_start_is_reported_with_a_reason() {
     let finished = misbehaving("init-error");
     assert!(finished.stdout.is_empty(), "{}", finished.stdout);
     shown().bind(|| insta::assert_snapshot!(finished.stderr));
 }
 
 #[test]
-fn what_cannot_be_tried_is_bad_input() {
+fn invalid_trials_are_bad_input() {
     let folder = Folder::new();
     let file = folder.write("a.txt", "x");
     let odd = folder.write("odd.txt", b"\xff");

@@ -1,4 +1,4 @@
-"""What the tests share: the built programs, real photos, documents, and looks at what lies in memory and in files."""
+"""Shared by the tests: built programs, real photos, documents, and access to the contents of memory and files."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ from typing import Any
 import penstock
 from stage import DTYPES, Elements, constant_stage
 
-# How long a test waits for what has to come, in seconds.
+# Maximum time that a test waits for an expected event, in seconds.
 PATIENCE = 30.0
 
-# The package keeps what it compiles here, so that every module is compiled once in a run of the tests.
+# Cache of compiled modules, so that every module is compiled once in a run of the tests.
 _CACHE = tempfile.mkdtemp(prefix="penstock-python-cache-")
 atexit.register(shutil.rmtree, _CACHE, ignore_errors=True)
-# A child that ends before its parent leaves it there.
+# A child that ends before its parent must not delete it.
 os.register_at_fork(after_in_child=lambda: atexit.unregister(shutil.rmtree))
 os.environ["PENSTOCK_CACHE_DIR"] = _CACHE
 
 
 def wanted(name: str) -> Path:
-    """A path that the environment names."""
+    """Path in an environment variable."""
     if name not in os.environ:
         sys.exit(f"{name} is not set: run `make test-python`")
     return Path(os.environ[name])
 
 
 def module(name: str) -> Path:
-    """A module that was built, by its crate's name."""
+    """Path of a built module, by the name of its crate."""
     return wanted("MODULES") / f"{name.replace('-', '_')}.wasm"
 
 
 @functools.cache
 def photos(count: int = 48) -> Path:
-    """A folder of photos, made once."""
+    """Folder of photos, created once."""
     folder = Path(_CACHE) / f"photos-{count}"
     subprocess.run([wanted("MAKE_DATA"), "photos", folder, f"--count={count}"], check=True, stdout=subprocess.DEVNULL)
     return folder
@@ -58,7 +58,7 @@ def photos(count: int = 48) -> Path:
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """An empty folder that is gone in the end."""
+    """An empty folder that is deleted at the end."""
     path = tempfile.mkdtemp(prefix="penstock-python-")
     try:
         yield Path(path)
@@ -98,12 +98,12 @@ _PLANE = Elements("float32", (256, 256), struct.pack("<65536f", *range(65536)))
 
 @functools.cache
 def plane_stage() -> bytes:
-    """A module that gives every sample an array of 256 KiB, at no cost to speak of."""
+    """A module that adds an array of 256 KiB to every sample, at negligible cost."""
     return constant_stage("plane", {"plane": _PLANE})
 
 
 def plane_document(count: int, batch: int = 4, step_ms: float = 0, **source: Any) -> dict[str, Any]:
-    """Numbers, with a plane each; `step_ms` is how long one sample takes."""
+    """Numbers with a plane each; `step_ms` is the time per sample."""
     nap = [{"sleep": {"mean_ms": step_ms, "on": "async"}}] if step_ms else []
     return {
         "name": "planes",
@@ -118,7 +118,7 @@ def planes(count: int, batch: int = 4, step_ms: float = 0, *, source: Mapping[st
 
 
 def slow(count: int = 1000, step_ms: float = 60_000, **options: Any) -> penstock.Pipeline:
-    """A pipeline whose first batch takes as long as anybody waits."""
+    """A pipeline whose first batch takes longer than any test waits."""
     return penstock.Pipeline(
         {
             "name": "slow",
@@ -130,12 +130,12 @@ def slow(count: int = 1000, step_ms: float = 60_000, **options: Any) -> penstock
 
 
 def order_of(pipeline: penstock.Pipeline) -> list[int]:
-    """Where the samples of one iteration stand in the unshuffled source."""
+    """Positions of one iteration's samples in the unshuffled source."""
     return [index for batch in pipeline for index in batch.indexes]
 
 
 def every_type() -> dict[str, Elements]:
-    """An array of each type of element; no two bytes of one are equal by chance."""
+    """An array of each element type, with distinct bytes within an array."""
     size = {"bool": 1, "uint8": 1, "int8": 1, "float64": 8, "int64": 8, "int32": 4, "float32": 4}
     fields = {}
     for place, dtype in enumerate(DTYPES):
@@ -144,7 +144,7 @@ def every_type() -> dict[str, Elements]:
     return fields
 
 
-# --- What lies in memory
+# --- Contents of memory
 
 
 class _RawTensor(ctypes.Structure):
@@ -175,11 +175,11 @@ class _RawVersioned(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Seen:
-    """An array as it is handed over."""
+    """An exported array."""
 
     address: int | None
     device: tuple[int, int]
-    #: Code, bits and lanes, in the format's numbers.
+    #: Code, bits and lanes, in the numbers of the format.
     kind: tuple[int, int, int]
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -188,7 +188,7 @@ class Seen:
 
 
 def look(array: penstock.Array, version: tuple[int, int] | None = (1, 0)) -> Seen:
-    """Reads the capsule of an array, and leaves it untaken."""
+    """Reads the capsule of an array without consuming it."""
     capsule = array.__dlpack__(max_version=version)
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
@@ -196,7 +196,7 @@ def look(array: penstock.Array, version: tuple[int, int] | None = (1, 0)) -> See
         flags, tensor = 0, _RawTensor.from_address(get(capsule, b"dltensor"))
     else:
         versioned = _RawVersioned.from_address(get(capsule, b"dltensor_versioned"))
-        assert (versioned.major, versioned.minor) <= version, "a version that the taker does not know"
+        assert (versioned.major, versioned.minor) <= version, "a version that the consumer does not support"
         flags, tensor = versioned.flags, versioned.tensor
     assert tensor.byte_offset == 0
     return Seen(
@@ -212,24 +212,24 @@ def look(array: penstock.Array, version: tuple[int, int] | None = (1, 0)) -> See
 
 @dataclass(frozen=True)
 class Content:
-    """Everything that a batch holds."""
+    """Complete content of a batch."""
 
     keys: list[str]
     epochs: list[int]
     indexes: list[int]
-    #: Of each field its type, shape and bytes, or its texts or blobs.
+    #: Type, shape and bytes of each field, or its texts or blobs.
     fields: dict[str, Any]
 
 
 def content(batch: penstock.Batch) -> Content:
-    """A copy of all that a batch holds."""
+    """Copies the content of a batch."""
     fields: dict[str, Any] = {}
     for name, value in batch.items():
         fields[name] = (value.dtype, list(value.shape), look(value).data) if isinstance(value, penstock.Array) else list(value)
     return Content(list(batch.samples), [batch.epoch] * batch.size, list(batch.indexes), fields)
 
 
-# --- What lies in files
+# --- Contents of files
 
 _FILE_DTYPES = {
     "BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "U16": "uint16", "I32": "int32", "I64": "int64",
@@ -238,7 +238,7 @@ _FILE_DTYPES = {
 
 
 def read_file(path: Path) -> Content:
-    """A batch that the consumer `files` wrote, read without any library of the format."""
+    """Reads a batch written by the consumer `files`, without a library for the format."""
     whole = path.read_bytes()
     (length,) = struct.unpack("<Q", whole[:8])
     header, data = json.loads(whole[8 : 8 + length]), whole[8 + length :]
@@ -263,7 +263,7 @@ def read_file(path: Path) -> Content:
 def files(
     document: Mapping[str, Any], stores: Mapping[str, Path], modules: Mapping[str, Path], command: Sequence[str | Path] = ()
 ) -> list[Content]:
-    """Batches that the consumer `files` writes of a document, in order."""
+    """Batches of a document as written by the consumer `files`, in order."""
     with folder() as made:
         (made / "out").mkdir()
         written = {**document, "consumer": {"files": {"store": "out"}}}
@@ -280,7 +280,7 @@ def files(
 
 @functools.cache
 def fake_driver() -> Path:
-    """A folder with a CUDA driver that shows devices where there are none, made once."""
+    """Folder with a fake CUDA driver that reports devices, created once."""
     made = Path(_CACHE) / "driver"
     made.mkdir()
     source = Path(__file__).parents[2] / "runner/device/tests/fake/libcuda.c"
@@ -289,17 +289,17 @@ def fake_driver() -> Path:
 
 
 def clean(**more: str) -> dict[str, str]:
-    """The environment without what Penstock or a launcher would read in it, but for the folder of compiled modules."""
+    """The environment without the variables of Penstock or a launcher, except for the folder of compiled modules."""
     foreign = re.compile("PENSTOCK_|RANK$|LOCAL_RANK$|WORLD_SIZE$|SLURM_")
     return {name: value for name, value in os.environ.items() if not foreign.match(name)} | {"PENSTOCK_CACHE_DIR": _CACHE} | more
 
 
-# Threads that a process has as long as it lives, NumPy's among them, and those that a pipeline has as long as it is there.
+# Threads that live as long as the process, such as NumPy's, or as long as a pipeline.
 _LASTING = ("python", "penstock-io", "sandbox-ticker", "timer")
 
 
 def run_threads() -> list[str]:
-    """Names of the threads that work for runs."""
+    """Names of the threads that belong to runs."""
     found = []
     for task in Path("/proc/self/task").iterdir():
         if task.name == str(os.getpid()):
@@ -312,33 +312,33 @@ def run_threads() -> list[str]:
 
 
 def resident() -> int:
-    """Bytes of this process's memory that are in the machine's."""
+    """Resident memory of this process, in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def until(is_so: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
-    """Waits until something is so."""
+    """Waits until a condition holds."""
     end = time.monotonic() + patience
     while not is_so():
         assert time.monotonic() < end, f"{what}: not within {patience} s"
         time.sleep(0.01)
 
 
-# A shell that runs tests in the background has them ignore Ctrl-C, and their children would, too.
-_HEAR_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+# Tests in the background of a shell ignore Ctrl-C, and so would their children.
+_ENABLE_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
 
 
 def program(text: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
-    """Starts a Python program that may import what lies beside this file."""
+    """Starts a Python program that may import the modules beside this file."""
     environment = clean(PYTHONPATH=str(Path(__file__).parent), **options.pop("variables", {}))
     return subprocess.Popen(
-        [sys.executable, "-c", _HEAR_CTRL_C + text, *arguments],
+        [sys.executable, "-c", _ENABLE_CTRL_C + text, *arguments],
         env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
     )  # fmt: skip
 
 
 def finished(child: subprocess.Popen[str], patience: float = PATIENCE) -> tuple[int, str, str]:
-    """Its exit code and what it wrote, once it has ended."""
+    """Waits for a program and returns its exit code, output and errors."""
     try:
         output, errors = child.communicate(timeout=patience)
     except subprocess.TimeoutExpired:
@@ -349,12 +349,12 @@ def finished(child: subprocess.Popen[str], patience: float = PATIENCE) -> tuple[
 
 
 class Server:
-    """`penstock serve` over a folder of its own."""
+    """`penstock serve` with its own data folder."""
 
     def __init__(self, *arguments: str, token: str | None = None, makes_token: bool = False, command: Sequence[str | Path] = ()) -> None:
         self._data = tempfile.mkdtemp(prefix="penstock-python-serve-")
         self.token = token
-        #: Where it tells programs of its user of itself, if it makes its own token.
+        #: State folder in which the server announces itself to programs of its user, if it makes its own token.
         self.state = f"{self._data}/state"
         given = {"XDG_STATE_HOME": self.state} if makes_token else {} if token is None else {"PENSTOCK_TOKEN": token}
         free = [] if given else ["--no-token"]
@@ -365,7 +365,7 @@ class Server:
         assert self._child.stdout is not None
         line = self._child.stdout.readline()
         found = re.search(r"http://[\d.:]+", line)
-        assert found is not None, f"the server said `{line}` and not where it listens"
+        assert found is not None, f"the server printed `{line}` instead of its address"
         self.url = found.group()
 
     def push(self, wasm: bytes) -> None:
@@ -378,12 +378,12 @@ class Server:
             assert answer.status in (200, 201), answer.status
 
     def kill(self) -> None:
-        """Ends it as a machine that fails does."""
+        """Kills the server, as a machine failure does."""
         self._child.kill()
         self._child.wait()
 
     def close(self, by: signal.Signals = signal.SIGINT) -> int:
-        """Ends it. Gives the exit code."""
+        """Stops the server and returns the exit code."""
         self._child.send_signal(by)
         try:
             self._child.wait(PATIENCE)

@@ -1,5 +1,5 @@
-"""Stages made here, byte by byte: a module whose `process` answers every sample with the same arrays, so that tests get any type and
-size of element without a compiler. Laid out as `examples/stages/mu-law/penstock.h` says.
+"""Builds stage modules byte by byte: their `process` returns the same arrays for every sample, so that tests get any type and size of
+element without a compiler. The layout is that of `examples/stages/mu-law/penstock.h`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 _INTERFACE = "penstock:stage/transform@0.1.0"
 _TYPES = Path(__file__).parents[2] / "examples/stages/mu-law/component-type.bin"
 
-# In the contract's order.
+# In the order of the contract.
 DTYPES = ("bool", "uint8", "int8", "int16", "uint16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
 
 _PAGE = 65536
@@ -31,14 +31,14 @@ class Elements:
 
 
 def constant_stage(name: str, fields: Mapping[str, Elements]) -> bytes:
-    """A module that keeps every sample, with these fields in place of its own."""
+    """Builds a module that keeps every sample and replaces its fields by these."""
     memory = _Memory()
     heads = b""
     for field, elements in fields.items():
         text, shape = memory.put(field.encode()), memory.put(struct.pack(f"<{len(elements.shape)}I", *elements.shape))
         tensor = struct.pack("<B3x4I", DTYPES.index(elements.dtype), shape, len(elements.shape), memory.put(elements.data), len(elements.data))
         heads += struct.pack("<2IB7x", text, len(field.encode()), _TENSOR) + tensor.ljust(24, b"\0")
-    # An outcome: `keep`, the sample's key and seed, which `process` fills in, and its fields.
+    # An outcome: `keep`, the key and seed of the sample, which `process` fills in, and its fields.
     outcome = memory.put(struct.pack("<B7x8x8x2I", 0, memory.put(heads), len(fields)))
     answer = memory.put(struct.pack("<2I", outcome, 1))
     nothing = memory.put(bytes(16))
@@ -50,13 +50,13 @@ def constant_stage(name: str, fields: Mapping[str, Elements]) -> bytes:
     codes = [
         # cabi_realloc: the next bytes of the heap, aligned to 8.
         _code(b"\x23\x00\x20\x03\x6a" + _const(7) + b"\x6a" + _const(-8) + b"\x71\x24\x00" + b"\x23\x00\x20\x03\x6b" + _const(-8) + b"\x71"),
-        # init: not refused.
+        # init: success.
         _code(_const(nothing)),
         # process: the key (pointer and length) and the seed of the one sample go into the outcome.
         _code(_const(outcome) + b"\x20\x00\x29\x03\x00\x37\x03\x08" + _const(outcome) + b"\x20\x00\x29\x03\x08\x37\x03\x10" + _const(answer)),
         # finish: no samples.
         _code(_const(nothing)),
-        # What is called after each: the heap is empty again.
+        # The function called after each of them: the heap is empty again.
         _code(_const(heap) + b"\x24\x00"),
     ]
     after = f"cabi_post_{_INTERFACE}#"
@@ -92,7 +92,7 @@ def constant_stage(name: str, fields: Mapping[str, Elements]) -> bytes:
 
 
 class _Memory:
-    """What lies in a module's memory from its begin."""
+    """Initial content of a module's memory."""
 
     BASE = 1024
 
@@ -104,7 +104,7 @@ class _Memory:
         return self.BASE + len(self.content)
 
     def put(self, data: bytes) -> int:
-        """Where it lies, aligned to 8."""
+        """Adds data, aligned to 8, and returns its address."""
         address = self.size
         self.content += data.ljust(-(-len(data) // 8) * 8, b"\0")
         return address

@@ -1,4 +1,4 @@
-"""What a batch holds, where its arrays lie, and for how long."""
+"""Contents of batches, and location and lifetime of their arrays."""
 
 import gc
 import json
@@ -11,7 +11,7 @@ import penstock
 from kit import Content, content, every_type, files, folder, look, module, photo_document, photo_pipeline, photos, planes, resident
 from stage import Elements, constant_stage
 
-# Codes and bits by which the format knows them.
+# Codes and bits of the types in the DLPack format.
 KINDS = {
     "bool": (6, 8), "uint8": (1, 8), "int8": (0, 8), "int16": (0, 16), "uint16": (1, 16), "int32": (0, 32), "int64": (0, 64),
     "float16": (2, 16), "bfloat16": (4, 16), "float32": (2, 32), "float64": (2, 64),
@@ -77,7 +77,7 @@ class SameAsFiles(unittest.TestCase):
 
 
 class Arrays(unittest.TestCase):
-    def test_every_type_arrives_as_the_format_tells_it(self) -> None:
+    def test_every_type_is_exported_by_the_rules_of_the_format(self) -> None:
         batch = next(iter(typed()))
         for name, elements in every_type().items():
             with self.subTest(name):
@@ -90,7 +90,7 @@ class Arrays(unittest.TestCase):
                     self.assertEqual(seen.data, 2 * elements.data)
                     self.assertEqual(array.nbytes, len(seen.data))
 
-    def test_numpy_takes_every_type_that_it_knows(self) -> None:
+    def test_numpy_reads_every_type_that_it_supports(self) -> None:
         batch = next(iter(typed()))
         for name, elements in every_type().items():
             if name == "bfloat16":
@@ -100,7 +100,7 @@ class Arrays(unittest.TestCase):
                 self.assertEqual((taken.dtype.name, taken.shape), (name, (2, 2, 3)))
                 self.assertEqual(taken.tobytes(), 2 * elements.data)
 
-    def test_nothing_is_copied_and_the_arrays_can_be_written_to(self) -> None:
+    def test_arrays_are_not_copied_and_can_be_written_to(self) -> None:
         batch = next(iter(planes(4)))
         one, other = numpy.from_dlpack(batch["plane"]), numpy.from_dlpack(batch["plane"])
         self.assertEqual(one.ctypes.data, other.ctypes.data)
@@ -111,7 +111,7 @@ class Arrays(unittest.TestCase):
         self.assertEqual(other[1, 2, 3], -5)
         self.assertEqual(numpy.asarray(batch["plane"]).ctypes.data, one.ctypes.data)
 
-    def test_asarray_converts_and_copies_as_it_is_told(self) -> None:
+    def test_asarray_follows_its_dtype_and_copy_arguments(self) -> None:
         batch = next(iter(planes(4)))
         plane = numpy.from_dlpack(batch["plane"])
         self.assertEqual(numpy.asarray(batch["plane"], dtype="float64").dtype.name, "float64")
@@ -130,7 +130,7 @@ class Arrays(unittest.TestCase):
         with self.assertRaises(IndexError):
             plane[4]
 
-    def test_what_is_asked_for_and_cannot_be_is_told(self) -> None:
+    def test_unsupported_dlpack_options_raise(self) -> None:
         array = next(iter(planes(4)))["plane"]
         self.assertEqual(array.__dlpack_device__(), (1, 0))
         for options in ({"copy": True}, {"dl_device": (2, 0)}, {"stream": 7}):
@@ -143,7 +143,7 @@ class Arrays(unittest.TestCase):
         kept = [numpy.from_dlpack(batch["plane"]) for _, batch in zip(range(3), pipeline)]
         array = next(iter(pipeline))["plane"]
         addresses = {plane.ctypes.data for plane in [*kept, numpy.from_dlpack(array)]}
-        self.assertEqual(len(addresses), 4, "memory that is still read is given to no other batch")
+        self.assertEqual(len(addresses), 4, "memory in use is not reused for other batches")
         pipeline.close()
         del pipeline
         gc.collect()
@@ -151,16 +151,16 @@ class Arrays(unittest.TestCase):
         for plane in [*kept, numpy.from_dlpack(array)]:
             self.assertTrue((plane == wanted).all())
 
-    def test_memory_that_nobody_reads_any_more_is_used_again(self) -> None:
+    def test_released_memory_is_reused(self) -> None:
         addresses = {look(batch["plane"]).address for batch in planes(400)}
         self.assertLess(len(addresses), 20, "of 100 batches")
 
-    def test_a_capsule_that_nobody_takes_keeps_nothing(self) -> None:
+    def test_a_dropped_capsule_holds_no_batch(self) -> None:
         for batch in planes(40, max_held=2):
             batch["plane"].__dlpack__(max_version=(1, 0))
             batch["plane"].__dlpack__()
 
-    def test_a_capsule_that_is_kept_keeps_its_memory(self) -> None:
+    def test_a_held_capsule_holds_its_memory(self) -> None:
         batches = iter(planes(40, max_held=8))
         batch = next(batches)
         address, capsule = look(batch["plane"]).address, batch["plane"].__dlpack__(max_version=(1, 0))
@@ -180,7 +180,7 @@ class Arrays(unittest.TestCase):
             self.assertEqual(plane.nbytes, 2 << 20)
             total += float(plane[7, 255, 255])
             if place == 99:
-                # Nobody takes one for a while, until nothing moves: more batches are never under way than now.
+                # The loop pauses until no item moves: later there are never more batches in the pipeline than now.
                 before: list[int] = []
                 while (now := passed()) != before:
                     before = now
@@ -189,7 +189,7 @@ class Arrays(unittest.TestCase):
                 marks.append(resident())
         self.assertEqual((len(marks), total), (900, 1000 * 65535.0))
         early, late = max(marks[:100]), max(marks[-100:])
-        # A leak of all would be 1,600 MiB.
+        # If every batch leaked, the difference would be 1,600 MiB.
         self.assertLess(late - early, 12 << 20, f"{early} bytes became {late}: six batches have 12 MiB")
 
 
@@ -209,7 +209,7 @@ class Fields(unittest.TestCase):
             batch["label"]
         self.assertEqual({**batch}.keys(), {"image"})
 
-    def test_a_batch_tells_which_samples_it_holds(self) -> None:
+    def test_a_batch_names_its_samples(self) -> None:
         seen = {}
         for batch in photo_pipeline():
             self.assertEqual(batch.epoch, 0)
@@ -222,7 +222,7 @@ class Fields(unittest.TestCase):
         self.assertIn("<penstock.Batch of 2 samples: bool: bool [2, 2, 3]", repr(batch))
         self.assertEqual(repr(batch["int16"]), "<penstock.Array int16 [2, 2, 3] on cpu>")
 
-    def test_empty_arrays_arrive(self) -> None:
+    def test_empty_arrays_are_exported(self) -> None:
         empty = constant_stage("types", {"none": Elements("float32", (0, 3), b""), "one": Elements("uint8", (), b"\x07")})
         batch = next(iter(penstock.Pipeline(typed_document(), modules={"types": empty})))
         self.assertEqual(numpy.from_dlpack(batch["none"]).shape, (2, 0, 3))

@@ -1,4 +1,4 @@
-"""The command that the wheel brings along does what the binary does."""
+"""The command in the wheel behaves like the binary."""
 
 import json
 import os
@@ -26,7 +26,7 @@ ENDLESS = {
 }
 
 
-def said(command: Sequence[str | Path], *arguments: str | Path) -> tuple[int, str, str]:
+def output_of(command: Sequence[str | Path], *arguments: str | Path) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of a command line."""
     ended = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=PATIENCE, env=clean())
     return ended.returncode, ended.stdout, ended.stderr
@@ -36,22 +36,22 @@ class Commands(unittest.TestCase):
     def test_help_output_and_exit_codes_are_those_of_the_binary(self) -> None:
         lines = ("--version", "", "--help", "run --help", "nonsense", "test-stage", "schema", "check /none.json", "runs --server http://127.0.0.1:9")
         for line in lines:
-            by_binary = said([wanted("PENSTOCK")], *line.split())
+            by_binary = output_of([wanted("PENSTOCK")], *line.split())
             for name, command in COMMANDS.items():
                 with self.subTest(f"{name} {line}"):
-                    self.assertEqual(said(command, *line.split()), by_binary)
+                    self.assertEqual(output_of(command, *line.split()), by_binary)
 
-    def test_a_document_is_checked_with_modules_that_it_compiles_itself(self) -> None:
+    def test_check_compiles_the_modules_of_a_document(self) -> None:
         for name, command in COMMANDS.items():
             with self.subTest(name), folder() as made:
                 (made / "document.json").write_text(json.dumps(photo_document()))
                 named = [f"--store=photos={photos()}", *(f"--module={name}={path}" for name, path in MODULES.items())]
-                code, output, errors = said(command, "check", made / "document.json", f"--cache-dir={made}", *named)
+                code, output, errors = output_of(command, "check", made / "document.json", f"--cache-dir={made}", *named)
                 self.assertEqual((code, errors), (0, ""))
                 self.assertIn("can run: [0:src] -> ", output)
                 self.assertTrue(list((made / "compiled").iterdir()))
 
-    def test_a_run_gives_what_the_binary_gives(self) -> None:
+    def test_a_run_writes_the_same_batches_as_the_binary(self) -> None:
         document, stores = photo_document(), {"photos": photos()}
         by_binary = files(document, stores, MODULES)
         self.assertEqual(len(by_binary), 6)
@@ -59,7 +59,7 @@ class Commands(unittest.TestCase):
             with self.subTest(name):
                 self.assertEqual(files(document, stores, MODULES, command), by_binary)
 
-    def test_a_server_has_its_pages_and_compiles_and_ends_when_it_is_told_to(self) -> None:
+    def test_a_server_serves_its_pages_compiles_modules_and_stops_on_a_signal(self) -> None:
         for name, command in COMMANDS.items():
             for by in (signal.SIGINT, signal.SIGTERM):
                 with self.subTest(name, by=by):
@@ -87,7 +87,7 @@ class Ends(unittest.TestCase):
                 self.assertEqual((child.returncode, errors), (130, ""))
                 self.assertEqual(json.loads(output)["state"], "stopped")
 
-    def test_a_reader_that_goes_away_ends_it_quietly(self) -> None:
+    def test_a_closed_pipe_ends_the_command_without_an_error_message(self) -> None:
         reads, writes = os.pipe()
         os.close(reads)
         self.addCleanup(os.close, writes)
@@ -104,14 +104,14 @@ class Ends(unittest.TestCase):
                 self.assertEqual([os.readlink(f"/proc/{child.pid}/fd/{number}") for number in range(3)], ["/dev/null"] * 3)
 
     def started(self, command: Sequence[str | Path], made: Path) -> subprocess.Popen[str]:
-        """A run without an end that has begun."""
+        """Starts an endless run and waits until it has begun."""
         (made / "document.json").write_text(json.dumps(ENDLESS))
-        # A shell that runs tests in the background has them ignore Ctrl-C.
+        # Tests in the background of a shell ignore Ctrl-C.
         line = ["env", "--default-signal=INT", *command, "run", made / "document.json", "--quiet", "--json", f"--out={made}/out"]
         child = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean())
         self.addCleanup(child.communicate)
         self.addCleanup(child.kill)
-        # Made once Ctrl-C is listened to.
+        # The file is created after the handler for Ctrl-C is installed.
         until((made / "out/spec.json").exists, "the run begins")
         return child
 

@@ -26,7 +26,7 @@ def html_of(view: Any) -> str:
 
 
 def tree(html: str) -> xml.Element:
-    """Elements of HTML, which has to be well-formed XML."""
+    """Parses HTML, which must be well-formed XML."""
     return xml.fromstring(html)
 
 
@@ -47,7 +47,7 @@ class Terminal(io.StringIO):
 
 @contextlib.contextmanager
 def notebook(on_update: Callable[[Any], None] = lambda view: None) -> Iterator[list[Any]]:
-    """Stands in for IPython with a kernel. Gives the views in the order in which they are shown."""
+    """Replaces IPython with a kernel. Returns the views in the order in which they are shown."""
     shown: list[Any] = []
 
     def update(view: Any) -> None:
@@ -84,7 +84,7 @@ class Parts(unittest.TestCase):
         )
         self.assertEqual(svgs(html), [])
 
-    def test_the_parts_are_shown_with_the_device_and_the_threads_that_are_asked_for(self) -> None:
+    def test_the_parts_are_shown_with_the_requested_device_and_threads(self) -> None:
         document = plane_document(8)
         document["stages"].append({"transfer": {}})
         changed = penstock.Pipeline(document, modules={"plane": plane_stage()}, threads=2, device="host", settings={"/seed": 5})
@@ -103,7 +103,7 @@ class Parts(unittest.TestCase):
         self.assertIn("planes completed", html)
         self.assertIn("40 samples in 10 batches", html)
         self.assertIn("busiest stage 1:sleep", html)
-        # An aggregate only moves samples, so that its time is not measured.
+        # An aggregate only moves samples, so its time is not measured.
         self.assertEqual(rows[3][4], "–")
 
     def test_the_verdict_is_that_of_the_run_and_comes_with_advice(self) -> None:
@@ -155,7 +155,7 @@ class Parts(unittest.TestCase):
         self.assertNotIn("<b>", html_of(RunView(failed)))
 
     def test_progress_is_the_share_of_samples_that_have_left(self) -> None:
-        # Expected of the source, made by the source, made by all stages, left in the pipeline, discarded; progress.
+        # Columns: expected by the source, made by the source, made by all stages, left in the pipeline, discarded; progress.
         table = [
             (10, 0, 0, 0, 0, 0.0),
             (10, 8, 8, 3, 0, 0.5),
@@ -209,7 +209,7 @@ class Watch(unittest.TestCase):
         self.assertIn(pipeline.verdict().split("`")[0], last)
         self.assertEqual(run_threads(), [])
 
-    def test_ctrl_c_ends_the_run_and_leaves_the_last_view(self) -> None:
+    def test_ctrl_c_ends_the_run_and_keeps_the_last_view(self) -> None:
         self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
 
         interrupted = threading.Event()
@@ -235,7 +235,7 @@ class Watch(unittest.TestCase):
         self.assertEqual(pipeline.stats()["state"], "stopped")
         self.assertIn("planes stopped", repr(shown[-1]))
 
-    def test_a_run_that_fails_shows_why(self) -> None:
+    def test_a_failed_run_shows_its_error(self) -> None:
         document = {
             "name": "failing",
             "source": {"range": {"count": 400}},
@@ -257,7 +257,7 @@ class Watch(unittest.TestCase):
         self.assertEqual([view for view in shown if "stopped" in repr(view)], [])
         self.assertIn("planes completed", repr(shown[-1]))
 
-    def test_a_terminal_has_a_line_that_is_written_over(self) -> None:
+    def test_a_terminal_has_a_line_that_is_overwritten(self) -> None:
         with mock.patch("sys.stderr", Terminal()) as terminal, mock.patch.dict("os.environ", {"COLUMNS": "40"}):
             for number, _ in enumerate(penstock.watch(planes(80), every_s=0.01)):
                 if number == 10:
@@ -269,7 +269,7 @@ class Watch(unittest.TestCase):
         self.assertRegex(last, r"^planes completed, .*: 80 samples in 20 batches, .*\n$")
         self.assertEqual(terminal.getvalue().count("\n"), 1)
 
-    def test_a_log_has_the_last_line_alone(self) -> None:
+    def test_a_log_has_the_last_line_only(self) -> None:
         with mock.patch("sys.stderr", io.StringIO()) as log:
             for _ in penstock.watch(planes(80), every_s=0.001):
                 pass
@@ -280,7 +280,7 @@ class Watch(unittest.TestCase):
         with mock.patch("sys.stderr", None), self.assertNoLogs("penstock", "WARNING"):
             self.assertEqual(sum(1 for _ in penstock.watch(planes(80), every_s=0.001)), 20)
 
-    def test_a_view_that_fails_is_logged_and_the_loop_goes_on(self) -> None:
+    def test_a_failing_view_is_logged_and_the_loop_continues(self) -> None:
         def fail(view: Any) -> None:
             raise BrokenPipeError("the notebook is gone")
 
@@ -296,11 +296,11 @@ class Watch(unittest.TestCase):
             for _ in penstock.watch(penstock.Pipeline(document)):
                 pass
 
-    def test_it_holds_no_batch(self) -> None:
+    def test_watch_holds_no_batch(self) -> None:
         with mock.patch("sys.stderr", io.StringIO()):
             self.assertEqual(sum(1 for _ in penstock.watch(planes(80, max_held=2))), 20)
 
-    def test_a_loader_over_a_pipeline_will_do_and_nothing_else(self) -> None:
+    def test_watch_accepts_a_loader_over_a_pipeline_and_rejects_other_iterables(self) -> None:
         class Loader:
             pipeline = planes(8)
 

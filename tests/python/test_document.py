@@ -1,4 +1,4 @@
-"""Documents written in Python equal those in JSON, and have every part of the schema."""
+"""Documents written in Python equal those in JSON, and cover every part of the schema."""
 
 import importlib.util
 import inspect
@@ -23,7 +23,7 @@ TASKS: dict[str, Any] = {
 }  # fmt: skip
 VISITS: dict[str, Any] = {"shuffle": True, "shard": {"rank": 1, "world": 2, "uneven": "keep"}, "epochs": 3, "limit": 40}
 
-# Every argument of each part, none of them the default.
+# Every argument of each part, none of them with its default.
 SOURCES: dict[str, dict[str, Any]] = {
     "list": {"store": "data", "prefix": "a/", "suffix": ".jpg", **VISITS},
     "index": {"store": "data", "index": "index.json", **VISITS},
@@ -64,7 +64,7 @@ def checked(document: dict[str, Any]) -> subprocess.CompletedProcess[str]:
 
 
 def in_context(kind: str, stage: Callable[[penstock.Document], penstock.Document]) -> tuple[penstock.Document, int]:
-    """A pipeline with a stage of this kind, and the place of the stage."""
+    """Document with a stage of this kind, and the position of the stage."""
     begun = penstock.list("data")
     if kind == "wasm":
         begun = begun.fetch()
@@ -95,7 +95,7 @@ class Generated(unittest.TestCase):
         spec.loader.exec_module(generate)
         self.assertEqual(PARTS.read_text(), generate.generated(json.loads(schema.stdout)), "run `make builders`")
 
-    def test_the_table_above_has_all_parts_with_all_arguments(self) -> None:
+    def test_the_tables_of_this_file_have_all_parts_with_all_arguments(self) -> None:
         whole = SOURCES | STAGES | SINKS | CONSUMERS | DOCUMENT
         own = {"batch", "pipeline", "read", "to_dict"}
         methods = {name for name in dir(penstock.Document) if not name.startswith("_")} - own
@@ -119,7 +119,7 @@ class Parts(unittest.TestCase):
                     result = checked(document.to_dict())
                     self.assertEqual(result.returncode, 0, result.stderr)
 
-    def test_arguments_of_wrong_types_are_told_by_pointer(self) -> None:
+    def test_arguments_of_wrong_types_are_reported_by_pointer(self) -> None:
         for pointer, given, document in every_part():
             with self.subTest(pointer):
                 spoiled: Any = document.to_dict()
@@ -149,7 +149,7 @@ class Documents(unittest.TestCase):
             with self.subTest(path.name):
                 self.assertEqual(penstock.Document.read(path), penstock.Document.read(str(path)))
                 text = self.round_trip(json.loads(path.read_text()))
-                # A benchmark has other members besides.
+                # A benchmark has further members.
                 self.assertEqual("Document.read" in text, path.parent.name == "benchmarks", text)
 
     def test_any_parts_with_any_arguments_are_equal_in_python(self) -> None:
@@ -169,7 +169,7 @@ class Documents(unittest.TestCase):
                 document["consumer"] = some(CONSUMERS)
             self.assertNotIn("Document.read", self.round_trip(document))
 
-    def test_documents_that_no_part_writes_are_kept_as_they_are(self) -> None:
+    def test_documents_that_no_part_can_write_are_kept_unchanged(self) -> None:
         documents: tuple[dict[str, Any], ...] = (
             {},
             {"source": {"list": {}}},
@@ -183,7 +183,7 @@ class Documents(unittest.TestCase):
             with self.subTest(document):
                 self.assertTrue(self.round_trip(document).startswith("penstock.Document.read("))
 
-    def test_what_is_no_document_is_refused(self) -> None:
+    def test_invalid_documents_are_rejected(self) -> None:
         with folder() as here:
             (here / "broken.json").write_text('{"name": ')
             self.assertRaisesRegex(penstock.InvalidPipeline, "not JSON", penstock.Document.read, here / "broken.json")
@@ -191,7 +191,7 @@ class Documents(unittest.TestCase):
                 (here / "number.json").write_text(f'{{"interval_s": {number}}}')
                 self.assertRaisesRegex(penstock.InvalidPipeline, "cannot be written as JSON", penstock.Document.read, here / "number.json")
             (here / "list.json").write_text("[]")
-            self.assertRaisesRegex(penstock.InvalidPipeline, "`list`; wanted is an object", penstock.Document.read, here / "list.json")
+            self.assertRaisesRegex(penstock.InvalidPipeline, "`list`; expected an object", penstock.Document.read, here / "list.json")
             self.assertRaisesRegex(penstock.InvalidPipeline, "cannot read", penstock.Document.read, here / "missing.json")
         self.assertRaisesRegex(penstock.InvalidPipeline, "of type `int`", penstock.Document.read, 3)
 
@@ -208,17 +208,17 @@ class Documents(unittest.TestCase):
         self.assertEqual(pickle.loads(pickle.dumps(small)), small)
         self.assertNotEqual(small, small.to_dict())
 
-    def test_a_part_that_there_is_once_takes_the_place_of_an_earlier_one(self) -> None:
+    def test_a_part_that_occurs_once_replaces_an_earlier_one(self) -> None:
         document = penstock.range(4).sink(queue=2).simulate(5).set(name="a", seed=1)
         self.assertEqual(document.sink(queue=3).stream().set(name="b").to_dict(), {
             "source": {"range": {"count": 4}}, "sink": {"queue": 3}, "consumer": {"stream": {}}, "name": "b", "seed": 1,
         })  # fmt: skip
 
-    def test_batches_leave_out_the_last_one_on_request(self) -> None:
+    def test_batch_drops_the_last_incomplete_one_on_request(self) -> None:
         stages = penstock.range(4).batch(3, drop_last=True).to_dict()["stages"]
         self.assertEqual(stages, [{"aggregate": {"size": 3, "drop_last": True}}, {"collate": {}}])
 
-    def test_arguments_that_there_are_not_are_refused_by_the_call(self) -> None:
+    def test_unknown_and_missing_arguments_raise(self) -> None:
         document: Any = penstock.range(4)
         for call, why in (
             (lambda: document.fetch(concurency=8), "fetch.* unexpected keyword argument 'concurency'"),
@@ -238,7 +238,7 @@ NEEDED = {"store", "count", "key", "module", "size", "mean_ms", "step_ms"}
 
 
 class Pipelines(unittest.TestCase):
-    def test_a_pipeline_of_python_gives_what_that_of_the_dict_gives(self) -> None:
+    def test_a_document_in_python_gives_the_batches_of_the_dict(self) -> None:
         document = (
             penstock.list("photos", suffix=".jpg", shuffle=True)
             .set(name="photos", seed=7, threads=2)
@@ -256,7 +256,7 @@ class Pipelines(unittest.TestCase):
         again = pickle.loads(pickle.dumps(penstock.Pipeline(document, stores=stores, modules=modules)))
         self.assertEqual([content(batch) for batch in again], wanted_batches)
 
-    def test_faults_are_told_by_pointer(self) -> None:
+    def test_faults_are_reported_by_pointer(self) -> None:
         document = penstock.range(8).wasm("plane", order="random").batch(0)  # type: ignore[arg-type]
         with self.assertRaises(penstock.InvalidPipeline) as raised:
             document.pipeline(modules={"plane": plane_stage()})

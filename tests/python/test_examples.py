@@ -1,4 +1,4 @@
-"""What the examples and the package's README show is so."""
+"""The examples and the package's README work as shown."""
 
 import re
 import shutil
@@ -47,7 +47,7 @@ class Examples(unittest.TestCase):
             labels = dict(zip(batch.samples, batch["label"]))
             self.assertEqual(
                 written.splitlines(),
-                [f"4 photos in {here}/labels.ndjson", "4 files left out, since they are no JPEG: .png 2, no suffix 1, .txt 1"],
+                [f"4 photos in {here}/labels.ndjson", "4 files omitted, since they are not JPEG: .png 2, no suffix 1, .txt 1"],
             )
         self.assertEqual(labels, {"class-0/0.jpg": 0, "class-1/1.jpg": 1, "class-0/2.jpg": 0, "class-1/3.jpg": 1})
 
@@ -62,7 +62,7 @@ class Readme(unittest.TestCase):
         assert shown is not None, "the README shows the diff"
         self.assertEqual(shown.group(1), found.stdout)
 
-    def test_documents_in_its_python_are_there(self) -> None:
+    def test_documents_named_in_its_python_exist(self) -> None:
         python = "".join(re.findall("```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL))
         named = re.findall(r'"([^"]*\.json)"', python)
         self.assertGreater(len(named), 1)
@@ -75,20 +75,20 @@ class Readme(unittest.TestCase):
         self.assertEqual(len(document.pipeline(stores={"photos": photos()}, modules={"decode-resize": module("decode-resize")})), 2)
 
     def output(self, example: int, rest: str) -> tuple[str, list[str]]:
-        """Runs an example of the package's README and more, where the files are that it names. Gives the example, and the lines of output."""
+        """Runs an example of the package's README, followed by `rest`, among the files that it names. Returns the example and its output lines."""
         python = re.findall("```python\n(.*?)```", (ROOT / "runner/python/README.md").read_text(), re.DOTALL)[example]
         with folder() as here:
             shutil.copytree(photos(), here / "photos")
             shutil.copy(TRAIN / "photos.json", here)
             for name in MODULES:
                 shutil.copy(module(name), here)
-            # Stands in for PyTorch.
+            # Replacement for PyTorch.
             (here / "torch.py").write_text("from numpy import from_dlpack\n")
             code, output, errors = finished(program(f"{python}\n{rest}", cwd=here))
         self.assertEqual(code, 0, errors)
         return python, output.splitlines()
 
-    def test_the_packages_first_example_is_so(self) -> None:
+    def test_the_packages_first_example_gives_the_shown_output(self) -> None:
         python, lines = self.output(0, "print(images.dtype, list(images.shape), pipeline.epoch)")
         self.assertEqual(lines[-1], "float32 [32, 3, 64, 64] 3")
         self.assertIn("# float32, [32, 3, 64, 64]", python)
@@ -96,7 +96,7 @@ class Readme(unittest.TestCase):
     def test_the_packages_document_in_python_is_that_of_the_first_example(self) -> None:
         _, lines = self.output(1, "print(document.stream() == penstock.Document.read('photos.json'), len(pipeline))")
         self.assertIn("    penstock.list('photos', suffix='.jpg', shuffle=True)", lines)
-        # 48 photos, and no last batch that is not full.
+        # There are 48 photos, and the incomplete last batch is dropped.
         self.assertEqual(lines[-1], "True 1")
 
 

@@ -1,4 +1,4 @@
-"""What a pipeline tells of itself: figures, the verdict, what there is to gain."""
+"""Figures, verdict and headspace of a pipeline."""
 
 import itertools
 import threading
@@ -13,11 +13,11 @@ from kit import planes, slow
 
 
 class Figures(unittest.TestCase):
-    def test_there_are_none_before_the_first_iteration(self) -> None:
+    def test_there_are_no_figures_before_the_first_iteration(self) -> None:
         with self.assertRaisesRegex(penstock.PenstockError, "iterate"):
             planes(8).stats()
 
-    def test_they_are_there_during_a_run_and_after_it(self) -> None:
+    def test_figures_are_available_during_a_run_and_after_it(self) -> None:
         pipeline = planes(400, step_ms=2)
         batches = iter(pipeline)
         next(batches)
@@ -30,7 +30,7 @@ class Figures(unittest.TestCase):
         self.assertEqual((stats["ledger"]["total"]["made"], stats["ledger"]["total"]["delivered"]), (400, 400))
         self.assertEqual(stats["queues"][-1]["num_items"], 100)
 
-    def test_another_thread_has_figures_while_the_run_ends(self) -> None:
+    def test_another_thread_can_read_figures_while_the_run_ends(self) -> None:
         pipeline = planes(8)
         seen: list[str] = []
 
@@ -51,8 +51,8 @@ class Figures(unittest.TestCase):
                 looking.result()
         self.assertLessEqual(set(seen), {"running", "draining", "completed", "stopped"})
 
-    def test_the_sink_queue_tells_what_the_loop_waited(self) -> None:
-        # A thread that gets a core late waits longer than the queue makes it: then once more.
+    def test_the_sink_queue_reports_the_wait_of_the_loop(self) -> None:
+        # On a busy machine a thread waits longer than the queue measures; then the test tries again.
         for _ in range(3):
             pipeline = planes(40, step_ms=5)
             batches = iter(pipeline)
@@ -84,27 +84,27 @@ class Figures(unittest.TestCase):
 class Headspace(unittest.TestCase):
     def test_a_loader_that_keeps_up_is_enough(self) -> None:
         pipeline = planes(40_000, batch=1, epoch=3)
-        # What is enough is a difference of 2 %, which a busy machine makes by itself: then it measures again.
+        # The threshold is a difference of 2 %, which a busy machine can cause; then the test measures again.
         for _ in range(8):
             found = penstock.headspace(pipeline, lambda batch: time.sleep(0.1), seconds=1.2)
             self.assertGreater(found.feeds, 2)
             self.assertEqual(str(found), found.sentence)
-            self.assertEqual(pipeline.epoch, 3, "it was a measurement, no training")
+            self.assertEqual(pipeline.epoch, 3, "a measurement is not a training")
             if found.is_enough and abs(found.real_rate - 10) < 1.5:
                 return
         self.fail(str(found))
 
     def test_a_loader_that_does_not_keep_up_is_not(self) -> None:
-        # 10 ms for a batch, of which the loop needs 1 ms. What is measured is held against what comes out by this clock at once
-        # afterwards. How much longer a busy machine takes for it changes from moment to moment, by half and more; samples instead
-        # of batches would be four times as many.
+        # A batch takes 10 ms, of which the loop needs 1 ms. The result is compared with the rate measured by this clock right
+        # afterwards. On a busy machine, times vary by half and more from moment to moment; counting samples instead of batches
+        # would be off by a factor of four.
         for _ in range(4):
             found = penstock.headspace(planes(40_000, step_ms=2.5), lambda batch: time.sleep(0.001), seconds=1.5)
             self.assertLess(found.loader_rate, 110)
             begin = time.monotonic()
             rate = sum(1 for _ in planes(400, step_ms=2.5)) / (time.monotonic() - begin)
-            is_told = not found.is_enough and found.to_gain > 2 and found.feeds < 0.4
-            if is_told and 0.4 < found.loader_rate / rate < 2.5:
+            is_reported = not found.is_enough and found.to_gain > 2 and found.feeds < 0.4
+            if is_reported and 0.4 < found.loader_rate / rate < 2.5:
                 return
         self.fail(f"{found} of {found.loader_rate} instead of {rate} batches/s")
 
@@ -112,7 +112,7 @@ class Headspace(unittest.TestCase):
         with self.assertRaisesRegex(penstock.PenstockError, "`max_held` is 2; .* 3 or more"):
             penstock.headspace(planes(8, max_held=2), print)
 
-    def test_it_measures_longer_than_one_pass(self) -> None:
+    def test_a_measurement_may_take_longer_than_one_pass(self) -> None:
         pipeline = planes(8)
         steps = []
 
@@ -126,28 +126,28 @@ class Headspace(unittest.TestCase):
         self.assertGreater(len(steps), 4)
         self.assertEqual(pipeline.epoch, 0)
 
-    def test_it_holds_no_more_batches_than_may_be(self) -> None:
+    def test_a_measurement_holds_at_most_max_held_batches(self) -> None:
         found = penstock.headspace(planes(40_000, max_held=3), lambda batch: time.sleep(0.002), seconds=0.3)
         self.assertGreater(found.consumer_rate, 0)
 
-    def test_a_loader_that_gives_nothing_in_time_is_told(self) -> None:
-        with self.assertRaisesRegex(penstock.PenstockError, "gave no batches"):
+    def test_a_loader_without_batches_in_time_raises(self) -> None:
+        with self.assertRaisesRegex(penstock.PenstockError, "delivered no batches"):
             penstock.headspace(planes(0), print, seconds=0.1)
 
-    def test_a_run_that_fails_without_the_loop_is_told(self) -> None:
+    def test_a_failure_of_the_loader_alone_raises(self) -> None:
         document = {
             "name": "failing",
             "source": {"range": {"count": 40_000}},
             "stages": [{"sleep": {"mean_ms": 0.1, "fail_rate": 0.5}}, {"aggregate": {"size": 1}}, {"collate": {}}],
-            # More than the loop comes to in its time, and fewer than the loader alone.
+            # More failures than the loop causes in its time, and fewer than the loader alone.
             "max_failures": {"count": 150},
         }
         with self.assertRaisesRegex(penstock.RunFailed, "150"):
             penstock.headspace(penstock.Pipeline(document), lambda batch: time.sleep(0.1), seconds=1.5)
 
-    def test_rates_that_cannot_be_are_measured_again_and_then_refused(self) -> None:
+    def test_contradicting_rates_are_measured_again_and_then_raise(self) -> None:
         def slow(kept: list[penstock.Batch]) -> Iterator[penstock.Batch]:
-            """The batches of the loop alone, on a machine that does something else meanwhile."""
+            """Batches for the loop alone, on a machine that is busy with other work."""
             tries.append(len(kept))
             for batch in itertools.cycle(kept):
                 time.sleep(0.1)
@@ -159,7 +159,7 @@ class Headspace(unittest.TestCase):
                 penstock.headspace(planes(40_000), lambda batch: None, seconds=0.4)
         self.assertEqual(len(tries), 3)
 
-    def test_what_the_step_raises_comes_through(self) -> None:
+    def test_an_exception_of_the_step_is_raised(self) -> None:
         pipeline = slow(step_ms=1)
         with self.assertRaises(ZeroDivisionError):
             penstock.headspace(pipeline, lambda batch: 1 / 0, seconds=0.2)

@@ -1,4 +1,4 @@
-"""What cannot run is told at once, all of it, with where it stands and what would do."""
+"""All faults of a pipeline are reported at once, with their places and corrections."""
 
 import os
 import sys
@@ -39,13 +39,13 @@ class Invalid(unittest.TestCase):
             (here / "latin.json").write_bytes('{"name": "grün"}'.encode("latin-1"))
             self.refused("not JSON", document=here / "latin.json")
 
-    def test_dicts_that_are_no_json(self) -> None:
+    def test_dicts_that_are_not_json(self) -> None:
         self.refused("the document cannot be written as JSON", "Path", document={**plane_document(8), "name": Path("x")})
         self.refused("the document cannot be written as JSON", document={**plane_document(8), "seed": float("nan")})
         self.refused("the setting `/name` cannot be written as JSON", settings={"/name": {1, 2}})
         self.refused("the setting `/interval_s` cannot be written as JSON", settings={"/interval_s": float("inf")})
 
-    def test_documents_that_are_none(self) -> None:
+    def test_documents_of_wrong_types(self) -> None:
         for document in (5, [plane_document(8)], b"{}"):
             with self.subTest(document):
                 self.refused(f"the document is of type `{type(document).__name__}`", "path", document=document)
@@ -62,15 +62,15 @@ class Invalid(unittest.TestCase):
     def test_members_that_are_missing(self) -> None:
         self.refused("the field `source` is missing", document=without("source"))
 
-    def test_pipelines_that_give_no_arrays(self) -> None:
+    def test_pipelines_that_make_no_collated_batches(self) -> None:
         document = plane_document(8)
         del document["stages"][1:]
         self.refused("`aggregate`", "`collate`", document=document)
         self.refused("collate", document={**document, "stages": [{"collate": {}}]})
         told = self.refused("/stages", "gives batches", "add a `collate`", document={**document, "stages": [{"aggregate": {"size": 4}}]})
-        self.assertNotIn("`aggregate`", told, "it has one")
+        self.assertNotIn("`aggregate`", told, "the document has one")
 
-    def test_what_was_given_is_told_with_what_the_document_lacks(self) -> None:
+    def test_faults_of_arguments_and_of_the_document_are_reported_together(self) -> None:
         document = photo_document()
         document["stages"].pop()
         document["stages"].insert(0, {"fetch": {"store": "others"}})
@@ -85,13 +85,13 @@ class Invalid(unittest.TestCase):
             stores={"photos": "missing.json"},
             modules={"decode-resize": b"", "normalize": "missing.wasm"},
         )
-        self.assertNotIn("there is no module", told, "what was given for it was told")
+        self.assertNotIn("there is no module", told, "the fault of the argument is reported instead")
 
     def test_modules_that_are_missing_or_cannot_be_read(self) -> None:
         self.refused("/stages/0/wasm/module", "`plane`", modules={})
         self.refused("the module `plane` cannot be read", "No such file", modules={"plane": "missing.wasm"})
 
-    def test_modules_that_are_no_stages(self) -> None:
+    def test_modules_that_are_not_stages(self) -> None:
         for wasm, why in (
             (b"", "module `plane`"),
             (b"\0asm\x01\0\0\0", "without WIT types"),
@@ -101,7 +101,7 @@ class Invalid(unittest.TestCase):
             with self.subTest(wasm[:10]):
                 self.refused("plane", why, modules={"plane": wasm})
 
-    def test_modules_need_an_interpreter_to_compile_them(self) -> None:
+    def test_modules_need_an_interpreter_for_compilation(self) -> None:
         with mock.patch("sys.executable", None), self.assertRaisesRegex(penstock.PenstockError, "`sys.executable`"):
             penstock.Pipeline(plane_document(8), modules={"plane": plane_stage()})
 
@@ -113,9 +113,9 @@ class Invalid(unittest.TestCase):
             with mock.patch("sys.executable", str(picky)), mock.patch.dict(os.environ, {"LD_LIBRARY_PATH": str(here)}):
                 penstock.Pipeline(plane_document(8), modules={"plane": plane_stage()}, cache_dir=None)
 
-    def test_a_module_is_compiled_by_a_child_that_tells_what_is_wrong(self) -> None:
+    def test_the_compiling_child_reports_what_is_wrong(self) -> None:
         good = constant_stage("plane", {"plane": Elements("uint8", (1,), b"\0")})
-        # A number of 8 bytes that is aligned to 32: only who reads the code finds out.
+        # A number of 8 bytes with an alignment of 32: only the validation of the code finds it.
         broken = good.replace(b"\x37\x03\x10", b"\x37\x05\x10", 1)
         self.assertNotEqual(good, broken)
         told = self.refused("the module `plane`", modules={"plane": broken}, cache_dir=None)
@@ -135,13 +135,13 @@ class Invalid(unittest.TestCase):
     def test_stores_that_are_missing_or_wrong(self) -> None:
         modules = {name: module(name) for name in ("decode-resize", "normalize")}
         self.refused("/source/list/store", "`photos`", document=photo_document(), modules=modules)
-        for what, why in (("https://example.org", "s3://"), (__file__, "it is no folder"), ("missing.json", "cannot be read")):
+        for what, why in (("https://example.org", "s3://"), (__file__, "not a folder"), ("missing.json", "cannot be read")):
             with self.subTest(what):
                 self.refused("the store `photos`", why, document=photo_document(), modules=modules, stores={"photos": what})
         self.refused("the store `a b`", "letters", document=photo_document(), modules=modules, stores={"a b": photos()})
         self.refused("photos", "/no/such/folder", document=photo_document(), modules=modules, stores={"photos": "/no/such/folder"})
 
-    def test_settings_that_lead_nowhere(self) -> None:
+    def test_settings_without_a_target(self) -> None:
         self.refused("/stages/9", "elements 0 to 2", settings={"/stages/9/aggregate/size": 4})
         self.refused("/stages/1/aggregate/size", settings={"/stages/1/aggregate/size": "many"})
         self.refused("/a=b", settings={"/a=b/c": 1})
@@ -151,18 +151,18 @@ class Invalid(unittest.TestCase):
         self.assertEqual(planes(8, settings={"/name": "7"}).name, "7")
         self.refused("/seed", settings={"/seed": "7"})
 
-    def test_stores_and_modules_that_are_no_names(self) -> None:
+    def test_stores_and_modules_of_wrong_types(self) -> None:
         self.refused("`stores` is of type `list`;", '{"photos": "./photos"}', stores=["photos"])
         self.refused("`stores` has 'here': 3;", "a path", stores={"here": 3})
         for modules in ("m.wasm", {1: "m.wasm"}):
             with self.assertRaisesRegex(penstock.InvalidPipeline, "`modules` "):
                 penstock.Pipeline(plane_document(8), modules=modules)
 
-    def test_settings_make_params_that_are_missing(self) -> None:
+    def test_settings_create_missing_params(self) -> None:
         with self.assertRaisesRegex(penstock.InvalidPipeline, "takes no parameters"):
             planes(8, settings={"/stages/0/wasm/params/size": 3})
 
-    def test_numbers_that_are_none(self) -> None:
+    def test_numbers_out_of_range(self) -> None:
         self.refused("`threads` is 0;", "from 1", threads=0)
         self.refused("`threads` is 2.5;", threads=2.5)
         self.refused("/threads", "5000", threads=5000)
@@ -175,7 +175,7 @@ class Invalid(unittest.TestCase):
         with self.assertRaisesRegex(penstock.InvalidPipeline, "`epoch`"):
             next(iter(pipeline))
 
-    def test_devices_that_cannot_be(self) -> None:
+    def test_invalid_devices(self) -> None:
         document = plane_document(8)
         document["stages"].append({"transfer": {"device": "host"}})
         self.refused("/stages/3/transfer/device: found `cuda:999`, but", "`host`", document=document, device="cuda:999")
@@ -184,7 +184,7 @@ class Invalid(unittest.TestCase):
         with mock.patch.dict(os.environ, {"LOCAL_RANK": "first"}):
             self.refused("LOCAL_RANK=first", "whole number", document=document)
 
-    def test_ranks_that_cannot_be(self) -> None:
+    def test_invalid_ranks(self) -> None:
         self.refused("rank 4 is not below world 4", rank=4, world=4)
         self.refused("`world` is 0;", rank=0, world=0)
         self.refused("`rank` is -1;", rank=-1, world=2)

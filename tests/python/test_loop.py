@@ -1,4 +1,4 @@
-"""Iterating: how it begins, goes on and ends."""
+"""Iteration over a pipeline: start, progress and end."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from kit import (
     until,
 )  # fmt: skip
 
-# Where the batches of a pipeline arrive that is given these arguments.
+# Prints the devices on which the batches of a pipeline with these arguments arrive.
 ARRIVES = """
 import sys
 import penstock
@@ -36,7 +36,7 @@ class Iterations(unittest.TestCase):
     def test_every_sample_comes_once(self) -> None:
         self.assertEqual(sorted(order_of(photo_pipeline())), list(range(48)))
 
-    def test_len_is_how_many_batches_come(self) -> None:
+    def test_len_is_the_number_of_batches(self) -> None:
         for batch, document in ((8, photo_document(batch=8)), (7, photo_document(batch=7)), (7, photo_document(batch=7, limit=20))):
             for drop_last in (False, True):
                 document["stages"][3] = {"aggregate": {"size": batch, "drop_last": drop_last}}
@@ -63,7 +63,7 @@ class Iterations(unittest.TestCase):
                 with self.subTest(source):
                     self.assertEqual(len(pipeline), sum(1 for _ in pipeline))
             (here / "numbers.ndjson").write_text("")
-            self.assertEqual(len(pipeline), 3, "it is not counted again")
+            self.assertEqual(len(pipeline), 3, "the number is not counted again")
 
     def test_a_fan_out_has_no_length(self) -> None:
         silent = plane_stage().replace(b'"fan_out": false', b'"fan_out":  null')
@@ -78,13 +78,13 @@ class Iterations(unittest.TestCase):
                 for bytes_ in (plane_stage(), silent, module("text-filter"))
             ]
             self.assertEqual(len(pipelines[0]), 2)
-            # Nothing counts the lines of a source for a number that is not known.
+            # The lines of the source are not counted if the number of batches cannot be known.
             (here / "texts.ndjson").unlink()
-            for pipeline, said in zip(pipelines[1:], ("`1:m` does not say.*`fan_out`", "`1:m` may make several samples"), strict=True):
-                with self.assertRaisesRegex(TypeError, said):
+            for pipeline, expected in zip(pipelines[1:], ("`1:m` does not state.*`fan_out`", "`1:m` may make several samples"), strict=True):
+                with self.assertRaisesRegex(TypeError, expected):
                     len(pipeline)
 
-    def test_passes_without_end_have_no_length(self) -> None:
+    def test_an_endless_run_has_no_length(self) -> None:
         endless = planes(8, source={"epochs": None})
         with self.assertRaisesRegex(TypeError, "no last batch"):
             len(endless)
@@ -102,16 +102,16 @@ class Iterations(unittest.TestCase):
                 orders[-1] += batch.indexes
         self.assertEqual([sorted(order) for order in orders], [list(range(48))] * 3)
         self.assertEqual(len(set(map(tuple, orders))), 3)
-        self.assertEqual(order_of(photo_pipeline(epoch=2)), orders[2], "a training that goes on later sees what it would have seen")
+        self.assertEqual(order_of(photo_pipeline(epoch=2)), orders[2], "a resumed training gets the same order")
         pipeline.epoch = 1
         self.assertEqual(order_of(pipeline), orders[1])
 
-    def test_a_run_of_several_passes_counts_as_many(self) -> None:
+    def test_a_run_of_several_passes_advances_the_epoch_by_as_many(self) -> None:
         pipeline = planes(8, source={"epochs": 3, "shuffle": True}, epoch=4)
         self.assertEqual([batch.epoch for batch in pipeline], [4, 4, 5, 5, 6, 6])
         self.assertEqual([batch.epoch for batch in pipeline], [7, 7, 8, 8, 9, 9])
 
-    def test_passes_without_end_go_on_with_the_next_one(self) -> None:
+    def test_an_endless_run_continues_with_the_next_pass(self) -> None:
         endless = planes(8, source={"epochs": None})
         for epoch in (0, 1, 2):
             with self.subTest(epoch):
@@ -123,19 +123,19 @@ class Iterations(unittest.TestCase):
         pairs = [(content(one), content(two)) for one, two in zip(first, other, strict=True)]
         self.assertEqual(pairs, [(batch, batch) for batch in alone])
 
-    def test_a_second_loop_at_the_same_time_is_told_what_would_do(self) -> None:
+    def test_a_second_loop_at_the_same_time_raises_with_a_remedy(self) -> None:
         pipeline = planes(40)
         batches = iter(pipeline)
         self.assertEqual(next(batches).indexes, [0, 1, 2, 3])
-        with self.assertRaisesRegex(penstock.PenstockError, "goes on already.*second `Pipeline`"):
+        with self.assertRaisesRegex(penstock.PenstockError, "is still active.*second `Pipeline`"):
             next(iter(pipeline))
-        self.assertEqual((next(batches).indexes, pipeline.epoch), ([4, 5, 6, 7], 1), "nothing happened to the first one")
+        self.assertEqual((next(batches).indexes, pipeline.epoch), ([4, 5, 6, 7], 1), "the first loop is not affected")
         batches.close()
         self.assertEqual([batch.epoch for batch in pipeline], [1] * 10)
 
-    def test_a_run_begins_with_its_first_batch_and_ends_when_nobody_can_ask_for_more(self) -> None:
+    def test_a_run_begins_with_its_first_batch_and_ends_when_its_iterator_is_dropped(self) -> None:
         pipeline = planes(1000)
-        # As progress bars do that look at what they are given.
+        # Progress bars may create an iterator that they do not use.
         unused, batches = iter(pipeline), iter(pipeline)
         self.assertEqual(pipeline.epoch, 0)
         next(batches)
@@ -144,7 +144,7 @@ class Iterations(unittest.TestCase):
         self.assertEqual(pipeline.stats()["state"], "stopped")
         self.assertEqual(sum(1 for _ in unused), 250)
 
-    def test_a_pipeline_is_there_without_a_batch_and_without_a_length(self) -> None:
+    def test_a_pipeline_without_batches_or_length_is_true(self) -> None:
         self.assertTrue(planes(0))
         self.assertTrue(planes(8, source={"epochs": None}))
 
@@ -166,7 +166,7 @@ class Iterations(unittest.TestCase):
             with self.subTest(threads=count, max_held=max_held):
                 self.assertEqual(sorted(seen), list(range(200)))
 
-    def test_two_threads_iterate_each_over_a_pipeline_of_its_own(self) -> None:
+    def test_two_threads_iterate_over_separate_pipelines(self) -> None:
         orders: list[list[int]] = []
         takers = [threading.Thread(target=lambda: orders.append(order_of(photo_pipeline()))) for _ in range(2)]
         for taker in takers:
@@ -181,7 +181,7 @@ class Ends(unittest.TestCase):
         try:
             until(lambda: run_threads() == [], "the threads of the run end", 5)
         except AssertionError:
-            self.fail(f"these are still there: {run_threads()}")
+            self.fail(f"these threads are still running: {run_threads()}")
 
     def is_over(self, pipeline: penstock.Pipeline, state: str) -> None:
         self.assertEqual(pipeline.stats()["state"], state)
@@ -200,7 +200,7 @@ class Ends(unittest.TestCase):
             break
         self.is_over(pipeline, "stopped")
         self.assertEqual(plane[0, 0, 5], 5)
-        self.assertEqual(len([batch for _, batch in zip(range(3), pipeline)]), 3, "another iteration is another run")
+        self.assertEqual(len([batch for _, batch in zip(range(3), pipeline)]), 3, "a new iteration is a new run")
 
     def test_an_exception_in_the_loop(self) -> None:
         pipeline = planes(1000)
@@ -235,14 +235,14 @@ class Ends(unittest.TestCase):
     def test_close_before_any_iteration_does_nothing(self) -> None:
         planes(8).close()
 
-    def test_a_run_that_nobody_has_any_more_ends(self) -> None:
+    def test_a_run_ends_when_its_iterator_is_dropped(self) -> None:
         batches = iter(planes(1000))
         next(batches)
         self.assertNotEqual(run_threads(), [])
         del batches
         self.ends()
 
-    def test_a_run_that_is_dropped_lets_go_of_the_pipeline(self) -> None:
+    def test_a_dropped_run_releases_the_pipeline(self) -> None:
         loader = planes(1000)._loader
         run = loader.start(0)
         run.next()
@@ -250,7 +250,7 @@ class Ends(unittest.TestCase):
         self.ends()
         loader.start(1).close()
 
-    def test_a_failing_run_says_why_after_what_it_made(self) -> None:
+    def test_a_failing_run_raises_its_error_after_its_batches(self) -> None:
         document = {
             "name": "failing",
             "source": {"range": {"count": 100}},
@@ -261,7 +261,7 @@ class Ends(unittest.TestCase):
             list(pipeline)
         self.is_over(pipeline, "failed")
 
-    def test_too_many_failures_come_after_the_batches_that_could_be_made(self) -> None:
+    def test_too_many_failures_raise_after_the_finished_batches(self) -> None:
         document = photo_document(batch=1)
         document["stages"].insert(1, {"sleep": {"mean_ms": 0.1, "fail_rate": 0.5, "order": "input"}})
         document["max_failures"] = {"count": 5}
@@ -275,13 +275,13 @@ class Ends(unittest.TestCase):
 
 
 class Held(unittest.TestCase):
-    def test_keeping_too_many_is_told_with_their_number(self) -> None:
+    def test_holding_too_many_batches_raises_with_their_number(self) -> None:
         begin = time.monotonic()
         with self.assertRaisesRegex(penstock.BatchesHeld, "^3 batches .*`max_held`.*copy"):
             list(planes(100, max_held=3))
         self.assertLess(time.monotonic() - begin, 10)
 
-    def test_the_batch_that_came_while_too_many_were_held_is_given_by_the_next_call(self) -> None:
+    def test_a_batch_that_arrives_while_too_many_are_held_is_returned_by_the_next_call(self) -> None:
         run = planes(20, max_held=2)._start()
         kept = [run.next(), run.next()]
         with self.assertRaises(penstock.BatchesHeld):
@@ -293,7 +293,7 @@ class Held(unittest.TestCase):
             del batch
         self.assertEqual(rest, list(range(8, 20)))
 
-    def test_batches_that_came_to_several_threads_while_too_many_were_held_are_all_given(self) -> None:
+    def test_batches_that_arrive_in_several_threads_while_too_many_are_held_are_not_lost(self) -> None:
         run = planes(40, max_held=2)._start()
         kept = [run.next(), run.next()]
         told: list[Exception] = []
@@ -317,10 +317,10 @@ class Held(unittest.TestCase):
             del batch
         self.assertEqual(sorted(rest), list(range(8, 40)))
 
-    def test_as_many_as_may_be_held_can_be_kept(self) -> None:
-        self.assertEqual(len(list(planes(12, max_held=3))), 3, "there is no other batch that would need memory")
+    def test_max_held_batches_can_be_kept(self) -> None:
+        self.assertEqual(len(list(planes(12, max_held=3))), 3, "no further batch needs memory")
 
-    def test_a_batch_that_another_thread_drops_in_time_lets_it_go_on(self) -> None:
+    def test_a_batch_dropped_by_another_thread_in_time_lets_the_loop_continue(self) -> None:
         kept = []
         batches = iter(planes(100, max_held=3))
         kept += [numpy.from_dlpack(next(batches)["plane"]) for _ in range(3)]
@@ -353,48 +353,48 @@ class Ranks(unittest.TestCase):
         shares = [order_of(planes(24, source={"shuffle": True}, rank=rank, world=3)) for rank in range(3)]
         self.assertEqual([list(together) for together in zip(*shares, strict=True)], [whole[at : at + 3] for at in range(0, 24, 3)])
 
-    def test_each_launcher_is_understood(self) -> None:
+    def test_the_variables_of_each_launcher_are_read(self) -> None:
         for rank, world in self.ENVIRONMENT:
             with self.subTest(rank), mock.patch.dict(os.environ, {rank: "1", world: "3", "SLURM_STEP_ID": "0"}):
                 self.assertEqual(order_of(planes(9)), [1, 4, 7])
 
-    def test_a_batch_script_of_slurm_is_no_task(self) -> None:
+    def test_a_batch_script_of_slurm_is_not_a_task(self) -> None:
         with mock.patch.dict(os.environ, {"SLURM_PROCID": "0", "SLURM_NTASKS": "3", "SLURM_LOCALID": "0"}):
             self.assertEqual(order_of(planes(3)), [0, 1, 2])
 
-    def test_a_pipeline_tells_its_rank(self) -> None:
+    def test_a_pipeline_reports_its_rank(self) -> None:
         alone, one = planes(9), planes(9, rank=1, world=3)
         self.assertEqual([(pipeline.rank, pipeline.world) for pipeline in (alone, one)], [(0, 1), (1, 3)])
         self.assertEqual([repr(alone), repr(one)], ["<penstock.Pipeline 'planes'>", "<penstock.Pipeline 'planes', rank 1 of 3>"])
 
-    def test_the_rank_is_found_when_it_is_needed_first_and_stays(self) -> None:
+    def test_the_rank_is_found_on_first_use_and_kept(self) -> None:
         launched = planes(12)
         with mock.patch.dict(os.environ, {"RANK": "2", "WORLD_SIZE": "4"}):
             self.assertEqual(len(launched), 1)
         self.assertEqual((launched.rank, launched.world, order_of(launched)), (2, 4, [2, 6, 10]))
 
     def test_torch_comes_before_the_launcher(self) -> None:
-        with mock.patch.dict(os.environ, {"RANK": "2", "WORLD_SIZE": "4"}), torch_says(rank=1, world=3):
+        with mock.patch.dict(os.environ, {"RANK": "2", "WORLD_SIZE": "4"}), torch_with_rank(rank=1, world=3):
             self.assertEqual(order_of(planes(9)), [1, 4, 7])
 
-    def test_a_world_without_a_rank_is_refused(self) -> None:
+    def test_a_world_without_a_rank_raises(self) -> None:
         for rank, world in self.ENVIRONMENT:
             with self.subTest(world), mock.patch.dict(os.environ, {world: "3", "SLURM_STEP_ID": "0"}):
                 pipeline = planes(9)
                 for use in (iter, len):
                     with self.assertRaisesRegex(penstock.InvalidPipeline, f"{world}=3, but not {rank}.*torch.distributed"):
                         use(pipeline)
-                with torch_says(rank=1, world=3):
+                with torch_with_rank(rank=1, world=3):
                     self.assertEqual(order_of(pipeline), [1, 4, 7])
         with mock.patch.dict(os.environ, {"WORLD_SIZE": "1"}):
             self.assertEqual(order_of(planes(3)), [0, 1, 2])
 
-    def test_a_document_that_contradicts_is_refused(self) -> None:
+    def test_a_document_that_contradicts_the_launcher_raises(self) -> None:
         shard = {"rank": 0, "world": 2}
         with mock.patch.dict(os.environ, {"RANK": "1", "WORLD_SIZE": "2"}):
-            with self.assertRaisesRegex(penstock.InvalidPipeline, "document says rank 0 of 2, but the launcher's environment says rank 1 of 2"):
+            with self.assertRaisesRegex(penstock.InvalidPipeline, "document has rank 0 of 2, but the launcher's environment has rank 1 of 2"):
                 iter(planes(9, source={"shard": shard}))
-            with self.assertRaisesRegex(penstock.InvalidPipeline, "but `torch.distributed` says rank 0 of 3"), torch_says(rank=0, world=3):
+            with self.assertRaisesRegex(penstock.InvalidPipeline, "but `torch.distributed` has rank 0 of 3"), torch_with_rank(rank=0, world=3):
                 iter(planes(9, source={"shard": shard}))
             self.assertEqual(order_of(planes(8, source={"shard": {"rank": 1, "world": 2}})), [1, 3, 5, 7])
         self.assertEqual(order_of(planes(8, source={"shard": shard})), [0, 2, 4, 6])
@@ -406,15 +406,15 @@ class Ranks(unittest.TestCase):
         copy = pickle.loads(pickle.dumps(pipeline))
         self.assertEqual((copy.rank, copy.world, copy.epoch), (1, 2, 3))
         self.assertEqual(order_of(copy), order_of(pipeline))
-        with torch_says(rank=2, world=3):
+        with torch_with_rank(rank=2, world=3):
             pickled = pickle.dumps(planes(9))
         self.assertEqual(order_of(pickle.loads(pickled)), [2, 5, 8])
-        # Before any rank is known it is the other process that finds it.
+        # If no rank is known yet, the other process finds it.
         pickled = pickle.dumps(planes(9))
-        with torch_says(rank=2, world=3):
+        with torch_with_rank(rank=2, world=3):
             self.assertEqual(order_of(pickle.loads(pickled)), [2, 5, 8])
 
-    def test_workers_of_a_data_loader_give_no_sample_twice(self) -> None:
+    def test_workers_of_a_data_loader_read_no_sample_twice(self) -> None:
         with torch_worker(1, 2), self.assertRaisesRegex(penstock.InvalidPipeline, "worker 1 of 2 of a DataLoader.*num_workers=0"):
             iter(planes(9, rank=0, world=1))
         shares = []
@@ -433,22 +433,22 @@ class Ranks(unittest.TestCase):
         dropped = planes(9, rank=0, world=2, uneven="drop", source={"shard": {"rank": 0, "world": 2, "uneven": "keep"}})
         self.assertEqual(order_of(dropped), [0, 2, 4, 6])
 
-    def test_the_first_pair_that_is_whole_counts(self) -> None:
+    def test_the_first_complete_pair_of_variables_counts(self) -> None:
         with mock.patch.dict(os.environ, {"PENSTOCK_SHARD": "2", "RANK": "1", "WORLD_SIZE": "3", "SLURM_PROCID": "0", "SLURM_NTASKS": "3"}):
             self.assertEqual(order_of(planes(9)), [1, 4, 7])
 
-    def test_an_argument_wins_over_everything(self) -> None:
+    def test_an_argument_takes_precedence_over_environment_and_document(self) -> None:
         with mock.patch.dict(os.environ, {"RANK": "1", "WORLD_SIZE": "3"}):
             self.assertEqual(order_of(planes(9, rank=0, world=2, source={"shard": {"rank": 1, "world": 2}})), [0, 2, 4, 6])
 
-    def test_an_argument_keeps_what_the_document_says_of_the_last_round(self) -> None:
+    def test_a_rank_argument_keeps_the_documents_uneven(self) -> None:
         shard = {"rank": 0, "world": 2, "uneven": "keep"}
         self.assertEqual(order_of(planes(9, rank=0, world=2, source={"shard": shard})), [0, 2, 4, 6, 8])
 
 
 @contextmanager
-def torch_says(rank: int, world: int) -> Iterator[None]:
-    """As if PyTorch's process group were initialised; `make test-frameworks` does so in earnest."""
+def torch_with_rank(rank: int, world: int) -> Iterator[None]:
+    """Simulates an initialised process group of PyTorch; `make test-frameworks` uses a real one."""
     group = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True, get_rank=lambda: rank, get_world_size=lambda: world)
     with mock.patch.dict(sys.modules, {"torch.distributed": group}):
         yield
@@ -456,7 +456,7 @@ def torch_says(rank: int, world: int) -> Iterator[None]:
 
 @contextmanager
 def torch_worker(worker: int, of: int) -> Iterator[None]:
-    """As if this were a worker process of PyTorch's DataLoader."""
+    """Simulates a worker process of PyTorch's DataLoader."""
     data = SimpleNamespace(get_worker_info=lambda: SimpleNamespace(id=worker, num_workers=of))
     with mock.patch.dict(sys.modules, {"torch.utils.data": data}):
         yield
@@ -468,7 +468,7 @@ class Devices(unittest.TestCase):
         self.assertEqual(code, 0, errors)
         return output.strip()
 
-    def test_an_argument_wins_over_the_document(self) -> None:
+    def test_a_device_argument_takes_precedence_over_the_document(self) -> None:
         document = plane_document(8)
         document["stages"].append({"transfer": {"device": "cuda:999"}})
         pipeline = penstock.Pipeline(document, modules={"plane": plane_stage()}, device="host")
@@ -477,12 +477,12 @@ class Devices(unittest.TestCase):
     def test_without_a_gpu_the_rank_on_a_machine_changes_nothing(self) -> None:
         self.assertEqual(self.arrives(LOCAL_RANK="1", CUDA_VISIBLE_DEVICES=""), "{'cpu'}")
 
-    def test_each_rank_of_a_machine_takes_a_gpu_of_its_own_where_there_are_as_many(self) -> None:
+    def test_each_rank_of_a_machine_takes_its_own_gpu_if_there_are_enough(self) -> None:
         driver = {"LD_LIBRARY_PATH": str(fake_driver()), "FAKE_CUDA_DEVICES": "2"}
         self.assertEqual(self.arrives(**driver), "{'cuda:0'}")
         self.assertEqual(self.arrives(LOCAL_RANK="1", **driver), "{'cuda:1'}")
         self.assertEqual(self.arrives(SLURM_LOCALID="1", SLURM_STEP_ID="0", **driver), "{'cuda:1'}")
-        self.assertEqual(self.arrives(LOCAL_RANK="2", **driver), "{'cuda:0'}", "the launcher shows each a GPU of its own")
+        self.assertEqual(self.arrives(LOCAL_RANK="2", **driver), "{'cuda:0'}", "the launcher shows each rank only its own GPU")
         self.assertEqual(self.arrives("cuda:0", LOCAL_RANK="1", **driver), "{'cuda:0'}")
 
 

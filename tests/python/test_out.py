@@ -1,4 +1,4 @@
-"""Runs of a training loop leave what `penstock run --out` leaves, dead letters before all."""
+"""Runs of a training loop write the same output as `penstock run --out`, including dead letters."""
 
 import gc
 import json
@@ -18,14 +18,14 @@ DECODE = module("decode-resize")
 
 
 def letters_document(**source: Any) -> dict[str, Any]:
-    """Photos whose decoder keeps what it cannot read."""
+    """Photos whose decoder writes unreadable files to the dead letters."""
     document = photo_document(**source)
     document["stages"][1]["wasm"]["on_error"] = "dead_letter"
     return document
 
 
 def with_broken_photo(made: Path) -> Path:
-    """A folder of photos, one of which is none."""
+    """Folder of photos, with one file that is not a photo."""
     shutil.copytree(photos(), made / "photos")
     (made / "photos/broken.jpg").write_bytes(b"no photo")
     return made / "photos"
@@ -42,7 +42,7 @@ def letters(run: Path) -> list[str]:
     return [json.loads(line)["key"] for line in (run / "dead_letters.ndjson").read_text().splitlines()]
 
 
-def told(*arguments: str | Path) -> str:
+def output_of(*arguments: str | Path) -> str:
     """Standard output of a command that succeeds."""
     ended = subprocess.run([wanted("PENSTOCK"), *arguments], capture_output=True, text=True, timeout=PATIENCE, env=clean())
     assert ended.returncode == 0, ended.stderr
@@ -50,11 +50,11 @@ def told(*arguments: str | Path) -> str:
 
 
 class Out(unittest.TestCase):
-    def test_without_a_folder_dead_letters_are_refused(self) -> None:
+    def test_dead_letters_without_a_folder_raise(self) -> None:
         with self.assertRaises(penstock.InvalidPipeline) as raised:
             pipeline_over(photos(), letters_document())
         self.assertIn("/stages/1/wasm/on_error: `dead_letter` keeps failed samples in the run's output folder, and there is none", str(raised.exception))
-        self.assertIn("give one with `out=FOLDER`, or use `skip`", str(raised.exception))
+        self.assertIn("set one with `out=FOLDER`, or use `skip`", str(raised.exception))
 
     def test_every_epoch_is_a_run_whose_letters_can_be_replayed(self) -> None:
         with folder() as made:
@@ -67,9 +67,9 @@ class Out(unittest.TestCase):
                 self.assertEqual(letters(run), ["broken.jpg"])
             self.assertEqual(sorted(path.name for path in out.iterdir()), ["epoch-0", "epoch-1"])
             replay = ("replay", out / "epoch-1", f"--store=photos={store}", f"--module=decode-resize={DECODE}", "--json")
-            (stage,) = json.loads(told(*replay))["stages"]
+            (stage,) = json.loads(output_of(*replay))["stages"]
             self.assertEqual((stage["letters"], stage["still_failing"], stage["mended"]), (1, 1, 0))
-            self.assertIn("The documents are the same.", told("compare", out / "epoch-0", out / "epoch-1"))
+            self.assertIn("The documents are the same.", output_of("compare", out / "epoch-0", out / "epoch-1"))
 
     def test_no_run_is_overwritten(self) -> None:
         with folder() as made:
@@ -79,7 +79,7 @@ class Out(unittest.TestCase):
                 written = sorted(path.name for path in made.iterdir())
             self.assertEqual(written, ["epoch-0", "epoch-0-2", "epoch-0-3"])
 
-    def test_ranks_have_folders_of_their_own_which_are_compared(self) -> None:
+    def test_ranks_have_separate_folders_that_can_be_compared(self) -> None:
         with folder() as made:
             seen = []
             for rank in range(2):
@@ -87,10 +87,10 @@ class Out(unittest.TestCase):
                 seen += order_of(pickle.loads(pickle.dumps(pipeline)))
             self.assertEqual(sorted(seen), list(range(16)))
             ranks = [made / f"epoch-5/rank-{rank}" for rank in range(2)]
-            compared = json.loads(told("compare", "--json", *ranks))
+            compared = json.loads(output_of("compare", "--json", *ranks))
             self.assertEqual(sorted(rank["rank"] for rank in compared["ranks"]), [0, 1])
 
-    def test_a_loop_that_is_left_has_written_its_run(self) -> None:
+    def test_a_loop_that_is_left_early_has_written_its_run(self) -> None:
         with folder() as made:
             pipeline = planes(400, out=made)
             for _ in pipeline:
@@ -98,13 +98,13 @@ class Out(unittest.TestCase):
             pipeline.close()
             self.assertEqual(json.loads((made / "epoch-0/snapshot.json").read_text())["state"], "stopped")
 
-    def test_measuring_leaves_nothing(self) -> None:
+    def test_a_headspace_measurement_writes_no_output(self) -> None:
         with folder() as made:
             sizes: list[int] = []
             try:
                 penstock.headspace(planes(4, out=made), lambda batch: sizes.append(batch.size), seconds=0.2)
             except penstock.PenstockError as error:
-                # A measurement as short as this one may contradict itself.
+                # A measurement this short may contradict itself.
                 self.assertIn("contradict each other", str(error))
             self.assertEqual(set(sizes), {4})
             self.assertEqual(list(made.iterdir()), [])
@@ -117,11 +117,11 @@ class Out(unittest.TestCase):
             batches = iter(planes(8, out=made / "out"))
             next(batches)
             shutil.rmtree(made / "out")
-            not_whole = "the run's output is not whole: cannot write `.*times.json`: "
+            not_whole = "the run's output is incomplete: cannot write `.*times.json`: "
             with self.assertLogs("penstock", "ERROR"), self.assertRaisesRegex(penstock.PenstockError, not_whole):
                 list(batches)
 
-    def test_a_run_that_fails_says_why_though_its_output_is_not_whole(self) -> None:
+    def test_a_failing_run_raises_its_error_even_if_its_output_is_incomplete(self) -> None:
         stages = [{"sleep": {"mean_ms": 2, "fail_rate": 0.2}}, {"aggregate": {"size": 1}}, {"collate": {}}]
         document = {"source": {"range": {"count": 40_000}}, "stages": stages, "max_failures": {"count": 100}}
         with folder() as made:
@@ -131,9 +131,9 @@ class Out(unittest.TestCase):
             with self.assertLogs("penstock", "ERROR") as logs, self.assertRaisesRegex(penstock.RunFailed, "100"):
                 for _ in batches:
                     pass
-        self.assertIn("the run's output is not whole", "".join(logs.output))
+        self.assertIn("the run's output is incomplete", "".join(logs.output))
 
-    def test_output_that_is_not_whole_is_only_logged_when_the_loop_is_left(self) -> None:
+    def test_incomplete_output_is_only_logged_when_the_loop_is_left_early(self) -> None:
         with folder() as made, mock.patch("sys.unraisablehook") as ignored:
             with self.assertLogs("penstock", "ERROR") as logs:
                 for _ in planes(400, out=made / "out"):
@@ -146,7 +146,7 @@ class Out(unittest.TestCase):
                         shutil.rmtree(made / "out")
                         1 / 0
             ignored.assert_not_called()
-        self.assertIn("the run's output is not whole", "".join(logs.output))
+        self.assertIn("the run's output is incomplete", "".join(logs.output))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How the package gets on with the process it is in: signals, the lock, forks, spawned workers, the end."""
+"""Interaction of the package with its process: signals, the GIL, forks, spawned workers, the end."""
 
 import json
 import multiprocessing
@@ -42,10 +42,10 @@ if child == 0:
             enter()
             print(name, "did not fail")
         except penstock.ForkError as error:
-            print(name, "told" if "spawn" in str(error) else error)
+            print(name, "raised" if "spawn" in str(error) else error)
     print("array", float(plane[0, 255, 255]), float(numpy.from_dlpack(kept["plane"])[0, 0, 1]))
     del kept, plane
-    # And then it ends as any program does, with all of it in place.
+    # Then the child ends like any program, with all objects alive.
     sys.exit(3)
 _, status = os.waitpid(child, 0)
 print("child", os.waitstatus_to_exitcode(status))
@@ -67,7 +67,7 @@ except KeyboardInterrupt:
     print("interrupted", pipeline.stats()["state"], time.monotonic() - interrupted, flush=True)
 """
 
-# An interpreter that compiles nothing, as long as anybody hears it.
+# A fake interpreter that compiles nothing, as long as its output is read.
 NO_COMPILER = """#!/bin/sh
 while echo waits >&2; do sleep 0.05; done
 """
@@ -120,7 +120,7 @@ class Signals(unittest.TestCase):
         self.assertRegex(told, "^interrupted stopped")
         self.assertEqual(finished(child)[0], 0)
 
-    def test_ctrl_c_that_nobody_catches_ends_the_program(self) -> None:
+    def test_an_uncaught_ctrl_c_ends_the_program(self) -> None:
         child = program("from kit import slow\nprint('waits', flush=True)\nfor batch in slow(): pass")
         assert child.stdout is not None
         self.assertEqual(child.stdout.readline(), "waits\n")
@@ -132,13 +132,13 @@ class Signals(unittest.TestCase):
         self.assertEqual(code, -signal.SIGINT)
         self.assertIn("KeyboardInterrupt", errors)
 
-    def test_ctrl_c_ends_what_comes_before_a_loop(self) -> None:
-        with folder() as here, socket.create_server(("127.0.0.1", 0)) as nobody:
+    def test_ctrl_c_ends_the_preparation_of_a_loop(self) -> None:
+        with folder() as here, socket.create_server(("127.0.0.1", 0)) as silent:
             compiler, bucket = here / "compiler", here / "bucket.json"
             compiler.write_text(NO_COMPILER)
             compiler.chmod(0o755)
             key = {"aws_access_key_id": "id", "aws_secret_access_key": "secret", "region_name": "us-east-1"}
-            bucket.write_text(json.dumps({"bucket_name": "bucket", "endpoint_url": f"http://127.0.0.1:{nobody.getsockname()[1]}", **key}))
+            bucket.write_text(json.dumps({"bucket_name": "bucket", "endpoint_url": f"http://127.0.0.1:{silent.getsockname()[1]}", **key}))
             for text, argument in ((COMPILES, compiler), (COUNTS, bucket)):
                 child = program(text, str(argument))
                 assert child.stdout is not None
@@ -177,31 +177,31 @@ class Lock(unittest.TestCase):
 
 
 class Forks(unittest.TestCase):
-    def test_a_forked_child_is_told_and_the_parent_goes_on(self) -> None:
+    def test_every_call_in_a_forked_child_raises_and_the_parent_continues(self) -> None:
         code, output, errors = finished(program(FORKED))
         told = dict(line.split(" ", 1) for line in output.splitlines())
         entries = ("next", "iter", "len", "stats", "verdict", "close", "Pipeline", "headspace")
-        self.assertEqual({name: told.get(name) for name in entries}, dict.fromkeys(entries, "told"), errors)
+        self.assertEqual({name: told.get(name) for name in entries}, dict.fromkeys(entries, "raised"), errors)
         self.assertEqual((told["array"], told["child"]), ("65535.0 1.0", "3"), errors)
         self.assertEqual((told["parent"], code), ("100 completed", 0), errors)
 
-    def test_a_fork_before_the_first_pipeline_is_none_of_our_business(self) -> None:
+    def test_a_fork_before_the_first_pipeline_is_allowed(self) -> None:
         forked = "import os\nimport penstock\nfrom kit import planes\nchild = os.fork()\nos.write(1, b'%d\\n' % len(list(planes(8))))\nif child: os.wait()"
         self.assertEqual(finished(program(forked)), (0, "2\n2\n", ""))
 
-    def test_spawned_workers_have_pipelines_of_their_own(self) -> None:
+    def test_spawned_workers_have_separate_pipelines(self) -> None:
         list(planes(8))
         with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as workers:
             self.assertEqual(list(workers.map(spawned, range(2))), [[0, 2, 4, 6], [1, 3, 5, 7]])
 
 
 class Programs(unittest.TestCase):
-    def test_a_program_may_end_while_runs_go_on(self) -> None:
+    def test_a_program_may_end_while_runs_are_active(self) -> None:
         begin = time.monotonic()
         self.assertEqual(finished(program(LEFT)), (0, "4\n", ""))
         self.assertLess(time.monotonic() - begin, 8)
 
-    def test_modules_are_compiled_in_a_process_of_their_own(self) -> None:
+    def test_modules_are_compiled_in_a_separate_process(self) -> None:
         seen: set[str] = set()
         is_over = threading.Event()
 
@@ -223,7 +223,7 @@ class Programs(unittest.TestCase):
             is_over.set()
             watcher.join()
         self.assertTrue(any("compile_module" in line for line in seen), seen)
-        until(lambda: not any("compile_module" in line for line in children()), "the child is gone")
+        until(lambda: not any("compile_module" in line for line in children()), "the child has ended")
 
     def test_warnings_go_to_pythons_logging(self) -> None:
         with folder() as cache:
@@ -232,7 +232,7 @@ class Programs(unittest.TestCase):
             largest.write_bytes(b"damaged")
             with self.assertLogs("penstock", "WARNING") as logged:
                 self.assertEqual(len(list(planes(8, cache_dir=cache))), 2)
-        self.assertIn("compiled module cannot be used, will compile again", "\n".join(logged.output))
+        self.assertIn("cannot use a cached module, compiling it again", "\n".join(logged.output))
 
     def test_without_numpy_it_is_imported_and_iterated(self) -> None:
         code = "import sys\nsys.modules['numpy'] = None\nfrom kit import planes\nprint(sum(batch['plane'].nbytes for batch in planes(8)))"

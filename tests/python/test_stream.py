@@ -1,4 +1,4 @@
-"""Runs of a server, drained from here."""
+"""Streams of a server's runs."""
 
 import http.server
 import json
@@ -20,8 +20,8 @@ import penstock
 from penstock._announced import announced_token
 from kit import Server, content, finished, folder, module, photo_document, photo_pipeline, photos, plane_document, plane_stage, program, until
 
-# One consumer after another, each killed in the middle of whatever it does. Forked from a process that has no threads, so
-# that a life begins at once.
+# One consumer after another, each killed at a random moment. Forked from a process without threads, so that a consumer starts at
+# once.
 LIVES = """
 import os, random, signal, sys, time, zlib
 import numpy, penstock
@@ -74,8 +74,8 @@ if child == 0:
         next(stream)
         print("next did not fail")
     except penstock.ForkError:
-        print("next told")
-    # It lets go of everything, which is none of the parent's business.
+        print("next raised")
+    # It releases everything, which does not affect the parent.
     del first, batch, plane
     stream.close()
     sys.exit(3)
@@ -105,7 +105,7 @@ class Streams(unittest.TestCase):
     def state(self, run: str) -> str:
         return self.connected.run(run)["state"]
 
-    def test_a_stream_gives_the_bytes_of_a_pipeline_here(self) -> None:
+    def test_a_stream_gives_the_same_batches_as_a_local_pipeline(self) -> None:
         run = self.submit(photo_document())
         expected = [content(batch) for batch in photo_pipeline()]
         stream = self.connected.stream(run)
@@ -116,17 +116,17 @@ class Streams(unittest.TestCase):
         self.assertEqual(found, expected)
         until(lambda: self.state(run) == "completed", "the run completes")
 
-    def test_arrays_are_not_copied_and_writing_to_them_changes_nobody_elses(self) -> None:
+    def test_arrays_are_not_copied_and_writes_to_them_stay_in_this_process(self) -> None:
         run = self.submit(plane_document(400), ahead=2)
         with self.connected.stream(run) as stream:
             for batch in stream:
                 one, other = numpy.from_dlpack(batch["plane"]), numpy.from_dlpack(batch["plane"])
                 self.assertEqual(one.ctypes.data, other.ctypes.data)
                 self.assertTrue(one.flags.writeable)
-                self.assertEqual(one.sum(), 4 * 65536 * 65535 / 2, "memory that was written to comes back as it should be")
+                self.assertEqual(one.sum(), 4 * 65536 * 65535 / 2, "reused memory has the contents of the new batch")
                 one[:] = -1
 
-    def test_arrays_outlive_the_stream_the_run_and_what_comes_after(self) -> None:
+    def test_arrays_outlive_the_stream_and_the_run(self) -> None:
         run = self.submit(plane_document(200))
         with self.connected.stream(run) as stream:
             kept = [numpy.from_dlpack(batch["plane"]) for _, batch in zip(range(3), stream)]
@@ -151,7 +151,7 @@ class Streams(unittest.TestCase):
             self.assertEqual((next(other).indexes, other.number, other.redelivered), ([4, 5, 6, 7], 1, True))
             self.assertEqual([other.number for _ in other], list(range(2, 10)))
 
-    def test_what_a_consumer_writes_is_not_in_the_batch_that_the_next_one_gets_again(self) -> None:
+    def test_writes_of_a_consumer_are_not_in_the_batch_delivered_again(self) -> None:
         run = self.submit(plane_document(40))
         stream = self.connected.stream(run)
         plane = numpy.from_dlpack(next(stream)["plane"])
@@ -162,21 +162,21 @@ class Streams(unittest.TestCase):
             again = next(other)
             self.assertEqual((other.number, other.redelivered), (0, True))
             self.assertTrue((numpy.from_dlpack(again["plane"]) == wanted).all())
-            self.assertTrue((plane == -1).all(), "memory of this process alone")
+            self.assertTrue((plane == -1).all(), "private memory of this process")
 
-    def test_a_consumer_without_files_leaves_and_the_next_one_gets_all_of_it(self) -> None:
+    def test_a_consumer_without_file_descriptors_disconnects_and_the_next_one_gets_the_rest(self) -> None:
         run = self.submit(plane_document(40))
         stream = self.connected.stream(run)
         self.assertEqual(next(stream).indexes, [0, 1, 2, 3])
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        # No file more: 0 is taken.
+        # No further file descriptor is available: 0 is taken.
         resource.setrlimit(resource.RLIMIT_NOFILE, (1, hard))
         try:
             with self.assertRaisesRegex(penstock.StreamError, "too many files open"):
                 next(stream)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        with self.assertRaisesRegex(penstock.StreamError, "has left after it failed"):
+        with self.assertRaisesRegex(penstock.StreamError, "has disconnected after an error"):
             next(stream)
         stream.close()
         seen = [(batch.indexes[0], content(batch)) for batch in self.connected.stream(run)]
@@ -184,7 +184,7 @@ class Streams(unittest.TestCase):
         self.assertEqual(len({str(found) for _, found in seen}), len(seen), "and each has its own keys")
         until(lambda: self.state(run) == "completed", "the run completes")
 
-    def test_interrupts_cost_no_batch(self) -> None:
+    def test_interrupts_lose_no_batch(self) -> None:
         interrupts, count = 30, 200
         document = plane_document(count, batch=1)
         # A batch every few milliseconds: the loop waits when it is interrupted.
@@ -217,7 +217,7 @@ class Streams(unittest.TestCase):
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
         self.assertEqual((left, seen), (0, sorted(set(seen))))
-        # One that comes between the last look for it and this loop's own line is rare, and takes the batch with it.
+        # An interrupt between the last signal check and the assignment in this loop is rare, and loses the batch.
         self.assertGreaterEqual(len(seen), count - 3)
         until(lambda: self.state(run) == "completed", "the run completes")
 
@@ -233,7 +233,7 @@ class Streams(unittest.TestCase):
         self.assertEqual(sorted(seen), list(range(400)))
         until(lambda: self.state(run) == "completed", "the run completes")
 
-    def test_a_document_may_lie_in_a_file(self) -> None:
+    def test_a_document_may_be_a_file(self) -> None:
         with folder() as here:
             (here / "planes.json").write_text(json.dumps(streamed(plane_document(8))))
             run = self.connected.submit(here / "planes.json")
@@ -247,7 +247,7 @@ class Streams(unittest.TestCase):
             with self.subTest(document), self.assertRaises(penstock.InvalidPipeline):
                 self.connected.submit(document)
 
-    def test_a_loop_that_was_left_goes_on_where_it_was(self) -> None:
+    def test_a_loop_that_was_left_early_continues_where_it_was(self) -> None:
         run = self.submit(plane_document(40), ahead=1)
         stream = self.connected.stream(run)
         numbers = []
@@ -257,7 +257,7 @@ class Streams(unittest.TestCase):
                 break
         self.assertEqual((numbers, list(stream)), (list(range(10)), []))
 
-    def test_batches_that_are_kept_bound_the_servers_memory(self) -> None:
+    def test_the_number_of_held_batches_is_limited(self) -> None:
         run = self.submit(plane_document(400))
         with self.connected.stream(run, max_held=3) as stream, self.assertRaisesRegex(penstock.BatchesHeld, "^3 batches .*`max_held`"):
             list(stream)
@@ -270,28 +270,28 @@ class Streams(unittest.TestCase):
         document["max_failures"] = {"count": 20}
         return self.submit(document)
 
-    def test_a_run_that_fails_is_told_after_the_batches_that_it_made(self) -> None:
+    def test_a_failing_run_raises_after_its_batches(self) -> None:
         stream = self.connected.stream(self.failing(0.1))
         with self.assertRaisesRegex(penstock.RunFailed, "20"):
             for _ in stream:
                 pass
         self.assertGreater(stream.number, 10)
 
-    def test_a_run_that_has_failed_is_told(self) -> None:
+    def test_a_failed_run_raises(self) -> None:
         run = self.failing(1)
         until(lambda: self.state(run) == "failed", "the run fails")
         with self.assertRaisesRegex(penstock.RunFailed, "20"):
             self.connected.stream(run)
 
-    def test_a_run_that_is_stopped_ends(self) -> None:
+    def test_a_stopped_run_ends_the_stream(self) -> None:
         run = self.submit(plane_document(400))
         stream = self.connected.stream(run)
         next(stream)
-        self.connected._ask("POST", f"/runs/{run}/stop")
+        self.connected._request("POST", f"/runs/{run}/stop")
         self.assertLess(len([batch for batch in stream]), 99)
         self.assertEqual(self.state(run), "stopped")
 
-    def test_runs_that_have_no_stream_are_told(self) -> None:
+    def test_runs_without_a_stream_raise(self) -> None:
         other = self.connected.submit({**plane_document(4), "consumer": {"discard": {}}})
         with self.assertRaisesRegex(penstock.PenstockError, "stream"):
             self.connected.stream(other)
@@ -312,14 +312,14 @@ class Streams(unittest.TestCase):
         child.send_signal(signal.SIGINT)
         self.assertEqual(finished(child)[0], -signal.SIGINT)
         self.assertLess(time.monotonic() - begin, 1.5)
-        self.connected._ask("POST", f"/runs/{run}/stop")
+        self.connected._request("POST", f"/runs/{run}/stop")
 
-    def test_a_forked_child_leaves_the_parents_stream_alone(self) -> None:
+    def test_a_forked_child_does_not_affect_the_parents_stream(self) -> None:
         run = self.submit(plane_document(200))
         code, output, errors = finished(program(FORKED, self.server.url, run))
-        self.assertEqual((output, code), ("next told\nchild 3\nrest True True\n", 0), errors)
+        self.assertEqual((output, code), ("next raised\nchild 3\nrest True True\n", 0), errors)
 
-    def test_killed_consumers_lose_nothing_and_repeat_nothing_that_was_acknowledged(self) -> None:
+    def test_killed_consumers_lose_no_batch_and_repeat_no_acknowledged_one(self) -> None:
         count, lives, seed = 1500, 50, random.randrange(2**32)
         run = self.submit(plane_document(count, batch=1), ahead=4)
         with folder() as logs:
@@ -335,34 +335,34 @@ class Streams(unittest.TestCase):
                     word, number, *rest = line.split()
                     number = int(number)
                     if word == "asks":
-                        # Either is right: it was killed before the acknowledgement was said, or after that.
+                        # Both are possible: the consumer was killed before or after sending the acknowledgement.
                         perhaps = number
                         continue
                     self.assertIn(number, (first, first + 1) if perhaps == first else (first,), f"batch {first} is due")
-                    # What was asked for after the acknowledgement came: that one is certain.
+                    # This batch was requested after the acknowledgement arrived, so the acknowledgement is certain.
                     first, perhaps = number, None
                     redelivered += int(rest[0])
                     is_again = number in contents
                     self.assertLessEqual(is_again, int(rest[0]), "a batch that comes again is marked")
                     self.assertEqual(contents.setdefault(number, rest[1]), rest[1], "a batch that comes again is the same")
         self.assertEqual(sorted(contents), list(range(count)))
-        self.assertEqual(len(set(contents.values())), count, "the contents tell batches apart")
-        self.assertGreater(redelivered, 5, f"seed {seed}: the kills hit something")
+        self.assertEqual(len(set(contents.values())), count, "the contents of all batches differ")
+        self.assertGreater(redelivered, 5, f"seed {seed}: some kills hit a batch in flight")
         until(lambda: self.state(run) == "completed", "the run completes")
 
 
 class Tokens(unittest.TestCase):
-    def test_without_the_servers_token_there_is_nothing(self) -> None:
+    def test_requests_without_the_servers_token_are_rejected(self) -> None:
         server = Server(token="a-token-that-is-long-enough-0123456789abcdef")
         self.addCleanup(server.close)
         server.push(plane_stage())
         client = penstock.connect(server.url, token=server.token)
         run = client.submit(streamed(plane_document(8)))
-        until(lambda: client._ask("GET", f"/runs/{run}")["state"] != "queued", "the run starts")
+        until(lambda: client._request("GET", f"/runs/{run}")["state"] != "queued", "the run starts")
         for token in (None, "wrong"):
             with self.subTest(token), self.assertRaisesRegex(penstock.PenstockError, "token"):
                 penstock.connect(server.url, token=token).stream(run)
-        address = client._ask("GET", f"/runs/{run}/stream")
+        address = client._request("GET", f"/runs/{run}/stream")
         with self.assertRaisesRegex(penstock.StreamError, "secret"):
             penstock._penstock.StreamClient(address["socket"], "0" * 64, 2)
         self.assertEqual(len(list(client.stream(run))), 2)
@@ -370,7 +370,7 @@ class Tokens(unittest.TestCase):
 
 @contextmanager
 def answering(status: int, body: bytes, **headers: str) -> Iterator[tuple[str, list[str | None]]]:
-    """The address of a server that answers everything so, and the tokens that it was sent."""
+    """Address of a server that gives this answer to every request, and the tokens that it received."""
     tokens: list[str | None] = []
 
     class Answer(http.server.BaseHTTPRequestHandler):
@@ -386,7 +386,7 @@ def answering(status: int, body: bytes, **headers: str) -> Iterator[tuple[str, l
         do_POST = do_GET
 
         def log_message(self, *_: object) -> None:
-            """Says nothing."""
+            """Suppresses log messages."""
 
     server = http.server.HTTPServer(("127.0.0.1", 0), Answer)
     thread = threading.Thread(target=server.serve_forever)
@@ -400,7 +400,7 @@ def answering(status: int, body: bytes, **headers: str) -> Iterator[tuple[str, l
 
 
 class Foreign(unittest.TestCase):
-    def told(self, url: str, *fragments: str) -> None:
+    def check_error(self, url: str, *fragments: str) -> None:
         connected = penstock.connect(url, token="a-token")
         for ask in (lambda: connected.submit(plane_document(8)), lambda: connected.run("x"), lambda: connected.stream("x")):
             with self.assertRaises(penstock.PenstockError) as raised:
@@ -408,12 +408,12 @@ class Foreign(unittest.TestCase):
             for fragment in fragments:
                 self.assertIn(fragment, str(raised.exception))
 
-    def test_what_is_no_penstock_server_is_told_with_what_it_sent(self) -> None:
+    def test_another_servers_answer_is_shown_in_the_error(self) -> None:
         for body in (b"<html>\n<p>Hello", b"[1, 2]", b'{"status": "fine"}', b'{"id": 5, "state": 5}', b"\xff\xfe", b"null", b""):
             with self.subTest(body), answering(200, body) as (url, _):
-                self.told(url, "is no Penstock server: it sent", " ".join(body.decode(errors="replace").split()))
+                self.check_error(url, "is not a Penstock server: it sent", " ".join(body.decode(errors="replace").split()))
 
-    def test_refusals_that_no_penstock_server_would_send_are_told(self) -> None:
+    def test_error_answers_of_other_servers_are_shown(self) -> None:
         for status, body, fragment in (
             (500, b"[]", "answered 500 and `[]`"),
             (502, b"<h1>Bad Gateway</h1>", "answered 502 and `<h1>Bad Gateway</h1>`"),
@@ -421,47 +421,47 @@ class Foreign(unittest.TestCase):
             (403, b'{"errors": {}}', "answered 403"),
         ):
             with self.subTest(body), answering(status, body) as (url, _):
-                self.told(url, fragment)
+                self.check_error(url, fragment)
 
-    def test_answers_that_break_off_are_told(self) -> None:
-        for status, fragment in ((200, "breaks off"), (500, "answered 500")):
+    def test_incomplete_answers_raise(self) -> None:
+        for status, fragment in ((200, "ended the connection"), (500, "answered 500")):
             with self.subTest(status), answering(status, b"{", Length="10") as (url, _):
-                self.told(url, fragment)
+                self.check_error(url, fragment)
 
-    def test_a_server_that_says_nothing_is_told(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as nobody, mock.patch("penstock._client._PATIENCE", 0.2):
-            self.told(f"http://127.0.0.1:{nobody.getsockname()[1]}", "does not answer", "timed out")
+    def test_a_server_without_an_answer_raises(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent, mock.patch("penstock._client._PATIENCE", 0.2):
+            self.check_error(f"http://127.0.0.1:{silent.getsockname()[1]}", "does not answer", "timed out")
 
     def test_a_token_is_not_sent_after_a_redirect(self) -> None:
         with answering(200, b'{"id": "x", "state": "running"}') as (other, tokens):
             for status in (301, 302, 303, 307, 308):
                 with self.subTest(status), answering(status, b"", Location=f"{other}/elsewhere") as (url, _):
-                    self.told(url, f"{other}/elsewhere")
+                    self.check_error(url, f"{other}/elsewhere")
             self.assertEqual(tokens, [])
 
-    def test_a_token_that_cannot_be_one_is_told_and_not_shown(self) -> None:
+    def test_an_invalid_token_raises_and_is_not_shown(self) -> None:
         with self.assertRaisesRegex(penstock.PenstockError, "line break") as raised:
             penstock.connect("http://127.0.0.1:9", token="secret\n")
         self.assertNotIn("secret", str(raised.exception))
 
-    def test_a_run_that_outlives_its_stream_is_told(self) -> None:
+    def test_a_run_that_outlives_its_stream_raises(self) -> None:
         ended = types.SimpleNamespace(next=lambda: None, is_whole=False)
         server = types.SimpleNamespace(run=lambda run: {"state": "draining"})
         with mock.patch("penstock._client._PATIENCE", 0.2), self.assertRaisesRegex(penstock.PenstockError, "still draining"):
             next(penstock.Stream(ended, server, "x"))
 
-    def test_a_run_whose_server_came_back_without_it_is_told(self) -> None:
+    def test_a_run_interrupted_by_a_server_restart_raises(self) -> None:
         def closed() -> None:
             raise penstock.StreamError("the server closed the connection")
 
         for client in (types.SimpleNamespace(next=closed, is_closed=True), types.SimpleNamespace(next=lambda: None, is_whole=False)):
             server = types.SimpleNamespace(run=lambda run: {"state": "interrupted"})
-            with self.subTest(client), self.assertRaisesRegex(penstock.RunFailed, "ended before the run did"):
+            with self.subTest(client), self.assertRaisesRegex(penstock.RunFailed, "ended before the run"):
                 next(penstock.Stream(client, server, "x"))
 
 
 class Servers(unittest.TestCase):
-    def test_the_token_of_this_users_server_is_found_and_goes_nowhere_else(self) -> None:
+    def test_the_token_of_this_users_server_is_found_and_sent_to_no_other_server(self) -> None:
         server = Server(makes_token=True)
         self.addCleanup(server.close)
         with mock.patch.dict(os.environ, {"XDG_STATE_HOME": server.state}):
@@ -470,20 +470,20 @@ class Servers(unittest.TestCase):
             with self.assertRaisesRegex(penstock.PenstockError, "token"):
                 penstock.connect(server.url, token="another-0123456789").run("x")
             server.kill()
-            self.assertIsNone(announced_token(server.url), "nothing is left of a killed server")
+            self.assertIsNone(announced_token(server.url), "a killed server is not found")
         with self.assertRaisesRegex(penstock.PenstockError, "does not answer"):
             penstock.connect(server.url).run("x")
 
-    def test_a_server_that_is_not_there_is_told(self) -> None:
+    def test_a_missing_server_raises(self) -> None:
         with self.assertRaisesRegex(penstock.PenstockError, "http://127.0.0.1:9 does not answer.*refused"):
             penstock.connect("http://127.0.0.1:9").run("x")
         for url in ("127.0.0.1:7700", "http://127.0.0.1:x", "http://[::1", "http://a b"):
-            with self.subTest(url), self.assertRaisesRegex(penstock.PenstockError, "is no address"):
+            with self.subTest(url), self.assertRaisesRegex(penstock.PenstockError, "is not an address"):
                 penstock.connect(url).run("x")
 
-    def test_a_loop_that_is_too_slow_to_hear_of_a_stop_ends_as_one_that_hears_it(self) -> None:
+    def test_a_slow_loop_that_misses_the_stop_message_ends_as_well(self) -> None:
         with folder() as here:
-            # What is said of a few batches fills the socket: there is no room for the end.
+            # The descriptions of a few batches fill the socket: there is no room for the end message.
             (here / "texts.ndjson").write_text("".join(json.dumps({"key": str(key), "text": "x" * 40_000}) + "\n" for key in range(40)))
             server = Server("--store", f"texts={here}")
             self.addCleanup(server.close)
@@ -496,15 +496,15 @@ class Servers(unittest.TestCase):
             })
             stream = connected.stream(run)
             next(stream)
-            until(lambda: connected.run(run)["snapshot"]["queues"][-1]["num_items"] >= 16, "batches are on their way")
+            until(lambda: connected.run(run)["snapshot"]["queues"][-1]["num_items"] >= 16, "batches are in flight")
             time.sleep(0.5)
-            connected._ask("POST", f"/runs/{run}/stop")
+            connected._request("POST", f"/runs/{run}/stop")
             until(lambda: connected.run(run)["state"] == "stopped", "the run is stopped")
-            # Longer than the server waits for somebody to hear of it.
+            # Longer than the server waits for the consumer to read the end message.
             time.sleep(1.5)
             self.assertLess(sum(1 for _ in stream), 16)
 
-    def test_a_server_that_dies_is_told(self) -> None:
+    def test_a_server_that_is_killed_raises(self) -> None:
         server = Server()
         self.addCleanup(server.close)
         server.push(plane_stage())

@@ -1,4 +1,4 @@
-//! Calls of the binary, as a user makes them.
+//! Calls of the binary, as users make them.
 
 use std::env;
 use std::ffi::OsString;
@@ -11,7 +11,7 @@ use penstock_types::run::RunSnapshot;
 use crate::files::kept;
 use crate::programs::{module, penstock};
 
-/// One call of `penstock`, put together step by step.
+/// A call of `penstock`, configured step by step.
 #[derive(Debug)]
 pub struct Call {
     arguments: Vec<OsString>,
@@ -19,93 +19,93 @@ pub struct Call {
     variables: Vec<(String, OsString)>,
 }
 
-/// What a call left.
+/// Result of a finished call.
 #[derive(Debug)]
 pub struct Finished {
-    /// The exit code; `None` when a signal ended the process.
+    /// Exit code; `None` if a signal ended the process.
     pub code: Option<i32>,
-    /// All of its standard output.
+    /// Complete standard output.
     pub stdout: String,
-    /// All of its standard error.
+    /// Complete standard error.
     pub stderr: String,
     out: Option<PathBuf>,
 }
 
 impl Call {
-    /// `penstock` with these arguments.
+    /// Creates a call of `penstock` with these arguments.
     pub fn new(arguments: &[&str]) -> Self {
         Self { arguments: arguments.iter().map(OsString::from).collect(), out: None, variables: Vec::new() }
     }
 
-    /// `penstock run FILE`.
+    /// Creates a call of `penstock run FILE`.
     pub fn run(document: &Path) -> Self {
         Self::new(&["run"]).argument(document)
     }
 
-    /// `penstock check FILE`.
+    /// Creates a call of `penstock check FILE`.
     pub fn check(document: &Path) -> Self {
         Self::new(&["check"]).argument(document)
     }
 
-    /// One more argument.
+    /// Adds an argument.
     #[must_use]
     pub fn argument(mut self, argument: impl Into<OsString>) -> Self {
         self.arguments.push(argument.into());
         self
     }
 
-    /// `--store NAME=DIR`.
+    /// Adds `--store NAME=DIR`.
     #[must_use]
     pub fn store(self, name: &str, folder: &Path) -> Self {
         self.argument("--store").argument(pair(name, folder))
     }
 
-    /// `--module NAME=PATH` for a module that `make guests` built from the crate `guest`.
+    /// Adds `--module NAME=PATH` for a module that `make guests` built from the crate `guest`.
     #[must_use]
     pub fn module(self, name: &str, guest: &str) -> Self {
         let path = module(guest);
         self.module_at(name, &path)
     }
 
-    /// `--module NAME=PATH`.
+    /// Adds `--module NAME=PATH`.
     #[must_use]
     pub fn module_at(self, name: &str, path: &Path) -> Self {
         self.argument("--module").argument(pair(name, path))
     }
 
-    /// `--set /POINTER=VALUE`.
+    /// Adds `--set /POINTER=VALUE`.
     #[must_use]
     pub fn set(self, setting: &str) -> Self {
         self.argument("--set").argument(setting)
     }
 
-    /// `--threads N`.
+    /// Adds `--threads N`.
     #[must_use]
     pub fn threads(self, threads: u32) -> Self {
         self.argument(format!("--threads={threads}"))
     }
 
-    /// A variable of its environment.
+    /// Sets an environment variable.
     #[must_use]
     pub fn variable(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.variables.push((name.to_owned(), value.into()));
         self
     }
 
-    /// `--out DIR`.
+    /// Adds `--out DIR`.
     #[must_use]
     pub fn out(mut self, folder: &Path) -> Self {
         self.out = Some(folder.to_owned());
         self.argument("--out").argument(folder)
     }
 
-    /// `--json`.
+    /// Adds the flag `--json`.
     #[must_use]
     pub fn json(self) -> Self {
         self.argument("--json")
     }
 
-    /// The process, not yet started. Nothing of the machine's or the user's settings gets into it.
+    /// Creates the command, not yet started. Removes settings of the machine and the user from its environment.
     pub fn command(&self) -> Command {
         let mut command = Command::new(penstock());
         command.args(&self.arguments).stdin(Stdio::null());
@@ -115,18 +115,18 @@ impl Call {
         command
     }
 
-    /// Starts it and gives the process.
+    /// Starts the process.
     pub fn start(&self) -> Child {
         let mut command = self.command();
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary can be started")
     }
 
-    /// Runs it to its end.
+    /// Runs the process to its end.
     pub fn finish(&self) -> Finished {
         self.finished(self.start())
     }
 
-    /// Waits for a process that [`Self::start`] gave.
+    /// Waits for a process started by [`Self::start`].
     pub fn finished(&self, child: Child) -> Finished {
         let Output { status, stdout, stderr } =
             child.wait_with_output().expect("the process can be waited for");
@@ -136,13 +136,13 @@ impl Call {
 }
 
 impl Finished {
-    /// This call after a check of its exit code.
+    /// Checks the exit code.
     pub fn exits(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "\n{}\n{}", self.stdout, self.stderr);
         self
     }
 
-    /// The last snapshot, from `snapshot.json` or else from standard output, after a check that its books balance.
+    /// Last snapshot, from `snapshot.json` or else from standard output, after a check that its books balance.
     pub fn snapshot(&self) -> RunSnapshot {
         let text = match &self.out {
             Some(out) => fs::read_to_string(out.join("snapshot.json")).expect("the run was written down"),
@@ -154,20 +154,20 @@ impl Finished {
         snapshot
     }
 
-    /// The part of the report between the line that begins with `title` and the next empty line.
+    /// Part of the report between the line that begins with `title` and the next empty line.
     pub fn section(&self, title: &str) -> String {
         let after = self.stdout.lines().skip_while(|line| !line.starts_with(title)).skip(1);
         after.take_while(|line| !line.is_empty()).map(str::trim_start).collect::<Vec<_>>().join("\n")
     }
 }
 
-/// Takes all settings of the machine's and the user's out of a command's environment.
+/// Removes settings of the machine and the user from a command's environment.
 pub(crate) fn clean(command: &mut Command) {
     let ours = |name: &OsString| name.as_encoded_bytes().starts_with(b"PENSTOCK_");
     env::vars_os().map(|(name, _)| name).filter(ours).for_each(|name| {
         command.env_remove(name);
     });
-    // Servers of this user that run beside the tests are not found.
+    // Hides servers of this user that run beside the tests.
     command.env("XDG_STATE_HOME", "/dev/null");
 }
 

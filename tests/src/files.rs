@@ -11,12 +11,12 @@ use tempfile::TempDir;
 
 use crate::programs::{make_data, target};
 
-/// A folder of one test, removed when dropped.
+/// A temporary folder of one test, removed when dropped.
 #[derive(Debug)]
 pub struct Folder(TempDir);
 
-/// Photos that all tests share: `count` of the set of seed 1, 500 x 375 pixels, under keys from `000/000000.jpg` on.
-/// Made once and kept in the target folder; whoever wants damaged ones copies them.
+/// Photos shared by all tests: `count` of the set of seed 1, 500 x 375 pixels, with keys from `000/000000.jpg` on. Created once
+/// and kept in the target folder; tests that damage photos copy them first.
 pub fn photos() -> &'static Path {
     static PHOTOS: OnceLock<PathBuf> = OnceLock::new();
     PHOTOS.get_or_init(|| {
@@ -26,7 +26,7 @@ pub fn photos() -> &'static Path {
     })
 }
 
-/// The lines of an NDJSON file.
+/// Reads the lines of an NDJSON file.
 pub fn lines<T: DeserializeOwned>(path: &Path) -> Vec<T> {
     let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     text.lines()
@@ -34,7 +34,7 @@ pub fn lines<T: DeserializeOwned>(path: &Path) -> Vec<T> {
         .collect()
 }
 
-/// A folder that outlives the tests: what lies there is the same in every run.
+/// Folder that outlives the tests; its content is the same in every run.
 pub(crate) fn kept(name: &str) -> PathBuf {
     let folder = target().join("tmp/penstock-tests").join(name);
     fs::create_dir_all(&folder).expect("the target folder can be written to");
@@ -53,22 +53,22 @@ impl Default for Folder {
 }
 
 impl Folder {
-    /// An empty folder.
+    /// Creates an empty folder.
     pub fn new() -> Self {
         Self(TempDir::new().expect("there is room for temporary files"))
     }
 
-    /// Where it lies.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         self.0.path()
     }
 
-    /// The path of something in it.
+    /// Path of a file in the folder.
     pub fn join(&self, name: &str) -> PathBuf {
         self.path().join(name)
     }
 
-    /// Writes a file, and the folders on the way to it.
+    /// Writes a file, and creates its parent folders.
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.join(name);
         fs::create_dir_all(path.parent().unwrap_or(self.path())).expect("folders can be made");
@@ -88,18 +88,18 @@ impl Folder {
         self.write("records.ndjson", keys.into_iter().enumerate().map(line).collect::<String>())
     }
 
-    /// Makes `count` texts in `corpus.ndjson`.
+    /// Generates `count` texts in `corpus.ndjson`.
     pub fn texts(&self, count: u64) {
         let file = self.join("corpus.ndjson");
         made(Command::new(make_data()).arg("text").arg(file).args(["--count", &count.to_string()]));
     }
 
-    /// Makes a vocabulary for these texts in `vocabulary.txt`.
+    /// Generates a vocabulary for these texts in `vocabulary.txt`.
     pub fn vocabulary(&self) {
         made(Command::new(make_data()).arg("vocabulary").arg(self.join("vocabulary.txt")));
     }
 
-    /// Makes `count` sounds of at most three seconds, under keys from `000/000000.wav` on.
+    /// Generates `count` sounds of at most three seconds, with keys from `000/000000.wav` on.
     pub fn sounds(&self, count: u64) {
         let count = count.to_string();
         made(Command::new(make_data()).arg("audio").arg(self.path()).args([
@@ -109,7 +109,7 @@ impl Folder {
         ]));
     }
 
-    /// Copies the photos of [`photos`]. Files are made anew, so that a test may damage them.
+    /// Copies the photos of [`photos`] as new files, so that a test may damage them.
     pub fn copy_photos(&self) {
         for group in fs::read_dir(photos()).expect("the photos were made") {
             let group = group.expect("a folder can be read");

@@ -1,4 +1,4 @@
-//! The kit of the tests: the real binary, real modules and real files, and words for what came out.
+//! Support for the tests: the real binary, real modules and real files, and access to their output.
 
 mod call;
 mod files;

@@ -1,4 +1,4 @@
-//! Where the programs and modules under test lie.
+//! Paths of the programs and modules under test.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -11,45 +11,45 @@ use serde_json::Value;
 
 use crate::files::{Folder, kept};
 
-/// The programs, built once per test process and laid beside each other.
+/// The programs, built once per test process and placed in one folder.
 struct Programs {
     folder: PathBuf,
 }
 
-/// The binary that users run.
+/// Path of the binary that users run.
 pub fn penstock() -> PathBuf {
     Programs::built().path("penstock")
 }
 
-/// The maker of photos and texts.
+/// Path of the generator of photos and texts.
 pub fn make_data() -> PathBuf {
     Programs::built().path("make-data")
 }
 
-/// The repository's root.
+/// Root of the repository.
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("this crate lies in the repository").to_owned()
 }
 
-/// The folder into which cargo builds, as seen from this test: `TARGET/PROFILE/deps/it-0123` runs.
+/// Target folder of cargo, derived from this test: `TARGET/PROFILE/deps/it-0123` is running.
 pub fn target() -> PathBuf {
     own_profile().parent().expect("a profile's folder lies in the target folder").to_owned()
 }
 
-/// A module that `make guests` built, by its crate's name. Fails when it is not there: no test skips silently.
+/// Path of a module that `make guests` built, by the name of its crate. Panics if it is missing: no test skips silently.
 pub fn module(name: &str) -> PathBuf {
     let file = format!("{}.wasm", name.replace('-', "_"));
     let path = target().join("wasm32-unknown-unknown/guest").join(file);
-    assert!(path.is_file(), "`{}` is not there: run `make guests` first", path.display());
+    assert!(path.is_file(), "`{}` is missing: run `make guests` first", path.display());
     path
 }
 
-/// A library that, preloaded, makes a program's machine troublesome; `tests/troubles/trouble.c` says how.
+/// Path of a library that injects system failures into a program when preloaded; see `tests/troubles/trouble.c`.
 pub fn trouble() -> PathBuf {
     static TROUBLE: OnceLock<PathBuf> = OnceLock::new();
     let made = TROUBLE.get_or_init(|| {
         let source = repository().join("tests/troubles/trouble.c");
-        // Another test process may load the one that is there.
+        // Another test process may have loaded the existing file.
         let (made, draft) = (kept("troubles").join("trouble.so"), Folder::new());
         let compiled = Command::new("cc")
             .args(["-shared", "-fPIC", "-O1", "-o"])
@@ -90,15 +90,15 @@ fn cargo_output(args: &[&str]) -> Vec<u8> {
 }
 
 impl Programs {
-    /// Cargo names the path of a binary (`CARGO_BIN_EXE_`) to tests of the same package only, and builds it for no other.
-    /// So this asks cargo itself, in the profile and the target folder of this test: it does nothing when all is built,
-    /// and a test never runs yesterday's binary.
+    /// Cargo passes the path of a binary (`CARGO_BIN_EXE_`) only to tests of the same package, and builds it for no others. So
+    /// this calls cargo with the profile and target folder of this test: an up-to-date build is quick, and a test never runs an
+    /// outdated binary.
     fn built() -> &'static Self {
         static PROGRAMS: OnceLock<Programs> = OnceLock::new();
         PROGRAMS.get_or_init(|| {
             let folder = own_profile();
-            // What `make test` and `make bench` build: with a smaller selection of targets cargo would build dependencies
-            // again, with other features.
+            // Selects what `make test` and `make bench` build: for a smaller selection of targets, cargo would rebuild
+            // dependencies with other features.
             let (profile, targets) = match folder.file_name().and_then(|name| name.to_str()) {
                 Some("debug") | None => ("dev", "--tests"),
                 Some(other) => (other, "--benches"),
@@ -127,8 +127,8 @@ fn own_profile() -> PathBuf {
 fn cargo() -> Command {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(repository());
-    // What cargo tells a test of its package. Some dependencies are built again when it changes, and half of the workspace with
-    // them; whoever calls cargo next would build them once more.
+    // Variables that cargo sets for a test of its package. Some dependencies, and half of the workspace with them, are rebuilt
+    // when they change, now and at the next call of cargo.
     for (name, _) in env::vars_os() {
         let told = name.to_string_lossy();
         if told.starts_with("CARGO_PKG_") || told.starts_with("CARGO_MANIFEST_") || told == "OUT_DIR" {

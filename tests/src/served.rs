@@ -17,10 +17,10 @@ use crate::call::clean;
 use crate::files::Folder;
 use crate::programs::penstock;
 
-/// How long a test waits for what has to come.
+/// Maximum time that a test waits for an expected event.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How a server is to be started. Its data lie in a folder of its own, or in one that was there before.
+/// Settings of a server to start. Its data is in a new folder, or in an existing one.
 pub struct Serving {
     command: Command,
     data: PathBuf,
@@ -29,7 +29,7 @@ pub struct Serving {
     makes_token: bool,
 }
 
-/// A server that answers. It is killed when this is dropped.
+/// A running server. Killed on drop.
 pub struct Served {
     child: Child,
     stdout: BufReader<ChildStdout>,
@@ -41,13 +41,13 @@ pub struct Served {
     _own: Option<Folder>,
 }
 
-/// What a server answered.
+/// Response of a server.
 pub struct Answer {
-    /// The status.
+    /// Status of the response.
     pub status: u16,
-    /// The headers, by their names in lower case.
+    /// Headers, with names in lower case.
     pub headers: Vec<(String, String)>,
-    /// The body.
+    /// Body of the response.
     pub bytes: Vec<u8>,
 }
 
@@ -59,7 +59,7 @@ impl Default for Serving {
 }
 
 impl Serving {
-    /// A server over a data directory that is there, or is to be made.
+    /// Creates settings for a server over an existing or new data directory.
     pub fn over(data: &Path) -> Self {
         let mut command = Command::new(penstock());
         command.arg("serve");
@@ -74,27 +74,27 @@ impl Serving {
         self
     }
 
-    /// An argument more.
+    /// Adds an argument.
     #[must_use]
     pub fn argument(mut self, argument: impl AsRef<std::ffi::OsStr>) -> Self {
         self.command.arg(argument);
         self
     }
 
-    /// Lets a store's name stand for a folder.
+    /// Maps a store name to a folder.
     #[must_use]
     pub fn store(self, name: &str, folder: &Path) -> Self {
         self.argument("--store").argument(format!("{name}={}", folder.display()))
     }
 
-    /// A variable of its environment.
+    /// Sets an environment variable.
     #[must_use]
     pub fn variable(mut self, name: &str, value: &str) -> Self {
         self.command.env(name, value);
         self
     }
 
-    /// Appends its log, from this level on, to a file.
+    /// Appends the server's log, from this level on, to a file.
     #[must_use]
     pub fn logging_to(mut self, file: &Path, level: &str) -> Self {
         let log = OpenOptions::new().create(true).append(true).open(file).expect("a log can be written");
@@ -102,22 +102,23 @@ impl Serving {
         self.variable("PENSTOCK_LOG", level)
     }
 
-    /// Another address than the loopback one.
+    /// Sets another address than the loopback one.
     #[must_use]
     pub fn listening(self, listen: &'static str) -> Self {
         Self { listen, ..self }
     }
 
-    /// Lets it make its own token, as it does by default.
+    /// Lets the server create its own token, as it does by default.
     #[must_use]
     pub fn with_own_token(self) -> Self {
         Self { makes_token: true, ..self }
     }
 
-    /// Starts it, and waits until it listens. It wants a token only if the test gives one, or lets it make one.
+    /// Starts the server, and waits until it listens. It requires a token only if the test sets one, or lets the server create
+    /// one.
     pub fn start(mut self) -> Served {
         self.command.args(["--listen", self.listen]).arg("--data-dir").arg(&self.data);
-        // It tells its user's programs of itself there.
+        // Folder of the announcement for the user's programs.
         self.command.env("XDG_STATE_HOME", self.data.join("state"));
         let is_given =
             self.command.get_envs().any(|(name, value)| name == "PENSTOCK_TOKEN" && value.is_some())
@@ -129,7 +130,7 @@ impl Serving {
             self.command.get_envs().find(|(name, _)| *name == "PENSTOCK_TOKEN").and_then(|(_, value)| value);
         let token = token.map(|token| token.to_string_lossy().into_owned());
         let mut child = self.command.stdout(Stdio::piped()).spawn().expect("the server starts");
-        let mut stdout = BufReader::new(child.stdout.take().expect("it was asked for"));
+        let mut stdout = BufReader::new(child.stdout.take().expect("its standard output is piped"));
         let mut line = String::new();
         stdout.read_line(&mut line).expect("it writes");
         let mut link = String::new();
@@ -140,7 +141,7 @@ impl Serving {
         let Some(address) = address else {
             let mut rest = String::new();
             stdout.read_to_string(&mut rest).unwrap_or_default();
-            panic!("the server said `{line}{rest}` and not where it listens");
+            panic!("the server printed `{line}{rest}` instead of its address");
         };
         let config = Agent::config_builder()
             .http_status_as_error(false)
@@ -153,27 +154,27 @@ impl Serving {
 }
 
 impl Served {
-    /// Where it listens.
+    /// Address of the server.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its data directory.
+    /// Data directory of the server.
     pub fn data(&self) -> &Path {
         &self.data
     }
 
-    /// The link that signs a browser in, if it has made its own token.
+    /// Sign-in link, if the server has created its own token.
     pub fn link(&self) -> &str {
         &self.link
     }
 
-    /// Its process.
+    /// Process id of the server.
     pub fn process(&self) -> u32 {
         self.child.id()
     }
 
-    /// Asks with the token, if there is one and `headers` bring nothing in its place.
+    /// Sends a request with the token, if there is one and `headers` do not replace it.
     pub fn ask(
         &self,
         method: &str,
@@ -184,7 +185,7 @@ impl Served {
         self.try_ask(method, path, content, headers).expect("the server answers")
     }
 
-    /// Asks a server that may be gone: `None` when it is, or does not answer in time.
+    /// Sends a request to a server that may be gone: `None` if it is, or does not respond in time.
     pub fn try_ask(
         &self,
         method: &str,
@@ -214,18 +215,18 @@ impl Served {
         Some(Answer { status, headers, bytes: answer.body_mut().read_to_vec().ok()? })
     }
 
-    /// How it ended, if it has.
+    /// Exit status of the server, if it has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().expect("it is ours")
+        self.child.try_wait().expect("the server is a child of this process")
     }
 
-    /// Kills it while others still ask it.
+    /// Kills the server while clients still send requests.
     pub fn strike(&self) {
         let process = Pid::from_raw(i32::try_from(self.child.id()).expect("a process id")).expect("not zero");
-        kill_process(process, Signal::KILL).expect("it is alive");
+        kill_process(process, Signal::KILL).expect("the server is alive");
     }
 
-    /// Asks for an address of the API.
+    /// Requests an address of the API.
     pub fn get(&self, path: &str) -> Answer {
         self.ask("GET", &format!("/api/v1{path}"), None, &[])
     }
@@ -236,28 +237,28 @@ impl Served {
         self.ask("POST", &format!("/api/v1{path}"), Some(("application/json", bytes.as_bytes())), &[])
     }
 
-    /// Uploads a module's bytes.
+    /// Uploads the bytes of a module.
     pub fn upload(&self, bytes: &[u8]) -> Answer {
         self.ask("POST", "/api/v1/modules", Some(("application/wasm", bytes)), &[])
     }
 
-    /// Submits a document that is good; gives the run's id.
+    /// Submits a valid document; returns the id of the run.
     pub fn submit(&self, document: &Value) -> String {
         let run = self.post("/runs", document).is(201).json();
         run["id"].as_str().expect("a run has an id").to_owned()
     }
 
-    /// Waits until a run is over; gives its detail.
+    /// Waits until a run is over; returns its detail.
     pub fn over(&self, id: &str) -> Value {
         self.until(id, |run| {
             !["queued", "running", "draining"].contains(&run["state"].as_str().unwrap_or_default())
         })
     }
 
-    /// Waits until a run is as wanted; gives its detail.
+    /// Waits until a run meets a condition; returns its detail.
     #[expect(
         clippy::disallowed_methods,
-        reason = "a test looks at a server from outside, with a clock of its own"
+        reason = "a test observes a server from outside, with a separate clock"
     )]
     pub fn until(&self, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let start = Instant::now();
@@ -266,38 +267,38 @@ impl Served {
             if wanted(&run) {
                 return run;
             }
-            assert!(start.elapsed() < PATIENCE, "the run did not come so far: {run:#}");
+            assert!(start.elapsed() < PATIENCE, "the run did not reach the expected state: {run:#}");
             sleep(Duration::from_millis(20));
         }
     }
 
-    /// Ends it as Ctrl-C does; gives how long that took, and its exit code.
+    /// Ends the server as Ctrl-C does; returns the time that took, and the exit code.
     #[expect(
         clippy::disallowed_methods,
-        reason = "a test looks at a server from outside, with a clock of its own"
+        reason = "a test observes a server from outside, with a separate clock"
     )]
     pub fn end(mut self) -> (Duration, Option<i32>) {
         let start = Instant::now();
         let process = Pid::from_raw(i32::try_from(self.child.id()).expect("a process id")).expect("not zero");
-        kill_process(process, Signal::INT).expect("it is alive");
+        kill_process(process, Signal::INT).expect("the server is alive");
         let mut rest = String::new();
         self.stdout.read_to_string(&mut rest).expect("it wrote text");
-        let code = self.child.wait().expect("it is ours").code();
+        let code = self.child.wait().expect("the server is a child of this process").code();
         (start.elapsed(), code)
     }
 
-    /// Kills it, as a machine that fails does.
+    /// Kills the server, like a crash of the machine.
     pub fn kill(mut self) {
-        self.child.kill().expect("it is ours");
-        self.child.wait().expect("it is ours");
+        self.child.kill().expect("the server is a child of this process");
+        self.child.wait().expect("the server is a child of this process");
     }
 }
 
 impl Drop for Served {
     fn drop(&mut self) {
         if self.child.try_wait().is_ok_and(|code| code.is_none()) {
-            self.child.kill().expect("it is ours");
-            self.child.wait().expect("it is ours");
+            self.child.kill().expect("the server is a child of this process");
+            self.child.wait().expect("the server is a child of this process");
         }
     }
 }
@@ -310,18 +311,18 @@ impl Answer {
         self
     }
 
-    /// The body as JSON.
+    /// Parses the body as JSON.
     #[track_caller]
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.bytes).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
     }
 
-    /// The body as text.
+    /// Body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.bytes).into_owned()
     }
 
-    /// A header, empty when it is not there.
+    /// Value of a header, empty if it is missing.
     pub fn header(&self, name: &str) -> &str {
         self.headers.iter().find(|(found, _)| found == name).map_or("", |(_, value)| value)
     }

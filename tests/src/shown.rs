@@ -1,4 +1,4 @@
-//! What users see, less what differs from run to run.
+//! Output of the program, without the parts that differ from run to run.
 
 use std::env;
 use std::path::Path;
@@ -7,7 +7,7 @@ use insta::Settings;
 
 use crate::programs::{repository, target};
 
-/// Settings for snapshots of what the binary shows: digests, ids, times of day and places of files are replaced by a word.
+/// Settings for snapshots of the binary's output: digests, ids, times of day and paths are replaced by placeholders.
 pub fn shown() -> Settings {
     let mut settings = Settings::clone_current();
     settings.set_prepend_module_to_snapshot(false);
@@ -20,7 +20,7 @@ pub fn shown() -> Settings {
         (r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", "[ID]"),
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", "[START]"),
         (r"src/lib\.rs:\d+:\d+", "src/lib.rs:[LINE]"),
-        // How much was there already depends on the allocator's steps.
+        // The amount in use before depends on the steps of the allocator.
         (r"asked for 2[5-9]\d MiB", "asked for [N] MiB"),
     ] {
         settings.add_filter(found, word);
@@ -28,7 +28,7 @@ pub fn shown() -> Settings {
     settings
 }
 
-/// [`shown`], and every figure that was measured is replaced too.
+/// [`shown`], which also replaces every measured figure.
 pub fn without_figures() -> Settings {
     let mut settings = shown();
     settings.add_filter(r"\d[\d,]*(\.\d+)? \[(us|ms|sec)\]", "[TIME]");
@@ -36,7 +36,7 @@ pub fn without_figures() -> Settings {
     settings
 }
 
-/// A regular expression that matches this path and nothing else.
+/// A regular expression that matches exactly this path.
 fn literally(path: &Path) -> String {
     let mut pattern = String::new();
     for letter in path.to_string_lossy().chars() {

@@ -1,4 +1,4 @@
-//! Storage benchmarks against each other.
+//! Comparisons of storage benchmarks.
 
 use penstock_tests::{Call, Folder, module, photos, repository};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::timed;
 
 #[test]
-fn two_reports_are_compared_with_what_is_sure() {
+fn two_reports_are_compared_with_confidence_intervals() {
     timed(|| {
         let folder = Folder::new();
         let document = |latency: f64| {
@@ -29,7 +29,7 @@ fn two_reports_are_compared_with_what_is_sure() {
         };
         let told = compare("before", "after").finish().exits(0).stdout;
         assert!(
-        told.starts_with("Of 1 loads 0 are surely faster and 1 surely slower, each with 95 % confidence: `sync 4` most, by -"),
+        told.starts_with("Of 1 loads, 0 are faster and 1 are slower, each with 95 % confidence; the largest change is `sync 4`, by -"),
         "{told}"
     );
         let told = compare("before", "after").json().finish().exits(0).stdout;
@@ -40,12 +40,12 @@ fn two_reports_are_compared_with_what_is_sure() {
         compare("before", "after").argument("--fail-if-slower=90").finish().exits(0);
         compare("after", "before").argument("--fail-if-slower=10").finish().exits(0);
         let wrong = compare("before", "before.json").finish().exits(2);
-        assert!(wrong.stderr.contains("is no report of a storage benchmark"), "{}", wrong.stderr);
+        assert!(wrong.stderr.contains("is not a report of a storage benchmark"), "{}", wrong.stderr);
     });
 }
 
 #[test]
-fn stages_have_a_time_of_their_own_and_cost_what_they_cost() {
+fn stages_have_a_separate_time_and_their_cost_is_measured() {
     timed(|| {
         let document = repository().join("examples/benchmarks/photos.json");
         let call = Call::new(&["bench", "storage"]).argument(&document).store("photos", photos());

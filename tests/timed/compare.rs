@@ -1,4 +1,4 @@
-//! Runs against each other.
+//! Comparisons of runs.
 
 use std::path::PathBuf;
 use std::thread;
@@ -19,7 +19,7 @@ fn document() -> Value {
     })
 }
 
-/// Runs documents at once, two seconds each; gives where they are written down.
+/// Runs documents concurrently, for two seconds each; returns their output folders.
 fn ran<const N: usize>(folder: &Folder, documents: [Value; N]) -> [PathBuf; N] {
     thread::scope(|scope| {
         std::array::from_fn::<_, N, _>(|number| {
@@ -37,7 +37,7 @@ fn compared(runs: &[PathBuf]) -> Call {
 }
 
 #[test]
-fn a_gain_is_told_with_its_reason_and_the_new_limit() {
+fn a_gain_is_reported_with_its_reason_and_the_new_limit() {
     timed(|| {
         let folder = Folder::new();
         let mut faster = document();
@@ -57,7 +57,7 @@ fn a_gain_is_told_with_its_reason_and_the_new_limit() {
         let words = compared(&runs).finish().exits(0).stdout;
         assert!(words.contains("/stages/1/sleep/concurrency") && words.contains("[2:decode] ave"), "{words}");
 
-        // The other way round it is a loss, and the limit now explains it.
+        // In the other order it is a loss, explained by the new limit.
         let back = compared(&[runs[1].clone(), runs[0].clone()]).finish().exits(0).stdout;
         assert!(back.contains(" % slower: ") && back.contains("has 1 task at a time instead of 4"), "{back}");
         let same = compared(&[runs[0].clone(), runs[0].clone()]).finish().exits(0).stdout;
@@ -69,7 +69,7 @@ fn a_gain_is_told_with_its_reason_and_the_new_limit() {
 }
 
 #[test]
-fn of_several_ranks_the_straggler_is_named_with_what_is_slower_on_it() {
+fn the_straggler_of_several_ranks_is_named_with_its_slower_part() {
     timed(|| {
         let folder = Folder::new();
         let rank = |rank: u32| {
@@ -86,12 +86,12 @@ fn of_several_ranks_the_straggler_is_named_with_what_is_slower_on_it() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_said() {
+fn runs_that_cannot_be_compared_are_reported() {
     let folder = Folder::new();
     let runs = ran(&folder, [document(), document(), document()]);
     let told = compared(&runs).finish().exits(2).stderr;
     assert!(told.contains("3 runs are compared only if each is of another rank"), "{told}");
     let told = compared(&[runs[0].clone(), folder.join("none")]).finish().exits(2).stderr;
-    assert!(told.contains("holds no run that is over"), "{told}");
+    assert!(told.contains("contains no finished run"), "{told}");
     compared(&runs[..1]).finish().exits(2);
 }

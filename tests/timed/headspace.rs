@@ -1,4 +1,4 @@
-//! What there is to gain, measured.
+//! Measurement of the gain that faster loading could bring.
 
 use penstock_tests::{Call, Folder, repository};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ fn document(load_ms: u32, consumer: Value) -> Value {
 }
 
 #[test]
-fn slow_loading_leaves_something_to_gain_and_fast_loading_does_not() {
+fn slow_loading_has_headspace_and_fast_loading_has_none() {
     timed(|| {
         let folder = Folder::new();
         let measured = |load_ms| -> Value {
@@ -29,7 +29,7 @@ fn slow_loading_leaves_something_to_gain_and_fast_loading_does_not() {
         };
         let number = |report: &Value, name: &str| report[name].as_f64().unwrap();
         let slow = measured(60);
-        // 33.3/s instead of 16.7/s; a busy machine is late with both.
+        // 33.3/s instead of 16.7/s; a busy machine delays both.
         assert!((0.6..1.2).contains(&number(&slow, "to_gain")), "{slow:#}");
         assert!((0.4..0.6).contains(&number(&slow, "feeds")), "{slow:#}");
         assert_eq!(slow["is_enough"], false);
@@ -40,7 +40,7 @@ fn slow_loading_leaves_something_to_gain_and_fast_loading_does_not() {
 }
 
 #[test]
-fn without_a_consumer_that_takes_time_loading_is_all_there_is() {
+fn without_a_consumer_only_loading_is_measured() {
     let folder = Folder::new();
     let finished =
         headspace(&folder, &document(20, json!({ "discard": {} }))).argument("-q").finish().exits(0);
@@ -49,7 +49,7 @@ fn without_a_consumer_that_takes_time_loading_is_all_there_is() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_said() {
+fn pipelines_that_cannot_be_measured_are_refused() {
     let files = json!({ "files": { "store": "out", "prefix": "train" } });
     let folder = Folder::new();
     let mut document = document(1, files);

@@ -1,4 +1,4 @@
-//! What is predicted, against what runs then do.
+//! Predictions, compared with actual runs.
 
 use std::thread;
 
@@ -9,14 +9,14 @@ use crate::timed;
 
 const TIME: &str = "--for=4s";
 
-/// By how much the predicted rate of a random pipeline is off the one that it then has. A busy machine wakes sleepers late,
-/// which no document tells: with what the run itself tells of that, the rest is what the queues do.
+/// Relative error of the predicted rate of a random pipeline. A busy machine wakes sleepers late, which the document does not
+/// show: with the measured delays of the run, the remaining error is that of the queue model.
 fn off(number: u64) -> f64 {
     let (folder, pipeline) = (Folder::new(), RandomPipeline::new(number));
     let document = folder.write("pipeline.json", pipeline.document.to_string());
     let out = folder.join("out");
     let snapshot = Call::run(&document).argument(TIME).out(&out).finish().exits(0).snapshot();
-    assert_ne!(pipeline.is_told_right(&snapshot, 0.25), Some(false), "random-{number}");
+    assert_ne!(pipeline.names_the_limit(&snapshot, 0.25), Some(false), "random-{number}");
     let predict = Call::new(&["predict", TIME]).argument(&document).argument("--from").argument(&out);
     let predicted: Value = serde_json::from_str(&predict.json().finish().exits(0).stdout).unwrap();
     let measured = snapshot.queues.last().unwrap().figures.qps.unwrap();
@@ -24,7 +24,7 @@ fn off(number: u64) -> f64 {
 }
 
 #[test]
-fn random_pipelines_run_as_predicted_and_are_told_their_limit() {
+fn random_pipelines_run_as_predicted_and_their_limit_is_reported() {
     timed(|| {
         let errors: Vec<f64> = thread::scope(|scope| {
             let runs: Vec<_> = (0..6).map(|first| scope.spawn(move || [first, first + 6].map(off))).collect();

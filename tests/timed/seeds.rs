@@ -1,6 +1,6 @@
-//! The experiments of the seeds: what their texts say of the figures, what SPDL measured, and what follows from the service times of
-//! the run itself. Machines are busy, so bounds of milliseconds widen with what sleeps show; and a run that disappoints
-//! is done again.
+//! Experiments of the seeds: statements of their texts on the figures, SPDL's measurements, and figures derived from the service
+//! times of the run itself. On a busy machine, bounds of milliseconds widen with the measured delay of sleeps; and a failed run
+//! is repeated.
 
 #[path = "../benches/seeds/closed_form.rs"]
 mod closed_form;
@@ -18,7 +18,7 @@ use self::experiment::{Figures, Run};
 use self::oracle::Oracle;
 use crate::{AGAIN, alone};
 
-/// All experiments, and their windows of a second: those of seed 002 as long as SPDL's.
+/// All experiments, with their number of windows of a second: those of seed 002 have the same as SPDL's.
 const EXPERIMENTS: [(&str, usize); 12] = [
     ("001-four-stages", 10),
     ("002-single1", 10),
@@ -34,15 +34,15 @@ const EXPERIMENTS: [(&str, usize); 12] = [
     ("003-pool-too-small", 6),
 ];
 
-/// Runs at the same time. They mostly sleep.
+/// Number of concurrent runs. They mostly sleep.
 const AT_ONCE: usize = 6;
 
-/// What a run should show and does not.
+/// Violations found in runs.
 #[derive(Default)]
 struct Faults(Vec<String>);
 
 impl Faults {
-    /// What `check` finds in runs.
+    /// Violations that `check` finds in runs.
     fn of<const N: usize>(check: impl Fn([&Run; N], &mut Self), runs: [&Run; N]) -> Vec<String> {
         let mut faults = Self::default();
         check(runs, &mut faults);
@@ -56,7 +56,7 @@ impl Faults {
     }
 }
 
-/// Checks runs, all of which were made at once; and where they fail, with new ones.
+/// Checks runs, all of which were made at once; repeats them if they fail.
 #[track_caller]
 fn hold<const N: usize>(names: [&'static str; N], check: impl Fn([&Run; N], &mut Faults)) {
     static RUNS: OnceLock<Vec<Run>> = OnceLock::new();
@@ -65,7 +65,7 @@ fn hold<const N: usize>(names: [&'static str; N], check: impl Fn([&Run; N], &mut
     let mut shown = vec![Faults::of(&check, names.map(|name| &runs[place(name)]))];
     for _ in 0..AGAIN {
         let Some(faults) = shown.last().filter(|faults| !faults.is_empty()) else { return };
-        #[expect(clippy::print_stderr, reason = "who reads the test's output should know that it ran again")]
+        #[expect(clippy::print_stderr, reason = "a retry is visible in the test's output")]
         {
             eprintln!("once more, since {names:?} showed {faults:#?}");
         }
@@ -75,22 +75,22 @@ fn hold<const N: usize>(names: [&'static str; N], check: impl Fn([&Run; N], &mut
     assert!(shown.last().is_some_and(Vec::is_empty), "every time: {shown:#?}");
 }
 
-/// The queue is full and its writer waits: it is faster than its reader.
+/// True if the queue is full and its writer waits: the writer is faster than the reader.
 fn is_fast_to_slow(queue: Figures) -> bool {
     queue.put_ms > 2.0 * queue.get_ms && queue.put_ms > 1.0 && queue.readiness > 0.9
 }
 
-/// The queue is empty and its reader waits: it is faster than its writer.
+/// True if the queue is empty and its reader waits: the reader is faster than the writer.
 fn is_slow_to_fast(queue: Figures) -> bool {
     queue.get_ms > 2.0 * queue.put_ms && queue.get_ms > 1.0 && queue.readiness < 0.1
 }
 
-/// Equal but for what a busy machine does.
+/// Equal within the noise of a busy machine.
 fn is_about(one: f64, other: f64) -> bool {
     (one - other).abs() <= 0.08 * one.max(other)
 }
 
-/// Checks on which side of every queue somebody waits: `>` is fast to slow, `<` is slow to fast, `-` is left out.
+/// Checks which side of every queue waits: `>` is fast to slow, `<` is slow to fast, `-` is not checked.
 fn flow(run: &Run, sides: &str, faults: &mut Faults) {
     for (place, side) in sides.chars().enumerate() {
         let queue = run.queue(place);
@@ -112,15 +112,14 @@ fn one_stage_waits_for_a_slower_consumer_and_lets_a_faster_one_wait() {
     hold(["002-single1", "002-single2"], |[fast, slow], faults| {
         flow(fast, ">>>", faults);
         flow(slow, "><<", faults);
-        faults.unless(fast.sink().qps > slow.sink().qps, || "the faster stage makes no more".to_owned());
+        faults.unless(fast.sink().qps > slow.sink().qps, || "the faster stage has no higher rate".to_owned());
         let (source, stage) = (fast.queue(0), fast.queue(1));
-        faults
-            .unless(source.put_ms > stage.put_ms, || "the source, which does nothing, waits less".to_owned());
+        faults.unless(source.put_ms > stage.put_ms, || "the source waits less than the stage".to_owned());
     });
 }
 
 #[test]
-fn the_slowest_stage_limits_all_of_them_wherever_it_stands() {
+fn the_slowest_stage_limits_the_pipeline_at_any_position() {
     let _alone = alone();
     hold(["002-multi1", "002-multi2"], |[falling, rising], faults| {
         flow(falling, ">>><<", faults);
@@ -130,7 +129,7 @@ fn the_slowest_stage_limits_all_of_them_wherever_it_stands() {
         for run in [falling, rising] {
             let rates: Vec<f64> = (0..run.queues().len()).map(|place| run.queue(place).qps).collect();
             faults.unless(rates.iter().all(|&rate| is_about(rate, rates[0])), || {
-                format!("{} is not equally fast everywhere: {rates:?}", run.name)
+                format!("{} has different rates at its queues: {rates:?}", run.name)
             });
         }
         let puts = [0, 1, 2, 3].map(|place| falling.queue(place).put_ms);
@@ -144,14 +143,14 @@ fn the_slowest_stage_limits_all_of_them_wherever_it_stands() {
         for run in [falling, rising] {
             let (before, sink) = (run.queue(3), run.sink());
             faults.unless(before.get_ms > sink.get_ms, || {
-                format!("{}: the sink, which does nothing, waits less than the consumer", run.name)
+                format!("{}: the sink waits less than the consumer", run.name)
             });
         }
     });
 }
 
 #[test]
-fn a_second_task_removes_the_limit_and_a_third_one_gains_nothing() {
+fn a_second_task_removes_the_limit_and_a_third_one_has_no_effect() {
     let _alone = alone();
     hold(["002-multi1", "002-multi3", "002-multi4"], |[one, two, three], faults| {
         flow(two, ">>>>>", faults);
@@ -159,7 +158,7 @@ fn a_second_task_removes_the_limit_and_a_third_one_gains_nothing() {
         let rates = [one, two, three].map(|run| run.sink().qps);
         faults.unless(rates[1] > 1.2 * rates[0], || format!("the second task gains too little: {rates:?}"));
         faults.unless(is_about(rates[1], rates[2]), || format!("the third task changes the rate: {rates:?}"));
-        // A third task waits as long as the consumer takes for an item.
+        // A third task waits for the time that the consumer takes for an item.
         let more = three.queue(3).put_ms - two.queue(3).put_ms;
         let step = 1e3 / rates[2];
         faults.unless((more - step).abs() < 0.25 * step, || {
@@ -169,7 +168,7 @@ fn a_second_task_removes_the_limit_and_a_third_one_gains_nothing() {
 }
 
 #[test]
-fn a_queue_before_an_aggregate_is_never_full_and_that_is_no_fault() {
+fn a_queue_before_an_aggregate_is_never_full() {
     let _alone = alone();
     hold(["002-agg1", "002-agg2"], |[enough, too_large], faults| {
         flow(enough, ">->>", faults);
@@ -183,13 +182,13 @@ fn a_queue_before_an_aggregate_is_never_full_and_that_is_no_fault() {
         let before = enough.queue(1);
         faults.unless((0.4..0.7).contains(&before.readiness), || format!("before the aggregate: {before:?}"));
         faults.unless(enough.queue(2).put_ms < enough.sink().put_ms, || {
-            "the aggregate waits as long as the sink, which does nothing".to_owned()
+            "the aggregate waits as long as the sink".to_owned()
         });
         faults.unless(enough.sink().qps > too_large.sink().qps, || "larger batches are as fast".to_owned());
     });
 }
 
-/// The runs of seed 002.
+/// Runs of seed 002.
 const OF_SEED_002: [&str; 8] = [
     "002-single1",
     "002-single2",
@@ -201,7 +200,7 @@ const OF_SEED_002: [&str; 8] = [
     "002-agg2",
 ];
 
-/// Nothing else would notice a document with longer sleeps: bounds widen with them.
+/// Necessary, since the other tests' bounds widen with longer sleeps.
 #[test]
 fn documents_of_seed_002_are_those_that_spdl_ran() {
     let oracle = Oracle::read();
@@ -283,7 +282,7 @@ fn thread_wait_ms(run: &Run, stage: usize) -> f64 {
     run.of_stage(stage, |stage| stage.task.ave_thread_wait_s.unwrap_or(0.0)) * 1e3
 }
 
-/// Share of its slots' time that a stage spent in one way.
+/// Share of the time of its slots that a stage spent in one way.
 fn slots(run: &Run, stage: usize, seconds: fn(&StageRecord) -> f64) -> f64 {
     let all = |stage: &StageRecord| {
         let task = &stage.task;
@@ -330,7 +329,7 @@ fn concurrency_divides_the_time_of_a_task() {
         faults.unless(is_about(rate, 2.0 / task_s), || {
             format!("{rate:.1}/s from two tasks at a time of {task_s:.4} s")
         });
-        // Four downloads at a time are faster; all of their slots wait for room or work.
+        // Four concurrent downloads are faster; all of their slots wait for room or work.
         let (wait, task) = (run.queue(1).put_ms, run.task_ms(1));
         let expected = 4e3 / rate - task;
         faults.unless((wait - expected).abs() < 0.1 * (wait + task), || {
@@ -350,14 +349,14 @@ fn bursts_let_both_sides_of_a_small_queue_wait() {
     hold(["001-four-stages"], |[run], faults| {
         let (step, names) = (1e3 / run.sink().qps, run.queues());
         assert_eq!(names[7], "7:gpu-transfer_queue");
-        // Up to collate all queues are ready, as in production: data comes faster than transfer takes it.
+        // All queues up to collate are ready, as in production: data arrives faster than transfer takes it.
         for (place, name) in names.iter().enumerate().take(7) {
             let (queue, then) = (run.queue(place), readiness(place));
             faults.unless(queue.readiness > then - 0.15 && queue.put_ms > queue.get_ms, || {
                 format!("{name}: {queue:?}; readiness in production {then:.3}")
             });
         }
-        // Transfer is fast enough on average, and yet somebody waits on either side of its queue.
+        // Transfer is fast enough on average, but both sides of its queue wait.
         let (task, queue) = (run.task_ms(7), run.queue(7));
         faults.unless(task < 0.9 * step, || format!("transfer takes {task:.1} ms of a step of {step:.1}"));
         let waits = [queue.put_ms, queue.get_ms].map(|ms| ms / step);

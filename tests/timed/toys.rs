@@ -1,4 +1,4 @@
-//! The three toys of seed 000: the seed's two lines, figures of its size, and its answer.
+//! The three toys of seed 000: the two lines of output, figures of the expected size, and the answer.
 
 use penstock_tests::{Call, repository, without_figures};
 use penstock_types::run::RunSnapshot;
@@ -8,7 +8,7 @@ use crate::timed;
 /// Fewer items than the seed's hundred: means do not depend on their number.
 const ITEMS: u64 = 20;
 
-/// A toy's lines on standard output, and the two waits of its sink in milliseconds: for data, and for the consumer.
+/// Lines of a toy on standard output, and the two waits of its sink in milliseconds: for data, and for the consumer.
 fn toy(name: &str) -> (String, f64, f64) {
     let document = repository().join(format!("examples/pipelines/{name}.json"));
     let folder = penstock_tests::Folder::new();
@@ -24,7 +24,7 @@ fn toy(name: &str) -> (String, f64, f64) {
     (lines.to_owned(), waits.0, waits.1)
 }
 
-/// The mean task time of the one stage, in milliseconds, as its line tells it.
+/// Mean task time of the single stage, in milliseconds, read from its line.
 fn task_time(lines: &str) -> f64 {
     let (_, after) = lines.split_once("Average task time: ").expect("a stage's line tells it");
     let (number, _) = after.split_once(" [ms]").expect("it is told in milliseconds");
@@ -32,19 +32,19 @@ fn task_time(lines: &str) -> f64 {
 }
 
 #[test]
-fn without_a_bottleneck_neither_wait_can_be_felt() {
+fn without_a_bottleneck_both_waits_are_negligible() {
     timed(|| {
         let (lines, upstream, downstream) = toy("toy-baseline");
         assert!(upstream < 10.0 && downstream < 10.0, "{upstream} {downstream}");
         let (sink, answer) = lines.split_once('\n').unwrap();
         without_figures()
-            .bind(|| insta::assert_snapshot!("without_a_bottleneck_neither_wait_can_be_felt", sink));
-        // A machine that is busy with something else may make the sink wait a little; the loader is never the limit for long.
+            .bind(|| insta::assert_snapshot!("without_a_bottleneck_both_waits_are_negligible", sink));
+        // On a busy machine the sink may wait a little; the loader is never the limit for long.
         assert!(answer.starts_with("Is data loading the bottleneck? "), "{answer}");
         if upstream.max(downstream) < 0.5 {
             assert_eq!(
                 answer.trim_end(),
-                "Is data loading the bottleneck? no: nothing waits long enough to be felt."
+                "Is data loading the bottleneck? no: no part waits long enough to matter."
             );
         }
     });
@@ -55,7 +55,7 @@ fn a_slow_training_loop_is_seen_downstream() {
     timed(|| {
         let (lines, upstream, downstream) = toy("toy-slow-training");
         assert!(upstream < downstream, "{upstream} {downstream}");
-        // The first items find room; every other one waits for a step of 100 ms.
+        // The first items find room; every later one waits for a step of 100 ms.
         assert!(upstream < 20.0 && (70.0..150.0).contains(&downstream), "{upstream} {downstream}");
         without_figures().bind(|| insta::assert_snapshot!("a_slow_training_loop_is_seen_downstream", lines));
     });

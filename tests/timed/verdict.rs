@@ -1,4 +1,4 @@
-//! What limits a run, told by the real binary: a pipeline for every kind of limit, with margins that a busy machine leaves.
+//! Verdicts of the real binary: a pipeline for every kind of limit, with margins for a busy machine.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::timed;
 
-/// A run of `items` through these stages in front of a consumer; gives its last snapshot.
+/// Runs `items` samples through these stages in front of a consumer; returns the last snapshot.
 fn run(items: u64, stages: Value, consumer: Value) -> RunSnapshot {
     of(&document(items, stages, consumer))
 }
@@ -56,14 +56,14 @@ fn a_consumer_that_is_slower_than_loading_is_the_limit() {
         let last = snapshot.verdicts.last().unwrap();
         assert_eq!(last.kind, VerdictKind::Consumer);
         assert!((last.to_s - snapshot.elapsed_s).abs() < 0.001, "{last:?}");
-        // Five milliseconds of work for every 25: one slot of the four.
+        // Five milliseconds of work for every 25: one of the four slots is enough.
         let least = serde_json::to_value(&verdict(&snapshot).advice[1].set).unwrap();
         assert_eq!(least, json!([{ "pointer": "/stages/0/sleep/concurrency", "value": 1 }]));
     });
 }
 
 #[test]
-fn the_slowest_stage_is_named_wherever_it_stands_and_the_advice_removes_it() {
+fn the_slowest_stage_is_named_at_any_position_and_the_advice_removes_the_limit() {
     timed(|| {
         let (fast, slow) = (sleep("fast", 2, 1), sleep("slow", 50, 1));
         for (stages, id) in [(json!([fast, slow]), "2:slow"), (json!([slow, fast]), "1:slow")] {
@@ -80,20 +80,20 @@ fn the_slowest_stage_is_named_wherever_it_stands_and_the_advice_removes_it() {
 }
 
 #[test]
-fn an_aggregate_is_not_blamed_for_the_bursts_in_which_it_collects() {
+fn an_aggregate_that_collects_in_bursts_is_not_the_limit() {
     timed(|| {
-        // The aggregate waits for a part of the time in both; in the first run it is always done before it is asked.
+        // The aggregate waits for a part of the time in both runs; in the first one it always finishes in time.
         let stages = |mean_ms| json!([sleep("load", mean_ms, 1), { "aggregate": { "size": 4 } }]);
         let snapshot = run(160, stages(5), step(50));
         let starved = snapshot.queues[1].figures.starved.unwrap();
-        assert!(starved > 0.05, "it collects in bursts: {starved}");
+        assert!(starved > 0.05, "the aggregate collects in bursts: {starved}");
         assert_eq!(found(&snapshot), (VerdictKind::Consumer, None, Answer::No));
         assert_eq!(found(&run(80, stages(20), step(30))), (VerdictKind::Stage, Some("1:load"), Answer::Yes));
     });
 }
 
 #[test]
-fn tasks_that_wait_for_a_thread_are_told_from_tasks_that_work() {
+fn tasks_that_wait_for_a_thread_are_distinguished_from_tasks_that_work() {
     timed(|| {
         let stage = json!({ "sleep": { "name": "decode", "mean_ms": 30, "concurrency": 8, "on": "thread" } });
         let snapshot = run(100, json!([stage]), step(5));
@@ -105,9 +105,9 @@ fn tasks_that_wait_for_a_thread_are_told_from_tasks_that_work() {
 }
 
 #[test]
-fn bursts_that_short_queues_do_not_hold_are_told_from_a_slow_stage() {
+fn bursts_that_exceed_short_queues_are_distinguished_from_a_slow_stage() {
     timed(|| {
-        // Each stage could give 83 items/s of the 59 that the consumer takes, but one after another they keep each other waiting.
+        // Each stage could process 83 items/s, more than the 59 of the consumer, but adjacent stages block each other.
         let bursty = |number: u32| json!({ "sleep": { "name": format!("s{number}"), "mean_ms": 12, "shape": "exponential", "queue": 1 } });
         let mut document = document(250, (0..5).map(bursty).collect(), step(17));
         document["sink"] = json!({ "queue": 1 });
@@ -120,7 +120,7 @@ fn bursts_that_short_queues_do_not_hold_are_told_from_a_slow_stage() {
 }
 
 #[test]
-fn samples_that_fail_are_told_from_slow_loading() {
+fn failing_samples_are_distinguished_from_slow_loading() {
     timed(|| {
         let stage = json!({ "sleep": { "name": "decode", "mean_ms": 10, "fail_rate": 0.7 } });
         let snapshot = run(150, json!([stage]), step(15));
@@ -133,7 +133,7 @@ fn samples_that_fail_are_told_from_slow_loading() {
 }
 
 #[test]
-fn without_a_consumer_that_works_the_rate_of_loading_is_told() {
+fn without_a_consumer_the_rate_of_loading_is_reported() {
     timed(|| {
         let snapshot = run(60, json!([sleep("fast", 5, 2), sleep("slow", 30, 1)]), json!({ "discard": {} }));
         assert_eq!(found(&snapshot), (VerdictKind::Stage, Some("2:slow"), Answer::Yes));
@@ -146,7 +146,7 @@ fn without_a_consumer_that_works_the_rate_of_loading_is_told() {
 }
 
 #[test]
-fn a_run_of_a_few_items_says_that_they_are_too_few() {
+fn a_run_of_too_few_items_has_no_verdict() {
     timed(|| {
         let snapshot = run(3, json!([sleep("load", 5, 1)]), step(5));
         assert_eq!(found(&snapshot), (VerdictKind::TooLittle, None, Answer::Unknown));
@@ -155,7 +155,7 @@ fn a_run_of_a_few_items_says_that_they_are_too_few() {
     });
 }
 
-/// Objects that take 40 ms each, as from a bucket far away.
+/// Objects that take 40 ms each, as from a remote bucket.
 fn far_away(keys: u32) -> (Server, Value) {
     let latency = Latency { usual: Duration::from_millis(40), ..Latency::default() };
     let server =
@@ -171,7 +171,7 @@ fn far_away(keys: u32) -> (Server, Value) {
 }
 
 #[test]
-fn objects_that_come_slowly_are_told_as_storage_and_more_reads_at_a_time_remove_it() {
+fn slow_objects_are_reported_as_storage_and_more_concurrent_reads_remove_the_limit() {
     timed(|| {
         let (_server, dataset) = far_away(60);
         let folder = Folder::new();
@@ -216,7 +216,7 @@ fn the_report_begins_with_the_sentence_and_ends_with_the_answer() {
 }
 
 #[test]
-fn the_api_tells_the_same_verdict_as_the_run_goes_on_and_of_its_whole() {
+fn the_api_returns_the_same_verdict_during_and_after_the_run() {
     timed(|| {
         let served = Serving::default().start();
         let id = served.submit(&document(200, json!([sleep("load", 20, 1)]), step(5)));

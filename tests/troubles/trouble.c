@@ -1,5 +1,5 @@
-// Makes a program's machine troublesome, preloaded into it: its clock on the wall jumps, and it gets no new threads. How
-// is said by the environment; without that, everything is as it was.
+// Preloaded library that injects system failures into a program: jumps of the wall clock, and failures to create threads.
+// Controlled by environment variables; without them, it changes nothing.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-// TROUBLE_CLOCK_S=N: the clock on the wall jumps N seconds ahead and back, every 100 ms of the clock that counts.
+// TROUBLE_CLOCK_S=N: the wall clock jumps N seconds ahead and back, every 100 ms of the monotonic clock.
 int clock_gettime(clockid_t clock, struct timespec *now) {
     static int (*real)(clockid_t, struct timespec *);
     if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
@@ -22,7 +22,7 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
     return 0;
 }
 
-// TROUBLE_THREADS=FILE: while FILE is there, no thread can be started.
+// TROUBLE_THREADS=FILE: while FILE exists, no thread can be created.
 int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument) {
     static int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
     if (!real) real = (int (*)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *))dlsym(RTLD_NEXT, "pthread_create");

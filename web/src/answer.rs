@@ -1,4 +1,4 @@
-//! Answers of JSON; large ones are made few at a time and take bounded memory.
+//! JSON responses. Large responses are produced a few at a time and take bounded memory.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use crate::problem::{ApiError, ApiResult};
 use crate::settings::ServeLimits;
 
 pub(crate) const JSON: &str = "application/json";
-/// Longest wait of an answer for its turn to be made.
+/// Longest time that a response waits for a permit to be produced.
 const TURN: Duration = Duration::from_secs(10);
-/// Bytes of a chunk of an answer.
+/// Size of a chunk of a response, in bytes.
 const PIECE: usize = 64 << 10;
 
-/// Bounds of large answers: how many are made at a time, and how many bytes wait for their clients. tower limits requests until
-/// their answer begins, not until it is read.
+/// Bounds of large responses: the number produced at a time, and the bytes that wait for clients to read them. `tower` limits
+/// requests until the response begins, not until it is read.
 #[derive(Clone, Debug)]
 pub(crate) struct LargeAnswers {
     making: Arc<Semaphore>,
@@ -39,7 +39,7 @@ impl LargeAnswers {
         }
     }
 
-    /// Answers with a value as JSON, made when it is its turn. The bytes count until the client has read them.
+    /// Responds with a value as JSON, produced under a permit. The bytes count against the budget until the client has read them.
     pub(crate) async fn send_json<T: Serialize + Send + 'static>(
         &self,
         value: impl Future<Output = ApiResult<T>>,
@@ -47,7 +47,7 @@ impl LargeAnswers {
         self.send_written(value, |value| serde_json::to_vec(&value)).await
     }
 
-    /// As [`send_json`](Self::send_json), written by `write`.
+    /// Responds like [`send_json`](Self::send_json), with the value serialized by `write`.
     pub(crate) async fn send_written<T: Send + 'static>(
         &self,
         value: impl Future<Output = ApiResult<T>>,
@@ -56,13 +56,13 @@ impl LargeAnswers {
         let turn = self.turn().await?;
         let value = value.await?;
         let written = tokio::task::spawn_blocking(move || {
-            // Held until it is written, even if the client goes away.
+            // The permit is held until the value is serialized, even if the client disconnects.
             let _turn = turn;
             write(value).map(Bytes::from)
         });
         let bytes = written.await.map_err(std::io::Error::from).and_then(|written| Ok(written?));
         let bytes = bytes.map_err(|error| {
-            tracing::error!(%error, "an answer could not be written");
+            tracing::error!(%error, "failed to serialize a response");
             ApiError::defect()
         })?;
         self.sent(bytes)
@@ -79,14 +79,14 @@ impl LargeAnswers {
     }
 }
 
-/// Answers 201 with the address of a new resource, or 200 with one that was there already.
+/// Responds with 201 for a new resource, or with 200 for one that existed before; both name its address.
 pub(crate) fn created(is_new: bool, address: &str, what: impl Serialize) -> Response {
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     (status, [(header::LOCATION, format!("/api/v1/{address}"))], Json(what)).into_response()
 }
 
 fn busy() -> ApiError {
-    ApiError::busy("others ask for as much as this server gives at a time", 5)
+    ApiError::busy("too many large responses are in progress; try again later", 5)
 }
 
 fn in_pieces(bytes: Bytes, room: HeldBytes) -> Body {
@@ -97,7 +97,7 @@ fn in_pieces(bytes: Bytes, room: HeldBytes) -> Body {
         let piece = bytes.split_to(bytes.len().min(PIECE));
         Some((Ok::<_, Infallible>(piece), (bytes, room)))
     });
-    // What compresses it asks again behind its end.
+    // Fused, because the compression layer polls again after the end.
     Body::from_stream(pieces.fuse())
 }
 
@@ -108,16 +108,16 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn answers_on_their_way_take_bounded_room_and_give_it_back() {
+    async fn unread_responses_take_bounded_memory_and_release_it() {
         let limits = ServeLimits { large_answers: 1, answer_bytes: 1 << 20, ..ServeLimits::default() };
         let answers = LargeAnswers::new(&limits);
         let large = || async { Ok("x".repeat(600 << 10)) };
         let first = answers.send_json(large()).await.unwrap();
-        // Nobody has read the first one yet.
+        // The first response has not been read yet.
         assert_eq!(answers.send_json(large()).await.unwrap_err().status(), 503);
-        // Small ones always go through.
+        // Small responses do not count against the budget.
         assert!(answers.send_json(async { Ok(1) }).await.is_ok());
-        // It takes the same room when it was written before.
+        // Bytes that were serialized before count in the same way.
         assert_eq!(
             answers.send_written(async { Ok(vec![b' '; 600 << 10]) }, Ok).await.unwrap_err().status(),
             503
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_so_many_are_made_at_a_time() {
+    async fn a_large_response_waits_for_its_permit() {
         let limits = ServeLimits { large_answers: 1, ..ServeLimits::default() };
         let answers = LargeAnswers::new(&limits);
         let mut first = Box::pin(answers.send_json(std::future::pending::<ApiResult<u32>>()));

@@ -1,4 +1,4 @@
-//! `/api/v1`: a handler parses, calls one function, and converts.
+//! Routes beneath `/api/v1`. A handler parses the request, calls one function and converts the result.
 
 mod benchmarks;
 mod data;
@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::app::App;
 use crate::openapi::ApiRouter;
 
-/// All routes of the API, without what stands in front of them, and the document that describes them.
+/// Routes of the API without the middleware in front of them, and the OpenAPI document that describes them.
 pub(crate) fn routes() -> (Router<App>, Value) {
     let mut api = ApiRouter::new();
     system::routes(&mut api);

@@ -29,12 +29,12 @@ pub(crate) struct App {
     pub(crate) streams: Arc<Semaphore>,
     pub(crate) rooms: ByteBudget,
     pub(crate) answers: LargeAnswers,
-    /// Cancelled when the server ends: event streams end with it.
+    /// Cancelled when the server shuts down, which ends event streams.
     pub(crate) ending: CancellationToken,
     pub(crate) started: ServerStart,
 }
 
-/// Start of the server, by both clocks.
+/// Start of the server, by the wall clock and by the monotonic clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServerStart {
     pub(crate) at: std::time::SystemTime,
@@ -44,7 +44,8 @@ pub(crate) struct ServerStart {
 impl FromRequestParts<App> for App {
     type Rejection = Infallible;
 
-    /// The state for the sender of a request: with its client's shares, and the stores that its token allows. Operations of the API take no other.
+    /// State for one request, with the shares of the sender's client and only the stores that its token allows. Operations of the
+    /// API take the state through this extractor only.
     async fn from_request_parts(parts: &mut Parts, app: &Self) -> Result<Self, Infallible> {
         let mut app = app.clone();
         app.runs = app.runs.for_client(client(&parts.extensions));

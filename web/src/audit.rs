@@ -1,4 +1,4 @@
-//! Roles of senders, and entries of the audit log: one for each request that changes something.
+//! Checks of the sender's role, and the audit log, which has an entry for each request that changes something.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,35 +13,35 @@ use penstock_types::text::printable;
 use crate::problem::ApiError;
 use crate::tokens::{Caller, Role};
 
-/// Longest part of an address that an entry repeats, in characters.
+/// Longest target of a request in an entry, in characters.
 const MAX_TARGET: usize = 300;
 const PREFIX: &str = "/api/v1/";
 /// Operations that change nothing, though they need more than `read`.
 const UNRECORDED: [&str; 2] = ["inspect_module", "try_module"];
 
-/// An operation of the API, as the layer in front of its handler knows it.
+/// Operation of the API, as the layer in front of its handler guards it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Guarded {
-    /// Least role of a sender; none is needed if `None`.
+    /// Minimum role of the sender; `None` if no token is required.
     pub(crate) role: Option<Role>,
     /// Id of the operation.
     pub(crate) action: &'static str,
 }
 
-/// A change under way. It is recorded when this is dropped, even without an answer: the client may leave before it, and the change
-/// is made.
+/// Change in progress, recorded on drop even without a response: the change is made although the client may disconnect before its
+/// response.
 struct UnderWay {
     runs: Runs,
     token: Arc<str>,
     address: IpAddr,
     action: &'static str,
     target: String,
-    /// Status of the answer.
+    /// Status of the response; `None` before there is one.
     status: Option<StatusCode>,
 }
 
 impl Guarded {
-    /// Refuses senders whose role is too low, and records what the others change.
+    /// Refuses senders whose role is too low, and records the changes of all others.
     pub(crate) async fn enter(self, request: Request, next: Next) -> Response {
         let Some(role) = self.role else { return next.run(request).await };
         let extensions = request.extensions();
@@ -55,7 +55,7 @@ impl Guarded {
         let (Some(runs), Some(ConnectInfo(address))) =
             (extensions.get::<Runs>(), extensions.get::<ConnectInfo<IpAddr>>())
         else {
-            tracing::error!("a change cannot be recorded, so it is not made");
+            tracing::error!("refused a change because it cannot be recorded");
             return ApiError::defect().into_response();
         };
         let target = request.uri().path_and_query().map_or("", |target| target.as_str());
@@ -87,7 +87,7 @@ impl Guarded {
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        // What a client did wrong has changed nothing.
+        // A request that failed with a client error has changed nothing.
         if self.status.is_some_and(|status| status.is_client_error()) {
             return;
         }
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_change_is_recorded_when_its_client_leaves_before_the_answer() {
+    async fn a_change_is_recorded_when_its_client_disconnects_before_the_response() {
         let folder = tempfile::tempdir().unwrap();
         let settings = RunsSettings::new(folder.path(), Stores::default());
         let runs = Runs::open(&tokio::runtime::Handle::current(), settings).unwrap();
@@ -125,12 +125,12 @@ mod tests {
         request.extensions_mut().insert(ConnectInfo(IpAddr::from([10, 0, 0, 1])));
         request.extensions_mut().insert(Caller::anyone());
         {
-            let mut asked = std::pin::pin!(TowerToHyperService::new(app).call(request));
-            assert!(poll_fn(|context| Poll::Ready(asked.as_mut().poll(context).is_pending())).await);
+            let mut response = std::pin::pin!(TowerToHyperService::new(app).call(request));
+            assert!(poll_fn(|context| Poll::Ready(response.as_mut().poll(context).is_pending())).await);
             assert!(runs.audit(AuditQuery::default()).await.unwrap().items.is_empty());
         }
         let entry = runs.audit(AuditQuery::default()).await.unwrap().items.remove(0);
-        let told = [entry.token, entry.address, entry.action, entry.target].join(" ");
-        assert_eq!((told.as_str(), entry.status), ("anyone 10.0.0.1 clone_run runs/a/clone", None));
+        let text = [entry.token, entry.address, entry.action, entry.target].join(" ");
+        assert_eq!((text.as_str(), entry.status), ("anyone 10.0.0.1 clone_run runs/a/clone", None));
     }
 }

@@ -14,13 +14,13 @@ use tokio::time::{Instant, timeout_at};
 use crate::problem::{ApiError, ApiResult, ProblemKind};
 use crate::settings::ServeLimits;
 
-/// Bytes of memory that any body or answer may take, and that no budget counts.
+/// Bytes of memory that every body or response may take without counting against a budget.
 pub(crate) const SMALL_BYTES: usize = 64 << 10;
-/// Bytes of one permit of a budget.
+/// Bytes that one permit of a budget stands for.
 const UNIT: usize = 1 << 10;
 
-/// The chunks of a body, counted as they arrive. An announced length is used only to refuse early. `tower_http` limits size and
-/// pauses, but knows no least rate and no budget shared by all clients.
+/// Chunks of a body, counted as they arrive. `Content-Length` is used only to refuse early. `tower_http` limits size and pauses,
+/// but has no minimum rate and no budget shared by all clients.
 pub(crate) struct BodyPieces {
     body: Body,
     most: u64,
@@ -29,14 +29,14 @@ pub(crate) struct BodyPieces {
     pace: BodyPace,
 }
 
-/// The slowest acceptable arrival of a body.
+/// Minimum speed at which a body must arrive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BodyPace {
-    /// Deadline of a body without bytes; each byte extends it by `bytes_per_s`.
+    /// Deadline if no byte arrives; received bytes extend it as `bytes_per_s` states.
     pub(crate) until: Instant,
     /// Longest pause between two chunks.
     pub(crate) stall: Duration,
-    /// Bytes that extend the deadline by a second.
+    /// Bytes that extend the deadline by one second; `None` if nothing extends it.
     pub(crate) bytes_per_s: Option<u64>,
 }
 
@@ -47,11 +47,11 @@ impl BodyPace {
     }
 }
 
-/// Memory for documents or answers of all clients together.
+/// Memory budget shared by the documents, or by the responses, of all clients.
 #[derive(Clone, Debug)]
 pub(crate) struct ByteBudget(Arc<Semaphore>);
 
-/// Part of a budget that one document or answer takes, given back when dropped.
+/// Part of a budget that one document or response holds, released on drop.
 #[derive(Debug, Default)]
 pub(crate) struct HeldBytes(Option<OwnedSemaphorePermit>);
 
@@ -62,13 +62,13 @@ impl ByteBudget {
 }
 
 impl HeldBytes {
-    /// Takes the bytes of an answer; `None` when others have them.
+    /// Reserves the bytes of a response; `None` if the budget has too few left.
     pub(crate) fn for_answer(rooms: &ByteBudget, bytes: usize) -> Option<Self> {
         let mut room = Self::default();
         room.grow(rooms, bytes).is_ok().then_some(room)
     }
 
-    /// Grows to `bytes` of memory. Small ones take nothing: the number of connections bounds them.
+    /// Grows the reservation to `bytes`. The first [`SMALL_BYTES`] are free: the number of connections bounds them.
     fn grow(&mut self, rooms: &ByteBudget, bytes: usize) -> ApiResult<()> {
         let held = self.0.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let wanting = bytes.saturating_sub(SMALL_BYTES).div_ceil(UNIT).saturating_sub(held);
@@ -78,7 +78,10 @@ impl HeldBytes {
         let taken =
             u32::try_from(wanting).ok().and_then(|more| rooms.0.clone().try_acquire_many_owned(more).ok());
         let Some(taken) = taken else {
-            return Err(ApiError::busy("others send as much as this server holds at a time", 5));
+            return Err(ApiError::busy(
+                "other requests fill the server's memory for request bodies; try again later",
+                5,
+            ));
         };
         match &mut self.0 {
             Some(held) => held.merge(taken),
@@ -89,7 +92,7 @@ impl HeldBytes {
 }
 
 impl BodyPieces {
-    /// Reads a body of at most `most` bytes. `what` names it in messages: `a module`.
+    /// Prepares to read a body of at most `most` bytes. `what` names the body in messages, e.g. `the module`.
     pub(crate) fn new(
         headers: &HeaderMap,
         body: Body,
@@ -102,7 +105,7 @@ impl BodyPieces {
         if headers.get(header::CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
             return Err(ApiError::new(
                 ProblemKind::WRONG_MEDIA_TYPE,
-                format!("send {what} as it is, not compressed"),
+                format!("send {what} uncompressed, without `content-encoding`"),
             ));
         }
         let pieces = Self { body, most, came: 0, what, pace };
@@ -122,10 +125,14 @@ impl BodyPieces {
                 Ok(Some(Ok(frame))) => frame,
                 Ok(None) => return Ok(None),
                 Ok(Some(Err(_))) => {
-                    return Err(ApiError::new(ProblemKind::BAD_REQUEST, format!("{} broke off", self.what)));
+                    return Err(ApiError::new(
+                        ProblemKind::BAD_REQUEST,
+                        format!("{} was cut off before its end", self.what),
+                    ));
                 }
                 Err(_) => {
-                    let detail = format!("{} came too slowly; {} bytes were there", self.what, self.came);
+                    let detail =
+                        format!("{} arrived too slowly; {} bytes were received", self.what, self.came);
                     return Err(ApiError::new(ProblemKind::TOO_SLOW, detail));
                 }
             };
@@ -141,8 +148,8 @@ impl BodyPieces {
         }
     }
 
-    /// Reads a whole body of JSON with at most so many names and values. The memory that reading it takes is reserved as bytes
-    /// arrive, so an announced length holds none.
+    /// Reads a whole JSON body with at most `most_nodes` names and values. The memory for parsing is reserved as bytes arrive, so
+    /// `Content-Length` alone reserves none.
     pub(crate) async fn whole_json(
         mut self,
         rooms: &ByteBudget,
@@ -152,7 +159,7 @@ impl BodyPieces {
         while let Some(piece) = self.next().await? {
             size.add(&piece);
             if size.nodes() > most_nodes {
-                let detail = format!("{} may have {most_nodes} names and values at most", self.what);
+                let detail = format!("{} may contain at most {most_nodes} names and values", self.what);
                 return Err(ApiError::new(ProblemKind::TOO_LARGE, detail));
             }
             room.grow(rooms, size.memory_bytes())?;
@@ -162,21 +169,21 @@ impl BodyPieces {
     }
 
     fn too_large(&self) -> ApiError {
-        let detail = format!("{} may have {} bytes at most", self.what, self.most);
+        let detail = format!("{} may be at most {} bytes long", self.what, self.most);
         ApiError::new(ProblemKind::TOO_LARGE, detail)
     }
 }
 
-/// Refuses other content types. A form of another site's page cannot send the wanted ones.
+/// Refuses content types other than `wanted`, which a form on a page of another site cannot send.
 pub(crate) fn require_content_type(headers: &HeaderMap, wanted: &[&str]) -> ApiResult<()> {
-    let found = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("nothing");
+    let found = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("missing");
     let essence = found.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     if wanted.contains(&essence.as_str()) {
         return Ok(());
     }
     let wanted = wanted.iter().map(|kind| format!("`{kind}`")).collect::<Vec<_>>().join(" or ");
     let found = penstock_types::text::printable(found, 100);
-    Err(ApiError::new(ProblemKind::WRONG_MEDIA_TYPE, format!("`content-type` says {found}, wanted {wanted}")))
+    Err(ApiError::new(ProblemKind::WRONG_MEDIA_TYPE, format!("`content-type` is {found}, wanted {wanted}")))
 }
 
 #[cfg(test)]
@@ -200,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bodies_that_are_held_have_so_much_room_together() {
+    async fn bodies_held_at_the_same_time_share_one_budget() {
         let rooms = ByteBudget::new(2 << 20);
         let large = || pieces(Body::from(vec![0; 600 << 10]), 1 << 20).whole_json(&rooms, 0);
         let held = large().await.unwrap();
@@ -213,11 +220,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_small_values_take_once_they_are_read_counts_too() {
+    async fn memory_of_parsed_values_counts_against_the_budget() {
         let rooms = ByteBudget::new(2 << 20);
         let list = |values: usize| pieces(Body::from("[".repeat(values)), 1 << 20).whole_json(&rooms, 4_000);
         assert_eq!(status(list(4_001).await), 413);
-        // 4 KB of text.
+        // 4 KB of text take far more memory once parsed.
         let held = list(4_000).await.unwrap();
         assert_eq!(status(list(4_000).await), 503);
         drop(held);
@@ -225,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_leaves_in_the_middle_holds_nothing_any_more() {
+    async fn a_client_that_disconnects_midway_releases_its_memory() {
         let rooms = ByteBudget::new(2 << 20);
         let came = Ok::<_, std::convert::Infallible>("[".repeat(4_000));
         let half = futures::stream::iter([came]).chain(futures::stream::pending());
@@ -238,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_of_any_length_ends_where_it_is_too_large() {
+    async fn a_body_is_refused_once_it_exceeds_its_limit() {
         let rooms = ByteBudget::new(1 << 20);
         let endless = futures::stream::repeat_with(|| Ok::<_, std::convert::Infallible>(vec![0_u8; 1000]));
         assert_eq!(status(pieces(Body::from_stream(endless), 5_000).whole_json(&rooms, 0).await), 413);
@@ -251,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_that_stands_still_is_given_up() {
+    async fn a_stalled_body_times_out() {
         let rooms = ByteBudget::new(1 << 20);
         let now = Instant::now();
         let pace = |until, stall| BodyPace { until, stall, bytes_per_s: None };
@@ -265,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_no_form_sends_is_taken() {
+    fn content_types_that_forms_can_send_are_refused() {
         let with = |kind: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::CONTENT_TYPE, kind.parse().unwrap());

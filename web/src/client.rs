@@ -1,4 +1,4 @@
-//! The client that a request counts for, in quotas and in turns.
+//! The client for which a request counts in quotas and in fair scheduling.
 
 use std::net::IpAddr;
 
@@ -9,8 +9,8 @@ use penstock_server::ClientId;
 use crate::places::network;
 use crate::tokens::Caller;
 
-/// The client behind a request: the holder of a named token, else the network it comes from. All users of a proxy who have no
-/// token of their own are one.
+/// Client of a request: the holder of a named token, else the network of the sender. All users of a proxy without named tokens
+/// are one client.
 pub(crate) fn client(extensions: &Extensions) -> ClientId {
     if let Some(named) = Caller::of(extensions).filter(|caller| caller.has_own_name()) {
         return ClientId::new(format!("token {}", named.name));
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_named_token_a_machine_or_a_customer_is_one_client() {
+    fn a_named_token_an_ipv4_address_or_an_ipv6_network_is_one_client() {
         let client = |address: &str, caller: Option<Caller>| {
             let mut extensions = Extensions::new();
             extensions.insert(ConnectInfo(address.parse::<IpAddr>().unwrap()));

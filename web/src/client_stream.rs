@@ -1,4 +1,4 @@
-//! A client's connection: how slowly answers may be taken, and line ends of heads.
+//! Connections of clients: minimum speed at which responses are read, and line ends in request heads.
 
 use std::future::Future;
 use std::io;
@@ -11,30 +11,31 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Headers of a request with a body, and bytes of a line that tell them.
-const OF_BODIES: [&[u8]; 2] = [b"content-length", b"transfer-encoding"];
-const TOLD_BY: usize = 17;
+/// Headers that announce the body of a request.
+const BODY_HEADERS: [&[u8]; 2] = [b"content-length", b"transfer-encoding"];
+/// Bytes of a line that suffice to recognize each of [`BODY_HEADERS`].
+const PREFIX_BYTES: usize = 17;
 
-/// The slowest acceptable reader of answers.
+/// Minimum speed at which a client must read responses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AnswerPace {
-    /// Longest wait without a byte, and lead that a client may use up.
+    /// Longest wait for the client in which no byte is sent, and longest time by which the client may lag behind `bytes_per_s`.
     pub(crate) stall: Duration,
-    /// Least rate, in bytes a second, of all but live events.
+    /// Minimum rate, in bytes per second; live events are exempt.
     pub(crate) bytes_per_s: u64,
 }
 
-/// What the two sides of a connection know of each other.
+/// Facts shared by the reading and the answering side of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionFacts {
-    /// Set when a request with a body has begun: none is read after it, as only the parser knows where a body ends.
+    /// Set once a request with a body has begun. No request is read after it, because only the parser knows where the body ends.
     pub(crate) is_last: AtomicBool,
-    /// Set while live events are sent, which are as slow as what happens.
+    /// Set while live events are sent, which have no minimum rate.
     pub(crate) is_live: AtomicBool,
 }
 
-/// A stream of a client whose writes fail when the client takes less than its pace, and whose heads hold no bare line feeds: hyper
-/// bounds only what clients send, and takes a line feed for the end of a line, which proxies need not do.
+/// Stream of a client connection. Writes fail when the client reads more slowly than its pace, because hyper bounds only what
+/// clients send. Heads contain no bare line feeds, which hyper accepts as the end of a line, but a proxy in front of it may not.
 #[derive(Debug)]
 pub(crate) struct ClientStream<S> {
     stream: S,
@@ -43,7 +44,7 @@ pub(crate) struct ClientStream<S> {
     head: Option<HeadLines>,
     /// Start of the current wait for the client.
     waits_since: Option<Instant>,
-    /// Earlier waits, less what was earned since by what the client took.
+    /// Sum of earlier waits, minus the time earned since by the bytes that the client has read.
     waited: Duration,
     deadline: Option<Pin<Box<Sleep>>>,
 }
@@ -54,7 +55,7 @@ impl<S> ClientStream<S> {
         Self { stream, pace, facts, head, waits_since: None, waited: Duration::ZERO, deadline: None }
     }
 
-    /// Passes on what a write came to, or fails when the client has taken too little for too long.
+    /// Passes on the result of a write, or fails when the client has read too little for too long.
     fn paced(
         &mut self,
         context: &mut Context<'_>,
@@ -91,7 +92,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for ClientStream<S> {
         let before = into.filled().len();
         let read = Pin::new(&mut this.stream).poll_read(context, into);
         if let Some(head) = &mut this.head {
-            let may_go_on = head.look_at(&mut into.filled_mut()[before..]);
+            let may_go_on = head.scan(&mut into.filled_mut()[before..]);
             if !may_go_on {
                 this.head = None;
                 this.facts.is_last.store(true, Ordering::Relaxed);
@@ -135,7 +136,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ClientStream<S> {
     }
 }
 
-/// The lines of heads, as they arrive.
+/// Scanner of the lines of request heads, fed as bytes arrive.
 #[derive(Debug, Default)]
 struct HeadLines {
     /// First bytes of the current line, in lower case.
@@ -145,12 +146,12 @@ struct HeadLines {
 }
 
 impl HeadLines {
-    /// Looks at what was read. Returns false where no more heads follow: behind one with a body, and at a bare line feed, which it
-    /// replaces by a byte that the parser refuses.
-    fn look_at(&mut self, read: &mut [u8]) -> bool {
+    /// Scans bytes that were read. Returns false if no further head may follow: after a head that announces a body, and at a bare
+    /// line feed, which is replaced by a byte that the parser refuses.
+    fn scan(&mut self, read: &mut [u8]) -> bool {
         for byte in read {
             if *byte != b'\n' {
-                if self.line.len() < TOLD_BY {
+                if self.line.len() < PREFIX_BYTES {
                     self.line.push(byte.to_ascii_lowercase());
                 }
                 self.last = *byte;
@@ -162,7 +163,7 @@ impl HeadLines {
             }
             self.last = 0;
             let is_empty = self.line == b"\r";
-            self.has_body |= OF_BODIES.iter().any(|header| self.line.starts_with(header));
+            self.has_body |= BODY_HEADERS.iter().any(|header| self.line.starts_with(header));
             self.line.clear();
             if is_empty && self.has_body {
                 return false;
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_write_that_nobody_takes_fails() {
+    async fn a_write_that_the_client_does_not_read_times_out() {
         for is_live in [false, true] {
             let (here, _there) = duplex(16);
             let written = over(here, Duration::from_millis(20), 1, is_live).write_all(&[0; 100]).await;
@@ -193,8 +194,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bytes_that_are_held_below_are_waited_for_no_longer() {
-        // TLS holds some, too.
+    async fn flush_and_shutdown_with_buffered_bytes_time_out() {
+        // The `BufWriter` stands for TLS, which buffers bytes, too.
         for is_end in [false, true] {
             let (here, _there) = duplex(16);
             let mut here = over(BufWriter::new(here), Duration::from_millis(20), 1, false);
@@ -204,10 +205,10 @@ mod tests {
         }
     }
 
-    /// Writes to a client that takes a few bytes at a time, in all more slowly than `stall` allows.
+    /// Writes to a client that reads a few bytes at a time; its pauses together exceed `stall`.
     async fn written_slowly(bytes_per_s: u64, is_live: bool) -> io::Result<()> {
         let (here, mut there) = duplex(16);
-        // Each wait is far from it.
+        // Each single pause is far shorter than the stall time.
         let mut here = over(here, Duration::from_secs(2), bytes_per_s, is_live);
         let reads = async move {
             let mut piece = [0; 16];
@@ -222,28 +223,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_takes_a_little_at_a_time_is_let_go() {
+    async fn a_client_that_reads_too_slowly_times_out() {
         let slow = written_slowly(1 << 20, false).await;
         assert_eq!(slow.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 
     #[tokio::test]
-    async fn a_slow_client_within_its_pace_and_one_of_live_events_go_on() {
-        // A byte earns a second.
+    async fn a_slow_client_within_its_pace_and_one_of_live_events_stay_connected() {
+        // Each byte earns one second.
         written_slowly(1, false).await.unwrap();
         written_slowly(1 << 20, true).await.unwrap();
     }
 
     #[test]
-    fn a_bare_line_feed_ends_every_head_and_a_body_is_not_looked_at() {
-        let looked_at = |text: &str| {
+    fn a_bare_line_feed_is_refused_in_heads_and_ignored_in_bodies() {
+        let scanned = |text: &str| {
             let mut whole = text.as_bytes().to_vec();
-            let may_go_on = HeadLines::default().look_at(&mut whole);
+            let may_go_on = HeadLines::default().scan(&mut whole);
             let mut lines = HeadLines::default();
-            // In pieces it is the same.
+            // The same text, byte by byte.
             let in_pieces: Vec<u8> = text.bytes().fold(Vec::new(), |mut done, byte| {
                 let mut piece = [byte];
-                if !lines.look_at(&mut piece) {
+                if !lines.scan(&mut piece) {
                     lines = HeadLines::default();
                 }
                 done.extend(piece);
@@ -256,13 +257,13 @@ mod tests {
             }
             (may_go_on, first_bad(&whole))
         };
-        assert_eq!(looked_at("GET / HTTP/1.1\r\nhost: a\r\n\r\n"), (true, None));
-        assert_eq!(looked_at("\r\nGET / HTTP/1.1\r\nhost: a\r\n\r\nGET / HTTP/1.1\r\n"), (true, None));
-        assert_eq!(looked_at("GET / HTTP/1.1\nhost: a\n\n"), (false, Some(14)));
-        assert_eq!(looked_at("GET / HTTP/1.1\r\nhost: a\n\r\n"), (false, Some(23)));
-        assert_eq!(looked_at("GET / HTTP/1.1\r\n\r\nGET / HTTP/1.1\n"), (false, Some(32)));
-        assert_eq!(looked_at("\nGET / HTTP/1.1\r\n"), (false, Some(0)));
-        assert_eq!(looked_at("POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n\n\n"), (false, None));
-        assert_eq!(looked_at("POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\n"), (false, None));
+        assert_eq!(scanned("GET / HTTP/1.1\r\nhost: a\r\n\r\n"), (true, None));
+        assert_eq!(scanned("\r\nGET / HTTP/1.1\r\nhost: a\r\n\r\nGET / HTTP/1.1\r\n"), (true, None));
+        assert_eq!(scanned("GET / HTTP/1.1\nhost: a\n\n"), (false, Some(14)));
+        assert_eq!(scanned("GET / HTTP/1.1\r\nhost: a\n\r\n"), (false, Some(23)));
+        assert_eq!(scanned("GET / HTTP/1.1\r\n\r\nGET / HTTP/1.1\n"), (false, Some(32)));
+        assert_eq!(scanned("\nGET / HTTP/1.1\r\n"), (false, Some(0)));
+        assert_eq!(scanned("POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n\n\n"), (false, None));
+        assert_eq!(scanned("POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\n"), (false, None));
     }
 }

@@ -1,4 +1,4 @@
-//! Codes of sign-in links.
+//! One-time codes of sign-in links.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,13 +9,13 @@ use tokio::time::Instant;
 use crate::token::{TokenError, random_text};
 use crate::tokens::{TokenDigest, digest};
 
-/// Time in which a code can be used.
+/// Lifetime of a code after its creation.
 pub(crate) const LIFETIME: Duration = Duration::from_secs(600);
-/// Codes that are valid at a time; of more, the oldest end.
+/// Maximum number of valid codes; a further code replaces the oldest.
 const MOST: usize = 16;
 
-/// Codes that open a session each, once, and end after [`LIFETIME`]. A link may hold one where it must not hold a token: links stay
-/// in logs of terminals and in the history of a browser.
+/// Codes, each of which opens one session within [`LIFETIME`]. A link contains a code rather than a token, because links remain in
+/// terminal logs and in the history of a browser.
 #[derive(Debug, Default)]
 pub(crate) struct SignInCodes(Mutex<VecDeque<Code>>);
 
@@ -27,7 +27,7 @@ struct Code {
 }
 
 impl SignInCodes {
-    /// Makes a code for the holder of a token.
+    /// Creates a code for the holder of a token.
     pub(crate) fn add(&self, token: TokenDigest, now: Instant) -> Result<String, TokenError> {
         let code = random_text()?;
         let mut codes = self.lock();
@@ -38,9 +38,9 @@ impl SignInCodes {
         Ok(code)
     }
 
-    /// Uses a code up; gives the token for which it was made. `None` if it is no code, was used, or has ended.
+    /// Consumes a code; returns the token for which it was created. `None` if the code is unknown, used or expired.
     pub(crate) fn take(&self, code: &str, now: Instant) -> Option<TokenDigest> {
-        // The time of a comparison of digests tells nothing about the codes.
+        // Digests are compared, so that the time of the comparison reveals nothing about the codes.
         let digest = digest(code.as_bytes());
         let mut codes = self.lock();
         codes.retain(|code| now < code.until);
@@ -60,7 +60,7 @@ mod tests {
     const TOKEN: TokenDigest = [7; 32];
 
     #[test]
-    fn a_code_is_good_once_and_for_a_while() {
+    fn a_code_works_once_and_expires() {
         let (codes, now) = (SignInCodes::default(), Instant::now());
         let (first, second) = (codes.add(TOKEN, now).unwrap(), codes.add(TOKEN, now).unwrap());
         assert_eq!((codes.take("", now), codes.take(&first[1..], now)), (None, None));
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_of_too_many_codes_end() {
+    fn a_code_beyond_the_limit_replaces_the_oldest() {
         let (codes, now) = (SignInCodes::default(), Instant::now());
         let made: Vec<String> = (0..=MOST).map(|_| codes.add(TOKEN, now).unwrap()).collect();
         assert_eq!(codes.take(&made[0], now), None);

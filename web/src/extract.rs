@@ -16,34 +16,35 @@ use crate::openapi::{Input, Operation};
 use crate::problem::{ApiError, ApiResult, ProblemKind};
 use crate::settings::ServeLimits;
 
-/// The parameters in the path.
+/// Parameters in the path of a request.
 pub(crate) struct InPath<T>(pub(crate) T);
 
-/// The query of the address.
+/// Parameters in the query string.
 pub(crate) struct InQuery<T>(pub(crate) T);
 
-/// A JSON document of a known type, and the memory that it holds.
+/// JSON body of a known type, and the memory reserved for it.
 pub(crate) struct Sent<T>(pub(crate) T, pub(crate) HeldBytes);
 
-/// A pipeline document as it was sent, which the registry parses, and the memory that it holds.
+/// Unparsed pipeline document, which the registry parses, and the memory reserved for it.
 pub(crate) struct SentPipeline(pub(crate) Bytes, pub(crate) HeldBytes);
 
-/// A module as it arrives.
+/// Module, read while it arrives.
 pub(crate) struct SentModule(pub(crate) BodyPieces);
 
-/// Least rate of a module, in bytes a second.
+/// Minimum rate at which a module arrives, in bytes per second.
 const MODULE_BYTES_PER_S: u64 = 32 << 10;
-/// Least rate of a document, which is held in memory until all of it has arrived.
+/// Minimum rate at which a document arrives, in bytes per second. It is higher because a document is held in memory until it is
+/// complete.
 const JSON_BYTES_PER_S: u64 = 256 << 10;
 
-/// A document that is sent as JSON.
+/// Type that clients send as a JSON document.
 pub(crate) trait JsonBody: DeserializeOwned {
-    /// The most that it may hold.
+    /// Largest accepted document, in bytes and in JSON nodes.
     fn bounds(_: &ServeLimits) -> JsonBounds {
         JsonBounds::of_bytes(SMALL_BYTES)
     }
 
-    /// Reads it. Fails with everything that is wrong.
+    /// Converts the document; fails with all of its faults.
     fn read(document: Value) -> Result<Self, Vec<SpecFault>> {
         spec::read_value(document)
     }
@@ -55,7 +56,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for InPath<
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         let taken = Path::<T>::from_request_parts(parts, state).await;
         taken.map(|Path(taken)| Self(taken)).map_err(|error| {
-            ApiError::not_found(format!("no such address: {}", printable(&error.body_text(), 300)))
+            ApiError::not_found(format!("no resource has this path: {}", printable(&error.body_text(), 300)))
         })
     }
 }
@@ -92,12 +93,12 @@ impl<T: JsonBody + Send + 'static> FromRequest<App> for Sent<T> {
         if bytes.len() <= SMALL_BYTES {
             return read(bytes, most).map(|value| Self(value, room));
         }
-        // What is being read holds its room, even if the client leaves.
+        // The blocking task owns `room`, so the memory stays reserved even if the client disconnects.
         run_blocking(move || read(bytes, most).map(|value| Self(value, room))).await?
     }
 }
 
-/// Does long work off the I/O threads.
+/// Runs long work on a thread that does no I/O.
 pub(crate) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> ApiResult<T> {
@@ -111,7 +112,7 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
 fn read<T: JsonBody>(bytes: Bytes, most: JsonBounds) -> ApiResult<T> {
     let bytes = if bytes.is_empty() { Bytes::from_static(b"{}") } else { bytes };
     let document = spec::parse_within(&bytes, most);
-    // Gone before its values are copied into what is read from them.
+    // Freed before its values are copied into the result.
     drop(bytes);
     document.and_then(T::read).map_err(|faults| ApiError::invalid_document(&faults))
 }
@@ -178,17 +179,17 @@ mod tests {
     impl JsonBody for Value {}
 
     #[test]
-    fn what_is_sent_is_read_within_its_own_bound() {
+    fn a_document_is_read_within_the_bounds_of_its_type() {
         let read = |text: &str, most| read::<Value>(text.to_owned().into(), JsonBounds::of_bytes(most));
         assert_eq!(read("", 2).unwrap(), json!({}));
         let long = format!("\"{}\"", "x".repeat(5 << 20));
         assert!(read(&long, long.len()).is_ok());
         assert!(read(&long, long.len() - 1).is_err());
-        assert!(read(r#"{"a": 1, "a": 2}"#, 100).is_err(), "one of them would be lost");
+        assert!(read(r#"{"a": 1, "a": 2}"#, 100).is_err(), "duplicate names are refused");
     }
 
     #[test]
-    fn words_are_those_of_the_field_and_commas_may_be_too_many() {
+    fn a_list_of_states_accepts_known_names_and_surplus_commas() {
         let states = |query: &str| query_of::<RunQuery>(query).map(|query| query.states);
         assert_eq!(states("state=running,+,failed,").unwrap(), [RunState::Running, RunState::Failed]);
         assert_eq!(states("").unwrap(), []);
@@ -196,11 +197,11 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_neither_zero_nor_above_its_most() {
+    fn a_limit_is_between_1_and_200() {
         let limit = |query: &str| query_of::<RunQuery>(query).map(|query| query.limit);
         assert_eq!(limit("").unwrap(), None);
         assert_eq!((limit("limit=1").unwrap(), limit("limit=200").unwrap()), (Some(1), Some(200)));
-        assert!(limit("limit=0").unwrap_err().to_string().contains("found `0`, wanted 1 to 200"));
+        assert!(limit("limit=0").unwrap_err().to_string().contains("found `0`, expected 1 to 200"));
         assert!(limit("limit=201").is_err());
     }
 

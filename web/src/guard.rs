@@ -1,4 +1,4 @@
-//! Checks of every request: host name, origin, and who sends it.
+//! Checks of every request: host name, origin and token.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::settings::ServeSettings;
 use crate::tokens::{Caller, Tokens, digest, sign_in_needed};
 use crate::wrong::WrongTokens;
 
-/// Content policy of the pages: no other origin, no inline script.
+/// Content security policy of the pages: no other origin, no inline script.
 const CONTENT_POLICY: &str = "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; \
     form-action 'self'; frame-ancestors 'none'";
 
-/// Addresses beneath `/api/` that need no token.
+/// Paths beneath `/api/` that require no token.
 const OPEN: [&str; 2] = ["/api/v1/session", "/api/docs"];
 
 /// Checks host, origin and token of every request.
@@ -53,7 +53,7 @@ impl RequestGuard {
         }))
     }
 
-    /// The tokens that open this server; `None` if it needs none.
+    /// Tokens of this server; `None` if it requires none.
     pub(crate) fn tokens(&self) -> Option<&Tokens> {
         self.0.tokens.as_ref()
     }
@@ -66,19 +66,19 @@ impl RequestGuard {
         &self.0.sessions
     }
 
-    /// Returns true if a page came over TLS: to this server, or to a proxy in front of it, as the page's origin tells, which has been
-    /// compared with the host.
+    /// Returns true if the request came over TLS to this server or to a proxy in front of it. The `Origin` header, which has been
+    /// compared with the host, shows the second case.
     pub(crate) fn is_over_tls(&self, headers: &HeaderMap) -> bool {
         let origin = headers.get(header::ORIGIN).map_or(&b""[..], HeaderValue::as_bytes);
         self.0.speaks_tls || origin.starts_with(b"https://")
     }
 
-    /// Counts a wrong token from this address, and waits: the longer, the more of them came from there.
+    /// Counts a wrong token from this address, and pauses; the pause grows with the number of wrong tokens from its network.
     pub(crate) async fn pause_after_wrong(&self, from: IpAddr) {
         tokio::time::sleep(self.0.wrong.add(from, Instant::now())).await;
     }
 
-    /// Holder of the token, or of the session, that a request sends. Without tokens, all clients may do all.
+    /// Holder of the token or session that a request sends. On a server without tokens, every client has all permissions.
     pub(crate) fn caller(&self, headers: &HeaderMap) -> ApiResult<Caller> {
         let Some(tokens) = self.tokens() else { return Ok(Caller::anyone()) };
         let now = SystemTime::now();
@@ -86,14 +86,14 @@ impl RequestGuard {
         tokens.holder(&token.ok_or_else(sign_in_needed)?, now)
     }
 
-    /// Fails unless the request may come in. Gives its sender, unless the address is open and no token was sent.
+    /// Checks host, origin and token. Returns the sender; `None` if the path is open and no token was sent.
     fn check(&self, request: &Request) -> ApiResult<Option<Caller>> {
         let headers = request.headers();
         let host = self.host(request)?;
         self.check_origin(request, &host)?;
         let path = request.uri().path();
         let is_guarded = path == "/metrics" || path.starts_with("/api/");
-        // A token that is sent is checked everywhere, or guesses would be free somewhere.
+        // Open paths check a token that is sent, too: otherwise guesses could be tried there without a pause.
         if is_guarded && (!OPEN.contains(&path) || bearer(headers).is_some()) {
             return self.caller(headers).map(Some);
         }
@@ -108,7 +108,7 @@ impl RequestGuard {
         let Some(host) = host else {
             return Err(ApiError::new(
                 ProblemKind::BAD_REQUEST,
-                "a request names one host in its header `Host`",
+                "the header `Host` must name exactly one host",
             ));
         };
         let name = host.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
@@ -116,7 +116,7 @@ impl RequestGuard {
         if !known || host.as_str().contains('@') {
             return Err(ApiError::new(
                 ProblemKind::WRONG_HOST,
-                "ask for it by its address or as `localhost`, or add the name to `hosts` in its configuration",
+                "unknown host name; use the server's IP address or `localhost`, or add the name to `hosts` in its configuration",
             ));
         }
         Ok(host)
@@ -128,7 +128,7 @@ impl RequestGuard {
         let foreign = |what: &str| {
             Err(ApiError::new(
                 ProblemKind::WRONG_ORIGIN,
-                format!("{what}; only pages of this server may do that"),
+                format!("{what}; only pages of this server may send requests"),
             ))
         };
         for origin in headers.get_all(header::ORIGIN) {
@@ -136,22 +136,22 @@ impl RequestGuard {
                 origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"))
             });
             if !page.is_some_and(|page| page.eq_ignore_ascii_case(host.as_str())) {
-                return foreign("its `Origin` is another one");
+                return foreign("the `Origin` of the request is another site");
             }
         }
-        let says = |header: &str| headers.get(header).map_or(&b""[..], HeaderValue::as_bytes);
-        let is_foreign = !matches!(says("sec-fetch-site"), b"" | b"same-origin" | b"none");
-        // A link on another page leads to pages of this server, and opens no event stream.
+        let value_of = |header: &str| headers.get(header).map_or(&b""[..], HeaderValue::as_bytes);
+        let is_foreign = !matches!(value_of("sec-fetch-site"), b"" | b"same-origin" | b"none");
+        // Links on other sites may lead to pages of this server, but may not open an event stream.
         let is_page = request.method() == Method::GET && !request.uri().path().starts_with("/api/v1/");
-        let is_link = is_page && says("sec-fetch-mode") == b"navigate";
+        let is_link = is_page && value_of("sec-fetch-mode") == b"navigate";
         if is_foreign && !is_link {
-            return foreign("it comes from a page of another site");
+            return foreign("the request comes from a page of another site");
         }
         Ok(())
     }
 }
 
-/// The token that a request sends, if it sends one.
+/// Token in the `Authorization` header of a request, if any.
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let (scheme, offered) =
         headers.get(header::AUTHORIZATION)?.as_bytes().split_at_checked("Bearer ".len())?;
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_by_addresses_localhost_and_the_names_it_was_given() {
+    fn addresses_localhost_and_configured_names_are_accepted_hosts() {
         let guard = guard(false);
         let get = |host: &str| answer(&guard, "GET", "/api/v1/runs", &[("host", host)]);
         for host in [
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_others_change_nothing_and_read_nothing() {
+    fn pages_of_other_sites_can_neither_change_nor_read() {
         let guard = guard(false);
         let with = |method: &str, more: &[(&str, &str)]| {
             answer(&guard, method, "/api/v1/runs", &[&[("host", "localhost:7700")], more].concat())
@@ -283,14 +283,14 @@ mod tests {
             assert_eq!(get("/api/v1/events", mode, "same-origin"), StatusCode::OK, "{mode}");
             assert_eq!(get("/api/v1/events", mode, "none"), StatusCode::OK, "{mode}");
         }
-        // A link on another page leads here.
+        // Links on other sites may lead to pages.
         assert_eq!(get("/runs", "navigate", "cross-site"), StatusCode::OK);
         assert_eq!(get("/runs", "no-cors", "cross-site"), StatusCode::FORBIDDEN);
         assert_eq!(with("POST", &[]), StatusCode::OK);
     }
 
     #[test]
-    fn the_token_opens_the_api_and_stands_in_a_header_only() {
+    fn the_token_opens_the_api_in_a_header_only() {
         let guard = guard(true);
         let get = |path: &str, more: &[(&str, &str)]| {
             answer(&guard, "GET", path, &[&[("host", "localhost")], more].concat())

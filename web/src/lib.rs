@@ -37,11 +37,11 @@ pub use tokens::{NamedToken, Role, TokenFile};
 mod tests {
     use std::{env, fs};
 
-    /// What the pages' types are generated from; `make api` writes both.
+    /// OpenAPI document from which the types of the pages are generated; `make api` writes both.
     const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
 
     #[test]
-    fn the_description_of_the_api_is_the_one_that_the_pages_were_made_for() {
+    fn the_openapi_document_is_up_to_date() {
         let mut text = serde_json::to_string_pretty(&crate::api::routes().1).unwrap();
         text.push('\n');
         if env::var_os("PENSTOCK_WRITE_OPENAPI").is_some() {

@@ -1,4 +1,4 @@
-//! `/metrics`, as Prometheus reads it.
+//! The endpoint `/metrics`, in the format of Prometheus.
 
 use std::sync::atomic::AtomicU64;
 
@@ -23,11 +23,11 @@ type Sums = Family<Labels, Counter>;
 
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Figures of the server and of what is alive, as they are now. Runs that are over are in the history, not here.
+/// Responds with the current figures of the server and of active runs. Runs that have ended are in the history.
 pub(crate) async fn metrics(State(app): State<App>) -> ApiResult<impl IntoResponse> {
     let counts = app.runs.counts().await?;
     let text = text(&app, &counts).map_err(|error| {
-        tracing::error!(%error, "the metrics cannot be written");
+        tracing::error!(%error, "failed to encode the metrics");
         ApiError::defect()
     })?;
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text))
@@ -42,14 +42,14 @@ fn text(app: &App, counts: &Counts) -> Result<String, std::fmt::Error> {
     registry.register("runs", "Runs in the history, by state", runs);
     let samples = Counter::<u64>::default();
     samples.inc_by(counts.samples);
-    registry.register("samples", "Samples that consumers got since the server started", samples);
+    registry.register("samples", "Samples that consumers received since the server started", samples);
     let failures = Sums::default();
     for (class, count) in &counts.failures {
         failures.get_or_create(&vec![("class", class.name().to_owned())]).inc_by(*count);
     }
     registry.register(
         "failed_samples",
-        "Samples that failed since the server started, by whose fault it was",
+        "Samples that failed since the server started, by class of failure",
         failures,
     );
     budget(&mut registry, app);
@@ -67,9 +67,9 @@ fn budget(registry: &mut Registry, app: &App) {
         registry.register(name, help, gauge);
     };
     gauge("budget_threads", "Worker threads that all runs may use", f64::from(used.threads));
-    gauge("budget_threads_used", "Worker threads of the runs that are alive", f64::from(used.threads_used));
+    gauge("budget_threads_used", "Worker threads of active runs", f64::from(used.threads_used));
     gauge("budget_memory_mebibytes", "Memory that all runs may use", used.memory_mib as f64);
-    gauge("budget_memory_used_mebibytes", "Memory of the runs that are alive", used.memory_mib_used as f64);
+    gauge("budget_memory_used_mebibytes", "Memory of active runs", used.memory_mib_used as f64);
     if let Some(process) = process_use() {
         gauge("process_resident_memory_bytes", "Memory of the server", process.rss_bytes as f64);
         gauge("process_open_files", "Files and connections of the server", process.open_files as f64);
@@ -101,24 +101,28 @@ fn live(registry: &mut Registry, runs: &[RunSnapshot]) {
             measured(&puts, &labels, queue.figures.ave_put_time_s);
         }
     }
-    registry.register("stage_tasks", "Tasks of a run that is alive, since its start", tasks);
-    registry.register("stage_failed_samples", "Samples that failed in it, since its start", failed);
-    registry.register_with_unit("stage_task_time", "Mean time of its tasks", Unit::Seconds, times);
+    registry.register("stage_tasks", "Tasks of a stage of an active run, since the run's start", tasks);
+    registry.register(
+        "stage_failed_samples",
+        "Samples that failed in a stage of an active run, since the run's start",
+        failed,
+    );
+    registry.register_with_unit("stage_task_time", "Mean time of the tasks of a stage", Unit::Seconds, times);
     registry.register(
         "queue_items",
-        "Items taken from a queue of a run that is alive, since its start",
+        "Items taken from a queue of an active run, since the run's start",
         items,
     );
     registry.register(
         "queue_readiness",
-        "Share of time with something in the queue, since the run's start",
+        "Share of time with at least one item in the queue, since the run's start",
         readiness,
     );
     registry.register_with_unit("queue_get_time", "Mean time that a get waited", Unit::Seconds, gets);
     registry.register_with_unit("queue_put_time", "Mean time that a put waited", Unit::Seconds, puts);
 }
 
-/// Leaves out what was not measured.
+/// Adds a value; leaves it out if it was not measured.
 fn measured(values: &Values, labels: &Labels, value: Option<f64>) {
     if let Some(value) = value {
         values.get_or_create(labels).set(value);

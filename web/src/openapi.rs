@@ -1,4 +1,4 @@
-//! The OpenAPI document, collected while routes are added: parameters, bodies and answers come from the types in a
+//! The OpenAPI document, collected while routes are added: parameters, bodies and responses come from the types in a
 //! handler's signature.
 //!
 //! Schemas of OpenAPI 3.1 are JSON Schema 2020-12, and `schemars` derives them for every type on the wire, so they enter the
@@ -27,7 +27,7 @@ use crate::tokens::{Caller, Role};
 const PREFIX: &str = "/api/v1";
 const SCHEMAS: &str = "#/components/schemas/";
 
-/// The routes of the API, with their description.
+/// Routes of the API, and the OpenAPI document that is collected from them.
 pub(crate) struct ApiRouter {
     router: Router<App>,
     paths: Value,
@@ -35,23 +35,23 @@ pub(crate) struct ApiRouter {
     tag: &'static str,
 }
 
-/// An operation of the document, to be described further.
+/// Operation of the document, to which descriptions, parameters and responses can be added.
 pub(crate) struct Operation<'a> {
     fields: &'a mut Value,
     schemas: &'a mut SchemaGenerator,
 }
 
-/// A part of a request that a handler takes.
+/// Part of a request that a handler takes as an argument.
 pub(crate) trait Input {
     fn describe(_: &mut Operation<'_>) {}
 }
 
-/// An answer that a handler gives.
+/// Response type of a handler.
 pub(crate) trait Output {
     fn describe(_: &mut Operation<'_>) {}
 }
 
-/// A handler that is described by its signature.
+/// Handler whose signature describes its operation.
 pub(crate) trait Described<Arguments> {
     fn describe(operation: &mut Operation<'_>);
 }
@@ -63,13 +63,13 @@ impl ApiRouter {
         Self { router: Router::new(), paths: json!({}), schemas: settings.into_generator(), tag: "" }
     }
 
-    /// Puts the operations that are added next under `tag`.
+    /// Sets the tag of the operations that are added next.
     pub(crate) fn tag(&mut self, tag: &'static str) {
         self.tag = tag;
     }
 
-    /// Adds an operation, e.g. `GET /runs`. Its id is the name of the handler. `GET` is for all tokens, `POST` for those that may
-    /// run, and what replaces or deletes is for administrators.
+    /// Adds an operation, e.g. `GET /runs`. Its id is the name of the handler. `GET` requires the role `read`, `POST` the role
+    /// `run`, and every other method the role `admin`.
     pub(crate) fn route<H, T, A>(&mut self, place: &str, summary: &str, handler: H) -> Operation<'_>
     where
         H: Handler<T, App> + Described<A>,
@@ -83,7 +83,7 @@ impl ApiRouter {
         self.route_for(Some(role), place, summary, handler)
     }
 
-    /// Adds an operation for tokens of at least this role; for clients without a token, too, if `None`.
+    /// Adds an operation that requires at least this role; `None` also admits clients without a token.
     pub(crate) fn route_for<H, T, A>(
         &mut self,
         role: Option<Role>,
@@ -97,7 +97,7 @@ impl ApiRouter {
     {
         let (method, path) = place.split_once(' ').expect("a method and a path");
         let path = format!("{PREFIX}{path}");
-        // Other names of types would show in the document that is checked in.
+        // The format of `type_name` is not guaranteed; a change would show in the checked-in document.
         let id = type_name::<H>().rsplit("::").next().expect("a path has a last part");
         let fields = &mut self.paths[&path][method.to_ascii_lowercase()];
         *fields = json!({ "tags": [self.tag], "summary": summary, "operationId": id, "responses": {} });
@@ -114,13 +114,13 @@ impl ApiRouter {
         H::describe(&mut operation);
         let problem = operation.schemas.subschema_for::<Problem>();
         operation.fields["responses"]["default"] = json!({
-            "description": "Why it was not done.",
+            "description": "Details of the error.",
             "content": { "application/problem+json": { "schema": problem } },
         });
         operation
     }
 
-    /// The routes, and the document that describes them.
+    /// Returns the routes, and the OpenAPI document that describes them.
     pub(crate) fn finish(mut self) -> (Router<App>, Value) {
         let document = json!({
             "openapi": "3.1.0",
@@ -150,14 +150,14 @@ impl Operation<'_> {
         self
     }
 
-    /// Adds an answer of JSON.
+    /// Adds a JSON response.
     pub(crate) fn answer<T: JsonSchema>(&mut self, status: u16) -> &mut Self {
         let schema = self.schemas.subschema_for::<T>();
         let description = self.about(schema.as_value());
         self.response(status, description, json!({ "application/json": { "schema": schema } }))
     }
 
-    /// Adds an answer with these types of content.
+    /// Adds a response; `content` maps media types to schemas and is null for a response without a body.
     pub(crate) fn response(&mut self, status: u16, description: Value, content: Value) -> &mut Self {
         let response = &mut self.fields["responses"][status.to_string()];
         *response = json!({ "description": description });
@@ -167,7 +167,7 @@ impl Operation<'_> {
         self
     }
 
-    /// Adds each member of `T` as a parameter.
+    /// Adds each field of `T` as a parameter.
     pub(crate) fn parameters<T: JsonSchema>(&mut self, place: &str) {
         let schema = T::json_schema(self.schemas);
         let required = schema.get("required").and_then(Value::as_array);
@@ -175,11 +175,11 @@ impl Operation<'_> {
         for (name, member) in members.into_iter().flatten() {
             let mut member = member.clone();
             let description = member.as_object_mut().and_then(|member| member.remove("description"));
-            // A parameter is given or left out; there is no way to write `null`.
+            // A parameter is present or absent; it cannot be `null`.
             if let Some([kind, ..]) = member["type"].as_array().map(Vec::as_slice) {
                 member["type"] = kind.clone();
             }
-            // The default of an optional member is no value of a parameter.
+            // The default of an optional field (`null` or a list) is not a valid value of a parameter.
             if let Some(member) = member.as_object_mut() {
                 member
                     .retain(|keyword, value| keyword != "default" || !(value.is_null() || value.is_array()));
@@ -211,12 +211,12 @@ impl Operation<'_> {
             json!({ "content": { content_type: { "schema": schema } }, "required": true });
     }
 
-    /// Adds a schema to the document.
+    /// Adds the schema of `T` to the document; returns a reference to it.
     pub(crate) fn schema<T: JsonSchema>(&mut self) -> Value {
         self.schemas.subschema_for::<T>().into()
     }
 
-    /// The description of a schema, or of the one that it refers to.
+    /// Description of a schema, or of the schema that its `$ref` names.
     fn about(&self, schema: &Value) -> Value {
         let name = schema["$ref"].as_str().and_then(|target| target.strip_prefix(SCHEMAS));
         let schema = name.and_then(|name| self.schemas.definitions().get(name)).unwrap_or(schema);
@@ -229,7 +229,7 @@ impl Input for Caller {}
 impl Input for ConnectInfo<IpAddr> {}
 impl Input for HeaderMap {}
 
-/// Described where it is added.
+/// A plain response has no type to describe; the route adds its description.
 impl Output for Response {}
 
 impl<T: JsonSchema> Output for Json<T> {

@@ -1,4 +1,4 @@
-//! The pages, embedded as npm built them.
+//! The web pages, embedded as npm built them.
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
@@ -10,36 +10,36 @@ use crate::problem::{ApiError, ProblemKind};
 
 const INDEX: &str = "index.html";
 const API_PAGE: &str = "api/docs";
-/// Names of files in it hold a digest of their content.
+/// Folder of files whose names contain a digest of their content.
 const ASSETS: &str = "assets/";
-/// Folders of pages whose last part is a name, which may have a dot in it.
+/// Folders of pages whose last part is a name, which may contain a dot.
 const NAMED: [&str; 3] = ["modules/", "runs/", "bench/"];
 
 #[derive(RustEmbed)]
 #[folder = "ui/dist"]
 struct Files;
 
-/// Answers every path without a route of its own: files by their name, and for a page the one document that
-/// draws all of them.
+/// Answers every path that has no other route: a file by its name, and a page with `index.html`, which draws all pages.
 pub(crate) async fn page(method: Method, uri: Uri, headers: HeaderMap) -> Response {
     let path = uri.path().trim_start_matches('/');
-    // The page that shows the API stands among its addresses.
+    // The page that shows the API is beneath the path of the API.
     if path == "api" || path.starts_with("api/") && path != API_PAGE {
-        return ApiError::not_found("the API has no such address; `/api/openapi.json` lists those it has")
+        return ApiError::not_found("the API has no such path; `/api/openapi.json` lists all paths")
             .into_response();
     }
     if method != Method::GET && method != Method::HEAD {
-        return ApiError::new(ProblemKind::METHOD_NOT_ALLOWED, "pages are only read").into_response();
+        return ApiError::new(ProblemKind::METHOD_NOT_ALLOWED, "pages support only `GET` and `HEAD`")
+            .into_response();
     }
     if let Some(file) = Files::get(path) {
         return answer(path, file, &headers);
     }
-    // What has an ending is a file, and there is none of that name.
+    // A path with a file extension names a file, and no file has that name.
     let may_be_page = !path.starts_with(ASSETS) && !path.rsplit('/').next().unwrap_or_default().contains('.');
     let is_named = NAMED.iter().any(|folder| path.starts_with(folder));
     match Files::get(INDEX).filter(|_| may_be_page || is_named) {
         Some(index) => answer(INDEX, index, &headers),
-        None => ApiError::not_found("there is no such page").into_response(),
+        None => ApiError::not_found("no page has this path").into_response(),
     }
 }
 
@@ -60,26 +60,26 @@ fn answer(path: &str, file: EmbeddedFile, headers: &HeaderMap) -> Response {
     (headers, kind, Body::from(file.data)).into_response()
 }
 
-/// The page of a report as npm builds it: one file with everything but the report.
+/// Page of a report as npm builds it: one file with everything but the report.
 const REPORT_PAGE: &str = "report.html";
 /// Placeholder of the report.
 const REPORT_PLACE: &str = "\"the report goes here\"";
 
-/// Reason why there is no page of a report.
+/// Reason why the page of a report cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportPageError {
     #[error(
-        "this binary was built without its pages; `make ui` builds them, and the next cargo build takes them in"
+        "this binary was built without its pages; `make ui` builds them, and the next cargo build includes them"
     )]
     NoPages,
     #[error("the report cannot be written as JSON")]
     Json(#[from] serde_json::Error),
 }
 
-/// Makes a page that shows the report without a server: scripts, styles and the report are in one file.
+/// Makes a page that shows the report without a server: one file with scripts, styles and the report.
 pub fn report_page(report: &BenchReport) -> Result<String, ReportPageError> {
     let page = text(REPORT_PAGE).ok_or(ReportPageError::NoPages)?;
-    // A `</script>` in somebody's key would end the script that holds it.
+    // A `</script>` in a key would end the script element that holds the report.
     let report = serde_json::to_string(report)?.replace('<', "\\u003c");
     match page.split_once(REPORT_PLACE) {
         Some((before, behind)) => Ok([before, &report, behind].concat()),
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_may_be_a_page_is_the_one_document_and_what_is_a_file_is_not() {
+    async fn page_paths_get_the_index_and_missing_files_are_not_found() {
         for path in
             ["/", "/runs/new", "/runs/a.b", "/modules/decode.v2/1", "/bench", "/bench/a.b", "/api/docs"]
         {
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_browser_that_has_a_page_does_not_get_it_again() {
+    async fn a_page_in_the_browsers_cache_is_not_sent_again() {
         let mut headers = HeaderMap::new();
         headers.insert(header::IF_NONE_MATCH, get("/").await.headers()[header::ETAG].clone());
         let again = page(Method::GET, "/".parse().unwrap(), headers).await;

@@ -1,4 +1,4 @@
-//! Places of connections, shared among addresses. Those that wait for a request give way to new ones.
+//! Places for connections, shared among client addresses. An idle connection gives its place to a new one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -8,25 +8,25 @@ use tokio_util::sync::CancellationToken;
 
 use crate::settings::ServeLimits;
 
-/// Bits of an IPv6 address that one customer of a provider has for itself.
+/// Lower 64 bits of an IPv6 address, which usually belong to one customer of a provider.
 const OWN_BITS: u128 = 0xffff_ffff_ffff_ffff;
 
-/// Places of connections. tower limits requests, and knows neither connections nor addresses.
+/// Places for connections. `tower` limits requests; it has no notion of connections or addresses.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionPlaces {
     most: usize,
-    /// Places beyond `most`, for requests that always have to go through.
+    /// Places beyond `most`, for requests that are always answered.
     kept_free: usize,
-    /// Places that one address of another machine may have.
+    /// Maximum number of places of one network; loopback addresses have no such limit.
     share: usize,
     taken: Arc<Mutex<Taken>>,
 }
 
 #[derive(Debug, Default)]
 struct Taken {
-    /// By number, in the order of their arrival.
+    /// Taken places by number, in order of arrival.
     places: BTreeMap<u64, Taker>,
-    /// Counts arrivals and ends of answers.
+    /// Last number given to an arrival or to the end of a response.
     last: u64,
 }
 
@@ -34,25 +34,25 @@ struct Taken {
 struct Taker {
     network: IpAddr,
     is_kept_free: bool,
-    /// Number of the arrival, or of the end of the last answer; `None` while a request is answered.
+    /// Number of the arrival, or of the end of the last response; `None` while a request is being answered.
     waits_since: Option<u64>,
     leave: CancellationToken,
 }
 
-/// A place, given back when this is dropped.
+/// Place of one connection, released on drop.
 #[derive(Debug)]
 pub(crate) struct ConnectionPlace {
     /// Address of the client.
     pub(crate) address: IpAddr,
     places: ConnectionPlaces,
     number: u64,
-    /// Set for a place beyond the usual ones, in which only some requests are answered.
+    /// Set for one of the places kept free, in which only some requests are answered.
     pub(crate) is_kept_free: bool,
     /// Cancelled when another connection has taken the place.
     pub(crate) leave: CancellationToken,
 }
 
-/// A request that is answered: its connection keeps its place.
+/// Guard of a request that is being answered: its connection keeps its place.
 #[derive(Debug)]
 pub(crate) struct Answering(Arc<ConnectionPlace>);
 
@@ -62,8 +62,8 @@ impl ConnectionPlaces {
         Self { most, kept_free, share: (most / 2).max(1), taken: Arc::default() }
     }
 
-    /// Takes a place for a client of this address: a free one, that of a connection that waits for a request, or one that is
-    /// kept free.
+    /// Takes a place for a client of this address: a free place, else the place of an idle connection, else one of the places
+    /// kept free. `None` if all of them are busy.
     pub(crate) fn take(&self, address: IpAddr) -> Option<ConnectionPlace> {
         let network = network(address);
         let mut taken = self.taken();
@@ -94,7 +94,7 @@ impl ConnectionPlaces {
     }
 }
 
-/// The addresses that count as one: those of a machine, or of a customer.
+/// Address that stands for all addresses of one client: an IPv4 address itself, or the /64 network of an IPv6 address.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {
@@ -110,8 +110,8 @@ impl Taken {
         self.last
     }
 
-    /// Lets the connection go that waits for a request for longest, of the network that has most places. Returns false where
-    /// none of these waits.
+    /// Evicts one of the idle connections that `may_go` accepts: of the network with the most places, the one that has been idle
+    /// for longest. Returns false if none of them is idle.
     fn evict(&mut self, may_go: impl Fn(&Taker) -> bool) -> bool {
         let mut of_network: HashMap<IpAddr, usize> = HashMap::new();
         self.places.values().for_each(|taker| *of_network.entry(taker.network).or_default() += 1);
@@ -127,7 +127,7 @@ impl Taken {
 }
 
 impl ConnectionPlace {
-    /// Keeps the place until the answer has been sent.
+    /// Marks the connection as busy until the returned guard is dropped, after the response has been sent.
     pub(crate) fn begin_answer(self: &Arc<Self>) -> Answering {
         if let Some(taker) = self.places.taken().places.get_mut(&self.number) {
             taker.waits_since = None;
@@ -168,13 +168,13 @@ mod tests {
         places.take(address.parse().unwrap()).map(Arc::new)
     }
 
-    /// A connection whose request is answered.
+    /// Opens a connection whose request is being answered.
     fn busy(places: &ConnectionPlaces, address: &str) -> Answering {
         take(places, address).unwrap().begin_answer()
     }
 
     #[test]
-    fn no_other_machine_has_more_than_half_of_the_places() {
+    fn a_remote_machine_gets_at_most_half_of_the_places() {
         let places = places(4, 0);
         let held = [busy(&places, ONE), busy(&places, ONE)];
         assert!(take(&places, ONE).is_none() && take(&places, "::ffff:10.0.0.1").is_none());
@@ -185,19 +185,19 @@ mod tests {
     }
 
     #[test]
-    fn the_addresses_of_one_customer_count_as_one() {
+    fn addresses_of_one_ipv6_network_count_as_one_client() {
         let places = places(4, 0);
         let held = [busy(&places, "2001:db8:0:1::1"), busy(&places, "2001:db8:0:1:ffff::2")];
         assert!(take(&places, "2001:db8:0:1::3").is_none());
         let _other = busy(&places, "2001:db8:0:2::1");
-        // This machine has no share: a proxy may bring all clients.
+        // Loopback has no limit: a proxy on this machine may forward all clients.
         let _here = busy(&places, "::1");
         drop(held);
         let _more = [busy(&places, "::1"), busy(&places, "::1")];
     }
 
     #[test]
-    fn what_waits_for_longest_gives_way_and_what_is_answered_stays() {
+    fn the_longest_idle_connection_gives_way_and_a_busy_one_stays() {
         let places = places(3, 0);
         let answered = take(&places, HERE).unwrap();
         let answering = answered.begin_answer();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_most_connections_loses_one_first() {
+    fn the_client_with_the_most_connections_loses_one_first() {
         let places = places(4, 0);
         let alone = take(&places, ONE).unwrap();
         let many = [take(&places, OTHER).unwrap(), take(&places, OTHER).unwrap()];
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn some_places_are_left_when_all_others_are_busy_for_long() {
+    fn places_kept_free_are_used_when_all_others_are_busy() {
         let places = places(2, 1);
         let _held = [busy(&places, HERE), busy(&places, HERE)];
         let first = take(&places, HERE).unwrap();

@@ -9,33 +9,33 @@ use penstock_types::text::with_causes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Why a request was not done, as `application/problem+json` (RFC 9457).
+/// Error response of the API, as `application/problem+json` (RFC 9457).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
-    /// Names the kind of problem; stays the same. A path on this server, e.g. `/problems/invalid-document`.
+    /// Stable identifier of the kind of problem: a path on this server, e.g. `/problems/invalid-document`.
     #[serde(rename = "type")]
     pub kind: Cow<'static, str>,
-    /// The standard title of the status.
+    /// Standard reason phrase of the status.
     pub title: Cow<'static, str>,
-    /// The status of the answer.
+    /// HTTP status code of the response.
     pub status: u16,
-    /// What was found and what would do.
+    /// Explanation: what was found, and what would be accepted.
     pub detail: String,
-    /// Everything that is wrong with the document that was sent, each at its place.
+    /// All faults of the document that was sent; left out if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<DocumentFault>,
 }
 
-/// One thing that is wrong with a document.
+/// One fault of a document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DocumentFault {
-    /// Where in the document: a JSON Pointer (RFC 6901); empty for the document itself.
+    /// Position in the document, as a JSON Pointer (RFC 6901); empty for the document itself.
     pub pointer: String,
-    /// What was found and what would do.
+    /// Explanation: what was found, and what would be accepted.
     pub detail: String,
 }
 
-/// A problem as a handler returns it.
+/// Error that a handler returns, sent as a [`Problem`].
 #[derive(Debug)]
 pub(crate) struct ApiError {
     problem: Box<Problem>,
@@ -44,7 +44,7 @@ pub(crate) struct ApiError {
 
 pub(crate) type ApiResult<T> = Result<T, ApiError>;
 
-/// A kind of problem: the status of its answers, and the address that names it.
+/// Kind of problem: the status of its responses, and the path that identifies it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProblemKind(StatusCode, &'static str);
 
@@ -78,7 +78,7 @@ impl ProblemKind {
     pub(crate) const DEFECT: Self = Self(StatusCode::INTERNAL_SERVER_ERROR, "/problems/defect");
 }
 
-/// The status's title in RFC 9110; `http` has the older ones for two of them.
+/// Reason phrase of a status in RFC 9110; the `http` crate has older phrases for two of them.
 fn title(status: StatusCode) -> &'static str {
     match status {
         StatusCode::PAYLOAD_TOO_LARGE => "Content Too Large",
@@ -104,7 +104,7 @@ impl ApiError {
     }
 
     pub(crate) fn defect() -> Self {
-        Self::new(ProblemKind::DEFECT, "a defect of Penstock; the server's log says more")
+        Self::new(ProblemKind::DEFECT, "a defect of Penstock; the server's log has the details")
     }
 
     pub(crate) fn busy(detail: impl Into<String>, retry_after_s: u32) -> Self {
@@ -129,38 +129,38 @@ impl ApiError {
 
 impl From<RunsError> for ApiError {
     fn from(error: RunsError) -> Self {
-        let told = error.to_string();
+        let detail = error.to_string();
         match error {
             RunsError::Invalid(faults) => Self::invalid_document(&faults),
-            RunsError::NotFound { .. } => Self::not_found(told),
-            RunsError::Refused(_) => Self::new(ProblemKind::REFUSED, told),
-            RunsError::TooLarge { .. } => Self::new(ProblemKind::TOO_LARGE, told),
-            RunsError::Conflict(_) => Self::new(ProblemKind::IN_USE, told),
-            RunsError::KeyReused => Self::new(ProblemKind::KEY_USED_OTHERWISE, told),
+            RunsError::NotFound { .. } => Self::not_found(detail),
+            RunsError::Refused(_) => Self::new(ProblemKind::REFUSED, detail),
+            RunsError::TooLarge { .. } => Self::new(ProblemKind::TOO_LARGE, detail),
+            RunsError::Conflict(_) => Self::new(ProblemKind::IN_USE, detail),
+            RunsError::KeyReused => Self::new(ProblemKind::KEY_USED_OTHERWISE, detail),
             RunsError::QueueFull { .. } => {
-                Self { retry_after_s: Some(30), ..Self::new(ProblemKind::QUEUE_FULL, told) }
+                Self { retry_after_s: Some(30), ..Self::new(ProblemKind::QUEUE_FULL, detail) }
             }
-            RunsError::Quota(_) => Self { retry_after_s: Some(30), ..Self::new(ProblemKind::QUOTA, told) },
-            RunsError::DiskFull { .. } => Self::new(ProblemKind::DISK_FULL, told),
-            RunsError::Busy(_) => Self::busy(told, 5),
-            RunsError::Closed => Self::busy(told, 10),
+            RunsError::Quota(_) => Self { retry_after_s: Some(30), ..Self::new(ProblemKind::QUOTA, detail) },
+            RunsError::DiskFull { .. } => Self::new(ProblemKind::DISK_FULL, detail),
+            RunsError::Busy(_) => Self::busy(detail, 5),
+            RunsError::Closed => Self::busy(detail, 10),
             RunsError::Storage(..) => {
                 log(&error);
-                Self::new(ProblemKind::STORE_FAILED, told)
+                Self::new(ProblemKind::STORE_FAILED, detail)
             }
             RunsError::History(HistoryError::Defect) => {
                 log(&error);
-                Self::new(ProblemKind::DEFECT, told)
+                Self::new(ProblemKind::DEFECT, detail)
             }
             RunsError::History(_) | RunsError::File { .. } => {
                 log(&error);
-                Self::new(ProblemKind::STORAGE_FAILED, told)
+                Self::new(ProblemKind::STORAGE_FAILED, detail)
             }
         }
     }
 }
 
-/// Logs the causes, which the client is not told.
+/// Logs an error with its causes; the response contains the message alone.
 fn log(error: &dyn std::error::Error) {
     tracing::error!(error = with_causes(error), "a request failed");
 }
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_problem_tells_all_faults_at_their_places() {
+    fn a_problem_lists_every_fault_with_its_pointer() {
         let faults =
             [SpecFault::new(Pointer::ROOT.key("sink"), "found 5"), SpecFault::new(Pointer::ROOT, "is empty")];
         let problem = serde_json::to_value(ApiError::invalid_document(&faults).problem).unwrap();
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_ends_or_has_too_much_to_do_is_not_out_of_storage() {
+    fn a_closed_or_overloaded_history_is_unavailable_rather_than_out_of_storage() {
         let status = |error: HistoryError| ApiError::from(RunsError::from(error)).into_response().status();
         assert_eq!(status(HistoryError::Closed), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(status(HistoryError::Behind), StatusCode::SERVICE_UNAVAILABLE);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_server_says_when_to_come_back_and_a_closed_one_how_to_get_in() {
+    fn a_busy_response_has_retry_after_and_an_unauthorized_one_names_the_scheme() {
         let busy = ApiError::busy("later", 5).into_response();
         assert_eq!(
             (busy.status().as_u16(), &busy.headers()["retry-after"]),

@@ -1,4 +1,4 @@
-//! CPU, memory and files of this process, from Linux.
+//! CPU time, memory and open files of this process, as Linux reports them.
 
 use std::fs;
 
@@ -10,19 +10,19 @@ use serde::Serialize;
 /// Resources that the server's process uses.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub(crate) struct ProcessUse {
-    /// CPU time since its start, in seconds, over all threads.
+    /// CPU time of all threads since the process started, in seconds.
     pub(crate) cpu_s: f64,
-    /// Memory that is in use, in bytes.
+    /// Resident memory of the process, in bytes.
     pub(crate) rss_bytes: u64,
-    /// Files and connections that are open.
+    /// Number of open files and connections.
     pub(crate) open_files: u64,
 }
 
-/// `None` where `/proc` is missing.
+/// Resources that this process uses; `None` if `/proc` is missing.
 pub(crate) fn process_use() -> Option<ProcessUse> {
     let cpu = clock_gettime(ClockId::ProcessCPUTime);
     let pages: u64 = fs::read_to_string("/proc/self/statm").ok()?.split(' ').nth(1)?.parse().ok()?;
-    // One of them is the folder that is being read.
+    // One of the entries is the directory that is being read.
     let files = fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1);
     Some(ProcessUse {
         cpu_s: cpu.tv_sec as f64 + cpu.tv_nsec as f64 * 1e-9,
@@ -36,8 +36,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_lives_uses_something() {
-        // So many that it does not matter what other tests open and close.
+    fn a_process_reports_cpu_time_memory_and_open_files() {
+        // Many files, so that files of other tests make no difference.
         let files: Vec<_> = (0..200).map(|_| fs::File::open("/dev/null").unwrap()).collect();
         let with = process_use().unwrap();
         assert!(with.cpu_s > 0.0 && with.rss_bytes > 1 << 20);

@@ -54,10 +54,10 @@ pub(crate) fn router(
         .method_not_allowed_fallback(|| async {
             ApiError::new(
                 ProblemKind::METHOD_NOT_ALLOWED,
-                "`/api/openapi.json` lists the methods of each address",
+                "this path does not support the method; `/api/openapi.json` lists the methods of each path",
             )
         })
-        // For what stands in front of each operation and records changes; it is made without the state.
+        // For the layer in front of each operation, which records changes and is built without the state.
         .layer(Extension(runs))
         .layer(CatchPanicLayer::custom(|_| ApiError::defect().into_response()))
         .layer(CompressionLayer::new())

@@ -1,4 +1,4 @@
-//! Connections: how many, how slow, and how they end.
+//! Connections: their number, their minimum speed, and their shutdown.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -40,20 +40,20 @@ use crate::settings::{ServeError, ServeLimits, ServeSettings};
 use crate::tls;
 use crate::tokens::Tokens;
 
-/// Most bytes of a request's head.
+/// Largest head of a request, in bytes.
 const HEAD_BYTES: usize = 32 << 10;
-/// Most headers of a request.
+/// Maximum number of headers of a request.
 const HEADERS: usize = 64;
-/// Bytes of an answer that the system holds for a client; it doubles this for its own books.
+/// Send buffer of a connection, in bytes; the kernel doubles the value for its bookkeeping.
 const SEND_BYTES: usize = 256 << 10;
-/// Requests that are answered when all other places are taken: those that tell whether it lives, and let people in.
+/// Paths that are answered even when all other places are taken: the health check and the sign-in.
 const ALWAYS_ANSWERED: [&str; 2] = ["/health", "/api/v1/session"];
-/// Pause after a connection could not be accepted.
+/// Pause after a failure to accept a connection.
 const PAUSE: Duration = Duration::from_millis(100);
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain\r\nretry-after: 5\r\ncontent-length: 36\r\n\
     connection: close\r\n\r\ntoo many connections; try again soon";
 
-/// A server that listens.
+/// HTTP server that is bound to its address.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -65,7 +65,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens; answers nothing before [`Self::run`]. Refuses to be open to other machines without a token.
+    /// Starts to listen; requests are answered by [`Self::run`]. Fails if other machines could connect without a token.
     pub async fn bind(settings: ServeSettings, runs: Runs) -> Result<Self, ServeError> {
         settings.check()?;
         let failed = |source| ServeError::Listen { address: settings.listen, source };
@@ -81,14 +81,15 @@ impl Server {
         self.listener.local_addr().unwrap_or(self.settings.listen)
     }
 
-    /// Makes a code that signs a browser in, once and soon: `#sign-in=` and the code behind an address of a page.
-    /// `None` where no token is needed.
+    /// Creates a one-time code that signs a browser in: a sign-in link is the address of a page, `#sign-in=` and the code.
+    /// `None` if the server requires no token.
     pub fn sign_in_code(&self) -> Result<Option<String>, ServeError> {
         let own = self.guard.tokens().map(Tokens::own);
         own.map(|own| self.guard.codes().add(own, Instant::now())).transpose().map_err(Into::into)
     }
 
-    /// Answers until `end`. Then it accepts no connection, ends event streams, and gives other requests the drain time.
+    /// Answers requests until `end` completes. Then closes the listener, ends event streams, and grants other requests the drain
+    /// time.
     pub async fn run(self, end: impl Future<Output = ()>) {
         let limits = self.settings.limits;
         let places = ConnectionPlaces::new(&limits);
@@ -113,8 +114,8 @@ impl Server {
                     ));
                 }
                 Err(error) => {
-                    // Out of files or of memory; or a client that was gone before it came.
-                    tracing::warn!(%error, "a connection could not be taken");
+                    // The process is out of file descriptors or memory, or the client disconnected before it was accepted.
+                    tracing::warn!(%error, "failed to accept a connection");
                     if is_out_of_files(&error) {
                         spare.refuse_one(&self.listener).await;
                     }
@@ -126,12 +127,12 @@ impl Server {
         self.ending.cancel();
         open.close();
         if timeout(limits.drain_time, open.wait()).await.is_err() {
-            tracing::warn!(connections = open.len(), "requests were cut off at the end");
+            tracing::warn!(connections = open.len(), "requests were cut off at shutdown");
         }
     }
 }
 
-/// A spare file descriptor: closed when the process has no more, so that clients can still be answered with 503 one by one.
+/// Spare file descriptor, closed when the process has no other left, so that clients can be answered with 503 one by one.
 struct SpareFile(Option<File>);
 
 impl SpareFile {
@@ -142,7 +143,7 @@ impl SpareFile {
     async fn refuse_one(&mut self, listener: &TcpListener) {
         self.0 = None;
         if let Ok(Ok((stream, _))) = timeout(PAUSE, listener.accept()).await {
-            // A new connection has room for so few bytes.
+            // The send buffer of a new connection has room for this short response.
             drop(stream.try_write(FULL));
         }
         *self = Self::new();
@@ -162,12 +163,12 @@ async fn serve(
     ending: CancellationToken,
 ) {
     let Some(place) = place.map(Arc::new) else {
-        // It reads this or it does not.
+        // Best effort: the client may not read the response.
         drop(timeout(limits.head_time, stream.write_all(FULL)).await);
         return;
     };
     drop(stream.set_nodelay(true));
-    // A client that takes nothing costs no more than this, and the rate of one that does shows soon.
+    // Bounds the memory of a client that reads nothing, and lets the rate of a slow reader show early.
     set_socket_send_buffer_size(&stream, SEND_BYTES).ok();
     let Some(tls) = tls else { return answer_all(stream, app, limits, &place, ending).await };
     let agreed = tokio::select! {
@@ -177,12 +178,12 @@ async fn serve(
     };
     match agreed {
         Ok(Ok(stream)) => answer_all(stream, app, limits, &place, ending).await,
-        Ok(Err(error)) => tracing::debug!(%error, "a client does not speak TLS as this server does"),
-        Err(_) => tracing::debug!("a client did not begin to speak TLS in time"),
+        Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+        Err(_) => tracing::debug!("TLS handshake timed out"),
     }
 }
 
-/// Answers requests until the client or the server ends, or another connection needs the place.
+/// Answers requests until the client disconnects, the server shuts down, or another connection takes the place.
 async fn answer_all(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     app: Router,
@@ -212,7 +213,7 @@ async fn answer_all(
     }
 }
 
-/// Answers a request. Its connection keeps its place until all of the answer has been sent.
+/// Answers a request. Its connection keeps its place until the whole response has been sent.
 fn answer(
     app: &TowerToHyperService<Router>,
     place: &Arc<ConnectionPlace>,

@@ -1,4 +1,4 @@
-//! The cookie that a browser holds instead of a token.
+//! Session cookies, which a browser holds instead of a token.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,23 +12,23 @@ use crate::tokens::{TokenDigest, digest};
 
 const NAME: &str = "penstock_session";
 const LIFETIME: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Sessions that are open at a time; of more, the oldest end.
+/// Maximum number of open sessions; a further session ends the oldest.
 const MOST: usize = 1_000;
 
-/// Sessions of browsers, each for a week and with the token that opened it. They end with the server, too.
+/// Sessions of browsers. Each belongs to the token that opened it and lasts a week; all end with the server.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions(Mutex<VecDeque<Session>>);
 
 #[derive(Debug)]
 struct Session {
-    /// SHA-256 of the cookie's value: a comparison of digests tells nothing about it by the time it takes.
+    /// SHA-256 of the cookie's value, so that the time of a comparison reveals nothing about the value.
     digest: [u8; 32],
     until: SystemTime,
     token: TokenDigest,
 }
 
 impl Sessions {
-    /// Opens a session for the holder of a token; gives its cookie. A `secure` one is sent over TLS alone.
+    /// Opens a session for the holder of a token; returns its cookie. A `secure` cookie is sent over TLS only.
     pub(crate) fn begin(
         &self,
         token: TokenDigest,
@@ -45,14 +45,14 @@ impl Sessions {
         Ok(cookie(value, LIFETIME, secure))
     }
 
-    /// Ends the sessions of a request; gives the cookie that takes their place.
+    /// Ends the sessions of a request; returns an expired cookie that replaces theirs.
     pub(crate) fn end(&self, headers: &HeaderMap) -> String {
         let ended: Vec<_> = digests(headers).collect();
         self.lock().retain(|session| !ended.contains(&session.digest));
         cookie(String::new(), Duration::ZERO, false)
     }
 
-    /// The token that opened the session of a request.
+    /// Token that opened the session of a request.
     pub(crate) fn token(&self, headers: &HeaderMap, now: SystemTime) -> Option<TokenDigest> {
         let offered: Vec<_> = digests(headers).collect();
         let sessions = self.lock();
@@ -65,7 +65,7 @@ impl Sessions {
     }
 }
 
-/// Digests of the values of our cookies.
+/// Digests of the values of all session cookies.
 fn digests(headers: &HeaderMap) -> impl Iterator<Item = [u8; 32]> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|sent| sent.to_str().ok());
     let cookies = cookies.flat_map(Cookie::split_parse).filter_map(Result::ok);
@@ -103,14 +103,14 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_for_tls_is_sent_over_tls_alone() {
+    fn a_cookie_for_tls_is_sent_over_tls_only() {
         let (sessions, now) = (Sessions::default(), SystemTime::now());
         assert!(sessions.begin(TOKEN, now, true).unwrap().contains("; Secure"));
         assert!(!sessions.begin(TOKEN, now, false).unwrap().contains("Secure"));
     }
 
     #[test]
-    fn what_was_not_given_out_is_worth_nothing_and_the_oldest_of_too_many_end() {
+    fn forged_cookies_are_refused_and_the_oldest_surplus_session_ends() {
         let (sessions, now) = (Sessions::default(), SystemTime::now());
         let begin = || sent(&sessions.begin(TOKEN, now, false).unwrap());
         let first = begin();

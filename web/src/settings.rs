@@ -10,15 +10,15 @@ use crate::token::{Token, TokenError};
 /// Settings of a server: address, token and limits.
 #[derive(Clone, Debug)]
 pub struct ServeSettings {
-    /// The address; port 0 takes a free one.
+    /// Address to listen on; port 0 selects a free port.
     pub listen: SocketAddr,
-    /// The secret that clients send; `None` trusts every client that reaches the server.
+    /// Secret that clients send; `None` trusts every client that can reach the server.
     pub token: Option<Token>,
-    /// The file of further tokens; see [`TokenFile`](crate::TokenFile). It is read again when it has changed.
+    /// File of further tokens; see [`TokenFile`](crate::TokenFile). It is read again whenever it has changed.
     pub tokens_file: Option<PathBuf>,
     /// Certificate and key; plain HTTP if `None`.
     pub tls: Option<TlsFiles>,
-    /// Further host names that requests may name, e.g. behind a proxy. `localhost` and addresses are always among them.
+    /// Further host names that requests may name, e.g. behind a proxy. `localhost` and IP addresses are always accepted.
     pub hosts: Vec<String>,
     pub limits: ServeLimits,
     /// Bounds of uploaded modules.
@@ -30,31 +30,31 @@ pub struct ServeSettings {
 /// Limits of connections, requests and answers.
 #[derive(Clone, Copy, Debug)]
 pub struct ServeLimits {
-    /// Connections at a time; when all of them are busy, more are answered with 503.
+    /// Maximum number of connections; while all of them are busy, further ones are answered with 503.
     pub connections: usize,
-    /// Connections beyond these for `/health` and sign-in.
+    /// Connections beyond `connections` for `/health` and sign-in.
     pub kept_free: usize,
-    /// Event streams at a time, out of the connections.
+    /// Maximum number of event streams; they count as connections, too.
     pub event_streams: usize,
-    /// Largest document.
+    /// Largest document, in bytes.
     pub document_bytes: usize,
-    /// Largest request of a trial, whose samples are base64.
+    /// Largest request of a trial, in bytes; its samples are encoded as base64.
     pub trial_bytes: usize,
-    /// Memory of all documents and trials together, as text or as what is read from it, in bytes; small ones do not count.
+    /// Memory of all documents and trials together, as text or parsed, in bytes; small ones do not count.
     pub held_bytes: usize,
-    /// Large answers that are made at a time.
+    /// Maximum number of large responses that are produced at a time.
     pub large_answers: usize,
-    /// Bytes of all large answers in memory together.
+    /// Memory of all large responses together, in bytes.
     pub answer_bytes: usize,
-    /// Longest time for the head of a request, and of an idle connection.
+    /// Longest time for the head of a request to arrive, and longest idle time of a connection.
     pub head_time: Duration,
-    /// Longest pause of a client within a body that it sends or reads.
+    /// Longest pause of a client while it sends or reads a body.
     pub stall_time: Duration,
-    /// Least rate of a client that reads an answer, in bytes a second; live events excepted.
+    /// Minimum rate at which a client must read a response, in bytes per second; live events are exempt.
     pub answer_bytes_per_s: u64,
     /// Longest time for a document to arrive.
     pub body_time: Duration,
-    /// Longest time that open requests go on after the server was told to end.
+    /// Longest time for which open requests continue after the shutdown has begun.
     pub drain_time: Duration,
 }
 
@@ -62,7 +62,7 @@ pub struct ServeLimits {
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error(
-        "`{0}` can be reached from other machines, so a token is needed: leave `--no-token` out, or listen on 127.0.0.1"
+        "`{0}` can be reached from other machines, so a token is required: omit `--no-token`, or listen on 127.0.0.1"
     )]
     OpenToStrangers(SocketAddr),
     #[error(transparent)]
@@ -98,7 +98,7 @@ impl Default for ServeLimits {
 }
 
 impl ServeSettings {
-    /// Refuses to listen to other machines without a token.
+    /// Fails if other machines could connect without a token.
     pub fn check(&self) -> Result<(), ServeError> {
         if self.token.is_none() && !self.listen.ip().is_loopback() {
             return Err(ServeError::OpenToStrangers(self.listen));
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_this_machine_may_come_without_a_token() {
+    fn only_loopback_addresses_are_allowed_without_a_token() {
         let settings = |listen: &str, token| ServeSettings {
             listen: listen.parse().unwrap(),
             token,

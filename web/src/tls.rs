@@ -11,13 +11,13 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 /// Files of a certificate and its key, as PEM.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
-    /// The certificate, then those between it and one that clients trust.
+    /// The certificate, followed by its intermediate certificates.
     pub certificate: PathBuf,
-    /// The key of the certificate.
+    /// Private key of the certificate.
     pub key: PathBuf,
 }
 
-/// Reason why a server cannot speak TLS.
+/// Reason why a server cannot use TLS.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("cannot read a {what} as PEM from `{}`", .path.display())]
@@ -26,7 +26,7 @@ pub enum TlsError {
     Unusable(#[from] rustls::Error),
 }
 
-/// TLS 1.2 and 1.3 with the certificate as it is now.
+/// Configuration of TLS 1.2 and 1.3 with the current content of the files.
 pub(crate) fn config(TlsFiles { certificate, key }: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     let failed = |what, path: &PathBuf, source| TlsError::File { what, path: path.clone(), source };
     let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);

@@ -1,4 +1,4 @@
-//! The secret that opens the API.
+//! The secret that gives access to the API.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -6,42 +6,44 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Fewest characters of a token: a shorter one can be guessed.
+/// Minimum length of a token, in characters; a shorter token could be guessed.
 const LEAST_CHARACTERS: usize = 16;
-/// Most bytes of a file that holds a token.
+/// Largest size of a token file, in bytes.
 const MOST_BYTES: u64 = 4096;
-/// Random bytes of a token that is made here.
+/// Random bytes of a generated token.
 const RANDOM_BYTES: usize = 32;
-/// The file in the data directory.
+/// Name of the token's file in the data directory.
 const FILE: &str = "token";
-/// Permissions of others.
+/// Permission bits of the group and of other users.
 const OTHERS: u32 = 0o077;
 
-/// A secret that opens the API; its `Debug` form hides it.
+/// Secret that gives access to the API; its `Debug` output hides it.
 #[derive(Clone)]
 pub struct Token(Box<[u8]>);
 
-/// Reason why a text or a file gives no token.
+/// Reason why a token cannot be read, created or stored.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     #[error(
-        "the token has {found} characters, and {LEAST_CHARACTERS} are needed; `openssl rand -hex 32` makes a good one"
+        "the token has {found} characters, but at least {LEAST_CHARACTERS} are required; `openssl rand -hex 32` generates one"
     )]
     Short { found: usize },
-    #[error("the token has characters other than visible ASCII; `openssl rand -hex 32` makes a good one")]
+    #[error(
+        "the token contains characters other than visible ASCII; `openssl rand -hex 32` generates a valid one"
+    )]
     Characters,
     #[error(
-        "other users may read or change `{}`; remove it and make new tokens (the next start of the server makes its own)", .0.display()
+        "other users may read or change `{}`; remove it and create new tokens (the server creates its own at the next start)", .0.display()
     )]
     Exposed(PathBuf),
-    #[error("cannot use the token in `{}`", .path.display())]
+    #[error("cannot use the token file `{}`", .path.display())]
     File { path: PathBuf, source: io::Error },
-    #[error("the machine gives no random numbers for a token")]
+    #[error("the operating system provides no random numbers for a token")]
     Random(#[source] io::Error),
 }
 
 impl Token {
-    /// Takes the token without the white space around it.
+    /// Checks a token and removes the white space around it.
     pub fn new(written: &str) -> Result<Self, TokenError> {
         let written = written.trim();
         if !written.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -53,8 +55,7 @@ impl Token {
         Ok(Self(written.as_bytes().into()))
     }
 
-    /// The token that a data directory keeps, made if there is none. One server at a time calls this: the one that has locked
-    /// the directory.
+    /// Reads the token of a data directory, or creates it if missing. Only the server that has locked the directory calls this.
     pub fn kept_in(folder: &Path) -> Result<Self, TokenError> {
         let path = Self::file_in(folder);
         match read_private(&path, MOST_BYTES)? {
@@ -67,7 +68,7 @@ impl Token {
         }
     }
 
-    /// Path of the token that a data directory keeps.
+    /// Path of the token's file in a data directory.
     pub fn file_in(folder: &Path) -> PathBuf {
         folder.join(FILE)
     }
@@ -83,7 +84,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Reads a file that this user alone may read or change; `None` if it is missing.
+/// Reads a file that only this user may read or change; `None` if it is missing.
 pub(crate) fn read_private(path: &Path, most_bytes: u64) -> Result<Option<String>, TokenError> {
     let failed = |source| TokenError::File { path: path.to_owned(), source };
     let file = match File::open(path) {
@@ -98,11 +99,11 @@ pub(crate) fn read_private(path: &Path, most_bytes: u64) -> Result<Option<String
     Ok(Some(text))
 }
 
-/// Writes a file that this user alone may read, whole or not at all.
+/// Writes a file atomically, so that only this user may read it.
 pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), TokenError> {
     let failed = |source| TokenError::File { path: path.to_owned(), source };
     let draft = path.with_extension("new");
-    // A draft that a killed program left may have any content and permissions.
+    // A draft left by a killed process may have any content and permissions.
     match fs::remove_file(&draft) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
@@ -116,7 +117,7 @@ pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), TokenError>
     write().map_err(failed)
 }
 
-/// A secret as hexadecimal digits.
+/// Generates a secret, as hexadecimal digits.
 pub(crate) fn random_text() -> Result<String, TokenError> {
     let mut bytes = [0; RANDOM_BYTES];
     getrandom::fill(&mut bytes).map_err(|error| TokenError::Random(io::Error::other(error.to_string())))?;
@@ -134,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_long_enough_visible_and_never_shown() {
+    fn a_token_is_validated_and_hidden_in_debug_output() {
         assert!(matches!(Token::new(" short \n"), Err(TokenError::Short { found: 5 })));
         assert!(matches!(Token::new("sixteen or more, with blanks"), Err(TokenError::Characters)));
         let token = Token::new("0123456789abcdef\n").unwrap();
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_keeps_one_token_that_its_user_alone_may_read() {
+    fn a_folder_keeps_one_token_that_only_its_user_may_read() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("token.new"), "left by a server that was killed").unwrap();
         let token = Token::kept_in(folder.path()).unwrap();

@@ -1,4 +1,4 @@
-//! Named tokens: what each lets its holder do.
+//! Named tokens, and the permissions of their holders.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
@@ -21,75 +21,74 @@ use tokio::time::Instant;
 use crate::problem::{ApiError, ApiResult, ProblemKind};
 use crate::token::{Token, TokenError, hexadecimal, random_text, read_private, write_private};
 
-/// The file in the data directory.
+/// Name of the token file in the data directory.
 const FILE: &str = "tokens.json";
 /// Largest size of the file, in bytes.
 const MOST_BYTES: u64 = 1 << 20;
-/// Least time between two looks at the file.
+/// Minimum time between two checks of the token file for changes.
 const LOOK: Duration = Duration::from_secs(1);
 /// Name of the operator's own token, in logs.
 const OPERATOR: &str = "operator";
-/// Name of all clients, where no token is needed.
+/// Name of every client of a server without tokens, in logs.
 const ANYONE: &str = "anyone";
 
-/// Role of a token; each may do what those before it may.
+/// Role of a token. Each role includes the permissions of the roles before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Look at runs, modules and stores.
+    /// Allows reading runs, modules and stores.
     Read,
-    /// Upload and try modules; submit, stop and replay runs; take their batches.
+    /// Allows uploading and trying modules, submitting, stopping and replaying runs, and receiving their batches.
     Run,
-    /// Delete, and move aliases, which decide what the documents of others run; see the audit log.
+    /// Allows deleting, moving aliases (which decide the modules that the documents of others run), and reading the audit log.
     Admin,
 }
 
-/// A token as it is kept: its digest, and what it opens.
+/// Stored form of a token: its digest and its permissions.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedToken {
-    /// Name in logs.
+    /// Name of the token in logs.
     pub name: Name,
-    /// SHA-256 of the token, in hexadecimal digits. A token has 256 random bits, so that its digest does not give it away.
+    /// SHA-256 of the token, in hexadecimal digits. A token has 256 random bits, so its digest does not reveal it.
     pub sha256: String,
     pub role: Role,
-    /// Stores that its documents may name; all when missing.
+    /// Stores that documents of the holder may name; all stores if missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stores: Option<BTreeSet<Name>>,
-    /// When it ends, RFC 3339; never when missing.
+    /// Expiry time, RFC 3339; the token does not expire if missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
 }
 
-/// The tokens of a data directory, in the order in which they were added.
+/// Named tokens of a data directory, in the order in which they were added.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenFile {
     pub tokens: Vec<NamedToken>,
 }
 
-/// Holder of a token.
+/// Sender of a request: the holder of a token, or any client of a server without tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
     pub(crate) name: Arc<str>,
     pub(crate) role: Role,
-    /// Stores that its documents may name; all if `None`.
+    /// Stores that documents of the caller may name; all if `None`.
     pub(crate) stores: Option<Arc<BTreeSet<String>>>,
 }
 
 impl Caller {
-    /// All clients, where no token is needed.
+    /// Caller that stands for every client of a server without tokens.
     pub(crate) fn anyone() -> Self {
         Self { name: ANYONE.into(), role: Role::Admin, stores: None }
     }
 
-    /// Sender of a request, as the guard has found it. `None` where no token is needed and none was
-    /// sent.
+    /// Sender of a request, as determined by the guard. `None` if the path requires no token and none was sent.
     pub(crate) fn of(extensions: &Extensions) -> Option<&Self> {
         extensions.get()
     }
 
-    /// Whether it is the holder of one named token: not the operator, nor anyone.
+    /// Returns true for the holder of a named token, false for the operator and for [`Self::anyone`].
     pub(crate) fn has_own_name(&self) -> bool {
         ![OPERATOR, ANYONE].contains(&&*self.name)
     }
@@ -100,14 +99,15 @@ impl Caller {
         caller.needs(role).map(|()| caller)
     }
 
-    /// Fails unless the role is at least this one.
+    /// Fails unless the caller has at least this role.
     pub(crate) fn needs(&self, role: Role) -> ApiResult<()> {
         if self.role >= role {
             return Ok(());
         }
         let (own, role) = (self.role.name(), role.name());
-        let told = format!("the token `{}` has the role `{own}`, and this needs `{role}`", self.name);
-        Err(ApiError::new(ProblemKind::ROLE_TOO_LOW, told))
+        let detail =
+            format!("the token `{}` has the role `{own}`, but this operation requires `{role}`", self.name);
+        Err(ApiError::new(ProblemKind::ROLE_TOO_LOW, detail))
     }
 }
 
@@ -121,15 +121,15 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 
 /// Problem of a request without a token.
 pub(crate) fn sign_in_needed() -> ApiError {
-    let told = "send the server's token as `Authorization: Bearer …`, or sign in with a browser";
-    ApiError::new(ProblemKind::SIGN_IN_NEEDED, told)
+    let detail = "send the server's token as `Authorization: Bearer …`, or sign in with a browser";
+    ApiError::new(ProblemKind::SIGN_IN_NEEDED, detail)
 }
 
 impl Role {
-    /// All roles, the least first.
+    /// All roles, from the fewest permissions to the most.
     pub const ALL: [Self; 3] = [Self::Read, Self::Run, Self::Admin];
 
-    /// The word for it.
+    /// Name of the role, as JSON and the command line write it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -139,10 +139,10 @@ impl Role {
     }
 }
 
-/// SHA-256 of a token.
+/// SHA-256 digest of a token.
 pub(crate) type TokenDigest = [u8; 32];
 
-/// A token that opens the API until `expires`.
+/// Digest of a token that is valid until `expires`, and its holder.
 #[derive(Debug)]
 struct Key {
     digest: TokenDigest,
@@ -150,7 +150,7 @@ struct Key {
     caller: Caller,
 }
 
-/// All tokens of a server: the operator's own, and those of a file that may change at any time.
+/// Tokens of a server: the operator's own, and the named ones of a file that may change at any time.
 #[derive(Debug)]
 pub(crate) struct Tokens {
     own: Key,
@@ -158,7 +158,7 @@ pub(crate) struct Tokens {
     read: Mutex<FileKeys>,
 }
 
-/// Keys of a file as it was when it was last looked at.
+/// Tokens of the token file, as of its last check.
 #[derive(Debug, Default)]
 struct FileKeys {
     looked: Option<Instant>,
@@ -168,17 +168,17 @@ struct FileKeys {
 }
 
 impl TokenFile {
-    /// Reads the file of a data directory; a missing one holds no tokens.
+    /// Reads the token file of a data directory; a missing file holds no tokens.
     pub fn read(folder: &Path) -> Result<Self, TokenError> {
         read(&Self::path(folder))
     }
 
-    /// Path of the file in a data directory.
+    /// Path of the token file in a data directory.
     pub fn path(folder: &Path) -> PathBuf {
         folder.join(FILE)
     }
 
-    /// Makes a token, in place of one of that name. The answer is the only copy of the token itself.
+    /// Adds a token, or replaces the token of that name. The returned text is the only copy of the token itself.
     pub fn add(
         &mut self,
         name: Name,
@@ -194,14 +194,14 @@ impl TokenFile {
         Ok(token)
     }
 
-    /// Removes a token; false if there is none of that name.
+    /// Removes a token; returns false if no token has that name.
     pub fn remove(&mut self, name: &str) -> bool {
         let before = self.tokens.len();
         self.tokens.retain(|token| token.name.as_str() != name);
         self.tokens.len() < before
     }
 
-    /// Changes the file of a data directory, whole or not at all, and one after the other. Refuses what a server could not use.
+    /// Changes the token file of a data directory atomically, one caller at a time. Fails if a server could not read the result.
     pub fn change<T>(
         folder: &Path,
         change: impl FnOnce(&mut Self) -> Result<T, TokenError>,
@@ -209,7 +209,7 @@ impl TokenFile {
         let path = Self::path(folder);
         let failed = |source| TokenError::File { path: path.clone(), source };
         DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
-        // Held until it is written.
+        // The lock is held until the file is written.
         let lock = File::open(folder).map_err(failed)?;
         lock.lock().map_err(failed)?;
         let mut file = Self::read(folder)?;
@@ -222,15 +222,15 @@ impl TokenFile {
 }
 
 impl NamedToken {
-    /// Digest and holder of this token. Fails with what is wrong with the entry.
+    /// Digest and holder of this token. The error continues a sentence that begins with the token.
     fn key(&self) -> Result<Key, &'static str> {
         if [OPERATOR, ANYONE].contains(&self.name.as_str()) {
-            return Err("has a name that the log uses for others");
+            return Err("has a reserved name");
         }
         let digest = digest_of(&self.sha256).ok_or("has a `sha256` that is not 64 hexadecimal digits")?;
         let expires = self.expires.as_deref().map(humantime::parse_rfc3339).transpose();
         let expires =
-            expires.map_err(|_| "has an `expires` that is no time such as `2030-01-31T00:00:00Z`")?;
+            expires.map_err(|_| "has an `expires` that is not a time such as `2030-01-31T00:00:00Z`")?;
         let stores = self.stores.as_ref();
         let stores = stores.map(|names| names.iter().map(|name| name.as_str().to_owned()).collect());
         let caller =
@@ -257,16 +257,16 @@ impl Tokens {
         if let Some(file) = &self.file {
             read.look(file, Instant::now());
         }
-        let refused = |told: String| Err(ApiError::new(ProblemKind::SIGN_IN_NEEDED, told));
+        let refused = |detail: String| Err(ApiError::new(ProblemKind::SIGN_IN_NEEDED, detail));
         let keys = read.keys.iter().chain([&self.own]);
         let found =
             keys.fold(None, |found, key| if key.digest.ct_eq(digest).into() { Some(key) } else { found });
         match found {
-            None => refused("that is not a token of this server, or not any more".to_owned()),
+            None => refused("this is not a token of this server, or it was removed".to_owned()),
             Some(Key { expires: Some(expires), caller, .. }) if *expires <= now => {
                 let ended = humantime::format_rfc3339_seconds(*expires);
                 refused(format!(
-                    "the token `{}` has expired at {ended}; ask the operator for another",
+                    "the token `{}` expired at {ended}; ask the operator for a new one",
                     caller.name
                 ))
             }
@@ -276,7 +276,7 @@ impl Tokens {
 }
 
 impl FileKeys {
-    /// Reads the file again if it has changed. No token of a file that cannot be read opens anything.
+    /// Reads the file again if it has changed. A file that cannot be read invalidates all of its tokens.
     fn look(&mut self, file: &Path, now: Instant) {
         if self.looked.is_some_and(|looked| now < looked + LOOK) {
             return;
@@ -290,19 +290,22 @@ impl FileKeys {
         self.seen = seen;
         self.keys = read(file).and_then(|found| keys(&found, file)).unwrap_or_else(|error| {
             let error = penstock_types::text::with_causes(&error);
-            tracing::error!(error, "no named token is valid until their file is mended");
+            tracing::error!(
+                error,
+                "cannot read the token file; no named token is valid until it is repaired"
+            );
             Vec::new()
         });
         tracing::info!(tokens = self.keys.len(), "read the named tokens");
     }
 }
 
-/// Checks all tokens of a file.
+/// Converts all tokens of a file; fails at the first invalid one.
 fn keys(file: &TokenFile, path: &Path) -> Result<Vec<Key>, TokenError> {
     let key = |token: &NamedToken| {
         token.key().map_err(|wrong| {
-            let told = format!("the token `{}` {wrong}", token.name.as_str());
-            TokenError::File { path: path.to_owned(), source: io::Error::other(told) }
+            let message = format!("the token `{}` {wrong}", token.name.as_str());
+            TokenError::File { path: path.to_owned(), source: io::Error::other(message) }
         })
     };
     file.tokens.iter().map(key).collect()
@@ -314,7 +317,7 @@ fn read(path: &Path) -> Result<TokenFile, TokenError> {
         .map_err(|error| TokenError::File { path: path.to_owned(), source: error.into() })
 }
 
-/// Digest of a token that is offered.
+/// SHA-256 digest of a token that a client sent.
 pub(crate) fn digest(token: &[u8]) -> TokenDigest {
     Sha256::digest(token).into()
 }
@@ -345,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_kept_as_a_digest_and_opens_what_it_was_made_for_until_it_ends() {
+    fn a_token_is_stored_as_a_digest_and_is_valid_until_it_expires() {
         let folder = tempfile::tempdir().unwrap();
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
         let until = now + Duration::from_secs(60);
@@ -361,7 +364,7 @@ mod tests {
         assert_eq!((&*found.name, found.role), ("ci", Role::Run));
         assert!(found.stores.unwrap().contains("photos"));
         let expired = refusal(&tokens, token.as_bytes(), until);
-        assert!(expired.contains("`ci` has expired at 2027-01-15T08:01:00Z"), "{expired}");
+        assert!(expired.contains("`ci` expired at 2027-01-15T08:01:00Z"), "{expired}");
         for other in [b"", &token.as_bytes()[1..]] {
             assert!(refusal(&tokens, other, now).contains("not a token of this server"));
         }
@@ -369,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_opens_nothing_but_the_operators_own_token_does() {
+    fn an_invalid_file_leaves_only_the_operators_own_token_valid() {
         let folder = tempfile::tempdir().unwrap();
         let path = TokenFile::path(folder.path());
         let entry = |name: &str, sha256: &str, more: &str| {

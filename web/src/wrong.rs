@@ -1,4 +1,4 @@
-//! Wrong tokens: slowed down by the address that they come from.
+//! Throttling of wrong tokens by the network that sends them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,13 +9,13 @@ use tokio::time::Instant;
 
 use crate::places::network;
 
-/// Time after which wrong tokens of a network are forgotten.
+/// Time without a wrong token after which the count of a network is reset.
 const MEMORY: Duration = Duration::from_secs(60);
 /// Pause after the first wrong token; each further one doubles it.
 const FIRST_PAUSE: Duration = Duration::from_millis(300);
 /// Doublings up to the longest pause, 2.4 s.
 const DOUBLINGS: u32 = 3;
-/// Networks that are remembered; of more, the one whose last wrong token is oldest is forgotten.
+/// Maximum number of networks; a further one replaces the network whose last wrong token is oldest.
 const NETWORKS: usize = 4_096;
 
 /// Wrong tokens of the last minute, by network.
@@ -29,7 +29,7 @@ struct Wrong {
 }
 
 impl WrongTokens {
-    /// Counts and logs a wrong token; gives the pause before its answer. Right ones never wait.
+    /// Counts and logs a wrong token; returns the pause before its response. Valid tokens are never delayed.
     pub(crate) fn add(&self, from: IpAddr, now: Instant) -> Duration {
         let network = network(from);
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -44,9 +44,9 @@ impl WrongTokens {
             wrong.count = 0;
         }
         *wrong = Wrong { count: wrong.count.saturating_add(1), last: now };
-        // Few lines for many of them.
+        // Logged at powers of two only: a flood of wrong tokens writes few lines.
         if wrong.count.is_power_of_two() {
-            tracing::warn!(address = %from.to_canonical(), count = wrong.count, "a wrong token was sent");
+            tracing::warn!(address = %from.to_canonical(), count = wrong.count, "received a wrong token");
         }
         FIRST_PAUSE * 2_u32.pow((wrong.count - 1).min(DOUBLINGS))
     }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_for_each_network_and_are_forgotten() {
+    fn pauses_grow_per_network_and_reset_after_a_minute() {
         let (wrong, now) = (WrongTokens::default(), Instant::now());
         let add = |from: &str, now| wrong.add(from.parse().unwrap(), now);
         assert_eq!(add("10.0.0.1", now), FIRST_PAUSE);
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_without_end_take_no_memory_without_end_and_hide_nobody_who_goes_on() {
+    fn many_networks_take_bounded_memory_and_do_not_evict_an_active_guesser() {
         let (wrong, start) = (WrongTokens::default(), Instant::now());
         let guesser = IpAddr::from([10, 0, 0, 1]);
         for number in 0..2 * NETWORKS as u32 {

@@ -1,4 +1,4 @@
-//! Sounds that resemble speech a little: voiced syllables, hisses and pauses, as WAV files.
+//! Synthetic sounds with some features of speech: voiced syllables, hisses and pauses, as WAV files.
 
 use std::path::{Path, PathBuf};
 
@@ -6,22 +6,22 @@ use crate::fault::WriteFault;
 use crate::photos::write_whole;
 use crate::random::Random;
 
-/// Samples per second.
+/// Sample rate in samples per second.
 pub const SAMPLE_RATE: u32 = 16_000;
-/// Most clips of one set: more would need longer names, which sort differently.
+/// Maximum number of clips in one set: more would need longer names, which sort differently.
 pub const MOST_CLIPS: u64 = 1_000_000;
-/// A whole turn of a tone.
+/// Phase of a full period of a tone.
 const TURN: u32 = 1 << 16;
-/// Loudness that a sound can have; the loudest stays within 16 bits.
+/// Maximum loudness of a sound; its peaks stay within 16 bits.
 const LOUDEST: i32 = 9000;
 
-/// Where the clip number `index` lies in its folder: a thousand to a subfolder, sorted by name.
+/// Path of the clip number `index` in its folder: 1,000 clips to a subfolder, sorted by name.
 pub fn clip_path(index: u64) -> PathBuf {
     PathBuf::from(format!("{:03}/{index:06}.wav", index / 1000))
 }
 
-/// The clip number `index` of the set that `seed` names: a WAV file of 16-bit samples, one channel, [`SAMPLE_RATE`].
-/// It is from half of `most_ms` to `most_ms` milliseconds long.
+/// Creates the clip number `index` of the set with this `seed`: a WAV file of 16-bit samples, one channel, [`SAMPLE_RATE`].
+/// Its length is from half of `most_ms` to `most_ms` milliseconds.
 pub fn clip(seed: u64, index: u64, most_ms: u32) -> Vec<u8> {
     let mut random = Random::new(seed, index);
     let most = most_ms.min(i32::MAX.unsigned_abs()).cast_signed();
@@ -39,7 +39,7 @@ pub fn clip(seed: u64, index: u64, most_ms: u32) -> Vec<u8> {
     file(&samples)
 }
 
-/// Writes the clips `0..count` of the set that `seed` names. A file appears whole or not at all.
+/// Writes the clips `0..count` of the set with this `seed`. Each file is written atomically.
 pub fn write_clips(folder: &Path, seed: u64, count: u64, most_ms: u32) -> Result<(), WriteFault> {
     for index in 0..count {
         let path = folder.join(clip_path(index));
@@ -51,7 +51,7 @@ pub fn write_clips(folder: &Path, seed: u64, count: u64, most_ms: u32) -> Result
     Ok(())
 }
 
-/// A tone with overtones, whose pitch glides and of which some overtones are stronger, as in a vowel.
+/// Adds a tone with overtones and a gliding pitch, with some overtones emphasised as in a vowel.
 fn syllable(random: &mut Random, samples: &mut Vec<i16>) {
     let length = milliseconds(random.between(80, 260));
     let pitch = random.between(90, 260);
@@ -72,41 +72,41 @@ fn syllable(random: &mut Random, samples: &mut Vec<i16>) {
     }
 }
 
-/// Noise, as of an s.
+/// Adds noise that resembles an s.
 fn hiss(random: &mut Random, samples: &mut Vec<i16>) {
     let length = milliseconds(random.between(40, 150));
     let loudness = random.between(LOUDEST / 20, LOUDEST / 4);
     let mut before = 0;
     for at in 0..length {
-        // The difference of neighbours has more high frequencies than low ones.
+        // The difference of neighbours contains more high frequencies than low ones.
         let now = random.between(-UNIT / 2, UNIT / 2);
         samples.push(scaled(now - before, loudness, swell(at, length)));
         before = now;
     }
 }
 
-/// Nearly silence: the least noise of a recording.
+/// Adds near silence: the noise floor of a recording.
 fn pause(random: &mut Random, samples: &mut Vec<i16>) {
     let length = milliseconds(random.between(30, 300));
     samples.extend((0..length).map(|_| random.between(-6, 6) as i16));
 }
 
-/// What 1.0 is in whole numbers.
+/// Integer that represents 1.0.
 const UNIT: i32 = 1 << 12;
 
-/// A value in units, made as loud as `loudness` and as `swell` units.
+/// Scales a value in units by `loudness` and by `swell`, which is in units.
 fn scaled(value: i32, loudness: i32, swell: i32) -> i16 {
     (value * swell / UNIT * loudness / UNIT) as i16
 }
 
-/// The sine of a phase, in units: two parabolas, which are a little fuller than a sine.
+/// Sine of a phase, in units: approximated by two parabolas, slightly fuller than a sine.
 fn sine(phase: u32) -> i32 {
     let half = (phase % (TURN / 2)).cast_signed() >> 2; // 0 to 8191, so that products fit
     let arch = (half * (8192 - half)) >> 12;
     if phase % TURN < TURN / 2 { arch } else { -arch }
 }
 
-/// How a sound comes and goes: up and down over a quarter of its length each, in units.
+/// Envelope of a sound, in units: rises and falls over a quarter of its length each.
 fn swell(at: i32, length: i32) -> i32 {
     let edge = (length / 4).max(1);
     UNIT.min(at * UNIT / edge).min((length - at) * UNIT / edge)
@@ -116,7 +116,7 @@ fn milliseconds(length: i32) -> i32 {
     length * SAMPLE_RATE.cast_signed() / 1000
 }
 
-/// A WAV file of these samples: RIFF, with the chunks `fmt ` and `data`.
+/// Creates a WAV file of these samples: RIFF, with the chunks `fmt ` and `data`.
 fn file(samples: &[i16]) -> Vec<u8> {
     const SAMPLE_BYTES: u32 = 2;
     let data = samples.len() as u32 * SAMPLE_BYTES;

@@ -1,29 +1,29 @@
-//! Why data could not be written.
+//! Errors of writing data.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::photo::PhotoFault;
 
-/// Why data could not be written.
+/// Reason why data could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteFault {
-    /// A folder or a file could not be made.
+    /// A folder or a file could not be written.
     #[error("cannot write `{}`", path.display())]
     File {
-        /// The folder or file.
+        /// Path of the folder or file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// A photo could not be made.
+    /// A photo could not be created.
     #[error(transparent)]
     Photo(#[from] PhotoFault),
     /// A thread could not be started, or panicked.
-    #[error("a thread that makes photos failed: {reason}")]
+    #[error("a thread that creates photos failed: {reason}")]
     Thread {
-        /// What happened to it.
+        /// Cause of the failure.
         reason: String,
     },
 }

@@ -1,6 +1,6 @@
-//! Made-up data for examples, tests and benches: the same bytes on every machine, for any number of threads.
+//! Synthetic data for examples, tests and benches: the same bytes on every machine, for any number of threads.
 //!
-//! All arithmetic is on integers, so that no mathematics library has a say.
+//! All arithmetic uses integers, so that results do not depend on a math library.
 
 mod audio;
 mod fault;

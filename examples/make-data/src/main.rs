@@ -1,4 +1,4 @@
-//! Makes the data that examples, tests and benches run on.
+//! Generates the data for examples, tests and benches.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use make_data::{
     MOST_CLIPS, MOST_PHOTOS, PhotoSettings, write_clips, write_photos, write_records, write_vocabulary,
 };
 
-/// Makes photo-like JPEGs, sounds, text records and a vocabulary: the same bytes on every machine.
+/// Generates photo-like JPEGs, sounds, text records and a vocabulary: the same bytes on every machine.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
@@ -19,58 +19,58 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Photo-like JPEGs, about 60 kB each, as DIR/000/000000.jpg and so on; those already there are kept.
+    /// Photo-like JPEGs, about 60 kB each, as DIR/000/000000.jpg and so on; existing photos of the set are kept.
     #[command(after_help = "Example: make-data photos demo/photos --count 200")]
     Photos {
-        /// The folder to fill; made when it is not there.
+        /// Folder to fill; created if it is missing.
         dir: PathBuf,
-        /// How many.
+        /// Number of photos.
         #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(..=MOST_PHOTOS))]
         count: u64,
-        /// Names the set; another seed makes other photos.
+        /// Seed of the set; another seed generates other photos.
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// In pixels.
+        /// Width in pixels.
         #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u16).range(1..))]
         width: u16,
-        /// In pixels.
+        /// Height in pixels.
         #[arg(long, default_value_t = 375, value_parser = clap::value_parser!(u16).range(1..))]
         height: u16,
         /// JPEG quality, 1 to 100.
         #[arg(long, default_value_t = 85, value_parser = clap::value_parser!(u8).range(1..=100))]
         quality: u8,
     },
-    /// Sounds that resemble speech a little, as DIR/000/000000.wav and so on: 16 kHz, 16 bits, one channel.
+    /// Sounds with some features of speech, as DIR/000/000000.wav and so on: 16 kHz, 16 bits, one channel.
     #[command(after_help = "Example: make-data audio demo/audio --count 100")]
     Audio {
-        /// The folder to fill; made when it is not there.
+        /// Folder to fill; created if it is missing.
         dir: PathBuf,
-        /// How many.
+        /// Number of sounds.
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(..=MOST_CLIPS))]
         count: u64,
-        /// Names the set; another seed makes other sounds.
+        /// Seed of the set; another seed generates other sounds.
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// How long the longest may be, in milliseconds; the shortest are half as long.
+        /// Maximum length of a sound, in milliseconds; the minimum is half of it.
         #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u32).range(2..=3_600_000))]
         most_ms: u32,
     },
     /// Text records with `key` and `text`, as NDJSON.
     #[command(after_help = "Example: make-data text demo/text.ndjson --count 1000")]
     Text {
-        /// The file to write; its folder is made when it is not there.
+        /// File to write; its folder is created if it is missing.
         file: PathBuf,
-        /// How many.
+        /// Number of records.
         #[arg(long, default_value_t = 1000)]
         count: u64,
-        /// Names the set; another seed makes other texts.
+        /// Seed of the set; another seed generates other texts.
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// A vocabulary for the texts of `make-data text`: one token to a line, as the stage `pack-tokens` reads it.
+    /// Vocabulary for the texts of `make-data text`: one token per line, as the stage `pack-tokens` reads it.
     #[command(after_help = "Example: make-data vocabulary demo/vocabulary.txt")]
     Vocabulary {
-        /// The file to write; its folder is made when it is not there.
+        /// File to write; its folder is created if it is missing.
         file: PathBuf,
     },
 }
@@ -80,19 +80,19 @@ fn main() -> Result<()> {
     match Arguments::parse().what {
         What::Photos { dir, count, seed, width, height, quality } => {
             let made = write_photos(&dir, seed, count, &PhotoSettings { width, height, quality })?;
-            writeln!(out, "{}: {} photos made, {} kept", dir.display(), made.written, made.kept)?;
+            writeln!(out, "{}: {} photos created, {} kept", dir.display(), made.written, made.kept)?;
         }
         What::Audio { dir, count, seed, most_ms } => {
             write_clips(&dir, seed, count, most_ms)?;
-            writeln!(out, "{}: {count} sounds made", dir.display())?;
+            writeln!(out, "{}: {count} sounds created", dir.display())?;
         }
         What::Vocabulary { file } => {
             let tokens = write_vocabulary(&file)?;
-            writeln!(out, "{}: {tokens} tokens made", file.display())?;
+            writeln!(out, "{}: {tokens} tokens created", file.display())?;
         }
         What::Text { file, count, seed } => {
             write_records(&file, seed, count)?;
-            writeln!(out, "{}: {count} records made", file.display())?;
+            writeln!(out, "{}: {count} records created", file.display())?;
         }
     }
     Ok(())

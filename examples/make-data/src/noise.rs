@@ -1,11 +1,11 @@
-//! Planes of numbers, and smooth noise on them.
+//! Planes of numbers with smooth noise.
 
 use crate::random::Random;
 
-/// Parts of one level of brightness that a plane can hold.
+/// Subdivisions of one level of brightness.
 pub(crate) const PARTS: i32 = 16;
 
-/// One number per pixel, in [`PARTS`] of a level of brightness.
+/// One number per pixel, in units of 1/[`PARTS`] of a level of brightness.
 #[derive(Clone, Debug)]
 pub(crate) struct Plane {
     pub(crate) width: usize,
@@ -13,7 +13,7 @@ pub(crate) struct Plane {
 }
 
 impl Plane {
-    /// A plane that is `level` everywhere.
+    /// Creates a plane with `level` everywhere.
     pub(crate) fn filled(width: usize, height: usize, level: i32) -> Self {
         Self { width, values: vec![level * PARTS; width * height] }
     }
@@ -22,8 +22,8 @@ impl Plane {
         self.values.len() / self.width
     }
 
-    /// Adds random values of at most `amplitude` levels at corners `1 << cell_bits` pixels apart, with a smooth course
-    /// in between (value noise). `cell_bits` is at most 8.
+    /// Adds random values of at most `amplitude` levels at corners `1 << cell_bits` pixels apart, interpolated smoothly
+    /// (value noise). `cell_bits` is at most 8.
     pub(crate) fn add_noise(&mut self, random: &mut Random, cell_bits: u32, amplitude: i32) {
         let cell = 1_usize << cell_bits;
         let (columns, rows) = (self.width / cell + 2, self.height() / cell + 2);
@@ -49,7 +49,7 @@ impl Plane {
     }
 }
 
-/// For every pixel of a cell, how much of 256 the far corner counts: the curve 3t² - 2t³.
+/// Weight of the far corner for every pixel of a cell, in units of 1/256: the curve 3t² - 2t³.
 fn smooth_weights(cell: usize) -> Vec<i32> {
     (0..cell)
         .map(|offset| {

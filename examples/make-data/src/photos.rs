@@ -1,4 +1,4 @@
-//! A folder of photos.
+//! Generation of a folder of photos.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -10,25 +10,25 @@ use std::thread::{self, Builder};
 use crate::fault::WriteFault;
 use crate::photo::{PhotoSettings, note, photo};
 
-/// Most photos of one set: more would need longer names, which sort differently.
+/// Maximum number of photos in one set: more would need longer names, which sort differently.
 pub const MOST_PHOTOS: u64 = 1_000_000;
 
-/// What [`write_photos`] did.
+/// Result of [`write_photos`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Made {
-    /// Photos written.
+    /// Number of photos written.
     pub written: u64,
-    /// Photos that were there already, made from the same seed with the same settings.
+    /// Number of existing photos, made from the same seed with the same settings.
     pub kept: u64,
 }
 
-/// Where the photo number `index` lies in its folder: a thousand to a subfolder, sorted by name.
+/// Path of the photo number `index` in its folder: 1,000 photos to a subfolder, sorted by name.
 pub fn photo_path(index: u64) -> PathBuf {
     PathBuf::from(format!("{:03}/{index:06}.jpg", index / 1000))
 }
 
-/// Makes the photos `0..count` of the set that `seed` names, on all cores. A file that says of itself that it was made
-/// the same way is kept, so a second call is quick; other files are left alone. A file appears whole or not at all.
+/// Creates the photos `0..count` of the set with this `seed`, on all cores. A file whose note states the same seed and
+/// settings is kept, so a second call is quick; other files are not touched. Each file is written atomically.
 pub fn write_photos(
     folder: &Path,
     seed: u64,
@@ -66,7 +66,7 @@ pub fn write_photos(
             .map_err(|error| WriteFault::Thread { reason: error.to_string() })?;
         let mut made = Made { written: 0, kept: 0 };
         for thread in threads {
-            let reason = "it panicked; this is a defect of make-data".to_owned();
+            let reason = "it panicked, which is a bug of make-data".to_owned();
             let share = thread.join().map_err(|_| WriteFault::Thread { reason })??;
             made.written += share.written;
             made.kept += share.kept;
@@ -75,16 +75,16 @@ pub fn write_photos(
     })
 }
 
-/// Whether a file is there whose first segments hold `note`.
+/// True if the file exists and contains `note` in its first segments.
 fn is_made_so(path: &Path, note: &[u8]) -> bool {
-    /// The note stands right behind the first segment, which takes 20 bytes.
+    /// The note follows the first segment, which takes 20 bytes.
     const LOOKED_AT: u64 = 256;
     let mut start = Vec::new();
     let read = File::open(path).and_then(|file| file.take(LOOKED_AT).read_to_end(&mut start));
     read.is_ok() && start.windows(note.len()).any(|found| found == note)
 }
 
-/// Writes beside the file first: whoever lists the folder meanwhile sees no half photo.
+/// Writes a temporary file and renames it, so that a concurrent listing of the folder shows no incomplete photo.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), WriteFault> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".part");
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_call_keeps_what_was_made_the_same_way() {
+    fn a_second_call_keeps_photos_with_the_same_settings() {
         let folder = tempfile::tempdir().unwrap();
         let write = |seed, count, settings| write_photos(folder.path(), seed, count, &settings).unwrap();
         assert_eq!(write(1, 5, SMALL), Made { written: 5, kept: 0 });

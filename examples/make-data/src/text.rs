@@ -1,4 +1,4 @@
-//! Text records, as a crawl or a book might give them.
+//! Generation of text records, similar to those of a crawl or a book.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::fault::WriteFault;
 use crate::photos::write_whole;
 use crate::random::Random;
 
-/// Common words come first: the words of a text are drawn so that early ones come up more often.
+/// Words of the texts, common ones first: words are drawn so that earlier ones occur more often.
 pub(crate) const WORDS: &[&str] = &[
     "the",
     "of",
@@ -115,22 +115,22 @@ pub(crate) const WORDS: &[&str] = &[
     "3.5",
 ];
 
-/// The record number `index` of the set that `seed` names: one line of JSON with `key` and `text`, without the line
-/// end. Texts have a title's few words (one in eight) or one to twelve paragraphs, with an empty line between them.
+/// Creates the record number `index` of the set with this `seed`: one line of JSON with `key` and `text`, without the line
+/// end. One text in eight has a few words, like a title; the others have one to twelve paragraphs, separated by empty lines.
 pub fn record(seed: u64, index: u64) -> String {
     let mut random = Random::new(seed, index);
     let text = if random.one_in(8) {
         let length = random.between(1, 6);
         words(&mut random, length)
     } else {
-        // The smaller of two: most texts are short, some are long.
+        // The smaller of two draws: most texts are short, some are long.
         let paragraphs = random.between(1, 12).min(random.between(1, 12));
         (0..paragraphs).map(|_| paragraph(&mut random)).collect::<Vec<_>>().join("\n\n")
     };
     json!({ "key": format!("text-{index:06}"), "text": text }).to_string()
 }
 
-/// Writes `count` records to `file`, one to a line. The file appears whole or not at all.
+/// Writes `count` records to `file`, one per line. The file is written atomically.
 pub fn write_records(file: &Path, seed: u64, count: u64) -> Result<(), WriteFault> {
     if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).map_err(WriteFault::at(folder))?;
@@ -155,7 +155,7 @@ fn sentence(random: &mut Random) -> String {
     text
 }
 
-/// Words with a large letter at the start.
+/// Joins random words, the first one capitalised.
 fn words(random: &mut Random, count: i32) -> String {
     let mut text = String::new();
     for number in 0..count {

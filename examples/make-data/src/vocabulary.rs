@@ -1,4 +1,4 @@
-//! A vocabulary for the texts that this crate makes.
+//! Vocabulary for the generated texts.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,8 +7,8 @@ use crate::fault::WriteFault;
 use crate::photos::write_whole;
 use crate::text::WORDS;
 
-/// One token to a line, as the stage `pack-tokens` reads them: three special ones, all bytes, ends of sentences, and every
-/// word as it stands within a sentence, at its start, and behind another one with its space.
+/// Vocabulary with one token per line, as the stage `pack-tokens` reads it: three special tokens, all bytes, ends of
+/// sentences, and every word as it occurs within a sentence, capitalised, and with a leading space.
 pub fn vocabulary() -> String {
     let specials = ["<pad>", "<eos>", "<bos>"].map(str::to_owned);
     let bytes = (0..=u8::MAX).map(|byte| format!("<0x{byte:02X}>"));
@@ -21,7 +21,7 @@ pub fn vocabulary() -> String {
     specials.into_iter().chain(bytes).chain(marks).chain(words).map(|token| token + "\n").collect()
 }
 
-/// Writes [`vocabulary`] to `file`, whole or not at all; what comes back is how many tokens it has.
+/// Writes [`vocabulary`] to `file` atomically; returns the number of tokens.
 pub fn write_vocabulary(file: &Path) -> Result<usize, WriteFault> {
     if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).map_err(WriteFault::at(folder))?;
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_token_stands_once_and_every_word_has_one() {
+    fn every_token_occurs_once_and_every_word_has_one() {
         let vocabulary = vocabulary();
         let tokens: Vec<&str> = vocabulary.lines().collect();
         let unique: BTreeSet<&str> = tokens.iter().copied().collect();

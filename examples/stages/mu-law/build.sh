@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Builds this stage as WebAssembly: clang compiles, the linker of the Rust toolchain links. Nothing else is needed, no C library.
-# Where clang is missing it is installed by Debian's package manager, as root or by sudo.
+# Builds this stage as WebAssembly: clang compiles, the linker of the Rust toolchain links. A C library is not needed.
+# Installs clang with Debian's package manager if it is missing, as root or with sudo.
 #
 # Usage: build.sh OUTPUT.wasm
-# Environment: CLANG  which clang to call (default: the first of clang, clang-21, ..., clang-14 that knows WebAssembly)
+# Environment: CLANG  clang to call (default: the first of clang, clang-21, ..., clang-14 that supports WebAssembly)
 set -euo pipefail
 out=$(realpath -m "${1:?usage: build.sh OUTPUT.wasm}")
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -31,7 +31,7 @@ install_clang() {
   "${apt[@]}" install clang >&2 || { "${apt[@]}" update >&2 && "${apt[@]}" install clang >&2; }
 }
 
-# An old clang is enough, and any linker that is not older: that of the Rust toolchain is always there.
+# An old clang is sufficient, with a linker that is at least as new: the Rust toolchain always includes one.
 find_linker() {
   local name
   for name in "$(rustc --print sysroot)"/lib/rustlib/*/bin/rust-lld rust-lld wasm-ld; do
@@ -41,11 +41,11 @@ find_linker() {
 }
 
 clang=$(find_clang || { install_clang && find_clang; }) || {
-  echo "mu-law: no clang that knows WebAssembly: install one (Debian: apt-get install clang), or name it by CLANG=..." >&2
+  echo "mu-law: no clang with support for WebAssembly: install one (Debian: apt-get install clang), or set CLANG=..." >&2
   exit 1
 }
 linker=$(find_linker) || {
-  echo "mu-law: no linker: neither rust-lld of the Rust toolchain nor wasm-ld is there (Debian: apt-get install lld)" >&2
+  echo "mu-law: no linker: found neither rust-lld of the Rust toolchain nor wasm-ld (Debian: apt-get install lld)" >&2
   exit 1
 }
 
@@ -58,6 +58,6 @@ done
 flavor=()
 [[ $linker == *rust-lld ]] && flavor=(-flavor wasm)
 mkdir -p "$(dirname "$out")"
-# Written beside it first: whoever reads the module meanwhile reads a whole one.
+# Written to a temporary file and renamed, so that a concurrent reader gets a complete module.
 "$linker" "${flavor[@]}" --no-entry --gc-sections --stack-first -z stack-size=65536 "$objects"/*.o -o "$out.part"
 mv "$out.part" "$out"

@@ -1,4 +1,4 @@
-/* Turns 16-bit sound into the 256 classes of mu-law companding, as networks such as WaveNet read and write it:
+/* Converts 16-bit sound to the 256 classes of mu-law companding, as networks such as WaveNet read and write it:
  *
  *     class = floor((f(x) + 1) / 2 * 255 + 0.5),   f(x) = sign(x) ln(1 + 255 |x|) / ln(256),   x = sample / 32768
  *
@@ -8,13 +8,13 @@
 /* The class of every sample, by the bits of the sample. */
 static uint8_t classes[65536];
 
-/* A class begins where f(x) = 2 n / 255, n steps from the middle: where |x| = (r^n - 1) / 255 with r = 256^(2/255). So powers of r
- * are all it takes, and no logarithm. */
+/* A class begins where f(x) = 2 n / 255, n steps from the middle: where |x| = (r^n - 1) / 255 with r = 256^(2/255). The bounds
+ * need powers of r only, no logarithm. */
 struct text set_up(struct text params) {
     const double ratio = 1.0444512081424502, unit = 32768.0 / 255.0;
     int32_t step = 0;
     double power = 1.0; /* of the step */
-    (void)params; /* the manifest declares none, so the runner lets none through */
+    (void)params; /* the manifest declares no params, so the runner passes none */
     for (int32_t sample = 0; sample <= INT16_MAX; sample++) {
         while (step < 127 && sample >= (power * ratio - 1.0) * unit) step++, power *= ratio;
         classes[sample] = 128 + step;
@@ -33,28 +33,28 @@ static bool is(const uint8_t *bytes, const char *name) { return read32(bytes) ==
 
 static struct outcome failed(struct text reason) { return (struct outcome){.type = FAILED, .failed = reason}; }
 
-/* What there is of a WAV file: its samples, and how many channels they are for. */
+/* Content of a WAV file: its samples, and their number of channels. */
 struct sound { struct blob samples; uint16_t channels; };
 
-/* Reads the chunks of a WAV file; gives an empty text, or what is wrong. Every length that the file states is checked before use. */
+/* Reads the chunks of a WAV file; returns an error message, empty if there is none. Every length in the file is checked before use. */
 static struct text read_wav(struct blob file, struct sound *sound) {
     *sound = (struct sound){0};
     if (file.length < 12 || !is(file.bytes, "RIFF") || !is(file.bytes + 8, "WAVE"))
-        return message("% bytes that do not start with `RIFF` and `WAVE` are no WAV file", file.length, 0);
+        return message("% bytes that do not start with `RIFF` and `WAVE` are not a WAV file", file.length, 0);
     size_t at = 12;
     while (file.length - at >= 8) {
         const uint8_t *chunk = file.bytes + at;
         uint32_t length = read32(chunk + 4), left = file.length - at - 8;
         bool is_format = is(chunk, "fmt "), is_data = is(chunk, "data");
         if ((is_format || is_data) && length > left)
-            return message("a chunk should have % bytes, the file ends after %", length, left);
+            return message("a chunk should have % bytes, but the file ends after %", length, left);
         if (is_format) {
             const uint8_t *format = chunk + 8;
-            if (length < 16) return message("the `fmt ` chunk has % bytes, 16 are needed", length, 0);
+            if (length < 16) return message("the `fmt ` chunk has % bytes, but 16 are needed", length, 0);
             uint16_t bits = read16(format + 14), block = read16(format + 12);
             sound->channels = read16(format + 2);
             if (read16(format) != 1 || bits != 16)
-                return message("the coding is number % with % bits; number 1 (PCM) with 16 bits is read", read16(format), bits);
+                return message("the format tag is % with % bits, but only 1 (PCM) with 16 bits is supported", read16(format), bits);
             if (sound->channels == 0 || block != 2 * sound->channels)
                 return message("% channels of 16 bits do not make frames of % bytes", sound->channels, block);
         } else if (is_data) {
@@ -67,12 +67,12 @@ static struct text read_wav(struct blob file, struct sound *sound) {
         if (length >= left) break;
         at += 8 + length + length % 2;
     }
-    return text_of("there is no `data` chunk");
+    return text_of("the file has no `data` chunk");
 }
 
 struct outcome process(struct item item) {
     const struct value *file = find(&item, "bytes", BLOB);
-    if (file == NULL) return failed(text_of("no field `bytes` that is a blob"));
+    if (file == NULL) return failed(text_of("no field `bytes` of type blob"));
     struct sound sound;
     struct text wrong = read_wav(file->blob, &sound);
     if (wrong.length > 0) return failed(wrong);
@@ -80,7 +80,7 @@ struct outcome process(struct item item) {
     size_t count = sound.samples.length / 2, at = 0;
     uint8_t *encoded = allocate(count);
     const uint8_t *samples = sound.samples.bytes;
-    /* Eight at a time: the check of the deadline stands at the end of every turn. */
+    /* Eight at a time: the runtime checks the deadline at the end of every iteration. */
     for (; at + 8 <= count; at += 8)
         for (size_t next = 0; next < 8; next++) encoded[at + next] = classes[read16(samples + 2 * (at + next))];
     for (; at < count; at++) encoded[at] = classes[read16(samples + 2 * at)];

@@ -1,5 +1,5 @@
-/* The boundary: exports, imports, memory, and the two custom sections without which the runner takes no module. Another stage in C
- * uses this file as it is, with a manifest.json of its own. */
+/* The boundary: exports, imports, memory, and the two custom sections that the runner requires. Other stages in C use
+ * this file unchanged, with their own manifest.json. */
 #include "penstock.h"
 
 __asm__(".section \".custom_section.component-type:penstock\",\"\",@\n"
@@ -18,7 +18,7 @@ void write_log(enum level level, struct text line) {
     host_log(level, line.bytes, line.length);
 }
 
-/* The arena: from the end of the program's own data up. Set by the linker. */
+/* Start of the arena: the end of the program's own data, set by the linker. */
 extern unsigned char __heap_base;
 static uintptr_t used_to;
 
@@ -38,7 +38,7 @@ void *allocate(size_t bytes) {
     return (void *)(uintptr_t)start;
 }
 
-/* How the runner gets room for what it hands over. */
+/* Allocates memory for arguments that the runner passes. */
 __attribute__((export_name("cabi_realloc"))) void *cabi_realloc(void *old, size_t old_bytes, size_t align, size_t bytes) {
     (void)align; /* nothing in the contract needs more than 8 */
     if (bytes <= old_bytes) return old;
@@ -71,7 +71,7 @@ TRANSFORM("finish") struct items *finish(void) {
     return answer;
 }
 
-/* Called when the runner has taken what a call gave. */
+/* Called after the runner has copied the result of a call. */
 AFTER("init") void after_init(struct refusal *answer) { (void)answer; empty_arena(); }
 AFTER("process") void after_process(struct outcomes *answer) { (void)answer; empty_arena(); }
 AFTER("finish") void after_finish(struct items *answer) { (void)answer; empty_arena(); }

@@ -1,8 +1,8 @@
-/* What a Penstock stage in C sees: the types of guest-sdk/wit/stage.wit, laid out as they cross the boundary.
+/* Interface of a Penstock stage in C: the types of guest-sdk/wit/stage.wit, laid out as they cross the boundary.
  *
  * For 32-bit WebAssembly a C struct lies in memory as the component model lays out a record, and a tag followed by a union as it
- * lays out a variant; so nothing is converted. All memory comes from one arena, which is emptied when the runner has taken the
- * results of a call: take what is needed from `allocate`, free nothing, and keep no pointer to it from one call to the next. */
+ * lays out a variant; so nothing is converted. All memory comes from one arena, which is emptied after the runner has copied the
+ * results of a call: allocate with `allocate`, free nothing, and keep no pointer into the arena from one call to the next. */
 #ifndef PENSTOCK_H
 #define PENSTOCK_H
 
@@ -33,7 +33,7 @@ struct value {
 struct field { struct text name; struct value value; };
 struct fields { struct field *first; size_t count; };
 
-/* One sample. All randomness starts at `seed`. */
+/* One sample. `seed` is the seed of all its randomness. */
 struct item { struct text key; uint64_t seed; struct fields fields; };
 struct items { struct item *first; size_t count; };
 
@@ -46,18 +46,18 @@ struct outcome {
 _Static_assert(sizeof(struct tensor) == 20 && sizeof(struct value) == 32 && sizeof(struct field) == 40, "as in the contract");
 _Static_assert(sizeof(struct item) == 24 && sizeof(struct outcome) == 32, "as in the contract");
 
-/* Defined by the stage. `set_up` is called once, before anything else; it gives an empty text, or why it cannot work with these
- * params (JSON). `process` says what becomes of one item. */
+/* Defined by the stage. `set_up` is called once, before anything else; it returns an error message if the params
+ * (JSON) are invalid, and an empty text otherwise. `process` returns the outcome of one item. */
 struct text set_up(struct text params);
 struct outcome process(struct item item);
 
-/* Defined by penstock.c. Memory for one call, aligned to 8 and not zeroed; a call that needs too much ends there. */
+/* Defined by penstock.c. Memory for one call, aligned to 8 and not zeroed; traps if there is not enough. */
 void *allocate(size_t bytes);
-/* The field of that name and type; NULL when the item has none such. */
+/* Field of that name and type; NULL if the item has none. */
 const struct value *find(const struct item *item, const char *name, enum value_type type);
-/* The texts and numbers one behind the other: every `%` of the pattern is replaced by the next number. */
+/* Formats a message: every `%` of the pattern is replaced by the next number. */
 struct text message(const char *pattern, uint32_t first, uint32_t second);
-/* A text of the program itself. */
+/* Text from a C string with static lifetime. */
 struct text text_of(const char *zero_terminated);
 
 enum level { DEBUG, INFO, WARN, ERROR };

@@ -3,7 +3,7 @@
 use syn::spanned::Spanned as _;
 use syn::{Attribute, Error, Expr, ExprUnary, Lit, Meta, Result, UnOp};
 
-/// `text` as a JSON string, quotes included.
+/// Formats `text` as a JSON string, quotes included.
 pub(crate) fn string(text: &str) -> String {
     let mut out = String::from('"');
     for character in text.chars() {
@@ -19,13 +19,13 @@ pub(crate) fn string(text: &str) -> String {
     out
 }
 
-/// A list of JSON strings.
+/// Formats a list of JSON strings.
 pub(crate) fn strings<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     let texts: Vec<String> = texts.into_iter().map(string).collect();
     format!("[{}]", texts.join(","))
 }
 
-/// A literal, a negative number, or a list of these as JSON.
+/// Formats a literal, a negative number, or a list of these as JSON.
 pub(crate) fn literal(expression: &Expr) -> Result<String> {
     match expression {
         Expr::Lit(literal) => match &literal.lit {
@@ -33,18 +33,20 @@ pub(crate) fn literal(expression: &Expr) -> Result<String> {
             Lit::Int(value) => Ok(value.base10_digits().to_owned()),
             Lit::Float(value) => Ok(float(value.base10_digits())),
             Lit::Str(value) => Ok(string(&value.value())),
-            other => Err(Error::new(other.span(), "want a bool, a number or a string")),
+            other => Err(Error::new(other.span(), "expected a bool, a number or a string")),
         },
         Expr::Unary(ExprUnary { op: UnOp::Neg(_), expr, .. }) => Ok(format!("-{}", literal(expr)?)),
         Expr::Array(list) => {
             let elements: Vec<String> = list.elems.iter().map(literal).collect::<Result<_>>()?;
             Ok(format!("[{}]", elements.join(",")))
         }
-        other => Err(Error::new(other.span(), "want a literal, or a list of literals: [0.5, 0.5]")),
+        other => {
+            Err(Error::new(other.span(), "expected a literal, or a list of literals such as `[0.5, 0.5]`"))
+        }
     }
 }
 
-/// Rust allows `1.`, JSON does not.
+/// Converts Rust's `1.`, which is not valid JSON.
 fn float(digits: &str) -> String {
     match digits.strip_suffix('.') {
         Some(whole) => format!("{whole}.0"),
@@ -52,7 +54,8 @@ fn float(digits: &str) -> String {
     }
 }
 
-/// The doc comment as one text: lines of a paragraph joined, paragraphs apart; empty without one.
+/// Text of the doc comment: lines of a paragraph are joined, paragraphs are separated by blank lines; empty without a
+/// comment.
 pub(crate) fn doc(attributes: &[Attribute]) -> String {
     let mut text = String::new();
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("doc")) {

@@ -1,4 +1,4 @@
-//! `#[derive(Params)]`: reading, and the JSON Schema.
+//! Expansion of `#[derive(Params)]`: the reader of params, and their JSON Schema.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -13,14 +13,15 @@ use crate::json;
 pub(crate) fn expand(item: TokenStream) -> Result<TokenStream> {
     let input: DeriveInput = syn::parse2(item)?;
     if !input.generics.params.is_empty() {
-        return Err(Error::new(input.generics.span(), "params are not generic"));
+        return Err(Error::new(input.generics.span(), "params cannot be generic"));
     }
     match &input.data {
         Data::Struct(data) => of_struct(&input, data),
         Data::Enum(data) => of_enum(&input, data),
-        Data::Union(_) => {
-            Err(Error::new(input.span(), "params are a struct, or an enum for one of its fields"))
-        }
+        Data::Union(_) => Err(Error::new(
+            input.span(),
+            "`Params` can be derived for a struct, or for an enum that is the type of a field",
+        )),
     }
 }
 
@@ -30,7 +31,7 @@ struct Member<'a> {
     name: String,
     kind: &'a Type,
     doc: String,
-    /// JSON text.
+    /// Default value as JSON text.
     default: Option<String>,
     min: Option<String>,
     max: Option<String>,
@@ -38,7 +39,7 @@ struct Member<'a> {
 
 fn of_struct(input: &DeriveInput, data: &DataStruct) -> Result<TokenStream> {
     let Fields::Named(fields) = &data.fields else {
-        return Err(Error::new(input.span(), "params have named fields"));
+        return Err(Error::new(input.span(), "a struct of params needs named fields"));
     };
     let members: Vec<Member<'_>> = fields.named.iter().map(Member::read).collect::<Result<_>>()?;
     let owner = &input.ident;
@@ -82,10 +83,10 @@ fn of_struct(input: &DeriveInput, data: &DataStruct) -> Result<TokenStream> {
 
 fn of_enum(input: &DeriveInput, data: &DataEnum) -> Result<TokenStream> {
     if let Some(odd) = data.variants.iter().find(|variant| !matches!(variant.fields, Fields::Unit)) {
-        return Err(Error::new(odd.span(), "the type of a parameter is an enum of plain variants"));
+        return Err(Error::new(odd.span(), "an enum of params can only have variants without fields"));
     }
     if data.variants.is_empty() {
-        return Err(Error::new(input.span(), "an enum without variants has no values"));
+        return Err(Error::new(input.span(), "an enum of params needs at least one variant"));
     }
     let owner = &input.ident;
     let variants: Vec<&Ident> = data.variants.iter().map(|variant| &variant.ident).collect();
@@ -106,7 +107,7 @@ fn of_enum(input: &DeriveInput, data: &DataEnum) -> Result<TokenStream> {
                 match word.as_str() {
                     #(#words => ::core::result::Result::Ok(Self::#variants),)*
                     other => ::core::result::Result::Err(::penstock_guest::__private::serde::de::Error::custom(
-                        ::core::format_args!("`{other}` is none of {}", #listed),
+                        ::core::format_args!("`{other}` is not one of {}", #listed),
                     )),
                 }
             }
@@ -116,7 +117,7 @@ fn of_enum(input: &DeriveInput, data: &DataEnum) -> Result<TokenStream> {
 
 impl<'a> Member<'a> {
     fn read(field: &'a Field) -> Result<Self> {
-        let ident = field.ident.as_ref().ok_or_else(|| Error::new(field.span(), "want a named field"))?;
+        let ident = field.ident.as_ref().ok_or_else(|| Error::new(field.span(), "expected a named field"))?;
         let mut member = Self {
             ident,
             name: ident.to_string().trim_start_matches("r#").to_owned(),
@@ -135,12 +136,12 @@ impl<'a> Member<'a> {
                 } else if meta.path.is_ident("max") {
                     &mut member.max
                 } else {
-                    return Err(meta.error("want `default = ...`, `min = ...` or `max = ...`"));
+                    return Err(meta.error("expected `default = ...`, `min = ...` or `max = ...`"));
                 };
                 let expression = meta.value()?.parse::<Expr>()?;
                 let text = json::literal(&expression)?;
                 if !meta.path.is_ident("default") && text.parse::<f64>().is_err() {
-                    return Err(Error::new(expression.span(), "want a number"));
+                    return Err(Error::new(expression.span(), "expected a number"));
                 }
                 *slot = Some(text);
                 Ok(())
@@ -153,7 +154,7 @@ impl<'a> Member<'a> {
         Ok(member)
     }
 
-    /// A range is one of numbers, and the default is in it.
+    /// Checks that a range is set for numbers only, and that it contains the default.
     fn check_range(&self) -> Result<()> {
         let [min, max] = [&self.min, &self.max].map(|bound| bound.as_ref()?.parse::<f64>().ok());
         if min.is_none() && max.is_none() {
@@ -163,12 +164,13 @@ impl<'a> Member<'a> {
         if let Some(last) = kind.path.segments.last()
             && ["bool", "String", "Vec"].iter().any(|other| last.ident == other)
         {
-            let message = format!("`min` and `max` are for numbers, and a `{}` is none", last.ident);
+            let message = format!("`min` and `max` are for numbers, but a `{}` is not a number", last.ident);
             return Err(Error::new(self.kind.span(), message));
         }
         let Some(default) = &self.default else { return Ok(()) };
         let number: f64 = default.parse().map_err(|_| {
-            let message = format!("`min` and `max` are for numbers, and the default {default} is none");
+            let message =
+                format!("`min` and `max` are for numbers, but the default {default} is not a number");
             Error::new(self.ident.span(), message)
         })?;
         if min.is_some_and(|min| number < min) || max.is_some_and(|max| number > max) {
@@ -181,7 +183,7 @@ impl<'a> Member<'a> {
     fn rule(&self) -> TokenStream {
         let name = &self.name;
         let default = option(self.default.as_ref().map(|text| quote!(#text)));
-        // Both were seen to parse as f64; JSON's way of writing a number is Rust's, but for the point.
+        // Both parse as f64; Rust and JSON write numbers alike, except for a trailing point.
         let bound = |text: &Option<String>| {
             option(text.as_ref().and_then(|text| text.parse::<f64>().ok()).map(|number| quote!(#number)))
         };
@@ -189,7 +191,7 @@ impl<'a> Member<'a> {
         quote!(::penstock_guest::__private::Rule { name: #name, default: #default, min: #min, max: #max })
     }
 
-    /// The member's part of `properties`, as pieces of JSON.
+    /// Entry of the member in `properties`, as pieces of JSON.
     fn pieces(&self) -> TokenStream {
         let kind = self.kind;
         let head = format!("{}:{{", json::string(&self.name));
@@ -252,7 +254,7 @@ fn option(value: Option<TokenStream>) -> TokenStream {
     }
 }
 
-/// What an `Option` is one of; `None` for other types.
+/// Type argument of an `Option`; `None` for other types.
 fn option_of(kind: &Type) -> Option<&Type> {
     let Type::Path(path) = kind else { return None };
     let last = path.path.segments.last().filter(|last| last.ident == "Option")?;
@@ -263,7 +265,7 @@ fn option_of(kind: &Type) -> Option<&Type> {
     })
 }
 
-/// `CenterCrop` as `center-crop`.
+/// Converts `CenterCrop` to `center-crop`.
 fn dashed(name: &str) -> String {
     let mut out = String::new();
     for (at, character) in name.chars().enumerate() {
@@ -282,20 +284,23 @@ mod tests {
     use super::expand;
 
     #[test]
-    fn a_range_is_for_numbers_and_holds_the_default() {
+    fn a_range_is_for_numbers_and_contains_the_default() {
         let fields = [
-            (quote!(#[param(min = 1)] a: Vec<u32>), "`min` and `max` are for numbers, and a `Vec` is none"),
+            (
+                quote!(#[param(min = 1)] a: Vec<u32>),
+                "`min` and `max` are for numbers, but a `Vec` is not a number",
+            ),
             (
                 quote!(#[param(max = 1)] a: Option<bool>),
-                "`min` and `max` are for numbers, and a `bool` is none",
+                "`min` and `max` are for numbers, but a `bool` is not a number",
             ),
             (
                 quote!(#[param(max = 1)] a: std::string::String),
-                "`min` and `max` are for numbers, and a `String` is none",
+                "`min` and `max` are for numbers, but a `String` is not a number",
             ),
             (
                 quote!(#[param(default = "fit", min = 1)] a: Crop),
-                "`min` and `max` are for numbers, and the default \"fit\" is none",
+                "`min` and `max` are for numbers, but the default \"fit\" is not a number",
             ),
             (quote!(#[param(default = 0, min = 1)] a: u32), "the default 0 is not between `min` and `max`"),
             (

@@ -1,4 +1,4 @@
-//! `#[stage]`: the manifest, and the type through which a module is called.
+//! Expansion of `#[stage]`: the manifest, and the type through which the host calls a module.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -12,10 +12,10 @@ use syn::{
 
 use crate::json;
 
-/// As many as the runner allows.
+/// Maximum number of counters, the same as in the runner.
 const MAX_COUNTERS: usize = 16;
 
-/// What stands between the brackets of `#[stage(...)]`.
+/// Arguments of `#[stage(...)]`.
 #[derive(Default)]
 struct Arguments {
     wants: Option<Vec<String>>,
@@ -44,7 +44,7 @@ fn of_function(arguments: &Arguments, function: &ItemFn) -> Result<TokenStream> 
         .zip([signature.asyncness.is_some(), !signature.generics.params.is_empty()])
         .find_map(|(span, odd)| odd.then_some(span))
     {
-        return Err(Error::new(odd, "the function of a stage is neither async nor generic"));
+        return Err(Error::new(odd, "the function of a stage cannot be async or generic"));
     }
     let inputs: Vec<&FnArg> = signature.inputs.iter().collect();
     let (params, call) = match inputs.as_slice() {
@@ -53,7 +53,7 @@ fn of_function(arguments: &Arguments, function: &ItemFn) -> Result<TokenStream> 
             Type::Reference(TypeReference { mutability: None, elem, .. }) => {
                 (quote!(#elem), quote!(item, &self.params))
             }
-            other => return Err(Error::new(other.span(), "want a reference to the params: `&Params`")),
+            other => return Err(Error::new(other.span(), "expected a reference to the params: `&Params`")),
         },
         _ => {
             return Err(Error::new(
@@ -70,7 +70,7 @@ fn of_function(arguments: &Arguments, function: &ItemFn) -> Result<TokenStream> 
     Ok(quote! {
         #function
 
-        // The function lives among the values, so its name is free among the types.
+        // Functions and types have separate namespaces, so the type can have the function's name.
         #[doc(hidden)]
         #[allow(non_camel_case_types, missing_debug_implementations, reason = "generated")]
         #visibility struct #name {
@@ -81,7 +81,7 @@ fn of_function(arguments: &Arguments, function: &ItemFn) -> Result<TokenStream> 
     })
 }
 
-/// The stage `owner` as the runner calls it.
+/// Code that exports the stage `owner` to the runner.
 fn exported(
     owner: &TokenStream,
     manifest: &TokenStream,
@@ -111,7 +111,7 @@ fn exported(
     }
 }
 
-/// Calls a stage with one item after the other.
+/// Code that calls a stage with one item after the other.
 fn one_by_one(call: &TokenStream) -> TokenStream {
     quote! { items.into_iter().map(|item| ::penstock_guest::IntoOutcome::into_outcome(#call)).collect() }
 }
@@ -134,7 +134,7 @@ fn of_impl(arguments: &Arguments, block: &ItemImpl) -> Result<TokenStream> {
         _ => {
             return Err(Error::new(
                 block.span(),
-                "want `impl SampleStage for ...`, `impl BatchStage for ...` or `impl StatefulStage for ...`",
+                "expected `impl SampleStage for ...`, `impl BatchStage for ...` or `impl StatefulStage for ...`",
             ));
         }
     };
@@ -176,7 +176,10 @@ impl Arguments {
                 arguments.removes = Some(names);
             } else if list.path.is_ident("counters") {
                 if names.len() > MAX_COUNTERS {
-                    return Err(Error::new(list.span(), format!("at most {MAX_COUNTERS} counters")));
+                    return Err(Error::new(
+                        list.span(),
+                        format!("a stage can have at most {MAX_COUNTERS} counters"),
+                    ));
                 }
                 arguments.counters = names;
             } else {
@@ -186,7 +189,7 @@ impl Arguments {
         Ok(arguments)
     }
 
-    /// The manifest as pieces of JSON: only the schema of the params has to wait for the compiler's knowledge of types.
+    /// The manifest as pieces of JSON: the schema of the params depends on types and is evaluated by the compiler.
     fn manifest(&self, mode: &str, attributes: &[Attribute], params: &TokenStream) -> TokenStream {
         let package = |name: &str| std::env::var(name).unwrap_or_default();
         let doc = match json::doc(attributes) {
@@ -220,7 +223,7 @@ impl Arguments {
     }
 }
 
-const EXPECTED: &str = r#"want `wants("field", ...)`, `makes("field", ...)`, `removes("field", ...)`, `counters("name", ...)` or `fan_out`"#;
+const EXPECTED: &str = r#"expected `wants("field", ...)`, `makes("field", ...)`, `removes("field", ...)`, `counters("name", ...)` or `fan_out`"#;
 
 fn names(list: &MetaList) -> Result<Vec<String>> {
     let names = list.parse_args_with(Punctuated::<LitStr, Token![,]>::parse_terminated)?;

@@ -1,4 +1,5 @@
-//! How many accelerators a store can feed: batches go to simulated ones, which compute for a while and ask for the next.
+//! Search for the number of accelerators that a store can feed: simulated accelerators take batches, compute for a fixed time and
+//! ask for the next one.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,14 +16,14 @@ use crate::report::LoadReport;
 use crate::spec::{AcceleratorSpec, PageCache, WarmUp};
 use crate::subject::Subject;
 
-/// Least utilisation by default, as MLPerf Storage asks of most workloads.
+/// Default minimum utilisation, as MLPerf Storage requires for most workloads.
 const UTILISATION: f64 = 0.9;
-/// Bounds of a trial's length; between them it lasts `STEPS` steps.
+/// Minimum and maximum duration of a trial; between them it lasts `STEPS` steps.
 const TRIAL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(15));
 const STEPS: u32 = 20;
-/// Least steps of each accelerator, however long they are: the first one does not count.
+/// Minimum number of steps of each accelerator, however long they are: the first one does not count.
 const LEAST_STEPS: u32 = 4;
-/// Passes of a trial that begins each pass cold: more than fit into its time.
+/// Passes of a trial that begins each pass with a cold cache: more than fit into its time.
 const PASSES: u32 = 1_000_000;
 const TRIALS: usize = 16;
 const MOST: u32 = 100_000;
@@ -32,16 +33,16 @@ const MOST_ITEMS: f64 = 5e6;
 pub struct Preset {
     pub workload: &'static str,
     pub accelerator: &'static str,
-    /// Mean size of a sample.
+    /// Mean size of a sample, in bytes.
     pub sample_bytes: u64,
-    /// Samples of a step.
+    /// Number of samples in a step.
     pub batch_size: u32,
-    /// How long a step computes, in seconds.
+    /// Computing time of a step, in seconds.
     pub step_s: f64,
     pub utilisation: f64,
 }
 
-/// The workloads of MLPerf Storage up to v3.0, with the step times that DLIO sleeps for.
+/// Workloads of MLPerf Storage up to v3.0, with the step times for which DLIO sleeps.
 const PRESETS: [Preset; 10] = [
     Preset::new("unet3d", "a100", 146_600_628, 7, 0.636, 0.9),
     Preset::new("unet3d", "h100", 146_600_628, 7, 0.323, 0.9),
@@ -55,48 +56,49 @@ const PRESETS: [Preset; 10] = [
     Preset::new("dlrm", "b200", 761, 16384, 0.000_375, 0.7),
 ];
 
-/// How many accelerators can be fed.
+/// Number of accelerators that a store can feed, and the trials that found it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AcceleratorReport {
-    /// The preset, or `own`.
+    /// Name of the preset, or `own` if the document sets the step.
     pub accelerator: String,
-    /// Samples of a step.
+    /// Number of samples in a step.
     pub batch_size: u32,
-    /// How long a step computes, in seconds.
+    /// Computing time of a step, in seconds.
     pub step_s: f64,
-    /// Least share of its time that an accelerator has to compute.
+    /// Minimum share of its time in which an accelerator has to compute, 0.0 to 1.0.
     pub utilisation: f64,
-    /// The load that fed them.
+    /// Label of the load that fed the accelerators.
     pub load: String,
-    /// Most of them that were all fed; 0 when not even one was.
+    /// Largest number of accelerators that reached the minimum utilisation; 0 if not even one did.
     pub supported: u32,
-    /// The trials, in the order in which they were made. A number that was not fed was tried twice.
+    /// Trials in the order in which they ran. A number that missed the minimum utilisation was tried twice.
     pub trials: Vec<AcceleratorTrial>,
-    /// What the known workloads need, by bytes alone.
+    /// Demand of the known workloads, by bytes alone.
     pub presets: Vec<PresetNeed>,
 }
 
-/// A number of accelerators that were fed for a while.
+/// One trial with a number of accelerators.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AcceleratorTrial {
     pub accelerators: u32,
-    /// Mean share of their time in which they computed, the first step of each left out, 0.0 to 1.0.
+    /// Mean share of time in which the accelerators computed, without the first step of each, 0.0 to 1.0.
     pub utilisation: f64,
-    /// Samples that they took in a second.
+    /// Samples per second that the accelerators took.
     pub samples_per_s: f64,
     pub steps: u64,
 }
 
-/// What a known workload needs, against what was measured.
+/// Demand of a known workload, compared with the measured rate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PresetNeed {
-    /// Workload and accelerator.
+    /// Workload and accelerator, e.g. `resnet50/h100`.
     pub name: String,
-    /// Mean size of a sample.
+    /// Mean size of a sample, in bytes.
     pub sample_bytes: u64,
-    /// Megabytes (10^6 bytes) in a second that one accelerator takes at its least utilisation.
+    /// Megabytes (10^6 bytes) per second that one accelerator takes at its minimum utilisation.
     pub needs_mb_per_s: f64,
-    /// How many of them the fastest load's bytes would do for. Larger samples are often read faster than these.
+    /// Number of accelerators that the bytes per second of the fastest load can feed. An estimate: larger samples are often read
+    /// at a higher rate.
     pub supported_by_bytes: f64,
 }
 
@@ -116,7 +118,7 @@ impl Preset {
         format!("{}/{}", self.workload, self.accelerator)
     }
 
-    /// Bytes in a second that one accelerator takes at its least utilisation.
+    /// Bytes per second that one accelerator takes at its minimum utilisation.
     fn needs(&self) -> f64 {
         self.sample_bytes as f64 * f64::from(self.batch_size) / self.step_s * self.utilisation
     }
@@ -142,7 +144,7 @@ impl Wanted {
         let preset = spec.preset.as_deref().and_then(preset);
         let own = spec.batch_size.map(NonZeroU32::get);
         let batch_size = own.or(preset.map(|preset| preset.batch_size)).unwrap_or(batch_size);
-        // Of a preset, a step for another number of samples takes as much longer or shorter.
+        // A preset's step time scales with the number of samples.
         let of_preset =
             |preset: &Preset| preset.step_s * f64::from(batch_size) / f64::from(preset.batch_size);
         let step_s = spec.step_ms.map(|step| step.get() / 1e3).or(preset.map(of_preset));
@@ -155,12 +157,12 @@ impl Wanted {
     }
 }
 
-/// Simulated accelerators. Each takes a batch when it is free, and computes from the moment at which both it and the
-/// batch were ready, however late the simulation handles it. A batch with fewer samples takes proportionally less.
+/// Simulated accelerators. Each takes a batch when it is free, and computes from the time at which both it and the batch were
+/// ready, however late the simulation handles it. A batch with fewer samples takes proportionally less time.
 pub(crate) struct Fleet {
     step_ns: u64,
     batch_size: u32,
-    /// Time at which each is free, and its number.
+    /// Time at which each accelerator is free, and its number.
     free: BinaryHeap<Reverse<(u64, usize)>>,
     made: Vec<Steps>,
     samples: u64,
@@ -184,7 +186,7 @@ impl Fleet {
         Self { step_ns, batch_size, free, made, samples: 0, first: None }
     }
 
-    /// Hands over a batch that was ready at that moment; returns the moment at which the first accelerator wants another.
+    /// Hands over a batch that became ready at that time; returns the time at which the first accelerator is free for another.
     pub(crate) fn take(&mut self, ready: Tick, samples: usize) -> Tick {
         let Some(Reverse((free, number))) = self.free.pop() else { return ready };
         let step = u128::from(self.step_ns) * samples as u128 / u128::from(self.batch_size.max(1));
@@ -222,7 +224,7 @@ impl Fleet {
                 lived += (end - made.first_end) as f64;
             }
         }
-        // One that never got a second batch was not fed at all.
+        // An accelerator without a second batch counts as not fed.
         let fed = self.made.iter().filter(|made| made.count > 1).count() as f64;
         let share = if lived > 0.0 { computed / lived } else { 0.0 };
         let seconds = (last.saturating_sub(self.first.unwrap_or(last)) as f64 * 1e-9).max(1e-9);
@@ -238,17 +240,17 @@ impl Fleet {
 struct OnTrial<'a> {
     surroundings: &'a Surroundings,
     fleet: Fleet,
-    /// Counted from the first batch on, without pauses.
+    /// Duration from the first batch on, without pauses.
     length: Duration,
     end: Option<Tick>,
 }
 
 impl Consume for OnTrial<'_> {
     fn take(&mut self, ready: Tick, samples: usize) -> bool {
-        let wants = self.fleet.take(ready, samples);
+        let free = self.fleet.take(ready, samples);
         let now = self.surroundings.clock.now();
         let end = *self.end.get_or_insert_with(|| now.after(self.length));
-        self.surroundings.wait_until(wants.min(end));
+        self.surroundings.wait_until(free.min(end));
         self.surroundings.clock.now() < end
     }
 
@@ -274,7 +276,7 @@ pub(crate) fn search(
     let wanted = Wanted::of(spec, load.batch_size);
     let load = feeding(spec, load);
     let mut trials: Vec<AcceleratorTrial> = Vec::new();
-    // As many as the measured rate would do for; the search begins there.
+    // Number that the measured rate would feed; the search starts there.
     let guess =
         cell.items_per_s * wanted.step.as_secs_f64() / f64::from(wanted.batch_size) / wanted.utilisation;
     let guess = if guess.is_finite() { guess.clamp(1.0, f64::from(MOST)) as u32 } else { MOST };
@@ -306,8 +308,8 @@ pub(crate) fn search(
     })
 }
 
-/// The largest number of accelerators that are all fed, searched from `guess`; 0 if there is none. A number that is not
-/// fed is tried a second time, since one stall of the machine or the store would otherwise halve the answer.
+/// Largest number of accelerators that can be fed, searched from `guess`; 0 if there is none. A number that fails is tried a
+/// second time, since one stall of the machine or the store would otherwise halve the result.
 fn most_of<E>(guess: u32, mut feeds: impl FnMut(u32) -> Result<bool, E>) -> Result<u32, E> {
     let (mut most, mut too_many) = (0, None::<u32>);
     let mut next = guess;
@@ -338,12 +340,13 @@ fn fed(
 ) -> Result<AcceleratorTrial, BenchError> {
     let length = (wanted.step * STEPS).clamp(TRIAL.0, TRIAL.1).max(wanted.step * LEAST_STEPS);
     let (subject, passes) = match surroundings.cache {
-        // One pass, since loaders stand still between two; more than is read in the time.
+        // A single pass with more items than can be read in the time, since loaders pause between passes.
         PageCache::Warm => {
             let items = (rate * length.as_secs_f64() * 3.0).min(MOST_ITEMS);
             (subject.going_round(items as usize), 1)
         }
-        // What was read once is not cold any more. Each pass begins with nothing ahead, as an epoch does: of small sets that is much.
+        // Repeated reads would no longer be cold, so there are many passes. Each pass starts without prefetched batches, like an
+        // epoch; for small sets that is a large part of the time.
         PageCache::Cold => (subject.clone(), PASSES),
     };
     let fleet = Fleet::new(number, wanted.step, wanted.batch_size);
@@ -362,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_waits_half_the_time_is_half_used() {
+    fn an_accelerator_that_waits_half_the_time_is_half_used() {
         let mut fleet = Fleet::new(1, Duration::from_millis(10), 4);
         for batch in 0..5 {
             assert_eq!(fleet.take(at(batch * 20), 4), at(batch * 20 + 10));
@@ -373,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_that_are_there_keep_all_of_them_busy() {
+    fn ready_batches_keep_all_accelerators_busy() {
         let mut fleet = Fleet::new(3, Duration::from_millis(10), 1);
         for _ in 0..12 {
             fleet.take(at(0), 1);
@@ -385,23 +388,23 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_with_fewer_samples_takes_as_much_less() {
+    fn a_batch_with_fewer_samples_takes_proportionally_less_time() {
         let mut fleet = Fleet::new(1, Duration::from_millis(8), 4);
         assert_eq!([fleet.take(at(0), 4), fleet.take(at(0), 1)], [at(8), at(10)]);
-        // Free at 10 ms, it waits until 14 ms, and computes 2 + 2 of the 8 ms behind its first step.
+        // The accelerator is free at 10 ms, waits until 14 ms, and computes for 2 + 2 of the 8 ms after its first step.
         assert_eq!(fleet.take(at(14), 1), at(16));
         assert_eq!(fleet.trial().utilisation, 0.5);
     }
 
     #[test]
-    fn a_pause_is_nobodys_time() {
+    fn a_pause_does_not_count_as_waiting() {
         let trial = |pause: u64| {
             let mut fleet = Fleet::new(2, Duration::from_millis(10), 4);
             for batch in 0..4 {
                 fleet.take(at(batch), 4);
             }
             fleet.pause(Duration::from_millis(pause));
-            // Both are free when they come, and have waited.
+            // Both accelerators have waited when the batches arrive.
             for batch in 0..4 {
                 fleet.take(at(pause + 40 + batch), 4);
             }
@@ -413,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_number_that_is_fed_is_found_though_one_trial_of_each_fails() {
+    fn the_largest_number_is_found_though_one_trial_of_each_fails() {
         for most in [0, 1, 2, 7, 30] {
             for guess in [1, 4, 8, 25] {
                 let mut tried = Vec::new();
@@ -429,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn needs_are_those_of_the_rules() {
+    fn needs_agree_with_the_rules_of_mlperf_storage() {
         let needs = |name| preset(name).unwrap().needs() / preset(name).unwrap().utilisation / 1e6;
         assert!((needs("unet3d/h100") - 3180.0).abs() < 10.0, "{}", needs("unet3d/h100"));
         assert!((needs("resnet50/h100") - 205.0).abs() < 1.0);

@@ -1,4 +1,4 @@
-//! A benchmark from its document to its report.
+//! Execution of a benchmark, from its document to its report.
 
 use std::sync::Arc;
 use std::thread::available_parallelism;
@@ -25,12 +25,12 @@ use crate::spec::{BenchAction, BenchSpec, MAX_READS, PageCache, WarmUpKind, Whol
 use crate::subject::{BenchStoreKind, Subject};
 use crate::worker::{Cancel, FailedIn, ReadFailure};
 
-/// Creates the source again, to time finding out the objects.
+/// Creates the source again, to time the listing of the objects.
 pub type MakeSource = Arc<dyn Fn() -> BoxFuture<'static, Result<Box<dyn Source>, SourceFault>> + Send + Sync>;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum BenchStep {
-    /// Asks for the sizes of so many objects.
+    /// Reads the sizes of this many objects.
     Survey(usize),
     Warm,
     /// Starts a load, e.g. `async 4x8`, number `number` (from 1) of `of`.
@@ -40,7 +40,7 @@ pub enum BenchStep {
         label: String,
     },
     Action(String),
-    /// Feeds so many accelerators.
+    /// Feeds this many accelerators.
     Accelerators(u32),
     /// Runs the fastest load without this part.
     Without(String),
@@ -49,7 +49,7 @@ pub enum BenchStep {
 pub trait Follow {
     fn step(&mut self, step: &BenchStep);
 
-    /// A load has ended; `key` names an object.
+    /// Called with the record of a load that has ended; `key` returns the key of an object.
     fn record(&mut self, _load: &LoadRecord, _key: &dyn Fn(u32) -> Arc<str>) {}
 }
 
@@ -80,7 +80,7 @@ struct Running<'a> {
 }
 
 impl Benchmark {
-    /// A benchmark of `subject`; `index` is how long listing its objects took, `source` lists them again.
+    /// Creates a benchmark of `subject`; `index` is the time that listing its objects took, `source` lists them again.
     pub fn new(
         spec: BenchSpec,
         subject: Subject,
@@ -95,7 +95,7 @@ impl Benchmark {
         Self { spec, subject, source, index, surroundings }
     }
 
-    /// Runs to the end; every failure is part of the report. Blocks this thread, which must not be one of the runtime's.
+    /// Runs to the end; every failure is part of the report. Blocks this thread, which must not belong to the runtime.
     pub fn run(&self, program: &str, follow: &mut dyn Follow) -> BenchReport {
         let started_at = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
         let start = self.surroundings.clock.now();
@@ -143,15 +143,14 @@ impl Benchmark {
         let balanced = report.cells().all(|cell| cell.books.balanced);
         report.balanced = balanced;
         report.findings = findings(&report);
-        let no_ceiling =
-            no_ceiling.map(|reason| format!("What the client could do at all is not known: {reason}"));
+        let no_ceiling = no_ceiling.map(|reason| format!("The limit of the client is unknown: {reason}"));
         report.findings.extend(no_ceiling);
         report
     }
 }
 
 impl Running<'_> {
-    /// Checks the loads against the number of objects.
+    /// Checks that the loads are possible with this number of objects.
     fn check(&self) -> Result<(), BenchError> {
         let items = self.subject.order(0).len() as u64;
         for set in self.benchmark.spec.whole_sets() {
@@ -198,7 +197,7 @@ impl Running<'_> {
         Err(BenchError::Memory { most_gb: most / 1e9, memory_gb: memory as f64 / 1e9 })
     }
 
-    /// Reads what fits into the page cache, so that the first load finds what the others find.
+    /// Reads objects that fit into the page cache, so that all loads find the same cache.
     fn warm(&mut self) -> Result<(), BenchError> {
         let half = machine().memory_bytes.map_or(0, |memory| memory / 2);
         let fits = self.subject.bytes().is_some_and(|bytes| bytes <= half);
@@ -225,7 +224,7 @@ impl Running<'_> {
         for action in &self.benchmark.spec.actions {
             match action {
                 BenchAction::WholeSet(set) => {
-                    // What ran is told, even where something behind it fails, or nobody waits for what it is held against.
+                    // Added before the loads run, so that the report includes them even if a later one fails.
                     let place = self.actions.len();
                     self.actions.push(ActionReport::WholeSet(Vec::new()));
                     for load in Load::grid(set) {

@@ -1,4 +1,4 @@
-//! The books of a load: identities that hold whenever it was measured rightly. One that does not voids the figures.
+//! Books of a load: identities that hold if it was measured correctly. A violated identity makes the figures void.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,50 +10,54 @@ use crate::record::{Fetch, ItemRead, LoadPass, LoadRecord, Span, WorkerLoop};
 use crate::report::LevelCounts;
 use crate::spec::{LoadMode, WarmUpKind};
 
-/// Whether a load's books balance.
+/// Result of checking the books of a load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadBooks {
-    /// Whether every identity holds.
+    /// True if every identity holds.
     pub balanced: bool,
     pub checks: Vec<LoadBooksCheck>,
 }
 
-/// An identity.
+/// An identity and the result of its check.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadBooksCheck {
     pub identity: String,
     pub says: String,
     pub holds: bool,
-    /// What was found where it does not hold, and what was wanted.
+    /// Values that violate the identity; `null` if it holds and something was compared.
     pub found: Option<String>,
 }
 
 pub fn audit(record: &LoadRecord) -> LoadBooks {
     let checks = [
-        ("counts", "calls of each level are as many as the load makes by formula", counts_hold(record)),
-        ("once", "in each pass every item is asked for once, and delivered or told as failed", once(record)),
+        ("counts", "the number of calls of each level matches the formula", counts_hold(record)),
+        (
+            "once",
+            "in each pass every item is requested once, and delivered or reported as failed",
+            once(record),
+        ),
         (
             "order",
-            "batches and their items are delivered in the order in which they were asked for",
+            "batches and their items are delivered in the order in which they were requested",
             order(record),
         ),
-        ("outcomes", "reads that began ended, one for each item", outcomes(record)),
-        ("bytes", "every body is as long as its object", bytes(record)),
-        ("content", "every body has the checksum of the first one of its object", content(record)),
+        ("outcomes", "every read that began has ended, with one record", outcomes(record)),
+        ("bytes", "the length of every body is the size of its object", bytes(record)),
+        ("content", "every body has the checksum of the object's first one", content(record)),
         (
             "nesting",
-            "reads lie within their batch, batches within worker and pass, passes within the whole",
+            "reads are within their batch, batches within worker and pass, passes within the load",
             nesting(record),
         ),
-        ("parts", "what a read consists of takes no longer than the read", parts(record)),
+        ("parts", "the parts of a read take no longer than the read", parts(record)),
         (
             "fetches",
-            "a batch is the time of its reads, at most K at a time, and the time between them",
+            "the time of a batch is that of its reads, at most K at a time, and the time between them",
             fetches(record),
         ),
-        ("workers", "a worker's life is waiting, reading and stages, and nothing else", workers(record)),
-        ("permits", "never more reads are in flight than there are permits", permits(record)),
-        ("little", "reads in flight, as they were counted, are throughput times latency", little(record)),
+        ("workers", "the lifetime of a worker is the sum of waiting, reading and stages", workers(record)),
+        ("permits", "no more reads are in flight than there are permits", permits(record)),
+        ("little", "the counted reads in flight equal throughput times latency", little(record)),
     ];
     let checks: Vec<LoadBooksCheck> = checks
         .into_iter()
@@ -67,10 +71,10 @@ pub fn audit(record: &LoadRecord) -> LoadBooks {
     LoadBooks { balanced: checks.iter().all(|check| check.holds), checks }
 }
 
-/// Remark on an identity that holds because there was nothing to compare.
+/// Remark on an identity that holds only because nothing was compared.
 fn nothing_compared(record: &LoadRecord, identity: &str) -> Option<String> {
     let is_nothing = identity == "bytes" && record.sizes.iter().all(Option::is_none);
-    is_nothing.then(|| "nothing was compared: sizes were not asked for".to_owned())
+    is_nothing.then(|| "nothing was compared: sizes were not read".to_owned())
 }
 
 pub(crate) fn counts(record: &LoadRecord) -> LevelCounts {
@@ -97,7 +101,7 @@ pub(crate) fn warm_up_counts(record: &LoadRecord) -> LevelCounts {
     }
 }
 
-/// Calls of each level as N items in batches of B make them with W workers, in R passes and the rounds of a warm-up.
+/// Expected calls of each level, for N items in batches of B with W workers, R passes and the warm-up rounds.
 fn by_formula(record: &LoadRecord) -> LevelCounts {
     let asked = &record.asked;
     let (size, passes) = (u64::from(record.load.batch_size), u64::from(asked.passes));
@@ -127,7 +131,7 @@ fn counts_hold(record: &LoadRecord) -> Holds {
         ("load_all", found.load_all, wanted.load_all),
     ];
     if let Some((level, found, wanted)) = levels.into_iter().find(|(_, found, wanted)| found != wanted) {
-        return Err(format!("{level}: found {found}, wanted {wanted}"));
+        return Err(format!("{level}: found {found}, expected {wanted}"));
     }
     Ok(())
 }
@@ -136,7 +140,7 @@ fn once(record: &LoadRecord) -> Holds {
     for (number, pass) in record.passes.iter().enumerate() {
         let mut asked = BTreeSet::new();
         if let Some(object) = pass.order.iter().find(|object| !asked.insert(**object)) {
-            return Err(format!("pass {}: object {object} is asked for twice", number + 1));
+            return Err(format!("pass {}: object {object} is requested twice", number + 1));
         }
     }
     each_pass(record, |pass| {
@@ -155,7 +159,7 @@ fn once(record: &LoadRecord) -> Holds {
         match read.iter().find(|(_, [asked, read, ended])| read != asked || ended != asked) {
             None => Ok(()),
             Some((object, [asked, read, ended])) => Err(format!(
-                "object {object} was to come {asked} times, was read {read} times, and {ended} times delivered or failed"
+                "object {object} was requested {asked} times, read {read} times, and {ended} times delivered or failed"
             )),
         }
     })
@@ -167,16 +171,14 @@ fn order(record: &LoadRecord) -> Holds {
         let fetches: BTreeMap<u32, &Fetch> = pass.fetches.iter().map(|fetch| (fetch.batch, fetch)).collect();
         for (place, delivery) in pass.deliveries.iter().enumerate() {
             if delivery.batch as usize != place {
-                return Err(format!("batch {} came in place {place}", delivery.batch));
+                return Err(format!("batch {} was delivered at position {place}", delivery.batch));
             }
             let first = place * size;
             let asked = pass.order.get(first..pass.order.len().min(first + size)).unwrap_or_default();
             let read = fetches.get(&delivery.batch).map_or(&[][..], |fetch| &fetch.items);
             let came = read.iter().filter(|item| item.bytes.is_some()).map(|item| &item.object);
             if !read.iter().map(|item| &item.object).eq(asked) || !came.eq(&delivery.objects) {
-                return Err(format!(
-                    "the items of batch {place} are not those that it asked for, in their order"
-                ));
+                return Err(format!("the items of batch {place} are not the requested ones in order"));
             }
         }
         Ok(())
@@ -190,14 +192,14 @@ fn outcomes(record: &LoadRecord) -> Holds {
         if begun == ended && ended == items {
             return Ok(());
         }
-        Err(format!("{begun} reads began, {ended} ended, {items} were written down"))
+        Err(format!("{begun} reads began, {ended} ended, {items} were recorded"))
     })
 }
 
 fn bytes(record: &LoadRecord) -> Holds {
     each_item(record, |item| match (item.bytes, record.sizes.get(item.object as usize).copied().flatten()) {
         (Some(found), Some(wanted)) if found != wanted => {
-            Err(format!("object {} has {wanted} bytes, and {found} came", item.object))
+            Err(format!("object {} has {wanted} bytes, received {found}", item.object))
         }
         _ => Ok(()),
     })
@@ -206,7 +208,7 @@ fn bytes(record: &LoadRecord) -> Holds {
 fn content(record: &LoadRecord) -> Holds {
     each_item(record, |item| match item.is_same {
         true => Ok(()),
-        false => Err(format!("object {} has other bytes than when it was read first", item.object)),
+        false => Err(format!("object {} has other bytes than in its first read", item.object)),
     })
 }
 
@@ -218,7 +220,7 @@ fn nesting(record: &LoadRecord) -> Holds {
         let (from, to) = (inner.start.seconds(), inner.end.seconds());
         let (of, until) = (outer.start.seconds(), outer.end.seconds());
         Err(format!(
-            "{what} lasts from {from:.6} to {to:.6} s, and what it lies in from {of:.6} to {until:.6} s"
+            "{what} lasts from {from:.6} to {to:.6} s, its enclosing interval from {of:.6} to {until:.6} s"
         ))
     };
     each_pass(record, |pass| {
@@ -229,7 +231,7 @@ fn nesting(record: &LoadRecord) -> Holds {
             in_order("a batch", &pass.span, &fetch.span)?;
             let life = lives().find(|worker| worker.worker == fetch.worker);
             let life = life.ok_or_else(|| {
-                format!("batch {} was read by worker {}, who is not known", fetch.batch, fetch.worker)
+                format!("batch {} was read by worker {}, which has no record", fetch.batch, fetch.worker)
             })?;
             in_order("a batch", &life.span, &fetch.span)?;
             fetch.items.iter().try_for_each(|item| in_order("a read", &fetch.span, &item.span))?;
@@ -258,17 +260,17 @@ fn fetches(record: &LoadRecord) -> Holds {
     each_pass(record, |pass| {
         pass.fetches.iter().try_for_each(|fetch| {
             let (whole, read) = (fetch.span.nanos(), read_ns(&fetch.items));
-            // To the nanosecond: both are made of the same readings of the clock, on two ways.
+            // Exact to the nanosecond: both sides come from the same clock readings, summed in two ways.
             if whole != read + fetch.between_ns {
                 return Err(format!(
-                    "batch {} takes {whole} ns: {read} ns of it with reads in flight, and {} ns between them as they were counted",
+                    "batch {} takes {whole} ns: {read} ns with reads in flight, and {} ns counted between them",
                     fetch.batch, fetch.between_ns
                 ));
             }
             let items: u64 = fetch.items.iter().map(|item| item.span.nanos()).sum();
             if items > read * at_once {
                 return Err(format!(
-                    "the reads of batch {} take {items} ns in {read} ns, with at most {at_once} at a time",
+                    "the reads of batch {} take {items} ns within {read} ns, with at most {at_once} at a time",
                     fetch.batch
                 ));
             }
@@ -301,12 +303,15 @@ fn workers(record: &LoadRecord) -> Holds {
         let WorkerLoop { worker: number, span, set_up_ns, waited_ns, fetched_ns, worked_ns } = worker;
         let told = set_up_ns + waited_ns + fetched_ns + worked_ns;
         if told != span.nanos() {
-            return Err(format!("worker {number} lived {} ns and accounts for {told} of them", span.nanos()));
+            return Err(format!(
+                "worker {number} lived {} ns, but its times add up to {told} ns",
+                span.nanos()
+            ));
         }
         let own = passes.iter().flat_map(|pass| &pass.fetches).filter(|fetch| fetch.worker == *number);
         let read: u64 = own.map(|fetch| fetch.span.nanos()).sum();
         if read > *fetched_ns {
-            return Err(format!("worker {number} read for {fetched_ns} ns, and its batches took {read}"));
+            return Err(format!("worker {number} read for {fetched_ns} ns, but its batches took {read} ns"));
         }
     }
     Ok(())
@@ -316,7 +321,7 @@ fn permits(record: &LoadRecord) -> Holds {
     each_pass(record, |pass| match pass.gauged.most <= record.load.permits() {
         true => Ok(()),
         false => {
-            Err(format!("{} reads were in flight, {} are allowed", pass.gauged.most, record.load.permits()))
+            Err(format!("{} reads were in flight, the limit is {}", pass.gauged.most, record.load.permits()))
         }
     })
 }
@@ -325,13 +330,13 @@ fn little(record: &LoadRecord) -> Holds {
     each_pass(record, |pass| {
         let items = pass.fetches.iter().flat_map(|fetch| &fetch.items);
         let by_law: i128 = items.map(|item| i128::from(item.span.nanos())).sum();
-        // To the nanosecond: both are made of the same readings of the clock, on two ways.
+        // Exact to the nanosecond: both sides come from the same clock readings, summed in two ways.
         if pass.gauged.read_ns == by_law {
             return Ok(());
         }
         let wall = pass.span.seconds().max(1e-9);
         Err(format!(
-            "{:.3} reads were in flight as they were counted, {:.3} by throughput and latency",
+            "{:.3} reads in flight were counted, {:.3} by throughput and latency",
             pass.gauged.read_ns as f64 * 1e-9 / wall,
             by_law as f64 * 1e-9 / wall
         ))

@@ -1,4 +1,4 @@
-//! The action player: repeats something small, one after another or over a pool, and times each.
+//! Repetition of a small action, one after another or in a pool of threads, with the time of each.
 
 use std::num::NonZeroUsize;
 use std::sync::Mutex;
@@ -15,10 +15,10 @@ use crate::spec::OnReadError;
 use crate::subject::Subject;
 use crate::worker::{FailedIn, ReadFailure};
 
-/// Bytes of one repetition.
+/// Bytes of one repetition, or its failure.
 pub(crate) type Called = Result<u64, ReadFailure>;
 
-/// A repeatable action; it is given the number of the repetition.
+/// A repeatable action; its argument is the number of the repetition.
 pub(crate) type Call<'a> = dyn Fn(u32) -> Called + Sync + 'a;
 
 /// State shared by all threads of `play`.
@@ -30,7 +30,7 @@ struct Played {
     first_failure: Option<String>,
 }
 
-/// Repeats `call` exactly `repeat` times, `pool` at a time.
+/// Calls `call` exactly `repeat` times, `pool` at a time.
 pub(crate) fn play(
     surroundings: &Surroundings,
     subject: &Subject,
@@ -44,7 +44,7 @@ pub(crate) fn play(
     let start = surroundings.clock.now();
     let player = || {
         loop {
-            // One number for each: nobody's share has a remainder that gets lost.
+            // A shared counter, so that the total is exact for any number of threads.
             let number = next.fetch_add(1, Ordering::Relaxed);
             if number >= repeat || surroundings.cancel.is_cancelled() {
                 return;
@@ -114,7 +114,7 @@ pub(crate) fn reading<'a>(
         let read = surroundings.cancel.unless(store.get(object.key.clone()));
         match surroundings.runtime.block_on(read) {
             Some((Ok(bytes), _)) if !object.is_same(&bytes) => {
-                let message = format!("object {} has other bytes than when it was read first", object.key);
+                let message = format!("object {} has other bytes than in its first read", object.key);
                 Err(ReadFailure { object: Some(picked), what: FailedIn::Storage, message })
             }
             Some((Ok(bytes), _)) => Ok(bytes.len() as u64),
@@ -124,7 +124,7 @@ pub(crate) fn reading<'a>(
     }
 }
 
-/// A random object of a pass: the same for the same seed and number on every thread.
+/// Random object of a pass; the same for the same seed and number on every thread.
 pub(crate) fn random_object(subject: &Subject, seed: u64) -> impl Fn(u32) -> u32 + Sync + use<'_> {
     let order = subject.order(0);
     move |number| {
@@ -135,7 +135,7 @@ pub(crate) fn random_object(subject: &Subject, seed: u64) -> impl Fn(u32) -> u32
     }
 }
 
-/// Makes a random float32 array and copies it, as a page-locked buffer would be filled. Returns its bytes.
+/// Creates a random float32 array and copies it, like filling a page-locked buffer. Returns its size in bytes.
 pub(crate) fn copying(shape: [u32; 2], seed: u64) -> impl Fn(u32) -> Called + Sync {
     let numbers = shape.iter().map(|side| *side as usize).product::<usize>();
     move |number| {

@@ -1,4 +1,5 @@
-//! What this client does where storage is nothing: objects in memory, or an S3 server on the loopback that has nothing to do.
+//! Throughput of the client without storage: objects in memory, in a folder in memory, or behind an idle S3 server on the
+//! loopback interface.
 
 use std::convert::Infallible;
 use std::fs;
@@ -35,14 +36,14 @@ use crate::subject::{BenchStoreKind, Subject};
 const LENGTH: Duration = Duration::from_millis(600);
 const FOLDER_BYTES: u64 = 64 << 20;
 const OBJECTS: usize = 4096;
-/// Share of the ceiling from which on a load is called client-bound.
+/// Share of the ceiling from which a load counts as client-bound.
 const BOUND: f64 = 0.8;
-/// Items of a ceiling load: more than any client reads in the time.
+/// Number of items of a ceiling load: more than any client reads in the time.
 const ITEMS: usize = 2_000_000;
-/// Threads of the loopback server.
+/// Number of threads of the loopback server.
 const SERVERS: usize = 2;
 const PIECE: usize = 256 << 10;
-/// Assumed object size where sizes are not known.
+/// Assumed size of an object of unknown size, in bytes.
 const USUAL_BYTES: u64 = 100_000;
 
 pub(crate) struct Ceilings {
@@ -52,7 +53,7 @@ pub(crate) struct Ceilings {
     _folder: Option<TempDir>,
 }
 
-/// An S3 server that answers every request for an object with as many bytes as its key says.
+/// S3 server that answers every request for an object with as many bytes as the key specifies.
 struct Loopback {
     address: SocketAddr,
     stop: CancellationToken,
@@ -60,7 +61,7 @@ struct Loopback {
 }
 
 impl Ceilings {
-    /// Objects of the same sizes behind the same client, with no storage behind them.
+    /// Creates objects of the same sizes behind the same client, with no storage behind them.
     pub(crate) fn of(subject: &Subject) -> io::Result<Self> {
         let sizes: Vec<u64> = subject
             .order(0)
@@ -99,7 +100,7 @@ impl Ceilings {
         Ok(Self { subject: subject.going_round(ITEMS), _loopback, _folder })
     }
 
-    /// Measures the load without the store, and the share of it that `cell` reaches; `None` where nothing could be timed.
+    /// Measures the load without the store, and the share of it that `cell` reaches; `None` if nothing could be timed.
     pub(crate) fn of_load(
         &self,
         surroundings: &Surroundings,
@@ -110,7 +111,7 @@ impl Ceilings {
         let times = LoadTimes { warm_up: WarmUp::default(), passes: 1 };
         let (mut first, mut items, mut elapsed) = (None, 0_usize, 0_u64);
         let batches = self.subject.order(0).len().div_ceil(load.batch_size as usize);
-        // What was begun before is not timed: as much as all workers may have begun, but not all there is.
+        // Excludes batches that workers may have begun before the first delivery, but at most a quarter of all batches.
         let mut before = (load.workers.saturating_mul(load.prefetch) as usize).min(batches / 4);
         let ended = surroundings.run(&self.subject, load, &times, &mut |_: Tick, more: usize| {
             let now = clock.now();
@@ -147,12 +148,13 @@ impl Ceilings {
     }
 }
 
-/// Number of mean-sized items that one object of `held` bytes stands for. An empty one stands for itself.
+/// Number of mean-sized items that one object of `held` bytes represents. An empty object counts as one item.
 fn stand_for(held: f64, mean: f64) -> f64 {
     if held > 0.0 && mean > 0.0 { held / mean } else { 1.0 }
 }
 
-/// A folder with files of these sizes, in memory where there is room: opening and reading cost the same, without a disk.
+/// A folder with files of these sizes, in memory if there is room: opening and reading cost the same as on a disk cache, without
+/// a disk.
 fn in_memory_folder(sizes: &[u64]) -> io::Result<TempDir> {
     let mut builder = tempfile::Builder::new();
     let builder = builder.prefix("penstock-ceiling-");
@@ -160,8 +162,7 @@ fn in_memory_folder(sizes: &[u64]) -> io::Result<TempDir> {
     in_memory.or_else(|_| filled(builder.tempdir()?, sizes))
 }
 
-/// Fills the folder with files of these sizes, as many as fit beside some spare MiB; a file that does not fit is
-/// shortened.
+/// Fills the folder with files of these sizes, as many as fit into the limit; a file that does not fit is shortened.
 fn filled(folder: TempDir, sizes: &[u64]) -> io::Result<TempDir> {
     let mut left = FOLDER_BYTES;
     for (number, size) in sizes.iter().enumerate() {
@@ -173,7 +174,7 @@ fn filled(folder: TempDir, sizes: &[u64]) -> io::Result<TempDir> {
         let file = folder.path().join(format!("{number:06}.bin"));
         match fs::write(&file, vec![0x5a; size]) {
             Err(error) if number > 0 && error.kind() == io::ErrorKind::StorageFull => {
-                // Those that are there stand for all.
+                // The files written so far represent all of them.
                 fs::remove_file(file)?;
                 break;
             }
@@ -205,7 +206,7 @@ impl Loopback {
             bucket: "ceiling".to_owned(),
             endpoint: Some(format!("http://{}", self.address)),
             region: Some("loopback".to_owned()),
-            // It signs, as it does for a bucket; nobody checks.
+            // Requests are signed like those to a bucket; the server does not check the signature.
             credentials: S3Credentials::Static {
                 access_key_id: "loopback".to_owned(),
                 secret_access_key: SecretText::new("loopback").expect("it is a text"),
@@ -220,7 +221,7 @@ impl Drop for Loopback {
     fn drop(&mut self) {
         self.stop.cancel();
         if let Some(thread) = self.thread.take() {
-            // A panic of its thread has been printed.
+            // A panic of the thread has already been printed.
             thread.join().ok();
         }
     }
@@ -234,7 +235,7 @@ async fn accept(listener: std::net::TcpListener) {
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => {
                 let Ok((stream, _)) = accepted else { continue };
-                // Without, an answer waits for the acknowledgement of the one before.
+                // Without it, a response waits for the acknowledgement of the previous one.
                 if stream.set_nodelay(true).is_ok() {
                     let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(answer));
                     connections.spawn(async move { connection.await.ok() });
@@ -264,14 +265,14 @@ async fn answer(
     headers.insert(CONTENT_LENGTH, (to - from).into());
     headers.insert(ETAG, hyper::header::HeaderValue::from_static("\"loopback\""));
     if range.is_some()
-        && let Ok(told) = format!("bytes {from}-{}/{size}", to.saturating_sub(1)).parse()
+        && let Ok(value) = format!("bytes {from}-{}/{size}", to.saturating_sub(1)).parse()
     {
-        headers.insert(CONTENT_RANGE, told);
+        headers.insert(CONTENT_RANGE, value);
     }
     Ok(response)
 }
 
-/// Byte range of a header `bytes=0-99`, end exclusive, of an object of `size` bytes.
+/// Byte range of a header `bytes=0-99`, end exclusive, for an object of `size` bytes.
 fn part(range: &str, size: u64) -> Option<(u64, u64)> {
     let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
     let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
@@ -283,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_that_was_shortened_stands_for_its_bytes() {
+    fn a_shortened_object_counts_by_its_bytes() {
         let size = FOLDER_BYTES + (FOLDER_BYTES >> 1);
         let folder = filled(tempfile::tempdir().unwrap(), &[size, 10]).unwrap();
         let held: Vec<u64> = fs::read_dir(folder.path())

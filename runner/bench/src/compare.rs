@@ -1,4 +1,4 @@
-//! Two reports against each other: what changed, and how sure that is.
+//! Comparison of two reports: changes, and their confidence intervals.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,44 +6,44 @@ use serde::{Deserialize, Serialize};
 use crate::report::{BenchReport, LatencyRange, LoadReport};
 
 const CONFIDENCE: &str = "95 %";
-/// 97.5th percentiles of Student's t distribution, by degrees of freedom from 1.
+/// 97.5th percentiles of Student's t distribution, for 1 degree of freedom and up.
 const STUDENT: [f64; 30] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
     2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 ];
-/// The same percentile of the normal distribution, for ranks.
+/// 97.5th percentile of the normal distribution, for ranks.
 const NORMAL: f64 = 1.96;
 
-/// What changed from one report to another.
+/// Changes from one report to another.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Comparison {
     pub sentence: String,
-    /// What is to be known before anything is concluded.
+    /// Remarks on the validity of the comparison.
     pub notes: Vec<String>,
-    /// The loads that both have.
+    /// Comparisons of the loads that both reports have.
     pub cells: Vec<CellComparison>,
 }
 
-/// What changed in one load.
+/// Changes of one load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CellComparison {
     pub load: String,
-    /// Items in a second. The interval is of the mean over passes, by Welch's t test on their logarithms.
+    /// Items per second. The interval is that of the mean over passes, by Welch's t test on logarithms.
     pub rate: Change,
-    /// Median time of a read, in seconds; the interval by order statistics.
+    /// Median time of a read, in seconds, with an interval by order statistics.
     pub median_s: Change,
-    /// What 99 of 100 reads did not exceed, in seconds; the interval by order statistics.
+    /// 99th percentile of the time of a read, in seconds, with an interval by order statistics.
     pub p99_s: Change,
 }
 
-/// Something before and after.
+/// A figure before and after, and its change.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
     pub before: f64,
     pub after: f64,
-    /// By which share it changed: 0.1 is ten percent more.
+    /// Relative change: 0.1 is an increase of 10 %.
     pub change: f64,
-    /// Between which shares it changed, with 95 % confidence; `None` where too little was measured to say.
+    /// Confidence interval of the relative change, at 95 %; `None` if too little was measured.
     pub between: Option<[f64; 2]>,
 }
 
@@ -68,7 +68,7 @@ pub fn compare(before: &BenchReport, after: &BenchReport) -> Comparison {
     let mut others: Vec<&LoadReport> = after.cells().filter(|cell| cell.books.balanced).collect();
     let mut cells = Vec::new();
     for one in before.cells().filter(|cell| cell.books.balanced) {
-        // Each is compared once: of two that are alike, the first with the first.
+        // Each load is compared once: of two equal loads, the first with the first.
         if let Some(place) = others.iter().position(|other| is_same_load(one, other)) {
             cells.push(compared(one, others.remove(place)));
         }
@@ -117,14 +117,14 @@ fn welch(before: &[f64], after: &[f64]) -> Option<[f64; 2]> {
         return Some([difference.exp() - 1.0; 2]);
     }
     let freedom = error.powi(2) / (one_error.powi(2) / (one_n - 1.0) + other_error.powi(2) / (other_n - 1.0));
-    // Rounded down, which makes the interval wider.
+    // Rounding down makes the interval wider.
     let freedom = (freedom.floor() as usize).clamp(1, STUDENT.len());
     let t = STUDENT[freedom - 1];
     let reach = t * error.sqrt();
     Some([(difference - reach).exp() - 1.0, (difference + reach).exp() - 1.0])
 }
 
-/// A quantile and the times between which it lies: the ranks around it that a binomial distribution allows. `None` if
+/// A quantile and the interval of times around it, from the ranks that a binomial distribution allows. `None` if `ranges` is
 /// empty.
 fn quantile(ranges: &[LatencyRange], q: f64) -> Option<(f64, Option<[f64; 2]>)> {
     let n = ranges.iter().map(|range| range.count as f64).sum::<f64>();
@@ -138,9 +138,9 @@ fn quantile(ranges: &[LatencyRange], q: f64) -> Option<(f64, Option<[f64; 2]>)> 
     let rank = q * n;
     let reach = NORMAL * (n * q * (1.0 - q)).sqrt();
     let middle = at(rank.ceil().max(1.0))?;
-    // Where the ranks reach beyond the last one, nothing is known of where the quantile ends.
+    // Ranks beyond the last read leave the interval open.
     let is_known = rank + reach <= n && rank - reach >= 1.0;
-    // All that a range may hold, since where in it a time lies is not known.
+    // Bounds of whole ranges, since the position of a time within its range is unknown.
     let between =
         at((rank - reach).floor()).zip(at((rank + reach).ceil())).map(|(low, high)| [low.from_s, high.to_s]);
     Some(((middle.from_s + middle.to_s) / 2.0, between.filter(|_| is_known)))
@@ -155,23 +155,20 @@ fn sentence(cells: &[CellComparison]) -> String {
     };
     let (faster, slower) = (count(&|rate| rate.change > 0.0), count(&|rate| rate.change < 0.0));
     if faster + slower == 0 {
-        return format!(
-            "Nothing changed that {CONFIDENCE} confidence could tell from chance, in {} loads.",
-            cells.len()
-        );
+        return format!("No change in {} loads is significant at {CONFIDENCE} confidence.", cells.len());
     }
     let most = cells.iter().filter(|cell| cell.rate.is_sure());
     let most = most.max_by(|one, other| one.rate.change.abs().total_cmp(&other.rate.change.abs()));
     let most = most.map_or_else(String::new, |cell| {
         format!(
-            ": `{}` most, by {:+.1} %, to {:.1} items/s",
+            "; the largest change is `{}`, by {:+.1} %, to {:.1} items/s",
             cell.load,
             cell.rate.change * 100.0,
             cell.rate.after
         )
     });
     format!(
-        "Of {} loads {faster} are surely faster and {slower} surely slower, each with {CONFIDENCE} confidence{most}.",
+        "Of {} loads, {faster} are faster and {slower} are slower, each with {CONFIDENCE} confidence{most}.",
         cells.len()
     )
 }
@@ -181,12 +178,12 @@ fn notes(before: &BenchReport, after: &BenchReport, common: usize) -> Vec<String
     for (name, report) in [("before", before), ("after", after)] {
         if !report.is_sound() {
             notes.push(format!(
-                "The report {name} is not sound: it failed, items are missing, or its books do not balance."
+                "The report {name} is not valid: the benchmark failed, items are missing, or its books do not balance."
             ));
         }
         let passes = report.cells().map(|cell| cell.passes.len()).min().unwrap_or(0);
         if passes < 2 && common > 0 {
-            notes.push(format!("The report {name} has a single pass of a load: how sure a change of its rate is, one cannot say; use `repeats`."));
+            notes.push(format!("The report {name} has a load with a single pass, which gives no confidence interval for its rate; use `repeats`."));
         }
     }
     let differ = [
@@ -202,7 +199,7 @@ fn notes(before: &BenchReport, after: &BenchReport, common: usize) -> Vec<String
     let differ: Vec<&str> =
         differ.into_iter().filter_map(|(what, differs)| differs.then_some(what)).collect();
     if !differ.is_empty() {
-        notes.push(format!("They differ in more than time: {}.", differ.join(", ")));
+        notes.push(format!("The reports also differ in: {}.", differ.join(", ")));
     }
     notes
 }
@@ -212,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_within_the_noise_is_not_sure() {
+    fn a_change_within_the_noise_is_not_significant() {
         let between = welch(&[100.0, 110.0, 90.0], &[103.0, 95.0, 112.0]);
         assert!(!Change::new(100.0, 103.0, between).is_sure());
         let between = welch(&[100.0, 101.0, 99.0], &[80.0, 81.0, 79.0]);
@@ -225,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn welchs_interval_is_that_of_the_textbook() {
+    fn welchs_interval_agrees_with_the_textbook() {
         // Logarithms 0, 1, 2 and 3, 4, 8: difference 4, error sqrt(1/3 + 7/3), freedom 2.54 and so 2.
         let e = |logarithms: [f64; 3]| logarithms.map(f64::exp);
         let [low, high] = welch(&e([0.0, 1.0, 2.0]), &e([3.0, 4.0, 8.0])).unwrap();

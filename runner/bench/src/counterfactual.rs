@@ -1,4 +1,4 @@
-//! The same load with one of its parts replaced by nothing: what is gained then is what the part costs.
+//! Repetitions of a load with one of its parts replaced by a free substitute: the gain is the cost of that part.
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,25 +18,25 @@ use crate::record::Load;
 use crate::spec::WarmUp;
 use crate::subject::{BenchStoreKind, StageOp, Subject};
 
-/// Passes of each variant; the median counts.
+/// Number of passes of each variant; the median counts.
 const PASSES: u32 = 3;
-/// Bytes of objects held in memory in place of storage; of a larger set, the first objects stand for all.
+/// Size of the objects held in memory in place of storage; of a larger set, the first objects represent all.
 const HELD_BYTES: u64 = 1 << 30;
 
 const READ_AT_ONCE: usize = 16;
 
-/// A load of which something was replaced by nothing.
+/// Result of a load with one part replaced by a free substitute.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Counterfactual {
-    /// `nothing`, `storage`, `stage:` and its name, `stages`, or `consumer`.
+    /// Replaced part: `nothing`, `storage`, `stage:` and its name, `stages`, or `consumer`.
     pub without: String,
-    /// What stood in its place.
+    /// Substitute for the part, in words.
     pub instead: String,
-    /// Items in a second; the middle of three passes.
+    /// Items per second; the median of three passes.
     pub items_per_s: f64,
-    /// How much faster that is than the load as it is, as a share; 0 for the load itself.
+    /// Relative gain over the unchanged load, e.g. 0.5 for 50 % faster; 0 for the unchanged load itself.
     pub gain: f64,
-    /// What the part costs: seconds of a pass over all objects that are gone without it; 0 for the load itself.
+    /// Cost of the part: seconds saved in a pass over all objects without it; 0 for the unchanged load.
     pub costs_s: f64,
 }
 
@@ -44,7 +44,7 @@ struct Variant {
     without: String,
     instead: &'static str,
     subject: Subject,
-    /// Accelerators that take the batches; without them no consumer is waited for.
+    /// Accelerators that take the batches; without them batches are discarded at once.
     accelerators: Option<Accelerators>,
 }
 
@@ -54,8 +54,8 @@ struct Accelerators {
     step: Duration,
 }
 
-/// Runs a load as it is, and without each of its parts. Given accelerators take the batches: as many as can be fed, so
-/// that they hardly slow the load.
+/// Runs a load unchanged, and without each of its parts. The given accelerators take the batches: as many as can be fed, so that
+/// they hardly slow the load.
 pub(crate) fn counterfactuals(
     surroundings: &Surroundings,
     subject: &Subject,
@@ -99,20 +99,20 @@ fn variants(
         accelerators,
     };
     let mut variants = vec![
-        variant("nothing", "the load as it is", subject.clone()),
+        variant("nothing", "the unchanged load", subject.clone()),
         variant("storage", "the same bytes in memory", in_memory(surroundings, subject)?),
     ];
     for (place, stage) in subject.stages.iter().enumerate() {
         let mut without = subject.clone();
         without.stages[place] = ready(stage);
-        variants.push(variant(&format!("stage:{}", stage.name), "what it made of the first one", without));
+        variants.push(variant(&format!("stage:{}", stage.name), "its first result, repeated", without));
     }
     if subject.stages.len() > 1 {
         let without = Subject { stages: Vec::new(), ..subject.clone() };
         variants.push(variant("stages", "nothing", without));
     }
     if accelerators.is_some() {
-        let without = variant("consumer", "nobody who computes", subject.clone());
+        let without = variant("consumer", "discarding at once", subject.clone());
         variants.push(Variant { accelerators: None, ..without });
     }
     Ok(variants)
@@ -137,7 +137,7 @@ fn rate(surroundings: &Surroundings, variant: &Variant, load: &Load) -> Result<f
     Ok(rates[rates.len() / 2])
 }
 
-/// The same objects in memory; of too many, as many of the first as fit, repeated.
+/// The same objects in memory; of a set that is too large, the first objects that fit, repeated.
 fn in_memory(surroundings: &Surroundings, subject: &Subject) -> Result<Subject, BenchError> {
     let memory = MemoryStore::new(subject.store.name().clone());
     let store = subject.store.with_reads(NonZeroUsize::new(READ_AT_ONCE).unwrap_or(NonZeroUsize::MIN));
@@ -188,7 +188,7 @@ struct ReadyFactory {
 struct Ready {
     op: Box<dyn ThreadOp>,
     kept: Kept,
-    /// A copy, so that workers do not wait for each other.
+    /// Copy for this worker, so that workers do not wait for each other.
     own: Option<Vec<Item>>,
 }
 

@@ -1,4 +1,4 @@
-//! What failed, in groups.
+//! Failures, grouped by kind.
 
 use std::collections::BTreeMap;
 
@@ -13,22 +13,22 @@ const MAX_GROUPS: usize = 50;
 const MAX_KEYS: usize = 5;
 const MAX_MESSAGE: usize = 1000;
 
-/// Failures that differ in their objects only.
+/// Failures that differ only in their objects.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReadFailures {
-    /// `storage`, or `stage`.
+    /// Failed part: `storage`, or `stage`.
     pub what: String,
-    /// What was found; the object's key stands as `…`.
+    /// Error message, with `…` in place of the object's key.
     pub message: String,
     pub count: u64,
-    /// Some of the objects.
+    /// Keys of some of the objects that failed.
     pub keys: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Failures {
     pub(crate) groups: Vec<ReadFailures>,
-    /// Counts of the kinds beyond `MAX_GROUPS`, by what failed.
+    /// Number of failures of further kinds, beyond `MAX_GROUPS`, by failed part.
     others: BTreeMap<&'static str, u64>,
 }
 
@@ -36,7 +36,7 @@ impl Failures {
     pub(crate) fn add(&mut self, subject: &Subject, failures: Vec<ReadFailure>) {
         for ReadFailure { object, what, message } in failures {
             let key = object.map_or("", |object| &*subject.objects[object as usize].key);
-            // As messages quote it: a key may be a number that stands elsewhere, too.
+            // Replaced with its quotes: a key may be a number that also occurs elsewhere in the message.
             let message = printable(&message.replace(&format!("`{key}`"), "`…`"), MAX_MESSAGE);
             let what = match what {
                 FailedIn::Storage => "storage",
@@ -48,7 +48,7 @@ impl Failures {
                     let group = &mut self.groups[place];
                     group.count += 1;
                     for key in keys {
-                        // Reads end in any order: the first keys by name are the same each time.
+                        // Reads end in any order; keeping the first keys by name makes the list reproducible.
                         if let Err(place) = group.keys.binary_search(&key) {
                             group.keys.insert(place, key);
                             group.keys.truncate(MAX_KEYS);
@@ -63,7 +63,7 @@ impl Failures {
         }
     }
 
-    /// All groups, with one more for the kinds beyond `MAX_GROUPS`, of storage and of stages each.
+    /// All groups, followed by one group each for further kinds of storage and stage failures.
     pub(crate) fn into_groups(self) -> Vec<ReadFailures> {
         let Self { mut groups, others } = self;
         groups.sort_by(|one, other| (&one.what, &one.message).cmp(&(&other.what, &other.message)));
@@ -88,7 +88,7 @@ mod tests {
     use crate::subject::BenchStoreKind;
 
     #[test]
-    fn what_does_not_fit_is_told_as_what_it_is() {
+    fn further_kinds_of_failures_are_counted_by_the_failed_part() {
         let store = BoundedStore::new(Arc::new(MemoryStore::new("memory")), NonZeroUsize::MIN);
         let subject = Subject::of(store, BenchStoreKind::Memory, Vec::new());
         let mut failures = Failures::default();

@@ -1,11 +1,12 @@
-//! What a report comes to, in sentences.
+//! Conclusions of a report, in sentences.
 
 use crate::report::{ActionReport, BenchReport, LoadReport, ReportState};
 use crate::spec::{LoadMode, PageCache};
 use crate::subject::BenchStoreKind;
 
-/// Largest share in the page cache of a cold pass, and smallest of a warm one.
+/// Maximum share of the bytes in the page cache before a cold pass.
 const COLD: f64 = 0.05;
+/// Minimum share of the bytes in the page cache before a warm pass.
 const WARM: f64 = 0.95;
 /// Share of permits in use above which more permits may help.
 const USED: f64 = 0.7;
@@ -16,9 +17,11 @@ pub(crate) fn findings(report: &BenchReport) -> Vec<String> {
     let mut told = Vec::new();
     match (report.state, &report.reason) {
         (ReportState::Failed, Some(reason)) => {
-            told.push(format!("It failed, and what follows is not all: {reason}"))
+            told.push(format!("The benchmark failed, and this report is incomplete: {reason}"))
         }
-        (ReportState::Stopped, _) => told.push("It was stopped, and what follows is not all.".to_owned()),
+        (ReportState::Stopped, _) => {
+            told.push("The benchmark was stopped, and this report is incomplete.".to_owned())
+        }
         _ => {}
     }
     told.extend(report.cells().filter(|cell| !cell.books.balanced).map(void));
@@ -39,11 +42,15 @@ pub(crate) fn findings(report: &BenchReport) -> Vec<String> {
             0 => {
                 let one = found.trials.iter().find(|trial| trial.accelerators == 1);
                 let found = one.map_or_else(String::new, |one| {
-                    format!(": one computes {:.0} % of its time", one.utilisation * 100.0)
+                    format!(": one computes for {:.0} % of its time", one.utilisation * 100.0)
                 });
-                format!("It feeds not even one of the {what} at {least:.0} %{found}.")
+                format!(
+                    "The storage cannot feed even one of the {what} at a utilisation of {least:.0} %{found}."
+                )
             }
-            number => format!("It feeds {number} {what} at {least:.0} % or more, by trial."),
+            number => format!(
+                "The storage feeds {number} {what} at a utilisation of {least:.0} % or more, by trial."
+            ),
         });
     }
     let costs = report.counterfactuals.iter().skip(1).filter(|without| without.gain > 0.02);
@@ -57,7 +64,7 @@ pub(crate) fn findings(report: &BenchReport) -> Vec<String> {
     }
     let refused: u64 = report.cells().map(|cell| cell.refused).sum();
     if refused > 0 {
-        told.push(format!("Stages left out {refused} of the items that were read, or failed on them."));
+        told.push(format!("Stages dropped or failed on {refused} of the items that were read."));
     }
     told.extend(caches(report));
     told
@@ -68,7 +75,7 @@ fn void(cell: &LoadReport) -> String {
     let (identity, found) =
         wrong.map_or(("", ""), |check| (&check.identity, check.found.as_deref().unwrap_or("")));
     format!(
-        "The figures of `{}` are void, since its books do not balance: `{identity}`: {found}.",
+        "The figures of `{}` are void, because its books do not balance: `{identity}`: {found}.",
         cell.label()
     )
 }
@@ -84,7 +91,7 @@ fn fastest(cell: &LoadReport) -> String {
     )
 }
 
-/// Speed of `async` against `sync` where nothing else differs, with the fewest workers.
+/// Ratio of the speeds of `async` and `sync` where nothing else differs, with the fewest workers.
 fn speed_up(report: &BenchReport) -> Option<String> {
     let is_other_mode = |one: &LoadReport, other: &LoadReport| {
         let of = |cell: &LoadReport| {
@@ -107,16 +114,16 @@ fn speed_up(report: &BenchReport) -> Option<String> {
     ))
 }
 
-/// The limit of the fastest load, where it can be told.
+/// Limit of the fastest load, if it can be determined.
 fn bound(cell: &LoadReport) -> Option<String> {
     if let Some(ceiling) = cell.ceiling.filter(|ceiling| ceiling.is_client_bound) {
         let reached = match ceiling.reached {
-            share if share < 1.0 => format!("{:.0} % of that with it", share * 100.0),
-            _ => "no less with it".to_owned(),
+            share if share < 1.0 => format!("{:.0} % of that with storage", share * 100.0),
+            _ => "the same with storage".to_owned(),
         };
         return Some(format!(
-            "The fastest load is client-bound: this client reaches {:.1} items/s with no storage behind it, and {reached}. What the \
-             storage could do is not seen here.",
+            "The fastest load is client-bound: this client reaches {:.1} items/s without storage, and {reached}. The limit of \
+             the storage itself is not visible here.",
             ceiling.items_per_s
         ));
     }
@@ -124,20 +131,20 @@ fn bound(cell: &LoadReport) -> Option<String> {
         cell.parts.iter().filter(|part| part.name.starts_with("stage:")).map(|part| part.share).sum();
     if stages > 0.5 {
         return Some(format!(
-            "The workers of the fastest load spend {:.0} % of their time in stages, not in reading.",
+            "The workers of the fastest load spend {:.0} % of their time in stages instead of reads.",
             stages * 100.0
         ));
     }
     if let Some(between) = cell.parts.iter().find(|part| part.name == "between" && part.share > STOOD) {
         return Some(format!(
-            "No read of a batch is in flight for {:.0} % of the time that batches of the fastest load take: that is this client, or who \
-             else uses its cores, and not the storage.",
+            "For {:.0} % of the time of its batches, the fastest load has no read in flight: the cause is this client or another \
+             program on its cores, not the storage.",
             between.share * 100.0
         ));
     }
     (cell.little.used > USED).then(|| {
         format!(
-            "{:.0} % of the reads that the fastest load may have in flight are under way: more at a time may be faster.",
+            "{:.0} % of the permitted reads of the fastest load are in flight: a higher limit may be faster.",
             cell.little.used * 100.0
         )
     })
@@ -152,7 +159,7 @@ fn lost(report: &BenchReport) -> Option<String> {
     let first = groups.first()?;
     let count: u64 = groups.iter().map(|group| group.count).sum();
     let example = first.keys.first().map_or_else(String::new, |key| format!(", e.g. `{key}`"));
-    Some(format!("{count} failures, of all loads together{example}: {}", first.message))
+    Some(format!("{count} failures in all loads together{example}: {}", first.message))
 }
 
 fn caches(report: &BenchReport) -> Option<String> {
@@ -161,7 +168,7 @@ fn caches(report: &BenchReport) -> Option<String> {
     match report.objects.kind {
         BenchStoreKind::Memory => return None,
         BenchStoreKind::S3 => {
-            return Some("What the service had in its caches is not known here.".to_owned());
+            return Some("The state of the service's caches is unknown.".to_owned());
         }
         BenchStoreKind::Folder => {}
     }
@@ -172,26 +179,26 @@ fn caches(report: &BenchReport) -> Option<String> {
         report.objects.bytes.zip(report.machine.memory_bytes).is_none_or(|(bytes, memory)| bytes < memory);
     Some(match report.document.cache {
         PageCache::Cold if shares.is_empty() => {
-            "Each pass was to begin cold; whether it did, this file system does not tell.".to_owned()
+            "Each pass was meant to begin cold; this file system does not report the page cache.".to_owned()
         }
         PageCache::Cold if most <= COLD => format!(
-            "Each pass began cold: at most {:.0} % of the bytes lay in the page cache before.",
+            "Each pass began cold: at most {:.0} % of the bytes were in the page cache.",
             most * 100.0
         ),
         PageCache::Cold => format!(
-            "Each pass was to begin cold, and did not: up to {:.0} % of the bytes lay in the page cache before.",
+            "Each pass was meant to begin cold, but up to {:.0} % of the bytes were in the page cache.",
             most * 100.0
         ),
         PageCache::Warm if shares.is_empty() && fits => {
-            "The page cache may have answered in the disk's place; this file system does not tell.".to_owned()
+            "Reads may have come from the page cache instead of the disk; this file system does not report the page cache.".to_owned()
         }
         PageCache::Warm if !shares.is_empty() && least >= WARM => {
-            "These are figures of the page cache, not of the disk: all of it \
-             lay there before each pass. `--cold` measures the disk."
+            "These are figures of the page cache, not of the disk: all bytes \
+             were there before each pass. `--cold` measures the disk."
                 .to_owned()
         }
         PageCache::Warm if !shares.is_empty() => format!(
-            "Before the passes, {:.0} to {:.0} % of the bytes lay in the page cache: part of what was read came from there.",
+            "Before the passes, {:.0} to {:.0} % of the bytes were in the page cache, so some reads came from there.",
             least * 100.0,
             most * 100.0
         ),

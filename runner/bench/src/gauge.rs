@@ -1,4 +1,4 @@
-//! How many reads are in flight, over time: counted apart from the reads' own records, so that each checks the other.
+//! Number of reads in flight, over time: counted independently of the records of the reads, so that each checks the other.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -9,7 +9,7 @@ pub(crate) struct Gauge(Mutex<GaugeState>);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gauged {
-    /// Reads in flight times nanoseconds, of the reads that ended.
+    /// Reads in flight, integrated over time in nanoseconds; only of reads that ended.
     pub read_ns: i128,
     pub most: u32,
     pub begun: u64,
@@ -26,12 +26,12 @@ struct GaugeState {
 }
 
 impl Gauge {
-    /// Starts counting at that moment.
+    /// Starts counting at that time.
     pub(crate) fn starting_at(start: Tick) -> Self {
         Self(Mutex::new(GaugeState { idle_since: start, ..GaugeState::default() }))
     }
 
-    /// Starts a read, no earlier than any earlier event where idle time is asked for.
+    /// Counts the start of a read. `at` must not be earlier than any earlier event if idle time is queried.
     pub(crate) fn begin(&self, at: Tick) {
         let mut state = self.state();
         if state.now == 0 {
@@ -55,7 +55,7 @@ impl Gauge {
         self.state().counted
     }
 
-    /// Nanoseconds until `at` without a read in flight; there is none then.
+    /// Nanoseconds until `at` without a read in flight, if none is in flight then.
     pub(crate) fn idle_until(&self, at: Tick) -> u64 {
         let state = self.state();
         state.idle_ns + (at - state.idle_since)
@@ -78,12 +78,12 @@ mod tests {
         gauge.begin(at(13));
         gauge.end(at(17));
         gauge.end(at(22));
-        // One alone for 3, two for 4, one for 5.
+        // One read alone for 3, two reads for 4, one for 5.
         assert_eq!(gauge.read(), Gauged { read_ns: 3 + 8 + 5, most: 2, begun: 2, ended: 2 });
     }
 
     #[test]
-    fn what_lies_between_reads_is_summed() {
+    fn the_time_between_reads_is_summed() {
         let at = Tick::from_nanos;
         let between = Gauge::starting_at(at(10));
         between.begin(at(13));

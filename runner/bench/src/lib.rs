@@ -1,9 +1,9 @@
-//! The storage benchmark: what a folder or a bucket can feed, level by level, with books that balance.
+//! Storage benchmark: measures what a folder or a bucket can feed, level by level, with books that balance.
 //!
-//! A [`Subject`] (objects, the orders in which they are read, the stages they pass) and a [`BenchSpec`] become a
-//! [`BenchReport`] by [`Benchmark::run`]. Workers read batches as the workers of a data loader do; everything that happens
-//! leaves a record, of which figures and [`LoadBooks`](report::LoadBooks) are made. An identity that does not hold voids the
-//! figures, and says which it is.
+//! A [`Subject`] (objects, the orders in which they are read, the stages they pass) and a [`BenchSpec`] become a [`BenchReport`]
+//! by [`Benchmark::run`]. Workers read batches as the workers of a data loader do; every event is recorded, and figures and
+//! [`LoadBooks`](report::LoadBooks) are computed from the records. A violated identity makes the figures void and is named in the
+//! books.
 
 mod accelerator;
 mod benchmark;

@@ -1,4 +1,4 @@
-//! Runs a load: warm-up, passes, workers, and the hand-over to a consumer.
+//! Execution of a load: warm-up, passes, workers, and the hand-over to a consumer.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -21,9 +21,9 @@ use crate::subject::{Subject, SubjectError};
 use crate::window::{BatchRules, BatchWindow};
 use crate::worker::{Cancel, LoadWorker, PassWork};
 
-/// Longest wait before the stop flag is looked at again.
+/// Maximum wait before the stop flag is checked again.
 const SLICE: Duration = Duration::from_millis(50);
-/// Stack of a worker: modules run on it.
+/// Stack size of a worker; modules run on this stack.
 const STACK_BYTES: usize = 4 << 20;
 
 #[derive(Clone)]
@@ -51,22 +51,22 @@ pub(crate) struct LoadEnded {
 /// Reasons why a benchmark or one of its loads ends early.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
-    /// By the user, or by the consumer of a load.
-    #[error("it was stopped")]
+    /// Stopped by the user, or by the consumer of a load.
+    #[error("the benchmark was stopped")]
     Stopped,
-    /// A read or a stage, where failures end the benchmark.
+    /// Failure of a read or a stage, if failures end the benchmark.
     #[error("{0}")]
     Failure(String),
     #[error(
-        "a load would read {reads} items, and at most {MAX_READS} are written down; set a `limit`, or fewer `repeats`"
+        "a load would read {reads} items, more than the limit of {MAX_READS}; set a `limit`, or fewer `repeats`"
     )]
     TooManyReads { reads: u64 },
     #[error(
-        "the warm-up takes {warm_up} batches, and the first pass, of which it is the head, has {batches}; have fewer `rounds`"
+        "the inline warm-up takes {warm_up} batches, but the first pass has only {batches}; use fewer `rounds`"
     )]
     WarmUp { warm_up: u64, batches: u64 },
     #[error(
-        "the batches that workers hold may come to {most_gb:.1} GB, and there are {memory_gb:.1} GB of memory; have fewer workers, or a \
+        "the batches that workers hold may take {most_gb:.1} GB of the {memory_gb:.1} GB of memory; use fewer workers, or a \
          smaller batch or prefetch"
     )]
     Memory { most_gb: f64, memory_gb: f64 },
@@ -78,24 +78,24 @@ pub(crate) enum BenchError {
     Ceiling(io::Error),
     #[error("stage `{stage}` cannot start: {fault}")]
     Stage { stage: String, fault: Fault },
-    #[error("the system gives no thread for {what}: {error}")]
+    #[error("cannot start a thread for {what}: {error}")]
     NoThread { what: String, error: io::Error },
-    #[error("a worker panicked, which is a bug; its words stand above")]
+    #[error("a worker panicked, which is a bug; see its message above")]
     Panicked,
-    #[error("a pass ended after {found} of its {wanted} batches")]
+    #[error("a pass ended after {found} of {wanted} batches")]
     Incomplete { found: usize, wanted: u32 },
-    #[error("every `{0}` failed")]
+    #[error("every repetition of `{0}` failed")]
     NothingMeasured(String),
     #[error("no object could be read into memory")]
     NothingRead,
 }
 
-/// Receives the batches of the measured passes.
+/// Consumer of the batches of the measured passes.
 pub(crate) trait Consume {
-    /// Takes a batch of `items` items that was ready at that moment; returns false when no more are wanted.
+    /// Takes a batch of `items` items that became ready at that time; returns false to stop the load.
     fn take(&mut self, ready: Tick, items: usize) -> bool;
 
-    /// Reports `length` without reads before a pass, while the page cache was prepared and probed.
+    /// Reports a time `length` without reads before a pass, in which the page cache was prepared and probed.
     fn pause(&mut self, _length: Duration) {}
 }
 
@@ -115,7 +115,7 @@ struct Crew<'scope> {
 }
 
 impl Load {
-    /// The loads of a grid in the order in which they run: by mode, then by number of workers.
+    /// Loads of a grid in the order in which they run: by mode, then by number of workers.
     pub(crate) fn grid(set: &WholeSet) -> Vec<Self> {
         let of = |mode| {
             set.workers.iter().map(move |workers| Self {
@@ -176,7 +176,7 @@ impl Surroundings {
         LoadEnded { record, failures, how }
     }
 
-    /// Fails if a load failed or was cancelled; a consumer that had enough is no failure.
+    /// Fails if a load failed or was cancelled; a load stopped by its consumer succeeds.
     pub(crate) fn check(&self, how: Result<(), BenchError>) -> Result<(), BenchError> {
         match how {
             Err(error) if !matches!(error, BenchError::Stopped) => Err(error),
@@ -196,13 +196,13 @@ impl Surroundings {
         }
     }
 
-    /// Prepares the page cache as the document wants it, and returns the share of the objects in it.
+    /// Prepares the page cache as the document requires, and returns the share of the objects in it.
     fn cached(&self, subject: &Subject) -> Result<Option<f64>, BenchError> {
         let forget = || async {
             match self.cache {
                 PageCache::Warm => Ok(false),
                 PageCache::Cold => match subject.forget().await {
-                    // The load that needs the object tells what is wrong with it.
+                    // The load that reads the object reports the error.
                     Err(_) if self.on_error == OnReadError::Skip => Ok(false),
                     forgotten => forgotten.map_err(BenchError::Store),
                 },
@@ -235,7 +235,7 @@ impl<'scope> Loading<'_, 'scope, '_> {
             }
             WarmUpKind::Restart => {
                 for wanted in &times.warm_up.rounds {
-                    // Exactly so many: a set that is shorter is gone through again.
+                    // Exactly this many items: a shorter set is repeated.
                     let items = *wanted as usize * batch_size;
                     let order: Arc<[u32]> = first.iter().copied().cycle().take(items).collect();
                     let (mut pass, loops) = self.with_crew(|this, crew| this.pass(crew, order, None))?;
@@ -255,7 +255,7 @@ impl<'scope> Loading<'_, 'scope, '_> {
             (record.passes, record.lasting) = (passes, loops);
         } else {
             for number in 0..times.passes {
-                // Before the workers live: their time is for reading.
+                // Done before the workers start, so that their time is spent on reading.
                 let cached = self.cached()?;
                 let (pass, loops) = self.with_crew(|this, crew| this.measured(crew, number))?;
                 let pass = LoadPass { loops, cached, ..pass };
@@ -277,7 +277,7 @@ impl<'scope> Loading<'_, 'scope, '_> {
         self.pass(crew, order, Some(number))
     }
 
-    /// Runs one pass over an order; a pass with a `number` is measured and goes to the consumer.
+    /// Runs one pass over an order; a pass with a `number` is measured, and its batches go to the consumer.
     fn pass(
         &mut self,
         crew: &Crew<'scope>,
@@ -293,7 +293,7 @@ impl<'scope> Loading<'_, 'scope, '_> {
         let start = clock.now();
         for worker in &crew.passes {
             if worker.send(work.clone()).is_err() {
-                // It is gone, and tells why when it is dismissed.
+                // The worker has ended; joining it returns the error.
                 work.window.end();
             }
         }
@@ -326,14 +326,14 @@ impl<'scope> Loading<'_, 'scope, '_> {
         Ok(LoadPass { order, span, fetches, loops: Vec::new(), deliveries, gauged, cached: None })
     }
 
-    /// Does `work` with workers that live as long as it takes; returns their records, too.
+    /// Runs `work` with workers that live until it returns; also returns their records.
     fn with_crew<T>(
         &mut self,
         work: impl FnOnce(&mut Self, &Crew<'scope>) -> Result<T, BenchError>,
     ) -> Result<(T, Vec<WorkerLoop>), BenchError> {
         let crew = Crew::start(self.scope, self.worker)?;
         let done = work(self, &crew);
-        // Why a worker could not start says more than that its pass came to nothing.
+        // The error of a worker that could not start explains more than that of its pass.
         let loops = crew.dismiss()?;
         Ok((done?, loops))
     }
@@ -357,10 +357,10 @@ impl<'scope> Crew<'scope> {
         Ok(crew)
     }
 
-    /// Lets the workers end and joins them.
+    /// Ends the workers and joins them.
     fn dismiss(self) -> Result<Vec<WorkerLoop>, BenchError> {
         drop(self.passes);
-        // All of them are joined, whichever failed.
+        // All workers are joined, even if one failed.
         let told: Vec<_> = self.threads.into_iter().map(ScopedJoinHandle::join).collect();
         told.into_iter().map(|told| told.unwrap_or(Err(BenchError::Panicked))).collect()
     }
@@ -378,11 +378,11 @@ mod tests {
     use super::*;
     use crate::spec::{Assignment, LoadMode, MemorySource};
 
-    /// What a consumer was told: the items of a batch, or `None` for a pause.
+    /// Calls that a consumer received: the items of a batch, or `None` for a pause.
     #[derive(Default)]
-    struct Told(Vec<Option<usize>>);
+    struct Calls(Vec<Option<usize>>);
 
-    impl Consume for Told {
+    impl Consume for Calls {
         fn take(&mut self, _: Tick, items: usize) -> bool {
             self.0.push(Some(items));
             true
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_consumer_hears_of_every_pass_before_its_first_batch() {
+    fn a_consumer_is_notified_of_every_pass_before_its_first_batch() {
         let runtime = Runtime::new().unwrap();
         let source =
             MemorySource { count: 5.try_into().unwrap(), bytes: 10, latency_ms: None, shuffle: false };
@@ -417,10 +417,10 @@ mod tests {
                 persistent,
             };
             let times = LoadTimes { warm_up: WarmUp::default(), passes: 2 };
-            let mut told = Told::default();
-            let ended = surroundings.run(&subject, &load, &times, &mut told);
+            let mut calls = Calls::default();
+            let ended = surroundings.run(&subject, &load, &times, &mut calls);
             assert!(ended.how.is_ok());
-            assert_eq!(told.0, [None, Some(3), Some(2), None, Some(3), Some(2)]);
+            assert_eq!(calls.0, [None, Some(3), Some(2), None, Some(3), Some(2)]);
         }
     }
 }

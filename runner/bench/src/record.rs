@@ -1,4 +1,4 @@
-//! What a load leaves behind: when everything began and ended. Figures and books are made of this and nothing else.
+//! Record of a load: start and end times of everything. Figures and books are computed from the record alone.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::spec::{Assignment, LoadMode, WarmUp};
 pub struct Load {
     pub mode: LoadMode,
     pub workers: u32,
-    /// Reads that an `async` worker has in flight at most.
+    /// Maximum number of reads that an `async` worker has in flight.
     pub in_flight: u32,
     pub batch_size: u32,
-    /// Batches that each worker may have begun and not delivered.
+    /// Maximum number of batches that each worker may have begun and not delivered.
     pub prefetch: u32,
     pub assignment: Assignment,
     pub persistent: bool,
@@ -25,24 +25,24 @@ pub struct Load {
 #[derive(Clone, Debug)]
 pub struct LoadRecord {
     pub load: Load,
-    /// Bytes of each object; `None` where unknown.
+    /// Size of each object, in bytes; `None` if unknown.
     pub sizes: Arc<[Option<u64>]>,
-    /// Set-up, warm-up and all passes, to the last thread joined.
+    /// Time from set-up through warm-up and all passes until the last thread was joined.
     pub span: Span,
-    /// Warm-up rounds with workers of their own.
+    /// Warm-up rounds with separate workers.
     pub warm_up: Vec<LoadPass>,
     pub passes: Vec<LoadPass>,
-    /// Workers that lived for all passes; those of one pass are in its `loops`.
+    /// Workers that lived for all passes; workers of a single pass are in its `loops`.
     pub lasting: Vec<WorkerLoop>,
-    /// Batches at the head of the first pass that are not measured.
+    /// Number of batches at the head of the first pass that are not measured.
     pub inline: u32,
     pub asked: AskedLoad,
 }
 
-/// The load that the document asks for.
+/// The load as the document specifies it.
 #[derive(Clone, Debug)]
 pub struct AskedLoad {
-    /// Items of a pass.
+    /// Number of items in a pass.
     pub items: u64,
     pub passes: u32,
     pub warm_up: WarmUp,
@@ -51,15 +51,15 @@ pub struct AskedLoad {
 #[derive(Clone, Debug)]
 pub struct LoadPass {
     pub order: Arc<[u32]>,
-    /// From the release of the workers to the last delivery.
+    /// Time from the release of the workers to the last delivery.
     pub span: Span,
-    /// The batches in the order in which workers finished them.
+    /// Batches in the order in which workers finished them.
     pub fetches: Vec<Fetch>,
     pub loops: Vec<WorkerLoop>,
-    /// The batches given to the consumer, in order.
+    /// Batches handed to the consumer, in order.
     pub deliveries: Vec<BatchDelivery>,
     pub gauged: Gauged,
-    /// Share of the objects' bytes in the page cache before the pass; `None` where it is unknown.
+    /// Share of the objects' bytes in the page cache before the pass; `None` if unknown.
     pub cached: Option<f64>,
 }
 
@@ -69,18 +69,18 @@ pub struct Span {
     pub end: Tick,
 }
 
-/// The life of one worker; the times add up to `span`.
+/// Lifetime of one worker; the times add up to `span`.
 #[derive(Clone, Debug)]
 pub struct WorkerLoop {
     pub worker: u32,
     pub span: Span,
-    /// Creating its instances of modules.
+    /// Time to create the instances of modules.
     pub set_up_ns: u64,
-    /// Waiting until it might begin a batch.
+    /// Time spent waiting for permission to begin a batch.
     pub waited_ns: u64,
-    /// Reading batches.
+    /// Time spent reading batches.
     pub fetched_ns: u64,
-    /// Running stages.
+    /// Time spent in stages.
     pub worked_ns: u64,
 }
 
@@ -89,14 +89,14 @@ pub struct WorkerLoop {
 pub struct Fetch {
     pub batch: u32,
     pub worker: u32,
-    /// From the first request for a permit to the last item in memory.
+    /// Time from the first request for a permit to the last item in memory.
     pub span: Span,
-    /// Time within `span` without a read in flight, as its worker counted it.
+    /// Time within `span` without a read in flight, as the worker counted it.
     pub between_ns: u64,
     pub items: Vec<ItemRead>,
-    /// How long each call of each stage took, in nanoseconds, by the stage's place.
+    /// Duration of each call of a stage, in nanoseconds, with the stage's position.
     pub stages: Vec<(u16, u64)>,
-    /// Samples that a stage dropped or failed on.
+    /// Number of samples that a stage dropped or failed on.
     pub lost_in_stages: u32,
 }
 
@@ -106,13 +106,13 @@ pub struct ItemRead {
     pub object: u32,
     /// Wait for a permit, in nanoseconds.
     pub permit_ns: u64,
-    /// The read, including the check of its bytes.
+    /// Time of the read, including the check of its bytes.
     pub span: Span,
-    /// Bytes received; `None` when the read failed.
+    /// Number of bytes received; `None` if the read failed.
     pub bytes: Option<u64>,
-    /// True if the bytes equal those of the object's first read, or this is it.
+    /// True if the bytes equal those of the object's first read, or this is the first.
     pub is_same: bool,
-    /// `verify` includes this benchmark's own checksum.
+    /// Times of the parts; `verify` includes this benchmark's own checksum.
     pub parts: ReadParts,
 }
 
@@ -128,7 +128,7 @@ impl Load {
         label(self.mode, self.workers, self.permits_of_worker())
     }
 
-    /// Most reads in flight of one worker.
+    /// Maximum number of reads in flight of one worker.
     pub fn permits_of_worker(&self) -> u32 {
         match self.mode {
             LoadMode::Sync => 1,
@@ -142,7 +142,7 @@ impl Load {
 }
 
 impl Span {
-    /// 0 when it ends before it begins.
+    /// Duration in nanoseconds; 0 if the span ends before it begins.
     pub fn nanos(&self) -> u64 {
         self.end - self.start
     }
@@ -161,7 +161,7 @@ impl LoadRecord {
         self.passes.iter().enumerate().flat_map(|(number, pass)| self.measured_of(number, pass))
     }
 
-    /// The measured batches of the pass of this number, from 0.
+    /// Measured batches of the pass with this number, from 0.
     pub fn measured_of<'a>(&'a self, number: usize, pass: &'a LoadPass) -> impl Iterator<Item = &'a Fetch> {
         pass.fetches.iter().filter(move |fetch| number > 0 || fetch.batch >= self.inline)
     }
@@ -170,11 +170,11 @@ impl LoadRecord {
         self.measured().flat_map(|fetch| &fetch.items)
     }
 
-    /// The measured span of each pass; of the first one, the part behind an inline warm-up.
+    /// Measured span of each pass; of the first one, the part after an inline warm-up.
     pub fn spans(&self) -> impl Iterator<Item = Span> {
         self.passes.iter().enumerate().map(|(number, pass)| match number {
             0 if self.inline > 0 => {
-                // From the first batch that counts: others may still be under way, which makes it no faster.
+                // Starts with the first measured batch: earlier batches may still be in progress, which does not make it faster.
                 let counts = pass.fetches.iter().filter(|fetch| fetch.batch >= self.inline);
                 let start = counts.map(|fetch| fetch.span.start).min().unwrap_or(pass.span.end);
                 Span { start, end: pass.span.end }

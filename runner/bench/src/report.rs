@@ -1,4 +1,4 @@
-//! What a benchmark tells: one JSON document, from which tables and pictures are made.
+//! Report of a benchmark: one JSON document, the basis of all tables and charts.
 
 use std::collections::BTreeMap;
 
@@ -16,200 +16,200 @@ use crate::subject::BenchStoreKind;
 
 pub const REPORT_VERSION: u32 = 1;
 
-/// Parts of a read, in turn. The wait for a permit comes before it.
+/// Parts of a read, in order. The wait for a permit precedes them.
 const READ_PARTS: [&str; 5] = ["retry", "connect", "first_byte", "body", "verify"];
-/// Wide ranges of latencies for each power of ten: each ends 10 % above its beginning.
+/// Number of bins of `latency_bins` for each power of ten: each bin is 10 % wide.
 const BINS_PER_DECADE: f64 = 24.0;
 
-/// What a benchmark found.
+/// Report of a storage benchmark.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BenchReport {
     pub version: u32,
     pub name: String,
-    /// When it began, RFC 3339.
+    /// Start of the benchmark, RFC 3339.
     pub started_at: String,
-    /// How long all of it took, in seconds.
+    /// Duration of the whole benchmark, in seconds.
     pub elapsed_s: f64,
-    /// How it ended.
+    /// Outcome of the benchmark.
     pub state: ReportState,
     pub reason: Option<String>,
-    /// Whether the books of every load balance; what does not, voids its figures.
+    /// True if the books of every load balance; the figures of a load whose books do not are void.
     pub balanced: bool,
-    /// What it comes to, in sentences.
+    /// Conclusions, in sentences.
     pub findings: Vec<String>,
-    /// What ran it, e.g. `penstock 0.1.0`.
+    /// Program that ran the benchmark, e.g. `penstock 0.1.0`.
     pub program: String,
     pub machine: MachineFacts,
-    /// The document, with everything that was left to defaults.
+    /// Document of the benchmark, with the defaults filled in.
     pub document: BenchSpec,
-    /// What was read.
+    /// Objects that were read.
     pub objects: ObjectsReport,
-    /// What was done, in turn.
+    /// Results of the actions, in order.
     pub actions: Vec<ActionReport>,
-    /// The accelerators that it can feed.
+    /// Number of accelerators that the storage can feed; `null` if the document does not ask for it.
     pub accelerators: Option<AcceleratorReport>,
-    /// The fastest load with its parts replaced by nothing.
+    /// Results of the fastest load with its parts replaced by free substitutes; empty if the document does not ask for them.
     pub counterfactuals: Vec<Counterfactual>,
 }
 
-/// A machine.
+/// Hardware of the machine that ran the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MachineFacts {
-    /// Its cores, as far as this process may use them.
+    /// Number of cores that the process may use.
     pub cores: u32,
-    /// Its memory; `null` where the system does not tell.
+    /// Memory size in bytes; `null` if the system does not report it.
     pub memory_bytes: Option<u64>,
 }
 
-/// How a benchmark ended.
+/// Outcome of a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReportState {
-    /// As wanted.
+    /// Ran to its end.
     Completed,
-    /// Something failed; what was measured before is told.
+    /// An error ended it; the report contains the measurements made before.
     Failed,
-    /// Somebody stopped it.
+    /// Stopped by the user.
     Stopped,
 }
 
-/// What was read.
+/// Objects of a benchmark, with their sizes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ObjectsReport {
-    /// The store's name.
+    /// Name of the store.
     pub store: String,
     pub kind: BenchStoreKind,
     pub count: u64,
-    /// All their bytes; `null` when nobody has asked for sizes.
+    /// Total size in bytes; `null` if sizes were not read.
     pub bytes: Option<u64>,
     pub min_bytes: Option<u64>,
     pub median_bytes: Option<u64>,
     pub max_bytes: Option<u64>,
-    /// How long listing them, or loading the index, took, in seconds.
+    /// Time that listing the objects, or loading the index, took, in seconds.
     pub index_s: f64,
-    /// How long asking for all sizes took, in seconds.
+    /// Time that reading all sizes took, in seconds; `null` if sizes were not read.
     pub survey_s: Option<f64>,
-    /// How long reading everything once took, to have it in the page cache; `null` where that was not done.
+    /// Time that reading all objects once into the page cache took, in seconds; `null` if that was not done.
     pub warmed_s: Option<f64>,
 }
 
-/// What an action came to.
+/// Result of an action.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ActionReport {
-    /// A grid of loads.
+    /// Loads of a grid, one for each mode and number of workers.
     WholeSet(Vec<LoadReport>),
-    /// Repetitions.
+    /// Repetitions of a small action.
     Calls(CallsReport),
 }
 
-/// Repetitions of something small.
+/// Repetitions of a small action.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CallsReport {
     pub action: String,
-    /// How many at a time.
+    /// Number of repetitions that ran at a time; 0 for one after another.
     pub pool: u32,
     pub time: Spread,
     pub elapsed_s: f64,
-    /// Repetitions in a second.
+    /// Repetitions per second.
     pub per_s: f64,
-    /// Bytes that were read or copied.
+    /// Number of bytes read or copied.
     pub bytes: u64,
     pub failures: Vec<ReadFailures>,
 }
 
-/// One load: a mode with a number of workers.
+/// Results of one load: a mode with a number of workers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadReport {
-    /// How workers read.
+    /// Read mode of the workers.
     pub mode: LoadMode,
     pub workers: u32,
-    /// Reads that one of them has in flight at most.
+    /// Maximum number of reads that one worker has in flight.
     pub in_flight: u32,
-    /// Reads that all of them have in flight at most.
+    /// Maximum number of reads that all workers together have in flight.
     pub permits: u32,
     pub batch_size: u32,
-    /// Batches of a worker that are begun and not delivered, at most.
+    /// Maximum number of batches that a worker may have begun and not delivered.
     pub prefetch: u32,
     pub assignment: Assignment,
-    /// Whether workers lived for all passes.
+    /// True if workers lived for all passes.
     pub persistent: bool,
-    /// Calls of each level, warm-up included.
+    /// Number of calls of each level, warm-up included.
     pub counts: LevelCounts,
-    /// Those of them that belong to the warm-up.
+    /// Number of calls of each level in the warm-up.
     pub warm_up: LevelCounts,
-    /// Times of each level, warm-up left out.
+    /// Times of each level, without the warm-up.
     pub levels: LevelTimes,
-    /// What reads consist of, and stages.
+    /// Times of the parts of reads, and of stages.
     pub parts: Vec<ReadPart>,
-    /// The mean read, part by part.
+    /// Parts of the mean read.
     #[serde(default)]
     pub mean_read: MeanRead,
-    /// Items that were read in the measured passes.
+    /// Number of items read in the measured passes.
     pub items: u64,
-    /// Those of them that a stage left out, or that failed in one.
+    /// Number of these items that a stage dropped or failed on.
     pub refused: u64,
     pub bytes: u64,
-    /// How long these passes took together, in seconds.
+    /// Total duration of the measured passes, in seconds.
     pub elapsed_s: f64,
     pub items_per_s: f64,
-    /// Megabytes (10^6 bytes) in a second.
+    /// Megabytes (10^6 bytes) per second.
     pub mb_per_s: f64,
-    /// Mebibytes (2^20 bytes) in a second.
+    /// Mebibytes (2^20 bytes) per second.
     pub mib_per_s: f64,
-    /// Megabits (10^6 bits) in a second.
+    /// Megabits (10^6 bits) per second.
     pub mbit_per_s: f64,
     pub passes: Vec<PassReport>,
-    /// Reads in flight, against Little's law.
+    /// Reads in flight, compared with Little's law.
     pub little: Little,
-    /// Share of the workers' time in which they read, 0.0 to 1.0.
+    /// Share of the workers' time spent reading, 0.0 to 1.0.
     pub busy: f64,
-    /// How long reads took: how many in each range.
+    /// Number of reads in each range of durations.
     pub latencies: Vec<LatencyRange>,
-    /// The same in wide ranges, which begin at the same times in every load; those without a read are left out.
+    /// Number of reads in wide ranges, whose bounds are the same in every load; ranges without a read are omitted.
     #[serde(default)]
     pub latency_bins: Vec<TimeBucket>,
-    /// The measured passes over time, one after another.
+    /// Figures over the measured time, with the passes one after another.
     pub over_time: Vec<LoadMoment>,
     pub requests: ReadRequests,
     pub failures: Vec<ReadFailures>,
-    /// What this client does without the store; `null` when it was not measured.
+    /// Throughput of this client without the store; `null` if it was not measured.
     pub ceiling: Option<Ceiling>,
-    /// What does not hold voids the figures above.
+    /// Result of checking the books; if one does not balance, the figures above are void.
     pub books: LoadBooks,
 }
 
-/// Calls of each level.
+/// Number of calls of each level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LevelCounts {
-    /// Items that were read.
+    /// Number of items read.
     pub getitem: u64,
-    /// Batches that were read.
+    /// Number of batches read.
     pub fetch: u64,
-    /// Lives of workers.
+    /// Number of lifetimes of workers.
     pub worker_loop: u64,
-    /// Passes.
+    /// Number of passes.
     pub load_all: u64,
-    /// The whole.
+    /// Number of whole runs: 1.
     pub benchmark: u64,
 }
 
-/// Times of each level; `null` where nothing was measured.
+/// Times of each level; `null` if nothing was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LevelTimes {
-    /// One item that came: from the request to the whole body, looked at, in memory.
+    /// Time of one successful item: from the request until its whole body has been checked in memory.
     pub getitem: Option<Spread>,
-    /// One batch by one worker.
+    /// Time of one batch in one worker.
     pub fetch: Option<Spread>,
-    /// One worker's life.
+    /// Lifetime of one worker.
     pub worker_loop: Option<Spread>,
-    /// One pass: from letting the workers go to the last delivery.
+    /// Time of one pass: from the release of the workers to the last delivery.
     pub load_all: Option<Spread>,
-    /// Set-up, warm-up, all passes, and what they leave.
+    /// Time of set-up, warm-up, all passes and clean-up.
     pub benchmark: Option<Spread>,
 }
 
-/// How times are distributed, in seconds.
+/// Distribution of times, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Spread {
     pub n: u64,
@@ -218,81 +218,81 @@ pub struct Spread {
     pub median_s: f64,
     pub min_s: f64,
     pub max_s: f64,
-    /// Standard deviation; 0 of one.
+    /// Standard deviation; 0 for a single time.
     pub stdev_s: f64,
-    /// What nine of ten do not exceed.
+    /// 90th percentile, in seconds.
     pub p90_s: f64,
-    /// What 99 of 100 do not exceed.
+    /// 99th percentile, in seconds.
     pub p99_s: f64,
-    /// What 999 of 1000 do not exceed.
+    /// 99.9th percentile, in seconds.
     pub p999_s: f64,
 }
 
-/// A part of what is done with an item or a batch.
+/// Times of a part of the work on items or batches.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReadPart {
-    /// `permit`, `retry`, `connect`, `first_byte`, `body`, `verify`; `between`, the time of a batch in which none of its reads is
-    /// in flight; or `stage:` and its name.
+    /// `permit`, `retry`, `connect`, `first_byte`, `body`, `verify`; `between`, the time of a batch without a read in flight; or
+    /// `stage:` and the name of the stage.
     pub name: String,
-    /// Its times, of the reads or batches that had it.
+    /// Distribution of the times of the reads or batches that had this part.
     pub time: Spread,
-    /// Its share of the time of all reads; of `permit`, which lies before them, of both together; of `between`, of all batches; of
-    /// a stage, of the workers' lives.
+    /// Share of the time of all reads, 0.0 to 1.0; for `permit`, which precedes reads, of permits and reads together; for
+    /// `between`, of all batches; for a stage, of the lifetimes of workers.
     pub share: f64,
 }
 
-/// The mean read of a load. A part that few reads had counts for all of them.
+/// Mean read of a load. The time of a part that only some reads had is spread over all reads.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MeanRead {
-    /// How long it takes, in seconds; 0 where no read succeeded.
+    /// Mean duration in seconds; 0 if no read succeeded.
     pub mean_s: f64,
-    /// Its parts in turn, those without time left out; the last one, `else`, is mostly waiting for a core.
+    /// Parts in order, without those that took no time; the last one, `else`, is mostly waiting for a core.
     pub parts: Vec<MeanPart>,
-    /// Wait for a permit before the read, in seconds; `null` where no read waited for one.
+    /// Wait for a permit before the read, in seconds; `null` if no read waited for one.
     pub permit_s: Option<f64>,
-    /// Stages behind the read, for one item.
+    /// Time in the stages after the read, for one item.
     pub stages: Vec<MeanPart>,
 }
 
-/// A part of the mean read, or a stage behind it.
+/// Part of the mean read, or a stage after it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MeanPart {
-    /// The part, or the stage's name.
+    /// Name of the part, or of the stage.
     pub name: String,
     pub mean_s: f64,
-    /// Share of the mean read; `null` for a stage.
+    /// Share of the mean read, 0.0 to 1.0; `null` for a stage.
     pub share: Option<f64>,
 }
 
-/// One pass.
+/// Figures of one pass.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PassReport {
     pub elapsed_s: f64,
     pub items_per_s: f64,
-    /// Megabytes (10^6 bytes) in a second.
+    /// Megabytes (10^6 bytes) per second.
     pub mb_per_s: f64,
     /// Median time of a read, in seconds.
     pub median_s: f64,
-    /// What 99 of 100 reads did not exceed, in seconds.
+    /// 99th percentile of the time of a read, in seconds.
     pub p99_s: f64,
-    /// Share of the objects' bytes that the page cache held before; `null` where that cannot be told.
+    /// Share of the objects' bytes in the page cache before the pass, 0.0 to 1.0; `null` if unknown.
     pub cached: Option<f64>,
 }
 
-/// Reads in flight: their mean is throughput times latency (J. D. C. Little, 1961).
+/// Mean number of reads in flight: throughput times latency (J. D. C. Little, 1961).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Little {
-    /// Mean number of reads in flight, as it was counted.
+    /// Mean number of reads in flight, as counted.
     pub in_flight: f64,
-    /// Most at a time.
+    /// Largest number of reads in flight.
     pub most: u32,
-    /// The share of what was allowed that was used, 0.0 to 1.0.
+    /// Share of the permitted reads in flight that was used, 0.0 to 1.0.
     pub used: f64,
-    /// Reads in a second times mean time of a read: the same by the law.
+    /// Mean number of reads in flight by the law: reads per second times mean time of a read.
     pub by_law: f64,
 }
 
-/// Reads that took so long.
+/// Number of reads with a duration in a range.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LatencyRange {
     pub from_s: f64,
@@ -300,20 +300,20 @@ pub struct LatencyRange {
     pub count: u64,
 }
 
-/// A stretch of the measured time.
+/// Figures of a moment: a short stretch of the measured time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadMoment {
-    /// Its beginning, in seconds of measured time.
+    /// Start of the moment, in seconds of measured time.
     pub t_s: f64,
-    /// Items that were read, in a second.
+    /// Items read per second.
     pub items_per_s: f64,
-    /// Megabytes (10^6 bytes) in a second.
+    /// Megabytes (10^6 bytes) per second.
     pub mb_per_s: f64,
     /// Mean number of reads in flight.
     pub in_flight: f64,
-    /// Median time of the reads that ended in it; `null` when none did.
+    /// Median time of the reads that ended in the moment, in seconds; `null` if none did.
     pub median_s: Option<f64>,
-    /// What 99 of 100 of them did not exceed.
+    /// 99th percentile of the time of these reads, in seconds; `null` if none ended in the moment.
     pub p99_s: Option<f64>,
 }
 
@@ -321,33 +321,33 @@ pub struct LoadMoment {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReadRequests {
     pub made: u64,
-    /// Those of them that were made since another one had failed.
+    /// Number of these requests that repeated a failed one.
     pub retries: u64,
     pub connections: u64,
-    /// Requests for one item that came; `null` where none came.
+    /// Requests per item read; `null` if no item was read.
     #[serde(default)]
     pub per_item: Option<f64>,
-    /// Share of the requests that were retries, 0.0 to 1.0; `null` where none was made.
+    /// Share of the requests that were retries, 0.0 to 1.0; `null` if no request was made.
     #[serde(default)]
     pub retried: Option<f64>,
 }
 
-/// What this client does where storage is nothing.
+/// Throughput of the client without storage.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Ceiling {
-    /// What stood in for the store.
+    /// Kind of store used in place of the measured one.
     pub against: BenchStoreKind,
     pub items_per_s: f64,
-    /// Megabytes (10^6 bytes) in a second.
+    /// Megabytes (10^6 bytes) per second.
     pub mb_per_s: f64,
-    /// What was reached of it.
+    /// Share of the ceiling that the load reached, 1.0 for all of it.
     pub reached: f64,
-    /// Whether the client is the limit, or near it.
+    /// True if the client limits the load, or nearly does.
     pub is_client_bound: bool,
 }
 
 impl BenchReport {
-    /// The same report with the figures that follow from others, and that earlier versions did not write.
+    /// Adds figures that are computed from others and are missing from reports of earlier versions.
     #[must_use]
     pub fn completed(mut self) -> Self {
         for action in &mut self.actions {
@@ -374,7 +374,7 @@ impl BenchReport {
         self.state == ReportState::Completed && self.balanced && !self.actions.iter().any(has_failures)
     }
 
-    /// The load with the most items per second of those whose books balance.
+    /// Load with the most items per second among those whose books balance.
     pub fn fastest(&self) -> Option<&LoadReport> {
         let sound = self.cells().filter(|cell| cell.books.balanced);
         sound.max_by(|one, other| one.items_per_s.total_cmp(&other.items_per_s))
@@ -382,7 +382,7 @@ impl BenchReport {
 }
 
 impl LoadReport {
-    /// Sets the figures that follow from others.
+    /// Sets the figures that are computed from others.
     pub(crate) fn complete(&mut self) {
         self.requests.per_item = share(self.requests.made, self.items);
         self.requests.retried = share(self.requests.retries, self.requests.made);
@@ -390,7 +390,7 @@ impl LoadReport {
         self.latency_bins = latency_bins(&self.latencies);
     }
 
-    /// For example `async 4x8`.
+    /// Short name of the load, e.g. `async 4x8`.
     pub fn label(&self) -> String {
         label(self.mode, self.workers, self.in_flight)
     }
@@ -425,12 +425,13 @@ impl MeanRead {
     }
 }
 
-/// Counts each recorded range, at most 3 % wide, as a whole where its middle lies: no read is divided.
+/// Bins of the recorded ranges. A recorded range is at most 3 % wide and counts as a whole at its middle, so that no read is
+/// divided.
 fn latency_bins(ranges: &[LatencyRange]) -> Vec<TimeBucket> {
     let mut bins: BTreeMap<i32, u64> = BTreeMap::new();
     for LatencyRange { from_s, to_s, count } in ranges.iter().filter(|range| range.count > 0) {
         let middle = (from_s.max(to_s / 2.0) * to_s).sqrt();
-        // Strangers send reports, too: negative and endless durations have no bin.
+        // Uploaded reports are not trusted: negative and infinite durations have no bin.
         if *to_s > 0.0 && (1e-12..1e12).contains(&middle) {
             let bin = (middle.log10() * BINS_PER_DECADE + 1e-9).floor() as i32;
             let reads = bins.entry(bin).or_default();
@@ -510,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_made_of_what_an_earlier_version_wrote() {
+    fn shares_are_computed_from_a_report_of_an_earlier_version() {
         let mut cell = earlier();
         cell.complete();
         assert_eq!((cell.requests.per_item, cell.requests.retried), (Some(1.25), Some(0.25)));
@@ -526,7 +527,7 @@ mod tests {
             stages: vec![part("decode", 2.0, None), part("collate", 0.0625, None)],
         };
         assert_eq!(cell.mean_read, expected);
-        // Once more, nothing changes.
+        // A second call changes nothing.
         let once = cell.clone();
         cell.complete();
         assert_eq!(cell, once);
@@ -558,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_no_clock_measures_are_left_out_and_counts_do_not_overflow() {
+    fn impossible_ranges_are_left_out_and_counts_do_not_overflow() {
         let range = |from_s, to_s, count| LatencyRange { from_s, to_s, count };
         let bins = latency_bins(&[
             range(0.0, 1e200, 1),

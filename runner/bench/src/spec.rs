@@ -1,4 +1,4 @@
-//! The benchmark's document: what is read, and what is done with it.
+//! Document of a benchmark: objects to read, and actions on them.
 
 mod check;
 
@@ -12,102 +12,102 @@ use strum::IntoStaticStr;
 
 pub const MAX_WORKERS: u32 = 1024;
 pub const MAX_IN_FLIGHT: u32 = 4096;
-/// Most reads of one load, warm-up included: each leaves a record of about 100 bytes until the load is reported.
+/// Maximum number of reads of one load, warm-up included: each leaves a record of about 100 bytes until the load is reported.
 pub const MAX_READS: u64 = 10_000_000;
 
-/// What a storage benchmark does: the objects it reads, the stages they pass, and the actions in turn.
+/// Storage benchmark: objects to read, the stages that they pass, and the actions, in order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "Penstock storage benchmark")]
 pub struct BenchSpec {
     #[serde(default = "default_name")]
     pub name: Name,
-    /// Where all randomness starts: the same seed reads the same objects in the same order.
+    /// Seed of all randomness: the same seed reads the same objects in the same order.
     #[serde(default)]
     pub seed: u64,
-    /// The objects that are read.
+    /// Objects to read.
     pub source: DataSource,
-    /// What each object passes behind its reading, as in a pipeline behind `fetch`: `wasm` and `collate`, with an
-    /// `aggregate` of the batch size where whole batches are wanted. Its time is told apart from storage's.
+    /// Stages that each object passes after it is read, as in a pipeline after `fetch`: `wasm` and `collate`, with an `aggregate`
+    /// of the batch size before stages that take whole batches. The time of stages is reported separately from that of storage.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<Stage>,
-    /// What the machine's page cache holds before each pass.
+    /// State of the machine's page cache before each pass.
     #[serde(default)]
     pub cache: PageCache,
-    /// What a failed read does.
+    /// Effect of a failed read.
     #[serde(default)]
     pub on_error: OnReadError,
-    /// Whether every object's size is asked for first, for the books to hold bytes against.
+    /// Reads the size of every object first, so that the books can check the number of bytes.
     #[serde(default = "yes")]
     pub survey: bool,
-    /// Whether each load is measured without the store too, to tell what this client could do at all.
+    /// Measures each load without the store as well, to find the limit of this client.
     #[serde(default = "yes")]
     pub ceiling: bool,
-    /// What is done, in turn.
+    /// Actions to run, in order.
     #[serde(default = "default_actions")]
     pub actions: Vec<BenchAction>,
-    /// How many at a time share the repetitions of an action; 0 for one after another. A `whole_set` has its own workers.
+    /// Number of threads that share the repetitions of an action; 0 for one after another. A `whole_set` has its own workers.
     #[serde(default)]
     pub pool: u32,
-    /// The accelerators that are to be fed.
+    /// Accelerators to feed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<AcceleratorSpec>,
-    /// Whether the fastest load runs again with each of its parts replaced by nothing.
+    /// Runs the fastest load again with each of its parts replaced by a free substitute.
     #[serde(default)]
     pub counterfactuals: bool,
 }
 
-/// Where the objects come from.
+/// Source of the objects.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DataSource {
-    /// The keys of a store.
+    /// Keys of a store, as listed.
     List(ListSource),
-    /// The keys that an index file names.
+    /// Keys in an index file.
     Index(IndexSource),
-    /// Made-up objects in memory: what there is without storage.
+    /// Synthetic objects in memory: shows the limit without storage.
     Memory(MemorySource),
 }
 
-/// Objects in memory.
+/// Synthetic objects in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MemorySource {
     pub count: NonZeroU32,
     pub bytes: u32,
-    /// How long each read takes.
+    /// Delay of each read, in milliseconds; none if `null`.
     #[serde(default)]
     pub latency_ms: Option<Millis>,
-    /// Whether they are read in another order in each pass.
+    /// Reads the objects in another order in each pass.
     #[serde(default)]
     pub shuffle: bool,
 }
 
-/// What the machine's page cache holds before a pass.
+/// State of the machine's page cache before a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum PageCache {
-    /// Everything, where the objects of a folder fit into half of the memory: they are read once first. Otherwise what it
-    /// happens to hold.
+    /// Objects of a folder that fit into half of the memory are read once first, so that the cache holds all of them. Otherwise
+    /// the cache is left as it is.
     #[default]
     Warm,
-    /// Nothing of the objects: they are forgotten first. Of a bucket, only its service knows.
+    /// Objects are dropped from the page cache first. Caches of a bucket's service are not affected.
     Cold,
 }
 
-/// What a failed read does, once the store has tried it as often as it may.
+/// Effect of a failed read, after the store's own retries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnReadError {
-    /// It ends the benchmark, which tells what it has.
+    /// Ends the benchmark; the report contains the measurements made before.
     #[default]
     Fail,
-    /// It is counted and told, and its batch has one item less.
+    /// Counts and reports the failure; the batch has one item less.
     Skip,
 }
 
-/// Something that is done and timed.
+/// A timed action.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -116,11 +116,11 @@ pub enum BenchAction {
     WholeSet(WholeSet),
     /// Reads objects at random, with replacement.
     Random(RepeatedAction),
-    /// Reads the first object again and again.
+    /// Reads the first object repeatedly.
     Single(RepeatedAction),
-    /// Makes a random array in memory and copies it to where a device would take it from: no storage at all.
+    /// Creates a random array in memory and copies it to a buffer for a device, without storage.
     RandomToDevice(RandomToDevice),
-    /// Finds out which objects there are: lists the store, or loads the index.
+    /// Finds the objects: lists the store, or loads the index.
     Index(RepeatedAction),
 }
 
@@ -128,107 +128,107 @@ pub enum BenchAction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RepeatedAction {
-    /// How often, in all; exactly, whatever the pool.
+    /// Total number of repetitions, independent of the pool.
     pub repeat: NonZeroU32,
 }
 
-/// An array that is copied.
+/// Creation and copy of a random array.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RandomToDevice {
-    /// How often, in all.
+    /// Total number of repetitions.
     pub repeat: NonZeroU32,
-    /// Rows and columns; float32.
+    /// Number of rows and columns; the elements are float32.
     pub shape: [u32; 2],
-    /// Where to: `host`.
+    /// Destination of the copy: `host`.
     pub device: String,
 }
 
-/// A grid of loads: every mode with every number of workers.
+/// Grid of loads: every mode with every number of workers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WholeSet {
-    /// How workers read the items of a batch.
+    /// Read modes of the workers, one load for each.
     pub modes: Vec<LoadMode>,
     pub workers: Vec<u32>,
-    /// Reads that one `async` worker has in flight at most; a `sync` one has one.
+    /// Maximum number of reads that one `async` worker has in flight; a `sync` worker has one.
     pub in_flight: u32,
     pub batch_size: u32,
-    /// Batches that each worker may have begun and not delivered.
+    /// Maximum number of batches that each worker may have begun and not delivered.
     pub prefetch: u32,
     pub assignment: Assignment,
-    /// Whether workers, with their instances of modules, live for all passes; otherwise each pass starts new ones.
+    /// Keeps workers and their instances of modules for all passes; otherwise each pass starts new ones.
     pub persistent: bool,
-    /// Measured passes over all objects.
+    /// Number of measured passes over all objects.
     pub repeats: u32,
-    /// What runs first and is not measured.
+    /// Batches that run first and are not measured.
     pub warm_up: WarmUp,
 }
 
-/// How a worker reads the items of a batch.
+/// Read mode of a worker, for the items of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LoadMode {
-    /// One after another.
+    /// One item after another.
     Sync,
-    /// Several at a time, in the order in which they were asked for.
+    /// Several items at a time, requested in order.
     Async,
 }
 
-/// Which worker takes which batch.
+/// Assignment of batches to workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Assignment {
     /// Batch `i` goes to worker `i mod workers`.
     #[default]
     Static,
-    /// Who is free takes the next one.
+    /// An idle worker takes the next batch.
     Steal,
 }
 
-/// What runs before a load and is left out of its figures.
+/// Batches that run before a load and are left out of its figures.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WarmUp {
-    /// Batches of each round: read to the end, exactly so many.
+    /// Number of batches in each round; a set that is shorter is repeated.
     #[serde(default)]
     pub rounds: Vec<u32>,
-    /// Where they come from.
+    /// Source of the batches.
     #[serde(default)]
     pub how: WarmUpKind,
 }
 
-/// Where the batches of a warm-up come from.
+/// Source of the batches of a warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WarmUpKind {
-    /// Each round starts workers of its own, which read the head of the set.
+    /// Each round starts separate workers, which read the head of the set.
     #[default]
     Restart,
-    /// They are the head of the first pass, which still reads everything once.
+    /// The batches are the head of the first pass, which still reads every object once.
     Inline,
 }
 
-/// The accelerators that a load is to feed.
+/// Accelerators for a load to feed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AcceleratorSpec {
-    /// A known workload and accelerator, e.g. `resnet50/h100`, which gives batch size, step and least utilisation.
+    /// Known workload and accelerator, e.g. `resnet50/h100`, which sets batch size, step time and minimum utilisation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preset: Option<String>,
-    /// Samples of a step; that of the load when missing.
+    /// Number of samples in a step; the default is that of the preset, or of the load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch_size: Option<NonZeroU32>,
-    /// How long a step computes.
+    /// Computing time of a step, in milliseconds; the default is that of the preset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_ms: Option<Millis>,
-    /// Least share of time an accelerator has to compute, 0.01 to 1.0.
+    /// Minimum share of time that an accelerator has to compute, 0.01 to 1.0; the default is that of the preset, or 0.9.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utilisation: Option<f64>,
 }
 
 impl BenchSpec {
-    /// Reads a document. Fails with all faults.
+    /// Reads a document. Fails with all its faults.
     pub fn read(bytes: &[u8]) -> Result<Self, Vec<SpecFault>> {
         Self::from_value(parse(bytes)?)
     }

@@ -1,4 +1,4 @@
-//! What is measured: objects of a store, in the orders in which passes read them, and the stages behind.
+//! Objects of a store to measure, the orders in which passes read them, and the stages after the reads.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,20 +19,20 @@ use serde::{Deserialize, Serialize};
 use crate::spec::{MAX_READS, MemorySource, OnReadError};
 
 const SURVEYED_AT_ONCE: usize = 64;
-/// Objects read at a time to fill the page cache.
+/// Number of objects read at a time to fill the page cache.
 const WARMED_AT_ONCE: usize = 16;
-/// Objects whose share in the page cache is probed.
+/// Number of objects whose share in the page cache is probed.
 const CACHE_PROBES: usize = 256;
 
-/// What keeps the objects.
+/// Kind of storage that holds the objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BenchStoreKind {
-    /// A folder of this machine.
+    /// A folder on this machine.
     Folder,
-    /// A bucket.
+    /// An S3 bucket.
     S3,
-    /// This process.
+    /// The memory of this process.
     Memory,
 }
 
@@ -63,23 +63,23 @@ pub struct Subject {
 pub(crate) struct SubjectObject {
     pub(crate) key: Arc<str>,
     pub(crate) origin: Origin,
-    /// In bytes; `None` where unknown.
+    /// Size in bytes; `None` if unknown.
     pub(crate) size: Option<u64>,
-    /// CRC-32 of the first bytes read, above a bit that is set once there were any.
+    /// CRC-32 of the bytes of the first read, with bit 32 set once there was a read.
     first: AtomicU64,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum SubjectError {
-    #[error("the objects cannot be found out")]
+    #[error("cannot list the objects")]
     Source(#[from] SourceFault),
-    #[error("there are no objects: nothing to read")]
+    #[error("there are no objects to read")]
     Empty,
     #[error("all passes together would read more than {MAX_READS} items; set a `limit`, or fewer `repeats`")]
     TooMany,
-    #[error("cannot start the timer's thread")]
+    #[error("cannot start the timer thread")]
     Timer(#[source] io::Error),
-    #[error("the size of an object cannot be found out")]
+    #[error("cannot read the size of an object")]
     Survey(#[source] StoreError),
 }
 
@@ -91,7 +91,7 @@ impl SubjectError {
 }
 
 impl Subject {
-    /// The objects of `source` in its order of `passes` epochs; fewer epochs are repeated.
+    /// Collects the objects of `source` in the order of `passes` epochs; fewer epochs are repeated.
     pub async fn open(
         store: BoundedStore,
         kind: BenchStoreKind,
@@ -148,7 +148,7 @@ impl Subject {
         let epochs = u32::try_from(passes).ok().and_then(NonZeroU32::new);
         let settings = TraversalSettings { seed, shuffle, epochs, ..TraversalSettings::IN_ORDER };
         let numbers = Traversal::new(u64::from(count.get()), settings)
-            .map_err(|fault| SourceFault::new("the objects cannot be visited", Some(fault.into())))?;
+            .map_err(|fault| SourceFault::new("cannot visit the objects", Some(fault.into())))?;
         let subject = Self::open(
             store,
             BenchStoreKind::Memory,
@@ -159,7 +159,7 @@ impl Subject {
         Ok(subject.await?.with_keys(|number| format!("{number:06}.bin").into()))
     }
 
-    /// Objects of known keys and sizes.
+    /// Creates a subject from objects of known keys and sizes.
     pub(crate) fn of(
         store: BoundedStore,
         kind: BenchStoreKind,
@@ -173,7 +173,7 @@ impl Subject {
         Self { store, kind, objects: objects.collect(), orders: vec![order], stages: Vec::new() }
     }
 
-    /// Replaces the keys, given each object's position in the unshuffled source.
+    /// Replaces the keys; `key` gets each object's position in the unshuffled source.
     #[must_use]
     pub fn with_keys(mut self, key: impl Fn(u64) -> Arc<str>) -> Self {
         let objects =
@@ -182,7 +182,7 @@ impl Subject {
         self
     }
 
-    /// Asks for the size of every object. A failure is an error or, where failures are skipped, leaves the size unknown.
+    /// Reads the size of every object. A failure is an error or, if failures are skipped, leaves the size unknown.
     pub async fn survey(mut self, on_error: OnReadError) -> Result<Self, SubjectError> {
         let store = self.store.with_reads(NonZeroUsize::new(SURVEYED_AT_ONCE).unwrap_or(NonZeroUsize::MIN));
         let keys: Vec<Arc<str>> = self.objects.iter().map(|object| object.key.clone()).collect();
@@ -213,7 +213,7 @@ impl Subject {
         self.objects.iter().map(|object| object.size).collect()
     }
 
-    /// The same subject with one pass of at least `items` items, repeating its first order.
+    /// The same subject with one pass of at least `items` items, which repeats its first order.
     pub(crate) fn going_round(&self, items: usize) -> Self {
         let order = self.order(0);
         let items = items.max(order.len());
@@ -224,7 +224,7 @@ impl Subject {
     pub(crate) async fn warm(&self) {
         let keys: Vec<Arc<str>> = self.objects.iter().map(|object| object.key.clone()).collect();
         let store = self.store.with_reads(NonZeroUsize::new(WARMED_AT_ONCE).unwrap_or(NonZeroUsize::MIN));
-        // One that cannot be read is told by the load that needs it.
+        // The load that reads the object reports the error.
         stream::iter(keys)
             .map(|key| store.get(key))
             .buffer_unordered(WARMED_AT_ONCE)
@@ -232,13 +232,13 @@ impl Subject {
             .await;
     }
 
-    /// Sum of all sizes; `None` when one is unknown.
+    /// Sum of all sizes; `None` if one is unknown.
     pub(crate) fn bytes(&self) -> Option<u64> {
         self.objects.iter().map(|object| object.size).sum()
     }
 
-    /// Drops all objects from the page cache. Returns whether there was anything to drop; fails with the first error
-    /// after all were tried.
+    /// Drops all objects from the page cache. Returns true if any object could be dropped; fails with the first error after all
+    /// were tried.
     pub(crate) async fn forget(&self) -> Result<bool, StoreError> {
         let keys: Vec<Arc<str>> = self.objects.iter().map(|object| object.key.clone()).collect();
         let mut forgotten = stream::iter(keys).map(|key| self.store.forget(key)).buffer_unordered(8);
@@ -249,16 +249,15 @@ impl Subject {
         is_any
     }
 
-    /// Share of the objects' bytes in the page cache, from a sample of objects; failed probes do not count; `None` if
-    /// unknown.
+    /// Share of the objects' bytes in the page cache, from a sample of objects; failed probes do not count; `None` if unknown.
     pub(crate) async fn cached_share(&self) -> Option<f64> {
         let step = self.objects.len().div_ceil(CACHE_PROBES).max(1);
-        // Of empty ones there is nothing to hold.
+        // Empty objects have no bytes to cache.
         let objects = self.objects.iter().filter(|object| object.size != Some(0));
         let keys: Vec<Arc<str>> = objects.step_by(step).map(|object| object.key.clone()).collect();
         let (mut sum, mut answered) = (0.0, 0.0);
         for key in keys {
-            // The load that needs an object tells what is wrong with it.
+            // The load that reads the object reports the error.
             if let Ok(share) = self.store.cached_share(key).await {
                 sum += share?;
                 answered += 1.0;
@@ -273,7 +272,7 @@ impl SubjectObject {
         Self { key, origin, size: None, first: AtomicU64::new(0) }
     }
 
-    /// Compares the CRC-32 with that of the object's first bytes; true for the first ones.
+    /// Compares the CRC-32 with that of the object's first read; true for the first read.
     pub(crate) fn is_same(&self, bytes: &[u8]) -> bool {
         let found = u64::from(crc32fast::hash(bytes)) | 1 << 32;
         match self.first.compare_exchange(0, found, Ordering::Relaxed, Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! Which batch a worker may begin, and which one the consumer gets: in order, and never too far ahead.
+//! Order of batches: which batch a worker may begin, and which one the consumer gets next.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ pub(crate) struct BatchWindow<T> {
 pub(crate) struct BatchRules {
     pub(crate) batches: u32,
     pub(crate) workers: u32,
-    /// Most batches of one worker that are begun and not delivered.
+    /// Maximum number of batches of one worker that are begun and not delivered.
     pub(crate) prefetch: u32,
     pub(crate) assignment: Assignment,
 }
@@ -44,7 +44,7 @@ impl<T> BatchWindow<T> {
         Self { rules, state: Mutex::new(state), room: Condvar::new(), came: Condvar::new() }
     }
 
-    /// The next batch of this worker, once it may begin it; `None` when none is left or the pass is over.
+    /// Next batch of this worker, once it may begin; `None` if none is left or the pass is over.
     pub(crate) fn begin(&self, worker: u32) -> Option<u32> {
         let BatchRules { batches, workers, prefetch, assignment } = self.rules;
         let mut state = self.state();
@@ -56,7 +56,7 @@ impl<T> BatchWindow<T> {
                 Assignment::Static => {
                     let own = state.begun[worker as usize];
                     let next = u64::from(worker) + u64::from(own) * u64::from(workers);
-                    // Of the batches delivered so far, every `workers`-th from `worker` on was this worker's.
+                    // With static assignment, every `workers`-th delivered batch from `worker` on belonged to this worker.
                     let delivered = (state.delivered + workers - 1 - worker) / workers;
                     (worker as usize, next, own < delivered.saturating_add(prefetch))
                 }
@@ -80,7 +80,7 @@ impl<T> BatchWindow<T> {
         self.came.notify_all();
     }
 
-    /// The next batch in order, once it is ready; `None` behind the last one, or when the pass is over.
+    /// Next batch in order, once it is ready; `None` after the last one, or when the pass is over.
     pub(crate) fn take(&self) -> Option<(u32, T)> {
         let mut state = self.state();
         loop {
@@ -98,7 +98,7 @@ impl<T> BatchWindow<T> {
         }
     }
 
-    /// Ends the pass and wakes everyone who waits.
+    /// Ends the pass and wakes all waiting threads.
     pub(crate) fn end(&self) {
         self.state().is_over = true;
         self.room.notify_all();
@@ -126,7 +126,7 @@ mod tests {
         window.finish(0, ());
         assert_eq!(window.take(), Some((0, ())));
         assert_eq!(window.take(), Some((1, ())));
-        // One of worker 1's two has been taken.
+        // One of the two batches of worker 1 has been taken.
         assert_eq!(window.begin(1), Some(5));
         assert_eq!([window.begin(0), window.begin(0)], [Some(2), Some(4)]);
         for batch in 2..6 {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_free_takes_the_next_one() {
+    fn an_idle_worker_takes_the_next_batch() {
         let window = window(Assignment::Steal);
         assert_eq!([window.begin(1), window.begin(1), window.begin(0)], [Some(0), Some(1), Some(2)]);
         assert_eq!(window.begin(1), Some(3));

@@ -1,4 +1,5 @@
-//! A worker: reads batches one after another and takes each through the stages, as a loader's worker process does.
+//! Worker of a load: reads batches one after another and passes each through the stages, like the worker process of a data
+//! loader.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -40,14 +41,14 @@ pub(crate) struct PassWork {
 pub(crate) struct Made {
     pub(crate) fetch: Fetch,
     pub(crate) objects: Vec<u32>,
-    /// Time at which it was ready for the consumer.
+    /// Time at which the batch was ready for the consumer.
     pub(crate) at: Tick,
     pub(crate) failures: Vec<ReadFailure>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct ReadFailure {
-    /// `None` if no object is at fault.
+    /// Number of the object; `None` if no object is at fault.
     pub(crate) object: Option<u32>,
     pub(crate) what: FailedIn,
     pub(crate) message: String,
@@ -70,7 +71,7 @@ pub(crate) struct LoadWorker {
     pub(crate) cancel: Cancel,
 }
 
-/// Ends, when its worker panics, the current pass and those that are queued.
+/// Ends the current pass and all queued ones if its worker panics.
 struct EndsPasses<'a> {
     passes: &'a Receiver<Arc<PassWork>>,
     current: Option<Arc<PassWork>>,
@@ -100,14 +101,14 @@ impl Cancel {
         self.flag.is_set()
     }
 
-    /// Result of `work`; `None` when cancelled first.
+    /// Result of `work`; `None` if cancelled first.
     pub async fn unless<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         self.token.run_until_cancelled(work).await
     }
 }
 
 impl LoadWorker {
-    /// Works on every pass that comes, until no more come. Fails when a stage cannot be created.
+    /// Processes passes until the channel closes. Fails if a stage cannot be created.
     pub(crate) fn run(self, passes: &Receiver<Arc<PassWork>>) -> Result<WorkerLoop, BenchError> {
         let start = self.clock.now();
         let mut told = WorkerLoop {
@@ -125,7 +126,7 @@ impl LoadWorker {
             match stage.factory.build(&self.cancel.flag) {
                 Ok(op) => ops.push((stage.takes, op)),
                 Err(fault) => {
-                    // Its passes come to nothing; those that wait for its batches have to know.
+                    // The passes fail; the consumer waiting for their batches must be woken.
                     passes.iter().for_each(|pass| pass.window.end());
                     return Err(BenchError::Stage { stage: stage.name.clone(), fault });
                 }
@@ -156,8 +157,8 @@ impl LoadWorker {
         Ok(told)
     }
 
-    /// Reads the items of a batch; `None` when cancelled. Reads run on the I/O runtime: this thread wakes once a batch,
-    /// not once an item.
+    /// Reads the items of a batch; `None` when cancelled. Reads run on the I/O runtime: this thread wakes once per batch, not
+    /// once per item.
     fn fetched(
         self: &Arc<Self>,
         pass: &Arc<PassWork>,
@@ -168,7 +169,7 @@ impl LoadWorker {
             self.runtime.spawn(async move { worker.cancel.unless(worker.fetch(&pass, batch)).await });
         self.runtime.block_on(reading).unwrap_or_else(|ended| match ended.try_into_panic() {
             Ok(panic) => resume_unwind(panic),
-            // The runtime goes away.
+            // The runtime is shutting down.
             Err(_) => None,
         })
     }
@@ -179,7 +180,7 @@ impl LoadWorker {
         let start = self.clock.now();
         let between = &Gauge::starting_at(start);
         let reads = objects.iter().copied().enumerate();
-        // Not in order: one that is slow would keep those behind it from beginning.
+        // Unordered: in order, one slow read would keep later ones from starting.
         let mut reads = stream::iter(reads)
             .map(|(place, object)| async move { (place, self.read(object, start, pass, between).await) })
             .buffer_unordered(self.load.permits_of_worker() as usize);
@@ -259,7 +260,7 @@ impl LoadWorker {
         Made { fetch, objects, at: self.clock.now(), failures }
     }
 
-    /// Calls the stages: those of samples for each of them, then those of batches.
+    /// Calls the stages: those of samples for each sample, then those of batches.
     fn pass_stages(
         &self,
         fetch: &mut Fetch,

@@ -1,8 +1,8 @@
 //! Servers of this user on this machine, and the files that hold their tokens.
 //!
-//! A server keeps a file in a folder of its user, named by its address, with the path of its token's file in it. The server holds
-//! a lock on it: a file without a lock was left by a server that was killed, and another user's program may answer at its address now.
-//! `penstock.connect` of the Python package reads the same files.
+//! A server keeps a file in a folder of its user. The file is named by the server's address, contains the path of the server's
+//! token file, and is locked by the server. A file without a lock was left by a server that was killed, and another user's
+//! program may now answer at that address. `penstock.connect` of the Python package reads the same files.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -14,10 +14,10 @@ use std::process;
 
 use crate::input::own_folder;
 
-/// Longest path in a file.
+/// Maximum length of the path in a file, in bytes.
 const MOST_BYTES: u64 = 4096;
 
-/// A server's announcement, which ends with it.
+/// Announcement of a running server; removed on drop.
 #[derive(Debug)]
 pub(crate) struct Announcement {
     path: PathBuf,
@@ -25,14 +25,15 @@ pub(crate) struct Announcement {
 }
 
 impl Announcement {
-    /// Tells the programs of this user which file holds the token of the server at `address`. `None` without a home folder.
+    /// Announces the file that holds the token of the server at `address` to other programs of this user. `None` without a home
+    /// folder.
     pub(crate) fn new(address: SocketAddr, token: &Path) -> io::Result<Option<Self>> {
         let Some(folder) = folder() else { return Ok(None) };
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         let path = folder.join(name(address));
         let draft = folder.join(format!("{}.{}", name(address), process::id()));
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
-        // Locked before others see it, in place of one that a killed server left.
+        // Locked before it becomes visible under its name, where it replaces a file of a killed server.
         file.lock()?;
         file.write_all(fs::canonicalize(token)?.as_os_str().as_bytes())?;
         fs::rename(&draft, &path)?;
@@ -43,12 +44,12 @@ impl Announcement {
 impl Drop for Announcement {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_file(&self.path) {
-            tracing::warn!(path = %self.path.display(), %error, "cannot remove what tells of this server");
+            tracing::warn!(path = %self.path.display(), %error, "cannot remove the announcement of this server");
         }
     }
 }
 
-/// Path of the file with the token of this user's server at `address`, if one runs there.
+/// Path of the token file of this user's server at `address`, if one runs there.
 pub(crate) fn token_file(address: SocketAddr) -> Option<PathBuf> {
     let file = File::open(folder()?.join(name(address))).ok()?;
     if !matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)) {
@@ -67,7 +68,7 @@ fn name(address: SocketAddr) -> String {
     reachable(address).to_string()
 }
 
-/// The address at which this machine reaches a server that listens at `address`, which may stand for all addresses.
+/// Address at which this machine reaches a server that listens at `address`, which may be the unspecified address.
 pub(crate) fn reachable(address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => (Ipv4Addr::LOCALHOST, address.port()).into(),

@@ -19,7 +19,7 @@ pub(crate) use self::server::{
 };
 use crate::{BAD_INPUT, COMPLETED};
 
-/// Runs data-loading pipelines for ML and tells what limits them.
+/// Runs data-loading pipelines for ML and reports what limits them.
 ///
 /// Preprocessing stages are WebAssembly modules in a sandbox; every queue between stages is measured.
 #[derive(Debug, Parser)]
@@ -33,15 +33,15 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Parses the arguments, the first of which is the command's name. Where they ask for help or are wrong, prints that and returns the
-    /// exit code.
+    /// Parses the arguments, the first of which is the command's name. Prints help or an error and returns the exit code if the
+    /// arguments ask for help or are invalid.
     pub(crate) fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, u8> {
         Self::try_parse_from(arguments).map_err(|mut error| {
             if is_module_missing(&error) {
-                let tip = "`--input` takes all files up to the next flag, so the module stands before it";
+                let tip = "`--input` takes all files up to the next flag; put the module before it";
                 error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
             }
-            // A reader that has closed its end, such as `head`, has what it wants.
+            // A reader that closes the pipe early, such as `head`, is not an error.
             error.print().and_then(|()| io::stdout().flush()).unwrap_or_default();
             if error.use_stderr() { BAD_INPUT } else { COMPLETED }
         })
@@ -63,85 +63,86 @@ pub(crate) enum Command {
         Exit codes: 0 completed (skipped samples included), 1 failed, 2 bad input, 130 stopped by Ctrl-C."
     )]
     Run(RunArgs),
-    /// Check a pipeline document without running it: all its faults at once.
+    /// Check a pipeline document without running it, and list all its faults.
     #[command(
         after_help = "Example:\n  penstock check photos.json --store photos=./photos --module decode-resize=decode_resize.wasm\n\n\
         Exit codes: 0 it can run, 2 it cannot."
     )]
     Check(PipelineArgs),
-    /// Predict what a pipeline would do: its rate, and what every queue would wait.
+    /// Predict the rate of a pipeline and the waits at its queues.
     ///
-    /// The prediction runs the same rules as a run, in simulated time. How long stages take is taken from the document
+    /// The prediction applies the scheduling rules of a run in simulated time. The times of stages come from the document
     /// (`sleep`, `simulate`) or from a recorded run.
     #[command(after_help = "Examples:\n  penstock predict pipeline.json\n  \
         penstock predict photos.json --from out --set /stages/1/wasm/concurrency=4 --threads 4\n  \
         penstock predict photos.json --from out --sweep --max-threads 8\n\n\
-        Stores and modules are given as to `penstock run`.\n\
-        Exit codes: 0 predicted, 2 bad input, or nobody knows how long a stage takes.")]
+        Stores and modules are given as for `penstock run`.\n\
+        Exit codes: 0 predicted, 2 bad input, or the time of a stage is not known.")]
     Predict(PredictArgs),
-    /// Measure what there is to gain by loading faster: the pipeline as it is, the loader alone, and the consumer alone.
+    /// Measure the gain that faster loading could bring: the pipeline as it is, the loader alone, and the consumer alone.
     #[command(
         after_help = "Example:\n  penstock headspace photos.json --store photos=./photos --module decode-resize=decode_resize.wasm\n\n\
-        Stores and modules are given as to `penstock run`.\n\
+        Stores and modules are given as for `penstock run`.\n\
         Exit codes: 0 measured, 1 a run failed, 2 bad input, 130 stopped by Ctrl-C."
     )]
     Headspace(HeadspaceArgs),
-    /// Compare runs: what was changed, what that came to, and why; or the ranks of one pipeline, naming the straggler.
+    /// Compare two runs: their changes, the effect and its cause; or compare the ranks of one pipeline and name the straggler.
     #[command(
         after_help = "Examples:\n  penstock compare before after\n  penstock compare rank-0 rank-1 rank-2 rank-3\n\n\
         Exit codes: 0 compared, 2 bad input."
     )]
     Compare(CompareArgs),
-    /// Measure what storage can feed.
+    /// Measure the throughput and latency of storage.
     #[command(subcommand)]
     Bench(BenchCommand),
-    /// Run the dead letters of a run again, each through the stage in which it failed and no other.
+    /// Replay the dead letters of a run, each through the stage in which it failed and no other.
     ///
-    /// What comes out is not kept: a replay tells whether a mended module, or a mended store, takes what had failed.
+    /// Outputs are not kept: a replay shows whether a corrected module or store accepts the inputs that had failed.
     #[command(
         after_help = "Example:\n  penstock run photos.json --store photos=./photos --module decode=old.wasm --out night\n  \
         penstock replay night --module decode=new.wasm\n\n\
-        Exit codes: 0 all letters were tried, whether they are mended or not, 1 some could not be, 2 bad input, 130 stopped by Ctrl-C."
+        Exit codes: 0 all dead letters were tried, whether they pass or fail, 1 some could not be, 2 bad input, 130 stopped by Ctrl-C."
     )]
     Replay(ReplayArgs),
     /// Print the JSON Schema of the pipeline document.
     #[command(after_help = "Example:\n  penstock schema > pipeline.schema.json")]
     Schema,
-    /// Make a crate with a stage in it that builds and tests at once.
+    /// Create a crate with a stage that builds and passes its tests.
     #[command(
-        after_help = "Example:\n  penstock new decode-resize\n\nExit codes: 0 made, 2 it cannot be made."
+        after_help = "Example:\n  penstock new decode-resize\n\nExit codes: 0 created, 2 the crate cannot be created."
     )]
     New(NewArgs),
-    /// Try a stage module on a few samples: what becomes of each, and what it takes.
+    /// Try a stage module on a few samples: the outcome, time and memory of each.
     ///
     /// Host code, limits and seeds are those of a run over the same samples.
     #[command(
         override_usage = "penstock test-stage [OPTIONS] <MODULE> --input <FILE>...",
         after_help = "Examples:\n  penstock test-stage decode_resize.wasm -i photos -p '{\"size\": 64}'\n  \
         penstock test-stage text_filter.wasm -i corpus.ndjson --repeat 3\n\n\
-        Exit codes: 0 nothing failed or differed, 1 something did, or the module does not start, 2 bad input."
+        Exit codes: 0 no sample failed or differed, 1 a sample failed or differed, or the module does not start, 2 bad input."
     )]
     TestStage(TestStageArgs),
-    /// Look at stage modules.
+    /// Inspect stage modules.
     #[command(subcommand)]
     Module(ModuleCommand),
-    /// Compile the module that is asked for on standard input. Penstock starts itself with it.
+    /// Compile the module given on standard input. Penstock starts itself with this subcommand.
     #[command(hide = true)]
     CompileModule,
-    /// Make indexes, which the source `index` reads.
+    /// Create indexes, which the source `index` reads.
     #[command(subcommand)]
     Index(IndexCommand),
-    /// Serve the API and the pages: others upload modules, submit runs, and watch them live in a browser.
+    /// Serve the API and the web pages: users upload modules, submit runs, and watch them live in a browser.
     ///
-    /// Clients need a token. Without one that is given, it makes one in the data directory and prints a link that signs a browser in.
+    /// Clients need a token. Unless one is given, the server creates one in the data directory and prints a link that signs a
+    /// browser in.
     #[command(after_help = "Examples:\n  penstock serve --store photos=./photos\n  \
         penstock serve --config penstock.json --listen 0.0.0.0:7700 --token-file token\n\n\
-        Exit codes: 0 it was told to end, 1 failed, 2 bad input.")]
+        Exit codes: 0 stopped by a signal, 1 failed, 2 bad input.")]
     Serve(ServeArgs),
     /// Sign in to a server, and manage its tokens.
     #[command(subcommand)]
     Token(TokenCommand),
-    /// Upload a module to a server; the next version of its name.
+    /// Upload a module to a server, as the next version of its name.
     #[command(after_help = "Example:\n  penstock push decode_resize.wasm --alias stable")]
     Push(PushArgs),
     /// Submit a pipeline document to a server.
@@ -163,10 +164,10 @@ pub(crate) enum Command {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum IndexCommand {
-    /// Write down the keys of a store, sorted by their bytes, as a JSON array.
+    /// Write the keys of a store, sorted by their bytes, as a JSON array.
     ///
-    /// A pipeline reads them by its source `index`, which spares it the listing: the first sample comes at once, however
-    /// large the bucket is. The index never names itself.
+    /// A pipeline with the source `index` reads these keys instead of listing the store: its first sample comes at once, however
+    /// large the bucket is. The index does not contain its own key.
     #[command(
         after_help = "Examples:\n  penstock index create --store photos=./photos --suffix .jpg -o photos.json\n  \
         penstock index create --store photos=s3://bucket/train --suffix .jpg --upload index.json\n\n\
@@ -177,7 +178,7 @@ pub(crate) enum IndexCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModuleCommand {
-    /// Tell what a module is, wants and takes, without running it.
+    /// Print the description, needs and limits of a module without running it.
     #[command(after_help = "Example:\n  penstock module inspect decode_resize.wasm")]
     Inspect(InspectArgs),
 }
@@ -186,33 +187,33 @@ pub(crate) enum ModuleCommand {
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) pipeline: PipelineArgs,
-    /// End after this long, e.g. `10s` or `2m`; the run ends as completed.
+    /// Stop after this time, e.g. `10s` or `2m`; the run ends as completed.
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) time: Option<Duration>,
-    /// Print the snapshot as JSON, alone, on standard output.
+    /// Print only the snapshot, as JSON, on standard output.
     #[arg(long)]
     pub(crate) json: bool,
     /// Write spec.json, windows.ndjson, snapshot.json, times.json and errors.ndjson (and dead letters) into this new folder.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Show neither progress nor tables.
+    /// Show no progress and no tables.
     #[arg(long, short)]
     pub(crate) quiet: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReplayArgs {
-    /// The folder of the run: what `penstock run --out` has made.
+    /// Folder of the run, written by `penstock run --out`.
     #[arg(value_name = "RUN")]
     pub(crate) run: PathBuf,
     #[command(flatten)]
     pub(crate) stores: StoreArgs,
     #[command(flatten)]
     pub(crate) modules: ModuleArgs,
-    /// Write what fails again into this new folder, as dead letters, with spec.json, errors.ndjson and replay.json.
+    /// Write inputs that fail again into this new folder, as dead letters, with spec.json, errors.ndjson and replay.json.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Print what it came to as JSON, alone, on standard output.
+    /// Print only the report, as JSON, on standard output.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -221,22 +222,24 @@ pub(crate) struct ReplayArgs {
 pub(crate) struct PredictArgs {
     #[command(flatten)]
     pub(crate) pipeline: PipelineArgs,
-    /// Take the times from this run: a folder that `penstock run --out` has made.
+    /// Take the times from this run: a folder written by `penstock run --out`.
     #[arg(long, value_name = "DIR")]
     pub(crate) from: Option<PathBuf>,
-    /// Predict a run of this long from its start, e.g. `10s`; without, one that has warmed up.
+    /// Predict a run of this duration from its start, e.g. `10s` [default: a run that has warmed up].
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) time: Option<Duration>,
-    /// Cores that computing stages share; those of this machine unless given.
+    /// Number of cores that computing stages share [default: cores of this machine].
     #[arg(long, value_name = "N", value_parser = cores)]
     pub(crate) cores: Option<f64>,
-    /// List the changes of concurrency, threads and queues that would make it fastest.
+    /// List the changes of concurrency, threads and queues that would raise the rate most.
     #[arg(long)]
     pub(crate) sweep: bool,
-    /// Most worker threads of a change; as many as it has, or this machine has cores, unless given.
+    /// Largest number of worker threads that a change may use [default: threads of the pipeline or cores of this machine, the
+    /// larger].
     #[arg(long, value_name = "N", requires = "sweep", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) max_threads: Option<u32>,
-    /// Most memory of all instances of modules in a change, one on each thread, and of 1 MiB for each fetch at a time.
+    /// Limit of the memory that a change may use: one instance of each module on each thread, and 1 MiB for each concurrent
+    /// fetch.
     #[arg(long, value_name = "MIB", requires = "sweep", default_value_t = 4096)]
     pub(crate) max_memory_mib: u64,
     /// Print the prediction as JSON.
@@ -246,7 +249,7 @@ pub(crate) struct PredictArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompareArgs {
-    /// Folders that `penstock run --out` has made: two runs, or one for each rank.
+    /// Folders written by `penstock run --out`: two runs, or one for each rank.
     #[arg(value_name = "OUT", num_args = 2..)]
     pub(crate) runs: Vec<PathBuf>,
     /// Print the comparison as JSON.
@@ -258,13 +261,13 @@ pub(crate) struct CompareArgs {
 pub(crate) struct HeadspaceArgs {
     #[command(flatten)]
     pub(crate) pipeline: PipelineArgs,
-    /// How long each of the three runs takes.
+    /// Duration of each of the three runs.
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, default_value = "10s")]
     pub(crate) time: Duration,
-    /// Print what was measured as JSON.
+    /// Print the measurements as JSON.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Do not say which run goes on.
+    /// Do not print which run is in progress.
     #[arg(long, short)]
     pub(crate) quiet: bool,
 }
@@ -273,19 +276,19 @@ fn cores(given: &str) -> Result<f64, String> {
     let most = 4096.0;
     match given.parse() {
         Ok(cores) if 0.0 < cores && cores <= most => Ok(cores),
-        _ => Err(format!("it is a number above 0 and at most {most}, e.g. 2")),
+        _ => Err(format!("expected a number above 0 and at most {most}, e.g. 2")),
     }
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DocumentArgs {
-    /// The pipeline document, a JSON file; `-` reads standard input.
+    /// Pipeline document, a JSON file; `-` reads standard input.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// Change the document before it is read, e.g. `/stages/1/wasm/concurrency=4`.
     #[arg(long = "set", value_name = "/POINTER=VALUE")]
     pub(crate) settings: Vec<String>,
-    /// Worker threads; wins over the document.
+    /// Number of worker threads; overrides the document.
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<u32>,
 }
@@ -302,63 +305,63 @@ pub(crate) struct PipelineArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ModuleArgs {
-    /// Let a module's name stand for a WebAssembly file.
+    /// Map a module name to a WebAssembly file.
     #[arg(long = "module", value_name = "NAME=PATH")]
     pub(crate) named: Vec<String>,
-    /// Where compiled modules are kept [default: ~/.cache/penstock].
+    /// Folder of compiled modules [default: ~/.cache/penstock].
     #[arg(long, value_name = "DIR", env = "PENSTOCK_CACHE_DIR", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub(crate) cache_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct StoreArgs {
-    /// Let a store's name stand for a folder, for `s3://bucket/prefix`, or for the data set in S3 that a `*.json` file
-    /// describes; wins over the configuration.
+    /// Map a store name to a folder, to `s3://bucket/prefix`, or to a `*.json` file that describes a data set in S3; overrides
+    /// the configuration.
     #[arg(long = "store", value_name = "NAME=WHAT")]
     pub(crate) stores: Vec<String>,
-    /// The operator's configuration, which says what stores are.
+    /// Configuration file of the operator, which defines stores.
     #[arg(long, value_name = "FILE", env = "PENSTOCK_CONFIG", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub(crate) config: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct IndexCreateArgs {
-    /// The store to list; need not be named when there is but one.
+    /// Store to list; optional if there is only one.
     #[arg(value_name = "NAME")]
     pub(crate) store: Option<String>,
     #[command(flatten)]
     pub(crate) stores: StoreArgs,
-    /// What keys have to start with.
+    /// Prefix of the keys to include.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
-    /// What keys have to end with, e.g. `.jpg`.
+    /// Suffix of the keys to include, e.g. `.jpg`.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) suffix: String,
     /// Write the index to this file instead of standard output.
     #[arg(long, short, value_name = "FILE", conflicts_with = "upload")]
     pub(crate) output: Option<PathBuf>,
-    /// Put the index into the store itself, under this key; replaces what is there.
+    /// Write the index into the store itself under this key, replacing an object that is there.
     #[arg(long, value_name = "KEY")]
     pub(crate) upload: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct NewArgs {
-    /// Name of the stage and of the folder that is made for it, e.g. `decode-resize`.
+    /// Name of the stage and of its new folder, e.g. `decode-resize`.
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
-    /// What the stage is called with.
+    /// Input of one call of the stage.
     #[arg(long, value_enum, default_value = "sample")]
     pub(crate) mode: NewMode,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum NewMode {
-    /// One sample a call; any number of instances.
+    /// One sample per call, in any number of instances.
     Sample,
-    /// All samples of one batch a call.
+    /// All samples of one batch per call.
     Batch,
-    /// One sample a call, one instance, which may hold samples back.
+    /// One sample per call, in a single instance, which may hold samples back.
     Stateful,
 }
 
@@ -374,56 +377,56 @@ impl From<NewMode> for Mode {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TestStageArgs {
-    /// The module, a WebAssembly file.
+    /// Module to try, a WebAssembly file.
     #[arg(value_name = "MODULE")]
     pub(crate) module: PathBuf,
-    /// Samples: the lines of `.ndjson` and `.jsonl` files, any other file whole, a folder for all files in it.
+    /// Samples: each line of a `.ndjson` or `.jsonl` file, any other file as one sample, or all files of a folder.
     #[arg(long = "input", short, value_name = "FILE", num_args = 1.., required = true)]
     pub(crate) inputs: Vec<PathBuf>,
-    /// What the stage is set up with, as JSON or as a file that holds it.
+    /// Params of the stage, as JSON or as a file that contains JSON.
     #[arg(long, short, value_name = "JSON|@FILE", default_value = "{}", hide_default_value = true)]
     pub(crate) params: String,
-    /// Try each sample so often, on new instances and in other orders, and tell whether it always becomes the same.
+    /// Try each sample this many times, on new instances and in other orders, and report whether the result is always the same.
     #[arg(long, value_name = "N", default_value = "1", value_parser = value_parser!(u32).range(1..=1000))]
     pub(crate) repeat: u32,
-    /// Field that a file's content becomes [default: bytes, or text with --text].
+    /// Field that holds the content of a file [default: bytes, or text with --text].
     #[arg(long, value_name = "NAME")]
     pub(crate) field: Option<String>,
-    /// Hand the content of files over as text instead of bytes.
+    /// Pass the content of files as text instead of bytes.
     #[arg(long)]
     pub(crate) text: bool,
-    /// Samples of one call, for a module of mode `batch` [default: 8].
+    /// Number of samples per call, for a module of mode `batch` [default: 8].
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=10_000))]
     pub(crate) batch: Option<u32>,
-    /// Let an asset's name stand for a file.
+    /// Map an asset name to a file.
     #[arg(long = "asset", value_name = "NAME=FILE")]
     pub(crate) assets: Vec<String>,
-    /// CPU time for one sample.
+    /// Limit of CPU time for one sample.
     #[arg(long, value_name = "MS", default_value = "5000", value_parser = value_parser!(u32).range(1..=i64::from(DeadlineMs::MOST)))]
     pub(crate) deadline_ms: u32,
-    /// Memory of one instance.
+    /// Limit of memory for one instance.
     #[arg(long, value_name = "MIB", default_value = "256", value_parser = value_parser!(u32).range(1..=i64::from(MemoryMib::MOST)))]
     pub(crate) memory_mib: u32,
-    /// Data that one sample may become.
+    /// Limit of data that one sample may become.
     #[arg(long, value_name = "MIB", default_value = "128", value_parser = value_parser!(u32).range(1..=i64::from(OutputMib::MOST)))]
     pub(crate) output_mib: u32,
-    /// Stands for the pipeline document's seed.
+    /// Seed, in place of the pipeline document's seed.
     #[arg(long, value_name = "N", default_value = "0")]
     pub(crate) seed: u64,
-    /// Print everything as JSON.
+    /// Print the whole report as JSON.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Where compiled modules are kept [default: ~/.cache/penstock].
+    /// Folder of compiled modules [default: ~/.cache/penstock].
     #[arg(long, value_name = "DIR", env = "PENSTOCK_CACHE_DIR", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub(crate) cache_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct InspectArgs {
-    /// A WebAssembly file.
+    /// Module to inspect, a WebAssembly file.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// Print it as JSON.
+    /// Print the report as JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -1,4 +1,4 @@
-//! A server of somebody's, by HTTP.
+//! HTTP client of a Penstock server.
 
 use std::env;
 use std::fs;
@@ -16,24 +16,25 @@ use crate::announced;
 use crate::args::ServerArgs;
 use crate::input::{bad, unreadable};
 
-/// Until a server answers, once it has all of a request, and until something more of a body goes to it or comes from it. A stop
-/// takes up to three seconds.
+/// Timeout for a response after a complete request, and for progress of a body in either direction. Stopping a run takes up to
+/// three seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Until a connection stands.
+/// Timeout for a new connection.
 const CONNECT: Duration = Duration::from_secs(10);
-/// From so many bytes on a server is asked first whether it takes them: it may not read what it refuses.
-const ASKED_FIRST: usize = 1 << 20;
-/// The most that an answer may have.
+/// Body size, in bytes, from which the client sends `Expect: 100-continue`: a server may close the connection instead of reading
+/// a body that it refuses.
+const MIN_EXPECT_BYTES: usize = 1 << 20;
+/// Maximum size of a response, in bytes.
 const MAX_ANSWER: u64 = 256 << 20;
 
-/// A server, and what opens it.
+/// Connection settings of a server, with its token.
 pub(crate) struct Client {
     agent: Agent,
     base: String,
     token: Option<String>,
 }
 
-/// A path with the parameters that are given, as words.
+/// Path with a query string of the parameters that have a value.
 pub(crate) fn query(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let escaped = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
@@ -45,21 +46,21 @@ pub(crate) fn query(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
     format!("{path}{separator}{}", given.join("&"))
 }
 
-/// Something to be sent: its type and its bytes.
+/// Request body: its content type and its bytes.
 pub(crate) type Content<'a> = (&'static str, &'a [u8]);
 
 impl Client {
     pub(crate) fn new(args: &ServerArgs) -> Result<Self> {
         let base = args.server.trim_end_matches('/').to_owned();
         let wrong = |reason: &str| {
-            bad(format!("`--server`: {reason}; wanted an address such as `http://127.0.0.1:7700`"))
+            bad(format!("`--server`: {reason}; use an address such as `http://127.0.0.1:7700`"))
         };
-        let address: Uri = base.parse().map_err(|_| wrong("it is no address"))?;
+        let address: Uri = base.parse().map_err(|_| wrong("invalid address"))?;
         if !matches!(address.scheme_str(), Some("http" | "https")) {
-            return Err(wrong("it begins with neither `http://` nor `https://`"));
+            return Err(wrong("the address starts with neither `http://` nor `https://`"));
         }
         if address.authority().is_none_or(|authority| authority.as_str().contains('@')) {
-            return Err(wrong("it has no host, or a user or a password, which do not belong there"));
+            return Err(wrong("the address has no host, or contains a user or a password"));
         }
         let config = Agent::config_builder()
             .http_status_as_error(false)
@@ -76,7 +77,7 @@ impl Client {
         Ok(Self { agent: config.build().new_agent(), base, token })
     }
 
-    /// The page of the same path, for people.
+    /// Address of the web page with the same path.
     pub(crate) fn page(&self, path: &str) -> String {
         format!("{}{path}", self.base)
     }
@@ -85,7 +86,7 @@ impl Client {
         self.ask(Method::GET, path, None, &[])
     }
 
-    /// Asks, and reads the answer. A problem that the server tells becomes an error with all its faults.
+    /// Sends a request and reads the response. A problem document of the server becomes an error with all its faults.
     pub(crate) fn ask<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -104,24 +105,25 @@ impl Client {
         if content.is_some() {
             request = request.header("content-type", kind);
         }
-        if bytes.len() > ASKED_FIRST {
+        if bytes.len() > MIN_EXPECT_BYTES {
             request = request.header("expect", "100-continue");
         }
         let sent = self.agent.run(request.body(bytes).map_err(|error| bad(error.to_string()))?);
         let mut answer = sent.map_err(|error| {
-            anyhow!("no server answers at {}: {error}; start one with `penstock serve`, or name it with `--server`", self.base)
+            anyhow!("no response from a server at {}: {error}; start one with `penstock serve`, or give its address with `--server`", self.base)
         })?;
         let bytes = answer.body_mut().with_config().limit(MAX_ANSWER).read_to_vec();
-        let bytes = bytes.with_context(|| format!("the answer of {} broke off", self.base))?;
+        let bytes = bytes.with_context(|| format!("the response of {} is incomplete", self.base))?;
         if !answer.status().is_success() {
             return Err(refusal(answer.status().as_u16(), &bytes));
         }
         let bytes = if bytes.is_empty() { b"null" } else { &*bytes };
-        serde_json::from_slice(bytes).with_context(|| format!("{} is no server of this version", self.base))
+        serde_json::from_slice(bytes)
+            .with_context(|| format!("{} is not a Penstock server of this version", self.base))
     }
 }
 
-/// What stands in the file that the user names, or else in the environment.
+/// Token in the file that the user names, or in the environment.
 fn token(file: Option<&Path>) -> Result<Option<String>> {
     match file.filter(|file| !file.as_os_str().is_empty()) {
         Some(file) => in_file(file),
@@ -129,7 +131,8 @@ fn token(file: Option<&Path>) -> Result<Option<String>> {
     }
 }
 
-/// Token of a server that this user runs at the address. It goes to a number alone: a name may lead elsewhere.
+/// Token of a server that this user runs at the address. Sent to a numeric address only: a host name may resolve to another
+/// machine.
 fn announced_token(address: &Uri) -> Result<Option<String>> {
     let usual = if address.scheme_str() == Some("https") { 443 } else { 80 };
     let host = address.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
@@ -145,26 +148,26 @@ fn in_file(file: &Path) -> Result<Option<String>> {
 fn checked(token: &str) -> Result<Option<String>> {
     let token = token.trim();
     if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(bad("the token has characters other than visible ASCII"));
+        return Err(bad("the token contains characters other than visible ASCII"));
     }
     Ok(Some(token.to_owned()).filter(|token| !token.is_empty()))
 }
 
-/// What a server refuses, in its words.
+/// Error for a response that is not a success.
 fn refusal(status: u16, bytes: &[u8]) -> anyhow::Error {
     let Ok(problem) = serde_json::from_slice::<Problem>(bytes) else {
-        return anyhow!("the server answered with status {status}, and not as Penstock does");
+        return anyhow!("the server returned status {status} without a Penstock error");
     };
     let mut told = format!("{}: {}", problem.title, problem.detail);
     for DocumentFault { pointer, detail } in &problem.errors {
         told.push_str(&format!("\n  {pointer}: {detail}"));
     }
     match status {
-        // The same may be done at another time: nothing is wrong with what the user gave.
+        // A later attempt may succeed: the user's input is not at fault.
         408 | 409 | 429 | 500.. => anyhow!(told),
         401 => bad(format!(
-            "{told}\n  name the file that holds it with `--token-file`, or set PENSTOCK_TOKEN; the token of your own server on this \
-                 machine is found without, by a numeric address such as `http://127.0.0.1:7700`"
+            "{told}\n  name the token file with `--token-file`, or set PENSTOCK_TOKEN; the token of your own server on this \
+                 machine is found without either, by a numeric address such as `http://127.0.0.1:7700`"
         )),
         _ => bad(told),
     }

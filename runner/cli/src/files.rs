@@ -1,17 +1,17 @@
-//! How many files this process may have open.
+//! Limit of open files of this process.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// More than anything here opens. Some systems allow a billion, and there are libraries that visit all of them.
+/// Upper bound, more than this program opens. Some systems allow a billion, and some libraries visit every possible descriptor.
 const MOST: u64 = 1 << 16;
 
-/// Raises what the process begins with to what it is allowed. Reads of many objects, connections and shared memory are open files, and
-/// the 1,024 that a shell usually gives are soon gone.
+/// Raises the soft limit to the hard limit. Reads of many objects, connections and shared memory are open files, and the 1,024
+/// that a shell usually allows are soon used up.
 pub(crate) fn allow_many() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let wanted = maximum.unwrap_or(MOST).min(MOST);
     if current.is_some_and(|current| current < wanted) {
-        // Refused, it stays as it is: whoever runs out of files says so.
+        // A refused change leaves the old limit; running out of files is reported where it happens.
         setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }).unwrap_or_default();
     }
 }

@@ -1,8 +1,8 @@
-//! How much memory the allocator keeps for itself.
+//! Memory that the allocator keeps for itself.
 
-/// Lets glibc keep one heap for each core. Left alone it makes up to eight for each, and samples that one thread allocates and
+/// Limits glibc to one heap per core. By default it creates up to eight per core, and samples that one thread allocates and
 /// another one frees leave holes in all of them: the photo pipeline then grew by 16 % from 1,000 samples to 100,000. Other
-/// allocators need no such word. Called before there are other threads.
+/// allocators need no such limit. Called before other threads start.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[expect(unsafe_code, reason = "there is no safe way to set an option of the allocator")]
 pub(crate) fn bound() {
@@ -12,6 +12,6 @@ pub(crate) fn bound() {
     unsafe { libc::mallopt(libc::M_ARENA_MAX, heaps) };
 }
 
-/// Nothing to bound here.
+/// No effect: only glibc needs the limit.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub(crate) fn bound() {}

@@ -1,4 +1,4 @@
-//! From the command line to a document, stores and modules; everything that can be wrong there.
+//! Document, stores and modules of the command line, and the errors in them.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -20,14 +20,14 @@ use crate::args::{DocumentArgs, ModuleArgs, PipelineArgs, StoreArgs};
 use crate::commands::compile_module;
 use crate::stores;
 
-/// What the user gave cannot be used; the process ends with exit code 2.
+/// Invalid input from the user; the process ends with exit code 2.
 #[derive(Debug)]
 pub(crate) struct BadInput(String);
 
-/// A document that was read, with what the command line changed.
+/// A document as read, with the changes of the command line applied.
 #[derive(Debug)]
 pub(crate) struct Document {
-    /// Where it came from, for messages.
+    /// Source of the document, for messages.
     pub(crate) origin: String,
     pub(crate) spec: Spec,
 }
@@ -44,14 +44,14 @@ pub(crate) fn bad(message: impl Into<String>) -> anyhow::Error {
     BadInput(message.into()).into()
 }
 
-/// The document has faults: all of them.
+/// Error for a document, with all its faults.
 pub(crate) fn faults(origin: &str, faults: &[SpecFault]) -> anyhow::Error {
     all(&format!("{origin} cannot run as written"), faults)
 }
 
-/// A configuration has faults: all of them.
+/// Error for a configuration, with all its faults.
 pub(crate) fn unusable(origin: &str, faults: &[SpecFault]) -> anyhow::Error {
-    all(&format!("{origin} cannot be used as written"), faults)
+    all(&format!("{origin} is not valid as written"), faults)
 }
 
 fn all(what: &str, faults: &[SpecFault]) -> anyhow::Error {
@@ -63,27 +63,27 @@ fn all(what: &str, faults: &[SpecFault]) -> anyhow::Error {
     bad(format!("{what}, {count}:\n{}", lines.join("\n")))
 }
 
-/// What would do on the command line.
+/// Command-line remedy for a fault.
 fn hint(kind: &FaultKind) -> Option<String> {
     Some(match kind {
         FaultKind::UnknownStore(name) => format!("`--store {name}=DIR` would add it"),
-        // A digest is not a name that can be given to a file.
+        // No file can be given for a digest.
         FaultKind::UnknownModule(name) if name.starts_with("sha256:") => return None,
         FaultKind::UnknownModule(name) => format!("`--module {name}=PATH` would add it"),
         FaultKind::NoIndex => {
-            "`index` has to name one, the key of a JSON array of keys, as `penstock index create` makes it".to_owned()
+            "set `index` to the key of a JSON array of keys, as `penstock index create` writes it".to_owned()
         }
-        FaultKind::NoOutput => "give one with `--out DIR`, or use `skip`".to_owned(),
+        FaultKind::NoOutput => "set one with `--out DIR`, or use `skip`".to_owned(),
         FaultKind::NeedsServer => {
-            "start one with `penstock serve` and give it the pipeline with `penstock submit`; here `discard`, `simulate` or \
-             `files` would do"
+            "submit the pipeline to a server (`penstock serve`, `penstock submit`), or use `discard`, `simulate` or \
+             `files`"
                 .to_owned()
         }
         FaultKind::MissingField(_) | FaultKind::Other => return None,
     })
 }
 
-/// Does the work with a runtime on which storage is read. Never waits for a read that hangs in the system.
+/// Runs `work` with a runtime for storage reads. Does not wait for reads that hang in the operating system.
 pub(crate) fn with_runtime<T>(work: impl FnOnce(&Runtime) -> Result<T>) -> Result<T> {
     let runtime = Builder::new_multi_thread().thread_name("io").enable_all().build();
     let runtime = runtime.context("cannot start the I/O threads")?;
@@ -92,7 +92,7 @@ pub(crate) fn with_runtime<T>(work: impl FnOnce(&Runtime) -> Result<T>) -> Resul
     done
 }
 
-/// Changes a document as `--set` says.
+/// Applies the `--set` flags to a document.
 pub(crate) fn change(document: &mut Value, settings: &[String]) -> Result<()> {
     let mut set = |setting: &String| {
         let (pointer, value) = spec::parse_setting(setting)?;
@@ -103,8 +103,8 @@ pub(crate) fn change(document: &mut Value, settings: &[String]) -> Result<()> {
 }
 
 impl Document {
-    /// Reads a document, applies what the command line changes in it, and prepares it with the stores and modules that it
-    /// names, for a run with these outlets.
+    /// Reads a document, applies the changes of the command line, and prepares it with the stores and modules that it names, for
+    /// a run with these outlets.
     pub(crate) fn prepared(
         args: &PipelineArgs,
         runtime: &Runtime,
@@ -119,7 +119,7 @@ impl Document {
         Ok((document, prepared))
     }
 
-    /// The same as JSON that nobody has checked; and where it came from, for messages.
+    /// Reads the document as unchecked JSON; returns its source, for messages, and its value.
     pub(crate) fn document(args: &DocumentArgs) -> Result<(String, Value)> {
         let origin = if is_stdin(&args.file) {
             "standard input".to_owned()
@@ -135,7 +135,7 @@ impl Document {
         Ok((origin, document))
     }
 
-    /// Opens the stores and loads the modules that the command line names.
+    /// Opens the stores and loads the modules named on the command line.
     pub(crate) fn runner(
         &self,
         stores: &StoreArgs,
@@ -170,7 +170,7 @@ fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// A document's bytes; of a file larger than any document only the beginning.
+/// Bytes of a document. Reads no more than one byte over the size limit.
 pub(crate) fn bytes(path: &Path) -> Result<Vec<u8>> {
     let limit = spec::MAX_DOCUMENT_BYTES as u64 + 1;
     let mut bytes = Vec::new();
@@ -190,9 +190,9 @@ pub(crate) fn unreadable(path: &Path, error: &io::Error) -> anyhow::Error {
 pub(crate) fn pair<'a>(given: &'a str, flag: &str, form: &str) -> Result<(&'a str, &'a str)> {
     match given.split_once('=') {
         Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok((name, value)),
-        // An address may have a password in it.
-        _ if given.contains("://") => Err(bad(format!("a `{flag}` names nothing; write {flag} {form}"))),
-        _ => Err(bad(format!("`{flag} {given}` is not a name and what it stands for; write {flag} {form}"))),
+        // An address may contain a password.
+        _ if given.contains("://") => Err(bad(format!("a `{flag}` has no name; use {flag} {form}"))),
+        _ => Err(bad(format!("`{flag} {given}` has no name or no value; use {flag} {form}"))),
     }
 }
 
@@ -200,23 +200,23 @@ pub(crate) fn once<'a>(named: &mut BTreeSet<&'a str>, name: &'a str, flag: &str)
     if named.insert(name) {
         return Ok(());
     }
-    Err(bad(format!("`{flag} {name}=...` is given twice; give each name once")))
+    Err(bad(format!("`{flag} {name}=...` is given twice; use each name once")))
 }
 
-/// A module's bytes; of a file larger than any module only the beginning.
+/// Bytes of a module. Reads no more than one byte over the size limit.
 pub(crate) fn module_bytes(path: &Path, bounds: &GateBounds) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     fs::File::open(path)?.take(bounds.module_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// Where compiled modules are kept. The folder that the user names has to work; without the usual one modules are compiled at
-/// every start.
+/// Folder of compiled modules. A folder named by the user must be usable; without the default one, modules are compiled at every
+/// start.
 fn cache(args: &ModuleArgs) -> Option<PathBuf> {
     if args.named.is_empty() { None } else { cache_folder(args.cache_dir.as_deref()) }
 }
 
-/// The folder that the user names, or else the usual one.
+/// Folder named by the user, or the default one.
 pub(crate) fn cache_folder(named: Option<&Path>) -> Option<PathBuf> {
     let named = named.filter(|folder| !folder.as_os_str().is_empty()).map(Path::to_owned);
     named.or_else(|| {
@@ -231,7 +231,7 @@ pub(crate) fn cache_folder(named: Option<&Path>) -> Option<PathBuf> {
     })
 }
 
-/// Our folder where a variable says, or else at `usual` in the home folder.
+/// Folder of Penstock below the path in the variable, or below `usual` in the home folder.
 pub(crate) fn own_folder(variable: &str, usual: &str) -> Option<PathBuf> {
     let base = env::var_os(variable).filter(|base| !base.is_empty()).map(PathBuf::from);
     Some(base.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(usual)))?.join("penstock"))

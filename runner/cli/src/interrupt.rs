@@ -16,13 +16,13 @@ use tokio::time::{sleep, timeout};
 
 use crate::STOPPED;
 
-/// How long the second Ctrl-C waits for what failed so far to be written down: the disk may be what hangs.
+/// Time that the second Ctrl-C waits for recorded failures to be flushed: the disk may be what hangs.
 const FLUSH: Duration = Duration::from_secs(1);
 
-/// How long after the first one another is taken for its twin.
+/// Time after the first signal in which a second one counts as a duplicate.
 const TWIN: Duration = Duration::from_millis(300);
 
-/// Waits for one of these signals, from now on.
+/// Listens for these signals from now on; the future resolves at the first one.
 pub(crate) fn signalled(kinds: &[SignalKind]) -> io::Result<impl Future<Output = ()> + use<>> {
     let mut signals = kinds.iter().map(|kind| signal(*kind)).collect::<io::Result<Vec<_>>>()?;
     Ok(poll_fn(move |context| match signals.iter_mut().any(|signal| signal.poll_recv(context).is_ready()) {
@@ -31,50 +31,51 @@ pub(crate) fn signalled(kinds: &[SignalKind]) -> io::Result<impl Future<Output =
     }))
 }
 
-/// Signals that ask a process to end: of a person, of a supervisor, and of a terminal that goes away, unless whoever started
-/// the process has it outlive that.
-fn asking() -> Vec<SignalKind> {
+/// Signals that ask the process to end: Ctrl-C, a supervisor's SIGTERM, and a closed terminal unless the process was started to
+/// ignore that.
+fn end_signals() -> Vec<SignalKind> {
     let hangup = (!ignores_hangup()).then(SignalKind::hangup);
     [SignalKind::interrupt(), SignalKind::terminate()].into_iter().chain(hangup).collect()
 }
 
-/// Whether this process was started to ignore that its terminal goes away, as `nohup` does: who listens ignores it no longer.
+/// True if this process was started to ignore SIGHUP, as by `nohup`. Listening for the signal would undo that.
 fn ignores_hangup() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let ignored = ignored.and_then(|signals| u64::from_str_radix(signals.trim(), 16).ok());
-    // The lowest bit stands for signal 1, which this is.
+    // Bit 0 is signal 1, SIGHUP.
     ignored.is_some_and(|signals| signals & 1 == 1)
 }
 
-/// Lets the first Ctrl-C, and what else asks the process to end, do `stop`; the second one ends the process, whatever it
-/// waits for, after `flush`, which may block for a second. `stop` must not block.
+/// Runs `stop` at the first Ctrl-C or other end signal. The second one runs `flush`, which may block for a second, and ends the
+/// process even if threads still wait. `stop` must not block.
 pub(crate) fn stopping(
     runtime: &Runtime,
     stop: impl FnOnce() + Send + 'static,
     flush: impl FnOnce() + Send + 'static,
 ) -> io::Result<()> {
     let _context = runtime.enter();
-    let kinds = asking();
+    let kinds = end_signals();
     let first = signalled(&kinds)?;
     runtime.spawn(async move {
         first.await;
         stop();
-        // Some who send one send it twice: to the process, and to its group.
+        // Some senders signal both the process and its group.
         sleep(TWIN).await;
         let Ok(second) = signalled(&kinds) else { return };
         second.await;
-        // In time or not, the process ends.
+        // The process ends even if the flush takes longer.
         timeout(FLUSH, spawn_blocking(flush)).await.ok();
         end();
     });
     Ok(())
 }
 
-/// Ctrl-C, and what else asks the process to end: the first one stops the run and any that follows, the second one ends the process, whatever it waits for.
+/// Ctrl-C and other end signals: the first one stops the current run and all that follow, the second one ends the process
+/// even if threads still wait.
 pub(crate) struct Interrupts {
     run: Sender<RunHandle>,
-    /// Of the run, and of all that follow.
+    /// Output folder of the first run that has one; runs that follow share it.
     output: Arc<OnceLock<Arc<OutputFolder>>>,
 }
 
@@ -89,17 +90,17 @@ impl Interrupts {
         Ok(Self { run, output })
     }
 
-    /// Lets an interrupt stop this run, too; the runs before it are over, and had the same output.
+    /// Registers a run to be stopped by an interrupt. The runs before it are over, and had the same output.
     pub(crate) fn stop(&self, run: &Run) {
         if let Some(output) = run.output() {
             self.output.get_or_init(|| output);
         }
-        // Nobody listens any more only when the process is about to end.
+        // The receiver is gone only when the process is about to end.
         self.run.send(run.handle()).unwrap_or_default();
     }
 }
 
-#[expect(clippy::exit, reason = "the user has asked twice; whatever still waits is not worth waiting for")]
+#[expect(clippy::exit, reason = "a second interrupt ends the process, even if threads still wait")]
 fn end() {
     process::exit(i32::from(STOPPED));
 }

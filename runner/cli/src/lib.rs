@@ -1,4 +1,5 @@
-//! The command `penstock` as a library: the binary, and whatever else carries the command, calls [`main`].
+//! The command `penstock` as a library. Its entry point is [`main`], for the binary and for other programs that include the
+//! command.
 
 mod announced;
 mod args;
@@ -29,25 +30,25 @@ use crate::commands::{
 use crate::input::{BadInput, with_runtime};
 use crate::text::{say_json, warn};
 
-/// Ended as wanted; samples that were skipped included, and said.
+/// Completed; skipped samples are reported and do not count as a failure.
 const COMPLETED: u8 = 0;
-/// The run failed, or something around it.
+/// A run failed, or an operation around it.
 const FAILED: u8 = 1;
-/// The command line or the document cannot be used.
+/// The command line or the document is invalid.
 const BAD_INPUT: u8 = 2;
-/// Stopped by Ctrl-C.
+/// The run was stopped by Ctrl-C.
 const STOPPED: u8 = 130;
 
-/// What this process starts, and what should ever escape a sandbox in it, gains nothing by programs that run as another user.
-/// Called before there are other threads, each of which takes it over.
+/// Prevents this process, its children and code that escapes a sandbox from gaining privileges through setuid programs. Called
+/// before other threads start; they inherit the setting.
 fn give_up_privileges() {
     if let Err(error) = rustix::thread::set_no_new_privs(true) {
         warn(&format!("the kernel does not let this process give up privileges: {error}"));
     }
 }
 
-/// Executes the command line, whose first argument is the command's name, and returns the exit code. Called once in a process, before it
-/// has other threads. `compiler` is the program that compiles modules; `None` uses this program.
+/// Executes the command line, whose first argument is the command's name, and returns the exit code. Called once in a process,
+/// before it starts other threads. `compiler` is the program that compiles modules; `None` uses this program.
 pub fn main(arguments: impl IntoIterator<Item = OsString>, compiler: Option<CompilerProcess>) -> u8 {
     heaps::bound();
     files::allow_many();
@@ -107,14 +108,14 @@ fn done(outcome: anyhow::Result<()>) -> anyhow::Result<u8> {
     outcome.map(|()| COMPLETED)
 }
 
-/// Somebody reads our output no further, as `head` does: nobody is there to tell it to.
+/// True if the reader of standard output closed it, as `head` does; no message is printed then.
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// What modules say is shown from `info` on, Penstock itself from `warn` on; `PENSTOCK_LOG` changes that.
-/// Lines are written by a thread of their own, so that a terminal that stands still holds nothing up; what it does not take
-/// in time is lost. `test-stage` shows what its module says in its report.
+/// Starts the logs: those of modules from `info` on, those of Penstock from `warn` on; `PENSTOCK_LOG` changes that. A separate
+/// thread writes the lines, so that a stalled terminal blocks no work; lines that the terminal does not accept in time are lost.
+/// `test-stage` shows its module's logs in its report.
 fn start_logs(json: bool, command: &Command) -> WorkerGuard {
     let (stderr, guard) = tracing_appender::non_blocking(io::stderr());
     let modules = if matches!(command, Command::TestStage(_)) { "off" } else { "info" };

@@ -1,4 +1,4 @@
-//! `penstock`: runs data-loading pipelines and tells what limits them.
+//! `penstock`: runs data-loading pipelines and reports what limits them.
 
 use std::env;
 use std::process::ExitCode;

@@ -9,17 +9,18 @@ use penstock_types::verdict::VerdictSpan;
 
 use crate::text::{count, percent, rate, warn};
 
-/// Time between two looks at a run.
+/// Time between two updates of the display.
 const LOOK: Duration = Duration::from_millis(200);
 /// Seconds between two lines where there is no terminal.
 const LINE_EVERY_S: f64 = 5.0;
 
-/// Shows how a run goes on: one line that changes on a terminal, a line every few seconds elsewhere.
+/// Display of a run's progress: an updating line on a terminal, a line every few seconds elsewhere.
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     plain: bool,
-    /// When the last plain line was written, and what was delivered until the last look.
+    /// Run time of the last plain line.
     line_at_s: f64,
+    /// Run time and delivered samples at the last measurement of the rate.
     last: Option<(f64, u64)>,
     rate: Option<f64>,
 }
@@ -36,7 +37,7 @@ impl Progress {
         }
     }
 
-    /// Shows the run as it is now.
+    /// Displays the current state of the run.
     pub(crate) fn show(&mut self, snapshot: &RunSnapshot) {
         let delivered = snapshot.ledger.total.delivered;
         self.measure(snapshot.elapsed_s, delivered);
@@ -60,7 +61,7 @@ impl Progress {
                     bar.set_style(style("{spinner} {bar:30} {percent:>3} % {wide_msg}"));
                     bar.set_length(expected);
                 }
-                // Fan-out makes more than the source did.
+                // Fan-out delivers more samples than the source made.
                 bar.set_position(done.min(snapshot.expected.unwrap_or(done)));
                 bar.set_message(line);
             }
@@ -72,14 +73,14 @@ impl Progress {
         }
     }
 
-    /// Leaves the terminal as it was.
+    /// Removes the progress line from the terminal.
     pub(crate) fn clear(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
     }
 
-    /// The rate of about the last second.
+    /// Updates the rate, measured over about the last second.
     fn measure(&mut self, elapsed_s: f64, delivered: u64) {
         match self.last {
             Some((at, before)) if elapsed_s - at >= 1.0 => {
@@ -92,7 +93,7 @@ impl Progress {
     }
 }
 
-/// Shows a run until it is over, and stops it after `time`.
+/// Displays a run until it ends, and stops it after `time`.
 pub(crate) fn watch(run: Run, time: Option<Duration>, quiet: bool) -> Ended {
     let mut progress = Progress::new(quiet);
     loop {

@@ -1,4 +1,4 @@
-//! What a run did, for people: the seeds' lines and their answer, tables of stages and queues, and the ledger.
+//! Report of a run in text: summary lines, verdict, tables of stages and queues, and the ledger.
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::text::{bracketed, count, dash, duration, paragraphs, percent, rate, warn};
 use crate::{COMPLETED, FAILED, STOPPED};
 
-/// Everything that is worth saying about a run that is over.
+/// Full text report of a run that has ended.
 pub(crate) fn report(snapshot: &RunSnapshot) -> String {
     let tables = [
         snapshot.verdict.as_ref().map_or_else(String::new, verdict),
@@ -25,7 +25,7 @@ pub(crate) fn report(snapshot: &RunSnapshot) -> String {
     paragraphs(tables.into_iter().chain(rest))
 }
 
-/// Tells why a run failed, if it did, and gives the command's exit code.
+/// Prints the error of a failed run and returns the command's exit code.
 pub(crate) fn exit_code(state: RunState, error: Option<&str>) -> u8 {
     if let Some(error) = error {
         warn(&format!("error: the run failed: {error}"));
@@ -37,7 +37,7 @@ pub(crate) fn exit_code(state: RunState, error: Option<&str>) -> u8 {
     }
 }
 
-/// What limits the run, what proves it, and what to do about it.
+/// Limit of the run, its evidence, and advice.
 fn verdict(verdict: &Verdict) -> String {
     let mut lines = vec![verdict.sentence.clone()];
     lines.extend(verdict.evidence.iter().map(|line| format!("  {line}")));
@@ -57,12 +57,12 @@ fn advice_line(advice: &Advice) -> String {
     format!("  {}{}", advice.text, settings.collect::<String>())
 }
 
-/// A value as `--set` takes it: text needs no quotes.
+/// Formats a value for `--set`, in which text needs no quotes.
 fn bare(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// When the limit moved, if it did.
+/// List of the run's limits over time, if the limit changed.
 fn moves(spans: &[VerdictSpan]) -> String {
     if spans.iter().filter(|span| span.kind != VerdictKind::TooLittle).count() < 2 {
         return String::new();
@@ -177,7 +177,7 @@ fn failures(snapshot: &RunSnapshot) -> String {
     lines.join("\n")
 }
 
-/// A line for each kind of failure.
+/// One line for each kind of failure.
 pub(crate) fn failure_lines(groups: &[FailureGroup]) -> impl Iterator<Item = String> {
     groups.iter().map(|group| {
         let more = if group.count > group.first_keys.len() as u64 { ", ..." } else { "" };
@@ -195,7 +195,7 @@ pub(crate) fn failure_lines(groups: &[FailureGroup]) -> impl Iterator<Item = Str
 fn files(snapshot: &RunSnapshot) -> String {
     let Some(files) = &snapshot.files else { return String::new() };
     let [written, there] = [files.written, files.already_there].map(count);
-    format!("[files] {written} batches were written, {there} were there already")
+    format!("[files] {written} batches written, {there} already present")
 }
 
 fn counters(snapshot: &RunSnapshot) -> String {
@@ -206,7 +206,7 @@ fn counters(snapshot: &RunSnapshot) -> String {
     snapshot.counters.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// The lines of seed 000, and its question.
+/// Summary line of each stage and of the sink, and the answer to whether data loading is the bottleneck.
 fn lines(snapshot: &RunSnapshot) -> String {
     let mut lines: Vec<String> = snapshot.stages.iter().map(stage_line).collect();
     let [.., before, sink] = snapshot.queues.as_slice() else { return lines.join("\n") };

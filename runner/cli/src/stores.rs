@@ -1,6 +1,6 @@
-//! From `--config` and `--store` to stores; everything that can be wrong there.
+//! Stores of `--config` and `--store`, and the errors in them.
 //!
-//! Messages never repeat what a file of credentials holds, nor an address, which may have a password in it.
+//! Messages contain neither the content of a credentials file nor an address, which may include a password.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,15 +15,15 @@ use penstock_types::text::{printable, with_causes};
 use crate::args::StoreArgs;
 use crate::input::{bad, bytes, once, pair, unusable};
 
-/// Most characters of a flag that a message repeats.
+/// Maximum number of characters of a flag in a message.
 const MAX_SHOWN: usize = 1024;
 
-/// The operator's configuration, an empty one where none is named.
+/// Configuration of the operator, empty if no file is named.
 pub(crate) fn config(args: &StoreArgs) -> Result<Config> {
     config_at(args.config.as_deref())
 }
 
-/// The configuration in a file, an empty one where none is named.
+/// Configuration in a file, empty if no file is named.
 pub(crate) fn config_at(path: Option<&Path>) -> Result<Config> {
     let Some(path) = path.filter(|path| !path.as_os_str().is_empty()) else {
         return Ok(Config::default());
@@ -32,7 +32,7 @@ pub(crate) fn config_at(path: Option<&Path>) -> Result<Config> {
     Ok(config.relative_to(path.parent().unwrap_or(Path::new(""))))
 }
 
-/// Opens the stores of the configuration and of the command line, which wins.
+/// Opens the stores of the configuration and of the command line, which takes precedence.
 pub(crate) fn open(args: &StoreArgs, config: &Config) -> Result<Stores> {
     let mut named = BTreeSet::new();
     let mut given = Vec::new();
@@ -62,7 +62,7 @@ pub(crate) fn open(args: &StoreArgs, config: &Config) -> Result<Stores> {
     Ok(stores)
 }
 
-/// Where in the configuration it says what could not be opened.
+/// Pointer into the configuration to the store that could not be opened.
 fn place(name: &Name, store: &StoreConfig) -> Pointer {
     let place = Pointer::ROOT.key("stores").key(name.as_str());
     match store {

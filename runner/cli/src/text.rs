@@ -1,4 +1,4 @@
-//! How numbers and lines are written.
+//! Output of lines, and formatting of numbers.
 
 use std::io::{self, Write};
 
@@ -26,24 +26,24 @@ pub(crate) fn say_json(value: &impl Serialize) -> anyhow::Result<()> {
     say_as(true, value, |_| String::new())
 }
 
-/// The parts that say something, with blank lines between them.
+/// Joins the non-empty parts with blank lines between them.
 pub(crate) fn paragraphs(parts: impl IntoIterator<Item = String>) -> String {
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     parts.join("\n\n")
 }
 
-/// Writes a line on standard error; where that is closed, nobody is left to tell.
+/// Writes a line on standard error; ignores errors, as for a closed standard error.
 pub(crate) fn warn(text: &str) {
     writeln!(io::stderr().lock(), "{text}").unwrap_or_default();
 }
 
-/// A length of time as the statistics' log lines write it: `102.2 [ms]`.
+/// Duration as in the log lines of the statistics: `102.2 [ms]`.
 pub(crate) fn bracketed(seconds: f64) -> String {
     let (value, unit) = amount::scaled(seconds);
     format!("{value} [{unit}]")
 }
 
-/// A length of time in a table: `102.2 ms`; a dash where nothing was measured.
+/// Duration in a table: `102.2 ms`; a dash where nothing was measured.
 pub(crate) fn duration(seconds: Option<f64>) -> String {
     seconds.map_or_else(dash, amount::duration)
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds {{name}}.wasm, after making this machine able to build for WebAssembly if it is not yet.
+# Builds {{name}}.wasm, after installing the WebAssembly target if it is missing.
 # Arguments go to cargo, e.g. --offline.
 set -euo pipefail
 cd "$(dirname "$0")"

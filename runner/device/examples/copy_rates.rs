@@ -1,9 +1,9 @@
-//! How fast bytes get to a GPU, as JSON: as fast as the driver can from pinned and from ordinary memory, and through the ring.
+//! Measures copy rates to a GPU, as JSON: from pinned and from ordinary memory with plain driver calls, and through the ring.
 //!
 //! `cargo run --release -p penstock-device --example copy_rates [-- MEGABYTES_PER_SIZE]`
 #![expect(
     unsafe_code,
-    reason = "the best possible copy is one without the ring: a loop over the driver's own functions"
+    reason = "the reference is a copy without the ring: a loop over the driver's functions"
 )]
 
 use std::env::args;
@@ -28,7 +28,7 @@ use serde_json::{Value as Json, json};
 
 type Error = Box<dyn std::error::Error>;
 
-/// The driver's own objects for copies, one after another.
+/// Driver objects for plain copies, one after another.
 struct Bare {
     stream: sys::CUstream,
     done: sys::CUevent,
@@ -39,13 +39,13 @@ struct Bare {
 
 const MEGABYTE: usize = 1_000_000;
 
-/// 19 is a batch of 32 images of 3 x 224 x 224 float32.
+/// Sizes in megabytes. 19 is a batch of 32 images of 3 x 224 x 224 float32.
 const SIZES: [usize; 5] = [1, 4, 19, 64, 256];
 
-/// Copied for each size, where nobody says.
+/// Default number of megabytes copied for each size.
 const MEGABYTES_PER_SIZE: usize = 8192;
 
-/// Batches on their way at a time.
+/// Number of batches in progress at a time.
 const AT_A_TIME: usize = 3;
 
 fn main() -> Result<(), Error> {
@@ -61,8 +61,8 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// Bytes per second of copies of this size. All three are timed over the same number of copies, from the first call to the last
-/// byte.
+/// Copy rates for this size, in bytes per second. All three are measured over the same number of copies, from the first call to
+/// the last byte.
 fn rates(gpu: &Gpu, megabytes: usize, most: usize) -> Result<Json, Error> {
     let len = megabytes * MEGABYTE;
     let count = (most / megabytes).max(4);
@@ -98,7 +98,7 @@ fn rates(gpu: &Gpu, megabytes: usize, most: usize) -> Result<Json, Error> {
     }))
 }
 
-/// Seconds that work takes.
+/// Duration of `work` in seconds.
 fn timed(work: impl FnOnce() -> Result<(), Error>) -> Result<f64, Error> {
     let clock = MonotonicClock::start();
     work()?;
@@ -122,26 +122,26 @@ impl Bare {
     fn new(len: usize) -> Result<Self, Error> {
         let mut bare = Self { stream: null_mut(), done: null_mut(), device: 0, pinned: null_mut(), len };
         let mut context = null_mut();
-        // SAFETY: each writes a handle or an address; the context is the one that the open GPU holds.
+        // SAFETY: each call writes a handle or an address; the context is the one that the open GPU holds.
         unsafe {
-            said(sys::cuDevicePrimaryCtxRetain(&raw mut context, 0))?;
-            said(sys::cuCtxPushCurrent_v2(context))?;
-            said(sys::cuStreamCreate(&raw mut bare.stream, 1))?;
-            said(sys::cuEventCreate(&raw mut bare.done, 0))?;
-            said(sys::cuMemAlloc_v2(&raw mut bare.device, len))?;
-            said(sys::cuMemHostAlloc(&raw mut bare.pinned, len, sys::CU_MEMHOSTALLOC_PORTABLE))?;
+            check(sys::cuDevicePrimaryCtxRetain(&raw mut context, 0))?;
+            check(sys::cuCtxPushCurrent_v2(context))?;
+            check(sys::cuStreamCreate(&raw mut bare.stream, 1))?;
+            check(sys::cuEventCreate(&raw mut bare.done, 0))?;
+            check(sys::cuMemAlloc_v2(&raw mut bare.device, len))?;
+            check(sys::cuMemHostAlloc(&raw mut bare.pinned, len, sys::CU_MEMHOSTALLOC_PORTABLE))?;
         }
         Ok(bare)
     }
 
-    /// Copies `count` times from there, and waits for the last.
+    /// Copies `count` times from `from`, and waits for the last copy.
     fn copy(&self, from: *const c_void, count: usize) -> Result<(), Error> {
-        // SAFETY: both sides have so many bytes and outlive the last copy, which is waited for.
+        // SAFETY: both sides have `self.len` bytes and outlive the last copy, which is waited for.
         unsafe {
             for _ in 0..count {
-                said(sys::cuMemcpyHtoDAsync_v2(self.device, from, self.len, self.stream))?;
+                check(sys::cuMemcpyHtoDAsync_v2(self.device, from, self.len, self.stream))?;
             }
-            said(sys::cuEventRecord(self.done, self.stream))?;
+            check(sys::cuEventRecord(self.done, self.stream))?;
             while sys::cuEventQuery(self.done) == CUresult::CUDA_ERROR_NOT_READY {
                 std::hint::spin_loop();
             }
@@ -153,7 +153,7 @@ impl Bare {
 impl Drop for Bare {
     fn drop(&mut self) {
         let mut popped = null_mut();
-        // SAFETY: all of it is ours, and used no more. What fails here fails the end of a measurement.
+        // SAFETY: `self` owns all of these, and they are no longer in use. An error here only affects the end of a measurement.
         let codes = unsafe {
             [
                 sys::cuMemFreeHost(self.pinned),
@@ -168,6 +168,6 @@ impl Drop for Bare {
     }
 }
 
-fn said(code: CUresult) -> Result<(), Error> {
-    if code == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(format!("the driver answered {code:?}").into()) }
+fn check(code: CUresult) -> Result<(), Error> {
+    if code == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(format!("the driver returned {code:?}").into()) }
 }

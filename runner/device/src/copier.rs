@@ -1,4 +1,4 @@
-//! The thread that copies batches to a device, and all it knows.
+//! The thread that copies batches to a device, and its state.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,15 +23,15 @@ use crate::slot::{CopierMessage, CopyJob, RingSlot};
 pub(crate) struct Copier {
     stream: CudaStream,
     ring: Ring,
-    /// In which the arrays of batches lie where they can.
+    /// Pinned memory in which `collate` places arrays when there is some.
     pinned: PinnedMemory,
-    /// Where the others go first. Not shared with the batches: those are larger, and would be let go for these.
+    /// Pinned memory for arrays that are elsewhere. Separate from `pinned`, whose regions are larger and would be freed for these.
     staging: Pool<PinnedMemory>,
     waiting: VecDeque<CopyJob>,
-    /// Whether the device has no memory for the first of them.
+    /// Set if the device has no memory for the first waiting batch.
     is_full: bool,
-    full_was_told: bool,
-    /// Batches on their way, in the order of the stream.
+    full_was_logged: bool,
+    /// Batches being copied, in the order of the stream.
     under_way: VecDeque<UnderWay>,
     lost: Option<Fault>,
     home: Sender<CopierMessage>,
@@ -48,26 +48,26 @@ struct UnderWay {
     staged_bytes: usize,
 }
 
-/// Where the array of a column lies in the slot.
+/// Position of a column's array in the slot.
 struct ArrayPlace {
     column: usize,
     at: usize,
     len: usize,
 }
 
-/// How often a copy under way is looked at. A small batch takes longer.
+/// Interval at which copies in progress are checked. A small batch takes longer.
 const LOOK: Duration = Duration::from_micros(50);
 
-/// How often a full device is asked for memory again that others may have let go.
+/// Interval at which a full device is asked for memory again, which other programs may have freed.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
-/// How long the end waits for a device that does not finish.
+/// Time limit for unfinished work of the device when the thread closes.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Arrays on a device begin at multiples of this, which everything that reads them is content with.
+/// Alignment of arrays on the device in bytes, sufficient for all libraries that read them.
 const ALIGNMENT: usize = 256;
 
-/// The least that is taken from a pool.
+/// Minimum size of staging memory: the pool provides no smaller blocks.
 const LEAST_STAGING: usize = 4096;
 
 impl Copier {
@@ -86,7 +86,7 @@ impl Copier {
             pinned,
             waiting: VecDeque::new(),
             is_full: false,
-            full_was_told: false,
+            full_was_logged: false,
             under_way: VecDeque::new(),
             lost: None,
             home,
@@ -104,7 +104,7 @@ impl Copier {
         self.close(messages);
     }
 
-    /// Waits for messages, but not past the next look at the device. Returns false when the thread is to close.
+    /// Waits for messages, but not beyond the next check of the device. Returns false when the thread is to close.
     fn receive_all(&mut self, messages: &Receiver<CopierMessage>) -> bool {
         let waits_for_device =
             !self.under_way.is_empty() || (!self.waiting.is_empty() && self.ring.has_free());
@@ -120,18 +120,19 @@ impl Copier {
             Err(RecvTimeoutError::Disconnected) => return false,
         };
         if waits_for_memory && first.is_none() {
-            self.tell_full();
+            self.log_full();
         }
         first.into_iter().chain(messages.try_iter()).all(|message| self.receive(message))
     }
 
-    /// Only batches that are held, or others, can make room: who holds too many of them would wait without a word.
-    fn tell_full(&mut self) {
-        if !std::mem::replace(&mut self.full_was_told, true) {
+    /// Logs that the device is full. Only consumers or other programs can free memory: without the message, a consumer that keeps
+    /// too many batches would wait forever for no visible reason.
+    fn log_full(&mut self) {
+        if !std::mem::replace(&mut self.full_was_logged, true) {
             tracing::warn!(
                 device = self.device(),
                 batches = self.ring.made(),
-                "the device has no memory for another batch until one of those on it is let go: hold fewer, or use smaller ones"
+                "the device has no memory for another batch until one of its batches is released: hold fewer batches, or make them smaller"
             );
         }
     }
@@ -183,7 +184,7 @@ impl Copier {
         }
     }
 
-    /// Puts the copies of a batch into the stream. Gives the bytes that had to be copied before.
+    /// Enqueues the copies of a batch in the stream. Returns the number of bytes that were staged first.
     fn fill(
         &self,
         batch: &Collated,
@@ -202,7 +203,7 @@ impl Copier {
         Ok(staged_bytes)
     }
 
-    /// Copies the arrays that do not lie in pinned memory there, as long as there is some. Gives their bytes.
+    /// Copies the arrays outside pinned memory into pinned memory, if there is some. Returns the number of bytes copied.
     fn stage(&self, arrays: &mut [(Bytes, usize)]) -> usize {
         let mut others: Vec<&mut Bytes> =
             arrays.iter_mut().map(|(array, _)| array).filter(|array| !self.pinned.holds(array)).collect();
@@ -230,7 +231,7 @@ impl Copier {
                 Ok(true) => self.finish(first),
                 Ok(false) => return self.under_way.push_front(first),
                 Err(error) => {
-                    // What is read stays; the place does not.
+                    // The bytes being read are kept; the slot is not used again.
                     self.ring.forget(first.slot);
                     self.fail(first.job, &error);
                 }
@@ -258,7 +259,7 @@ impl Copier {
         job.answer_with(&places, &Filled::new(slot, self.home.clone()));
     }
 
-    /// A batch cannot be copied. When nothing can any more, all others fail for the same reason.
+    /// Fails a batch that cannot be copied. If the device is lost, all other batches fail for the same reason.
     fn fail(&mut self, job: CopyJob, error: &DriverError) {
         let device = self.device();
         let is_lost = !error.is_out_of_memory() && self.stream.check().is_err();
@@ -267,7 +268,7 @@ impl Copier {
             (false, true) => "; the device is lost to this process, so start it again",
             (false, false) => "",
         };
-        let message = format!("the batch cannot be copied to `{device}`: {error}{remedy}");
+        let message = format!("cannot copy the batch to `{device}`: {error}{remedy}");
         let fault = Fault::new(FailureClass::Bug, message);
         if is_lost {
             tracing::error!(device, %error, "the device is lost");
@@ -284,7 +285,7 @@ impl Copier {
         format!("cuda:{}", self.stream.context().number)
     }
 
-    /// Waits a little for the device, and gives everything back that it does not use any more.
+    /// Waits for the device for up to [`GRACE`], and frees everything that it no longer uses.
     fn close(mut self, messages: &Receiver<CopierMessage>) {
         let end = self.clock.now().after(GRACE);
         self.waiting.clear();
@@ -303,7 +304,9 @@ impl Copier {
             }
             std::thread::sleep(LOOK);
         }
-        tracing::warn!("the device does not finish its work; its memory is left to the end of the process");
+        tracing::warn!(
+            "the device does not finish its work; its memory is not freed before the process ends"
+        );
         self.ring.abandon();
         self.under_way.drain(..).for_each(|left| std::mem::forget(left.slot));
     }
@@ -311,7 +314,7 @@ impl Copier {
 
 impl CopyJob {
     fn answer(self, answer: Result<Collated, Fault>) {
-        // Who does not wait any more does not want it; a batch on the device goes home by being dropped.
+        // A receiver that was dropped does not need the batch; a batch on the device returns its slot when it is dropped.
         drop(self.reply.send(answer));
     }
 
@@ -338,7 +341,7 @@ impl ArrayPlace {
     }
 }
 
-/// Where the arrays of a batch go, and how much room they take.
+/// Positions of the arrays of a batch in a slot, and the bytes that they need.
 fn places(batch: &Collated) -> (Vec<ArrayPlace>, usize) {
     let mut room: usize = 0;
     let mut places = Vec::new();
@@ -349,6 +352,6 @@ fn places(batch: &Collated) -> (Vec<ArrayPlace>, usize) {
             room = (at + len).next_multiple_of(ALIGNMENT);
         }
     }
-    // An array without elements has a place, too.
+    // An array without elements needs a position, too.
     (places, room.max(ALIGNMENT))
 }

@@ -1,4 +1,4 @@
-//! The CUDA driver: its functions, and what they give, as values that give back what they hold.
+//! The CUDA driver: its functions, and safe types that own its handles and memory.
 #![expect(unsafe_code, reason = "the driver is a C library")]
 
 mod handles;
@@ -24,7 +24,7 @@ const NO_DEVICE: ResultCode = 100;
 const NOT_READY: ResultCode = 600;
 
 impl Driver {
-    /// The driver, loaded and set up by the first who asks.
+    /// The driver, which the first call loads and initialises.
     pub(crate) fn get() -> Result<&'static Self, GpuError> {
         static DRIVER: OnceLock<Result<Driver, GpuError>> = OnceLock::new();
         DRIVER.get_or_init(Self::load).as_ref().map_err(Clone::clone)
@@ -56,7 +56,7 @@ impl Driver {
         self.check(function, call(function.call))
     }
 
-    /// Turns the answer of a function into an error, unless it is success.
+    /// Converts a result code into an error, unless it is success.
     fn check<F>(&self, function: &Function<F>, code: ResultCode) -> Result<(), DriverError> {
         if code == SUCCESS {
             return Ok(());
@@ -70,11 +70,11 @@ impl Driver {
         if code == NOT_READY { Ok(false) } else { self.check(function, code).map(|()| true) }
     }
 
-    fn text(&self, tell: symbols::Tell, code: ResultCode) -> Option<String> {
+    fn text(&self, describe: symbols::Describe, code: ResultCode) -> Option<String> {
         let mut text: *const c_char = null();
-        // SAFETY: it writes a pointer to a text of its own, which stays, or null for a code that it does not know.
+        // SAFETY: the function writes a pointer to a static text, or null for an unknown code.
         let text = unsafe {
-            let answer = tell(code, &raw mut text);
+            let answer = describe(code, &raw mut text);
             if answer != SUCCESS || text.is_null() {
                 return None;
             }

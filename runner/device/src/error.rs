@@ -1,5 +1,5 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{call}` answered {name} ({meaning})")]
+#[error("`{call}` returned {name} ({meaning})")]
 pub struct DriverError {
     pub call: &'static str,
     pub code: u32,
@@ -27,7 +27,7 @@ pub enum GpuError {
 const OUT_OF_MEMORY: u32 = 2;
 
 impl DriverError {
-    /// Returns whether the device, or the system, had no memory left; the driver goes on working.
+    /// True if the device or the system was out of memory; the driver remains usable.
     pub fn is_out_of_memory(&self) -> bool {
         self.code == OUT_OF_MEMORY
     }

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use penstock_types::run::TransferRecord;
 
-/// What a transfer did so far: counted by the thread that copies, looked at by anybody.
+/// Figures of a transfer so far: updated by the thread that copies, read by any thread.
 #[derive(Debug)]
 pub struct TransferFigures {
     device: String,
@@ -18,20 +18,20 @@ struct TransferSums {
     copying: Duration,
     slot_wait: Duration,
     device_wait: Duration,
-    /// Those of the ring at that moment.
+    /// Slots of the ring at the time of the last update.
     slots: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CopiedBatch {
     pub(crate) bytes: usize,
-    /// Those of them that were copied to pinned memory first.
+    /// Bytes that were copied to pinned memory first; part of `bytes`.
     pub(crate) staged_bytes: usize,
-    /// From its arrival until it had a slot.
+    /// Time from the batch's arrival until it had a slot.
     pub(crate) slot_wait: Duration,
-    /// From then until it was seen to be on the device.
+    /// Time from then until the copy was found to be done.
     pub(crate) under_way: Duration,
-    /// The part of that in which the device copied it, by the device's clock.
+    /// Part of `under_way` in which the device copied, measured by the device.
     pub(crate) copying: Duration,
 }
 
@@ -90,7 +90,7 @@ mod tests {
     };
 
     #[test]
-    fn nothing_is_said_of_what_was_not_measured() {
+    fn figures_are_absent_before_the_first_measurement() {
         let record = TransferFigures::of("cuda:0".to_owned()).record();
         assert_eq!((record.batches, record.bytes, record.slots), (0, 0, 0));
         assert_eq!(
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_device_is_waited_for_whenever_it_does_not_copy() {
+    fn the_device_wait_is_the_time_under_way_without_the_copy() {
         let figures = TransferFigures::of("cuda:1".to_owned());
         figures.count(BATCH);
         figures.count(CopiedBatch { staged_bytes: 0, slot_wait: Duration::ZERO, ..BATCH });
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_those_of_one_moment() {
+    fn all_figures_of_a_record_belong_to_the_same_moment() {
         let figures = TransferFigures::of("cuda:0".to_owned());
         figures.count(BATCH);
         std::thread::scope(|threads| {

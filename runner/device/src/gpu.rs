@@ -3,7 +3,7 @@ use std::sync::Arc;
 use crate::driver::{CudaContext, Driver};
 use crate::error::GpuError;
 
-/// A GPU that is open. Clones are the same one.
+/// An open GPU. Clones refer to the same one.
 #[derive(Clone, Debug)]
 pub struct Gpu(Arc<CudaContext>);
 
@@ -16,13 +16,13 @@ impl Gpu {
         }
     }
 
-    /// Fails unless there is a GPU of this number, without opening it.
+    /// Fails if there is no GPU with this number; does not open it.
     pub fn check(number: u32) -> Result<(), GpuError> {
         let count = Self::count()?;
         if number < count { Ok(()) } else { Err(GpuError::NoSuchDevice { number, count }) }
     }
 
-    /// Opens the GPU of this number, from 0.
+    /// Opens the GPU with this number, counted from 0.
     pub fn open(number: u32) -> Result<Self, GpuError> {
         Self::check(number)?;
         Ok(Self(CudaContext::open(Driver::get()?, number)?))
@@ -37,7 +37,7 @@ impl Gpu {
         &self.0.name
     }
 
-    /// Its name in the world, as NVML and `nvidia-smi` spell it: numbers change with `CUDA_VISIBLE_DEVICES`, this does not.
+    /// Globally unique id, as printed by NVML and `nvidia-smi`; unlike the number, it does not depend on `CUDA_VISIBLE_DEVICES`.
     pub fn uuid(&self) -> String {
         let hex = self.0.uuid.map(|byte| format!("{byte:02x}")).concat();
         let (a, b, c, d, e) = (&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);

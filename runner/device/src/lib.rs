@@ -1,9 +1,9 @@
-//! Batches on a GPU: memory that the device reads by itself, and the ring through which batches get into its own.
+//! Batches on a GPU: host memory that the device can read directly, and the ring of device memory that batches are copied into.
 //!
-//! A [`Gpu`] is found by the CUDA driver, which is loaded when it is first asked for: nothing of CUDA is needed to build, and
-//! where there is no driver everything but the GPU works. A [`CudaTransfer`] is the stage; what comes out of it are
-//! [`DeviceBuffer`]s, lent until the last tensor over them is dropped. [`PinnedMemory`] is where batches are to be stacked,
-//! so that their bytes are written once; [`HostMemory`] is the same for who keeps them on the host.
+//! A [`Gpu`] is opened through the CUDA driver, which is loaded on first use: no part of CUDA is needed to build, and without a
+//! driver everything but the GPU works. A [`CudaTransfer`] is the stage; its output arrays are [`DeviceBuffer`]s, lent until the
+//! last tensor over them is dropped. Batches are stacked in [`PinnedMemory`], so that their bytes are written only once;
+//! [`HostMemory`] is the counterpart for consumers that keep batches on the host.
 
 mod copier;
 mod driver;

@@ -1,4 +1,4 @@
-//! Memory of this process in which batches are stacked, so that they are handed on without a copy.
+//! Memory of this process in which batches are stacked, so that they are passed on without a copy.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,13 +10,13 @@ use penstock_engine::memory::{Maker, process_limit_bytes};
 use crate::driver::{CudaContext, HostRegion};
 use crate::gpu::Gpu;
 
-/// Memory of this process that the GPU reads by itself, while nobody waits. The system cannot put it aside, so there is a cap,
-/// which all that the process pins here counts towards. Clones are the same memory.
+/// Pinned memory, which the GPU reads directly and asynchronously. The system cannot swap it out, so there is a cap, towards which
+/// all pinned memory of the process counts. Clones refer to the same memory.
 #[derive(Clone, Debug)]
 pub struct PinnedMemory(Arc<PinnedShared>);
 
 pub struct PinnedRegion {
-    // Dropped in this order: what the driver has not let go of counts.
+    // Dropped before `_counted`: memory counts until the driver has freed it.
     region: HostRegion,
     _counted: PinnedBytes,
     of: PinnedMemory,
@@ -26,23 +26,23 @@ pub struct PinnedRegion {
 struct PinnedShared {
     context: Arc<CudaContext>,
     cap_bytes: usize,
-    /// Begins and lengths of what there is.
+    /// Start addresses and lengths of the regions.
     places: Mutex<BTreeMap<usize, usize>>,
 }
 
-/// Bytes that count as pinned until this is dropped.
+/// Bytes that count as pinned until this value is dropped.
 struct PinnedBytes(usize);
 
-/// Bytes that the process has pinned, or is about to: the machine's memory is one, however many runs and GPUs share it.
+/// Bytes that the process has pinned, or is about to pin: all runs and GPUs share the machine's memory.
 static PINNED_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 const PAGE: usize = 4096;
 
-/// One part in so many of the memory that this process may use can be pinned.
+/// Divisor of the process's memory limit for the default cap of pinned memory.
 const SHARE: u64 = 4;
 
 impl PinnedMemory {
-    /// Memory that this GPU reads. There is no more of it once the process has pinned `cap_bytes`.
+    /// Creates memory that this GPU can read. No more is allocated once the process has pinned `cap_bytes`.
     pub fn new(gpu: &Gpu, cap_bytes: usize) -> Self {
         Self(Arc::new(PinnedShared { context: gpu.context().clone(), cap_bytes, places: Mutex::default() }))
     }
@@ -60,7 +60,7 @@ impl PinnedMemory {
 }
 
 impl PinnedBytes {
-    /// Counts bytes that are about to be pinned; `None` when the process would then have more than `cap_bytes`.
+    /// Counts bytes that are about to be pinned; `None` if the process would then exceed `cap_bytes`.
     fn within(cap_bytes: usize, len: usize) -> Option<Self> {
         let more = |bytes: usize| bytes.checked_add(len).filter(|bytes| *bytes <= cap_bytes);
         PINNED_BYTES.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).ok().map(|_| Self(len))
@@ -80,7 +80,7 @@ impl Maker for PinnedMemory {
         let len = len.max(1).checked_next_multiple_of(PAGE)?;
         let counted = PinnedBytes::within(self.0.cap_bytes, len)?;
         let region = HostRegion::new(&self.0.context, len)
-            .inspect_err(|error| tracing::debug!(len, %error, "no pinned memory for a batch"))
+            .inspect_err(|error| tracing::debug!(len, %error, "cannot allocate pinned memory for a batch"))
             .ok()?;
         self.places().insert(region.as_ref().as_ptr() as usize, len);
         Some(PinnedRegion { region, _counted: counted, of: self.clone() })
@@ -100,18 +100,18 @@ impl AsMut<[u8]> for PinnedRegion {
 }
 
 impl Drop for PinnedRegion {
-    /// Before the driver lets go of it: another region may begin there as soon as it has.
+    /// Removes the region's entry before the driver frees it: afterwards another region may get the same address.
     fn drop(&mut self) {
         self.of.places().remove(&(self.region.as_ref().as_ptr() as usize));
     }
 }
 
-/// How much may be pinned where nobody says: a quarter of the memory that this process may use.
+/// Default cap of pinned memory, in bytes: a quarter of the memory that this process may use.
 pub fn pinned_share() -> usize {
     usize::try_from(process_limit_bytes().unwrap_or(0) / SHARE).unwrap_or(usize::MAX)
 }
 
-/// Memory of this process in whole pages, for who hands batches on without copying them.
+/// Memory of this process in whole pages, for consumers that receive batches without a copy.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HostMemory;
 
@@ -120,7 +120,7 @@ impl Maker for HostMemory {
 
     fn make(&self, len: usize) -> Option<MmapMut> {
         let made = MmapMut::map_anon(len);
-        made.inspect_err(|error| tracing::debug!(len, %error, "no memory for a batch")).ok()
+        made.inspect_err(|error| tracing::debug!(len, %error, "cannot allocate memory for a batch")).ok()
     }
 }
 
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arrays_begin_with_a_page_and_can_be_written() {
+    fn arrays_begin_at_a_page_and_can_be_written() {
         let memory = Pool::new(HostMemory);
         let mut block = memory.take(10_000).unwrap();
         let bytes: &mut [u8] = (*block).as_mut();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_does_not_have_is_not_given() {
+    fn a_request_beyond_the_memory_of_the_system_returns_none() {
         assert!(HostMemory.make(usize::MAX / 2).is_none());
     }
 }

@@ -10,35 +10,35 @@ use penstock_types::stats::Tick;
 
 use crate::gpu::Gpu;
 
-/// Watches one GPU, for who looks at it from time to time and tells what he saw whenever he is asked.
+/// Reads figures of one GPU from time to time, and keeps the last reading.
 #[derive(Debug)]
 pub struct Watch {
     nvml: Nvml,
-    /// The GPU's name, and not the GPU: that would stay open as long as somebody may ask.
+    /// Id of the GPU; holding the [`Gpu`] itself would keep it open.
     uuid: String,
     clock: MonotonicClock,
-    last: LastLook,
+    last: LastReading,
 }
 
-/// What was seen at the last look, and when that was.
+/// Result and time of the last reading.
 #[derive(Debug, Default)]
-struct LastLook(Mutex<Option<(Tick, Option<GpuRecord>)>>);
+struct LastReading(Mutex<Option<(Tick, Option<GpuRecord>)>>);
 
-/// How long there is nothing new to see.
+/// Time for which a reading is considered current.
 const FRESH: Duration = Duration::from_millis(500);
 
-/// NVML counts the bus in these.
+/// Unit in which NVML reports bus traffic.
 const KILOBYTE: u64 = 1000;
 
 impl Watch {
-    /// Begins to watch a GPU; `None` where there is no NVML.
+    /// Starts to watch a GPU; `None` if NVML is not available.
     pub fn of(gpu: &Gpu) -> Option<Self> {
-        let nvml = Nvml::init().inspect_err(|error| tracing::debug!(%error, "no figures of GPUs")).ok()?;
-        Some(Self { nvml, uuid: gpu.uuid(), clock: MonotonicClock::start(), last: LastLook::default() })
+        let nvml = Nvml::init().inspect_err(|error| tracing::debug!(%error, "cannot load NVML")).ok()?;
+        Some(Self { nvml, uuid: gpu.uuid(), clock: MonotonicClock::start(), last: LastReading::default() })
     }
 
-    /// Looks at it, unless the last look was less than half a second ago. Takes up to 40 ms, so this is not for who is to answer
-    /// at once.
+    /// Reads the figures, unless the last reading is less than half a second old. Takes up to 40 ms, so it must not be called where
+    /// a response is due at once.
     pub fn look(&self) {
         if self.last.is_due(self.clock.now()) {
             let seen = self.figures();
@@ -46,12 +46,12 @@ impl Watch {
         }
     }
 
-    /// What was seen at the last look; `None` before the first one, and for a GPU that NVML does not know. Does not wait.
+    /// The last reading; `None` before the first one, and for a GPU that NVML does not know. Never waits.
     pub fn record(&self) -> Option<GpuRecord> {
         self.last.seen()
     }
 
-    /// What it does now; `None` if NVML does not know it. Takes its time on the bus, which is watched for 20 ms each way.
+    /// Current figures; `None` if NVML does not know the GPU. Blocks while NVML measures the bus, for 20 ms in each direction.
     fn figures(&self) -> Option<GpuRecord> {
         let device = self.nvml.device_by_uuid(self.uuid.as_str()).ok()?;
         let bus = |counter| -> Result<u64, NvmlError> {
@@ -68,8 +68,8 @@ impl Watch {
     }
 }
 
-impl LastLook {
-    /// Whether there may be something new to see.
+impl LastReading {
+    /// True if the last reading is outdated.
     fn is_due(&self, now: Tick) -> bool {
         self.get().is_none_or(|(at, _)| now >= at.after(FRESH))
     }
@@ -96,19 +96,19 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_is_told_until_the_next_look_which_is_not_at_once() {
-        let last = LastLook::default();
+    fn a_reading_is_kept_until_the_next_one_at_least_half_a_second_later() {
+        let last = LastReading::default();
         assert!(last.is_due(Tick::ZERO));
         assert_eq!(last.seen(), None);
         let record = GpuRecord { utilisation: Some(0.5), ..GpuRecord::default() };
         last.set(at(100), Some(record));
         assert_eq!((last.is_due(at(599)), last.is_due(at(600))), (false, true));
-        assert_eq!(last.seen(), Some(record), "also when a look is due");
+        assert_eq!(last.seen(), Some(record), "kept even when a new reading is due");
     }
 
     #[test]
-    fn a_device_that_is_not_known_is_not_asked_for_all_the_time() {
-        let last = LastLook::default();
+    fn an_unknown_device_is_not_queried_more_often() {
+        let last = LastReading::default();
         last.set(at(100), None);
         assert_eq!((last.is_due(at(599)), last.seen()), (false, None));
     }

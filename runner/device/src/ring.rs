@@ -10,34 +10,34 @@ use crate::driver::{ConsumerStream, CudaContext, CudaEvent};
 use crate::error::DriverError;
 use crate::slot::{CopierMessage, RingSlot};
 
-/// The slots of one transfer that hold no batch. Used again in turn, the one that has been free for longest first: its
-/// readers are the likeliest to be done.
+/// The free slots of one transfer. The slot that has been free longest is used first: its readers are the most likely to be
+/// done.
 pub(crate) struct Ring {
     context: Arc<CudaContext>,
     free: VecDeque<RingSlot>,
-    /// Free and lent.
+    /// Number of slots, free and lent.
     made: usize,
     most: usize,
 }
 
 pub(crate) enum SlotSearch {
     Slot(RingSlot),
-    /// All that may be are in use.
+    /// All allowed slots are in use.
     AllInUse,
-    /// Fewer are in use, but they leave the device no memory for one more.
+    /// Another slot is allowed, but the device has no memory for it.
     NoMemory,
 }
 
-/// A slot in the hands of those who read its batch; it goes back when the last of them is gone.
+/// A slot whose batch is being read; it returns to the ring when the last reader drops it.
 struct Lease {
-    /// Always some, but for the moment in which it goes back.
+    /// `None` only while `drop` returns the slot.
     slot: Option<RingSlot>,
     streams: Mutex<Vec<ConsumerStream>>,
     home: Sender<CopierMessage>,
 }
 
-/// An array in the memory of a GPU. Clones are the same one; when the last of a batch is dropped, its place is used again, as
-/// soon as what was put into the consumers' streams by then is done.
+/// An array in the memory of a GPU. Clones refer to the same array; after the last buffer of a batch is dropped, its slot is
+/// reused as soon as the operations in the consumers' streams at that time are done.
 #[derive(Clone)]
 pub struct DeviceBuffer {
     lease: Arc<Lease>,
@@ -45,11 +45,11 @@ pub struct DeviceBuffer {
     len: usize,
 }
 
-/// A batch whose arrays are to be lent out.
+/// A slot with a copied batch whose arrays are about to be lent.
 pub(crate) struct Filled(Arc<Lease>);
 
 impl Ring {
-    /// At most `most` slots, none of them made yet.
+    /// Creates a ring of at most `most` slots, none of which is allocated yet.
     pub(crate) fn new(context: &Arc<CudaContext>, most: usize) -> Self {
         Self { context: context.clone(), free: VecDeque::new(), made: 0, most }
     }
@@ -58,19 +58,19 @@ impl Ring {
         self.made
     }
 
-    /// Whether waiting alone may bring a slot: one is too small, and still being read.
+    /// True if a slot may become available without a message: a free one is too small, and is still being read.
     pub(crate) fn has_free(&self) -> bool {
         !self.free.is_empty()
     }
 
-    /// A slot with room for so many bytes, if there is one. Fails for want of memory only when no slot is in use.
+    /// Takes a slot with room for `len` bytes, if there is one. Fails for lack of memory only if no slot is in use.
     pub(crate) fn take(&mut self, len: usize) -> Result<SlotSearch, DriverError> {
         let fit = self.free.iter().position(|slot| slot.region.len() >= len);
         if let Some(slot) = fit.and_then(|place| self.free.remove(place)) {
             return Ok(SlotSearch::Slot(slot));
         }
         loop {
-            // Too small, all of them; making a larger one in place of one is as good as another one.
+            // All free slots are too small; replacing one by a larger slot is as good as adding one.
             let unfit = self.free.iter().position(RingSlot::is_released);
             match unfit.and_then(|place| self.free.remove(place)) {
                 Some(slot) => self.forget(slot),
@@ -96,7 +96,7 @@ impl Ring {
         self.free.push_back(slot);
     }
 
-    /// A slot is not used again; the driver waits for what the device still does with it.
+    /// Drops a slot; the driver waits for operations of the device on it.
     pub(crate) fn forget(&mut self, slot: RingSlot) {
         drop(slot);
         self.lost_one();
@@ -106,22 +106,22 @@ impl Ring {
         self.made -= 1;
     }
 
-    /// Lets all go that nobody reads any more. Says whether those were all.
+    /// Frees all slots that are no longer read. Returns true if none is left.
     pub(crate) fn empty(&mut self) -> bool {
         self.free.retain(|slot| !slot.is_released());
         self.free.is_empty()
     }
 
-    /// Leaves the others to the end of the process: freeing them would wait for a device that does not answer.
+    /// Leaks the other slots: freeing them would wait for a device that does not respond.
     pub(crate) fn abandon(&mut self) {
         self.free.drain(..).for_each(std::mem::forget);
     }
 }
 
 impl Filled {
-    /// A slot with a batch, which goes home when nobody reads it any more.
+    /// Wraps a slot with a copied batch; the slot returns to `home` after the last buffer is dropped.
     pub(crate) fn new(mut slot: RingSlot, home: Sender<CopierMessage>) -> Self {
-        // They have been waited for.
+        // The copy into the slot has waited for these events.
         slot.released.clear();
         Self(Arc::new(Lease { slot: Some(slot), streams: Mutex::default(), home }))
     }
@@ -133,7 +133,7 @@ impl Filled {
 
 impl Lease {
     fn slot(&self) -> &RingSlot {
-        self.slot.as_ref().expect("it goes back when it is dropped")
+        self.slot.as_ref().expect("the slot is returned only in `drop`")
     }
 }
 
@@ -142,7 +142,7 @@ impl DeviceBuffer {
         self.lease.slot().region.context().number
     }
 
-    /// Where it begins, in the device's memory.
+    /// Address of the array in the device's memory.
     pub fn ptr(&self) -> u64 {
         self.lease.slot().region.address() + self.at as u64
     }
@@ -155,8 +155,8 @@ impl DeviceBuffer {
         self.len == 0
     }
 
-    /// To be called by who is going to read it on `stream`, before that and in the same thread: the stream goes on when the array
-    /// is there, and the array stays until what is in the stream when the last clone is dropped, by any thread, is done.
+    /// Must be called before the array is read on `stream`, by the reading thread: the stream waits for the array, and the array
+    /// remains until the operations in the stream at the time of the last clone's drop, on any thread, are done.
     pub fn prepare(&self, stream: ConsumerStream) -> Result<(), DriverError> {
         stream.wait_for(&self.lease.slot().copied)?;
         let mut streams = self.lease.streams.lock().unwrap_or_else(PoisonError::into_inner);
@@ -204,13 +204,13 @@ impl Drop for Lease {
                 CopierMessage::Back(slot)
             }
             Err(error) => {
-                // Nobody can say any more when it is read: not to be written to again.
-                tracing::warn!(%error, "a batch on the device cannot be released as it should");
+                // The end of the reads is unknown, so the slot must not be written to again.
+                tracing::warn!(%error, "cannot record the release of a batch; its slot is freed instead");
                 drop(slot);
                 CopierMessage::Gone
             }
         };
-        // After the transfer's end there is nobody at home; what is not taken in is dropped, and so freed.
+        // After the transfer's end there is no receiver; a message that cannot be sent is dropped, which frees its slot.
         drop(self.home.send(message));
     }
 }

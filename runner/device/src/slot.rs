@@ -1,4 +1,4 @@
-//! Places for batches on the device, and the messages by which they change hands.
+//! Slots for batches on the device, and messages to the thread that copies.
 
 use std::sync::Arc;
 
@@ -10,22 +10,22 @@ use penstock_types::stats::Tick;
 use crate::driver::{CudaContext, CudaEvent, CudaStream, DeviceRegion};
 use crate::error::DriverError;
 
-/// Room for one batch on the device, with the moments that say who may touch it.
+/// Device memory for one batch, with events that order the accesses to it.
 pub(crate) struct RingSlot {
     pub(crate) region: DeviceRegion,
-    /// On the stream that copies: the last batch began to be written, and was written.
+    /// Start and end of the last write, on the stream that copies.
     pub(crate) begun: CudaEvent,
     pub(crate) copied: CudaEvent,
-    /// On the streams of those who read the last batch: they had read it.
+    /// Ends of the reads of the last batch, on the readers' streams.
     pub(crate) released: Vec<CudaEvent>,
 }
 
-/// A message to the thread that copies. There are never more of these than tasks of the stage and slots of the ring.
+/// A message to the thread that copies. The number in the channel is bounded by the stage's tasks and the ring's slots.
 pub(crate) enum CopierMessage {
     Copy(CopyJob),
-    /// Nobody holds the batch of this slot any more.
+    /// The batch in this slot was dropped.
     Back(RingSlot),
-    /// A slot that was lent does not come back.
+    /// A lent slot was dropped and does not return.
     Gone,
     Close,
 }
@@ -36,7 +36,7 @@ pub(crate) struct CopyJob {
     pub(crate) arrived: Tick,
 }
 
-/// The driver gives memory of devices in pages of this size.
+/// Page size of the driver for device memory.
 const PAGE: usize = 2 << 20;
 
 impl RingSlot {
@@ -49,14 +49,14 @@ impl RingSlot {
         })
     }
 
-    /// Lets a stream write to it: once all who read it are done.
+    /// Makes a stream wait until all readers are done, and marks the start of a write.
     pub(crate) fn open(&self, stream: &CudaStream) -> Result<(), DriverError> {
         self.released.iter().try_for_each(|released| stream.wait_for(released))?;
         stream.record(&self.begun)
     }
 
     pub(crate) fn is_released(&self) -> bool {
-        // Who cannot be asked any more reads nothing any more.
+        // A stream that cannot be queried any more does not read any more.
         self.released.iter().all(|released| released.is_complete().unwrap_or(true))
     }
 }

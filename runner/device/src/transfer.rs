@@ -19,11 +19,11 @@ use crate::gpu::Gpu;
 use crate::memory::PinnedMemory;
 use crate::slot::{CopierMessage, CopyJob};
 
-/// Brings collated batches into the memory of a GPU; their texts and blobs stay where they are, as do items that are not
-/// collated. A batch is passed on when it has arrived, as columns whose memory is a [`crate::DeviceBuffer`].
+/// Copies collated batches into the memory of a GPU; texts and blobs stay on the host, and so do items that are not collated. A
+/// batch is passed on after the copy, with [`crate::DeviceBuffer`]s as the memory of its arrays.
 ///
-/// All copies are made by one thread on one stream of the device. It waits for nothing but its messages: an item's task waits
-/// for its answer, and no thread of the run waits for the device.
+/// One thread makes all copies on one stream of the device. The task of an item waits asynchronously for its reply, so no
+/// thread of the run waits for the device.
 pub struct CudaTransfer {
     inbox: Sender<CopierMessage>,
     thread: Option<JoinHandle<()>>,
@@ -31,18 +31,18 @@ pub struct CudaTransfer {
     figures: Arc<TransferFigures>,
 }
 
-/// How many batches may lie on the device at a time, where nobody holds as many.
+/// Minimum limit of batches on the device at a time.
 const MOST_SLOTS: usize = 16;
 
-/// How many slots do for who holds up to `most_held` batches at a time: one more batch arrives, with which who holds too many can
-/// be told so, and there is room for the next one.
+/// Number of slots for a consumer that holds up to `most_held` batches at a time: one more lets it receive the batch with which it
+/// exceeds its limit, so that it gets an error; another one is for the next copy.
 pub fn slots_for(most_held: usize) -> usize {
     MOST_SLOTS.max(most_held.saturating_add(2))
 }
 
 impl CudaTransfer {
-    /// A transfer to this GPU, of batches that lie in `memory` where they can. At most `most_slots` batches lie on the device at
-    /// a time, in queues and in the hands of who reads them; the next one waits until one of them is let go.
+    /// Starts a transfer to this GPU, of batches in `memory` where possible. At most `most_slots` batches are on the device at a
+    /// time, in queues and held by readers; the next one waits until one of them is dropped.
     pub fn start(gpu: &Gpu, memory: &Pool<PinnedMemory>, most_slots: usize) -> Result<Self, GpuError> {
         let (inbox, messages) = channel();
         let clock = Arc::new(MonotonicClock::start());
@@ -62,7 +62,7 @@ impl CudaTransfer {
         Ok(Self { inbox, thread: Some(thread), clock, figures })
     }
 
-    /// What it does, to be looked at while it is at work.
+    /// Figures of the transfer, which are updated while it runs.
     pub fn figures(&self) -> Arc<TransferFigures> {
         self.figures.clone()
     }
@@ -73,7 +73,7 @@ impl TaskOp for CudaTransfer {
         let Item::Collated(batch) = item else { return ready(Output::one(item)).boxed() };
         let named = Collated { keys: batch.keys.clone(), origins: batch.origins.clone(), fields: Vec::new() };
         let (reply, answer) = oneshot::channel();
-        // Not taken in, or dropped unanswered: the channel says so.
+        // If the thread has ended, the message is dropped, which closes the reply channel.
         drop(self.inbox.send(CopierMessage::Copy(CopyJob { batch, reply, arrived: self.clock.now() })));
         async move {
             let gone = || Fault::new(FailureClass::Bug, "the thread that copies to the device has ended");
@@ -87,11 +87,11 @@ impl TaskOp for CudaTransfer {
 }
 
 impl Drop for CudaTransfer {
-    /// Waits for the thread, which waits for the device no longer than a second.
+    /// Waits for the thread, which waits at most a second for the device.
     fn drop(&mut self) {
         drop(self.inbox.send(CopierMessage::Close));
         let Some(thread) = self.thread.take() else { return };
-        // An answer may wake the last task that owns this; the thread that answers cannot wait for itself.
+        // A reply may wake the last task that owns this transfer: then this is the copying thread, which cannot join itself.
         if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
             tracing::error!("the thread that copies to the device panicked");
         }

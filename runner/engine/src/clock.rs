@@ -1,4 +1,4 @@
-//! Where time comes from. Everything else is handed a [`Tick`].
+//! Source of the current time. All other code is given a [`Tick`].
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use penstock_types::stats::Tick;
 
 pub trait Clock: Send + Sync + Debug {
-    /// Now, since the run's start.
+    /// Time since the start of the run.
     fn now(&self) -> Tick;
 }
 
 #[derive(Debug)]
 pub struct MonotonicClock(Instant);
 
-/// A clock that stands still until it is told to move; for tests.
+/// A clock that only moves when [`ManualClock::advance`] is called; for tests.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicU64);
 

@@ -1,4 +1,4 @@
-//! What drains the sink queue when no training loop does.
+//! Consumers that drain the sink queue in place of a training loop.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use crate::ops::Random;
 use crate::ports::{Consumer, Fault, StopFlag};
 use crate::timer::wait;
 
-/// Drops every item at once, to see how fast the pipeline can be.
+/// Drops every item at once, to measure the maximum rate of the pipeline.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Discard;
 
-/// Waits after every item, as a training step of that length would.
+/// Waits after every item for as long as a training step would take.
 #[derive(Clone, Copy, Debug)]
 pub struct Simulate {
     step: Duration,
@@ -21,7 +21,7 @@ pub struct Simulate {
 }
 
 impl Simulate {
-    /// Steps of `step` x (1 - `jitter`) to `step` x (1 + `jitter`), the same ones for the same `seed`.
+    /// Creates steps between `step` x (1 - `jitter`) and `step` x (1 + `jitter`); the same `seed` gives the same steps.
     /// `jitter` is 0.0 to 1.0.
     pub fn new(step: Duration, jitter: f64, seed: u64) -> Self {
         Self { step, jitter, random: Random::named(seed, "simulate"), taken: 0 }
@@ -43,7 +43,7 @@ impl Consumer for Discard {
 
 impl Consumer for Simulate {
     fn consume(&mut self, item: Item, stop: &StopFlag) -> Result<(), Fault> {
-        // A training step holds its batch to the end, and so does this.
+        // A training step holds its batch until the step ends, so the item is dropped after the wait.
         wait(self.next_step(), stop);
         drop(item);
         Ok(())
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_simulated_step_takes_its_time_and_ends_early_when_stopped() {
+    fn a_simulated_step_lasts_its_duration_and_ends_early_when_stopped() {
         let clock = MonotonicClock::start();
         let stop = StopFlag::default();
         Simulate::new(Duration::from_millis(5), 0.0, 7).consume(item(), &stop).unwrap();
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_stray_by_the_jitter_and_are_the_same_for_the_same_seed() {
+    fn steps_vary_within_the_jitter_and_are_the_same_for_the_same_seed() {
         let steps = |seed| {
             let mut simulate = Simulate::new(Duration::from_millis(100), 0.2, seed);
             (0..1000).map(|_| simulate.next_step()).collect::<Vec<_>>()

@@ -21,15 +21,15 @@ use crate::schedule::{FailedTask, FailureGroups, OpTime, RunSums, Schedule, Sink
 /// The schedule of one run behind its lock, and the ways to wake the threads and tasks that share it.
 pub(crate) struct Dispatcher {
     state: Mutex<DispatchState>,
-    /// Booked after the run's lock is released, and so a moment after the sums count them.
+    /// Updated after the run's lock is released, and so shortly after the sums count the failures.
     failures: Mutex<FailureGroups>,
-    /// Each worker waits here for jobs.
+    /// Signals one worker each, by worker number, that a job is ready.
     work: Vec<Condvar>,
-    /// The consumer waits here for items.
+    /// Signals waiting consumer threads that an item has arrived.
     arrived: Condvar,
-    /// The owner waits here for the end, and others for the owner's.
+    /// Signals that the run is over, and later that the owner thread has exited.
     ended: Condvar,
-    /// The source waits here until its next chunk is wanted.
+    /// Signals the source that the schedule accepts its next chunk.
     room: Notify,
     stop: StopFlag,
     cancel: CancellationToken,
@@ -37,7 +37,7 @@ pub(crate) struct Dispatcher {
     runtime: Handle,
     clock: Arc<dyn Clock>,
     observers: Vec<Arc<dyn Observer>>,
-    /// By stage; `None` for stages that run no tasks.
+    /// Ops by stage; `None` for stages that run no tasks.
     task_ops: Vec<Option<Arc<dyn TaskOp>>>,
 }
 
@@ -75,19 +75,19 @@ pub(crate) struct RunReading {
 /// Reason for ending a run early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopReason {
-    /// Requested: the run ends as stopped.
+    /// Requested by a user or client: the run ends as stopped.
     Asked,
     /// The requested time is over: the run ends as completed.
     TimeIsUp,
 }
 
-/// Answer to a thread that drains a run without a consumer.
+/// Result of taking an item from a run without a consumer.
 #[derive(Debug)]
 pub enum Taken {
     Item(Item),
-    /// None came in time.
+    /// No item arrived within the given time.
     NotYet,
-    /// There are no more.
+    /// The run has no more items.
     Over,
 }
 
@@ -137,7 +137,7 @@ impl Dispatcher {
         &self.observers
     }
 
-    /// Hands in what a worker did last, which ended at `now`, and waits for its next job; `None` when the run is over.
+    /// Reports the worker's last result, which ended at `now`, and waits for its next job; `None` when the run is over.
     pub(crate) fn next_job(
         self: &Arc<Self>,
         worker: usize,
@@ -147,7 +147,7 @@ impl Dispatcher {
         let mut state = self.lock();
         if let Some((task, outcome, time)) = done {
             state.schedule.complete(task, outcome, time, now);
-            // This worker takes the next job itself; only for what is left others are called.
+            // This worker takes the next job itself; other workers are woken only for the remaining jobs.
             let over = state.schedule.is_over();
             let job = if over { None } else { state.schedule.take_job(worker, now) };
             let wake_ups = self.wake_ups(&mut state);
@@ -167,13 +167,13 @@ impl Dispatcher {
             }
             state.idle_workers.push(worker);
             state = self.work[worker].wait(state).unwrap_or_else(PoisonError::into_inner);
-            // Woken without a call, it would be called later for a job that another one could do.
+            // After a spurious wake-up, this worker must not stay listed as idle: a job meant for another worker would wake it.
             state.idle_workers.retain(|idle| *idle != worker);
             now = self.clock.now();
         }
     }
 
-    /// The next item for the consumer; `None` when the run is over, or the consumer has to end it.
+    /// Returns the next item for the consumer; `None` when the run is over, or when the consumer has received the last item.
     pub(crate) fn take_blocking(self: &Arc<Self>) -> Option<Item> {
         match self.deliver(None) {
             SinkDelivery::Item(item) => Some(item),
@@ -181,7 +181,7 @@ impl Dispatcher {
         }
     }
 
-    /// The next item for a thread that drains the run without a consumer, if one comes within `most`.
+    /// Returns the next item for a thread that drains the run without a consumer, if one arrives within `most`.
     pub(crate) fn take_within(self: &Arc<Self>, most: Duration) -> Taken {
         match self.deliver(Some(self.clock.now().after(most))) {
             SinkDelivery::Item(item) => Taken::Item(item),
@@ -194,7 +194,7 @@ impl Dispatcher {
         }
     }
 
-    /// What comes out of the sink queue next; [`SinkDelivery::Wait`] when nothing does before `until`.
+    /// Takes the next delivery from the sink queue; [`SinkDelivery::Wait`] if there is none before `until`.
     fn deliver(self: &Arc<Self>, until: Option<Tick>) -> SinkDelivery {
         let mut now = self.clock.now();
         let mut state = self.lock();
@@ -226,8 +226,8 @@ impl Dispatcher {
         }
     }
 
-    /// Hands in what the source produced, once it is wanted. Says whether to go on.
-    /// `expected` is how many samples it makes in all, if it knows; `kept_bytes` is what it keeps between chunks.
+    /// Hands what the source produced to the schedule, once the schedule accepts it. Returns false when the source is to end.
+    /// `expected` is the number of samples the source makes in all, if known; `kept_bytes` is the memory it keeps between chunks.
     pub(crate) async fn offer(
         self: &Arc<Self>,
         produced: Result<Option<Produced>, String>,
@@ -257,17 +257,17 @@ impl Dispatcher {
         goes_on
     }
 
-    /// Tells the schedule something, and everybody else what follows from it.
-    pub(crate) fn event(self: &Arc<Self>, tell: impl FnOnce(&mut Schedule, Tick)) {
+    /// Applies `change` to the schedule and performs the wake-ups that result.
+    pub(crate) fn event(self: &Arc<Self>, change: impl FnOnce(&mut Schedule, Tick)) {
         let now = self.clock.now();
         let mut state = self.lock();
-        tell(&mut state.schedule, now);
+        change(&mut state.schedule, now);
         let wake_ups = self.wake_ups(&mut state);
         drop(state);
         self.wake(wake_ups);
     }
 
-    /// How the items came to an end, once the consumer gets none any more.
+    /// Way in which the items ended, called once the consumer receives no more items.
     pub(crate) fn ending(&self) -> Ending {
         let state = self.lock();
         match state.schedule.is_over() || state.schedule.error().is_some() {
@@ -294,30 +294,30 @@ impl Dispatcher {
         self.wake(wake_ups);
     }
 
-    /// Waits until the run is over or `until` has come. Says whether it is over.
+    /// Waits until the run is over or `until` has come. Returns true if the run is over.
     pub(crate) fn wait_until(&self, until: Tick) -> bool {
-        self.is_so_by(until, |state| state.schedule.is_over())
+        self.wait_for_condition(until, |state| state.schedule.is_over())
     }
 
-    /// Waits until the owner's thread has ended or `until` has come. Says whether it has ended.
+    /// Waits until the owner thread has ended or `until` has come. Returns true if it has ended.
     pub(crate) fn wait_for_owner(&self, until: Tick) -> bool {
-        self.is_so_by(until, |state| state.owner_ended)
+        self.wait_for_condition(until, |state| state.owner_ended)
     }
 
-    /// Waits for something that `ended` is notified of, or until `until` has come.
-    fn is_so_by(&self, until: Tick, is_so: impl Fn(&DispatchState) -> bool) -> bool {
+    /// Waits for a condition that `ended` is notified of, or until `until`. Returns true if the condition holds.
+    fn wait_for_condition(&self, until: Tick, holds: impl Fn(&DispatchState) -> bool) -> bool {
         let mut state = self.lock();
         loop {
             let left = until - self.clock.now();
-            if is_so(&state) || left == 0 {
-                return is_so(&state);
+            if holds(&state) || left == 0 {
+                return holds(&state);
             }
             let waited = self.ended.wait_timeout(state, Duration::from_nanos(left));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// Sums and state at this moment, and what `also` reads from the schedule at the same moment.
+    /// Reads sums and state at this moment, and what `also` reads from the schedule at the same moment.
     pub(crate) fn read<T>(&self, also: impl FnOnce(&Schedule) -> T) -> (RunReading, T) {
         let mut state = self.lock();
         let now = state.ended_at.unwrap_or_else(|| self.clock.now());
@@ -326,12 +326,12 @@ impl Dispatcher {
         (reading, also(&state.schedule))
     }
 
-    /// Failures by group, most frequent first, and how many are in none.
+    /// Failures by group, most frequent first, and the number of failures in no group.
     pub(crate) fn failure_groups(&self) -> (Vec<FailureGroup>, u64) {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).listed()
     }
 
-    /// Runs one op that waits, and hands its answer in.
+    /// Runs one op that waits, and reports its output to the schedule.
     async fn run_task(self: Arc<Self>, op: Arc<dyn TaskOp>, task: Task, item: Item) {
         let _guard = PanicGuard(self.clone());
         let slot = TaskSlot::new(self.clone(), task.stage, task.slot);
@@ -342,7 +342,7 @@ impl Dispatcher {
         self.event(|schedule, now| schedule.complete(task, outcome, time, now));
     }
 
-    /// Owns a task until it ends or the run does.
+    /// Spawns a task that is cancelled when the run ends, and that [`Self::join_tasks`] waits for.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let cancelled = self.cancel.clone().cancelled_owned();
         let owned = async move {
@@ -359,13 +359,14 @@ impl Dispatcher {
         self.runtime.block_on(self.tracker.wait());
     }
 
-    /// Fails the run if a sample is missing in its books.
+    /// Fails the run if its ledger does not balance.
     pub(crate) fn close_books(self: &Arc<Self>) {
         self.event(|schedule, _| {
             let ledger = schedule.ledger();
             if !ledger.balanced {
                 let total = &ledger.total;
-                schedule.fail(format!("the books do not balance, this is a defect of Penstock: {total:?}"));
+                schedule
+                    .fail(format!("the ledger does not balance; this is a defect of Penstock: {total:?}"));
             }
         });
     }
@@ -376,11 +377,11 @@ impl Dispatcher {
     }
 
     fn lock(&self) -> MutexGuard<'_, DispatchState> {
-        // A panic under the lock is a defect that the panicking thread's join reports; the others still have to end.
+        // A panic under the lock is a defect that joining the panicked thread reports; the other threads still have to end.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wake-ups that follow from the schedule's last move. Decided under the lock, so that each is made once.
+    /// Wake-ups that follow from the schedule's last change. Decided under the lock, so that each is performed once.
     fn wake_ups(&self, state: &mut DispatchState) -> WakeUps {
         let over_now = state.schedule.is_over() && state.ended_at.is_none();
         if over_now {
@@ -436,7 +437,7 @@ impl SlotWatch for Dispatcher {
     }
 }
 
-/// Fails the run when the thread that holds it panics: nobody else would ever hear of what it was doing.
+/// Fails the run when the thread that holds the guard panics: the schedule would wait forever for the thread's result.
 pub(crate) struct PanicGuard(pub(crate) Arc<Dispatcher>);
 
 impl Drop for PanicGuard {
@@ -447,7 +448,7 @@ impl Drop for PanicGuard {
     }
 }
 
-/// Says, when it is dropped, that the owner's thread has ended.
+/// Marks the owner thread as ended when it is dropped.
 pub(crate) struct OwnerGuard(pub(crate) Arc<Dispatcher>);
 
 impl Drop for OwnerGuard {
@@ -457,14 +458,14 @@ impl Drop for OwnerGuard {
     }
 }
 
-/// Takes out of `idle` a worker for each job in `wanted`: the only one that may do it, or any.
+/// Removes from `idle` one worker per job in `wanted`: `Some` names the only worker that may run the job, `None` allows any.
 fn pick(idle: &mut Vec<usize>, wanted: impl Iterator<Item = Option<usize>>) -> Vec<usize> {
     let mut picked = Vec::new();
     for only in wanted {
         if idle.is_empty() {
             break;
         }
-        // A job for a busy worker is nobody else's business.
+        // A job that only a busy worker may run wakes no other worker.
         let Some(only) = only else {
             picked.extend(idle.pop());
             continue;
@@ -500,7 +501,7 @@ mod tests {
     use super::pick;
 
     #[test]
-    fn a_job_that_only_a_busy_worker_may_do_calls_nobody() {
+    fn a_job_that_only_a_busy_worker_may_run_wakes_no_worker() {
         let mut idle = vec![1, 2];
         assert!(pick(&mut idle, [Some(0)].into_iter()).is_empty());
         assert_eq!(pick(&mut idle, [Some(0), Some(1), None, None].into_iter()), [1, 2]);

@@ -1,4 +1,4 @@
-//! A pipeline ready to run: names, limits and ops, without a thread yet.
+//! A pipeline ready to run: names, limits and ops. No thread has been started yet.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,34 +14,33 @@ pub struct Graph {
     pub source_node: GraphNode,
     pub stages: Vec<StageNode>,
     pub sink_node: GraphNode,
-    /// Drains the sink queue on a thread of its own; `None` leaves that to whoever calls [`RunHandle::take`].
+    /// Drains the sink queue on its own thread; `None` leaves this to the caller of [`RunHandle::take`].
     ///
     /// [`RunHandle::take`]: crate::running::RunHandle::take
     pub consumer: Option<Box<dyn Consumer>>,
     /// Worker threads; none are started when no stage needs them.
     pub threads: usize,
     pub stack_bytes: usize,
-    /// Bytes that the run may hold between ops: in queues, in slots, and in batches that are being collected.
+    /// Memory limit of items between ops, in bytes: in queues, in slots, and in batches that are being collected.
     pub buffer_bytes: u64,
-    /// Limit of failed samples over all stages; a rate is taken of the samples that the source and
-    /// fan-outs made.
+    /// Limit of failed samples over all stages; a rate applies to the samples that the source and the fan-outs made.
     pub max_failures: Option<FailureLimit>,
     /// Permits epochs in which every sample fails; otherwise such an epoch fails the run.
     pub all_may_fail: bool,
     pub interval: Duration,
-    /// Whether stages and queues are measured; off only to learn what measuring costs.
+    /// Enables the measurement of stages and queues; off only to find out the cost of measuring.
     pub measured: bool,
 }
 
-/// A node of the chain and the queue at its exit.
+/// A node of the chain and the queue at its output.
 #[derive(Clone, Debug)]
 pub struct GraphNode {
     /// Position and name, e.g. `2:download`.
     pub id: String,
     pub name: String,
-    /// How people see it, e.g. `[2:download[12]]`.
+    /// Label shown to users, e.g. `[2:download[12]]`.
     pub label: String,
-    /// Its queue's id, e.g. `2:download_queue`.
+    /// Id of the node's queue, e.g. `2:download_queue`.
     pub queue_id: String,
     pub queue_label: String,
     pub capacity: Capacity,
@@ -52,31 +51,31 @@ pub struct StageNode {
     pub kind: StageKindName,
     pub on_error: OnError,
     pub max_failures: Option<FailureLimit>,
-    /// Set where results take no more memory than their inputs.
+    /// Set if results take no more memory than their inputs.
     pub keeps_size: bool,
     pub work: StageWork,
 }
 
-/// What a stage does with items.
+/// Work that a stage does with items.
 pub enum StageWork {
-    /// Calls an op that waits.
+    /// Runs an op that waits, as a future.
     Tasks {
         op: Arc<dyn TaskOp>,
         concurrency: Concurrency,
         order: Order,
     },
-    /// Calls an op that computes.
+    /// Runs an op that computes, on worker threads.
     Threads {
         factory: Arc<dyn ThreadOpFactory>,
         concurrency: Concurrency,
         order: Order,
-        /// Whether the op keeps samples from call to call, so that there may be only one of it.
+        /// Set if the op keeps samples between calls, so that the stage may have only one instance.
         stateful: bool,
     },
     Aggregate {
         /// Samples in a batch, never 0.
         size: usize,
-        /// Whether an epoch's last batch is thrown away if it is incomplete.
+        /// Discards an incomplete last batch of an epoch.
         drop_last: bool,
     },
     Disaggregate,

@@ -1,4 +1,4 @@
-//! What moves through a pipeline: samples, batches, and the values in them.
+//! Items that move through a pipeline: samples, batches, and the values in them.
 
 use std::sync::Arc;
 
@@ -7,31 +7,31 @@ use penstock_types::plan::LEAST_SAMPLE_BYTES;
 
 use crate::memory::DeviceMemory;
 
-/// What one queue slot holds.
+/// Content of one queue slot.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Item {
     Sample(Sample),
-    /// Samples that travel together, each still with its own fields.
+    /// Samples that travel together, each with separate fields.
     Batch(Vec<Sample>),
     /// Samples whose fields were stacked by `collate`.
     Collated(Collated),
 }
 
-/// One sample: a key, where it came from, and named fields in order.
+/// One sample: a key, its origin, and named fields in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// What names it to people: an object's key, a record's key, an index.
+    /// Name shown to users: an object's key, a record's key, or an index.
     pub key: Arc<str>,
-    /// Where it came from; seeds are made of this.
+    /// Position in the source, from which seeds are derived.
     pub origin: Origin,
-    /// Its values, in the order in which stages made them; names are unique.
+    /// Fields in the order in which stages made them; names are unique.
     pub fields: Vec<Field>,
 }
 
-/// Where a sample came from: the same for any number of threads, ranks or orders.
+/// Origin of a sample in the source: the same for any number of threads, ranks or orders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// Which pass over the source, from 0.
+    /// Number of the pass over the source, from 0.
     pub epoch: u32,
     /// Position in the unshuffled source, from 0.
     pub index: u64,
@@ -47,7 +47,7 @@ pub struct Field {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Bytes as read, e.g. a JPEG file.
+    /// Unparsed bytes, e.g. a JPEG file.
     Blob(Bytes),
     Text(String),
     Int(i64),
@@ -98,23 +98,23 @@ pub struct Column {
 /// The values of one field over all samples of a batch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Stacked {
-    /// Tensors of one shape `s` become one of shape `[samples, s...]`; ints become int64 `[samples]`, reals
-    /// float64 `[samples]`.
+    /// Array of all samples: tensors of one shape `s` become one of shape `[samples, s...]`; ints become int64 `[samples]`,
+    /// reals float64 `[samples]`.
     Tensor(Tensor),
-    /// The same, in the memory of a device.
+    /// The same array in the memory of a device.
     Device(DeviceTensor),
-    /// Tensors of one element type and one number of dimensions, each of a shape of its own.
+    /// One tensor per sample, with the same element type and number of dimensions but different shapes.
     Tensors(Vec<Tensor>),
     Texts(Vec<String>),
     Blobs(Vec<Bytes>),
 }
 
-/// An array in the memory of a device, as [`Tensor`] is one in the memory of this process.
+/// An array in the memory of a device; the counterpart of [`Tensor`] in host memory.
 #[derive(Clone, Debug)]
 pub struct DeviceTensor {
     pub dtype: Dtype,
     pub shape: Vec<u32>,
-    /// Its elements, row-major, from the memory's begin; there may be more room behind them.
+    /// Elements, row-major, from the start of the memory, which may be longer than the array.
     pub memory: Arc<dyn DeviceMemory>,
 }
 
@@ -124,7 +124,7 @@ impl DeviceTensor {
     }
 }
 
-/// Whether they are the same array: nobody can look into a device's memory from here.
+/// Compares identity of the memory, not content: device memory cannot be read from here.
 impl PartialEq for DeviceTensor {
     fn eq(&self, other: &Self) -> bool {
         self.dtype == other.dtype && self.shape == other.shape && Arc::ptr_eq(&self.memory, &other.memory)
@@ -132,7 +132,7 @@ impl PartialEq for DeviceTensor {
 }
 
 impl Dtype {
-    /// Name in NumPy and bytes of one element, in the order of the variants.
+    /// Variants with NumPy name and bytes per element, in the order of the variants.
     const TABLE: [(Self, &str, usize); 11] = [
         (Self::Boolean, "bool", 1),
         (Self::Uint8, "uint8", 1),
@@ -155,7 +155,7 @@ impl Dtype {
         Self::all().find(|dtype| dtype.name() == name)
     }
 
-    /// Name as NumPy spells it, e.g. `uint8`.
+    /// NumPy's name of the type, e.g. `uint8`.
     pub fn name(self) -> &'static str {
         Self::TABLE[self as usize].1
     }
@@ -170,12 +170,12 @@ impl Sample {
         Self { key: key.into(), origin, fields: Vec::new() }
     }
 
-    /// The value of the field `name`, if the sample has it.
+    /// Value of the field `name`, if the sample has it.
     pub fn field(&self, name: &str) -> Option<&Value> {
         self.fields.iter().find(|field| &*field.name == name).map(|field| &field.value)
     }
 
-    /// Sets the field `name`, in its old place if the sample has it, else at the end.
+    /// Sets the field `name`: in place if the sample has it, otherwise at the end.
     pub fn set(&mut self, name: impl Into<Arc<str>>, value: Value) {
         let name = name.into();
         match self.fields.iter_mut().find(|field| field.name == name) {
@@ -184,21 +184,24 @@ impl Sample {
         }
     }
 
-    /// Bytes its values hold, without overhead.
+    /// Bytes of the values, without overhead.
     pub fn bytes(&self) -> u64 {
         self.fields.iter().map(|field| field.value.bytes()).sum()
     }
 
-    /// Bytes that it takes in memory: its values, its key and its fields. Names are shared by many samples.
+    /// Bytes that the sample takes in memory: values, key and fields. Field names are shared by many samples and do not count.
     pub fn memory_bytes(&self) -> u64 {
         let fields = self.fields.len() * size_of::<Field>();
         (SAMPLE_BYTES + self.key.len() + fields) as u64 + self.bytes()
     }
 }
 
-/// Bytes of a sample without key and fields: its own, and the counters of its key.
+/// Bytes of a sample without key and fields: the struct, and the reference counters of the key.
 const SAMPLE_BYTES: usize = size_of::<Sample>() + 2 * size_of::<usize>();
-const _: () = assert!(SAMPLE_BYTES as u64 >= LEAST_SAMPLE_BYTES, "what `check` says would not be so");
+const _: () = assert!(
+    SAMPLE_BYTES as u64 >= LEAST_SAMPLE_BYTES,
+    "a sample must take at least the memory that `check` assumes"
+);
 
 impl Value {
     pub fn bytes(&self) -> u64 {
@@ -220,7 +223,7 @@ impl Item {
         }
     }
 
-    /// Bytes that it takes in memory; a batch takes what its samples take.
+    /// Bytes that the item takes in memory; a batch takes the sum over its samples.
     pub fn memory_bytes(&self) -> u64 {
         match self {
             Self::Sample(sample) => sample.memory_bytes(),
@@ -232,7 +235,7 @@ impl Item {
         }
     }
 
-    /// Key and origin of its first sample; `None` when it holds none.
+    /// Key and origin of the first sample; `None` if the item holds none.
     pub fn first(&self) -> Option<(&Arc<str>, Origin)> {
         match self {
             Self::Sample(sample) => Some((&sample.key, sample.origin)),
@@ -241,7 +244,7 @@ impl Item {
         }
     }
 
-    /// Its samples; see [`Collated::into_samples`].
+    /// Splits the item into samples; see [`Collated::into_samples`].
     pub fn into_samples(self) -> Vec<Sample> {
         match self {
             Self::Sample(sample) => vec![sample],
@@ -252,7 +255,7 @@ impl Item {
 }
 
 impl Collated {
-    /// Its samples, without fields: stacked values belong to no sample any more, and keys are what is left to tell.
+    /// Splits the batch into samples without fields: stacked values no longer belong to single samples, only keys remain.
     pub fn into_samples(self) -> Vec<Sample> {
         self.keys.into_iter().zip(self.origins).map(|(key, origin)| Sample::new(key, origin)).collect()
     }

@@ -1,9 +1,9 @@
 //! The pipeline engine: bounded, measured queues and the rules by which items move between them.
 //!
-//! A [`graph::Graph`] is a pipeline ready to run; [`graph::Graph::start`] makes it a [`running::Running`]. What happens in
-//! between is a pure state machine, the schedule, behind one lock: whoever brings an event (a worker with a result, a
-//! finished read, the consumer) moves everything that can move, so that no item waits for a scheduler's turn. Sources, ops
-//! and consumers plug in through [`ports`].
+//! A [`graph::Graph`] is a pipeline ready to run; [`graph::Graph::start`] turns it into a [`running::Running`]. Its core is
+//! a pure state machine, the schedule, behind one lock: the thread that reports an event (a worker with a result, a
+//! finished read, the consumer) moves every item that can move, so that no item waits for a separate scheduler thread.
+//! Sources, ops and consumers plug in through [`ports`].
 
 pub mod clock;
 pub mod consumers;

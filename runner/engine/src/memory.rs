@@ -1,5 +1,6 @@
-//! Memory that the arrays of collated batches lie in: taken when a batch is stacked, given back when nobody reads it any more.
-//! Who hands batches on without copying them (to a device, to another process, to a training loop) decides what memory that is.
+//! Memory for the arrays of collated batches: taken when a batch is stacked, returned when its last reader drops it.
+//! The kind of memory is chosen by the code that hands batches on without copying them (to a device, to another process,
+//! to a training loop).
 
 use std::any::Any;
 use std::fmt;
@@ -12,12 +13,12 @@ use procfs::process::Process;
 use procfs::{Current, Meminfo};
 
 pub trait BatchMemory: fmt::Debug + Send + Sync {
-    /// A block of at least `len` bytes; `None` where the heap will do, because there is no such block or because it is not
-    /// worth one.
+    /// Returns a block of at least `len` bytes; `None` if the caller is to use the heap, because no block is available or the
+    /// array is too small for one.
     fn take(&self, len: usize) -> Option<Box<dyn Block>>;
 }
 
-/// A block of memory. Dropped when nobody reads it any more, and then it goes back to where it came from.
+/// A block of memory. Dropped by its last reader, which returns the memory to its pool.
 pub trait Block: AsRef<[u8]> + AsMut<[u8]> + Send {}
 
 impl<B: AsRef<[u8]> + AsMut<[u8]> + Send> Block for B {}
@@ -30,19 +31,19 @@ pub trait DeviceMemory: fmt::Debug + Send + Sync {
         self.len() == 0
     }
 
-    /// What it is, for who knows the device.
+    /// The concrete type, for code that supports the device.
     fn as_any(&self) -> &dyn Any;
 }
 
 pub trait Maker: fmt::Debug + Send + Sync + 'static {
-    /// A region. Making one is slow, which is why there is a pool.
+    /// A region of memory. Making one is slow, so regions are pooled.
     type Region: AsRef<[u8]> + AsMut<[u8]> + Send + 'static;
 
-    /// A region of at least `len` bytes; `None` when the system gives no more.
+    /// Makes a region of at least `len` bytes; `None` if the system has no more memory.
     fn make(&self, len: usize) -> Option<Self::Region>;
 }
 
-/// Regions that are used again, the last one first: it is the one that caches still hold.
+/// Pool of reusable regions. The most recently returned one is reused first, because it is most likely still in CPU caches.
 pub struct Pool<M: Maker>(Arc<PoolShared<M>>);
 
 struct PoolShared<M: Maker> {
@@ -51,16 +52,16 @@ struct PoolShared<M: Maker> {
 }
 
 struct Lent<M: Maker> {
-    /// Always some, but for the moment in which it goes back.
+    /// `None` only while `drop` returns the region to the pool.
     region: Option<M::Region>,
     pool: Arc<PoolShared<M>>,
 }
 
-/// Arrays below this size lie on the heap: a page would hold little else.
+/// Arrays below this size use the heap: they would leave most of a page unused.
 const LEAST_BYTES: usize = 4096;
 
-/// How much larger than what is asked for a region may be.
-const MOST_SPARE: usize = 2;
+/// Largest accepted ratio of a region's size to the requested size.
+const MAX_SIZE_RATIO: usize = 2;
 
 impl<M: Maker> Pool<M> {
     pub fn new(maker: M) -> Self {
@@ -83,13 +84,13 @@ impl<M: Maker> BatchMemory for Pool<M> {
 }
 
 impl<M: Maker> PoolShared<M> {
-    /// A free region that fits. Where none does, the one that has been free for longest is let go: there are never more regions
-    /// than were in use at a time.
+    /// Takes a free region that fits. If none fits, the region that has been free longest is freed, so that there are never more
+    /// regions than were in use at one time.
     fn reuse(&self, len: usize) -> Option<M::Region> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let fits = |region: &M::Region| {
             let size = region.as_ref().len();
-            size >= len && size / MOST_SPARE <= len
+            size >= len && size / MAX_SIZE_RATIO <= len
         };
         match free.iter().rposition(fits) {
             Some(place) => Some(free.remove(place)),
@@ -135,7 +136,7 @@ impl<M: Maker> fmt::Debug for Pool<M> {
     }
 }
 
-/// The bytes of a block that nobody writes to any more.
+/// Wraps a block that is no longer written to.
 pub fn bytes_of(block: Box<dyn Block>) -> Bytes {
     struct BlockOwner(Box<dyn Block>);
 
@@ -148,7 +149,7 @@ pub fn bytes_of(block: Box<dyn Block>) -> Bytes {
     Bytes::from_owner(BlockOwner(block))
 }
 
-/// An array that is written from its begin to its end.
+/// An array that is written from start to end.
 pub(crate) struct Filling {
     room: Room,
     written: usize,
@@ -160,7 +161,7 @@ enum Room {
 }
 
 impl Filling {
-    /// Room for `len` bytes: of `memory`, or on the heap.
+    /// Allocates `len` bytes from `memory`, or on the heap.
     pub(crate) fn new(memory: Option<&dyn BatchMemory>, len: usize) -> Self {
         let block = memory.and_then(|memory| memory.take(len));
         let room = block.map_or_else(|| Room::Heap(Vec::with_capacity(len)), Room::Block);
@@ -190,17 +191,17 @@ impl Filling {
     }
 }
 
-/// Bytes of memory that this process may use: what the machine has, or what the control groups of the process leave it, if that
-/// is less; `None` where the system does not tell. Limits of control groups of version 1 are not looked at.
+/// Memory that this process may use, in bytes: the machine's total, or the limit of the process's control groups if that is
+/// lower; `None` if the system does not report it. Limits of control groups version 1 are ignored.
 pub fn process_limit_bytes() -> Option<u64> {
     let machine = Meminfo::current().ok().map(|memory| memory.mem_total);
     machine.into_iter().chain(group_limit_bytes()).min()
 }
 
-/// Least limit of the control groups that this process is in.
+/// Lowest limit among the control groups of this process and their parents.
 fn group_limit_bytes() -> Option<u64> {
     let groups = Process::myself().and_then(|own| own.cgroups()).ok()?;
-    // The one without controllers of its own is that of version 2.
+    // The entry without controllers is the group of version 2.
     let group = groups.0.into_iter().find(|group| group.controllers.iter().all(String::is_empty))?;
     let root = Path::new("/sys/fs/cgroup");
     let folder: PathBuf = root.join(group.pathname.trim_start_matches('/'));
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_is_used_again_once_nobody_reads_it() {
+    fn a_region_is_reused_once_its_last_reader_is_gone() {
         let alive = Arc::new(AtomicUsize::new(0));
         let pool = Pool::new(Counted(alive.clone()));
         let first = array(&pool, 10_000);
@@ -261,16 +262,16 @@ mod tests {
         let place = first.as_ptr();
         let part = first.slice(5..);
         drop(first);
-        assert_ne!(array(&pool, 10_000).as_ptr(), place, "somebody reads a part of it");
+        assert_ne!(array(&pool, 10_000).as_ptr(), place, "a slice of the first array is still in use");
         drop(part);
-        assert_eq!(array(&pool, 9_000).as_ptr(), place, "the last one given back comes first");
+        assert_eq!(array(&pool, 9_000).as_ptr(), place, "the region returned last is reused first");
         assert_eq!(alive.load(Ordering::Relaxed), 2);
         drop(pool);
         assert_eq!(alive.load(Ordering::Relaxed), 0);
     }
 
     #[test]
-    fn regions_that_fit_nothing_any_more_are_let_go() {
+    fn regions_that_fit_no_request_are_freed() {
         let alive = Arc::new(AtomicUsize::new(0));
         let pool = Pool::new(Counted(alive.clone()));
         for len in [5_000, 50_000, 5_000, 500_000, 5_000] {
@@ -280,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_small_lies_on_the_heap() {
+    fn small_arrays_use_the_heap() {
         let pool = Pool::new(Counted::default());
         assert_eq!(array(&pool, LEAST_BYTES - 1).len(), LEAST_BYTES - 1);
         assert_eq!(pool.maker().0.load(Ordering::Relaxed), 0);
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_more_memory_than_the_machine_has() {
+    fn the_process_limit_is_at_most_the_memory_of_the_machine() {
         let bytes = process_limit_bytes().unwrap();
         assert!(bytes > 0 && bytes <= Meminfo::current().unwrap().mem_total, "{bytes}");
     }

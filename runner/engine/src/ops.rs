@@ -1,4 +1,4 @@
-//! The ops that need no module: stacking batches, handing them to the host, and taking time.
+//! Ops that need no module: stacking batches, transferring them to the host, and sleeping.
 
 mod collate;
 mod random;
@@ -14,7 +14,7 @@ pub use self::sleep::{SleepTask, SleepTimes};
 use crate::item::Item;
 use crate::ports::{Output, TaskOp};
 
-/// The transfer to the host: batches are in its memory already, so nothing is copied and nothing is waited for.
+/// Transfer to the host: batches are in host memory already, so nothing is copied and the op never waits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HostTransfer;
 
@@ -34,7 +34,7 @@ mod tests {
     use crate::ports::Items;
 
     #[test]
-    fn a_batch_comes_out_as_the_very_bytes_that_went_in() {
+    fn a_transfer_to_the_host_does_not_copy() {
         let bytes = Bytes::from(vec![1, 2, 3]);
         let mut sample = Sample::new("a", Origin::default());
         sample.set("blob", Value::Blob(bytes.clone()));

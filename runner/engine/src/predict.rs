@@ -1,11 +1,11 @@
-//! What a pipeline would do: the schedule of a run, driven by a clock that jumps from event to event.
+//! Predicts the behaviour of a pipeline: the schedule of a run, driven by a clock that jumps from event to event.
 //!
-//! No rule of the pipeline is written down here a second time. A prediction runs the same schedule as a run does, with the
-//! same meters; only the ops, the source and the consumer are replaced by how long they take. Where the document itself says
-//! how long (`sleep`, `simulate`), each sample takes the time it takes in a run of that document.
+//! The rules of the pipeline are not implemented a second time. A prediction uses the same schedule as a run, with the same
+//! meters; only the ops, the source and the consumer are replaced by their durations. Where the document defines the
+//! durations (`sleep`, `simulate`), each sample takes the same time as in a run of that document.
 //!
-//! Ops that compute share the machine's cores: when more of them run than there are cores, all become slower alike
-//! (processor sharing). Waiting costs no core.
+//! Ops that compute share the machine's cores: when more of them run than there are cores, all slow down equally
+//! (processor sharing). Waiting uses no core.
 
 mod cores;
 #[cfg(test)]
@@ -30,9 +30,9 @@ use crate::schedule::{
     ChainShape, OpCall, OpTime, RunSums, RunsOn, Schedule, SinkDelivery, StageRule, StageShape, Task,
 };
 
-/// A pipeline by what its parts take.
+/// A pipeline described by the durations of its parts.
 pub struct Scenario {
-    /// Makes the samples; those of a range will do, since nobody looks into them.
+    /// Makes the samples; a range is sufficient, because their content is never read.
     pub source: Box<dyn Source>,
     pub source_node: GraphNode,
     pub source_time: Duration,
@@ -40,7 +40,7 @@ pub struct Scenario {
     pub sink_node: GraphNode,
     pub consumer: StepTimes,
     pub threads: usize,
-    /// Cores that the ops can have.
+    /// Number of cores available to the ops.
     pub cores: f64,
 }
 
@@ -57,60 +57,60 @@ pub enum ScenarioWork {
     Aggregate {
         /// Samples in a batch, never 0.
         size: usize,
-        /// Whether an epoch's last batch is thrown away if it is incomplete.
+        /// Discards an incomplete last batch of an epoch.
         drop_last: bool,
     },
     Disaggregate,
 }
 
-/// An op by how long it takes.
+/// An op described by its durations.
 #[derive(Debug)]
 pub struct ScenarioOp {
     pub times: OpTimes,
     pub place: OpPlace,
     pub concurrency: Concurrency,
     pub order: Order,
-    /// Samples that come out for one that goes in, on average.
+    /// Average number of output samples per input sample.
     pub yields: f64,
 }
 
-/// Where an op takes its time.
+/// Place in which an op spends its time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum OpPlace {
-    /// As a future, which needs no thread while it waits.
+    /// The op is a future, which needs no thread while it waits.
     Task,
     Thread {
-        /// Share of the time in which it needs a core, 0.0 to 1.0.
+        /// Share of the op's time in which it needs a core, 0.0 to 1.0.
         computing: f64,
-        /// Whether there may be only one of it.
+        /// Set if the stage may have only one instance.
         stateful: bool,
     },
 }
 
-/// Events of a prediction at most: stages that take no time would go on for ever in a moment.
+/// Maximum number of events in a prediction: stages that take no time would otherwise produce events forever.
 pub const MOST_EVENTS: usize = 5_000_000;
 
-/// How much is predicted.
+/// Length of a prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// A run from its start, for so long, or until the data ends, or [`MOST_EVENTS`] have happened.
+    /// A run from its start, for this duration, or until the data ends or [`MOST_EVENTS`] have happened.
     For(Duration),
-    /// So many events of a run that has warmed up: its first fifth is left out. A run that ends before is predicted
-    /// whole.
+    /// This number of events of a warmed-up run: the first fifth is left out. A run that ends earlier is predicted from its
+    /// start.
     Events(usize),
 }
 
 #[derive(Clone, Debug)]
 pub struct Prediction {
-    /// The figures of the predicted stretch, as a run tells them.
+    /// Figures of the predicted interval, as a run reports them.
     pub window: Window,
-    /// Items that the consumer took in it.
+    /// Items that the consumer took in the interval.
     pub items: u64,
-    /// Samples that the consumer took in it.
+    /// Samples that the consumer took in the interval.
     pub samples: u64,
 }
 
-/// Predicts what `scenario` does.
+/// Predicts the behaviour of `scenario`.
 pub fn predict(scenario: Scenario, extent: Extent) -> Prediction {
     Simulation::new(scenario).run(extent)
 }
@@ -121,7 +121,7 @@ struct Simulation {
     recorder: Recorder,
     source: PacedSource,
     ops: Vec<Option<ScenarioOp>>,
-    /// Samples that stages owe, since what they yield is no whole number.
+    /// Fractions of output samples not yet emitted, by stage, because `yields` need not be a whole number.
     owed: Vec<f64>,
     consumer: StepTimes,
     consumer_is: ConsumerIs,
@@ -129,11 +129,11 @@ struct Simulation {
     now: u64,
     waiting: BTreeMap<(u64, u64), Event>,
     cores: Cores<(OpUnderWay, u64)>,
-    /// Events begun.
+    /// Events scheduled so far; orders events of the same moment.
     begun: u64,
     /// Events that happened, and chunks that the source gave.
     seen: u64,
-    /// How many may.
+    /// Value of `seen` at which the prediction ends.
     most: u64,
 }
 
@@ -158,13 +158,13 @@ enum Event {
     Produced(Option<Produced>),
 }
 
-/// An op that goes on: what comes of it, and what it takes in all.
+/// An op in progress, with its prepared result.
 struct OpUnderWay {
     task: Task,
     worker: Option<usize>,
     output: Output,
     begin: u64,
-    /// Nanoseconds on a core.
+    /// Time on a core, in nanoseconds.
     cpu: u64,
 }
 
@@ -187,7 +187,7 @@ impl Simulation {
             source: scenario.source_node.shape(),
             stages: stages().map(stage_shape).collect(),
             sink: scenario.sink_node.shape(),
-            // What the samples weigh is not known, so that a budget of bytes limits nothing here.
+            // The sizes of the samples are unknown, so a byte budget cannot apply here.
             buffer_bytes: u64::MAX,
             max_failures: None,
             all_may_fail: true,
@@ -246,7 +246,7 @@ impl Simulation {
             }
         }
         if self.seen < most {
-            // It ended before, and is told whole.
+            // The run ended before the limit and is reported from its start.
             base = (self.recorder.nothing(), 0);
         }
         let (from, delivered) = base;
@@ -260,7 +260,7 @@ impl Simulation {
         self.schedule.read(Tick::from_nanos(self.now))
     }
 
-    /// When the next thing happens.
+    /// Time of the next event.
     fn next_at(&self) -> Option<u64> {
         let waits = self.waiting.first_key_value().map(|((at, _), _)| *at);
         waits.into_iter().chain(self.cores.next_at(self.now)).min()
@@ -270,7 +270,7 @@ impl Simulation {
         self.seen += 1;
         let tick = Tick::from_nanos(self.now);
         if let Some((running, rest)) = self.cores.take_done(self.now) {
-            // It has computed; what is left of its time it waits.
+            // The computation is done; the op waits for the rest of its time.
             self.after(rest, Event::Op(running));
             return;
         }
@@ -290,12 +290,12 @@ impl Simulation {
     }
 
     fn after(&mut self, nanos: u64, event: Event) {
-        // Of one moment, what was begun first comes first.
+        // Events of the same moment happen in the order in which they were scheduled.
         self.begun += 1;
         self.waiting.insert((self.now.saturating_add(nanos), self.begun), event);
     }
 
-    /// Begins everything that can begin now.
+    /// Starts all work that can start now.
     fn drive(&mut self) {
         let tick = Tick::from_nanos(self.now);
         loop {
@@ -380,7 +380,7 @@ impl Simulation {
         }
     }
 
-    /// What comes of an item: itself, or as many samples as the stage yields on average.
+    /// Result for an item: the item itself, or as many samples as the stage yields on average.
     fn output(&mut self, stage: usize, item: Item, fails: bool) -> Output {
         if fails {
             let fault = Fault::new(FailureClass::Data, "would fail");
@@ -408,12 +408,12 @@ impl Simulation {
 }
 
 impl PacedSource {
-    /// What the source gives next: a chunk when it takes no time, otherwise a single sample.
+    /// Next output of the source: a chunk if the source takes no time, otherwise a single sample.
     fn next(&mut self) -> Option<Produced> {
         if let Some(produced) = self.chunk.pop_front() {
             return Some(produced);
         }
-        // A range is never waited for, and never fails.
+        // A range is always ready and never fails.
         let produced = self.source.next().now_or_never()?.ok()??;
         match produced {
             Produced::Samples(samples) if self.nanos > 0 => {

@@ -1,4 +1,4 @@
-//! The `range` source: numbered samples without fields, for tests, benches and sources that a stage makes up.
+//! The `range` source: numbered samples without fields, for tests, benches and stages that generate their own data.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use penstock_types::traversal::{NextVisits, Traversal};
 use crate::item::{Origin, Sample};
 use crate::ports::{Produced, Source, SourceFault};
 
-/// Makes samples whose key is their index in decimal and that have no fields.
+/// Makes samples without fields whose key is their index in decimal.
 #[derive(Debug)]
 pub struct RangeSource {
     traversal: Traversal,
 }
 
-/// Samples handed over at a time: enough to hide the crossing to the source's task, few enough to start at once.
+/// Samples per chunk: enough to make the switch to the source's task negligible, few enough to start quickly.
 const CHUNK: usize = 256;
 
 impl RangeSource {
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn samples_are_numbered_and_epochs_end_between_each_other() {
+    async fn samples_are_numbered_and_an_end_separates_two_epochs() {
         let settings = TraversalSettings { epochs: NonZeroU32::new(2), ..TraversalSettings::IN_ORDER };
         let mut source = RangeSource::new(Traversal::new(300, settings).unwrap());
         let mut seen = Vec::new();

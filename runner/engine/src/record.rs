@@ -20,7 +20,7 @@ impl Recorder {
         Self::new(&graph.source_node, stages, &graph.sink_node)
     }
 
-    /// A recorder for stages of these kinds between source and sink.
+    /// Creates a recorder for these stages between source and sink.
     pub(crate) fn new<'a>(
         source: &GraphNode,
         stages: impl Iterator<Item = (&'a GraphNode, StageKindName, StageRule)>,
@@ -56,7 +56,7 @@ impl Recorder {
         self.queues.iter().zip(sums).map(record).collect()
     }
 
-    /// The reading of a run that is about to start.
+    /// Sums of a run that is about to start.
     pub(crate) fn nothing(&self) -> RunSums {
         RunSums {
             at: Tick::ZERO,
@@ -66,7 +66,7 @@ impl Recorder {
         }
     }
 
-    /// What was done between two readings.
+    /// Figures of the interval between two readings.
     pub(crate) fn window(&self, from: &RunSums, to: &RunSums) -> Window {
         Window {
             t0_s: from.at.seconds(),
@@ -77,7 +77,7 @@ impl Recorder {
         }
     }
 
-    /// The same as sums.
+    /// Sums of the interval between two readings.
     pub(crate) fn sums(&self, from: &RunSums, run: &RunReading) -> Sums {
         let to = &run.sums;
         Sums {

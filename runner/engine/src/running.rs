@@ -1,4 +1,4 @@
-//! A pipeline at work: its threads and tasks, who owns them, and how they end.
+//! A running pipeline: its threads and tasks, their owner, and how they end.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,14 +35,14 @@ pub struct RunView {
     pub failures_not_listed: u64,
 }
 
-/// A pipeline at work. One thread owns all others and joins them.
+/// A running pipeline. One owner thread starts all other threads and joins them.
 #[derive(Debug)]
 pub struct Running {
     handle: RunHandle,
     owner: JoinHandle<RunView>,
 }
 
-/// Reaches a run from anywhere, any number of times.
+/// Handle to a run that can be cloned and used from any thread.
 #[derive(Clone, Debug)]
 pub struct RunHandle {
     dispatcher: Arc<Dispatcher>,
@@ -50,8 +50,8 @@ pub struct RunHandle {
 }
 
 impl Graph {
-    /// Starts the pipeline. Ops that wait run on `runtime`; everything else gets threads of its own. An error means that the
-    /// machine gave no more threads.
+    /// Starts the pipeline. Ops that wait run on `runtime`; everything else runs on its own threads. Fails if the system does not
+    /// start the owner thread.
     pub fn start(
         self,
         runtime: Handle,
@@ -87,12 +87,12 @@ impl Running {
 }
 
 impl RunHandle {
-    /// Ends the run where it is: guests are interrupted, and what is inside is left.
+    /// Ends the run immediately: guests are interrupted, and samples inside count as left.
     pub fn stop(&self, reason: StopReason) {
         self.dispatcher.stop(reason);
     }
 
-    /// Ends the run where it is, as failed with this error. Does nothing to one that is over.
+    /// Ends the run immediately as failed with this error. Has no effect on a run that is over.
     pub fn fail(&self, error: String) {
         self.dispatcher.event(|schedule, _| {
             if !schedule.is_over() {
@@ -101,19 +101,19 @@ impl RunHandle {
         });
     }
 
-    /// Waits until the run is over, but not longer than `most`. Says whether it is over; threads may still be ending.
+    /// Waits until the run is over, but not longer than `most`. Returns true if it is over; threads may still be ending.
     pub fn wait_for(&self, most: Duration) -> bool {
         self.dispatcher.wait_until(self.dispatcher.now().after(most))
     }
 
-    /// Waits until the run is over and all its threads have ended, but not longer than `most`. Says whether they have:
-    /// [`Running::wait`] waits no more then.
+    /// Waits until the run is over and all its threads have ended, but not longer than `most`. Returns true if they have; then
+    /// [`Running::wait`] returns without waiting.
     pub fn ended_within(&self, most: Duration) -> bool {
         self.dispatcher.wait_for_owner(self.dispatcher.now().after(most))
     }
 
-    /// The next item of a graph without a consumer, if one comes within `most`: taken from the sink queue by this very thread.
-    /// Several threads may take. When there are no more, the run ends.
+    /// Takes the next item of a graph without a consumer from the sink queue, on the calling thread, if one arrives within
+    /// `most`. Several threads may take. The run ends once it has no more items.
     pub fn take(&self, most: Duration) -> Taken {
         self.dispatcher.take_within(most)
     }
@@ -177,11 +177,11 @@ impl RunHandle {
         self.view()
     }
 
-    /// Reads the sums at the end of every interval and in between, and of the last, shorter ones, and reports what was done
-    /// since the reading before.
+    /// Reads the sums at the end of every window and pulse, and once more at the end of the run, and reports the difference from
+    /// the previous reading.
     fn keep_time(&self, interval: Duration) {
         let (mut windows, mut pulses) = (Grid::of(interval), Grid::of(interval.min(PULSE)));
-        // Source and consumer have been at work for a while: what they did belongs to the first window.
+        // Source and consumer have been running for a while: their work until now belongs to the first window.
         let mut at_window = self.recorder.nothing();
         let mut before = self.recorder.nothing();
         loop {
@@ -213,7 +213,7 @@ const PULSE: Duration = Duration::from_millis(250);
 
 struct Grid {
     step: Duration,
-    /// The next one to come.
+    /// End of the current interval.
     border: Tick,
 }
 
@@ -222,7 +222,7 @@ impl Grid {
         Self { step, border: Tick::ZERO.after(step) }
     }
 
-    /// After a stall the next border is the next one to come, not one of those that were missed.
+    /// Moves to the first border after `now`, skipping those missed during a stall.
     fn pass(&mut self, now: Tick) {
         while self.border <= now {
             self.border = self.border.after(self.step);
@@ -230,7 +230,7 @@ impl Grid {
     }
 }
 
-/// Stack of the consumer's thread: consumers of ours need little, a training loop's binding may need more.
+/// Stack of the consumer's thread: the built-in consumers need little, the binding to a training loop may need more.
 const CONSUMER_STACK_BYTES: usize = 2 << 20;
 
 fn run_consumer(dispatcher: &Arc<Dispatcher>, mut consumer: Box<dyn Consumer>) {
@@ -240,7 +240,7 @@ fn run_consumer(dispatcher: &Arc<Dispatcher>, mut consumer: Box<dyn Consumer>) {
         match catch_unwind(AssertUnwindSafe(|| consumer.consume(item, dispatcher.stop_flag()))) {
             Ok(Ok(())) => {}
             Ok(Err(fault)) => fail(cannot_go_on(&fault)),
-            // What it holds now is whatever the panic left: nothing to be finished.
+            // The panic may have left the consumer in an inconsistent state, so `finish` is not called.
             Err(panic) => return fail(format!("the consumer {}", Fault::of_panic(&*panic).message)),
         }
     }
@@ -255,7 +255,7 @@ fn run_consumer(dispatcher: &Arc<Dispatcher>, mut consumer: Box<dyn Consumer>) {
     }
 }
 
-/// Lets the source produce until the data ends, one chunk ahead of what is wanted.
+/// Runs the source until the data ends; it makes one chunk ahead of demand.
 async fn run_source(dispatcher: Arc<Dispatcher>, mut source: Box<dyn Source>) {
     let _guard = PanicGuard(dispatcher.clone());
     loop {
@@ -294,7 +294,7 @@ mod tests {
     use crate::ports::{Produced, SourceFault, StopFlag};
     use crate::range::RangeSource;
 
-    /// Longer than any wait of a test that works.
+    /// Timeout that is longer than any wait in a passing test.
     const LONG: Duration = Duration::from_secs(60);
 
     struct Silent;
@@ -316,7 +316,7 @@ mod tests {
         }
     }
 
-    /// Gives this many samples once it hears that it may, and never ends.
+    /// Makes as many samples as it receives from the channel, then waits forever.
     struct Late(Option<oneshot::Receiver<u64>>);
 
     impl Source for Late {
@@ -331,7 +331,7 @@ mod tests {
         }
     }
 
-    /// Comes back from an item when it is told to, whatever else happens.
+    /// Returns from an item only when it receives a message, regardless of the stop flag.
     struct Stubborn {
         begun: mpsc::Sender<()>,
         told: mpsc::Receiver<()>,
@@ -345,8 +345,8 @@ mod tests {
         }
     }
 
-    /// Starts a pipeline that nobody consumes but who takes from it.
-    fn drained_by_hand(runtime: &Runtime, source: impl Source + 'static) -> Running {
+    /// Starts a pipeline without a consumer; the test takes the items.
+    fn start_without_consumer(runtime: &Runtime, source: impl Source + 'static) -> Running {
         started(runtime, source, None)
     }
 
@@ -374,10 +374,11 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_everything_ends_the_run() {
+    fn taking_all_items_ends_the_run() {
         let runtime = Runtime::new().unwrap();
         let settings = TraversalSettings { epochs: NonZeroU32::new(1), ..TraversalSettings::IN_ORDER };
-        let running = drained_by_hand(&runtime, RangeSource::new(Traversal::new(5, settings).unwrap()));
+        let running =
+            start_without_consumer(&runtime, RangeSource::new(Traversal::new(5, settings).unwrap()));
         let handle = running.handle();
         for _ in 0..5 {
             assert!(matches!(handle.take(LONG), Taken::Item(_)));
@@ -389,17 +390,17 @@ mod tests {
     }
 
     #[test]
-    fn each_of_several_threads_that_wait_is_called_for_an_item() {
+    fn every_waiting_thread_is_woken_for_an_item() {
         let runtime = Runtime::new().unwrap();
         let (tell, told) = oneshot::channel();
-        let running = drained_by_hand(&runtime, Late(Some(told)));
+        let running = start_without_consumer(&runtime, Late(Some(told)));
         let handle = running.handle();
         thread::scope(|scope| {
             let waiting = [(); 2].map(|()| scope.spawn(|| handle.take(LONG)));
             while handle.dispatcher.takers() < 2 {
                 thread::yield_now();
             }
-            // Both come at once, which is one call.
+            // Both samples arrive at once and cause a single wake-up.
             tell.send(2).unwrap();
             for taker in waiting {
                 assert!(matches!(taker.join().unwrap(), Taken::Item(_)));
@@ -410,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_over_has_ended_only_when_its_threads_have() {
+    fn a_run_that_is_over_has_ended_only_after_its_threads_have() {
         let runtime = Runtime::new().unwrap();
         let settings = TraversalSettings { epochs: NonZeroU32::new(1), ..TraversalSettings::IN_ORDER };
         let source = RangeSource::new(Traversal::new(1, settings).unwrap());
@@ -427,9 +428,9 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_an_item_hears_that_none_came_and_that_the_run_was_stopped() {
+    fn a_waiting_thread_learns_of_a_timeout_and_of_a_stopped_run() {
         let runtime = Runtime::new().unwrap();
-        let running = drained_by_hand(&runtime, Silent);
+        let running = start_without_consumer(&runtime, Silent);
         let handle = running.handle();
         assert!(matches!(handle.take(Duration::from_millis(1)), Taken::NotYet));
         let taken = thread::scope(|scope| {

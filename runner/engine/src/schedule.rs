@@ -1,9 +1,10 @@
 //! The rules by which items move: pure, without threads, I/O or a clock.
 //!
-//! A schedule is told what happened (a chunk was produced, an op is done, the consumer asks) and when, moves everything
-//! that can move, and says what is to be done outside: jobs for worker threads, starts for the I/O runtime. Whoever
-//! brings an event drives it, so no item waits for a scheduler's turn; the engine keeps it behind one lock. Because it
-//! only knows the time it is given, the same rules run in tests without a thread, and in predictions faster than time.
+//! A schedule receives events (a chunk was produced, an op is done, the consumer takes) with their time, moves everything
+//! that can move, and lists the work to be done outside: jobs for worker threads, starts for the I/O runtime. The thread that
+//! reports an event drives the schedule, so no item waits for a scheduler thread; the engine keeps it behind one lock. Because
+//! the schedule only uses the times it is given, the same rules run in tests without threads, and in predictions faster than
+//! real time.
 
 mod aggregate;
 mod budget;
@@ -43,17 +44,17 @@ pub(crate) use self::work::{OpCall, OpTime, RunsOn, Task, WorkerJob};
 use crate::item::Item;
 use crate::ports::{Fault, Output, Produced};
 
-/// What a schedule is made of.
+/// Description from which a schedule is built.
 #[derive(Debug)]
 pub(crate) struct ChainShape {
     pub(crate) source: NodeShape,
     pub(crate) stages: Vec<StageShape>,
     pub(crate) sink: NodeShape,
     pub(crate) buffer_bytes: u64,
-    /// Limit of failed samples over all stages; a rate is taken of the samples that the
-    /// source and fan-outs made.
+    /// Limit of failed samples over all stages; a rate applies to the samples that the source and the fan-outs
+    /// made.
     pub(crate) max_failures: Option<FailureLimit>,
-    /// Permits epochs in which every sample fails.
+    /// Permits epochs in which every sample fails; otherwise such an epoch fails the run.
     pub(crate) all_may_fail: bool,
     pub(crate) measured: bool,
 }
@@ -70,7 +71,7 @@ pub(crate) struct StageShape {
     pub(crate) node: NodeShape,
     pub(crate) on_error: OnError,
     pub(crate) max_failures: Option<FailureLimit>,
-    /// Whether its results take no more memory than what they are made of.
+    /// Set if the stage's results take no more memory than their inputs.
     pub(crate) keeps_size: bool,
     pub(crate) rule: StageRule,
 }
@@ -88,39 +89,39 @@ pub(crate) struct Schedule {
     source: SourceEnd,
     stages: Vec<Stage>,
     sink: SinkEnd,
-    /// `queues[i]` stands at the exit of node i: 0 the source, then the stages, last the sink.
+    /// Queues at the outputs of the nodes: of the source at 0, then of the stages, then of the sink.
     queues: Vec<Queue>,
     budget: ByteBudget,
     work: WorkList,
     failed_samples: u64,
     epochs: EpochBooks,
-    /// Tasks that failed since the last look.
+    /// Tasks that failed since the last `take_failures`.
     failed: Vec<FailedTask>,
     max_failures: Option<FailureLimit>,
     all_may_fail: bool,
-    /// Ops to be built before the source opens.
+    /// Number of ops still to be built before the source starts.
     preparing: usize,
-    /// Nodes before this one no longer move: something behind them failed the run.
+    /// First node that may still move; the earlier ones are stopped after a failure behind them.
     first_alive: usize,
     error: Option<String>,
     consumer_waits: bool,
     over: bool,
-    /// The latest moment anything was told before the end. Whoever brings an event reads the clock before it has the lock, so that
-    /// events may come in a little later than they are; here time never runs backwards.
+    /// Latest time of any event before the end. A thread reads the clock before it takes the lock, so events may arrive slightly
+    /// out of order; within the schedule, time never goes backwards.
     latest: Tick,
-    /// Nodes to look at, used only within `settle`.
+    /// Nodes that may have work; used only within `settle`.
     dirty: VecDeque<usize>,
 }
 
-/// What the consumer finds.
+/// Result of a take by the consumer.
 #[derive(Debug)]
 pub(crate) enum SinkDelivery {
     Item(Item),
-    /// Nothing yet; it is woken when that changes.
+    /// No item yet; the consumer is woken when this changes.
     Wait,
-    /// Nothing any more: everything was delivered. The run is over once the consumer is done.
+    /// Everything was delivered. The run is over once the consumer is done.
     Ended,
-    /// Nothing any more: the run is over.
+    /// The run is over.
     Over,
 }
 
@@ -129,7 +130,7 @@ pub(crate) struct RunSums {
     pub(crate) at: Tick,
     pub(crate) stages: Vec<TaskSums>,
     pub(crate) queues: Vec<QueueSums>,
-    /// Samples that the consumer has taken.
+    /// Samples taken by the consumer.
     pub(crate) delivered: u64,
     pub(crate) failed_samples: u64,
     /// Items in each queue.
@@ -137,7 +138,7 @@ pub(crate) struct RunSums {
 }
 
 impl Schedule {
-    /// A schedule whose ops are still to be built: a job for each stage that runs on worker threads waits in it.
+    /// Creates a schedule whose ops are not built yet: it holds a build job for each stage that runs on worker threads.
     pub(crate) fn new(shape: ChainShape, now: Tick) -> Self {
         let queue_meter = || if shape.measured { QueueMeter::starting_at(now) } else { QueueMeter::off() };
         let nodes = std::iter::once(&shape.source)
@@ -176,8 +177,8 @@ impl Schedule {
         schedule
     }
 
-    /// Takes what the source produced; `None` is the end of the data, an error ends the run as failed once what was
-    /// made before is delivered.
+    /// Accepts what the source produced; `None` is the end of the data, and an error ends the run as failed once all earlier
+    /// samples are delivered.
     pub(crate) fn offer(&mut self, produced: Result<Option<Produced>, String>, now: Tick) {
         if self.over {
             return;
@@ -193,12 +194,12 @@ impl Schedule {
         self.settle(0, now);
     }
 
-    /// Whether the last chunk of the source is handed out.
+    /// True if the last chunk of the source is handed out, so that the next one can be used.
     pub(crate) fn wants_more(&self) -> bool {
         self.preparing == 0 && !self.over && self.source.wants_more()
     }
 
-    /// The oldest job that `worker` may do; its task stops waiting for a thread.
+    /// Oldest job that `worker` may run; its task no longer waits for a thread.
     pub(crate) fn take_job(&mut self, worker: usize, now: Tick) -> Option<WorkerJob> {
         if self.over {
             return None;
@@ -214,7 +215,7 @@ impl Schedule {
         Some(job)
     }
 
-    /// A task on the I/O runtime waits for permits from now on, or no longer.
+    /// Records that a task on the I/O runtime begins (`waits`) or ends its wait for permits.
     pub(crate) fn on_permit_wait(&mut self, task: Task, waits: bool, now: Tick) {
         if self.over {
             return;
@@ -226,15 +227,15 @@ impl Schedule {
         }
     }
 
-    /// Tasks to be started on the I/O runtime.
+    /// Takes the tasks to be started on the I/O runtime.
     pub(crate) fn take_starts(&mut self) -> Vec<(Task, Item)> {
         std::mem::take(&mut self.work.starts)
     }
 
-    /// The op of a stage was built before the start, or could not be.
+    /// Records that the op of a stage was built before the start, or could not be.
     pub(crate) fn prepared(&mut self, stage: usize, outcome: Result<(), Fault>, now: Tick) {
         if self.over {
-            // It was stopped while the op was being built, which is no fault of the op.
+            // The run was stopped while the op was being built: an error of the op does not count.
             return;
         }
         let now = self.forward_to(now);
@@ -251,7 +252,7 @@ impl Schedule {
         self.settle(0, now);
     }
 
-    /// The op of a task is done. What comes in after the end of the run is ignored: its samples count as left.
+    /// Records the result of a task's op. Results after the end of the run are ignored: their samples count as left.
     pub(crate) fn complete(
         &mut self,
         task: Task,
@@ -285,7 +286,7 @@ impl Schedule {
         self.settle(task.stage + 1, now);
     }
 
-    /// What the consumer gets now.
+    /// Takes the next delivery for the consumer.
     pub(crate) fn deliver(&mut self, now: Tick) -> SinkDelivery {
         if self.over {
             return SinkDelivery::Over;
@@ -310,8 +311,8 @@ impl Schedule {
         }
     }
 
-    /// The consumer has finished, well or not, and nothing came of `unfinished` samples that it had taken. Ends the run,
-    /// unless it is over.
+    /// Ends the run after the consumer has finished, with or without an error, unless the run is over. `unfinished` is the
+    /// number of samples that the consumer took but did not complete.
     pub(crate) fn consumer_done(&mut self, finished: Result<(), String>, unfinished: u64) {
         if let Some(queue) = self.queues.last_mut() {
             queue.take_back(unfinished);
@@ -322,50 +323,50 @@ impl Schedule {
         }
     }
 
-    /// One of several threads that consume got something, and another one still waits.
+    /// Records that one of several consuming threads received an item while another one still waits.
     pub(crate) fn another_waits(&mut self) {
         self.consumer_waits = true;
     }
 
-    /// Whether the consumer waits for something that is there now. Says so once.
+    /// True if the consumer waits for something that is available now. Returns true only once per wait.
     pub(crate) fn call_consumer(&mut self) -> bool {
         let call = self.consumer_waits && (self.over || self.queues.last().is_some_and(Queue::has_news));
         self.consumer_waits &= !call;
         call
     }
 
-    /// The consumer could not go on: the run ends as failed, and what is inside stays. Nothing, if the run is over.
+    /// Ends the run as failed because the consumer cannot continue; samples inside count as left. Does nothing if the run is over.
     pub(crate) fn consumer_failed(&mut self, message: String) {
         if !self.over {
             self.fail(message);
         }
     }
 
-    /// Something broke that must not: the run ends as failed, even if it was over, and what is inside stays.
+    /// Ends the run as failed after an internal defect, even if it was over; samples inside count as left.
     pub(crate) fn fail(&mut self, message: String) {
         self.error.get_or_insert(message);
         self.stop();
     }
 
-    /// The time asked for is over: the run ends here, and rates are looked at as at any end.
+    /// Ends the run because the requested time is over; rate limits are checked as at any other end.
     pub(crate) fn time_is_up(&mut self) {
         self.check_all_limits();
         self.stop();
     }
 
-    /// Ends the run here: nothing moves any more, and what is inside is left.
+    /// Ends the run here: nothing moves any more, and samples inside count as left.
     pub(crate) fn stop(&mut self) {
         self.over = true;
         self.work.jobs.clear();
         self.work.starts.clear();
     }
 
-    /// Whether the run is over: everything was delivered, or it was stopped.
+    /// True if the run is over: everything was delivered, or it was stopped.
     pub(crate) fn is_over(&self) -> bool {
         self.over
     }
 
-    /// Whether the source has ended and what is inside is being delivered.
+    /// True if the source has ended or the run has failed, and the remaining items are being delivered.
     pub(crate) fn is_draining(&self) -> bool {
         self.source.is_closed() || self.error.is_some()
     }
@@ -374,17 +375,17 @@ impl Schedule {
         self.error.as_deref()
     }
 
-    /// For each job that waits for a worker thread the only worker that may do it, if it matters; oldest first.
+    /// For each job that waits for a worker thread, oldest first: the only worker that may run it, or `None` for any.
     pub(crate) fn wanted_workers(&self) -> impl Iterator<Item = Option<usize>> {
         self.work.jobs.iter().map(|job| job.worker)
     }
 
-    /// What failed since the last call, to be booked without the run's lock.
+    /// Takes the tasks that failed since the last call, to be counted by group outside the run's lock.
     pub(crate) fn take_failures(&mut self) -> Vec<FailedTask> {
         std::mem::take(&mut self.failed)
     }
 
-    /// All sums up to `now`.
+    /// Reads all sums up to `now`.
     pub(crate) fn read(&mut self, now: Tick) -> RunSums {
         let now = self.forward_to(now);
         RunSums {
@@ -397,7 +398,7 @@ impl Schedule {
         }
     }
 
-    /// Samples that the consumer has taken.
+    /// Samples taken by the consumer.
     pub(crate) fn delivered(&self) -> u64 {
         self.queues.last().map_or(0, Queue::taken)
     }
@@ -428,7 +429,7 @@ impl Schedule {
         }
     }
 
-    /// Looks at `node` and at whatever its moves concern, until nothing can move.
+    /// Steps `node` and all nodes affected by its moves, until nothing can move.
     fn settle(&mut self, node: usize, now: Tick) {
         if self.over || self.preparing > 0 {
             return;
@@ -445,7 +446,7 @@ impl Schedule {
                 if node < self.first_alive {
                     continue;
                 }
-                let (took, put) = self.look_at(node, now);
+                let (took, put) = self.step_node(node, now);
                 if took && node > 0 {
                     self.mark(node - 1);
                 }
@@ -454,7 +455,7 @@ impl Schedule {
                 }
                 moved |= took || put;
             }
-            // An op that was refused may start once there is room, or once it is the most downstream work.
+            // A refused op may start once memory is freed, or once it is the most downstream work.
             if !self.budget.take_freed() && (!self.budget.has_refused() || !moved) {
                 return;
             }
@@ -463,7 +464,7 @@ impl Schedule {
         }
     }
 
-    /// Marks all nodes, those nearest to the consumer first, and forgets what was refused.
+    /// Marks all nodes, those nearest to the consumer first, and clears the record of refusals.
     fn mark_all(&mut self) {
         self.budget.forget_refusals();
         (0..self.queues.len()).rev().for_each(|node| self.mark(node));
@@ -475,8 +476,8 @@ impl Schedule {
         }
     }
 
-    /// Lets one node do what it can. Says whether it took and whether it put.
-    fn look_at(&mut self, node: usize, now: Tick) -> (bool, bool) {
+    /// Lets one node do all it can. Returns whether it took an item and whether it put one.
+    fn step_node(&mut self, node: usize, now: Tick) -> (bool, bool) {
         let (before, behind) = self.queues.split_at_mut(node);
         let [output, queues @ ..] = behind else { return (false, false) };
         let Some(input) = before.last_mut() else {
@@ -506,8 +507,8 @@ impl Schedule {
         moved
     }
 
-    /// Ends the source after an epoch in which every sample failed, when that shows without a failure; the stages pass on what they
-    /// have.
+    /// Ends the source after an epoch in which every sample failed, where this becomes known without a further failure; the stages
+    /// pass on their remaining items.
     fn end_after_lost_epoch(&mut self) {
         if self.error.is_none()
             && let Some(message) = self.lost_epoch()
@@ -518,7 +519,7 @@ impl Schedule {
         }
     }
 
-    /// Looks at all limits once more: at the end a rate means something however few the tasks were.
+    /// Checks all limits once more: at the end of a run, a rate applies however few tasks there were.
     fn check_all_limits(&mut self) {
         for stage in 0..self.stages.len() {
             let exceeded = self.exceeded(stage, true);
@@ -526,7 +527,7 @@ impl Schedule {
         }
     }
 
-    /// Names the stage whose op ends the run.
+    /// Message with the name of the stage whose op ends the run.
     fn fatal(&self, stage: usize, fatal: Option<String>) -> Option<String> {
         Some(format!("stage `{}`: {}", self.stages[stage].core.id, fatal?))
     }
@@ -551,13 +552,13 @@ impl Schedule {
         self.stages[stage].core.exceeded(over).or_else(of_run).or_else(|| self.lost_epoch())
     }
 
-    /// Fails the run at `stage`, where too much failed: it takes nothing any more, what stands before it stays where it is,
-    /// what is behind it is delivered.
+    /// Fails the run at `stage`, which failed too often: the stage takes no more items, items before it stay there, and items
+    /// behind it are delivered.
     fn cut(&mut self, stage: usize, message: String) {
         self.error = Some(message);
         self.source.end(&mut self.budget);
         self.first_alive = stage + 1;
-        // What stands before it stays there.
+        // Items up to this stage stay in memory for the rest of the run.
         let dead: u64 = self.bytes_by_node().take(stage + 1).sum();
         self.budget.write_off(dead);
         if let Kind::Pipe(pipe) = &mut self.stages[stage].kind {

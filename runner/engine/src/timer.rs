@@ -1,4 +1,4 @@
-//! Waiting to the tenth of a millisecond. tokio's timer counts in whole milliseconds and wakes late by up to one.
+//! Timer with a precision of a tenth of a millisecond. tokio's timer counts in whole milliseconds and wakes up to one late.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -14,49 +14,49 @@ use penstock_types::stats::Tick;
 use crate::clock::{Clock, MonotonicClock};
 use crate::ports::StopFlag;
 
-/// Longest a blocking wait goes without looking at its stop flag.
+/// Longest time for which a blocking wait does not check its stop flag.
 const SLICE: Duration = Duration::from_millis(20);
 
-/// Wakes futures at their time, from one thread of its own. Dropping it joins the thread and ends the sleeps it
-/// still has.
+/// Wakes futures at their deadlines, from a dedicated thread. Dropping the timer joins the thread and completes all pending
+/// sleeps.
 #[derive(Debug)]
 pub struct Timer {
     shared: Arc<TimerShared>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A future that is ready when its time has come, never earlier; or at once when its timer is gone, since then the
-/// run is over. Dropping it leaves nothing behind.
+/// A future that is ready when its deadline has passed, never earlier; or at once after its timer was dropped, since the
+/// run is over then. Dropping it removes its entry from the timer.
 #[derive(Debug)]
 #[must_use = "a sleep does nothing until it is awaited"]
 pub struct Sleep {
     shared: Arc<TimerShared>,
     deadline: Tick,
-    /// Its place among the waiting, once it waits.
+    /// Key of the entry in the timer, once the future has been polled.
     place: Option<WakeKey>,
 }
 
-/// When, and which of those that wait for the same moment.
+/// Deadline, and a number that distinguishes sleeps with the same deadline.
 type WakeKey = (Tick, u64);
 
 #[derive(Debug)]
 struct TimerShared {
     clock: MonotonicClock,
     waiting: Mutex<Waiting>,
-    /// Told when the first deadline has moved ahead and when the timer closes.
+    /// Notified when the first deadline has moved ahead and when the timer closes.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
-    // Not a binary heap: a sleep that is dropped has to be taken out from the middle.
+    // Not a binary heap: a dropped sleep has to be removed from the middle.
     wakers: BTreeMap<WakeKey, Waker>,
     next: u64,
     is_closed: bool,
 }
 
 impl Timer {
-    /// Starts the timer's thread. Fails when the system gives no thread.
+    /// Starts the timer's thread. Fails if the system cannot start a thread.
     pub fn start() -> io::Result<Self> {
         let shared = Arc::new(TimerShared {
             clock: MonotonicClock::start(),
@@ -70,7 +70,7 @@ impl Timer {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Sleeps for `duration` from now on, not from the first poll.
+    /// Sleeps for `duration` from the call on, not from the first poll.
     pub fn sleep(&self, duration: Duration) -> Sleep {
         let deadline = self.shared.clock.now().after(duration);
         Sleep { shared: self.shared.clone(), deadline, place: None }
@@ -82,7 +82,7 @@ impl Drop for Timer {
         self.shared.waiting().is_closed = true;
         self.shared.changed.notify_one();
         let Some(thread) = self.thread.take() else { return };
-        // A waker may own the last future that owns this timer; the thread that wakes cannot wait for itself.
+        // A waker may own the last future that owns this timer: then this is the timer's thread, which cannot join itself.
         if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
             tracing::error!("the timer's thread panicked");
         }
@@ -90,7 +90,7 @@ impl Drop for Timer {
 }
 
 impl TimerShared {
-    // No code that could panic holds the lock, except wakers' drops, which leave the map whole.
+    // The only code under the lock that can panic is the drop of a waker, which leaves the map consistent.
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -104,7 +104,7 @@ impl TimerShared {
                 Some(due) if due.key().0 <= now => {
                     let waker = due.remove();
                     drop(waiting);
-                    // Without the lock: waking may poll on this very thread.
+                    // Called without the lock: waking may poll a future on this thread.
                     waker.wake();
                     self.waiting()
                 }
@@ -149,13 +149,13 @@ impl Drop for Sleep {
     fn drop(&mut self) {
         if let Some(place) = self.place {
             let removed = self.shared.waiting().wakers.remove(&place);
-            // Dropped here, after the lock: a waker may own whatever else wants the timer.
+            // Dropped after the lock is released: the drop of a waker may use the timer.
             drop(removed);
         }
     }
 }
 
-/// Blocks this thread for `duration`, or until soon (20 ms) after `stop` is set. Gives whether the time is up.
+/// Blocks this thread for `duration`, or until at most 20 ms after `stop` is set. Returns true if the full time has passed.
 pub fn wait(duration: Duration, stop: &StopFlag) -> bool {
     let clock = MonotonicClock::start();
     let deadline = clock.now().after(duration);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleep_is_never_short() {
+    fn a_sleep_never_ends_early() {
         let timer = timer();
         for micros in [0, 1, 50, 999, 1_000, 3_333] {
             let duration = Duration::from_micros(micros);
@@ -196,9 +196,9 @@ mod tests {
         }
     }
 
-    struct Tells(mpsc::Sender<Tick>, Tick);
+    struct SendsDeadline(mpsc::Sender<Tick>, Tick);
 
-    impl ArcWake for Tells {
+    impl ArcWake for SendsDeadline {
         fn wake_by_ref(this: &Arc<Self>) {
             this.0.send(this.1).unwrap();
         }
@@ -207,12 +207,12 @@ mod tests {
     #[test]
     fn sleeps_end_in_the_order_of_their_deadlines_and_not_of_their_starts() {
         let timer = timer();
-        // Where this thread was held up, a sleep may be over before anybody waits for it: then once more.
+        // If this thread was delayed, a sleep may be over before it is polled; then the test repeats.
         for _ in 0..20 {
             let (sender, receiver) = mpsc::channel();
             let mut sleeps = [30, 10, 20, 10].map(|millis| timer.sleep(Duration::from_millis(millis)));
             let all_wait = sleeps.iter_mut().all(|sleep| {
-                let waker = waker(Arc::new(Tells(sender.clone(), sleep.deadline)));
+                let waker = waker(Arc::new(SendsDeadline(sender.clone(), sleep.deadline)));
                 Pin::new(sleep).poll(&mut Context::from_waker(&waker)).is_pending()
             });
             if all_wait {
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shorter_sleep_overtakes_one_that_waits_already() {
+    fn a_shorter_sleep_ends_before_an_earlier_longer_one() {
         let timer = timer();
         let hour = timer.sleep(Duration::from_secs(3600));
         let blink = async { timer.sleep(Duration::from_millis(1)).await };
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_sleep_leaves_nothing_behind() {
+    fn a_dropped_sleep_removes_its_entry() {
         let timer = timer();
         block_on(async {
             let mut sleeps: Vec<Sleep> = (0..1000).map(|_| timer.sleep(Duration::from_secs(3600))).collect();
@@ -244,7 +244,7 @@ mod tests {
             drop(sleeps.split_off(1));
             assert_eq!(timer.shared.waiting().wakers.len(), 1);
             assert!(poll!(&mut sleeps[0]).is_pending());
-            assert_eq!(timer.shared.waiting().wakers.len(), 1, "polling again must not wait twice");
+            assert_eq!(timer.shared.waiting().wakers.len(), 1, "polling again must not add a second entry");
         });
         assert_eq!(timer.shared.waiting().wakers.len(), 0);
         assert_eq!(Arc::strong_count(&timer.shared), 2, "the timer and its thread");
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_blocking_wait_is_never_short_and_ends_early_when_stopped() {
+    fn a_blocking_wait_lasts_its_full_time_unless_stopped() {
         let duration = Duration::from_micros(2_500);
         let clock = MonotonicClock::start();
         assert!(wait(duration, &StopFlag::default()));

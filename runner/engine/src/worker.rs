@@ -8,22 +8,22 @@ use crate::worker::cpu::CpuShare;
 
 mod cpu;
 
-/// The ops of one worker thread, by stage: built here on first use, dropped here, seen by no other thread.
-struct OwnOps<'a> {
-    /// `None` for stages that need no worker thread.
+/// The ops of one worker thread, by stage: built on this thread on first use, dropped there, and never shared.
+struct WorkerOps<'a> {
+    /// Factories by stage; `None` for stages that need no worker thread.
     factories: &'a [Option<Arc<dyn ThreadOpFactory>>],
     ops: Vec<Option<Box<dyn ThreadOp>>>,
 }
 
-/// Runs ops on this thread until the run ends. Never waits for a queue: a finished result goes back into the schedule,
-/// where it holds the task's slot until its put is accepted.
+/// Runs ops on this thread until the run ends. Never waits for a queue: a finished result goes back to the schedule, where it
+/// holds the task's slot until its put is accepted.
 pub(crate) fn run_worker(
     dispatcher: &Arc<Dispatcher>,
     factories: &[Option<Arc<dyn ThreadOpFactory>>],
     worker: usize,
 ) {
     let _guard = PanicGuard(dispatcher.clone());
-    let mut own = OwnOps { factories, ops: factories.iter().map(|_| None).collect() };
+    let mut thread_ops = WorkerOps { factories, ops: factories.iter().map(|_| None).collect() };
     let stop = dispatcher.stop_flag();
     let mut done = None;
     let mut now = dispatcher.now();
@@ -31,23 +31,23 @@ pub(crate) fn run_worker(
     while let Some(job) = dispatcher.next_job(worker, done.take(), now) {
         let stage = job.task.stage;
         if matches!(job.work, OpCall::Prepare) {
-            let built = own.build(stage, stop).map(|_| ());
+            let built = thread_ops.build(stage, stop).map(|_| ());
             dispatcher.event(|schedule, now| schedule.prepared(stage, built, now));
             now = dispatcher.now();
             continue;
         }
-        // An instance that is still to be made is no part of the op.
-        let built = own.build(stage, stop);
+        // Building an instance does not count as time of the op.
+        let built = thread_ops.build(stage, stop);
         let begin = dispatcher.now();
-        let outcome = own.run(stage, job.work, built, stop);
+        let outcome = thread_ops.run(stage, job.work, built, stop);
         now = dispatcher.now();
         let wall = now - begin;
         done = Some((job.task, outcome, OpTime { wall, cpu: cpu.of(wall) }));
     }
 }
 
-impl OwnOps<'_> {
-    /// Builds the op of `stage` unless there is one. Returns how many were made.
+impl WorkerOps<'_> {
+    /// Builds the op of `stage` unless it exists. Returns the number of instances built, 0 or 1.
     fn build(&mut self, stage: usize, stop: &StopFlag) -> Result<u64, Fault> {
         if self.ops[stage].is_some() {
             return Ok(0);
@@ -58,7 +58,7 @@ impl OwnOps<'_> {
         Ok(1)
     }
 
-    /// Calls the op of `stage`, of which `built` were made just now, if it could be made.
+    /// Calls the op of `stage`; `built` is the result of [`Self::build`].
     fn run(
         &mut self,
         stage: usize,
@@ -68,7 +68,7 @@ impl OwnOps<'_> {
     ) -> Result<Output, Fault> {
         let (made, work) = match (built, work) {
             (Ok(made), work) => (made, work),
-            // Its samples fail, because there is no op to call on them.
+            // The samples fail, because there is no op to process them.
             (Err(fault), OpCall::Apply(item)) => return Ok(Output::all_failed(item.into_samples(), &fault)),
             (Err(fault), OpCall::Finish | OpCall::Prepare) => return Err(fault),
         };
@@ -84,7 +84,7 @@ impl OwnOps<'_> {
                 Ok(output)
             }
             Err(panic) => {
-                // Nobody knows in which state it is.
+                // The panic may have left the op in an inconsistent state.
                 self.ops[stage] = None;
                 Err(Fault::of_panic(&*panic))
             }

@@ -32,14 +32,14 @@ pub enum AssembleError {
     Gpu(#[from] GpuError),
     #[error(transparent)]
     Files(#[from] FilesError),
-    #[error("cannot start the timer's thread")]
+    #[error("cannot start the timer thread")]
     Timer(#[source] io::Error),
 }
 
-/// Divisor of a run's memory budget for what its source may keep of it.
+/// Divisor of a run's memory budget for the share that its source may keep.
 const SOURCE_SHARE: u64 = 2;
 
-/// Divisor of a run's memory budget for what a stateful stage may hold of it.
+/// Divisor of a run's memory budget for the share that a stateful stage may hold.
 const HELD_SHARE: u64 = 4;
 
 /// A prepared pipeline, and the settings of one run.
@@ -47,14 +47,14 @@ pub(crate) struct Parts<'a> {
     pub(crate) prepared: &'a Prepared,
     pub(crate) threads: usize,
     pub(crate) timer: OnceLock<Arc<Timer>>,
-    /// What `collate` writes arrays to; the heap if there is none.
+    /// Memory that `collate` writes arrays to; the heap if there is none.
     pub(crate) memory: Option<Arc<dyn BatchMemory>>,
-    /// How many batches who takes them may hold at a time.
+    /// Maximum number of batches that the taker may hold at a time.
     pub(crate) max_held: usize,
 }
 
 impl Prepared {
-    /// The source that the document names, to be read in another way.
+    /// Builds the source of the document, for readers other than a run.
     pub fn source(&self) -> Box<dyn Source> {
         let source = &self.plan.source;
         let kept_bytes = self.plan.buffer_bytes / SOURCE_SHARE;
@@ -86,8 +86,8 @@ impl Prepared {
         RecordSource::new(store, records.key.as_str(), self.plan.source.traversal)
     }
 
-    /// Counts the samples of all epochs, which takes a look at the source: all of its keys, or all of its records. `None` if the
-    /// epochs never end.
+    /// Counts the samples of all epochs, which requires a listing of all keys or a pass over all records. `None` if the epochs
+    /// never end.
     pub async fn count(&self) -> Result<Option<u64>, SourceFault> {
         if let spec::Source::Records(records) = &self.plan.source.spec {
             let traversal = Traversal::new(self.records(records).count().await?, self.plan.source.traversal);
@@ -95,13 +95,13 @@ impl Prepared {
         }
         let mut source = self.source();
         let first = source.next().await?;
-        // A source without samples ends before it knows.
+        // A source without samples ends before it reports a total.
         Ok(source.total().or(matches!(first, None | Some(Produced::EpochEnd)).then_some(0)))
     }
 }
 
 impl Parts<'_> {
-    /// Builds the graph of a plan between these ends: the only place that maps a kind to what does it.
+    /// Builds the graph of a plan with this source and consumer: the only place that maps a kind to its implementation.
     pub(crate) async fn assemble(
         &self,
         source: Box<dyn Source>,
@@ -138,7 +138,7 @@ impl Parts<'_> {
         })
     }
 
-    /// The consumer that the document names.
+    /// Builds the consumer of the document.
     pub(crate) async fn consumer(&self, watched: &mut Watched) -> Result<Box<dyn Consumer>, AssembleError> {
         let plan = &self.prepared.plan;
         Ok(match &plan.consumer {
@@ -198,7 +198,7 @@ impl Parts<'_> {
         })
     }
 
-    /// What makes the op of a stage that computes; `None` for any other.
+    /// Factory of the op of a stage that computes; `None` for any other stage.
     pub(crate) async fn computing(
         &self,
         stage: &StagePlan,

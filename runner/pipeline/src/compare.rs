@@ -1,4 +1,4 @@
-//! Runs against each other: what was changed, what that came to, and why.
+//! Compares runs: the changes in their documents, the effect on the rate, and its cause.
 
 use penstock_types::run::{RunSnapshot, StageRecord};
 use penstock_types::verdict::VerdictKind;
@@ -8,75 +8,75 @@ use serde::Serialize;
 use crate::files::{DocumentChange, differences};
 use crate::predict::Recording;
 
-/// Differences up to this share are none: two runs of the same differ by as much.
+/// Differences up to this share are ignored: two runs of the same document differ by as much.
 const SAME: f64 = 0.02;
-/// Changes of a stage's times up to this share do not explain anything.
+/// Changes of a stage's times up to this share are not given as a cause.
 const SAME_TIME: f64 = 0.05;
-/// Share of the time without a core from which on that is worth telling.
+/// Change in the share of time with a core that is reported as a cause.
 const DISTURBED: f64 = 0.1;
 
-/// Two runs.
+/// Comparison of two runs.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Comparison {
-    /// All of it in one sentence.
+    /// Result in one sentence.
     pub sentence: String,
-    /// What is different in their documents.
+    /// Differences between their documents.
     pub changes: Vec<DocumentChange>,
-    /// Items that the consumer took in a second.
+    /// Items that the consumer took per second.
     pub rate: Delta,
-    /// Mean time the consumer waited for an item, in seconds.
+    /// Mean time that the consumer waited for an item, in seconds.
     pub wait_s: Delta,
     /// Readiness of the queue before the consumer.
     pub readiness: Delta,
-    /// What limits each of them, as its verdict has it: a stage's id, `consumer`, `threads` or `nothing`.
+    /// Limit of each run by its verdict: a stage's id, `consumer`, `threads` or `nothing`.
     pub limits: [String; 2],
-    /// The stages that both have.
+    /// Stages that both runs have.
     pub stages: Vec<StageDelta>,
 }
 
-/// A figure of two runs.
+/// One figure of both runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Delta {
-    /// Of the first one.
+    /// Value of the first run.
     pub from: Option<f64>,
-    /// Of the second one.
+    /// Value of the second run.
     pub to: Option<f64>,
 }
 
-/// A stage of two runs.
+/// One stage in both runs.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct StageDelta {
-    /// Its id in the second one.
+    /// Id of the stage in the second run.
     pub id: String,
-    /// Tasks that may be alive.
+    /// Concurrency of the stage in the first and the second run.
     pub concurrency: [u32; 2],
     /// Mean time of an op, in seconds.
     pub ave_time_s: Delta,
-    /// 99 % of the ops took no longer, in seconds.
+    /// 99th percentile of the times of ops, in seconds.
     pub p99_time_s: Delta,
-    /// Share of their time in which ops on worker threads had a core.
+    /// Share of their time in which ops on worker threads had a core, 0.0 to 1.0.
     pub core_share: Delta,
 }
 
-/// Runs of one pipeline on several ranks.
+/// Comparison of runs of one pipeline on several ranks.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct RankComparison {
-    /// All of it in one sentence.
+    /// Result in one sentence.
     pub sentence: String,
-    /// The ranks, slowest first.
+    /// Ranks in order of their rates, slowest first.
     pub ranks: Vec<RankRate>,
 }
 
-/// One rank.
+/// Rate and limit of one rank.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct RankRate {
-    /// Which one.
+    /// Number of the rank, from 0.
     pub rank: u32,
-    /// Items that its consumer took in a second.
+    /// Items that the consumer of the rank took per second.
     pub rate: f64,
-    /// That rate to the middle one.
+    /// Ratio of the rate to the median rate.
     pub to_median: f64,
-    /// What limits it.
+    /// Limit of the rank by its verdict: a stage's id, `consumer`, `threads` or `nothing`.
     pub limit: String,
 }
 
@@ -105,7 +105,7 @@ pub fn compare(first: &Recording, second: &Recording) -> Comparison {
     }
 }
 
-/// Compares the ranks of one pipeline; `None` unless the documents of all runs are of different ranks.
+/// Compares the ranks of one pipeline; `None` unless every run's document has a different rank.
 pub fn compare_ranks(runs: &[Recording]) -> Option<RankComparison> {
     let mut ranks = Vec::with_capacity(runs.len());
     for run in runs {
@@ -130,7 +130,7 @@ pub fn compare_ranks(runs: &[Recording]) -> Option<RankComparison> {
     Some(RankComparison { sentence, ranks: found })
 }
 
-/// Names the slowest rank, and what is slower on it than elsewhere.
+/// Names the slowest rank, and the stage that is slower on it than on other ranks.
 fn straggler(ranks: &[(u32, &Recording)], found: &[RankRate]) -> String {
     let slowest = &found[0];
     if slowest.to_median >= 1.0 - SAME {
@@ -155,14 +155,14 @@ fn straggler(ranks: &[(u32, &Recording)], found: &[RankRate]) -> String {
         },
     );
     format!(
-        "Rank {} is the straggler: {:.1} items/s, {:.0} % less than the middle one{why}.",
+        "Rank {} is the straggler: {:.1} items/s, {:.0} % less than the median{why}.",
         slowest.rank,
         slowest.rate,
         (1.0 - slowest.to_median) * 100.0
     )
 }
 
-/// The middle one, or the larger of the two in the middle.
+/// Median; of two values in the middle the larger.
 fn middle(figures: impl Iterator<Item = f64>) -> Option<f64> {
     let mut figures: Vec<f64> = figures.collect();
     figures.sort_by(f64::total_cmp);
@@ -171,20 +171,20 @@ fn middle(figures: impl Iterator<Item = f64>) -> Option<f64> {
 
 fn sentence(rate: &Delta, limits: &[String; 2], stages: &[StageDelta], threads: [u32; 2]) -> String {
     let (Some(from), Some(to)) = (rate.from, rate.to) else {
-        return "One of the runs delivered nothing, so that there is nothing to compare.".to_owned();
+        return "One of the runs delivered no items, so the runs cannot be compared.".to_owned();
     };
     let change = to / from - 1.0;
     let limited = |limit: &str| match limit {
         "consumer" => "the consumer".to_owned(),
         "threads" => "the number of worker threads".to_owned(),
-        "nothing" => "nothing that could be felt".to_owned(),
+        "nothing" => "nothing measurable".to_owned(),
         stage => format!("stage `{stage}`"),
     };
     if change.abs() <= SAME {
         return format!("No difference: {to:.1} items/s after {from:.1}/s; {} limits.", limited(&limits[1]));
     }
     let direction = if change > 0.0 { "faster" } else { "slower" };
-    // What was the limit explains a gain; what is the limit now, a loss.
+    // A gain is explained by the former limit, a loss by the current one.
     let explains = if change > 0.0 { &limits[0] } else { &limits[1] };
     let mut why = Vec::new();
     if threads[0] != threads[1] && (explains == "threads" || limits.contains(&"threads".to_owned())) {
@@ -203,10 +203,10 @@ fn sentence(rate: &Delta, limits: &[String; 2], stages: &[StageDelta], threads: 
     format!("{:.0} % {direction}: {to:.1} items/s instead of {from:.1}{why}; {now}.", change.abs() * 100.0)
 }
 
-/// What its verdict names: a stage's id or the source's, `consumer`, `threads`, or `nothing`.
+/// Limit of a run by its verdict: the id of a stage or the source, `consumer`, `threads`, or `nothing`.
 fn limit(run: &Recording) -> String {
     let Some(verdict) = &run.snapshot().verdict else { return "nothing".to_owned() };
-    // Such a consumer takes no time: what comes in bursts is the loader's.
+    // Such a consumer takes no time, so bursts are a limit of the loader.
     let discards =
         run.document().pointer("/consumer").is_none_or(|consumer| consumer.get("discard").is_some());
     match (verdict.kind, &verdict.stage) {
@@ -246,7 +246,7 @@ impl StageDelta {
         }
     }
 
-    /// What is different about it that tells in the rate.
+    /// Changes of the stage that affect the rate.
     fn why(&self) -> Vec<String> {
         let mut why = Vec::new();
         let [from, to] = self.concurrency;

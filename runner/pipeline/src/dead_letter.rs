@@ -1,4 +1,4 @@
-//! Samples that were kept aside: the lines of `dead_letters.ndjson`, as they are written and as they are read.
+//! Dead letters: writes and reads the lines of `dead_letters.ndjson`.
 
 use std::sync::Arc;
 
@@ -10,28 +10,28 @@ use penstock_types::run::FailureRecord;
 use penstock_types::text::{MAX_SHOWN_KEY, printable, without_place};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A sample that was kept aside: what failed, and everything to try it again. A line of `dead_letters.ndjson`.
+/// A failed sample with its failure and everything needed to replay it: a line of `dead_letters.ndjson`.
 #[derive(Serialize)]
 pub(crate) struct DeadLetter<'a> {
     #[serde(flatten)]
     failure: &'a FailureRecord,
     #[serde(flatten)]
     stage: &'a LetterStage,
-    /// Hash of the fan-outs it had passed, so that a replay draws the same seed.
+    /// Hash of the sample's fan-outs so far, so that a replay draws the same seed.
     path: u64,
     fields: Vec<KeptField>,
 }
 
-/// What a letter tells of its stage.
+/// Properties of the stage in a dead letter.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct LetterStage {
     /// Digest of the module it failed in; `None` for stages without one.
     module: Option<String>,
-    /// The stage's name as it goes into seeds.
+    /// Name of the stage in seeds.
     seeded_as: String,
 }
 
-/// A letter as it is read again. Members that only people need are left out.
+/// A dead letter read back. Members for people only are left out.
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "a dead letter")]
 pub(crate) struct ReadLetter {
@@ -62,12 +62,12 @@ enum KeptValue {
     Tensor { dtype: String, shape: Vec<u32>, data: String },
 }
 
-/// Reasons why a line is no letter of a run.
+/// Reasons why a line is not a dead letter of the run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LetterFault {
     #[error("is longer than {} MiB", .0 >> 20)]
     TooLong(usize),
-    #[error("is no dead letter: {}, at column {}", without_place(.0), .0.column())]
+    #[error("is not a dead letter: {}, at column {}", without_place(.0), .0.column())]
     Json(serde_json::Error),
     #[error("is cut off: the run ended while it was written")]
     CutOff,
@@ -75,31 +75,32 @@ pub(crate) enum LetterFault {
     Twice(String),
     #[error("has a field `{0}` that {1}")]
     Value(String, ValueFault),
-    #[error("says that `{stage}` is `{found}` in seeds, and a line before said `{before}`")]
+    #[error("gives `{stage}` the name `{found}` in seeds, but an earlier line gives it `{before}`")]
     Seeds { stage: StageId, found: String, before: String },
     #[error("names the stage `{0}`, which the document does not have")]
     UnknownStage(String),
-    #[error("names the stage `{0}`, in which nothing can fail")]
+    #[error("names the stage `{0}`, in which samples cannot fail")]
     NothingFails(String),
     #[error(
-        "failed in `{0}` for being unlike the rest of its batch, which cannot be tried without the rest; mend a stage \
+        "failed in `{0}` because it differs from the rest of its batch, and cannot be replayed without the batch; fix a stage \
          before it and run the pipeline again"
     )]
     OfABatch(String),
 }
 
-/// Reasons why a field has no value.
+/// Reasons why the value of a field is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ValueFault {
     #[error("is not base64: {0}")]
     Base64(DecodeError),
-    #[error("has the type `{0}`, which no tensor has")]
+    #[error("has the unknown tensor type `{0}`")]
     Dtype(String),
-    #[error("has {bytes} bytes, which do not fill the shape {shape:?} of {dtype}")]
+    #[error("has {bytes} bytes, which do not match the shape {shape:?} of {dtype}")]
     Shape { bytes: usize, shape: Vec<u32>, dtype: &'static str },
 }
 
-/// A number; what JSON has no number for (infinities, NaN and its payload) is written as its bits: `0x7ff0000000000000`.
+/// A real number; values without a JSON number (infinities, NaN with its payload) are written as their bits:
+/// `0x7ff0000000000000`.
 #[derive(Debug)]
 struct KeptReal(f64);
 
@@ -124,7 +125,7 @@ impl<'a> DeadLetter<'a> {
 }
 
 impl ReadLetter {
-    /// The sample as it came into the stage.
+    /// Restores the sample as it came into the stage.
     pub(crate) fn into_sample(self) -> Result<Sample, LetterFault> {
         let origin = Origin { epoch: self.epoch, index: self.index, path: self.path };
         let mut sample = Sample::new(self.key, origin);
@@ -201,7 +202,7 @@ impl<'de> Deserialize<'de> for KeptReal {
                 let digits = bits.strip_prefix("0x").filter(|digits| digits.len() == 16);
                 let bits = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
                 bits.map(|bits| Self(f64::from_bits(bits))).ok_or_else(|| {
-                    serde::de::Error::custom("a real is a number, or its bits in 16 hex digits")
+                    serde::de::Error::custom("a real is a number, or 16 hex digits after `0x`")
                 })
             }
         }
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_letter_holds_all_of_a_sample_bit_by_bit() {
+    fn a_dead_letter_restores_a_sample_bit_by_bit() {
         let origin = Origin { epoch: 3, index: u64::MAX, path: u64::MAX - 1 };
         let mut sample = Sample::new("a\n\"b", origin);
         sample.set("blob", Value::Blob(vec![0, 255, 7].into()));
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_by_hand_is_told() {
+    fn manual_changes_of_dead_letters_are_reported() {
         let letter = |fields: &str| {
             read(&format!(
                 r#"{{"stage": "1:a", "module": null, "seeded_as": "a", "key": "k", "epoch": 0, "index": 0, "path": 0, "fields": {fields}}}"#

@@ -1,4 +1,4 @@
-//! The GPUs that the stages of a run bring batches to.
+//! Opens the GPUs of a run and builds the transfers to them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,20 +14,20 @@ use penstock_types::plan::{Device, Plan, StageKind, StagePlan};
 use penstock_types::run::TransferRecord;
 use penstock_types::text::with_causes;
 
-/// The GPUs of a run; by default none, for a caller that asks what a stage does.
+/// GPUs of a run; empty by default, for callers that only inspect a stage.
 #[derive(Default)]
 pub(crate) struct Gpus {
-    /// By number.
+    /// GPUs with their memory, by number.
     targets: BTreeMap<u32, Target>,
-    /// How many batches who takes them may hold at a time.
+    /// Maximum number of batches that the taker may hold at a time.
     max_held: usize,
 }
 
-/// What stages copied to devices, by stage id, to be looked at while the run goes on.
+/// Figures of transfers by stage id, updated during the run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Transfers(BTreeMap<String, Seen>);
 
-/// A transfer, and the GPU that it leads to.
+/// Figures of a transfer, and the GPU that it copies to.
 #[derive(Clone, Debug)]
 struct Seen {
     figures: Arc<TransferFigures>,
@@ -36,14 +36,14 @@ struct Seen {
 
 struct Target {
     gpu: Gpu,
-    /// What it reads by itself: where batches are best stacked.
+    /// Pinned memory that the GPU reads directly: the best place to stack batches.
     memory: Pool<PinnedMemory>,
     watch: Option<Arc<Watch>>,
 }
 
 impl Gpus {
-    /// Opens those that a plan names. `auto` is the first one, and none where there is none. `max_held` is how many batches who
-    /// takes them may hold at a time.
+    /// Opens the GPUs that a plan names. `auto` is the first GPU, or none if the machine has none. `max_held` is the maximum
+    /// number of batches that the taker may hold at a time.
     pub(crate) fn of(plan: &Plan, max_held: usize) -> Result<Self, GpuError> {
         let mut targets = BTreeMap::new();
         for stage in &plan.stages {
@@ -59,7 +59,7 @@ impl Gpus {
                     targets.insert(number, Target { gpu, memory, watch });
                 }
                 Err(error) if may_stay(device, &error) => {
-                    tracing::info!(stage = %stage.id, %error, "batches stay in the memory of the host");
+                    tracing::info!(stage = %stage.id, %error, "batches stay in host memory");
                 }
                 Err(error) => return Err(error),
             }
@@ -67,13 +67,13 @@ impl Gpus {
         Ok(Self { targets, max_held })
     }
 
-    /// What batches are best stacked in; `None` when they stay on the host.
+    /// Memory in which batches are best stacked; `None` when they stay on the host.
     pub(crate) fn memory(&self) -> Option<Arc<dyn BatchMemory>> {
         let target = self.targets.values().next()?;
         Some(Arc::new(target.memory.clone()))
     }
 
-    /// What brings batches to a device.
+    /// Op that copies batches to a device.
     pub(crate) fn transfer(
         &self,
         stage: &str,
@@ -91,12 +91,12 @@ impl Gpus {
 }
 
 impl Transfers {
-    /// Looks at the GPUs, if there may be something new to see. Takes up to 40 ms for each of them.
+    /// Updates the state of the GPUs, if it may have changed. Takes up to 40 ms for each of them.
     pub(crate) fn look(&self) {
         self.0.values().filter_map(|seen| seen.gpu.as_ref()).for_each(|gpu| gpu.look());
     }
 
-    /// What was copied so far, and what was seen of the GPUs at the last look.
+    /// Copies so far, and the state of the GPUs at the last update.
     pub(crate) fn record(&self) -> BTreeMap<String, TransferRecord> {
         let record = |seen: &Seen| {
             let gpu = seen.gpu.as_ref().and_then(|gpu| gpu.record());
@@ -106,12 +106,12 @@ impl Transfers {
     }
 }
 
-/// Whether batches stay on the host when the GPU cannot be opened: somebody who has one wants to know what is wrong with it.
+/// True if batches stay on the host when the GPU cannot be opened. Other errors concern a GPU that exists, so they are reported.
 fn may_stay(device: Device, error: &GpuError) -> bool {
     device == Device::Auto && matches!(error, GpuError::NoDriver | GpuError::NoDevice)
 }
 
-/// The GPU that is meant.
+/// Number of the GPU that a device selects.
 fn number(device: Device) -> Option<u32> {
     match device {
         Device::Host => None,
@@ -120,14 +120,14 @@ fn number(device: Device) -> Option<u32> {
     }
 }
 
-/// Checks that the GPUs that a document names are there.
+/// Checks that the GPUs of the document exist.
 pub(crate) fn check_devices(plan: &Plan) -> Vec<SpecFault> {
     let fault = |stage: &StagePlan| {
         let StageKind::Transfer { device: Device::Cuda(number) } = stage.kind else { return None };
         let error = Gpu::check(number).err()?;
         let found = format!("found `cuda:{number}`, but {}", with_causes(&error));
         let fault = SpecFault::new(stage.place().key("device"), found);
-        Some(fault.hint("`auto` takes a GPU where there is one, and `host` none"))
+        Some(fault.hint("use `auto`, which takes a GPU if there is one, or `host`"))
     };
     plan.stages.iter().filter_map(fault).collect()
 }
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn only_where_there_is_no_gpu_do_batches_stay_on_the_host() {
+    fn batches_stay_on_the_host_only_if_there_is_no_gpu() {
         for absent in [GpuError::NoDriver, GpuError::NoDevice] {
             assert!(may_stay(Device::Auto, &absent), "{absent}");
             assert!(!may_stay(Device::Cuda(0), &absent), "{absent}");
@@ -165,10 +165,10 @@ mod tests {
     }
 
     #[test]
-    fn what_the_driver_answered_is_told_once() {
+    fn the_drivers_answer_is_reported_once() {
         assert_eq!(
             with_causes(&refused()),
-            "the CUDA driver here cannot be used: `cuInit` answered CUDA_ERROR_UNKNOWN (unknown error)"
+            "the CUDA driver here cannot be used: `cuInit` returned CUDA_ERROR_UNKNOWN (unknown error)"
         );
     }
 }

@@ -1,13 +1,13 @@
-//! The consumer `files`: every collated batch becomes `PREFIX/batch-00000000.safetensors`, whole or not at all.
+//! The consumer `files`: writes every collated batch as a complete file `PREFIX/batch-00000000.safetensors`.
 //!
-//! Beside the batches lies a manifest, `PREFIX/penstock-files.json`: what made them (the document less what cannot change
-//! a byte, with modules by digest) and, once a run has come to its end, how many there are: `complete`. A second run with the same
-//! manifest and a fixed order goes through all of its data again, but writes only the batches that are missing; of those that are there
-//! it reads the header, which has a digest of the data, and compares it with what it would have written. Anything else in the
-//! folder is refused before the run.
+//! Beside the batches is a manifest, `PREFIX/penstock-files.json`: the recipe (the document without the settings that cannot
+//! change the batches, with modules by digest) and, once a run has completed, the number of batches: `complete`. A second run
+//! with the same manifest and a fixed order processes all of its data again, but writes only missing batches; of an existing one
+//! it reads the header, which contains a digest of the data, and compares it with its own. Any other object in the folder is an
+//! error before the run.
 //!
-//! No batch is ever overwritten: each is put as a new object, and one that has come meanwhile is compared as if it had been
-//! there before. Of two runs that begin at once, both end well if they make the same, and else at most one.
+//! No batch is ever overwritten: each is put as a new object, and one that another run has written meanwhile is compared like an
+//! older one. If two runs start at the same time and make the same batches, both succeed; otherwise at most one does.
 
 mod batch;
 mod consumer;
@@ -35,11 +35,11 @@ const MAX_DIFFERENCES: usize = 10;
 #[derive(Clone, Debug)]
 pub(crate) struct FilesFolder {
     store: BoundedStore,
-    /// Prefix of all keys: empty, or a folder and its `/`.
+    /// Prefix of all keys: empty, or a folder with a trailing `/`.
     folder: Arc<str>,
 }
 
-/// A folder that is free for a pipeline, or holds its batches.
+/// A folder that is empty, or contains batches of this pipeline.
 #[derive(Debug)]
 pub(crate) struct Opened {
     place: FilesFolder,
@@ -50,35 +50,35 @@ pub(crate) struct Opened {
 
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
-    /// Another pipeline has written there.
+    /// Another pipeline has written to the folder.
     #[error(
-        "{place} holds the files of another pipeline; write to another prefix, or remove them, `{}` too. What differs:{}",
+        "{place} holds the files of another pipeline; write to another prefix, or remove them and `{}`. Differences:{}",
         Manifest::NAME,
         listed(differences)
     )]
     Another { place: String, differences: Vec<DocumentChange> },
-    /// The pipeline makes other batches in every run, so a later run cannot continue.
+    /// The order of batches varies from run to run, so a later run cannot continue.
     #[error(
-        "{place} holds {files} batches already, and a second run would make others, because their order is not fixed; set {} to \
+        "{place} holds {files} batches already, and a second run would make different ones, because their order is not fixed; set {} to \
          `input`, write to another prefix, or remove them",
         fault::listed(unordered.iter().map(Pointer::as_str))
     )]
     Unordered {
         place: String,
         files: usize,
-        /// The settings that would have to be `input`.
+        /// Settings that must be `input`.
         unordered: Vec<Pointer>,
     },
-    /// An unrelated object lies there.
+    /// The folder contains an unrelated object.
     #[error("{place} holds `{name}`, {what}; write to another prefix, or remove it")]
     Foreign { place: String, name: String, what: String },
-    /// The store does not answer, or refuses writes.
+    /// The store does not answer, or rejects writes.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl FilesError {
-    /// True if something has to be changed by hand; otherwise the same call may succeed later.
+    /// True if the user has to change something; otherwise the same call may succeed later.
     pub fn is_refusal(&self) -> bool {
         !matches!(self, Self::Store(_))
     }
@@ -98,19 +98,19 @@ impl FilesFolder {
             if self.store.put_new(self.key(Manifest::NAME), own.bytes()).await? {
                 return Ok(Opened { place: self, manifest: own, there });
             }
-            // Another run came first and is at work: what it makes counts, although no batch may be there yet.
+            // Another run has just started here: it counts, even if it has not written a batch yet.
             (there, has_manifest) = self.look().await?;
         }
         if let Some(first) = there.first().filter(|_| !has_manifest) {
             let what = format!(
-                "but no `{}` that would tell what made it; perhaps something else has written it",
+                "but no `{}` that describes its pipeline; another program may have written it",
                 Manifest::NAME
             );
             return Err(FilesError::Foreign { place: self.to_string(), name: batch_name(*first), what });
         }
         let mut manifest = self.read_manifest().await?;
         let differences = differences(&manifest.recipe(), &own.recipe());
-        // Without a batch too: its run may be at work on the first.
+        // Checked without batches, too: another run may be writing its first one.
         if !differences.is_empty() {
             return Err(FilesError::Another { place: self.to_string(), differences });
         }
@@ -118,7 +118,7 @@ impl FilesFolder {
             let unordered = plan.unordered.clone();
             return Err(FilesError::Unordered { place: self.to_string(), files: there.len(), unordered });
         }
-        // Readers trust the mark, so that it goes while batches that it counts are missing.
+        // Readers trust `complete`, so it is removed while batches that it counts are missing.
         if manifest.complete.is_some_and(|complete| complete.batches != there.len() as u64) {
             manifest.complete = None;
             self.store.put(self.key(Manifest::NAME), manifest.bytes()).await?;
@@ -157,7 +157,7 @@ impl FilesFolder {
         };
         let size = self.store.size(key.clone()).await?;
         if size > Manifest::MOST_BYTES {
-            return Err(foreign(format!("which has {size} bytes and is none of `files`")));
+            return Err(foreign(format!("which has {size} bytes, too many for a manifest of `files`")));
         }
         let bytes: Bytes = self.store.get_range(key, None, 0..size).await?;
         Manifest::read(&bytes).map_err(|reason| foreign(format!("which cannot be read: {reason}")))
@@ -181,11 +181,11 @@ fn batch_name(number: u64) -> String {
     format!("batch-{number:08}.safetensors")
 }
 
-/// The number in a batch's name, if it is one.
+/// Number in the name of a batch; `None` for any other name.
 fn batch_number(name: &str) -> Option<u64> {
     let digits = name.strip_prefix("batch-")?.strip_suffix(".safetensors")?;
     let number = digits.parse().ok()?;
-    // `+1` and `000000001` are numbers too.
+    // `+1` and `000000001` also parse as numbers, but no batch has such a name.
     (batch_name(number) == name).then_some(number)
 }
 
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_written_so_is_a_batch() {
+    fn only_the_exact_form_of_a_name_is_a_batch() {
         assert_eq!(batch_number("batch-00000012.safetensors"), Some(12));
         assert_eq!(batch_number("batch-123456789.safetensors"), Some(123_456_789));
         for other in [

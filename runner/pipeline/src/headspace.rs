@@ -1,4 +1,5 @@
-//! What there is to gain by loading faster: the consumer without the loader, the loader without the consumer, and both.
+//! Measures the possible gain from faster loading: runs the consumer without the loader, the loader without the consumer, and
+//! both.
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,46 +21,46 @@ use crate::prepare::Prepared;
 use crate::run::Run;
 use crate::runner::StartError;
 
-/// Gain below which no work is worthwhile: two measurements differ by as much.
+/// Gain below which no work is worthwhile: two measurements differ by this much.
 pub const ENOUGH: f64 = 0.02;
-/// Factor by which loader and consumer together may seem faster than one of them alone: more cannot be.
+/// Factor by which loader and consumer together may appear faster than one of them alone; a larger one is a contradiction.
 const NOISE: f64 = 1.5;
-/// Measurements that are made until one does not contradict itself.
+/// Maximum number of measurements, repeated while their results contradict each other.
 const ATTEMPTS: u32 = 3;
-/// Items that the consumer gets again and again when it works alone.
+/// Number of items that the consumer alone gets repeatedly.
 const KEPT: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
-/// Share of each run at its start that is left out: queues fill.
+/// Share at the start of each run that is not measured, because queues fill.
 const WARM_UP: f64 = 0.25;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leg {
     /// The pipeline as it is.
     Real,
-    /// The loader, with a consumer that takes no time.
+    /// The loader with a consumer that takes no time.
     Loader,
-    /// The consumer, with items held in memory.
+    /// The consumer alone, with items held in memory.
     Consumer,
 }
 
-/// What there is to gain.
+/// Possible gain from faster loading.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Headspace {
-    /// Items that the consumer takes in a second.
+    /// Items per second that the consumer takes in the real pipeline.
     pub real_rate: f64,
-    /// Items that the loader gives in a second when nothing holds it up.
+    /// Items per second that the loader delivers to a consumer that takes no time.
     pub loader_rate: f64,
-    /// Items that the consumer takes in a second when nothing has to be loaded; `null` when it takes no time.
+    /// Items per second that the consumer takes without loading; `null` when it takes no time.
     pub consumer_rate: Option<f64>,
-    /// How much faster all would be if loading took no time: 0.25 is 25 %. `null` when the consumer takes no time: then loading
-    /// is all there is.
+    /// Possible speed-up if loading took no time: 0.25 is 25 %. `null` when the consumer takes no time: then only loading takes
+    /// time.
     pub to_gain: Option<f64>,
-    /// How many such consumers the loader could feed; `null` when the consumer takes no time.
+    /// Number of such consumers that the loader could feed; `null` when the consumer takes no time.
     pub feeds: Option<f64>,
-    /// Whether there is nothing worth gaining.
+    /// Set if the possible gain is not worth any work.
     pub is_enough: bool,
-    /// The queue in front of the consumer in the real run.
+    /// Queue in front of the consumer in the real run.
     pub sink: QueueFigures,
-    /// All of it in one sentence.
+    /// Result in one sentence.
     pub sentence: String,
 }
 
@@ -78,16 +79,17 @@ pub enum HeadspaceError {
     Stream,
     #[error(transparent)]
     Start(#[from] StartError),
-    #[error("it was stopped")]
+    #[error("the measurement was stopped")]
     Stopped,
-    /// A run failed, or ended before anything could be measured.
+    /// A run failed, or ended before it could be measured.
     #[error("{0}")]
     Run(String),
-    #[error("{0}; give `--for` more time")]
+    #[error("{0}; raise `--for`")]
     Contradiction(String),
 }
 
-/// Makes the runs, each for `span`, and all of them again where they contradict each other; calls `on_start` before each.
+/// Makes the runs, each for `span`, and repeats all of them while their results contradict each other; calls `on_start` before
+/// each.
 pub fn headspace(
     prepared: &Prepared,
     runtime: &Handle,
@@ -112,7 +114,7 @@ fn measured_once(
     on_start: &mut dyn FnMut(Leg, &Run),
 ) -> Result<Headspace, HeadspaceError> {
     let mut prepared = prepared.clone();
-    // However few samples there are: what is measured is a rate.
+    // The number of samples does not matter: only rates are measured.
     prepared.plan.source.traversal.epochs = None;
     let plan = &prepared.plan;
     let simulated = match plan.consumer {
@@ -144,7 +146,7 @@ fn measured_once(
     Ok(Headspace::new(real_rate, loader_rate, consumer_rate, sink))
 }
 
-/// Items per second after the warm-up, and the sink queue's figures over the whole run.
+/// Items per second after the warm-up, and the figures of the sink queue over the whole run.
 fn measured(run: Run, span: Duration) -> Result<(f64, QueueFigures), HeadspaceError> {
     let taken = |run: &Run| {
         let snapshot = run.snapshot();
@@ -156,7 +158,7 @@ fn measured(run: Run, span: Duration) -> Result<(f64, QueueFigures), HeadspaceEr
     let (to_s, after) = taken(&run);
     let snapshot = ended(run)?;
     if snapshot.state != RunState::Completed {
-        return Err(HeadspaceError::Run(format!("a run did not come to its end: {}", why(snapshot))));
+        return Err(HeadspaceError::Run(format!("a run did not complete: {}", why(snapshot))));
     }
     let sink = snapshot.queues.last().map(|queue| queue.figures.clone());
     match sink {
@@ -174,11 +176,11 @@ fn alone_rate(run: Run, found: &Mutex<Option<f64>>) -> Result<f64, HeadspaceErro
     let rate = || *found.lock().unwrap_or_else(PoisonError::into_inner);
     while rate().is_none() && !run.wait_for(Duration::from_millis(20)) {}
     let snapshot = ended(run)?;
-    let unknown = || format!("the consumer alone did not come to its end: {}", why(snapshot));
+    let unknown = || format!("the run of the consumer alone did not complete: {}", why(snapshot));
     rate().ok_or_else(|| HeadspaceError::Run(unknown()))
 }
 
-/// Ends a run whose time is up.
+/// Ends a run after its time.
 fn ended(run: Run) -> Result<RunSnapshot, HeadspaceError> {
     run.stop(StopReason::TimeIsUp);
     let snapshot = run.wait().snapshot;
@@ -189,12 +191,12 @@ fn why(snapshot: RunSnapshot) -> String {
     snapshot.error.unwrap_or_else(|| snapshot.state.name().to_owned())
 }
 
-/// Keeps the first items and gives them to a consumer again and again.
+/// Keeps the first items and passes them to a consumer repeatedly.
 struct Alone {
     consumer: Box<dyn Consumer>,
     kept: Vec<Item>,
     span: Duration,
-    /// Items per second, once known.
+    /// Measured items per second; `None` until the measurement ends.
     found: Arc<Mutex<Option<f64>>>,
 }
 
@@ -234,7 +236,7 @@ impl Consumer for Alone {
     }
 
     fn finish(&mut self, ending: Ending, stop: &StopFlag) -> Result<(), Fault> {
-        // There are fewer of them.
+        // The source has fewer items than `KEPT`.
         if ending == Ending::Whole && !self.kept.is_empty() && self.kept.len() < KEPT.get() {
             return self.rehearse(stop);
         }
@@ -243,8 +245,8 @@ impl Consumer for Alone {
 }
 
 impl Headspace {
-    /// Result of three rates in items per second: of both together, of the loader alone, and of the consumer alone (if it
-    /// takes any time); and of the queue between them.
+    /// Computes the result from three rates in items per second (of both together, of the loader alone, and of the consumer
+    /// alone, if it takes any time) and from the queue between them.
     pub fn new(real_rate: f64, loader_rate: f64, consumer_rate: Option<f64>, sink: QueueFigures) -> Self {
         let to_gain = consumer_rate.map(|consumer| (consumer / real_rate - 1.0).max(0.0));
         let feeds = consumer_rate.map(|consumer| loader_rate / consumer);
@@ -252,23 +254,23 @@ impl Headspace {
         let sentence = match (consumer_rate, to_gain, feeds) {
             (Some(consumer), Some(gain), Some(feeds)) if is_enough => format!(
                 "Loading is fast enough: the consumer takes {real_rate:.1} items/s of the {consumer:.1}/s that it could take at \
-                 most ({:.1} % to gain), and the loader could feed {feeds:.2} of it. Stop here.",
+                 most ({:.1} % to gain), and the loader could feed {feeds:.2} such consumers. No change is needed.",
                 gain * 100.0
             ),
             (Some(consumer), Some(gain), Some(feeds)) => format!(
                 "There are {:.0} % to gain: the consumer takes {real_rate:.1} items/s and could take {consumer:.1}/s if loading took \
-                 no time; the loader feeds {feeds:.2} of it.",
+                 no time; the loader feeds {feeds:.2} such consumers.",
                 gain * 100.0
             ),
             _ => format!(
-                "The consumer takes no time, so that loading is all there is: {loader_rate:.1} items/s. Give the document a consumer \
+                "The consumer takes no time, so that only loading is measured: {loader_rate:.1} items/s. Set a consumer \
                  that takes as long as a training step (`simulate`) to learn whether that is enough."
             ),
         };
         Self { real_rate, loader_rate, consumer_rate, to_gain, feeds, is_enough, sink, sentence }
     }
 
-    /// Two rates that cannot both be: neither part is faster while it waits for the other.
+    /// Describes rates that contradict each other: neither part can be faster while it waits for the other.
     pub fn contradiction(&self) -> Option<String> {
         let alone = [("loader", Some(self.loader_rate)), ("consumer", self.consumer_rate)];
         let (what, rate) = alone
@@ -277,7 +279,7 @@ impl Headspace {
             .find(|(_, rate)| self.real_rate > NOISE * rate)?;
         Some(format!(
             "the measurements contradict each other: {:.1} items/s by loader and consumer together, but {rate:.1}/s by the {what} alone; \
-             maybe something else had the machine meanwhile",
+             another process may have used the machine",
             self.real_rate
         ))
     }

@@ -1,6 +1,6 @@
-//! Runs pipelines: checks documents against stores and modules, assembles graphs, and keeps what runs make.
+//! Runs pipelines: checks documents against stores and modules, assembles graphs, and writes the output of runs.
 //!
-//! The only crate that knows the engine, the sandbox, the stores and the devices at once; it knows no server.
+//! The only crate that combines the engine, the sandbox, the stores and the devices; it does not depend on a server.
 
 mod assemble;
 pub mod compare;

@@ -1,4 +1,4 @@
-//! Reads what process and machine have done so far, and tells what they did in between.
+//! Reads the usage counters of process and machine, and computes their difference over an interval.
 
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use procfs::{
 };
 use rustix::time::{ClockId, clock_gettime};
 
-/// Bytes of a sector, as Linux counts them whatever the disk's are.
+/// Size of a sector in the kernel's disk statistics, in bytes, for any disk.
 const SECTOR: u64 = 512;
 
-/// Everything that only grows, at one moment; `None` where the system does not tell.
+/// Counters at one moment; `None` where the system does not report them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MachineReading {
     at: Duration,
@@ -23,7 +23,7 @@ pub(crate) struct MachineReading {
     process_io: Option<[u64; 2]>,
     disks: Option<[u64; 2]>,
     network: Option<[u64; 2]>,
-    /// Microseconds for CPU, memory, storage.
+    /// Microseconds of stalls for CPU, memory, and storage.
     stalled: Option<[u64; 3]>,
 }
 
@@ -41,7 +41,7 @@ impl MachineReading {
         }
     }
 
-    /// What was done between an earlier reading and this one.
+    /// Figures of the interval between an earlier reading and this one.
     pub(crate) fn since(&self, earlier: &Self) -> Option<MachineFigures> {
         let seconds = self.at.saturating_sub(earlier.at).as_secs_f64();
         if seconds <= 0.0 {
@@ -83,7 +83,7 @@ fn clock(clock: ClockId) -> Duration {
     clock_gettime(clock).try_into().unwrap_or_default()
 }
 
-/// Seconds that all cores together were busy.
+/// Busy time of all cores together, in seconds.
 fn busy_s() -> Option<f64> {
     let total = KernelStats::current().ok()?.total;
     let interrupts = [total.irq, total.softirq, total.steal].into_iter().flatten();
@@ -95,7 +95,7 @@ fn rss_bytes() -> Option<u64> {
     Some(Process::myself().ok()?.statm().ok()?.resident * page_size())
 }
 
-/// Bytes read and written by whole disks: partitions, and what is made of other disks, would count twice.
+/// Bytes read and written by whole disks: partitions and virtual disks would count twice.
 fn disks() -> Option<[u64; 2]> {
     let is_whole = |name: &str| {
         let is_made = ["loop", "ram", "dm-", "md", "zram"].iter().any(|made| name.starts_with(made));
@@ -107,7 +107,7 @@ fn disks() -> Option<[u64; 2]> {
     }))
 }
 
-/// Bytes received and sent by all devices but the one that leads back.
+/// Bytes received and sent by all network devices except loopback.
 fn network() -> Option<[u64; 2]> {
     let devices = net::dev_status().ok()?;
     let others = devices.values().filter(|device| device.name != "lo");
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_computes_is_seen() {
+    fn a_computing_process_uses_cores_and_memory() {
         let before = MachineReading::now();
         assert_eq!(before.since(&before), None);
         let cpu = clock(ClockId::ThreadCPUTime);
@@ -142,7 +142,7 @@ mod tests {
         }
         let figures = MachineReading::now().since(&before).unwrap();
         assert!(figures.process_cores > 0.0 && figures.process_rss_bytes > 1 << 20, "{figures:?}");
-        let busy = figures.busy_cores.expect("Linux tells");
+        let busy = figures.busy_cores.expect("Linux reports it");
         assert!(busy > 0.0 && busy <= f64::from(figures.cores) * 1.5, "{figures:?}");
         assert!(figures.available_bytes.is_some_and(|bytes| bytes > 1 << 20), "{figures:?}");
     }

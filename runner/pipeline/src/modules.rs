@@ -6,7 +6,7 @@ use penstock_wasm::{Module, ModuleError, Sandbox};
 
 use crate::prepare::NamedModules;
 
-/// The modules that pipelines may name.
+/// Modules that pipelines may name.
 #[derive(Clone, Debug)]
 pub struct Modules {
     sandbox: Sandbox,
@@ -18,19 +18,19 @@ impl Modules {
         Self { sandbox, loaded: BTreeMap::new() }
     }
 
-    /// Checks and compiles a module, and lets `name` stand for it.
+    /// Checks and compiles a module and registers it as `name`.
     pub fn add(&mut self, name: &str, bytes: &[u8]) -> Result<&Module, ModuleError> {
         let module = self.sandbox.load(bytes)?;
         self.loaded.insert(name.to_owned(), module);
         Ok(&self.loaded[name])
     }
 
-    /// Lets `name` stand for a module that was loaded in the same sandbox.
+    /// Registers a module loaded in the same sandbox as `name`.
     pub fn insert(&mut self, name: &str, module: Module) {
         self.loaded.insert(name.to_owned(), module);
     }
 
-    /// The module that a document calls `written`: by name, by `name@version`, or by digest.
+    /// Finds a module by its reference in a document: a name, `name@version`, or a digest.
     pub fn find(&self, written: &str) -> Option<&Module> {
         if let Some(module) = self.loaded.get(written) {
             return Some(module);
@@ -42,7 +42,7 @@ impl Modules {
         self.loaded.get(name).filter(|module| is_version(&module.manifest().version, version))
     }
 
-    /// The modules that a document names.
+    /// Modules that a document names.
     pub(crate) fn named(&self, spec: &Spec) -> NamedModules<Module> {
         let found = spec.stages.iter().filter_map(|stage| {
             let Stage::Wasm(wasm) = stage else { return None };
@@ -56,7 +56,7 @@ impl Modules {
     }
 }
 
-/// Whether `found` is `wanted` or a release of it: `1.2.3` is a release of `1` and of `1.2`.
+/// True if `found` is `wanted` or a release of it: `1.2.3` is a release of `1` and of `1.2`.
 fn is_version(found: &str, wanted: &str) -> bool {
     found == wanted || found.strip_prefix(wanted).is_some_and(|rest| rest.starts_with('.'))
 }
@@ -74,7 +74,7 @@ mod tests {
     use super::is_version;
 
     #[test]
-    fn a_version_stands_for_its_releases_and_not_for_its_namesakes() {
+    fn a_version_matches_its_releases_but_no_other_versions() {
         assert!(is_version("1.2.3", "1.2.3") && is_version("1.2.3", "1.2") && is_version("1.2.3", "1"));
         assert!(!is_version("1.20.0", "1.2") && !is_version("11.0.0", "1") && !is_version("1.2.3", "2"));
     }

@@ -21,39 +21,39 @@ pub(crate) const TIMES: &str = "times.json";
 const ERRORS: &str = "errors.ndjson";
 pub(crate) const DEAD_LETTERS: &str = "dead_letters.ndjson";
 const REPLAY: &str = "replay.json";
-/// How many letters there was no room for, when there are any.
+/// Number of dead letters without room; the file is missing if there are none.
 pub(crate) const LEFT_OUT: &str = "dead_letters_left_out.json";
 
-/// Bytes of a letter beside its fields, about.
+/// Approximate size of a dead letter without its fields, in bytes.
 const LETTER_BYTES: u64 = 512;
 
-/// Where a run is written down: the document that ran, every window, every failed sample, and the last snapshot.
+/// Output folder of a run: the document that ran, every window, every failed sample, and the last snapshot.
 #[derive(Debug)]
 pub struct OutputFolder {
     folder: PathBuf,
     document: serde_json::Value,
-    /// `None` for a replay, which is several runs and written down as a whole.
+    /// `None` for a replay, which consists of several runs and is written as one report.
     windows: Option<Lines>,
-    /// `None` where failures are kept elsewhere.
+    /// `None` where failures are stored elsewhere.
     errors: Option<Lines>,
     dead_letters: Lines,
-    /// Bytes of dead letters that are kept.
+    /// Maximum size of the dead letters, in bytes.
     letter_bytes: u64,
-    /// What they share with others, if they do.
+    /// Disk space shared with other runs, if it is limited.
     room: Option<Arc<DiskRoom>>,
-    /// Set once that had no more for a letter.
+    /// Set once a dead letter found no more disk space.
     is_room_full: AtomicBool,
-    /// Letters there was no room for.
+    /// Number of dead letters left out.
     left_out: AtomicU64,
-    /// How many of them the folder tells of.
-    left_out_told: AtomicU64,
-    /// Whether the folder could be made, once that was tried; where only dead letters are kept, that waits for the first one.
+    /// Value of `left_out` last written to the folder.
+    left_out_written: AtomicU64,
+    /// Result of creating the folder, once attempted; a folder for dead letters only is created with the first one.
     made: OnceLock<Result<(), OutputError>>,
-    /// The first thing that could not be written.
+    /// First error of a write.
     broken: OnceLock<OutputError>,
 }
 
-/// Reasons why a run cannot be written down.
+/// Reasons why the output of a run cannot be written.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum OutputError {
     #[error("`{}` already holds a run; choose another folder or remove it", .0.display())]
@@ -62,15 +62,15 @@ pub enum OutputError {
     File(PathBuf),
     #[error("cannot write `{}`", .path.display())]
     Write { path: PathBuf, source: Arc<io::Error> },
-    /// There were more dead letters than are kept.
-    #[error("{left_out} were left out, as {} MiB of them are kept (`limits.runs.dead_letters_mib`)", .most_bytes >> 20)]
+    /// Dead letters exceed the limit of the operator.
+    #[error("{left_out} were left out, since at most {} MiB of them are kept (`limits.runs.dead_letters_mib`)", .most_bytes >> 20)]
     Full { left_out: u64, most_bytes: u64 },
-    /// There were more dead letters than the disk has room for.
-    #[error("{0} were left out, as the data directory has no more room (`limits.disk_mib`)")]
+    /// Dead letters exceed the space in the data directory.
+    #[error("{0} were left out, since the data directory is full (`limits.disk_mib`)")]
     NoRoom(u64),
 }
 
-/// A file of JSON lines, made when the first one is written.
+/// A file of JSON lines, created with the first line.
 #[derive(Debug)]
 struct Lines {
     path: PathBuf,
@@ -79,13 +79,13 @@ struct Lines {
 }
 
 impl OutputFolder {
-    /// A place for a run of `document`; fails if it is taken. Nothing is made before the run starts.
+    /// Output of a run of `document` in `folder`; fails if the folder already holds a run. Creates no file before the run starts.
     pub fn at(folder: &Path, document: serde_json::Value) -> Result<Self, OutputError> {
         if let Some(file) = folder.ancestors().find(|path| path.exists()).filter(|path| !path.is_dir()) {
             return Err(OutputError::File(file.to_owned()));
         }
         let names = [SPEC, WINDOWS, SNAPSHOT, TIMES, ERRORS, DEAD_LETTERS, REPLAY];
-        // A link counts, wherever it leads.
+        // A symbolic link counts, even without a target.
         if names.iter().any(|name| folder.join(name).symlink_metadata().is_ok()) {
             return Err(OutputError::Taken(folder.to_owned()));
         }
@@ -101,20 +101,20 @@ impl OutputFolder {
             room: None,
             is_room_full: AtomicBool::new(false),
             left_out: AtomicU64::new(0),
-            left_out_told: AtomicU64::new(0),
+            left_out_written: AtomicU64::new(0),
             made: OnceLock::new(),
             broken: OnceLock::new(),
         })
     }
 
-    /// A place for a replay of letters of `document`; fails if it is taken. Its runs write one after another, and the whole
-    /// is what [`Self::write_replay`] gets.
+    /// Output of a replay of dead letters of `document`; fails if the folder already holds a run. Its runs write one after
+    /// another, and [`Self::write_replay`] gets the overall report.
     pub fn for_replay(folder: &Path, document: serde_json::Value) -> Result<Self, OutputError> {
         Ok(Self { windows: None, ..Self::at(folder, document)? })
     }
 
-    /// A place for the dead letters of a run, which is kept elsewhere; made when the first one is written. So many bytes of
-    /// them are kept, as far as the room has them.
+    /// Output for the dead letters of a run that is stored elsewhere; the folder is created with the first dead letter. Keeps at
+    /// most `letter_bytes` of them, as far as `room` has space.
     pub fn for_letters(
         folder: &Path,
         document: serde_json::Value,
@@ -125,8 +125,8 @@ impl OutputFolder {
         Ok(Self { windows: None, errors: None, letter_bytes, room, ..Self::at(folder, document)? })
     }
 
-    /// Makes the folder and writes the document into it, once for all runs of a replay. Of several that begin there at once,
-    /// one gets it.
+    /// Creates the folder and writes the document into it, once for all runs of a replay. If several runs begin in the same
+    /// folder at once, only one succeeds.
     pub(crate) fn begin(&self) -> Result<(), OutputError> {
         if self.windows.is_none() && self.errors.is_none() {
             return Ok(());
@@ -147,18 +147,18 @@ impl OutputFolder {
             _ => write_error(&path, error),
         })?;
         pretty(&self.document).and_then(|text| file.write_all(&text)).map_err(|error| {
-            // Nobody has it, then.
+            // The folder is free again, then.
             fs::remove_file(&path).ok();
             write_error(&path, error)
         })
     }
 
-    /// Writes a window, and before it all failures so far: they would be lost with a process that is killed.
+    /// Writes a window, and flushes all failures before it: they would be lost if the process were killed.
     pub(crate) fn write_window(&self, window: &Window) {
         self.flush();
-        self.note(self.tell_left_out());
+        self.note(self.write_left_out());
         if let Some(windows) = &self.windows {
-            // Somebody may follow the file, and there are few of them.
+            // Flushed at once, since users follow the file, and windows are few.
             self.note(windows.write(window).and_then(|()| windows.flush()));
         }
     }
@@ -168,7 +168,8 @@ impl OutputFolder {
             self.note(errors.write(&failure.record));
         }
         if let (Some(sample), Some(stage)) = (failure.dead_letter(), stage) {
-            // About its size: bytes become base64. One that turns out longer is still whole, and the next one sees it.
+            // Estimate: base64 makes bytes longer. A dead letter that turns out longer is still written; the next one counts its
+            // real size.
             let about = (sample.bytes() / 3 * 4).saturating_add(LETTER_BYTES);
             let is_full =
                 self.dead_letters.bytes.load(Ordering::Relaxed).saturating_add(about) > self.letter_bytes;
@@ -182,7 +183,7 @@ impl OutputFolder {
         }
     }
 
-    /// Writes the last snapshot, how long the ops of each stage took, and everything still in buffers.
+    /// Writes the last snapshot, the times of each stage's ops, and all buffered lines.
     pub(crate) fn finish(
         &self,
         snapshot: &RunSnapshot,
@@ -193,7 +194,7 @@ impl OutputFolder {
             self.note(self.write_whole(SNAPSHOT, snapshot));
         }
         self.flush();
-        self.note(self.tell_left_out());
+        self.note(self.write_left_out());
         let left_out = self.left_out.load(Ordering::Relaxed);
         match self.broken.get() {
             Some(broken) => Err(broken.clone()),
@@ -209,15 +210,15 @@ impl OutputFolder {
         }
     }
 
-    /// Writes what a replay came to.
+    /// Writes the report of a replay.
     pub fn write_replay(&self, report: &impl Serialize) -> Result<(), OutputError> {
         self.write_whole(REPLAY, report)
     }
 
-    /// Writes how many letters there was no room for, if they have become more.
-    fn tell_left_out(&self) -> Result<(), OutputError> {
+    /// Writes the number of dead letters left out, if it has changed.
+    fn write_left_out(&self) -> Result<(), OutputError> {
         let left_out = self.left_out.load(Ordering::Relaxed);
-        if self.left_out_told.swap(left_out, Ordering::Relaxed) == left_out {
+        if self.left_out_written.swap(left_out, Ordering::Relaxed) == left_out {
             return Ok(());
         }
         self.make()?;
@@ -227,13 +228,13 @@ impl OutputFolder {
     fn note(&self, written: Result<(), OutputError>) {
         if let Err(error) = written {
             self.broken.get_or_init(|| {
-                tracing::error!(error = with_causes(&error), "the run's output is not whole");
+                tracing::error!(error = with_causes(&error), "the run's output is incomplete");
                 error
             });
         }
     }
 
-    /// Writes a file whole or not at all.
+    /// Writes a file atomically: complete or not at all.
     fn write_whole(&self, name: &str, content: &impl Serialize) -> Result<(), OutputError> {
         let (path, part) = (self.folder.join(name), self.folder.join(format!("{name}.part")));
         let write = || -> io::Result<()> {
@@ -243,7 +244,7 @@ impl OutputFolder {
             fs::rename(&part, &path)
         };
         write().map_err(|error| {
-            // What made the write fail is what the caller has to hear.
+            // The caller gets the error of the write, not that of the removal.
             fs::remove_file(&part).ok();
             write_error(&path, error)
         })
@@ -256,7 +257,7 @@ fn pretty(content: &impl Serialize) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// How many letters of the run in `folder` there was no room for.
+/// Number of dead letters left out of the run in `folder`.
 pub fn letters_left_out(folder: &Path) -> u64 {
     let told = fs::read(folder.join(LEFT_OUT)).ok();
     told.and_then(|told| serde_json::from_slice(&told).ok()).unwrap_or(0)
@@ -265,7 +266,7 @@ pub fn letters_left_out(folder: &Path) -> u64 {
 impl Lines {
     fn write(&self, line: &impl Serialize) -> Result<(), OutputError> {
         self.with_file(|file| {
-            // Whole: what is in the file while the run goes on ends with a line.
+            // One write per line, so that the file ends with a complete line during the run.
             let mut text = serde_json::to_vec(line)?;
             text.push(b'\n');
             file.write_all(&text)?;

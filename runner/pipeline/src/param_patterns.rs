@@ -1,4 +1,4 @@
-//! Bounds of the work of regular expressions in schemas of params, known before any of them runs.
+//! Bounds the work of regular expressions in schemas of params before any of them runs.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Class, Hir, HirKind};
 use serde_json::{Map, Value};
 
-/// Most work of all expressions of a document: a state of one that looks at a byte of text, which takes some
-/// nanoseconds. A plain expression over a text of 100 KB takes a thirtieth of it.
+/// Maximum work of all expressions of a document. The unit is one state examining one byte of text, which takes some nanoseconds.
+/// A plain expression over a text of 100 KB takes a thirtieth of the maximum.
 const MAX_WORK: u64 = 200_000_000;
-/// States of an expression that cannot be counted. One with more is not compiled.
+/// States assumed for an expression that cannot be counted. An expression with more states is not compiled.
 const MAX_STATES: u64 = 16_384;
-/// States of a class that has characters beyond ASCII, which are sequences of bytes.
+/// States of a class with characters beyond ASCII, which are sequences of bytes.
 const BEYOND_ASCII: u64 = 16;
-/// Most expressions of a schema with its references followed; `param_schema` counts them.
+/// Maximum number of expressions in a schema with its references followed; `param_schema` counts them.
 const MAX_PATTERNS: u64 = 40;
 
-/// Refuses params whose texts are long for the expressions that would look at them, over all stages of a document together.
+/// Rejects params whose texts are too long for the expressions that match them, over all stages of a document together.
 pub(crate) fn check_patterns(plan: &Plan, modules: &BTreeMap<String, ModuleFacts>) -> Vec<SpecFault> {
     let mut left = MAX_WORK;
     let mut faults = Vec::new();
@@ -34,7 +34,7 @@ pub(crate) fn check_patterns(plan: &Plan, modules: &BTreeMap<String, ModuleFacts
     faults
 }
 
-/// As [`check_patterns`], for the params of one module alone.
+/// Same as [`check_patterns`], for the params of one module.
 pub(crate) fn check_patterns_of(
     params: &Map<String, Value>,
     schema: Option<&Value>,
@@ -46,12 +46,12 @@ pub(crate) fn check_patterns_of(
 
 fn too_much(module: &str, place: Pointer) -> SpecFault {
     let message = format!(
-        "its texts are too long for the regular expressions that the module `{module}` checks them with; large data belong into `assets`"
+        "its texts are too long for the regular expressions with which the module `{module}` checks them; move large data into `assets`"
     );
     SpecFault::new(place, message)
 }
 
-/// Work of all expressions of the schema over all texts of the params, at most.
+/// Upper bound of the work of all expressions of the schema over all texts of the params.
 fn work(params: &Map<String, Value>, schema: Option<&Value>) -> u64 {
     let mut patterns = Patterns::default();
     if let Some(schema) = schema {
@@ -62,12 +62,12 @@ fn work(params: &Map<String, Value>, schema: Option<&Value>) -> u64 {
     states.saturating_mul(text_bytes(params))
 }
 
-/// States of the expressions of a schema.
+/// Number of states in the expressions of a schema.
 #[derive(Default)]
 struct Patterns {
-    /// Of all of them, each as often as it is nested: a schema is evaluated again for what it is part of.
+    /// Sum over all expressions, each multiplied by its nesting: a schema is evaluated again for every schema that contains it.
     states: u64,
-    /// Of the largest.
+    /// Number of states of the largest expression.
     largest: u64,
     has_references: bool,
 }
@@ -94,17 +94,17 @@ impl Patterns {
     }
 
     fn add_pattern(&mut self, pattern: &str, depth: u64) {
-        // As in ECMA-262, `\d` and its kind are of ASCII. What is not parsed here may be an expression all the same.
+        // `\d` and similar classes are ASCII, as in ECMA-262. An expression that this parser rejects may still be valid.
         let parsed = ParserBuilder::new().unicode(false).utf8(false).build().parse(pattern);
         let states = parsed.map_or(MAX_STATES, |parsed| states(&parsed).min(MAX_STATES));
-        // A schema lies two levels below the one that it is part of.
+        // A nested schema is two levels below the schema that contains it.
         let states = states.saturating_mul(depth.div_ceil(2));
         self.states = self.states.saturating_add(states);
         self.largest = self.largest.max(states);
     }
 }
 
-/// States of the automaton of an expression, roughly; its parser bounds how deep it is nested.
+/// Approximate number of states in the automaton of an expression; its parser bounds the nesting.
 fn states(hir: &Hir) -> u64 {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => 1,
@@ -122,7 +122,7 @@ fn states(hir: &Hir) -> u64 {
     }
 }
 
-/// Bytes of all names and texts.
+/// Total length of all names and texts, in bytes.
 fn text_bytes(params: &Map<String, Value>) -> u64 {
     fn bytes(value: &Value) -> u64 {
         match value {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn large_expressions_look_at_short_texts_only() {
+    fn large_expressions_are_accepted_for_short_texts_only() {
         let large: Vec<Value> =
             (2962..3001).map(|times| json!({ "pattern": format!("a[ab]{{{times}}}[^ab]") })).collect();
         let schema = json!({ "properties": { "text": { "allOf": large } } });
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn usual_expressions_look_at_all_that_a_document_holds() {
+    fn ordinary_expressions_are_accepted_for_the_largest_documents() {
         let text = "x".repeat(500 << 10);
         for pattern in
             ["^[a-z]+$", "^(?:[A-Za-z0-9+/]{4})*$", r"^\d{4}-\d\d-\d\d", "^x{1,64}$", r"^[^\s]+\.jpe?g$"]

@@ -8,11 +8,11 @@ use penstock_types::plan::{ModuleFacts, Plan, StageKind};
 use penstock_types::spec::MAX_FAULTS;
 use serde_json::{Map, Value};
 
-/// Most bytes of a regular expression of a schema, compiled, and of what it remembers while it looks.
+/// Maximum size of a compiled regular expression of a schema, in bytes, and of the cache of its automaton.
 const PATTERN_BYTES: usize = 256 << 10;
 const PATTERN_CACHE_BYTES: usize = 1 << 20;
 
-/// Checks the parameters of every WASM stage against what its module's manifest says it takes.
+/// Checks the params of every WASM stage against the schema in its module's manifest.
 pub(crate) fn check_params(plan: &Plan, modules: &BTreeMap<String, ModuleFacts>) -> Vec<SpecFault> {
     let mut faults = Vec::new();
     for stage in &plan.stages {
@@ -24,7 +24,7 @@ pub(crate) fn check_params(plan: &Plan, modules: &BTreeMap<String, ModuleFacts>)
     faults
 }
 
-/// Checks params against the schema that the module has for them, if it takes any.
+/// Checks params against the schema of the module, if it takes any.
 pub(crate) fn check_against(
     params: &Map<String, Value>,
     schema: Option<&Value>,
@@ -45,11 +45,10 @@ pub(crate) fn check_against(
 
 fn check(params: &Value, schema: &Value, module: &str, place: &Pointer, faults: &mut Vec<SpecFault>) {
     let unusable = |error: &dyn Display| {
-        let found =
-            format!("the manifest of the module `{module}` holds a schema that cannot be used: {error}");
-        SpecFault::new(place.clone(), format!("{found}; its author has to mend it"))
+        let found = format!("the manifest of the module `{module}` contains an unusable schema: {error}");
+        SpecFault::new(place.clone(), format!("{found}; its author must fix it"))
     };
-    // Both are a stranger's: all errors are kept in memory before the first one is told.
+    // Schema and params are both untrusted, and the validator keeps all errors in memory before it returns the first.
     let (schemas, values) = match param_schema_size(schema) {
         Ok(schemas) => (schemas.max(1), params_size(params)),
         Err(reason) => return faults.push(unusable(&format_args!("it {reason}"))),
@@ -57,11 +56,11 @@ fn check(params: &Value, schema: &Value, module: &str, place: &Pointer, faults: 
     if schemas.saturating_mul(values) > MAX_PARAM_CHECKS {
         let found = format!(
             "checking {values} values against the {schemas} schemas of the module `{module}` is more than \
-             {MAX_PARAM_CHECKS} checks; large data belong into `assets`"
+             {MAX_PARAM_CHECKS} checks; move large data into `assets`"
         );
         return faults.push(SpecFault::new(place.clone(), found));
     }
-    // A stranger wrote it: expressions that go back and forth over a text could take for ever.
+    // The schema is untrusted: backtracking expressions could run forever.
     let patterns = PatternOptions::regex().size_limit(PATTERN_BYTES).dfa_size_limit(PATTERN_CACHE_BYTES);
     match jsonschema::options().with_pattern_options(patterns).build(schema) {
         Ok(validator) => faults.extend(validator.iter_errors(params).take(MAX_FAULTS).map(|error| {
@@ -87,13 +86,13 @@ mod tests {
     }
 
     #[test]
-    fn many_values_are_not_held_against_many_schemas() {
+    fn many_values_are_not_checked_against_many_schemas() {
         let schema =
             json!({ "properties": { "a": { "items": { "allOf": vec![json!({ "const": 1 }); 900] } } } });
         let params = |values: usize| json!({ "a": vec![0; values] });
         assert_eq!(told(&schema, &params(100)).len(), MAX_FAULTS);
         let told = told(&schema, &params(9_900));
-        insta::assert_snapshot!(told.join("\n"), @"the document: checking 9902 values against the 1803 schemas of the module `m` is more than 200000 checks; large data belong into `assets`");
+        insta::assert_snapshot!(told.join("\n"), @"the document: checking 9902 values against the 1803 schemas of the module `m` is more than 200000 checks; move large data into `assets`");
     }
 
     #[test]
@@ -108,14 +107,14 @@ mod tests {
     }
 
     #[test]
-    fn expressions_that_go_back_and_forth_or_grow_are_not_evaluated() {
+    fn backtracking_and_oversized_expressions_are_not_evaluated() {
         let params = json!({ "a": "aaaaaaaaaaaaaaaaaaaaaaaaac" });
         let schema = |pattern: &str| json!({ "additionalProperties": { "pattern": pattern } });
         assert_eq!(told(&schema("^a+c$"), &params), Vec::<String>::new());
         assert_eq!(told(&schema("^b"), &params).len(), 1);
         for pattern in ["^(?:a|aa)+(?=b)a0$", "a{200000}", r"(\\pL{99}){99}"] {
             let told = told(&schema(pattern), &params);
-            assert!(told.len() == 1 && told[0].contains("its author has to mend it"), "{told:?}");
+            assert!(told.len() == 1 && told[0].contains("its author must fix it"), "{told:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! What a pipeline would do, before it runs or in another form than it ran.
+//! Predicts the behaviour of a pipeline before it runs, or with other settings than those of a recorded run.
 //!
-//! The engine predicts by its own schedule; what is told here is how long everything takes: as the document says (`sleep`,
-//! `simulate`), or as a run recorded it.
+//! The engine predicts with its own schedule; this module supplies the times: from the document (`sleep`, `simulate`), or from a
+//! recorded run.
 
 mod recording;
 mod sweep;
@@ -29,9 +29,9 @@ pub use self::recording::{Recording, RecordingError};
 pub use self::sweep::{Change, Proposal, SweepBudget, sweep};
 use crate::assemble::node;
 
-/// Default number of events of a prediction: enough for half a percent within a fraction of a second.
+/// Default number of events of a prediction: gives half a percent of accuracy within a fraction of a second.
 const EVENTS: usize = 150_000;
-/// Samples of a source of unknown length: more than any prediction takes.
+/// Length assumed for a source of unknown length: more samples than any prediction takes.
 const ENDLESS: u64 = 1 << 50;
 
 /// The machine that a prediction assumes.
@@ -41,54 +41,54 @@ pub struct Machine {
     pub cores: f64,
 }
 
-/// What a pipeline would do.
+/// Predicted behaviour of a pipeline.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PredictReport {
-    /// What would limit it.
+    /// Predicted limit of the pipeline.
     pub verdict: Verdict,
-    /// Items that the consumer would take in a second.
+    /// Items that the consumer would take per second.
     pub rate: Option<f64>,
-    /// Samples that it would take in a second.
+    /// Samples that the consumer would take per second.
     pub samples_per_s: Option<f64>,
-    /// From when on the figures are, in seconds since the run's start: what comes before is filling up.
+    /// Start of the measured interval, in seconds since the start of the run: queues fill before it.
     pub t0_s: f64,
-    /// Until when.
+    /// End of the measured interval, in seconds since the start of the run.
     pub t1_s: f64,
-    /// Worker threads.
+    /// Number of worker threads.
     pub threads: u32,
-    /// Cores that the ops share.
+    /// Number of cores that the ops share.
     pub cores: f64,
-    /// The stages, as a run would tell them.
+    /// Stages with predicted figures, in the form of a run's.
     pub stages: Vec<StageRecord>,
-    /// The queues, as a run would tell them.
+    /// Queues with predicted figures, in the form of a run's.
     pub queues: Vec<QueueRecord>,
-    /// What a recorded run did, if one was given.
+    /// Rate of the recorded run; `null` without a recording.
     pub recorded: Option<RecordedRate>,
-    /// What is taken for granted.
+    /// Assumptions of the prediction, in words.
     pub assumptions: Vec<String>,
 }
 
-/// What a recorded run did.
+/// Rate of a recorded run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RecordedRate {
-    /// Items that its consumer took in a second.
+    /// Items that its consumer took per second.
     pub rate: Option<f64>,
-    /// Worker threads that it had.
+    /// Number of its worker threads.
     pub threads: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PredictError {
-    /// Times of these are unknown.
+    /// Parts whose times are unknown.
     #[error(
-        "how long {} would take is not known: record a run of the pipeline (`penstock run FILE --out DIR`) and name it with `--from DIR`",
+        "the time of {} is unknown: record a run of the pipeline (`penstock run FILE --out DIR`) and pass it with `--from DIR`",
         .0.join(", ")
     )]
     Unknown(Vec<String>),
 }
 
-/// Predicts a plan, with the times of `recording` where the document has none; a run of `span` from its start, or one
-/// that has warmed up.
+/// Predicts a plan, with the times of `recording` where the document has none; a run of `span` from its start, or, without
+/// `span`, one after its warm-up.
 pub fn predict_plan(
     plan: &Plan,
     recording: Option<&Recording>,
@@ -167,7 +167,7 @@ fn scenario(plan: &Plan, recording: Option<&Recording>, machine: Machine) -> Res
     })
 }
 
-/// Cost of a stage; `None` if unknown.
+/// Work of a stage; `None` if its times are unknown.
 fn work(plan: &Plan, stage: &StagePlan, recorded: Option<RecordedStage<'_>>) -> Option<ScenarioWork> {
     let op = |times, place, yields| {
         let (concurrency, order) = (stage.concurrency, stage.order);
@@ -177,7 +177,7 @@ fn work(plan: &Plan, stage: &StagePlan, recorded: Option<RecordedStage<'_>>) -> 
         let recorded = recorded.as_ref()?;
         let times = RecordedTimes::new(recorded.times, recorded.mean_s(place), plan.seed, &stage.seeded_as);
         let times = match place {
-            // Reads of a batch go on at once, and so take no longer for more of them.
+            // Reads of a batch run concurrently, so larger batches take no longer.
             OpPlace::Task => times,
             OpPlace::Thread { .. } => times.for_batches_of(recorded.samples_per_task()),
         };
@@ -226,12 +226,13 @@ fn assumptions(plan: &Plan, recording: Option<&Recording>, machine: Machine) -> 
         assumed.push("`sleep` and `simulate` take exactly what the document says".to_owned());
     }
     if computes {
-        assumed.push(format!("what computes shares {} cores, and nothing else needs them", machine.cores));
-        assumed.push("batches of another size take in proportion longer or shorter".to_owned());
+        assumed
+            .push(format!("computing stages share {} cores, and no other process needs them", machine.cores));
+        assumed.push("times of batches are proportional to their size".to_owned());
     }
     if reads {
-        assumed.push("the storage answers as fast to more reads at a time".to_owned());
+        assumed.push("the storage is as fast with more concurrent reads".to_owned());
     }
-    assumed.push("`buffer_mib` holds nothing up".to_owned());
+    assumed.push("`buffer_mib` is never the limit".to_owned());
     assumed
 }

@@ -1,4 +1,4 @@
-//! From a document to a pipeline that can run, or to everything that is wrong with it.
+//! Turns a document into a pipeline that can run, or reports all of its faults.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,52 +18,51 @@ use crate::param_patterns::check_patterns;
 use crate::params::check_params;
 use crate::stores::Stores;
 
-/// Everything that a document may name and ask for. `M` stands for a module: the module itself, or nothing where it is loaded
-/// later.
+/// Environment that a document refers to. `M` is the type of a module: the module itself, or `()` where it is loaded later.
 pub struct Context<'a, M = Module> {
     /// Runtime that reads from stores.
     pub runtime: &'a Handle,
     pub stores: &'a Stores,
     pub modules: &'a NamedModules<M>,
-    /// Fields of the source's samples; those of its kind when missing.
+    /// Fields of the source's samples; if `None`, those that follow from the kind of source.
     pub fields: Option<Fields>,
     pub outlets: Outlets,
-    /// Checks of the operator.
+    /// Additional checks of the operator's limits.
     pub bounds: &'a dyn Fn(&Plan) -> Vec<SpecFault>,
 }
 
-/// Outlets that a run has beside its consumer's queue.
+/// Destinations that a run has besides the queue of its consumer.
 #[derive(Clone, Copy, Debug)]
 pub struct Outlets {
     /// Set when there is a folder for dead letters.
     pub keeps_letters: bool,
-    /// Set when a server hands batches over to other processes.
+    /// Set when a server delivers batches to other processes.
     pub streams: bool,
-    /// Set when batches may be written to every store; only to those with `"writable": true` otherwise.
+    /// Set when batches may be written to every store; otherwise only to those with `"writable": true`.
     pub writes_anywhere: bool,
 }
 
-/// Modules by what a document calls them.
+/// Modules by their reference in the document.
 #[derive(Clone, Debug)]
 pub struct NamedModules<M> {
     pub found: BTreeMap<String, (ModuleFacts, M)>,
-    /// Names to choose from, where a document names another one.
+    /// Names of existing modules, for suggestions in place of an unknown one.
     pub names: Vec<String>,
 }
 
-/// A pipeline in which nothing is left to find wrong before it reads or writes.
+/// A checked pipeline: no fault is left to find before it reads or writes.
 #[derive(Clone)]
 pub struct Prepared<M = Module> {
-    /// The checked pipeline. Changes keep to the stores and modules that it names.
+    /// The checked pipeline. Changes may only use the stores and modules that it names.
     pub plan: Plan,
     pub(crate) runtime: Handle,
-    /// Users of the context's stores: what is started from this value and its clones is one run to them.
+    /// Stores as seen by this run: everything started from this value and its clones takes turns with other runs as one user.
     stores: Stores,
-    /// By digest.
+    /// Modules by digest.
     modules: BTreeMap<String, M>,
 }
 
-/// Checks a document in its context. Fails with everything that is wrong with it, in the document's order.
+/// Checks a document in its context. On failure, returns all faults in the order of the document.
 pub fn prepare<M: Clone>(spec: &Spec, context: &Context<'_, M>) -> Result<Prepared<M>, Vec<SpecFault>> {
     let NamedModules { found, names } = context.modules;
     let facts = found.iter().map(|(written, (facts, _))| (written.clone(), facts.clone())).collect();
@@ -75,7 +74,7 @@ pub fn prepare<M: Clone>(spec: &Spec, context: &Context<'_, M>) -> Result<Prepar
     };
     let Draft { plan, mut faults } = Plan::draft(spec, known);
     let slow = check_patterns(&plan, &facts);
-    // Evaluated only where all of it is known to end soon.
+    // Schemas are evaluated only if all of them are known to finish soon.
     faults.extend(if slow.is_empty() { check_params(&plan, &facts) } else { slow });
     faults.extend(check_keys(&plan));
     faults.extend(check_devices(&plan));
@@ -94,7 +93,7 @@ pub fn prepare<M: Clone>(spec: &Spec, context: &Context<'_, M>) -> Result<Prepar
 }
 
 impl Outlets {
-    /// Every outlet: for a check, where the document may run anywhere.
+    /// All destinations, for a check of a document that may run anywhere.
     pub const ALL: Self = Self { keeps_letters: true, streams: true, writes_anywhere: true };
 
     fn check(self, plan: &Plan, stores: &Stores) -> Vec<SpecFault> {
@@ -113,9 +112,7 @@ impl Outlets {
         if matches!(plan.consumer, ConsumerPlan::Stream { .. }) && !self.streams {
             let place = Pointer::ROOT.key("consumer").key("stream");
             let fault = SpecFault::new(place, "the consumer `stream` is for runs of a server");
-            faults.push(
-                fault.of_kind(FaultKind::NeedsServer).hint("here `discard`, `simulate` or `files` would do"),
-            );
+            faults.push(fault.of_kind(FaultKind::NeedsServer).hint("use `discard`, `simulate` or `files`"));
         }
         if let ConsumerPlan::Files(files) = &plan.consumer
             && !self.writes_anywhere
@@ -127,7 +124,9 @@ impl Outlets {
                 format!("runs of this server may not write to the store `{}`", files.store.as_str()),
             );
             faults.push(
-                fault.hint("its operator allows it with `\"writable\": true` in the store's configuration"),
+                fault.hint(
+                    "the operator can permit it with `\"writable\": true` in the store's configuration",
+                ),
             );
         }
         faults
@@ -135,24 +134,24 @@ impl Outlets {
 }
 
 impl<M> Prepared<M> {
-    /// The stores that it may read from and write to.
+    /// Stores that the pipeline may read from and write to.
     pub fn stores(&self) -> &Stores {
         &self.stores
     }
 
     pub(crate) fn store(&self, name: &str) -> BoundedStore {
-        self.stores.get(name).cloned().expect("all stores that a prepared plan names are there")
+        self.stores.get(name).cloned().expect("all stores that a prepared plan names exist")
     }
 }
 
 impl Prepared {
     pub(crate) fn module(&self, wasm: &WasmPlan) -> &Module {
-        self.modules.get(&wasm.digest).expect("all modules that a prepared plan names are there")
+        self.modules.get(&wasm.digest).expect("all modules that a prepared plan names exist")
     }
 }
 
 impl Prepared<()> {
-    /// Loads the modules, each once.
+    /// Loads each module once.
     pub fn load<E>(self, mut load: impl FnMut(&WasmPlan) -> Result<Module, E>) -> Result<Prepared, E> {
         let mut modules = BTreeMap::new();
         for stage in &self.plan.stages {
@@ -172,7 +171,7 @@ impl<M> fmt::Debug for Prepared<M> {
     }
 }
 
-/// Checks the keys that a document names: those that no store has.
+/// Checks that the keys in a document are valid in any store.
 fn check_keys(plan: &Plan) -> Vec<SpecFault> {
     let source = Pointer::ROOT.key("source").key(plan.source.spec.kind());
     let mut faults = Vec::new();
@@ -187,7 +186,7 @@ fn check_keys(plan: &Plan) -> Vec<SpecFault> {
         Source::Records(records) => check(source.key("key"), check_key(records.key.as_str())),
         Source::Range(_) => {}
     }
-    // The names below the folder are short and valid; what is between them is one `/`.
+    // The names below the folder are short and valid; they are joined by one `/`.
     if let ConsumerPlan::Files(files) = &plan.consumer
         && !files.prefix.is_empty()
     {

@@ -1,4 +1,4 @@
-//! Runs the dead letters of a run again, each through the stage in which it failed and no other.
+//! Replays the dead letters of a run, each in the stage in which it failed and no other.
 
 mod lines;
 mod source;
@@ -23,46 +23,46 @@ use crate::prepare::{Outlets, Prepared};
 use crate::run::Run;
 use crate::runner::{RunEnds, Runner, StartError};
 
-/// What a replay came to: `replay.json`, and what `--json` prints.
+/// Result of a replay: `replay.json`, and the output of `--json`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ReplayReport {
-    /// The stages that had letters, in the pipeline's order.
+    /// Stages with dead letters, in the order of the pipeline.
     pub stages: Vec<StageReplay>,
-    /// Lines that are no letters.
+    /// Lines that are not dead letters.
     pub unreadable: Unreadable,
 }
 
-/// What became of the letters of one stage.
+/// Outcome of the dead letters of one stage.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct StageReplay {
     /// Id of the stage.
     pub stage: String,
-    /// Letters it had.
+    /// Number of dead letters of the stage.
     pub letters: u64,
-    /// Letters that it takes now.
+    /// Number of dead letters that succeed now.
     pub mended: u64,
-    /// Letters that fail again.
+    /// Number of dead letters that fail again.
     pub still_failing: u64,
-    /// Letters that were not tried to the end, because the replay was stopped or could not go on.
+    /// Number of dead letters not replayed to the end, because the replay was stopped or failed.
     pub left: u64,
-    /// Digests of the modules in which they had failed.
+    /// Digests of the modules in which the samples had failed.
     pub failed_in: Vec<String>,
-    /// Digest of the module that ran now; `null` for stages without one.
+    /// Digest of the module that ran in the replay; `null` for stages without one.
     pub ran_in: Option<String>,
-    /// What still fails, grouped.
+    /// Failures of the replay, grouped.
     pub failures: Vec<FailureGroup>,
-    /// The run.
+    /// Snapshot of the replay's run.
     pub snapshot: RunSnapshot,
 }
 
 impl StageReplay {
-    /// What a run over `letters` came to.
+    /// Evaluates a run over `letters`.
     pub fn of(letters: &StageLetters, snapshot: RunSnapshot) -> Self {
         let stage = letters.id.to_string();
-        // What fails before the stage, where its batches are made, has not been tried.
+        // Samples that fail in front of the stage, where its batches are made, have not been replayed.
         let book = snapshot.ledger.stages.iter().find(|book| book.id == stage).cloned().unwrap_or_default();
         let still_failing = book.skipped + book.dead_lettered;
-        // Fan-outs make samples of their own, so that what came out says nothing of how many went in.
+        // With fan-outs, the number of output samples does not reveal the number of inputs.
         let is_whole = snapshot.ledger.total.left == 0 && snapshot.error.is_none();
         let tried =
             if is_whole { book.taken } else { book.taken.min(still_failing + book.out + book.dropped) };
@@ -82,7 +82,7 @@ impl StageReplay {
 }
 
 impl Runner {
-    /// Checks that the stage of these letters can run: alone, behind what makes its batches if it takes batches.
+    /// Checks that the stage of these dead letters can run alone, or behind the stages that make its batches.
     pub fn check_replay(
         &self,
         letters: &Letters,
@@ -93,7 +93,7 @@ impl Runner {
         let chain = chain(spec, stage.place());
         let alone = alone(spec, &chain, stage, has_output)?;
         let outlets = Outlets { keeps_letters: has_output, streams: false, writes_anywhere: true };
-        // A letter has the fields that its sample had.
+        // A dead letter has all fields of its sample.
         let prepared = self.prepare_within(&alone, Some(Fields::UNKNOWN), outlets, &|_| Vec::new());
         let mut prepared =
             prepared.map_err(|faults| fault::with_stages_moved(faults, |place| chain.get(place).copied()))?;
@@ -110,7 +110,7 @@ impl Runner {
 }
 
 impl Prepared {
-    /// Starts a run of these letters by what [`Runner::check_replay`] gave.
+    /// Starts a run of these dead letters, prepared by [`Runner::check_replay`].
     pub async fn start_replay(
         &self,
         letters: &Letters,
@@ -123,7 +123,7 @@ impl Prepared {
     }
 }
 
-/// The document of a run of the stages at `chain` alone, over as many samples as there are letters.
+/// Document of a run of the stages at `chain` alone, over as many samples as there are dead letters.
 fn alone(
     spec: &Spec,
     chain: &[usize],
@@ -140,14 +140,14 @@ fn alone(
         let is_replayed = *place == letters.place();
         if let Some(members) = stage[kind].as_object_mut() {
             if matches!(spec.stages[*place], Stage::Aggregate(_)) {
-                // The last letters are tried, too, however many there are.
+                // The last dead letters are replayed even if they do not fill a batch.
                 members.insert("drop_last".to_owned(), false.into());
                 return stage;
             }
             let on_error = if is_replayed && has_output { "dead_letter" } else { "skip" };
             members.insert("on_error".to_owned(), on_error.into());
             members.shift_remove("max_failures");
-            // The store that it read from was the source's, which is another one now.
+            // The source is replaced, so a store taken from it becomes explicit.
             if let (Stage::Fetch(fetch), Some(store)) = (&spec.stages[*place], spec.source.store()) {
                 let store = fetch.store.as_ref().unwrap_or(store);
                 members.insert("store".to_owned(), store.as_str().into());
@@ -159,7 +159,7 @@ fn alone(
     Spec::from_value(document)
 }
 
-/// The places of a stage and of the stages before it that make the batches it takes.
+/// Positions of a stage and of the stages before it that make its batches.
 fn chain(spec: &Spec, place: usize) -> Vec<usize> {
     let mut makers = Vec::new();
     for (place, stage) in spec.stages[..place].iter().enumerate() {
@@ -174,14 +174,14 @@ fn chain(spec: &Spec, place: usize) -> Vec<usize> {
     makers
 }
 
-/// The id of a stage that only makes batches: such stages go by their name or their kind.
+/// Id of a stage that only makes batches: such stages are named by `name` or their kind.
 fn id_of(stage: &Stage, place: usize) -> StageId {
     let name = stage.name().map_or(stage.kind(), |name| name.as_str());
     StageId::parse(&format!("{}:{name}", place + 1)).expect("a place and a name are an id")
 }
 
 impl Letters {
-    /// The document that ran, as it is written down again.
+    /// Document of the original run, serialised again.
     pub fn document(&self) -> Value {
         serde_json::to_value(self.spec()).expect("a document is JSON")
     }

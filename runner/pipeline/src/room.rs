@@ -1,8 +1,8 @@
-//! Room on a disk that several writers share.
+//! Disk space shared by several writers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes on a disk, up to a bound. They are counted as they are taken and given back; measurements set the count right.
+/// Used bytes of a disk quota. Writers count what they take and give back; measurements correct the count.
 #[derive(Debug)]
 pub struct DiskRoom {
     used: AtomicU64,
@@ -10,7 +10,7 @@ pub struct DiskRoom {
 }
 
 impl DiskRoom {
-    /// A room of so many bytes, or without a bound.
+    /// Creates a quota of `most` bytes; unlimited if `None`.
     pub fn new(most: Option<u64>) -> Self {
         Self { used: AtomicU64::new(0), most }
     }
@@ -23,7 +23,7 @@ impl DiskRoom {
         self.most
     }
 
-    /// Takes bytes. Returns false, and takes none, where so many are not left.
+    /// Takes `bytes` from the quota. Returns false and takes none if fewer are left.
     pub fn take(&self, bytes: u64) -> bool {
         let taken = |used: u64| {
             let used = used.saturating_add(bytes);
@@ -36,10 +36,10 @@ impl DiskRoom {
         self.correct(bytes, 0);
     }
 
-    /// Sets the count right: so many bytes were counted of something, and so many were found.
+    /// Corrects the count for a part that was counted as `counted` bytes and measured as `found` bytes.
     pub fn correct(&self, counted: u64, found: u64) {
         let correct = |used: u64| Some(used.saturating_add(found).saturating_sub(counted));
-        // It cannot fail.
+        // The closure always returns a value, so the update cannot fail.
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, correct).ok();
     }
 }
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_than_the_bound_is_taken_and_what_is_taken_meanwhile_outlives_a_measurement() {
+    fn the_quota_is_never_exceeded_and_a_measurement_keeps_concurrent_takes() {
         let room = DiskRoom::new(Some(100));
         assert!(room.take(60) && !room.take(41) && room.take(40) && !room.take(1));
         room.give_back(50);
@@ -57,7 +57,7 @@ mod tests {
         assert!(room.take(10));
         room.correct(counted, 80);
         assert_eq!((room.used(), room.take(10), room.take(1)), (90, true, false));
-        // More was found missing than is counted.
+        // A correction larger than the count does not go below zero.
         room.correct(100, 20);
         room.give_back(30);
         assert_eq!(room.used(), 0);

@@ -18,7 +18,7 @@ use crate::files::FilesCount;
 use crate::machine::MachineReading;
 use crate::output::{OutputError, OutputFolder};
 
-/// A run of this process.
+/// A run in this process.
 #[derive(Debug)]
 pub struct Run {
     running: Running,
@@ -27,17 +27,17 @@ pub struct Run {
     watcher: Arc<Watcher>,
 }
 
-/// A run that is over.
+/// Result of a run that has ended.
 #[derive(Debug)]
 pub struct Ended {
     pub snapshot: RunSnapshot,
-    /// The last lines that each module logged, by stage id.
+    /// Last lines that each module logged, by stage id.
     pub logs: BTreeMap<String, LogLines>,
-    /// Why its output is not whole, if it is not.
+    /// Error that made the output incomplete, if there was one.
     pub output: Result<(), OutputError>,
 }
 
-/// A run's unchanging facts, and handles to what its parts count. Cheap to clone.
+/// Constant properties of a run, with handles to the counters of its parts. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct RunFacts {
     id: RunId,
@@ -50,29 +50,29 @@ pub struct RunFacts {
     verdicts: Verdicts,
 }
 
-/// Parts of a run that are looked at, beside the engine, while it goes on.
+/// Parts of a run that have counters of their own, which are read during the run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Watched {
     /// Stages that run modules, by id.
     pub(crate) guests: BTreeMap<String, StageFactory>,
-    /// Count of a consumer that writes files.
+    /// Counters of a consumer that writes files.
     pub(crate) files: Option<Arc<FilesCount>>,
     pub(crate) transfers: Transfers,
 }
 
-/// What limits a run: told by the thread that keeps its time, asked by anybody.
+/// Verdicts of a run: updated by the thread that keeps its time, read by any thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Verdicts(Arc<Mutex<Diagnosis>>);
 
-/// Writes down what happens.
+/// Observer that writes the output of a run.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     output: Option<Arc<OutputFolder>>,
-    /// What is written beside a failure, by stage id.
+    /// Properties of stages for dead letters, by stage id.
     stages: BTreeMap<String, LetterStage>,
-    /// How long ops took, by stage, first to last; for the output.
+    /// Times of ops, by stage, first to last; only recorded for an output.
     times: Mutex<Vec<Histogram>>,
-    /// At the end of the last window; for the output.
+    /// Machine counters at the end of the last window; only recorded for an output.
     machine: Mutex<MachineReading>,
     verdicts: Verdicts,
 }
@@ -86,12 +86,12 @@ impl Run {
         &self.facts.id
     }
 
-    /// Ends the run where it is.
+    /// Ends the run early.
     pub fn stop(&self, reason: StopReason) {
         self.handle.stop(reason);
     }
 
-    /// A way to stop it from elsewhere.
+    /// Handle to stop the run from another thread.
     pub fn handle(&self) -> RunHandle {
         self.handle.clone()
     }
@@ -100,14 +100,14 @@ impl Run {
         self.watcher.output.clone()
     }
 
-    /// The next item of a run that [`Runner::start_taken`] started, if one comes within `most`.
+    /// Takes the next item of a run started by [`Runner::start_taken`]; waits at most `most`.
     ///
     /// [`Runner::start_taken`]: crate::Runner::start_taken
     pub fn take(&self, most: Duration) -> Taken {
         self.handle.take(most)
     }
 
-    /// Waits until it is over, but not longer than `most`. Says whether it is over.
+    /// Waits up to `most` for the end of the run; true if it has ended.
     pub fn wait_for(&self, most: Duration) -> bool {
         self.handle.wait_for(most)
     }
@@ -116,12 +116,12 @@ impl Run {
         self.facts.snapshot(self.handle.view())
     }
 
-    /// The last lines that each module logged, by stage id.
+    /// Last lines that each module logged, by stage id.
     pub fn logs(&self) -> BTreeMap<String, LogLines> {
         self.facts.logs()
     }
 
-    /// Waits until it is over and its output is written.
+    /// Waits until the run has ended and its output is written.
     pub fn wait(self) -> Ended {
         let snapshot = self.facts.snapshot(self.running.wait());
         let logs = self.facts.logs();
@@ -157,12 +157,12 @@ impl RunFacts {
         self.watched.guests.iter().map(|(stage, guest)| (stage.clone(), guest.logs())).collect()
     }
 
-    /// The stages that run modules, by id.
+    /// Stages that run modules, by id.
     pub fn guests(&self) -> &BTreeMap<String, StageFactory> {
         &self.watched.guests
     }
 
-    /// Time of the start, RFC 3339 in UTC.
+    /// Start time of the run, RFC 3339 in UTC.
     pub fn started_at(&self) -> &str {
         &self.started_at
     }
@@ -171,7 +171,7 @@ impl RunFacts {
         self.verdicts.lock().current().cloned()
     }
 
-    /// Snapshot of the run that the engine sees as `view`.
+    /// Completes the engine's `view` to a snapshot.
     pub fn snapshot(&self, view: RunView) -> RunSnapshot {
         let (mut verdict, verdicts) = {
             let diagnosis = self.verdicts.lock();
@@ -212,7 +212,7 @@ impl RunFacts {
     }
 }
 
-/// Share of their time in which the ops of all stages that compute had a core; `None` if none of them has run.
+/// Share of time in which the ops of all computing stages had a core; `None` if none of them has run.
 fn core_share(stages: &[StageRecord]) -> Option<f64> {
     let computing =
         stages.iter().filter(|stage| matches!(stage.kind, StageKindName::Wasm | StageKindName::Collate));
@@ -244,7 +244,7 @@ impl Watcher {
         }
     }
 
-    /// How long the ops of each stage took, by its id.
+    /// Distribution of op times for each stage, by id.
     fn times(&self, snapshot: &RunSnapshot) -> BTreeMap<String, TaskTimes> {
         let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
         let named = snapshot.stages.iter().zip(&*times);
@@ -286,8 +286,8 @@ impl Observer for Watcher {
     }
 }
 
-/// Looks at the devices after every other observer: it takes longer than a reader of snapshots is to wait. The end does not
-/// wait for it, either.
+/// Reads the state of the devices after every other observer, since it takes longer than readers of snapshots should wait. For
+/// the same reason, it does not run at the end.
 impl Observer for Transfers {
     fn on_failure(&self, _failure: &SampleFailure) {}
 

@@ -21,7 +21,7 @@ use crate::prepare::{Context, Outlets, Prepared, prepare};
 use crate::run::{Run, RunFacts, Verdicts, Watched, Watcher};
 use crate::stores::Stores;
 
-/// Prepares pipelines with the stores and modules it was given.
+/// Prepares pipelines with a fixed set of stores and modules.
 #[derive(Clone, Debug)]
 pub struct Runner {
     runtime: Handle,
@@ -29,11 +29,11 @@ pub struct Runner {
     modules: Modules,
 }
 
-/// A stage that computes.
+/// A stage that computes, with its op.
 #[derive(Clone)]
 pub struct Computing {
     pub stage: StagePlan,
-    /// Makes its op, on the thread that will use it.
+    /// Factory of the op, called on the thread that will use the op.
     pub factory: Arc<dyn ThreadOpFactory>,
 }
 
@@ -48,23 +48,23 @@ pub enum StartError {
     Thread(#[source] std::io::Error),
 }
 
-/// Ends of a run that replace those its document names.
+/// Parts of a run that replace those of its document.
 #[derive(Default)]
 pub struct RunEnds {
-    /// Samples that failed before, all of which may fail again.
+    /// Source of samples that failed before; all of them may fail again.
     pub source: Option<Box<dyn SampleSource>>,
     pub consumer: Option<Box<dyn Consumer>>,
-    /// Set when [`Run::take`] takes the items, so that there is no consumer at all.
+    /// Set when [`Run::take`] takes the items, so that the run has no consumer.
     pub is_taken: bool,
-    /// Memory for the arrays of batches; the heap if there is none.
+    /// Memory for the arrays of batches; the heap if `None`.
     pub memory: Option<Arc<dyn BatchMemory>>,
-    /// Most batches that a taker may hold at a time.
+    /// Maximum number of batches that a taker may hold at a time.
     pub max_held: usize,
-    /// Id of the run; a new one if there is none.
+    /// Id of the run; a new one if `None`.
     pub id: Option<RunId>,
 }
 
-/// A run whose parts are built and whose threads do not run yet.
+/// A run whose parts are built but whose threads are not started yet.
 pub struct ReadyRun {
     graph: Graph,
     runtime: Handle,
@@ -89,7 +89,7 @@ impl ReadyRun {
         &self.facts
     }
 
-    /// Starts the run. Its threads tell `observers` what happens, one after the other.
+    /// Starts the run. Its threads report events to `observers` in order.
     pub fn start(self, mut observers: Vec<Arc<dyn Observer>>) -> Result<Run, StartError> {
         observers.insert(0, self.watcher.clone());
         observers.push(Arc::new(self.transfers));
@@ -105,7 +105,7 @@ impl fmt::Debug for Computing {
 }
 
 impl StartError {
-    /// Whether something has to be changed by hand: the folder that is to be written to holds something else.
+    /// True if the user has to change something: the output folder holds something else.
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::Assemble(AssembleError::Files(error)) => error.is_refusal(),
@@ -116,28 +116,29 @@ impl StartError {
 }
 
 impl Runner {
-    /// A runner whose storage reads run on `runtime`.
+    /// Creates a runner whose storage reads run on `runtime`.
     pub fn new(runtime: Handle, stores: Stores, modules: Modules) -> Self {
         Self { runtime, stores, modules }
     }
 
-    /// The threads a document asks for, or the machine's cores.
+    /// Number of worker threads: the document's, or the number of the machine's cores.
     pub fn threads(spec: &Spec) -> u32 {
         spec.threads.map_or_else(cores, |threads| threads.get())
     }
 
-    /// The instances a document's modules may need at a time: one for each worker thread and WASM stage.
+    /// Maximum number of module instances at a time: one for each worker thread and WASM stage.
     pub fn instances(spec: &Spec) -> u32 {
         let guests = spec.stages.iter().filter(|stage| matches!(stage, Stage::Wasm(_))).count();
         Self::threads(spec).saturating_mul(u32::try_from(guests).unwrap_or(u32::MAX))
     }
 
-    /// Prepares a document for a run with these outlets. Fails with everything that is wrong with it.
+    /// Prepares a document for a run with these outlets. On failure, returns all faults.
     pub fn prepare(&self, spec: &Spec, outlets: Outlets) -> Result<Prepared, Vec<SpecFault>> {
         self.prepare_within(spec, None, outlets, &|_| Vec::new())
     }
 
-    /// The same with checks of the caller, and for a source whose samples have these fields, if it is not the document's.
+    /// Same as [`Self::prepare`], with further checks by the caller, and with the fields of samples from a source other than the
+    /// document's.
     pub fn prepare_within(
         &self,
         spec: &Spec,
@@ -162,7 +163,7 @@ impl Runner {
 }
 
 impl Prepared {
-    /// The stages that compute, in the pipeline's order, with what makes their ops.
+    /// Stages that compute, in the order of the pipeline, with the factories of their ops.
     pub async fn computing(&self) -> Result<Vec<Computing>, AssembleError> {
         let parts = self.parts(1, RunEnds::default());
         let mut found = Vec::new();
@@ -179,12 +180,12 @@ impl Prepared {
         Parts { prepared: self, threads: threads as usize, timer: OnceLock::new(), memory, max_held }
     }
 
-    /// Starts a run. What it measures is also written to `output`, if there is one.
+    /// Starts a run. Measurements are also written to `output`, if given.
     pub async fn start(&self, output: Option<OutputFolder>) -> Result<Run, StartError> {
         self.ready(output.map(Arc::new), RunEnds::default()).await?.start(Vec::new())
     }
 
-    /// Starts a run whose items go to `consumer` instead of the one that the document names.
+    /// Starts a run whose items go to `consumer` instead of the document's.
     pub async fn start_with(
         &self,
         output: Option<OutputFolder>,
@@ -194,8 +195,8 @@ impl Prepared {
         self.ready(output.map(Arc::new), ends).await?.start(Vec::new())
     }
 
-    /// Starts a run whose items are taken by [`Run::take`], whatever consumer the document names. Arrays of batches lie in `memory`.
-    /// Who takes them may hold `max_held` of them at a time, and still gets another one.
+    /// Starts a run whose items are taken by [`Run::take`] instead of the document's consumer. Arrays of batches are allocated in
+    /// `memory`. The taker may hold `max_held` of them at a time and still get another one.
     pub async fn start_taken(
         &self,
         output: Option<OutputFolder>,
@@ -206,8 +207,8 @@ impl Prepared {
         self.ready(output.map(Arc::new), ends).await?.start(Vec::new())
     }
 
-    /// Builds a run between these ends, and those that the document names where there is none. What it measures is also
-    /// written to `output`, if there is one.
+    /// Builds a run with the parts in `ends`, and those of the document for missing ones. Measurements are also written to
+    /// `output`, if given.
     pub async fn ready(
         &self,
         output: Option<Arc<OutputFolder>>,
@@ -221,7 +222,7 @@ impl Prepared {
         let parts = self.parts(threads, ends);
         let reads = |name: &str| u32::try_from(self.stores().get(name)?.reads().get()).ok();
         let shape = PipelineShape::of(plan, threads, Some(cores())).with_reads(reads);
-        // What is given in its place takes items to do something with them.
+        // A consumer that replaces the document's spends time on its items.
         let shape = if consumer.is_some() || is_taken { shape.with_working_consumer() } else { shape };
         let verdicts = Verdicts::of(shape);
         let mut watched = Watched::default();

@@ -17,36 +17,36 @@ use penstock_types::spec::{ObjectKey, Reads};
 
 pub use written::WrittenFault;
 
-/// The stores that pipelines may name. The operator decides what a name stands for; a document never brings a path.
+/// Stores that pipelines may name. Only the operator maps a name to a location; a document never contains a path.
 #[derive(Clone, Debug, Default)]
 pub struct Stores(BTreeMap<String, Entry>);
 
-/// Reasons why a name cannot stand for what it should.
+/// Reasons why a store cannot be added.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreFault {
     #[error(transparent)]
     Folder(#[from] OpenFault),
     #[error(transparent)]
     S3(#[from] S3Fault),
-    #[error("the key of its index is none: {0}")]
+    #[error("the key of its index is invalid: {0}")]
     Index(&'static str),
 }
 
 #[derive(Clone, Debug)]
 struct Entry {
     store: BoundedStore,
-    /// Where the objects lie, if that is a folder.
+    /// Folder of the objects; `None` for a store that is not a folder.
     root: Option<PathBuf>,
     index: Option<Index>,
-    /// Set when runs of a server may write to it.
+    /// Set when runs of a server may write to the store.
     is_writable: bool,
 }
 
-/// An index: the store it lies in, and its key there.
+/// Store and key of an index.
 type Index = (BoundedStore, Arc<str>);
 
 impl Stores {
-    /// Lets `name` stand for a folder.
+    /// Adds a folder as the store `name`.
     pub fn add_folder(&mut self, name: &str, root: impl AsRef<Path>) -> io::Result<()> {
         let folder = StoreConfig::Folder(FolderConfig::new(root.as_ref()));
         self.add(name, &folder).map_err(|fault| match fault {
@@ -55,7 +55,7 @@ impl Stores {
         })
     }
 
-    /// Lets `name` stand for what a configuration says, in place of what it stood for. Asks no service yet.
+    /// Adds the configured store as `name`, replacing any store of that name. Sends no request yet.
     pub fn add(&mut self, name: &str, config: &StoreConfig) -> Result<(), StoreFault> {
         let (store, root, index, is_writable) = match config {
             StoreConfig::Folder(folder) => {
@@ -68,17 +68,17 @@ impl Stores {
                 (store, None, &bucket.index, bucket.writable)
             }
         };
-        // It lies in the store whose objects it names.
+        // The index is in the store whose objects it lists.
         let index = index.as_ref().map(|key| index_at(&store, key)).transpose()?;
         self.0.insert(name.to_owned(), Entry { store, root, index, is_writable });
         Ok(())
     }
 
-    /// Lets `name` stand for a data set in S3, in place of what it stood for. Asks no service yet.
+    /// Adds a data set in S3 as the store `name`, replacing any store of that name. Sends no request yet.
     pub fn add_dataset(&mut self, name: &str, config: &DatasetConfig) -> Result<(), StoreFault> {
         let settings = dataset_settings(config);
         let index = config.index_file_download_url.as_ref().map(|url| -> Result<Index, StoreFault> {
-            // Its address starts from its bucket, whatever prefix the store has.
+            // The address of the index is relative to its bucket, not to the prefix of the store.
             let bucket = url.bucket.as_str().to_owned();
             let place = S3Settings { bucket, prefix: String::new(), ..settings.clone() };
             index_at(&bounded(S3Store::new(format!("{name} (its index)"), place)?, None), &url.key)
@@ -93,7 +93,7 @@ impl Stores {
         self.0.get(name).map(|entry| &entry.store)
     }
 
-    /// The same stores for another run, which takes turns with the others for their permits.
+    /// Creates a view of the stores for another run, which takes turns with other runs for permits.
     #[must_use]
     pub(crate) fn for_run(&self) -> Self {
         let entry = |entry: &Entry| {
@@ -103,17 +103,17 @@ impl Stores {
         Self(self.0.iter().map(|(name, found)| (name.clone(), entry(found))).collect())
     }
 
-    /// Whether the store called `name` is a folder of this machine.
+    /// True if the store is a folder of this machine.
     pub fn is_folder(&self, name: &str) -> bool {
         self.0.get(name).is_some_and(|entry| entry.root.is_some())
     }
 
-    /// Returns true if runs of a server may not write to the store called `name`.
+    /// True if runs of a server may not write to the store.
     pub(crate) fn is_read_only(&self, name: &str) -> bool {
         self.0.get(name).is_some_and(|entry| !entry.is_writable)
     }
 
-    /// These stores as far as their names are among `names`.
+    /// Subset of the stores whose names are in `names`.
     #[must_use]
     pub fn among(&self, names: &BTreeSet<String>) -> Self {
         let kept = self.0.iter().filter(|(name, _)| names.contains(*name));
@@ -124,8 +124,7 @@ impl Stores {
         self.0.keys().cloned().collect()
     }
 
-    /// The key by which the store called `name` has a local file; `None` when the file lies elsewhere. The file need
-    /// not be there yet.
+    /// Key of a local file in the store; `None` when the file is outside it. The file need not exist yet.
     pub fn key_of(&self, name: &str, file: &Path) -> Option<String> {
         let root = fs::canonicalize(self.0.get(name)?.root.as_ref()?).ok()?;
         let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -133,12 +132,12 @@ impl Stores {
         path.strip_prefix(root).ok()?.to_str().map(str::to_owned)
     }
 
-    /// The index that the configuration of the store called `name` names.
+    /// Index in the configuration of the store, if it has one.
     pub(crate) fn index(&self, name: &str) -> Option<Index> {
         self.0.get(name)?.index.clone()
     }
 
-    /// What a plan has to know of them.
+    /// Properties of the stores that a plan needs.
     pub(crate) fn facts(&self) -> BTreeMap<String, StoreFacts> {
         let facts = |entry: &Entry| StoreFacts { has_index: entry.index.is_some() };
         self.0.iter().map(|(name, entry)| (name.clone(), facts(entry))).collect()

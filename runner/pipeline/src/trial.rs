@@ -1,4 +1,4 @@
-//! Tries a module on a few samples: the sandbox, the limits and the seeds of a run, without a pipeline around it.
+//! Tries a module on a few samples: with the sandbox, limits and seeds of a run, but without a pipeline.
 
 mod call;
 mod compare;
@@ -41,7 +41,7 @@ pub enum TrialError {
     Thread(#[source] io::Error),
 }
 
-/// All faults of a module's params, as in `check`; pointers are within the params.
+/// Checks the params of a module as `check` does; pointers are relative to the params.
 pub fn check_trial_params(module: &Module, params: &Map<String, Value>) -> Vec<SpecFault> {
     let manifest = module.manifest();
     let mut faults = check_patterns_of(params, manifest.params.as_ref(), &manifest.name);
@@ -52,7 +52,7 @@ pub fn check_trial_params(module: &Module, params: &Map<String, Value>) -> Vec<S
     faults
 }
 
-/// Tries `module` on `samples`, in their order; their indexes become their positions.
+/// Tries `module` on `samples` in order; the index of each sample is its position.
 pub fn try_module(
     module: &Module,
     samples: Vec<Sample>,
@@ -61,7 +61,7 @@ pub fn try_module(
     try_module_until(module, samples, settings, &StopFlag::default())
 }
 
-/// The same, until `stop` is set, which ends the current call and all later ones.
+/// Same as [`try_module`], until `stop` is set, which ends the current call and all later ones.
 pub fn try_module_until(
     module: &Module,
     mut samples: Vec<Sample>,
@@ -72,7 +72,7 @@ pub fn try_module_until(
         sample.origin.index = index;
     }
     let trial = Trial { module, settings, samples: &samples, stop };
-    // Guests need a stack of a size that is known, as on a run's workers.
+    // Guests need a stack of a known size, as on the workers of a run.
     thread::scope(|scope| {
         let worker = thread::Builder::new().name("trial".to_owned()).stack_size(WORKER_STACK_BYTES);
         let thread = worker.spawn_scoped(scope, || trial.run()).map_err(TrialError::Thread)?;
@@ -87,7 +87,7 @@ struct Trial<'a> {
     stop: &'a StopFlag,
 }
 
-/// Policy of a pass for new instances, besides those after errors.
+/// Use of instances in a pass; an error always leads to a new one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Instances {
     One,
@@ -103,13 +103,13 @@ impl Trial<'_> {
         Ok(report(self.module, self.settings, self.samples, passes))
     }
 
-    /// The first pass is as in a run: one instance sees all samples. Each repetition adds one with an instance for each
-    /// call, and one in another order.
+    /// Passes for a stateless module. The first pass is as in a run: one instance gets all samples. Each repetition adds a pass
+    /// with a new instance for each call, and a pass in another order.
     fn passes(&self) -> Result<Vec<Pass>, Fault> {
         let calls = self.calls();
         let forwards: Vec<usize> = (0..calls.len()).collect();
         let backwards: Vec<usize> = forwards.iter().rev().copied().collect();
-        // Only the first pass is seen; of the others it counts what digests tell.
+        // Only the first pass reports tensors; the other passes are compared by digest.
         let (mut shown, mut unseen) = (self.settings.shown_bytes, 0);
         let mut passes = vec![self.pass(&calls, &forwards, Instances::One, &mut shown)?];
         for repetition in 1..self.settings.repeat {
@@ -120,7 +120,7 @@ impl Trial<'_> {
         Ok(passes)
     }
 
-    /// A stateful module may carry state from sample to sample, but not past `finish`: each repetition adds an epoch on
+    /// Passes for a stateful module. It may keep state between samples, but not past `finish`: each repetition adds an epoch on
     /// the first instance, and one on a new instance.
     fn stateful_passes(&self) -> Result<Vec<Pass>, Fault> {
         let calls = self.calls();
@@ -178,7 +178,7 @@ impl Trial<'_> {
         Ok(pass)
     }
 
-    /// Replaces an instance, as a run does after an error; the memory of a new one is counted from zero.
+    /// Replaces an instance, as a run does after an error; the memory of the new one is counted from zero.
     fn renew(&self, guest: &mut TrialGuest, pass: &mut Pass) -> Result<(), Fault> {
         pass.collect_from(guest);
         *guest = TrialGuest::start(self.module, self.settings, self.stop)?;
@@ -195,9 +195,9 @@ impl Trial<'_> {
 }
 
 impl Pass {
-    /// Collects logs and counters of a guest.
+    /// Adds the logs and counters of a guest.
     fn collect_from(&mut self, guest: &TrialGuest) {
-        let (counters, logs) = guest.said();
+        let (counters, logs) = guest.counters_and_logs();
         for (name, sum) in counters {
             *self.counters.entry(name).or_default() += sum;
         }

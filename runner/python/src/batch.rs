@@ -1,4 +1,4 @@
-//! A batch and its arrays, as Python sees them.
+//! A batch and its arrays as Python classes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,11 +16,11 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use crate::dlpack::{Device, Exported, address, consumer_stream};
 use crate::errors::BatchesHeld;
 
-/// Counts the batches that somebody still holds, or an array of them.
+/// Number of batches that Python code still holds, directly or through an array.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Held(Arc<AtomicUsize>);
 
-/// One of them.
+/// One held batch; its drop decrements the count.
 #[derive(Debug)]
 pub(crate) struct Lease(Held);
 
@@ -33,7 +33,7 @@ pub(crate) struct Batch {
     lease: Arc<Lease>,
 }
 
-/// An array in the memory of this process or of a GPU. Any library that speaks DLPack takes it as it is, without a copy:
+/// An array in the memory of this process or of a GPU. Any library that supports DLPack reads it without a copy:
 /// `torch.from_dlpack(array)`, `numpy.from_dlpack(array)`, `jax.dlpack.from_dlpack(array)`, `cupy.from_dlpack(array)`.
 #[pyclass(frozen, module = "penstock")]
 pub(crate) struct Array {
@@ -47,20 +47,20 @@ enum Elements {
     Device(DeviceTensor, DeviceBuffer),
 }
 
-/// How long the next batch waits for the loop to let go of earlier ones, which another thread of it may do.
+/// Time that the next batch waits for the loop to release earlier ones, which another of its threads may do.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Held {
-    /// One more, of `most`. Waits until there is room for it: only what is handed over counts, not what waits for that.
+    /// Counts one more batch; waits until fewer than `most` are held. Batches that wait here do not count.
     pub(crate) fn lease(&self, py: Python<'_>, most: usize) -> PyResult<Lease> {
         let clock = MonotonicClock::start();
         let one_more = |held: usize| (held < most).then_some(held + 1);
         while let Err(held) = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more) {
             if clock.now() >= Tick::ZERO.after(PATIENCE) {
                 return Err(BatchesHeld::new_err(format!(
-                    "{held} batches are still held by the training loop, which are as many as may be (`max_held`), mostly by a list \
+                    "{held} batches are still held by the training loop, the maximum (`max_held`), usually by a list \
                      of arrays or of losses, which hold the arrays that they were computed from: copy what you keep \
-                     (`numpy.array(array)`, `tensor.clone()`), keep `loss.item()` instead of `loss`, or give a larger `max_held`",
+                     (`numpy.array(array)`, `tensor.clone()`), keep `loss.item()` instead of `loss`, or raise `max_held`",
                 )));
             }
             py.detach(|| std::thread::sleep(Duration::from_millis(1)));
@@ -98,7 +98,7 @@ impl Batch {
                 Some(buffer) => Elements::Device(tensor.clone(), buffer.clone()),
                 None => {
                     return Err(PyBufferError::new_err(
-                        "the array is on a device that this package does not know",
+                        "the array is on a device that this package does not support",
                     ));
                 }
             },
@@ -135,12 +135,12 @@ impl Batch {
         }
     }
 
-    /// What is no text names no field.
+    /// A value that is not a text is never a field.
     fn __contains__(&self, name: &Bound<'_, PyAny>) -> bool {
         name.extract::<String>().is_ok_and(|name| self.column(&name).is_some())
     }
 
-    /// How many fields there are.
+    /// Number of fields.
     fn __len__(&self) -> usize {
         self.columns.len()
     }
@@ -149,7 +149,7 @@ impl Batch {
         Ok(PyList::new(py, self.keys())?.try_iter()?.into_any().unbind())
     }
 
-    /// The names of the fields.
+    /// Names of the fields.
     fn keys(&self) -> Vec<String> {
         self.columns.iter().map(|column| column.name.to_string()).collect()
     }
@@ -163,7 +163,7 @@ impl Batch {
         self.columns.iter().map(item).collect()
     }
 
-    /// The fields as PyTorch's tensors on a device, and texts and bytes as lists.
+    /// Fields as PyTorch tensors on a device; texts and bytes as lists.
     #[pyo3(signature = (device, *, non_blocking=false))]
     fn to<'py>(
         slf: Bound<'py, Self>,
@@ -175,25 +175,25 @@ impl Batch {
         slf.py().import("penstock.torch")?.call_method("tensors", (&slf, device), Some(&options))
     }
 
-    /// How many samples it holds: the first dimension of every field.
+    /// Number of samples: the first dimension of every field.
     #[getter]
     fn size(&self) -> usize {
         self.keys.len()
     }
 
-    /// What names each sample: an object's key, a record's key, an index.
+    /// Name of each sample: an object's key, a record's key, or an index.
     #[getter]
     fn samples(&self) -> Vec<&str> {
         self.keys.iter().map(|key| &**key).collect()
     }
 
-    /// The pass over the source that they are of, from 0: batches never hold samples of two.
+    /// Pass over the source, from 0: a batch never contains samples of two passes.
     #[getter]
     fn epoch(&self) -> u32 {
         self.origins.first().map_or(0, |origin| origin.epoch)
     }
 
-    /// Where each sample stands in the unshuffled source, from 0.
+    /// Position of each sample in the unshuffled source, from 0.
     #[getter]
     fn indexes(&self) -> Vec<u64> {
         self.origins.iter().map(|origin| origin.index).collect()
@@ -234,11 +234,11 @@ impl Array {
         }
     }
 
-    /// NumPy's view of it.
+    /// View of the array by NumPy.
     fn numpy<'py>(&self, slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         if matches!(self.elements, Elements::Device(..)) {
             return Err(PyValueError::new_err(
-                "the array lies on a GPU: take it with `torch.from_dlpack` or `cupy.from_dlpack`",
+                "the array is on a GPU; read it with `torch.from_dlpack` or `cupy.from_dlpack`",
             ));
         }
         slf.py().import("numpy")?.call_method1("from_dlpack", (slf,))
@@ -254,19 +254,19 @@ impl Array {
 
 #[pymethods]
 impl Array {
-    /// Its dimensions, slowest first.
+    /// Dimensions, slowest first.
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.sizes())
     }
 
-    /// The type of its elements, as NumPy and PyTorch name it.
+    /// Element type, by its name in NumPy and PyTorch.
     #[getter(dtype)]
     fn dtype_name(&self) -> &'static str {
         self.dtype().name()
     }
 
-    /// `cpu` or `cuda:N`.
+    /// Device of the array: `cpu` or `cuda:N`.
     #[getter]
     fn device(&self) -> String {
         match &self.elements {
@@ -275,7 +275,7 @@ impl Array {
         }
     }
 
-    /// Bytes of its elements.
+    /// Size of the elements, in bytes.
     #[getter]
     fn nbytes(&self) -> u64 {
         match &self.elements {
@@ -284,8 +284,8 @@ impl Array {
         }
     }
 
-    /// Hands the memory over. `stream` is the consumer's on a GPU, which then waits for the copy: a stream that is named by its
-    /// handle has to outlive the array. `max_version` is the version of DLPack that the consumer takes.
+    /// Exports the memory. On a GPU, `stream` is the consumer's stream, which waits for the copy: a stream given by its handle
+    /// must outlive the array. `max_version` is the version of DLPack that the consumer supports.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__(
         &self,
@@ -296,11 +296,11 @@ impl Array {
         copy: Option<bool>,
     ) -> PyResult<Py<PyAny>> {
         if copy == Some(true) {
-            return Err(PyBufferError::new_err("arrays are handed over without a copy; copy the result"));
+            return Err(PyBufferError::new_err("arrays are exported without a copy; copy the result"));
         }
         if let Some(wanted) = dl_device.filter(|wanted| *wanted != self.place().pair()) {
             return Err(PyBufferError::new_err(format!(
-                "the array lies on {}, not on the device {wanted:?}; move the result",
+                "the array is on {}, not on the device {wanted:?}; move the result",
                 self.device()
             )));
         }
@@ -333,7 +333,7 @@ impl Array {
         self.place().pair()
     }
 
-    /// For `numpy.asarray`.
+    /// Converts the array for `numpy.asarray`.
     #[pyo3(signature = (dtype=None, copy=None))]
     fn __array__<'py>(
         slf: Bound<'py, Self>,
@@ -349,7 +349,7 @@ impl Array {
                 let dtype = py.import("numpy")?.call_method1("dtype", (dtype,))?;
                 if copy == Some(false) && !array.getattr("dtype")?.eq(&dtype)? {
                     return Err(PyValueError::new_err(format!(
-                        "elements of type {} become {dtype} by a copy only, and `copy` is False",
+                        "converting elements of type {} to {dtype} needs a copy, and `copy` is False",
                         slf.get().dtype().name()
                     )));
                 }
@@ -360,17 +360,17 @@ impl Array {
         }
     }
 
-    /// What NumPy has at an index, without a copy where it makes none.
+    /// Indexes like NumPy, without a copy where NumPy makes none.
     fn __getitem__<'py>(slf: Bound<'py, Self>, index: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         slf.get().numpy(&slf)?.get_item(index)
     }
 
-    /// Over the first dimension, as NumPy does.
+    /// Iterates over the first dimension, like NumPy.
     fn __iter__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         Ok(slf.get().numpy(&slf)?.try_iter()?.into_any())
     }
 
-    /// The first dimension.
+    /// Size of the first dimension.
     fn __len__(&self) -> usize {
         self.sizes().first().map_or(0, |size| *size as usize)
     }

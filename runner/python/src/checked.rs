@@ -1,4 +1,4 @@
-//! A pipeline as it was given: read, and checked with everything that is wrong at once.
+//! Reads and checks a pipeline, with all of its faults reported at once.
 
 use std::path::PathBuf;
 
@@ -14,28 +14,28 @@ use serde_json::Value;
 
 use crate::errors::invalid;
 
-/// What a module stands for.
+/// Content of a module.
 #[derive(FromPyObject)]
 pub(crate) enum ModuleSource {
-    /// Itself.
+    /// Bytes of the module.
     Bytes(Vec<u8>),
-    /// The file that it lies in.
+    /// Path of the module's file.
     File(PathBuf),
 }
 
-/// A document that was read.
+/// A document after reading.
 pub(crate) struct Document {
     pub(crate) spec: Spec,
-    /// The same as written: without defaults, with settings and the device applied.
+    /// Document as written: without defaults, with settings and the device applied.
     pub(crate) written: Value,
-    /// What is wrong beside the document: a line each.
+    /// Faults of other arguments than the document, one line each.
     faults: Vec<String>,
-    /// Names of stores and modules for which something was given that cannot be used.
+    /// Names of stores and modules whose arguments are invalid.
     unusable: Vec<String>,
 }
 
 impl Document {
-    /// Reads a document, changed by settings: pointers, and values as JSON. Fails with all that is wrong with it alone.
+    /// Reads a document and applies settings: pointers, and values as JSON. On failure, returns all faults of the document alone.
     pub(crate) fn read(bytes: &[u8], settings: Vec<(String, String)>) -> PyResult<Self> {
         let mut written = spec::parse(bytes).map_err(|faults| invalid(&faults))?;
         let mut faults = Vec::new();
@@ -43,7 +43,7 @@ impl Document {
             match serde_json::from_str(&value) {
                 Ok(value) => faults.extend(spec::set(&mut written, &pointer, value).err()),
                 Err(error) => {
-                    let message = format!("the setting `{pointer}` is no JSON: {error}");
+                    let message = format!("the setting `{pointer}` is not JSON: {error}");
                     faults.push(SpecFault::new(Pointer::ROOT, message));
                 }
             }
@@ -52,15 +52,15 @@ impl Document {
             return Err(invalid(&faults));
         }
         let mut spec = Spec::from_value(written.clone()).map_err(|faults| invalid(&faults))?;
-        // The training loop is the consumer, whatever the document has in its place.
+        // The training loop replaces the document's consumer.
         spec.consumer = Consumer::default();
         Ok(Self { spec, written, faults: Vec::new(), unusable: Vec::new() })
     }
 
-    /// Lets all transfers lead to `device`.
+    /// Sets the device of all transfers.
     pub(crate) fn lead_to(&mut self, device: &str) {
         let Some(name) = DeviceName::new(device) else {
-            self.faults.push(format!("`device` is `{device}`; wanted is `auto`, `host` or `cuda:N`"));
+            self.faults.push(format!("`device` is `{device}`; expected `auto`, `host` or `cuda:N`"));
             return;
         };
         let mut is_led = false;
@@ -76,12 +76,12 @@ impl Document {
         }
         if !is_led {
             self.faults.push(format!(
-                "`device` is `{device}`, but no stage brings batches anywhere: add `{{\"transfer\": {{}}}}` behind the `collate`"
+                "`device` is `{device}`, but no stage copies batches to a device: add `{{\"transfer\": {{}}}}` behind the `collate`"
             ));
         }
     }
 
-    /// The stores that were given, but for those that cannot be used.
+    /// Adds the given stores, except invalid ones, which are recorded as faults.
     pub(crate) fn stores(&mut self, given: Vec<(String, String)>) -> Stores {
         let mut stores = Stores::default();
         for (name, what) in given {
@@ -93,7 +93,7 @@ impl Document {
         stores
     }
 
-    /// The modules that were given, compiled, but for those that cannot be used.
+    /// Compiles and adds the given modules, except invalid ones, which are recorded as faults.
     pub(crate) fn modules(&mut self, sandbox: Sandbox, given: Vec<(String, ModuleSource)>) -> Modules {
         let mut modules = Modules::new(sandbox);
         for (name, source) in given {
@@ -109,14 +109,14 @@ impl Document {
         modules
     }
 
-    /// Checks the document and returns what runs; `keeps_letters` permits `dead_letter`. Fails with everything that is wrong.
+    /// Checks the document and returns the pipeline; `keeps_letters` permits `dead_letter`. On failure, returns all faults.
     pub(crate) fn prepare(self, runner: &Runner, keeps_letters: bool) -> PyResult<Prepared> {
-        // The training loop is the consumer.
+        // The training loop replaces the document's consumer.
         let outlets = Outlets { keeps_letters, ..Outlets::ALL };
         let prepared = runner.prepare_within(&self.spec, None, outlets, &not_collated);
         let mut faults = self.faults;
-        // That nothing usable has the name was told with what was given for it.
-        let is_told = |fault: &SpecFault| match &fault.kind {
+        // A fault of the argument has been reported already.
+        let is_reported = |fault: &SpecFault| match &fault.kind {
             FaultKind::UnknownStore(name) => self.unusable.contains(name),
             FaultKind::UnknownModule(written) => written
                 .split('@')
@@ -124,7 +124,7 @@ impl Document {
                 .is_some_and(|name| self.unusable.iter().any(|unusable| unusable == name)),
             _ => false,
         };
-        let found = prepared.as_ref().err().into_iter().flatten().filter(|fault| !is_told(fault));
+        let found = prepared.as_ref().err().into_iter().flatten().filter(|fault| !is_reported(fault));
         faults.extend(found.map(|fault| fault.clone().hinted(hint).to_string()));
         match prepared {
             Ok(prepared) if faults.is_empty() => Ok(prepared),
@@ -133,15 +133,15 @@ impl Document {
     }
 }
 
-/// What would do in Python.
+/// Correction in terms of the Python API.
 fn hint(kind: &FaultKind) -> Option<String> {
     match kind {
-        FaultKind::UnknownStore(name) => Some(format!("`stores={{\"{name}\": FOLDER}}` would add it")),
-        // A digest is not a name that can be given to a file.
+        FaultKind::UnknownStore(name) => Some(format!("`stores={{\"{name}\": FOLDER}}` adds it")),
+        // Modules cannot be named by a digest in `modules`.
         FaultKind::UnknownModule(name) if !name.starts_with("sha256:") => {
-            Some(format!("`modules={{\"{name}\": FILE}}` would add it"))
+            Some(format!("`modules={{\"{name}\": FILE}}` adds it"))
         }
-        FaultKind::NoOutput => Some("give one with `out=FOLDER`, or use `skip`".to_owned()),
+        FaultKind::NoOutput => Some("set one with `out=FOLDER`, or use `skip`".to_owned()),
         _ => None,
     }
 }
@@ -156,7 +156,7 @@ impl ModuleSource {
     }
 }
 
-/// A training loop takes collated batches and nothing else.
+/// Checks that the pipeline makes collated batches, which a training loop requires.
 fn not_collated(plan: &Plan) -> Vec<SpecFault> {
     let (found, hint) = match plan.flow().unit {
         Unit::Collated => return Vec::new(),
@@ -167,8 +167,8 @@ fn not_collated(plan: &Plan) -> Vec<SpecFault> {
     vec![SpecFault::new(Pointer::ROOT.key("stages"), found).hint(hint)]
 }
 
-/// Lets transfers that may choose choose this GPU, where it is there: else all ranks of a machine would share the first one. A
-/// launcher that shows each rank a GPU of its own leaves no choice, and no GPU of this number.
+/// Selects this GPU for transfers with device `auto`, if it exists: otherwise all ranks of a machine would share the first one. A
+/// launcher that shows each rank only its own GPU leaves no choice, and no GPU of this number.
 pub(crate) fn prefer_gpu(plan: &mut Plan, number: u32) {
     for stage in &mut plan.stages {
         if let StageKind::Transfer { device } = &mut stage.kind

@@ -1,7 +1,8 @@
-//! DLPack: how array libraries hand memory to each other without a copy (<https://dmlc.github.io/dlpack/latest/>).
+//! DLPack: the protocol by which array libraries share memory without a copy (<https://dmlc.github.io/dlpack/latest/>).
 //!
-//! A capsule named `dltensor` or, for who knows version 1, `dltensor_versioned`. Who takes it renames it and calls the deleter
-//! when it is done, from any thread and without Python's lock; what nobody took is deleted with the capsule.
+//! The array is in a capsule named `dltensor` or, for consumers that support version 1, `dltensor_versioned`. The consumer
+//! renames the capsule and calls the deleter at the end of its use, from any thread and without the GIL; a capsule without a
+//! consumer deletes its array itself.
 #![expect(unsafe_code, reason = "the exchange format is structs of C behind a pointer")]
 
 use std::ffi::{CStr, c_void};
@@ -16,10 +17,10 @@ use pyo3::prelude::*;
 const NAME: &CStr = c"dltensor";
 const VERSIONED_NAME: &CStr = c"dltensor_versioned";
 
-/// The version whose structs these are.
+/// Version of the structs in this file.
 const VERSION: Version = Version { major: 1, minor: 0 };
 
-/// Where an array lies, in the format's numbers.
+/// Device of an array, in the numbers of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Device {
@@ -69,21 +70,21 @@ struct ManagedVersioned {
     tensor: RawTensor,
 }
 
-/// An array as it is handed over: where it lies, and what keeps it there.
+/// An array for export: its location, and the owner of its memory.
 pub(crate) struct Exported {
     pub(crate) data: *mut c_void,
     pub(crate) device: Device,
     pub(crate) dtype: Dtype,
     pub(crate) shape: Vec<i64>,
-    /// Dropped when nobody reads the array any more.
+    /// Owner of the memory, dropped when no consumer uses the array any more.
     pub(crate) keeps: Box<dyn Send>,
 }
 
-/// What the taker's struct points to.
+/// Data that the exported struct points to.
 struct Owner {
     shape: Vec<i64>,
     strides: Vec<i64>,
-    /// Kept for its drop.
+    /// Held only to be dropped.
     _keeps: Box<dyn Send>,
 }
 
@@ -94,7 +95,7 @@ impl Device {
         Self { kind: 2, number: i32::try_from(number).unwrap_or(i32::MAX) }
     }
 
-    /// As `__dlpack_device__` tells it.
+    /// Value of `__dlpack_device__`.
     pub(crate) fn pair(self) -> (i32, i32) {
         (self.kind, self.number)
     }
@@ -114,7 +115,7 @@ impl DataType {
 }
 
 impl Exported {
-    /// The capsule; `versioned` for who takes version 1.
+    /// Wraps the array in a capsule; `versioned` for consumers that support version 1.
     pub(crate) fn capsule(self, py: Python<'_>, versioned: bool) -> PyResult<Py<PyAny>> {
         let Self { data, device, dtype, shape, keeps } = self;
         let mut strides = vec![1; shape.len()];
@@ -140,20 +141,20 @@ impl Exported {
                 flags: 0,
                 tensor,
             };
-            // SAFETY: `ManagedVersioned` is the struct that `VERSIONED_NAME` stands for, and `delete_versioned` is its deleter.
+            // SAFETY: `ManagedVersioned` is the struct for the name `VERSIONED_NAME`, and `delete_versioned` is its deleter.
             unsafe { capsule(py, managed, VERSIONED_NAME, |managed| delete_versioned(managed)) }
         } else {
             let managed = Managed { tensor, owner, deleter: Some(delete) };
-            // SAFETY: `Managed` is the struct that `NAME` stands for, and `delete` is its deleter.
+            // SAFETY: `Managed` is the struct for the name `NAME`, and `delete` is its deleter.
             unsafe { capsule(py, managed, NAME, |managed| delete(managed)) }
         }
     }
 }
 
-/// A capsule of that name around `managed`.
+/// Creates a capsule of that name around `managed`.
 ///
 /// # Safety
-/// `managed` has to be the struct that `name` stands for, and `free` what its deleter does.
+/// `managed` must be the struct for this `name`, and `free` must do the work of its deleter.
 unsafe fn capsule<T>(
     py: Python<'_>,
     managed: T,
@@ -161,20 +162,21 @@ unsafe fn capsule<T>(
     free: unsafe fn(*mut T),
 ) -> PyResult<Py<PyAny>> {
     let managed = Box::into_raw(Box::new(managed));
-    // SAFETY: `py` says that this thread holds Python's lock; the pointer is not null, and the name is a constant.
+    // SAFETY: `py` proves that this thread holds the GIL; the pointer is not null, and the name is a constant.
     let capsule = unsafe { ffi::PyCapsule_New(managed.cast(), name.as_ptr(), Some(drop_capsule)) };
     if capsule.is_null() {
-        // SAFETY: no capsule was made, so that this is the only pointer to it; `free` is its deleter, as the caller promises.
+        // SAFETY: no capsule was created, so this is the only pointer to it; `free` is its deleter, by the contract of this
+        // function.
         unsafe { free(managed) };
         return Err(PyErr::take(py).unwrap_or_else(|| PyMemoryError::new_err("no memory for a capsule")));
     }
-    // SAFETY: `PyCapsule_New` gave a new reference, which is not null, and which nothing else counts.
+    // SAFETY: `PyCapsule_New` returned a new reference, which is not null, and which has no other owner.
     Ok(unsafe { Bound::from_owned_ptr(py, capsule) }.unbind())
 }
 
-/// Deletes what nobody took.
+/// Deletes the array of a capsule that no consumer took.
 unsafe extern "C" fn drop_capsule(capsule: *mut ffi::PyObject) {
-    // SAFETY: Python calls this with a capsule that `capsule` above made; its name says what is in it.
+    // SAFETY: Python calls this with a capsule created by `capsule` above; its name determines the type of its content.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, NAME.as_ptr()) == 1 {
             delete(ffi::PyCapsule_GetPointer(capsule, NAME.as_ptr()).cast());
@@ -186,8 +188,8 @@ unsafe extern "C" fn drop_capsule(capsule: *mut ffi::PyObject) {
 
 unsafe extern "C" fn delete(managed: *mut Managed) {
     if !managed.is_null() {
-        // SAFETY: `capsule` made it by `Box::into_raw`; by the format's contract its taker, or the capsule that was not taken, calls
-        // the deleter once.
+        // SAFETY: `capsule` created it with `Box::into_raw`; by the contract of the format, its consumer, or the capsule without
+        // one, calls the deleter once.
         unsafe { drop_owner(Box::from_raw(managed).owner) }
     }
 }
@@ -206,16 +208,16 @@ unsafe fn drop_owner(owner: *mut c_void) {
     }
 }
 
-/// Where the bytes lie, for the struct of C. Array libraries take them as theirs to write to, which they are: arrays of a pipeline in this
-/// process belong to their batch alone, and those of a stream are a private mapping of the server's memory, of which a page that is
-/// written to becomes this process's own.
+/// Address of the bytes for the C struct. Array libraries may write to the memory, which is safe: the arrays of a pipeline in
+/// this process belong to their batch alone, and those of a stream are a private mapping of the server's memory, in which a page
+/// that is written to becomes a copy of this process.
 pub(crate) fn address(bytes: &[u8]) -> *mut c_void {
     if bytes.is_empty() { ptr::null_mut() } else { bytes.as_ptr().cast_mut().cast() }
 }
 
-/// The stream that a consumer names in `__dlpack__(stream=...)`.
+/// Stream that a consumer passes to `__dlpack__(stream=...)`.
 pub(crate) fn consumer_stream(stream: Option<i64>) -> Result<ConsumerStream, StreamFault> {
-    // SAFETY: our contract with who calls `Array.__dlpack__`, as its documentation says: a stream that is named by its handle
-    // has to outlive the array. The format itself leaves open how long a stream lives.
+    // SAFETY: callers of `Array.__dlpack__` guarantee, by its documentation, that a stream given by its handle outlives the
+    // array. The format itself does not define the lifetime of a stream.
     unsafe { ConsumerStream::from_dlpack(stream) }
 }

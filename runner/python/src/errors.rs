@@ -1,4 +1,4 @@
-//! What Python code can catch.
+//! Exceptions of the package.
 
 use std::fmt::Display;
 
@@ -6,34 +6,34 @@ use pyo3::create_exception;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 
-create_exception!(penstock, PenstockError, PyException, "Anything that Penstock cannot do.");
+create_exception!(penstock, PenstockError, PyException, "Base class of all errors of Penstock.");
 create_exception!(
     penstock,
     InvalidPipeline,
     PenstockError,
-    "The document, a store or a module cannot be used; the message tells all that is wrong, and where."
+    "The document, a store or a module is invalid; the message lists all faults with their places."
 );
-create_exception!(penstock, RunFailed, PenstockError, "A run ended early; the message says why.");
+create_exception!(penstock, RunFailed, PenstockError, "A run ended early; the message states the reason.");
 create_exception!(
     penstock,
     BatchesHeld,
     PenstockError,
-    "The training loop keeps so many batches that there is no memory for the next one."
+    "The training loop holds the maximum number of batches, so that the next one cannot be delivered."
 );
 create_exception!(
     penstock,
     ForkError,
     PenstockError,
-    "This process was forked from one whose threads run pipelines; its own threads do not. Use `spawn`."
+    "This process was forked from one that runs pipelines, whose threads do not exist after a fork. Use `spawn`."
 );
 create_exception!(
     penstock,
     StreamError,
     PenstockError,
-    "The stream of a server's run cannot be read; the message says why."
+    "The stream of a server's run cannot be read; the message states the reason."
 );
 
-/// All faults of a pipeline, a line each.
+/// Combines all faults of a pipeline to an exception, one line each.
 pub(crate) fn invalid(faults: &[impl Display]) -> PyErr {
     let lines: Vec<String> = faults.iter().map(|fault| format!("  {fault}")).collect();
     let count = if faults.len() == 1 { "1 fault".to_owned() } else { format!("{} faults", faults.len()) };

@@ -1,5 +1,5 @@
-//! The native part of the Python package `penstock`: pipelines checked and run in this process, whose batches a training loop
-//! takes without a copy. What people call is in `python/penstock`.
+//! Native part of the Python package `penstock`: checks and runs pipelines in this process; a training loop reads their batches
+//! without a copy. The public API is in `python/penstock`.
 
 mod batch;
 mod checked;

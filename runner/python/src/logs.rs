@@ -1,6 +1,7 @@
-//! What the threads of runs have to say, for Python's `logging`.
+//! Passes log events of runs to Python's `logging`.
 //!
-//! It waits here until somebody calls from Python: no thread of a run waits for Python's lock, which may be gone when a program ends.
+//! Events are queued until Python code calls into the package: no thread of a run waits for the GIL, which may be gone when a
+//! program ends.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -14,19 +15,19 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::process::locked;
 
-/// Most lines that wait; the oldest go.
+/// Maximum number of queued events; the oldest are dropped.
 const MOST: usize = 1000;
 
 static WAITING: Mutex<VecDeque<Line>> = Mutex::new(VecDeque::new());
 
-/// An event, as Python's `logging` takes it.
+/// An event in the form of Python's `logging`.
 struct Line {
-    /// Python's number of it.
+    /// Level by Python's number: 30 for a warning, 40 for an error.
     level: u32,
     text: String,
 }
 
-/// Takes warnings and errors of this process.
+/// Subscriber that queues warnings and errors of this process.
 struct Listener;
 
 impl Subscriber for Listener {
@@ -74,7 +75,7 @@ impl Visit for Line {
 }
 
 impl Line {
-    /// The message comes first, and then each field with its name.
+    /// Adds a field: the message first, then each field with its name.
     fn add(&mut self, field: &Field, value: String) {
         if field.name() == "message" {
             self.text.insert_str(0, &value);
@@ -84,14 +85,14 @@ impl Line {
     }
 }
 
-/// Keeps events for `tell` from now on. Not called when the package is imported: the command writes events by itself.
-pub(crate) fn listen() {
-    // Another thread may have been faster; it listens as well.
+/// Starts queueing events for `flush_to_python`. Not called on import: the command writes events itself.
+pub(crate) fn start_queueing() {
+    // Another thread may have set it first, with the same effect.
     tracing::subscriber::set_global_default(Listener).ok();
 }
 
-/// Hands what waits to the logger `penstock`.
-pub(crate) fn tell(py: Python<'_>) -> PyResult<()> {
+/// Passes queued events to the logger `penstock`.
+pub(crate) fn flush_to_python(py: Python<'_>) -> PyResult<()> {
     let lines = std::mem::take(&mut *locked(&WAITING));
     if lines.is_empty() {
         return Ok(());

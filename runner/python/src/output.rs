@@ -1,4 +1,4 @@
-//! Folders that the runs of a training loop are written to.
+//! Output folders of a training loop's runs.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use penstock_pipeline::{OutputError, OutputFolder};
 use penstock_types::traversal::TraversalSettings;
 use serde_json::Value;
 
-/// The folder below `out` of a run of `document` with these settings: `epoch-3`, or `epoch-3/rank-1` where there are several ranks. The
+/// Output folder below `out` for a run of `document` with these settings: `epoch-3`, or `epoch-3/rank-1` with several ranks. The
 /// second run over the same pass gets `epoch-3-2`, or `epoch-3/rank-1-2`.
 pub(crate) fn folder_of(
     out: &Path,
@@ -19,7 +19,7 @@ pub(crate) fn folder_of(
         folder.push(format!("rank-{}", shard.rank));
         let source = document["source"].as_object_mut().and_then(|source| source.values_mut().next());
         if let Some(source) = source {
-            // `penstock compare` reads the rank from here.
+            // `penstock compare` reads the rank from this setting.
             source["shard"] = serde_json::json!(shard);
         }
     }

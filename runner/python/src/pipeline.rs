@@ -1,4 +1,4 @@
-//! A checked pipeline, and a run of it that a training loop drains.
+//! A checked pipeline, and a run of it drained by a training loop.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -31,26 +31,26 @@ use crate::logs;
 use crate::output::folder_of;
 use crate::process::{Home, SLICE, io, locked, wait_for};
 
-/// How long a run that is stopped may take: the engine gives itself three seconds.
+/// Maximum time for stopping a run: the engine needs up to three seconds.
 const STOP: Duration = Duration::from_secs(10);
 
-/// A share of a source, as Python writes it: rank, number of ranks, whether the last uneven round is kept.
+/// A share of a source as a Python tuple: rank, number of ranks, and true if the last uneven round is kept.
 type WrittenShard = (u32, u32, bool);
 
-/// A pipeline that was checked.
+/// A checked pipeline.
 #[pyclass(frozen, module = "penstock._penstock")]
 pub(crate) struct Loader {
     home: Home,
     prepared: Prepared,
-    /// The document that runs, with defaults.
+    /// Document of the runs, with defaults.
     document: serde_json::Value,
-    /// The same as JSON without the defaults: the document as given, with settings and `device` applied.
+    /// Same document as JSON without defaults: as given, with settings and `device` applied.
     written: String,
-    /// Used again from run to run.
+    /// Pool of host memory, reused from run to run.
     memory: Pool<HostMemory>,
     held: Held,
     max_held: usize,
-    /// Whether a run of it goes on: the sandbox has room for the instances of one.
+    /// Set while a run is active: the sandbox has room for the instances of one run.
     is_running: Arc<AtomicBool>,
 }
 
@@ -61,27 +61,27 @@ pub(crate) struct Running {
     handle: RunHandle,
     held: Held,
     max_held: usize,
-    /// Batches that came when the loop held too many; several when several threads asked.
+    /// Batches that arrived while the loop held too many; several if several threads called `next`.
     waiting: Mutex<VecDeque<Collated>>,
-    /// `None` once it is over.
+    /// `None` once the run has ended.
     run: Mutex<Option<Run>>,
-    /// Its figures once it is over.
+    /// Figures of the run once it has ended.
     last: OnceLock<RunSnapshot>,
-    /// Set when its output is not whole, until the loop is told.
+    /// Error of an incomplete output, until it is reported to the loop.
     unwritten: Mutex<Option<OutputError>>,
-    /// Whether the loop wants no more.
+    /// Set once the loop has closed the run.
     is_closed: AtomicBool,
-    /// The pipeline's.
+    /// Flag shared with the [`Loader`].
     is_running: Arc<AtomicBool>,
 }
 
 #[pymethods]
 impl Loader {
-    /// Checks a document, with what it names. `device` is where all transfers lead; `local_rank` the GPU that is theirs when they
-    /// may choose. Runs that keep dead letters are given a folder for them.
+    /// Checks a document with its stores and modules. `device` is the target of all transfers; `local_rank` is the GPU for
+    /// transfers with `auto`. With `keeps_letters`, each run gets a folder for dead letters.
     #[new]
     #[pyo3(signature = (document, *, settings, stores, modules, device, local_rank, max_held, keeps_letters, cache_dir, interpreter, library))]
-    #[expect(clippy::too_many_arguments, reason = "the package's own class gives them by name")]
+    #[expect(clippy::too_many_arguments, reason = "the package's `Pipeline` passes them by name")]
     fn new(
         py: Python<'_>,
         document: &[u8],
@@ -105,7 +105,7 @@ impl Loader {
         let written = document.written.to_string();
         let whole = serde_json::to_value(&document.spec);
         let whole = whole.map_err(|error| PenstockError::new_err(error.to_string()))?;
-        // Compiling takes its time. Whoever interrupts the wait does not end it: it goes on by itself, for the cache.
+        // Compilation takes time. An interrupted wait does not end it: it continues in the background and fills the cache.
         let checking = runtime.spawn_blocking(move || {
             let sandbox = Sandbox::new(SandboxSettings {
                 cache_dir,
@@ -123,7 +123,7 @@ impl Loader {
             Ok::<_, PyErr>(prepared)
         });
         let checked = wait_for(py, checking)?;
-        logs::tell(py)?;
+        logs::flush_to_python(py)?;
         let prepared = checked.unwrap_or_else(|panic| resume_unwind(panic.into_panic()))?;
         Ok(Self {
             home: Home::here(),
@@ -137,38 +137,38 @@ impl Loader {
         })
     }
 
-    /// What the pipeline is called.
+    /// Name of the pipeline.
     #[getter]
     fn name(&self) -> &str {
         &self.prepared.plan.name
     }
 
-    /// The document as JSON: as given, without defaults, with settings and `device` applied.
+    /// Document as JSON: as given, without defaults, with settings and `device` applied.
     #[getter]
     fn document(&self) -> &str {
         &self.written
     }
 
-    /// The document's share of the source: rank, number of ranks, and whether the last uneven round is kept.
+    /// The document's share of the source: rank, number of ranks, and true if the last uneven round is kept.
     #[getter]
     fn shard(&self) -> Option<WrittenShard> {
         let Shard { rank, world, uneven } = self.prepared.plan.source.traversal.shard?;
         Some((rank, world.get(), uneven == Uneven::Keep))
     }
 
-    /// Passes over the source that one run makes; `None` when they never end.
+    /// Number of passes over the source in one run; `None` for endless runs.
     #[getter]
     fn epochs(&self) -> Option<u32> {
         self.prepared.plan.source.traversal.epochs.map(std::num::NonZero::get)
     }
 
-    /// The pipeline in words, as it runs over a share of the source.
+    /// Description of the pipeline for a share of the source.
     fn explain(&self, shard: Option<WrittenShard>) -> PyResult<String> {
         Ok(self.share(shard)?.plan.explain())
     }
 
-    /// Starts a run over a share of the source, from the pass `first_epoch` on, without a last pass if `endless`. `drained = false` drops
-    /// batches as they arrive. `out` is the folder in which the run's own folder is made.
+    /// Starts a run over a share of the source, beginning with the pass `first_epoch`, without a last pass if `endless`. `drained
+    /// = false` drops batches as they arrive. The run's own folder is created in `out`.
     #[pyo3(signature = (first_epoch, shard=None, *, out=None, drained=true, endless=false))]
     fn start(
         &self,
@@ -182,7 +182,7 @@ impl Loader {
         self.home.check()?;
         if self.is_running.swap(true, Ordering::AcqRel) {
             return Err(PenstockError::new_err(
-                "a loop over this pipeline goes on already: end it (leave it, or `close()` the pipeline), or make a second `Pipeline` for \
+                "a loop over this pipeline is still active: end it (leave it, or `close()` the pipeline), or create a second `Pipeline` for \
                  a second loop at the same time",
             ));
         }
@@ -227,15 +227,15 @@ impl Loader {
         })
     }
 
-    /// How many batches one run over a share of the source gives when no sample fails or is dropped; `None` when it never ends.
+    /// Number of batches in one run over a share of the source if no sample fails or is dropped; `None` for endless runs.
     fn batches(&self, py: Python<'_>, shard: Option<WrittenShard>) -> PyResult<Option<u64>> {
         self.home.check()?;
         let prepared = self.share(shard)?;
         let Some(epochs) = prepared.plan.source.traversal.epochs else { return Ok(None) };
         let plan = &prepared.plan;
-        // Before the source is counted, which may read all of it.
+        // Checked before the source is counted, which may require a pass over all of it.
         if let Some(unknown) = plan.stages.iter().find_map(unknown_output) {
-            return Err(PyTypeError::new_err(format!("how many batches there are is not known: {unknown}")));
+            return Err(PyTypeError::new_err(format!("the number of batches is not known: {unknown}")));
         }
         let counted = wait_for(py, prepared.count())?;
         let counted = counted.map_err(|fault| PenstockError::new_err(with_causes(&fault)))?;
@@ -250,15 +250,15 @@ fn unknown_output(stage: &StagePlan) -> Option<String> {
     let StageKind::Wasm(WasmPlan { fan_out, mode, .. }) = &stage.kind else { return None };
     if *mode == Mode::Stateful {
         return Some(format!(
-            "the stage `{}` keeps samples and decides by itself how many it gives",
+            "the stage `{}` is stateful, so the number of its samples is not known",
             stage.id
         ));
     }
     match fan_out {
         Some(false) => None,
-        Some(true) => Some(format!("the stage `{}` may make several samples of one", stage.id)),
+        Some(true) => Some(format!("the stage `{}` may make several samples from one", stage.id)),
         None => Some(format!(
-            "the module of the stage `{}` does not say in its manifest whether one sample may become several (`fan_out`); a build \
+            "the module of the stage `{}` does not state in its manifest whether one sample may become several (`fan_out`); a build \
              with the current SDK does",
             stage.id
         )),
@@ -266,12 +266,12 @@ fn unknown_output(stage: &StagePlan) -> Option<String> {
 }
 
 impl Loader {
-    /// What runs over a share of the source; as the document says without one.
+    /// Pipeline for a share of the source; as in the document without one.
     fn share(&self, shard: Option<WrittenShard>) -> PyResult<Prepared> {
         let mut prepared = self.prepared.clone();
         let Some((rank, world, keeps)) = shard else { return Ok(prepared) };
         let world = NonZeroU32::new(world)
-            .ok_or_else(|| InvalidPipeline::new_err("found a world of 0 ranks; there is at least one"))?;
+            .ok_or_else(|| InvalidPipeline::new_err("`world` is 0; expected at least 1"))?;
         let uneven = if keeps { Uneven::Keep } else { Uneven::Drop };
         let shard = Shard { rank, world, uneven };
         shard.check().map_err(|fault| InvalidPipeline::new_err(fault.to_string()))?;
@@ -282,10 +282,10 @@ impl Loader {
 
 #[pymethods]
 impl Running {
-    /// The next batch; `None` when there are no more. Waits without Python's lock, and answers Ctrl-C.
+    /// Next batch; `None` after the last. Waits without the GIL, and handles Ctrl-C.
     fn next(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
         self.home.check()?;
-        logs::tell(py)?;
+        logs::flush_to_python(py)?;
         if self.is_closed.load(Ordering::Acquire) {
             return Ok(None);
         }
@@ -306,51 +306,51 @@ impl Running {
         }
     }
 
-    /// Its figures, as JSON.
+    /// Figures of the run, as JSON.
     fn snapshot(&self, py: Python<'_>) -> PyResult<String> {
         self.home.check()?;
         let snapshot = py.detach(|| self.figures());
         serde_json::to_string(&snapshot).map_err(|error| PenstockError::new_err(error.to_string()))
     }
 
-    /// Ends it where it is, and waits until it has ended; fails if that takes too long.
+    /// Stops the run early and waits for its end; fails if that takes too long.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.home.check()?;
         self.is_closed.store(true, Ordering::Release);
-        // Nobody asks for them any more.
+        // Batches in reserve are no longer needed.
         locked(&self.waiting).clear();
         py.detach(|| self.handle.stop(StopReason::Asked));
         let joined = self.join(py);
-        logs::tell(py)?;
+        logs::flush_to_python(py)?;
         joined
     }
 }
 
 impl Running {
-    /// The next batch from the queue.
+    /// Takes the next batch from the queue.
     fn take(&self, py: Python<'_>) -> PyResult<Option<Collated>> {
         loop {
             match py.detach(|| self.handle.take(SLICE)) {
                 Taken::Item(Item::Collated(batch)) => return Ok(Some(batch)),
-                // Nothing but collated batches comes out of a pipeline that collates.
+                // A pipeline that ends in `collate` delivers collated batches only.
                 Taken::Item(Item::Sample(_) | Item::Batch(_)) => {}
                 Taken::Over => return Ok(None),
                 Taken::NotYet => {
-                    logs::tell(py)?;
+                    logs::flush_to_python(py)?;
                     py.check_signals()?;
                 }
             }
         }
     }
 
-    /// Ends the loop over a run that is over. Fails if the run failed, or if it completed and its output is not whole: the output of any
-    /// other run is only logged, since the loop has its own reason to end.
+    /// Ends the loop over a run that has ended. Fails if the run failed, or if it completed with an incomplete output: for any
+    /// other run the output error is only logged, since the loop has its own reason to end.
     fn end(&self, py: Python<'_>) -> PyResult<()> {
         self.join(py)?;
         match self.last.get() {
             Some(snapshot) if snapshot.state == RunState::Failed => {
                 let why =
-                    snapshot.error.as_deref().unwrap_or("nobody knows why, which is a defect of Penstock");
+                    snapshot.error.as_deref().unwrap_or("the reason is unknown, which is a bug in Penstock");
                 Err(RunFailed::new_err(why.to_owned()))
             }
             Some(snapshot) if snapshot.state == RunState::Completed => self.written(),
@@ -358,15 +358,15 @@ impl Running {
         }
     }
 
-    /// Fails if the output of the run, which is over, is not whole; once.
+    /// Fails once if the output of the run, which has ended, is incomplete.
     fn written(&self) -> PyResult<()> {
         locked(&self.unwritten).take().map_or(Ok(()), |error| {
-            let message = format!("the run's output is not whole: {}", with_causes(&error));
+            let message = format!("the run's output is incomplete: {}", with_causes(&error));
             Err(PenstockError::new_err(message))
         })
     }
 
-    /// Takes the run's last figures, once all its threads have ended; fails if that takes too long. Answers Ctrl-C.
+    /// Waits for all threads of the run and stores its final figures; fails if that takes too long. Handles Ctrl-C.
     fn join(&self, py: Python<'_>) -> PyResult<()> {
         for _ in 0..STOP.as_millis() / SLICE.as_millis() {
             if py.detach(|| self.handle.ended_within(SLICE)) {
@@ -377,11 +377,11 @@ impl Running {
         }
         let most = STOP.as_secs();
         Err(PenstockError::new_err(format!(
-            "the run did not end within {most} s: a stage does not come back"
+            "the run did not end within {most} s: a call of a stage does not return"
         )))
     }
 
-    /// Takes the last figures of a run that has ended.
+    /// Stores the final figures of a run that has ended.
     fn settle(&self) {
         let mut run = locked(&self.run);
         if let Some(run) = run.take() {
@@ -393,19 +393,19 @@ impl Running {
     }
 
     fn figures(&self) -> Option<RunSnapshot> {
-        // `settle` moves the run's figures to `last` under this lock, so that one of the two has them.
+        // `settle` moves the figures to `last` under this lock, so one of the two always has them.
         let run = locked(&self.run);
         run.as_ref().map(Run::snapshot).or_else(|| self.last.get().cloned())
     }
 }
 
-/// A loop that was left early lets go of its run here.
+/// Releases the run of a loop that was left early.
 impl Drop for Running {
     fn drop(&mut self) {
         let run = self.run.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let Some(run) = run else { return };
         if !self.home.is_here() {
-            // Its threads are the parent's.
+            // The threads belong to the parent process.
             std::mem::forget(run);
             return;
         }
@@ -413,7 +413,7 @@ impl Drop for Running {
         let (handle, is_running) = (&self.handle, &self.is_running);
         Python::attach(|py| {
             py.detach(|| {
-                // A run that does not end keeps its place: it still has its instances.
+                // A run that does not end still has its instances, so it still counts as active.
                 if handle.ended_within(STOP) {
                     run.wait();
                     is_running.store(false, Ordering::Release);
@@ -423,8 +423,8 @@ impl Drop for Running {
     }
 }
 
-/// What follows from three rates, in batches per second, and the reason why they cannot be, if they cannot. The sink queue's figures
-/// come from a snapshot. As JSON.
+/// Computes the headspace from three rates in batches per second, as JSON, and describes the contradiction between them, if there
+/// is one. The figures of the sink queue come from a snapshot.
 #[pyfunction]
 pub(crate) fn headspace_of(
     real: f64,

@@ -1,4 +1,4 @@
-//! What there is once in a process: the threads that read storage, and the knowledge that they do not survive a fork.
+//! State of the process: the threads that read storage, and detection of forks, which these threads do not survive.
 
 use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -11,10 +11,10 @@ use tokio::time::timeout;
 use crate::errors::{ForkError, PenstockError};
 use crate::logs;
 
-/// How long a wait goes on without looking for signals: Ctrl-C is to be felt at once.
+/// Time between two checks for signals during a wait, so that Ctrl-C acts at once.
 pub(crate) const SLICE: Duration = Duration::from_millis(50);
 
-/// The process in which something was made.
+/// Process in which an object was created.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Home(u32);
 
@@ -30,19 +30,19 @@ impl Home {
         Self(std::process::id())
     }
 
-    /// Whether this is still the process.
+    /// True in the process that created the object.
     pub(crate) fn is_here(self) -> bool {
         self.0 == std::process::id()
     }
 
-    /// Fails in a process that was forked from it.
+    /// Fails in a process forked from that one.
     pub(crate) fn check(self) -> PyResult<()> {
         if self.is_here() {
             return Ok(());
         }
         Err(ForkError::new_err(
             "this process was forked from one that runs Penstock, and threads do not survive a fork: start workers with the method \
-             `spawn` (`multiprocessing.get_context(\"spawn\")`), or let the pipeline do the loading, in place of a `DataLoader` \
+             `spawn` (`multiprocessing.get_context(\"spawn\")`), or let the pipeline load the data, in place of a `DataLoader` \
              with workers",
         ))
     }
@@ -52,23 +52,23 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The threads that read storage and wait.
+/// Runtime whose threads read storage and wait.
 pub(crate) fn io() -> PyResult<&'static Handle> {
     if let Some(io) = IO.get() {
         io.home.check()?;
         return Ok(io.runtime.handle());
     }
-    logs::listen();
+    logs::start_queueing();
     let runtime = Builder::new_multi_thread()
         .thread_name("penstock-io")
         .enable_all()
         .build()
         .map_err(|error| PenstockError::new_err(format!("cannot start the I/O threads: {error}")))?;
-    // Another thread may have been faster; its threads do as well.
+    // Another thread may have started a runtime first; then that one is used.
     Ok(IO.get_or_init(|| Io { home: Home::here(), runtime }).runtime.handle())
 }
 
-/// What comes of a future, waited for without Python's lock. Ctrl-C drops it.
+/// Waits for a future without the GIL. Ctrl-C drops the future.
 pub(crate) fn wait_for<F: Future<Output: Send> + Send>(py: Python<'_>, future: F) -> PyResult<F::Output> {
     let io = io()?;
     let mut future = pin!(future);
@@ -76,7 +76,7 @@ pub(crate) fn wait_for<F: Future<Output: Send> + Send>(py: Python<'_>, future: F
         match py.detach(|| io.block_on(async { timeout(SLICE, future.as_mut()).await })) {
             Ok(output) => return Ok(output),
             Err(_) => {
-                logs::tell(py)?;
+                logs::flush_to_python(py)?;
                 py.check_signals()?;
             }
         }

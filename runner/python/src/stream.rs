@@ -1,4 +1,4 @@
-//! The batches of a server's run, in shared memory.
+//! Batches of a server's run, in shared memory.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -20,10 +20,10 @@ pub(crate) struct StreamClient {
     client: Client,
     held: Held,
     max_held: usize,
-    /// Batches that came when the loop held too many, or did not want them after all, since a signal came; several when several
-    /// threads asked.
+    /// Batches that arrived while the loop held too many, or while a signal interrupted the call; several if several threads
+    /// called `next`.
     waiting: Mutex<VecDeque<Streamed>>,
-    /// Number of the last batch that was given, as long as it is not acknowledged.
+    /// Number of the last batch delivered, until it is acknowledged.
     out: Mutex<Option<u64>>,
     end: OnceLock<bool>,
     is_closed: AtomicBool,
@@ -31,7 +31,7 @@ pub(crate) struct StreamClient {
 
 #[pymethods]
 impl StreamClient {
-    /// Connects to the socket of a run with the run's secret.
+    /// Connects to the socket of a run with the secret of the run.
     #[new]
     fn new(py: Python<'_>, socket: PathBuf, secret: &str, max_held: usize) -> PyResult<Self> {
         let client = py.detach(|| Client::connect(&socket, secret)).map_err(|error| failed(&error))?;
@@ -47,9 +47,9 @@ impl StreamClient {
         })
     }
 
-    /// Says that the last batch is done with, so that it is never given to anybody again, and gives the next one with its number
-    /// and whether an earlier consumer was given it; `None` when there are no more. Waits without Python's lock, and answers
-    /// Ctrl-C, which costs no batch.
+    /// Acknowledges the last batch, so that it is never delivered again, and returns the next one with its number and true if it
+    /// was delivered to an earlier consumer; `None` after the last. Waits without the GIL, and handles Ctrl-C, which loses no
+    /// batch.
     fn next(&self, py: Python<'_>) -> PyResult<Option<(u64, bool, Batch)>> {
         self.home.check()?;
         self.acknowledge(py)?;
@@ -57,7 +57,7 @@ impl StreamClient {
         let Some(taken) = waiting.map_or_else(|| self.take(py), |taken| Ok(Some(taken)))? else {
             return Ok(None);
         };
-        // Whoever is interrupted now never sees it, and asks again.
+        // An interrupted caller never sees this batch; its next call returns it.
         match py.check_signals().and_then(|()| self.held.lease(py, self.max_held)) {
             Ok(lease) => {
                 *locked(&self.out) = Some(taken.seq);
@@ -70,19 +70,19 @@ impl StreamClient {
         }
     }
 
-    /// Whether the server has closed the connection, or is gone.
+    /// True once the server has closed the connection or ended.
     #[getter]
     fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }
 
-    /// Whether all batches of the run were acknowledged; `None` as long as the stream goes on.
+    /// True if all batches of the run were acknowledged; `None` before the end of the stream.
     #[getter]
     fn is_whole(&self) -> Option<bool> {
         self.end.get().copied()
     }
 
-    /// Batches that may be out and not acknowledged.
+    /// Maximum number of batches delivered and not acknowledged.
     #[getter]
     fn ahead(&self) -> usize {
         self.client.ahead()
@@ -90,7 +90,7 @@ impl StreamClient {
 }
 
 impl StreamClient {
-    /// When the server is gone, or has ended the stream, what is taken next tells.
+    /// Errors of a server that has ended or closed the stream are reported by the next `take`.
     fn acknowledge(&self, py: Python<'_>) -> PyResult<()> {
         let Some(number) = locked(&self.out).take() else { return Ok(()) };
         match py.detach(|| self.client.acknowledge(number)) {

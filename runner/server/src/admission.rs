@@ -1,4 +1,4 @@
-//! Admission of runs: what each costs of a budget of threads, memory and instances, and why it waits.
+//! Admission of runs: the cost of a run in threads, memory and instances, and the reason why it waits.
 
 use penstock_engine::memory::process_limit_bytes;
 use penstock_pipeline::memory::{FETCH_MIB, fetches, guests, settings_mib};
@@ -11,17 +11,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::fair::{Amounts, ClientId, Shares};
 
-/// Memory a run is charged beside its instances and its `buffer_mib`, in MiB: its threads' stacks, what ops hold, rows that are not written.
+/// Memory that a run is charged beside its instances and `buffer_mib`, in MiB: thread stacks, memory of ops, unwritten rows.
 pub(crate) const RUN_MIB: u64 = 64;
 
-/// What all runs together may use.
+/// Resources that all runs together may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Budget {
-    /// Worker threads.
+    /// Number of worker threads.
     pub threads: u32,
-    /// Memory, in MiB.
+    /// Amount of memory, in MiB.
     pub memory_mib: u64,
-    /// Instances of modules alive at a time. Each reserves 4 GiB of address space, not memory.
+    /// Maximum number of module instances at a time. Each reserves 4 GiB of address space, but not of memory.
     pub instances: u32,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Cost {
 }
 
 impl Budget {
-    /// The cores that this process may use, and three quarters of the memory.
+    /// Budget of all cores that this process may use, and three quarters of the memory.
     pub fn of_this_machine() -> Self {
         Self {
             threads: penstock_pipeline::cores(),
@@ -48,7 +48,7 @@ impl Budget {
 }
 
 impl Cost {
-    /// Cost of a run of a plan with assets of so many MiB.
+    /// Cost of a run of a plan whose assets have `assets_mib` MiB.
     pub(crate) fn of(plan: &Plan, assets_mib: u64) -> Self {
         let threads = plan.threads.unwrap_or_else(penstock_pipeline::cores).max(1);
         let modules = u32::try_from(guests(plan).count()).unwrap_or(u32::MAX);
@@ -59,7 +59,7 @@ impl Cost {
         }
     }
 
-    /// Larger cost of both, part by part.
+    /// Maximum of both costs, resource by resource.
     pub(crate) fn most(self, other: Self) -> Self {
         Self {
             threads: self.threads.max(other.threads),
@@ -73,7 +73,7 @@ impl Cost {
     }
 }
 
-/// What of a plan's stages is more than the operator lets a run ask for.
+/// Checks the stages of a plan against the bounds that the operator sets for a run.
 pub(crate) fn check_bounds(plan: &Plan, bounds: &RunBounds) -> Vec<SpecFault> {
     let mut faults = Vec::new();
     let tasks: u64 = plan.stages.iter().map(|stage| u64::from(stage.concurrency.get())).sum();
@@ -81,7 +81,7 @@ pub(crate) fn check_bounds(plan: &Plan, bounds: &RunBounds) -> Vec<SpecFault> {
         faults.push(SpecFault::new(
             Pointer::ROOT.key("stages"),
             format!(
-                "the `concurrency` of all {} stages comes to {tasks}, this server allows {} at most (`limits.runs.concurrency`)",
+                "the `concurrency` of all {} stages adds up to {tasks}, but this server allows at most {} (`limits.runs.concurrency`)",
                 plan.stages.len(),
                 bounds.concurrency
             ),
@@ -93,7 +93,7 @@ pub(crate) fn check_bounds(plan: &Plan, bounds: &RunBounds) -> Vec<SpecFault> {
         let mut check = |field: &str, found: u128, most: u32, bound: &str| {
             if found > u128::from(most) {
                 let message =
-                    format!("found `{found}`, this server allows {most} at most (`limits.runs.{bound}`)");
+                    format!("found `{found}`, but this server allows at most {most} (`limits.runs.{bound}`)");
                 faults.push(SpecFault::new(place.key(field), message));
             }
         };
@@ -109,7 +109,7 @@ pub(crate) fn check_bounds(plan: &Plan, bounds: &RunBounds) -> Vec<SpecFault> {
     faults
 }
 
-/// Checks the size of assets.
+/// Checks the total size of assets.
 pub(crate) fn check_assets(plan: &Plan, assets_mib: u64, bounds: &RunBounds) -> Option<SpecFault> {
     let has_assets =
         |stage: &StagePlan| matches!(&stage.kind, StageKind::Wasm(wasm) if !wasm.assets.is_empty());
@@ -118,7 +118,7 @@ pub(crate) fn check_assets(plan: &Plan, assets_mib: u64, bounds: &RunBounds) -> 
         SpecFault::new(
             Pointer::ROOT.key("stages").index(place).key("wasm").key("assets"),
             format!(
-                "the assets of all stages are {assets_mib} MiB, this server allows {} MiB at most (`limits.runs.assets_mib`)",
+                "the assets of all stages have {assets_mib} MiB, but this server allows at most {} MiB (`limits.runs.assets_mib`)",
                 bounds.assets_mib
             ),
         )
@@ -133,7 +133,7 @@ pub(crate) fn check(plan: &Plan, assets_mib: u64, budget: &Budget) -> Vec<SpecFa
         faults.push(SpecFault::new(
             Pointer::ROOT.key("threads"),
             format!(
-                "it asks for {} worker threads, and the server has {} for all runs together",
+                "the pipeline needs {} worker threads, but the server has {} for all runs together",
                 cost.threads, budget.threads
             ),
         ));
@@ -163,7 +163,7 @@ pub(crate) fn check(plan: &Plan, assets_mib: u64, budget: &Budget) -> Vec<SpecFa
         faults.push(SpecFault::new(
             place,
             format!(
-                "it may use {} MiB of memory ({guests}{fetches}{assets}{buffer} MiB between ops (`buffer_mib`) + {RUN_MIB} MiB of its own), and the server has {} MiB for all runs together",
+                "the pipeline may use {} MiB of memory ({guests}{fetches}{assets}{buffer} MiB between ops (`buffer_mib`) + {RUN_MIB} MiB for the run itself), but the server has {} MiB for all runs together",
                 cost.memory_mib, budget.memory_mib
             ),
         ));
@@ -172,7 +172,7 @@ pub(crate) fn check(plan: &Plan, assets_mib: u64, budget: &Budget) -> Vec<SpecFa
         faults.push(SpecFault::new(
             Pointer::ROOT.key("stages"),
             format!(
-                "it may need {} instances of modules ({} threads x {} stages), and the server has {} for all runs together; use fewer `threads`",
+                "the pipeline may need {} instances of modules ({} threads x {} stages), but the server has {} for all runs together; use fewer `threads`",
                 cost.instances,
                 cost.threads,
                 guests.count(),
@@ -183,8 +183,8 @@ pub(crate) fn check(plan: &Plan, assets_mib: u64, budget: &Budget) -> Vec<SpecFa
     faults
 }
 
-/// Reason why a run of a client waits behind so many others of it. `others_first`: runs of other clients wait that come before it.
-/// `None` if it does not wait.
+/// Reason why a run waits; `None` if it does not wait. `before` is the number of earlier waiting runs of the same client;
+/// `others_first` is set if waiting runs of other clients come first.
 pub(crate) fn why_it_waits(
     shares: &Shares<3>,
     client: &ClientId,
@@ -196,33 +196,32 @@ pub(crate) fn why_it_waits(
     let (whole, free, most, own) =
         (shares.whole(), shares.free(), shares.most(client), shares.held(client).amounts);
     let lacks = (0..3).filter(|kind| cost[*kind] > free[*kind]);
-    let lacks = lacks.map(|kind| {
-        format!("{} {}, and {} of {} are free", cost[kind], KINDS[kind], free[kind], whole[kind])
-    });
+    let lacks = lacks
+        .map(|kind| format!("{} {} needed, {} of {} free", cost[kind], KINDS[kind], free[kind], whole[kind]));
     let lacks = lacks.collect::<Vec<_>>().join("; ");
     let reason = if !lacks.is_empty() {
-        Some(format!("it needs {lacks}"))
+        Some(format!("not enough capacity: {lacks}"))
     } else if before == 0 && !shares.may_have(client, cost) {
         let beyond = (0..3).filter(|kind| own[*kind] + cost[*kind] > most[*kind]);
         let beyond =
             beyond.map(|kind| format!("{} of {} {}", own[kind] + cost[kind], whole[kind], KINDS[kind]));
         Some(format!(
-            "with its other runs its client would have {}, which is more than its share of what other clients leave \
+            "with this run its client would have {}, which is more than its share of what other clients leave \
              (`limits.clients.share_percent`)",
             beyond.collect::<Vec<_>>().join(" and ")
         ))
     } else if before == 0 && others_first {
-        Some("runs of other clients, which have less, come first".to_owned())
+        Some("runs of other clients, which use less, come first".to_owned())
     } else {
         None
     };
     let line = match before {
         0 => None,
-        1 => Some("1 run before it waits too".to_owned()),
-        more => Some(format!("{more} runs before it wait too")),
+        1 => Some("1 earlier run of the client waits, too".to_owned()),
+        more => Some(format!("{more} earlier runs of the client wait, too")),
     };
-    let told: Vec<String> = [reason, line].into_iter().flatten().collect();
-    (!told.is_empty()).then(|| told.join("; "))
+    let reasons: Vec<String> = [reason, line].into_iter().flatten().collect();
+    (!reasons.is_empty()).then(|| reasons.join("; "))
 }
 
 #[cfg(test)]
@@ -233,7 +232,7 @@ mod tests {
     use crate::fair::FairLine;
 
     #[test]
-    fn a_run_that_waits_tells_what_it_lacks() {
+    fn the_reason_for_waiting_names_the_missing_resources() {
         let budget = Budget { threads: 4, memory_mib: 1000, instances: 8 };
         let mut line = FairLine::<(), 3>::new(Shares::new(budget.amounts(), Percent::default()));
         let [one, other] = ["one", "other"].map(ClientId::new);
@@ -244,12 +243,12 @@ mod tests {
         assert_eq!(why(&other, [1, 900, 0], 0, false), "");
         assert_eq!(
             why(&other, [4, 950, 0], 0, true),
-            "it needs 4 threads, and 1 of 4 are free; 950 MiB of memory, and 900 of 1000 are free"
+            "not enough capacity: 4 threads needed, 1 of 4 free; 950 MiB of memory needed, 900 of 1000 free"
         );
-        let beyond = "with its other runs its client would have 4 of 4 threads, which is more than its share of what other clients leave (`limits.clients.share_percent`)";
+        let beyond = "with this run its client would have 4 of 4 threads, which is more than its share of what other clients leave (`limits.clients.share_percent`)";
         assert_eq!(why(&one, [1, 100, 0], 0, true), beyond);
-        assert_eq!(why(&one, [1, 100, 0], 1, true), "1 run before it waits too");
-        assert_eq!(why(&other, [1, 100, 0], 0, true), "runs of other clients, which have less, come first");
-        assert_eq!(why(&other, [1, 100, 0], 2, true), "2 runs before it wait too");
+        assert_eq!(why(&one, [1, 100, 0], 1, true), "1 earlier run of the client waits, too");
+        assert_eq!(why(&other, [1, 100, 0], 0, true), "runs of other clients, which use less, come first");
+        assert_eq!(why(&other, [1, 100, 0], 2, true), "2 earlier runs of the client wait, too");
     }
 }

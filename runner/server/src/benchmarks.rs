@@ -1,4 +1,4 @@
-//! Reports of benchmarks that were made elsewhere, kept for whoever wants to look at them.
+//! Reports of benchmarks that were made elsewhere, stored so that clients can read them.
 
 use rusqlite::Connection;
 use serde_json::Value;
@@ -11,12 +11,12 @@ use crate::queries::{after, page};
 use crate::runs::{Runs, apart, turn};
 use crate::wire::{BenchmarkQuery, KeptBenchmark, Page, PushedBenchmark, limit};
 
-/// Most bytes of a summary: lists hold up to 200 of them.
+/// Largest size of a summary, in bytes: a list has up to 200 of them.
 const MAX_SUMMARY_BYTES: usize = 32 << 10;
 
 impl Runs {
-    /// Keeps a report, which is JSON of [`MAX_BENCHMARK_BYTES`] at most, with what lists show of it. When there are too many,
-    /// the oldest goes.
+    /// Stores a report, which is JSON of at most [`MAX_BENCHMARK_BYTES`], and the summary of it that lists show. Beyond the limit,
+    /// the oldest report is removed.
     pub async fn keep_benchmark(
         &self,
         summary: Value,
@@ -28,7 +28,7 @@ impl Runs {
         }
         if summary.to_string().len() > MAX_SUMMARY_BYTES {
             return Err(RunsError::Refused(format!(
-                "the summary of a benchmark may have {MAX_SUMMARY_BYTES} bytes at most"
+                "the summary of a benchmark may be at most {MAX_SUMMARY_BYTES} bytes long"
             )));
         }
         let turn = turn(&self.0.checks, self.client(), "checks of documents").await?;
@@ -51,7 +51,7 @@ impl Runs {
         Ok(PushedBenchmark { benchmark, is_new })
     }
 
-    /// Benchmarks, newest first, a page at a time. A page stays where it is while others are added before it.
+    /// Lists a page of benchmarks, newest first. A cursor stays valid while benchmarks are added before its page.
     pub async fn benchmarks(&self, query: BenchmarkQuery) -> Result<Page<KeptBenchmark>, RunsError> {
         let (before, limit) = (after(query.cursor.as_ref())?.unwrap_or(i64::MAX), limit(query.limit));
         let found =
@@ -60,7 +60,7 @@ impl Runs {
         Ok(Page { items: items.into_iter().map(|(_, benchmark)| benchmark).collect(), next })
     }
 
-    /// The report of a benchmark, as it was kept.
+    /// Returns the report of a benchmark, as it was stored.
     pub async fn benchmark_report(&self, id: &str) -> Result<Vec<u8>, RunsError> {
         let own = id.to_owned();
         let found = self.history().read(move |connection: &Connection| benchmarks::report(connection, &own));

@@ -1,4 +1,4 @@
-//! Registered modules, with their versions, aliases and bytes; and keys of stores.
+//! Catalogue of registered modules, with their versions, aliases and bytes, and of the keys of stores.
 
 use std::fs::File;
 use std::time::Duration;
@@ -20,13 +20,13 @@ use crate::wire::{
 
 /// Alias of the newest version; it cannot be set.
 const LATEST: &str = "latest";
-/// Keys of a store that are listed unless given.
+/// Default number of keys in a list of a store's keys.
 const KEYS: u32 = 100;
-/// Longest time for that: whoever asks looks at a page, and a run tries for longer.
+/// Longest time to list keys, shorter than a run would try, because a user waits for the list.
 const LISTING: Duration = Duration::from_secs(30);
 
 impl Runs {
-    /// Modules by name, a page at a time.
+    /// Lists a page of modules, by name.
     pub async fn modules(&self, query: ModuleQuery) -> Result<Page<ModuleSummary>, RunsError> {
         let after: String = after(query.cursor.as_ref())?.unwrap_or_default();
         let read = move |connection: &rusqlite::Connection| {
@@ -50,7 +50,7 @@ impl Runs {
         self.history().read(read).await
     }
 
-    /// A module with all its versions.
+    /// Returns a module with all its versions.
     pub async fn module(&self, name: &str) -> Result<ModuleDetail, RunsError> {
         let name = name.to_owned();
         let read = move |connection: &rusqlite::Connection| {
@@ -68,7 +68,7 @@ impl Runs {
         Ok(self.history().read(move |connection| modules::count_of(connection, &own)).await? > 0)
     }
 
-    /// One version of a module: by number, by alias, or the `latest`.
+    /// Returns a version of a module: by number, by alias, or the `latest`.
     pub async fn module_version(&self, name: &str, version: &str) -> Result<ModuleVersion, RunsError> {
         let (own, wanted) = (name.to_owned(), version.to_owned());
         let read = move |connection: &rusqlite::Connection| {
@@ -79,7 +79,7 @@ impl Runs {
         found.ok_or_else(|| RunsError::not_found("module", &format!("{name}@{version}")))
     }
 
-    /// The bytes of a version.
+    /// Opens the bytes of a version.
     pub async fn module_file(&self, name: &str, version: &str) -> Result<ModuleFile, RunsError> {
         let found = self.module_version(name, version).await?;
         let (digest, size_bytes) = (found.report.digest, found.report.size_bytes);
@@ -91,7 +91,7 @@ impl Runs {
         .await
     }
 
-    /// Removes a version that no alias names and no run needs that is not over. Its number is not given again.
+    /// Removes a version to which no alias points and which no live run uses. Its number is not used again.
     pub async fn delete_module(&self, name: &str, version: &str) -> Result<(), RunsError> {
         let number = self.module_version(name, version).await?.version;
         let (own, workshop) = (name.to_owned(), self.0.workshop.clone());
@@ -108,16 +108,16 @@ impl Runs {
         match removed.await? {
             ModuleRemoval::NotThere => Err(RunsError::not_found("module", &format!("{name}@{version}"))),
             ModuleRemoval::Aliased(alias) => Err(RunsError::Conflict(format!(
-                "the alias `{alias}` stands for this version; move or remove it first"
+                "the alias `{alias}` stands for this version; move or remove the alias first"
             ))),
             ModuleRemoval::InUse(run) => {
-                Err(RunsError::Conflict(format!("the run {run} uses it and is not over")))
+                Err(RunsError::Conflict(format!("the run `{run}` uses this version and has not ended")))
             }
             ModuleRemoval::Yes { .. } => Ok(()),
         }
     }
 
-    /// Lets an alias stand for a version, in place of what it stood for.
+    /// Sets an alias to a version, in place of any earlier one.
     pub async fn set_alias(&self, name: &str, alias: &str, version: u32) -> Result<ModuleDetail, RunsError> {
         check_alias(alias)?;
         let (own, alias) = (name.to_owned(), alias.to_owned());
@@ -150,7 +150,7 @@ impl Runs {
         stores.names().into_iter().map(summary).collect()
     }
 
-    /// The first keys of a store that start with a prefix.
+    /// Lists the first keys of a store that start with a prefix.
     pub async fn store_keys(
         &self,
         store: &str,
@@ -161,10 +161,10 @@ impl Runs {
         let found = self.allowed_stores().get(store);
         let found = found.ok_or_else(|| RunsError::not_found("store", store))?;
         check_prefix(prefix)
-            .map_err(|reason| RunsError::Refused(format!("the prefix will not do: {reason}")))?;
+            .map_err(|reason| RunsError::Refused(format!("the prefix is invalid: {reason}")))?;
         let late = |_| {
-            let told = format!("the store `{store}` has not listed its keys in {} s", LISTING.as_secs());
-            RunsError::Busy(format!("{told}; see whether it can be reached, and try again"))
+            let message = format!("the store `{store}` did not list its keys within {} s", LISTING.as_secs());
+            RunsError::Busy(format!("{message}; check that it can be reached, and try again"))
         };
         timeout(LISTING, first_keys(found, prefix, most)).await.map_err(late)?
     }
@@ -201,7 +201,7 @@ pub(crate) fn check_alias(alias: &str) -> Result<(), RunsError> {
         return Ok(());
     }
     Err(RunsError::Refused(format!(
-        "`{}` is no alias: that is 1 to 128 letters, digits, `.`, `_` or `-`, starts with a letter or a digit, is no number and not `latest`",
+        "`{}` is not a valid alias: an alias has 1 to 128 letters, digits, `.`, `_` or `-`, starts with a letter or a digit, and is neither a number nor `latest`",
         penstock_types::text::printable(alias, 200)
     )))
 }

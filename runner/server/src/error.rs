@@ -7,7 +7,7 @@ use penstock_wasm::SandboxError;
 
 use crate::history::{HistoryError, HistoryOpenError};
 
-/// Error of a request. The message is fit for clients; paths and addresses are in the chain of causes only.
+/// Error of a request. The message is safe to show to clients; paths and addresses are in the chain of causes only.
 #[derive(Debug, thiserror::Error)]
 pub enum RunsError {
     #[error("the pipeline cannot run as written: {}", count(.0.len()))]
@@ -16,7 +16,7 @@ pub enum RunsError {
     NotFound { what: &'static str, name: String },
     #[error("{0}")]
     Refused(String),
-    #[error("the upload is too large: {what} may have {limit_bytes} bytes at most")]
+    #[error("the upload is too large: {what} may be at most {limit_bytes} bytes long")]
     TooLarge { what: &'static str, limit_bytes: u64 },
     #[error("{0}")]
     Conflict(String),
@@ -24,14 +24,16 @@ pub enum RunsError {
         "this Idempotency-Key was used in the last 24 hours for another request; use a new key for a new request"
     )]
     KeyReused,
-    #[error("{most} runs wait already, which is as many as may; try again when one of them has started")]
+    #[error(
+        "{most} runs are waiting, which is the limit (`limits.runs.queued`); try again when one of them has started"
+    )]
     QueueFull { most: u64 },
-    /// A client has all that one client may have.
+    /// A client has reached one of its quotas.
     #[error("{0}")]
     Quota(String),
     #[error(
-        "the data directory has {} of {} MiB (`limits.disk_mib`), and this needs {} more; delete runs, versions of modules or \
-         benchmarks that nothing needs", mib(*.used_bytes), mib(*.most_bytes), mib(*.wanted_bytes)
+        "the data directory holds {} of {} MiB (`limits.disk_mib`), and the request needs {} MiB more; delete runs, versions of \
+         modules or benchmarks that are no longer needed", mib(*.used_bytes), mib(*.most_bytes), mib(*.wanted_bytes)
     )]
     DiskFull { used_bytes: u64, most_bytes: u64, wanted_bytes: u64 },
     #[error("{0}")]
@@ -87,23 +89,19 @@ impl<T> From<TrySendError<T>> for RunsError {
 }
 
 impl RunsError {
-    /// A document with faults, each with what would do on a server.
+    /// Error of a document with faults, with hints that apply to a server.
     pub(crate) fn invalid(faults: Vec<SpecFault>) -> Self {
         let hint = |kind: &FaultKind| match kind {
-            FaultKind::UnknownStore(_) => {
-                Some("the server's operator names stores in its configuration".to_owned())
-            }
-            FaultKind::UnknownModule(_) => Some("upload it first".to_owned()),
+            FaultKind::UnknownStore(_) => Some("stores are defined in the server's configuration".to_owned()),
+            FaultKind::UnknownModule(_) => Some("upload the module first".to_owned()),
             _ => None,
         };
         Self::Invalid(faults.into_iter().map(|fault| fault.hinted(hint)).collect())
     }
 
-    /// The refusal of work for which no place was free in time.
+    /// Error of work for which no place became free in time.
     pub(crate) fn no_place(what: &str) -> Self {
-        Self::Busy(format!(
-            "the places for {what} are taken, by others or by this client; try again in a moment"
-        ))
+        Self::Busy(format!("all places for {what} are taken by this or other clients; try again in a moment"))
     }
 
     pub(crate) fn not_found(what: &'static str, name: &str) -> Self {
@@ -114,7 +112,7 @@ impl RunsError {
     }
 }
 
-/// For example `1.5`.
+/// Formats a number of bytes in MiB, rounded up to one decimal, e.g. `1.5`.
 fn mib(bytes: u64) -> String {
     let tenths = bytes.saturating_mul(10).div_ceil(1 << 20);
     format!("{}.{}", tenths / 10, tenths % 10)

@@ -1,4 +1,4 @@
-//! Fair sharing between clients: shares of a whole, and turns of those who wait for parts of it.
+//! Fair sharing between clients: shares of a whole, and the order in which waiting clients get parts of it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,53 +6,54 @@ use std::sync::Arc;
 
 use penstock_types::spec::Percent;
 
-/// A client as shares and turns count it: a token, an address, or the server's own process, which is the default.
+/// Client for which shares and turns are counted: a token, an address, or the server's own process, which is the default.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClientId(Arc<str>);
 
-/// Amounts of each kind of what is shared, e.g. threads and memory.
+/// Amounts of each shared resource, e.g. threads and memory.
 pub(crate) type Amounts<const N: usize> = [u64; N];
 
-/// Bookkeeping of a whole: the parts that clients hold, and the share that each may hold.
+/// Bookkeeping of a whole: the parts that clients hold, and the share that each client may hold.
 #[derive(Clone, Debug)]
 pub(crate) struct Shares<const N: usize> {
     whole: Amounts<N>,
     used: Amounts<N>,
     share_percent: u64,
-    /// Limit of the parts of one client.
+    /// Maximum number of parts of one client.
     parts: u64,
     /// Clients with at least one part.
     held: BTreeMap<ClientId, Held<N>>,
 }
 
-/// Holding of one client.
+/// Parts that one client holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held<const N: usize> {
-    /// Number of parts.
+    /// Number of held parts.
     pub(crate) parts: u64,
-    /// Sum over all parts.
+    /// Sum of the amounts of all parts.
     pub(crate) amounts: Amounts<N>,
 }
 
 /// Waiting line of clients for parts of a whole.
 ///
-/// The next part goes to the client that holds the smallest share, counted in the kind of which it holds most. Among equal clients it
-/// goes to the one whose last start, or whose arrival in an empty line, is the longest ago. No client passes the one whose turn it is, so
-/// that small parts do not pass a large one for ever. A client that has reached its share has no turn until parts of it end.
+/// The next part goes to the client with the smallest share, counted in the resource of which the client holds most. Among equal
+/// clients it goes to the one whose last start, or whose arrival in an empty line, is the longest ago. No entry overtakes the one
+/// whose turn it is, so that small parts cannot delay a large one for ever. A client that has reached its share gets no turn until
+/// one of its parts ends.
 #[derive(Debug)]
 pub(crate) struct FairLine<T, const N: usize> {
     shares: Shares<N>,
-    /// By client; none of them empty.
+    /// Waiting entries by client; no line is empty.
     lines: BTreeMap<ClientId, ClientLine<T, N>>,
-    /// Number of arrivals and starts.
+    /// Number of arrivals and starts so far.
     steps: u64,
 }
 
 #[derive(Debug)]
 struct ClientLine<T, const N: usize> {
-    /// By order, and then by arrival.
+    /// Waiting entries by `order`, then by arrival.
     waiting: BTreeMap<(u64, u64), (Amounts<N>, T)>,
-    /// Step of the client's last start, or of the arrival in an empty line.
+    /// Step of the client's last start, or of its arrival in an empty line.
     since: u64,
 }
 
@@ -79,13 +80,13 @@ impl<const N: usize> Held<N> {
 }
 
 impl<const N: usize> Shares<N> {
-    /// A whole of which a client may have a share, in any number of parts.
+    /// Creates a whole of which each client may hold a share, in any number of parts.
     pub(crate) fn new(whole: Amounts<N>, share_percent: Percent) -> Self {
         let share_percent = share_percent.get().into();
         Self { whole, used: [0; N], share_percent, parts: u64::MAX, held: BTreeMap::new() }
     }
 
-    /// A whole without an end, of which a client may have so many parts.
+    /// Creates an unlimited whole of which each client may hold at most `parts` parts.
     pub(crate) fn of_parts(parts: u64) -> Self {
         Self { whole: [u64::MAX; N], used: [0; N], share_percent: 100, parts, held: BTreeMap::new() }
     }
@@ -110,7 +111,7 @@ impl<const N: usize> Shares<N> {
         self.held.get(client).copied().unwrap_or(Held::NOTHING)
     }
 
-    /// Limit of a client's holding in several parts: its share of what the other clients leave.
+    /// Maximum amounts of a client with more than one part: its share of what the other clients leave.
     pub(crate) fn most(&self, client: &ClientId) -> Amounts<N> {
         let own = self.held(client).amounts;
         let free = self.free();
@@ -125,7 +126,7 @@ impl<const N: usize> Shares<N> {
         (0..N).all(|kind| part[kind] <= free[kind])
     }
 
-    /// Returns true if a client may have another part, free or not. The first one may be of any size.
+    /// Returns true if the shares allow a client another part, free or not. The first part may have any size.
     pub(crate) fn may_have(&self, client: &ClientId, part: Amounts<N>) -> bool {
         let own = self.held(client);
         if own.parts == 0 {
@@ -146,7 +147,7 @@ impl<const N: usize> Shares<N> {
         }
     }
 
-    /// Gives a part back that was taken.
+    /// Gives back a part that was taken.
     fn give_back(&mut self, client: &ClientId, part: Amounts<N>) {
         let Some(own) = self.held.get_mut(client) else { return };
         own.parts -= 1;
@@ -159,7 +160,7 @@ impl<const N: usize> Shares<N> {
         }
     }
 
-    /// Largest share of any kind that a client holds, in 2^-32 of the whole.
+    /// Largest share of any resource that a client holds, in units of 2^-32 of the whole.
     fn largest(&self, client: &ClientId) -> u128 {
         let own = self.held(client).amounts;
         let share = |kind: usize| (u128::from(own[kind]) << 32) / u128::from(self.whole[kind].max(1));
@@ -176,7 +177,7 @@ impl<T, const N: usize> FairLine<T, N> {
         &self.shares
     }
 
-    /// Adds an entry of a client. Among entries of one client the least `order` comes first.
+    /// Adds an entry of a client. Among entries of one client, the lowest `order` comes first.
     pub(crate) fn join(&mut self, client: ClientId, part: Amounts<N>, order: u64, who: T) {
         self.steps += 1;
         let (waiting, since) = (BTreeMap::new(), self.steps);
@@ -184,7 +185,7 @@ impl<T, const N: usize> FairLine<T, N> {
         line.waiting.insert((order, self.steps), (part, who));
     }
 
-    /// Removes the entry whose turn it is and takes its part, if that is free.
+    /// Removes the entry whose turn it is and takes its part, if the part is free.
     pub(crate) fn next(&mut self) -> Option<(ClientId, T)> {
         let (client, part) = self.turn()?;
         if !self.shares.fits(part) {
@@ -202,7 +203,7 @@ impl<T, const N: usize> FairLine<T, N> {
         Some((client, who))
     }
 
-    /// Takes a part without waiting, if it is free, within the client's share, and no entry has its turn.
+    /// Takes a part without waiting, if the part is free and within the client's share, and if no entry has its turn.
     pub(crate) fn take(&mut self, client: &ClientId, part: Amounts<N>) -> bool {
         let may = self.shares.may_have(client, part) && self.shares.fits(part) && self.turn().is_none();
         if may {
@@ -215,7 +216,7 @@ impl<T, const N: usize> FairLine<T, N> {
         self.shares.give_back(client, part);
     }
 
-    /// Removes the entries that wait no longer.
+    /// Removes and returns the entries for which `is_gone` is true.
     pub(crate) fn remove(&mut self, is_gone: impl Fn(&T) -> bool) -> Vec<T> {
         let mut gone = Vec::new();
         for line in self.lines.values_mut() {
@@ -226,7 +227,7 @@ impl<T, const N: usize> FairLine<T, N> {
         gone
     }
 
-    /// The client whose turn it is, and the part that it waits for.
+    /// Client whose turn it is, and the part for which it waits.
     pub(crate) fn turn(&self) -> Option<(&ClientId, Amounts<N>)> {
         let lines = self.lines.iter().filter_map(|(client, line)| {
             let (part, _) = line.waiting.values().next()?;
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_with_very_many_leaves_a_part_for_each_that_comes_later() {
+    fn a_client_with_many_entries_leaves_parts_for_later_clients() {
         let mut line = line(32);
         for _ in 0..101 {
             line.join(client("many"), [1], 0, "many");
@@ -276,13 +277,13 @@ mod tests {
             line.join(client(other), [2], 0, other);
             assert_eq!(started(&mut line), [other]);
         }
-        // Others leave it less now.
+        // The other clients leave it less now.
         line.give_back(&client("many"), [1]);
         assert_eq!(started(&mut line), [""; 0]);
     }
 
     #[test]
-    fn clients_that_hold_the_same_take_turns() {
+    fn clients_with_equal_shares_take_turns() {
         let mut line = line(1);
         for who in ["a1", "a2", "a3", "b1", "b2", "c1"] {
             line.join(client(&who[..1]), [1], 0, who);
@@ -291,7 +292,7 @@ mod tests {
         while let Some((client, who)) = line.next() {
             order.push(who);
             assert_eq!(line.next(), None);
-            // One that comes now has waited for less long.
+            // A later client has waited for a shorter time.
             if order.len() == 2 {
                 line.join(self::client("d"), [1], 0, "d1");
             }
@@ -301,13 +302,13 @@ mod tests {
     }
 
     #[test]
-    fn nobody_passes_the_one_whose_turn_it_is_and_one_beyond_its_share_is_passed() {
+    fn no_entry_overtakes_the_one_whose_turn_it_is_except_of_clients_beyond_their_share() {
         let mut line = line(4);
         line.join(client("a"), [3], 0, "first");
         line.join(client("b"), [4], 0, "large");
         line.join(client("c"), [1], 0, "small");
         assert_eq!(started(&mut line), ["first"]);
-        assert!(!line.take(&client("d"), [1]), "it is another one's turn");
+        assert!(!line.take(&client("d"), [1]), "it is the turn of another client");
         line.give_back(&client("a"), [3]);
         assert_eq!(started(&mut line), ["large"]);
         line.give_back(&client("b"), [4]);
@@ -318,14 +319,14 @@ mod tests {
     }
 
     #[test]
-    fn within_a_client_the_least_order_comes_first_and_what_left_is_gone() {
+    fn within_a_client_the_lowest_order_comes_first_and_removed_entries_are_gone() {
         let mut line = line(2);
         for (size, who) in [(9, "nine"), (5, "five"), (5, "later five"), (1, "one")] {
             line.join(client("a"), [1], size, who);
         }
-        let told: Vec<_> = line.waiting().map(|(_, before, _, who)| (before, *who)).collect();
-        assert_eq!(told, [(0, "one"), (1, "five"), (2, "later five"), (3, "nine")]);
-        assert_eq!(started(&mut line), ["one"], "one of two is kept for others");
+        let waiting: Vec<_> = line.waiting().map(|(_, before, _, who)| (before, *who)).collect();
+        assert_eq!(waiting, [(0, "one"), (1, "five"), (2, "later five"), (3, "nine")]);
+        assert_eq!(started(&mut line), ["one"], "one of two parts is kept for other clients");
         assert_eq!(line.remove(|who| who.ends_with("five")), ["five", "later five"]);
         line.give_back(&client("a"), [1]);
         assert_eq!(started(&mut line), ["nine"]);
@@ -340,16 +341,16 @@ mod tests {
         (0..CLIENTS, least..=most, memory).prop_map(|(client, threads, memory)| (client, [threads, memory]))
     }
 
-    /// Parts of about the same size: where they are small, they could pass a large one for ever.
+    /// Parts of similar size: small ones could overtake a large one for ever.
     fn parts() -> impl Strategy<Value = Vec<(usize, Amounts<2>)>> {
         (1..=WHOLE[0])
             .prop_flat_map(|size| prop::collection::vec(part(size.saturating_sub(1).max(1), size), 10..60))
     }
 
     proptest! {
-        /// A part waits behind others. From then on other clients never stop to submit, and parts end in the order in which they began.
+        /// A part waits behind others. From then on, other clients keep submitting, and parts end in the order of their starts.
         #[test]
-        fn each_starts_after_a_bounded_number_of_ends_and_the_books_balance(
+        fn each_entry_starts_after_a_bounded_number_of_ends_and_the_books_balance(
             parts in parts(), watched in part(1, WHOLE[0]), before in 0_usize..30
         ) {
             let names: Vec<ClientId> = (0..CLIENTS).map(|number| client(&number.to_string())).collect();
@@ -366,7 +367,7 @@ mod tests {
                 let other = if client == watched.0 { (client + 1) % CLIENTS } else { client };
                 (names[other].clone(), part)
             });
-            // At most eight are alive. Each other client may begin one before each of those ahead, and before the watched one.
+            // At most eight parts are held. Each other client may start one before each entry ahead, and before the watched one.
             let most = 8 * (CLIENTS + 1) * (ahead + 1);
             let mut ends = 0;
             let mut has_started = false;
@@ -385,7 +386,7 @@ mod tests {
                     alive.push_back((client, part));
                 }
                 let turn = line.turn().map(|(_, part)| part);
-                prop_assert!(turn.is_none_or(|part| !line.shares().fits(part)), "nothing is left idle");
+                prop_assert!(turn.is_none_or(|part| !line.shares().fits(part)), "a part that fits is not left waiting");
                 for kind in 0..2 {
                     let sum = alive.iter().map(|(_, part)| part[kind]).sum::<u64>();
                     let held = line.shares().clients().map(|(_, held)| held.amounts[kind]).sum::<u64>();
@@ -394,7 +395,7 @@ mod tests {
                 if has_started {
                     break;
                 }
-                let (client, part) = alive.pop_front().expect("what waits while all is free begins");
+                let (client, part) = alive.pop_front().expect("an entry starts while everything is free");
                 line.give_back(&client, part);
                 ends += 1;
                 prop_assert!(ends <= most, "{} of {}", ends, most);

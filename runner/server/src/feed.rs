@@ -1,4 +1,4 @@
-//! Live events with numbers, kept for a minute. A slow reader loses events and slows no other.
+//! Numbered live events, kept for a minute. A slow reader loses events and does not slow down others.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,47 +17,48 @@ use crate::wire::LogEntry;
 
 /// Time for which events are kept for readers that reconnect.
 const KEPT: Duration = Duration::from_secs(60);
-/// Events kept of one run, and of lists, at most.
+/// Maximum number of events kept for one run, and for lists.
 const MAX_KEPT: usize = 4096;
+/// Maximum number of events that a reader gets at a time, apart from gaps.
 const MAX_AT_A_TIME: usize = 256;
 
-/// Something that happened.
+/// Live event of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema, IntoStaticStr)]
 #[serde(untagged)]
 #[strum(serialize_all = "lowercase")]
 #[schemars(!untagged, rename = "RunEvent", tag = "event", content = "data", rename_all = "lowercase")]
 pub enum Event {
-    /// Four times a second, for each run that is watched.
+    /// Figures of a watched run, four times a second.
     Sample(LiveSample),
-    /// A run that is watched changed its state.
+    /// State change of a watched run.
     State(RunSummary),
-    /// Any run was submitted or changed its state.
+    /// Submission or state change of any run.
     Runs(RunSummary),
-    /// A module of a run that is watched said something.
+    /// Log line of a module of a watched run.
     Log(RunLog),
-    /// Events of this run were lost: what is kept of it has to be read again.
+    /// Loss of events of a run: its stored data must be read again.
     Gap(RunGap),
-    /// A run that is watched is over, and all of it is stored.
+    /// End of a watched run, sent once the whole run is stored.
     End(RunSummary),
 }
 
-/// A line that a module of a run logged.
+/// Line that a module of a run logged.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RunLog {
     /// Id of the run.
     pub run: RunId,
-    /// The line.
+    /// Line with its stage, level and time.
     pub entry: LogEntry,
 }
 
-/// A run of which events were lost; empty for those of lists.
+/// Run of which events were lost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RunGap {
-    /// Id of the run.
+    /// Id of the run; empty if the lost events concern lists.
     pub run: RunId,
 }
 
-/// The events of all runs. Cheap to clone.
+/// Events of all runs. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Feed {
     shared: Arc<Shared>,
@@ -81,18 +82,18 @@ struct Rings {
     last: u64,
     lists: Ring,
     runs: BTreeMap<RunId, Ring>,
-    /// Up to which number events of runs that are forgotten were lost.
+    /// Number of the last event among all runs whose events were dropped.
     forgotten: u64,
 }
 
 #[derive(Debug, Default)]
 struct Ring {
     events: VecDeque<(u64, Tick, Arc<Event>)>,
-    /// Number of the last event that is not kept any more.
+    /// Number of the last event that was dropped.
     lost: u64,
 }
 
-/// A reader's place in the feed.
+/// Reader of the feed, with its position.
 #[derive(Debug)]
 pub struct Events {
     feed: Feed,
@@ -102,7 +103,7 @@ pub struct Events {
     first: Vec<(u64, Arc<Event>)>,
 }
 
-/// Takes the id of an event apart: the start of the server that it counts from, and its number.
+/// Splits the id of an event into the identifier of a start of the server, and the number of the event since that start.
 pub fn parse_event_id(id: &str) -> Option<(&str, u64)> {
     let (epoch, number) = id.rsplit_once('-')?;
     Some((epoch, number.parse().ok()?))
@@ -133,7 +134,7 @@ impl Feed {
         self.push(|rings| rings.runs.entry(run.clone()).or_default(), event);
     }
 
-    /// Drops the events of a run. Its readers have had a minute for them.
+    /// Drops the events of a run, a minute after its end.
     pub(crate) fn forget(&self, run: &RunId) {
         let mut rings = self.lock();
         if let Some(ring) = rings.runs.remove(run) {
@@ -146,11 +147,11 @@ impl Feed {
         self.newest.send_modify(|newest| newest.is_closed = true);
     }
 
-    /// A reader of lists and of these runs, from behind the event `since`. It gets `first` first, with the number of what was
-    /// seen before: a client that breaks off behind them has missed all that comes.
+    /// Creates a reader of lists and of these runs, which begins after the event `since`. The reader gets the events of `first`
+    /// before all others, with the number of the last event seen before: a client that disconnects after them resumes there.
     pub(crate) fn reader(&self, runs: Vec<RunId>, since: Option<u64>, first: Vec<Event>) -> Events {
         let last = self.last();
-        // A number that was never given is from nowhere: as good as none.
+        // A number that was never issued counts as none.
         let seen = since.filter(|since| *since <= last).unwrap_or(last);
         let first = first.into_iter().map(|event| (seen, Arc::new(event))).collect();
         Events { feed: self.clone(), newest: self.newest.subscribe(), runs, seen, first }
@@ -182,7 +183,7 @@ impl Ring {
         self.events.push_back((number, now, Arc::new(event)));
     }
 
-    /// Returns the events behind `seen`, and true if some of them are lost.
+    /// Returns the events after `seen`, and true if some of them are lost.
     fn since(&self, seen: u64) -> (bool, impl Iterator<Item = (u64, Arc<Event>)>) {
         let start = self.events.partition_point(|(number, ..)| *number <= seen);
         let events = self.events.range(start..).map(|(number, _, event)| (*number, event.clone()));
@@ -191,8 +192,7 @@ impl Ring {
 }
 
 impl Events {
-    /// Waits for events since the last call, and returns them, oldest first; never an empty list. `None` when the
-    /// server shuts down.
+    /// Waits for events since the last call and returns them, oldest first; never an empty list. `None` if the server shuts down.
     pub async fn next(&mut self) -> Option<Vec<(u64, Arc<Event>)>> {
         if !self.first.is_empty() {
             return Some(std::mem::take(&mut self.first));
@@ -219,7 +219,7 @@ impl Events {
         let mut gather = |run: RunId, ring: &Ring| {
             let (lost, later) = ring.since(self.seen);
             if lost {
-                // Numbered as what was seen before: a client that breaks off behind it has missed all that comes.
+                // Numbered as the last seen event: a client that disconnects after the gap resumes before the missed events.
                 gaps.push((self.seen, Arc::new(Event::Gap(RunGap { run }))));
             }
             events.extend(later);
@@ -230,7 +230,7 @@ impl Events {
             gather(run.clone(), rings.runs.get(run).unwrap_or(&forgotten));
         }
         events.sort_by_key(|(number, _)| *number);
-        // What is left comes with the next call.
+        // Events beyond the limit are returned by the next call.
         let last = rings.last;
         drop(rings);
         self.seen = if events.len() > MAX_AT_A_TIME {
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_gets_what_it_watches_from_where_it_was() {
+    fn a_reader_gets_events_of_watched_runs_after_its_position() {
         let feed = Feed::new();
         feed.tell(&"r".into(), log(1));
         feed.tell(&"other".into(), log(1));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_hears_of_the_end_behind_what_others_watch() {
+    fn a_reader_ends_at_shutdown_even_after_events_of_other_runs() {
         let feed = Feed::new();
         let mut reader = feed.reader(vec!["r".into()], None, Vec::new());
         feed.tell(&"other".into(), log(1));
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_reader_learns_that_it_lost_and_others_lose_nothing() {
+    fn a_slow_reader_gets_one_gap_for_lost_events_and_none_for_quiet_runs() {
         let feed = Feed::new();
         let runs = || vec!["r".into(), "quiet".into()];
         let mut slow = feed.reader(runs(), None, Vec::new());
@@ -302,14 +302,14 @@ mod tests {
         assert!(first.is_sorted_by_key(|(number, _)| *number));
         let mut seen = first.len();
         while let Some(Some(events)) = slow.next().now_or_never() {
-            assert!(events.iter().all(|(_, event)| event.name() == "log"), "one gap is told once");
+            assert!(events.iter().all(|(_, event)| event.name() == "log"), "a gap is reported once");
             seen += events.len();
         }
         assert_eq!(seen, 2 + MAX_KEPT);
     }
 
     #[test]
-    fn a_forgotten_run_is_a_gap_for_those_who_were_behind() {
+    fn a_forgotten_run_is_a_gap_for_readers_that_were_behind() {
         let feed = Feed::new();
         feed.tell(&"r".into(), log(1));
         let mut behind = feed.reader(vec!["r".into()], Some(0), Vec::new());
@@ -319,19 +319,19 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_first_carries_no_number_of_what_comes_later() {
+    fn first_events_have_the_number_of_the_last_seen_event() {
         let feed = Feed::new();
         (1..=3).for_each(|number| feed.tell(&"r".into(), log(number)));
         let mut reader = feed.reader(vec!["r".into()], Some(1), vec![log(0)]);
         let mut seen = numbers(&reader.next().now_or_never().unwrap().unwrap());
-        // One who breaks off here comes back from behind the first event.
+        // A client that disconnects here resumes after the first event.
         assert_eq!(seen, [(1, "log")]);
         seen.extend(numbers(&reader.next().now_or_never().unwrap().unwrap()));
         assert_eq!(seen, [(1, "log"), (2, "log"), (3, "log")]);
     }
 
     #[test]
-    fn events_look_on_the_wire_as_they_should() {
+    fn events_have_their_form_on_the_wire() {
         let data = |event: &Event| serde_json::to_string(event).unwrap();
         assert_eq!(
             data(&log(7)),

@@ -1,7 +1,7 @@
 //! The history of runs, modules and benchmarks: one SQLite file in the data directory.
 //!
-//! One thread writes: work for it waits in a bounded channel. Readers have connections of their own and never wait for the
-//! writer. The rows of a live run are in its [`RowBuffer`] until they are written, and queries merge both.
+//! One thread writes: its work waits in a bounded channel. Each reader has its own connection and never waits for the writer. The
+//! rows of a live run are in its [`RowBuffer`] until they are written, and queries merge both.
 
 pub(crate) mod audit;
 pub(crate) mod benchmarks;
@@ -44,27 +44,28 @@ use crate::private;
 
 const FILE: &str = "penstock.sqlite";
 const LOCK: &str = "penstock.lock";
-/// Most pieces of work that wait for the writer.
+/// Maximum number of pieces of work that wait for the writer.
 const WAITING: usize = 1024;
-/// Connections that read at a time.
+/// Maximum number of connections that read at a time.
 const READERS: usize = 4;
-/// Longest time in which the pages of the database are checked at a start.
+/// Longest check of the database's pages at a start.
 const CHECK_TIME: Duration = Duration::from_secs(5);
 /// Time a connection waits for another process that reads the file, in milliseconds.
 const PATIENCE_MS: u32 = 5_000;
 
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryOpenError {
-    #[error("the data directory `{}` is used by another server that is running; stop it or name another directory", .0.display())]
+    #[error("the data directory `{}` is used by another server; stop that server, or use another directory", .0.display())]
     InUse(PathBuf),
     #[error(
-        "`{}` was written by a newer Penstock (its schema is {found}, this program knows {}); use that one, or another data directory",
+        "`{}` was written by a newer version of Penstock (its schema is {found}, this version supports {}); use the newer version, or \
+         another data directory",
         .path.display(), VERSION
     )]
     Newer { path: PathBuf, found: i64 },
-    #[error("`{}` is a database of another program; name another data directory", .0.display())]
+    #[error("`{}` is a database of another program; use another data directory", .0.display())]
     Foreign(PathBuf),
-    #[error("cannot use the data directory: `{}`", .path.display())]
+    #[error("cannot use `{}` in the data directory", .path.display())]
     Unusable {
         path: PathBuf,
         #[source]
@@ -80,7 +81,7 @@ pub enum HistoryOpenError {
 
 type Work = Box<dyn FnOnce(&mut Connection) + Send>;
 
-/// Reads and writes what is kept. Cheap to clone.
+/// Handle that reads and writes the history. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct History(Arc<Parts>);
 
@@ -90,7 +91,7 @@ struct Parts {
     runtime: Handle,
     work: Mutex<Option<SyncSender<Work>>>,
     writer: Mutex<Option<Writer>>,
-    /// Idle connections.
+    /// Idle connections of readers.
     readers: Mutex<Vec<Connection>>,
     places: Arc<Semaphore>,
     _lock: File,
@@ -99,13 +100,13 @@ struct Parts {
 #[derive(Debug)]
 struct Writer {
     thread: JoinHandle<()>,
-    /// Takes the last piece of work.
+    /// Channel for the last piece of work.
     last: SyncSender<Work>,
     ended: Receiver<()>,
 }
 
 impl History {
-    /// Opens the history in `folder`, which is there, and starts its writer.
+    /// Opens the history in `folder`, which must exist, and starts its writer.
     pub(crate) fn open(folder: &Path, runtime: &Handle) -> Result<Self, HistoryOpenError> {
         let lock = lock(folder)?;
         let path = folder.join(FILE);
@@ -122,7 +123,7 @@ impl History {
             tracing::error!(
                 path = %path.display(),
                 damage,
-                "the history is damaged: what lies on these pages is lost or wrong; restore a copy, or go on without it"
+                "the history is damaged: data on the damaged pages is lost or wrong; restore a copy, or continue without the data"
             );
         }
         match schema::migrate(&mut connection).map_err(database)? {
@@ -152,7 +153,7 @@ impl History {
         })))
     }
 
-    /// Does work in a transaction of its own, to its end even if the future is dropped.
+    /// Runs work in one transaction. The work runs to its end even if the future is dropped.
     pub(crate) async fn write<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, HistoryError> + Send + 'static,
@@ -160,7 +161,7 @@ impl History {
         self.work(|connection| transact(connection, work)).await
     }
 
-    /// As [`Self::work`], from a thread that may block.
+    /// Blocking form of [`Self::work`], for a thread that may block.
     pub(crate) fn work_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Connection) -> Result<T, HistoryError> + Send + 'static,
@@ -174,7 +175,7 @@ impl History {
         answer.recv().map_err(|_| self.unanswered())?
     }
 
-    /// Does work that makes its own transactions, to its end even if the future is dropped.
+    /// Runs work that makes its own transactions. The work runs to its end even if the future is dropped.
     pub(crate) async fn work<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Connection) -> Result<T, HistoryError> + Send + 'static,
@@ -186,7 +187,7 @@ impl History {
         answer.await.map_err(|_| self.unanswered())?
     }
 
-    /// Queues work without an answer. Fails when the queue is full.
+    /// Queues work without waiting for its result. Fails if the queue is full.
     pub(crate) fn hand_over(&self, work: Work) -> Result<(), HistoryError> {
         match self.sender().map(|sender| sender.try_send(work)) {
             Some(Ok(())) => Ok(()),
@@ -195,7 +196,7 @@ impl History {
         }
     }
 
-    /// Reads with a connection of its own, apart from the I/O threads.
+    /// Reads with an idle or new connection, off the I/O threads.
     pub(crate) async fn read<T: Send + 'static, E: From<HistoryError> + Send + 'static>(
         &self,
         work: impl FnOnce(&Connection) -> Result<T, E> + Send + 'static,
@@ -203,7 +204,7 @@ impl History {
         let own = self.clone();
         let place = self.0.places.clone().acquire_owned().await.map_err(|_| HistoryError::Closed)?;
         let read = self.0.runtime.spawn_blocking(move || {
-            // Held to the end of the read, even if the future is dropped.
+            // Held until the read has ended, even if the future is dropped.
             let _place = place;
             own.read_blocking(work)
         });
@@ -213,7 +214,7 @@ impl History {
         })
     }
 
-    /// As [`Self::read`], from a thread that may block.
+    /// Blocking form of [`Self::read`], for a thread that may block.
     pub(crate) fn read_blocking<T, E: From<HistoryError>>(
         &self,
         work: impl FnOnce(&Connection) -> Result<T, E>,
@@ -236,7 +237,7 @@ impl History {
         Ok(connection)
     }
 
-    /// Does all queued work and `last`, and ends the writer; waits no longer than `patience`.
+    /// Runs all queued work and then `last`, and ends the writer; waits no longer than `patience`.
     pub(crate) fn close(&self, last: Work, patience: Duration) {
         let writer = self.0.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(writer) = writer else { return };
@@ -246,9 +247,9 @@ impl History {
         drop(self.0.work.lock().unwrap_or_else(PoisonError::into_inner).take());
         match writer.ended.recv_timeout(patience) {
             Err(RecvTimeoutError::Timeout) => {
-                // It hangs in the system and cannot be joined; the process is about to end.
+                // A thread that hangs in a system call cannot be joined; the process is about to end.
                 tracing::error!(
-                    "the disk does not take what is to be written down; what is left of it is lost"
+                    "the disk does not respond; writes of the history that are still queued are lost"
                 );
             }
             Ok(()) | Err(RecvTimeoutError::Disconnected) => {
@@ -269,13 +270,13 @@ impl History {
     }
 }
 
-/// Bytes of pages that the database has free: it uses them again before it grows.
+/// Bytes of free pages of the database, which are used again before the file grows.
 pub(crate) fn free_bytes(connection: &Connection) -> Result<u64, HistoryError> {
     let pages = query::count(connection, "SELECT freelist_count FROM pragma_freelist_count", [])?;
     Ok(pages * query::count(connection, "SELECT page_size FROM pragma_page_size", [])?)
 }
 
-/// Does work that removes rows. Returns the bytes that it has freed, too.
+/// Runs work that removes rows. Returns its result and the number of freed bytes.
 pub(crate) fn freeing<T>(
     connection: &Connection,
     work: impl FnOnce() -> Result<T, HistoryError>,
@@ -298,35 +299,38 @@ pub(crate) fn transact<T>(
     transact().map_err(HistoryError::in_writing)
 }
 
-/// Does all work that is queued, until the channel closes. Work that panics is rolled back.
+/// Runs all queued work until the channel closes. Work that panics is rolled back.
 fn write_all(mut connection: Connection, waiting: &Receiver<Work>, last: &Receiver<Work>) {
     for work in waiting.iter().chain(last.try_iter()) {
         if catch_unwind(AssertUnwindSafe(|| work(&mut connection))).is_err() {
             tracing::error!("a piece of work on the history panicked; this is a defect of Penstock");
         }
     }
-    // A connection of a reader may still be open, so that closing this one would leave it undone.
+    // Done explicitly: while a reader's connection is open, closing this one does not truncate the write-ahead log.
     let folded = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0));
     if !matches!(folded, Ok(0)) {
-        tracing::warn!(?folded, "the last changes stay beside the history; the next start folds them in");
+        tracing::warn!(
+            ?folded,
+            "the last changes stay in the write-ahead log; the next start merges them into the history"
+        );
     }
     if let Err((_, error)) = connection.close() {
-        tracing::warn!(%error, "the history was not closed well; nothing that was written is lost");
+        tracing::warn!(%error, "failed to close the history; no written data is lost");
     }
 }
 
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "busy_timeout", PATIENCE_MS)?;
     connection.pragma_update(None, "journal_mode", "wal")?;
-    // A loss of power may take the last moments; a killed process takes nothing, and the file stays whole either way.
+    // A loss of power may lose the last writes, a killed process loses none, and the file stays consistent in both cases.
     connection.pragma_update(None, "synchronous", "normal")?;
     connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "journal_size_limit", 64 << 20)
 }
 
-/// The first damage found in the pages of the database, if any is found within `most`. Reads no more than that takes: a history may
-/// be larger than what can be read at a start.
+/// Returns the first damage found in the pages of the database within the time `most`. The check stops then, because a history may
+/// be too large to be read completely at a start.
 fn damage(connection: &Connection, most: Duration) -> Option<String> {
     let interrupt = connection.get_interrupt_handle();
     let (checks, checked) = sync_channel::<()>(0);
@@ -337,7 +341,7 @@ fn damage(connection: &Connection, most: Duration) -> Option<String> {
             }
         });
         if let Err(error) = timer {
-            tracing::warn!(%error, "no thread to end the check of the history in time; it is not checked");
+            tracing::warn!(%error, "skipped the check of the history: cannot start the thread that limits its time");
             return None;
         }
         let found = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0));
@@ -347,7 +351,7 @@ fn damage(connection: &Connection, most: Duration) -> Option<String> {
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
                 tracing::warn!(
                     ?most,
-                    "the history is larger than can be checked in this time; damage may be found later"
+                    "the history is too large to be checked in this time; damage may be found later"
                 );
                 None
             }
@@ -356,7 +360,7 @@ fn damage(connection: &Connection, most: Duration) -> Option<String> {
     })
 }
 
-/// Locks the directory; the system releases the lock when the process dies.
+/// Locks the directory. The operating system releases the lock when the process ends.
 fn lock(folder: &Path) -> Result<File, HistoryOpenError> {
     let path = folder.join(LOCK);
     let unusable = |source| HistoryOpenError::Unusable { path: path.clone(), source };

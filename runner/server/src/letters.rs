@@ -26,16 +26,16 @@ use penstock_pipeline::{
 /// Interval at which a replay or a trial checks whether it was cancelled.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
-/// Stops the work of a future that is dropped.
+/// Sets the flag on drop, so that work for a dropped future stops.
 pub(crate) struct Waited(pub(crate) StopFlag);
 
 impl Runs {
     pub async fn dead_letters(&self, id: &RunId) -> Result<DeadLetters, RunsError> {
         let summary = self.detail(id).await?.summary;
         let folder = self.0.workshop.run_folder(&summary.id);
-        let turn = turn(&self.0.surveys, self.client(), "looks at dead letters").await?;
+        let turn = turn(&self.0.surveys, self.client(), "reading dead letters").await?;
         apart(self, move || {
-            // Held to the end, even if the future is dropped.
+            // Held until the work has ended, even if the future is dropped.
             let _turn = turn;
             let left_out = letters_left_out(&folder);
             match Letters::open(&folder) {
@@ -51,17 +51,17 @@ impl Runs {
         .await
     }
 
-    /// Runs the dead letters of a run again, each through the stage in which it failed, and waits until that is over. A stage
-    /// takes the module that its document names now, or what `by` says in its place, by the module's name or as the document
-    /// calls it. One replay goes on at a time; when nobody waits for it any more, it ends.
+    /// Runs the dead letters of a run again, each through the stage in which it failed, and waits for the end. A stage uses the
+    /// current module of the name in its document, or the replacement in `by`, whose keys are module names with or without a
+    /// version, as the document writes them. One replay runs at a time; it ends if the future is dropped.
     pub async fn replay(&self, id: &RunId, by: BTreeMap<String, String>) -> Result<ReplayReport, RunsError> {
         let summary = self.detail(id).await?.summary;
         if !summary.state.is_over() {
             return Err(RunsError::Conflict(
-                "the run is not over; its dead letters may still become more".to_owned(),
+                "the run has not ended; its stages may still fail more samples".to_owned(),
             ));
         }
-        let busy = || RunsError::Busy("another replay goes on; try again when it is over".to_owned());
+        let busy = || RunsError::Busy("another replay is running; try again when it has ended".to_owned());
         let turn = self.0.replays.try_take(self.client()).map_err(|_| busy())?;
         let (workshop, stores) = (self.0.workshop.clone(), self.allowed_stores().clone());
         let budget = self.0.budget;
@@ -79,10 +79,10 @@ impl Runs {
             if faults.is_empty() { Ok((letters, plans)) } else { Err(RunsError::invalid(faults)) }
         });
         let (letters, plans) = prepared.await?;
-        // Letters hold samples of these, which a module could tell.
+        // Dead letters hold samples of these stores, which a replacement module could reveal.
         self.check_stores(letters.spec())?;
         let mut report = ReplayReport { stages: Vec::new(), unreadable: letters.unreadable().clone() };
-        // They run one after the other.
+        // The stages run one after the other, so the largest cost suffices.
         let most = plans.iter().map(|(_, it)| Cost::of(&it.plan, 0)).reduce(Cost::most);
         let Some(most) = most else { return Ok(report) };
         let part = self.take(most).await?;
@@ -114,16 +114,16 @@ impl Runs {
         replayed.await
     }
 
-    /// Takes a part of the budget, if it is free.
+    /// Takes a part of the budget, if that is free.
     async fn take(&self, cost: Cost) -> Result<Part, RunsError> {
         let (reply, answer) = oneshot::channel();
         self.send(Message::Take(self.client().clone(), cost, reply))?;
         match answer.await {
             Ok(Some(part)) => Ok(part),
             _ => {
-                let words = self.view().why_it_waits(self.client(), cost);
-                let words = words.unwrap_or_else(|| "others need it".to_owned());
-                Err(RunsError::Busy(format!("there is no room for a replay now: {words}")))
+                let reason = self.view().why_it_waits(self.client(), cost);
+                let reason = reason.unwrap_or_else(|| "the budget is in use".to_owned());
+                Err(RunsError::Busy(format!("the replay cannot start now: {reason}")))
             }
         }
     }
@@ -135,7 +135,7 @@ impl Drop for Waited {
     }
 }
 
-/// Loads the modules of all stages that have letters, and checks that those can run.
+/// Loads the modules of all stages that have dead letters, and checks that these stages can run.
 fn plans(
     workshop: &Workshop,
     stores: Stores,
@@ -153,7 +153,7 @@ fn plans(
         let found = found.ok_or_else(|| RunsError::not_found("module", &printable(wanted, MAX_SHOWN_KEY)))?;
         let module = workshop.load(&found.report.digest).map_err(|error| {
             RunsError::Refused(format!(
-                "the module `{}`: {}",
+                "cannot load the module `{}`: {}",
                 printable(wanted, MAX_SHOWN_KEY),
                 with_causes(&error)
             ))
@@ -172,13 +172,13 @@ fn plans(
     if faults.is_empty() { Ok(plans) } else { Err(RunsError::invalid(faults)) }
 }
 
-/// Why letters cannot be read, without the place where they lie.
+/// Message for dead letters that cannot be read, without their path.
 fn conflict_text(fault: &ReplayFault) -> String {
     match fault {
         ReplayFault::NoRun(_) => "the run has no dead letters".to_owned(),
         ReplayFault::Document { faults, .. } => {
             let first = faults.first().map(|fault| format!(": {fault}")).unwrap_or_default();
-            format!("the document beside the run's dead letters is damaged{first}")
+            format!("the document stored with the run's dead letters is damaged{first}")
         }
         ReplayFault::Read { source, .. } => {
             format!("the run's dead letters cannot be read: {}", source.kind())
@@ -203,7 +203,7 @@ mod tests {
     use crate::runs::RunsSettings;
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_part_for_somebody_who_is_gone_is_given_back() {
+    async fn a_part_of_the_budget_for_a_dropped_replay_is_given_back() {
         let folder = tempfile::tempdir().unwrap();
         let settings = RunsSettings::new(folder.path(), Stores::default());
         let runs = Runs::open(&tokio::runtime::Handle::current(), settings).unwrap();
@@ -211,9 +211,9 @@ mod tests {
         let cost = Cost { threads: 1, memory_mib: 0, instances: 0 };
         {
             let mut taking = std::pin::pin!(runs.take(cost));
-            let asked = poll_fn(|context| Poll::Ready(taking.as_mut().poll(context).is_pending())).await;
-            // Answered or not, nobody looks at the answer.
-            assert!(!asked || view.wait_for(|view| view.shares.used() == cost.amounts()).await.is_ok());
+            let is_pending = poll_fn(|context| Poll::Ready(taking.as_mut().poll(context).is_pending())).await;
+            // The reply is not read, even if it has been sent.
+            assert!(!is_pending || view.wait_for(|view| view.shares.used() == cost.amounts()).await.is_ok());
         }
         view.wait_for(|view| view.shares.used() == [0; 3]).await.unwrap();
     }

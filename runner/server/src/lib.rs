@@ -1,8 +1,8 @@
-//! The runs of a server: admission to a budget, the thread that owns them, what they do as they do it, and the history
-//! of runs, modules and benchmarks.
+//! The runs of a server: admission to a budget, the thread that owns them, their live events, and the history of runs,
+//! modules and benchmarks.
 //!
-//! One thread owns all runs. [`Runs`] is a handle to it: messages go in, a view comes out, and the history is read beside
-//! it. No call blocks a thread that does I/O; only the drop of the last handle waits, as [`Runs::shutdown`] does.
+//! One thread owns all runs. [`Runs`] is a handle to it: calls send messages, read a view that the owner publishes, and read the
+//! history directly. No call blocks a thread that does I/O; only the drop of the last handle blocks, as [`Runs::shutdown`] waits.
 
 mod admission;
 mod audit;

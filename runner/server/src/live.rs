@@ -1,4 +1,4 @@
-//! A run that is not over: its figures, errors and logs on their way to the feed and to the history.
+//! A live run: passes its figures, errors and logs on to the feed and to the history.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,23 +24,24 @@ use crate::wire::LogEntry;
 use penstock_pipeline::RunFacts;
 use penstock_stream::StreamAddress;
 
-/// How often what a run has done is written at least, in nanoseconds.
+/// Longest time between two writes of a run's data, in nanoseconds.
 const WRITE_EVERY: u64 = 10_000_000_000;
-/// Failed samples that wait to be written at most.
+/// Maximum number of failed samples that wait to be written.
 const MAX_UNWRITTEN_ERRORS: usize = 2_000;
-/// Log lines that wait to be written at most; older ones give way.
+/// Maximum number of log lines that wait to be written; a new line replaces the oldest.
 const MAX_UNWRITTEN_LOGS: usize = 4_000;
-/// Fields of a failed sample that are shown.
+/// Number of fields of a failed sample that are shown.
 const SHOWN_FIELDS: usize = 16;
-/// Bytes of a field that are shown as digits.
+/// Number of bytes of a field that are shown as hexadecimal digits.
 const SHOWN_BYTES: usize = 64;
-/// Bytes of a text that are shown.
+/// Number of bytes of a text that are shown.
 const SHOWN_TEXT: usize = 500;
-/// Bytes of a field's name, a key or a message that are shown.
+/// Number of bytes of a field's name or of a key that are shown.
 const SHOWN_NAME: usize = 256;
+/// Number of bytes of a failure's message that are shown.
 const SHOWN_MESSAGE: usize = 2_000;
 
-/// A run that was submitted and is not over, or is over and not stored yet.
+/// Run that was submitted and has not ended, or has ended and is not stored yet.
 #[derive(Debug)]
 pub(crate) struct LiveRun {
     pub(crate) registered: Registered,
@@ -52,20 +53,20 @@ pub(crate) struct LiveRun {
     started: OnceLock<RunHandle>,
     /// Set for a run with the consumer `stream`.
     stream: OnceLock<StreamAddress>,
-    /// Its last snapshot and how it ended.
+    /// Final summary, and the last snapshot if the run has started; set once the run has ended.
     ended: OnceLock<(RunSummary, Option<RunSnapshot>)>,
-    /// Set once its end is public: it is stored, or cannot be.
+    /// Set once the end is public: the run is stored, or storing it has failed.
     is_end_public: AtomicBool,
     stop: watch::Sender<bool>,
     pending: Mutex<Pending>,
     is_writing: AtomicBool,
 }
 
-/// What is counted over all runs of this process.
+/// Counts over all runs of this process.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) samples: AtomicU64,
-    /// By failure class.
+    /// Number of failed samples by class.
     pub(crate) failures: [AtomicU64; 4],
 }
 
@@ -73,11 +74,11 @@ pub(crate) struct Totals {
 struct Begun {
     clock: Arc<MonotonicClock>,
     facts: RunFacts,
-    /// The machine's monotonic clock when the run's was zero.
+    /// Time of the machine's monotonic clock at which the run's clock was zero.
     zero: Duration,
 }
 
-/// Errors and logs of a run that are not written yet.
+/// Errors and logs of a run that are not written yet, and other state that changes while it runs.
 #[derive(Debug, Default)]
 struct Pending {
     errors: Vec<RunError>,
@@ -85,24 +86,24 @@ struct Pending {
     errors_left_out: u64,
     logs: VecDeque<LogEntry>,
     log_count: u64,
-    /// Lines that were dropped before they were written.
+    /// Number of lines that were dropped before they were written.
     logs_lost: u64,
-    /// Lines that the stage did not keep, by stage.
+    /// Number of lines that a stage's log buffer dropped, by stage.
     logs_dropped: BTreeMap<String, u64>,
     /// Number of the next line, by stage.
     next_line: BTreeMap<String, u64>,
     state: Option<RunState>,
     delivered: u64,
-    /// Items in each queue when it was last looked at.
+    /// Number of items in each queue at the last pulse.
     occupancy: Vec<usize>,
     written_at: u64,
     /// Error of the last write.
     broken: Option<String>,
-    /// Error of its output.
+    /// Error of the output folder.
     output: Option<String>,
 }
 
-/// The observer that a run calls; weak, because the live run reaches the run, which holds this.
+/// Observer that a run calls. The reference is weak, because the live run holds a handle to the run, which holds the observer.
 pub(crate) struct LiveObserver(Weak<LiveRun>);
 
 impl LiveObserver {
@@ -163,7 +164,7 @@ impl LiveRun {
 
     pub(crate) fn on_started(&self, handle: RunHandle) {
         self.set_once(&self.started, handle, "started");
-        // It may have been asked to stop in between.
+        // A stop may have been requested in between.
         if *self.stop.borrow() {
             self.stop();
         }
@@ -171,15 +172,15 @@ impl LiveRun {
     }
 
     pub(crate) fn on_stream(&self, address: StreamAddress) {
-        self.set_once(&self.stream, address, "streams");
+        self.set_once(&self.stream, address, "opened its stream");
     }
 
-    /// Address of its batches, once it streams.
+    /// Address of the run's batches, once its stream is open.
     pub(crate) fn stream(&self) -> Option<&StreamAddress> {
         self.stream.get()
     }
 
-    /// Ends it where it is, or before it starts.
+    /// Stops the run, or keeps it from starting.
     pub(crate) fn stop(&self) {
         self.stop.send_replace(true);
         if let Some(handle) = self.started.get() {
@@ -187,12 +188,12 @@ impl LiveRun {
         }
     }
 
-    /// Becomes true when the run is to stop.
+    /// Returns a channel that becomes true once the run is to stop.
     pub(crate) fn stop_wanted(&self) -> watch::Receiver<bool> {
         self.stop.subscribe()
     }
 
-    /// Notes a failed sample. Called from the run's threads.
+    /// Records a failed sample. Called from the run's threads.
     fn on_failure(&self, failure: &SampleFailure) {
         self.totals.failures[failure.record.class as usize].fetch_add(1, Ordering::Relaxed);
         let at_s = self.begun.get().map_or(0.0, |begun| begun.clock.now().seconds());
@@ -226,7 +227,7 @@ impl LiveRun {
             (state, is_full || now.saturating_sub(pending.written_at) >= WRITE_EVERY)
         };
         self.collect_logs();
-        // How it ended is told when all of it is stored.
+        // The end of the run is reported once all of it is stored.
         let is_draining = state.is_some_and(|state| state == RunState::Draining);
         if is_draining {
             self.tell_state();
@@ -237,13 +238,13 @@ impl LiveRun {
             let sample = self.sample(&row, pulse.state, samples, failed, pulse.expected, occupancy);
             self.feed.tell(self.id(), Event::Sample(sample));
         }
-        // Lists are looked up by what is written.
+        // Lists are filtered by the stored state.
         if is_due || is_draining {
             self.write_soon(pulse.t1.nanos());
         }
     }
 
-    /// Collects the lines that its modules have logged since the last time.
+    /// Collects the lines that the run's modules have logged since the last call.
     fn collect_logs(&self) {
         let Some(begun) = self.begun.get() else { return };
         for (stage, guest) in begun.facts.guests() {
@@ -305,14 +306,14 @@ impl LiveRun {
         }
     }
 
-    /// Queues a write, unless one is queued.
+    /// Queues a write, unless one is queued already.
     pub(crate) fn write_soon(self: &Arc<Self>, now: u64) {
         if self.is_writing.swap(true, Ordering::AcqRel) {
             return;
         }
         let run = self.clone();
         let handed_over = self.history.hand_over(Box::new(move |connection| {
-            // Why it failed is noted, and the next time tries again.
+            // `write` records the error, and the next write tries again.
             run.write(connection).ok();
         }));
         match handed_over {
@@ -321,8 +322,8 @@ impl LiveRun {
         }
     }
 
-    /// Writes all of it, from a thread that may block. Returns true if it is stored, and false at once where too much else waits to
-    /// be written: the owner calls this, and tries again.
+    /// Writes the whole run, from a thread that may block. Returns true if the run is stored. Returns false at once if too many
+    /// other writes wait; the owner then tries again later.
     pub(crate) fn write_all(self: &Arc<Self>) -> bool {
         let (reply, answer) = sync_channel(1);
         let own = self.clone();
@@ -332,7 +333,7 @@ impl LiveRun {
         handed_over.is_ok() && answer.recv().unwrap_or(false)
     }
 
-    /// Writes what is not written yet, on the writer's thread.
+    /// Writes all data that is not written yet, on the writer's thread.
     pub(crate) fn write(&self, connection: &mut rusqlite::Connection) -> Result<(), HistoryError> {
         let unwritten = self.rows.unwritten();
         let lost = self.rows.lost();
@@ -340,7 +341,7 @@ impl LiveRun {
             let pending = self.pending();
             Entry {
                 summary: Some(self.ended.get().cloned().unwrap_or_else(|| self.seen())),
-                // When this is written, nothing is broken.
+                // If this write succeeds, an earlier write error no longer applies.
                 history: pending.gaps(None, lost),
                 errors: pending.errors.clone(),
                 logs: pending.logs.iter().cloned().collect(),
@@ -365,7 +366,7 @@ impl LiveRun {
             }
             Err(error) => {
                 if pending.broken.is_none() {
-                    tracing::error!(run = %self.id(), %error, "the history of a run cannot be written; the run goes on");
+                    tracing::error!(run = %self.id(), %error, "failed to write the history of a run; the run continues");
                 }
                 pending.broken = Some(error.to_string());
             }
@@ -374,7 +375,7 @@ impl LiveRun {
         written
     }
 
-    /// Writes its end alone, on the writer's thread, after the rest could not be written.
+    /// Writes only the end of the run, on the writer's thread, after the other data could not be written.
     pub(crate) fn write_end(&self, connection: &mut rusqlite::Connection) -> Result<(), HistoryError> {
         let Some((summary, snapshot)) = self.ended.get() else { return Ok(()) };
         let history = {
@@ -386,7 +387,7 @@ impl LiveRun {
         })
     }
 
-    /// Notes how it ended, after its threads have.
+    /// Records the end of the run, after its threads have ended.
     pub(crate) fn on_ended(
         &self,
         snapshot: Option<RunSnapshot>,
@@ -418,7 +419,7 @@ impl LiveRun {
         self.seen().0
     }
 
-    /// Its summary and its figures, both of one moment.
+    /// Summary and figures of the run, both as of the same moment.
     fn seen(&self) -> (RunSummary, Option<RunSnapshot>) {
         if let Some(ended) = self.ended.get().filter(|_| self.is_over()) {
             return ended.clone();
@@ -431,13 +432,13 @@ impl LiveRun {
         let snapshot = self.snapshot();
         if let Some(snapshot) = &snapshot {
             figures(&mut summary, snapshot);
-            // It is over for others when all of it is stored.
+            // Clients see the run as ended once all of it is stored.
             summary.state = if snapshot.state.is_over() { RunState::Draining } else { snapshot.state };
         }
         (summary, snapshot)
     }
 
-    /// Returns its figures; `None` before it started.
+    /// Returns the figures of the run; `None` before its start.
     pub(crate) fn snapshot(&self) -> Option<RunSnapshot> {
         if let Some((_, snapshot)) = self.ended.get() {
             return snapshot.clone();
@@ -461,7 +462,7 @@ impl LiveRun {
         }
     }
 
-    /// Sends its state to its readers and to lists.
+    /// Sends the state of the run to its readers and to lists.
     pub(crate) fn tell_state(&self) {
         let summary = self.summary();
         self.feed.tell(self.id(), Event::State(summary.clone()));
@@ -472,7 +473,7 @@ impl LiveRun {
         self.ended.get().is_some()
     }
 
-    /// Returns true once its end is public.
+    /// Returns true once the end of the run is public.
     pub(crate) fn is_over(&self) -> bool {
         self.is_end_public.load(Ordering::Acquire)
     }
@@ -481,7 +482,7 @@ impl LiveRun {
         self.is_end_public.store(true, Ordering::Release);
     }
 
-    /// Sends its end to its readers and to lists.
+    /// Sends the end of the run to its readers and to lists.
     pub(crate) fn tell_end(&self) {
         self.tell_state();
         self.feed.tell(self.id(), Event::End(self.summary()));
@@ -493,10 +494,10 @@ impl LiveRun {
 }
 
 impl Pending {
-    /// Says why its history is incomplete, if it is.
+    /// Reasons why the history of the run is incomplete, if it is.
     fn gaps(&self, broken: Option<String>, lost: u64) -> Option<String> {
         let lost =
-            (lost > 0).then(|| format!("{lost} parts of its history could not be written and are lost"));
+            (lost > 0).then(|| format!("{lost} parts of the history could not be written and are lost"));
         let parts = [broken, lost, self.output.clone()];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         (!parts.is_empty()).then(|| parts.join("; "))

@@ -1,4 +1,4 @@
-//! The thread that owns all runs: it admits them, ends them, and joins their threads.
+//! The thread that owns all runs: it admits them, ends them and joins their threads.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,38 +24,38 @@ use crate::workshop::Workshop;
 
 /// Interval of periodic work.
 const LOOK: Duration = Duration::from_secs(1);
-/// Interval at which old rows are removed, the first time at the start.
+/// Interval at which old rows are removed; the first removal is at the start.
 const SWEEP_EVERY: Duration = Duration::from_secs(3600);
 /// Interval at which the size of the data directory is measured.
 const MEASURE_EVERY: Duration = Duration::from_secs(60);
 /// Time for which events of a run are kept after its end.
 const FEED_AFTER_END: Duration = Duration::from_secs(60);
-/// Time for runs to end at a shutdown.
+/// Time that runs have to end at a shutdown.
 const SHUTDOWN: Duration = Duration::from_millis(2_700);
-/// Least time for the history to be written after that.
+/// Minimum time for the history to be written after the runs have ended.
 const CLOSING: Duration = Duration::from_millis(250);
-/// Most runs that could not be stored and are kept in memory.
+/// Maximum number of runs that could not be stored and are kept in memory.
 const MAX_UNSTORED: usize = 16;
 
 /// A message to the owner.
 pub(crate) enum Message {
     /// Admits a registered run, or lets it wait.
     Join(Box<Waiting>),
-    /// Stops a run. The answer is the run, unless the owner does not have it.
+    /// Stops a run. The reply is the run, or `None` if the owner does not have it.
     Stop(RunId, oneshot::Sender<Option<Arc<LiveRun>>>),
-    /// A run's thread is about to end. `stored`: all of the run is stored.
+    /// Reports that a run's thread is about to end. `stored` is set if the whole run is stored.
     Ended {
         id: RunId,
         stored: bool,
     },
-    /// Takes a part of the budget for work of a client beside the runs.
+    /// Takes a part of the budget for work of a client other than a run.
     Take(ClientId, Cost, oneshot::Sender<Option<Part>>),
     GiveBack(ClientId, Cost),
-    /// Ends all runs.
+    /// Ends all runs and the history.
     Shutdown(oneshot::Sender<Shutdown>),
 }
 
-/// A registered run that waits for its part of the budget.
+/// Registered run that waits for its part of the budget.
 pub(crate) struct Waiting {
     pub(crate) client: ClientId,
     pub(crate) cost: Cost,
@@ -63,20 +63,20 @@ pub(crate) struct Waiting {
     pub(crate) job: Job,
     /// Place in the line, released at the start.
     pub(crate) place: Place,
-    /// Place among the client's runs that wait or are alive.
+    /// Place among the client's waiting and active runs.
     pub(crate) open: Place,
 }
 
-/// Result of [`crate::Runs::shutdown`].
+/// Outcome for the runs of a [`crate::Runs::shutdown`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shutdown {
-    /// Runs that were stopped, those that waited included.
+    /// Number of runs that were stopped, including waiting runs.
     pub stopped: usize,
-    /// Runs that did not end in time: the next server finds them interrupted.
+    /// Runs that did not end in time. The next start of the server marks them as interrupted.
     pub unfinished: Vec<RunId>,
 }
 
-/// A part of the budget, given back on drop.
+/// Part of the budget, given back on drop.
 #[derive(Debug)]
 pub(crate) struct Part {
     client: ClientId,
@@ -87,21 +87,21 @@ pub(crate) struct Part {
 impl Drop for Part {
     fn drop(&mut self) {
         if self.cost != Cost::default() {
-            // With the owner gone there is nothing to give back to.
+            // The send fails once the owner has ended, and with it the budget.
             self.owner.send(Message::GiveBack(self.client.clone(), self.cost)).ok();
         }
     }
 }
 
-/// The runs that are not over, as others see them.
+/// State of the live runs, as the owner publishes it.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) runs: BTreeMap<RunId, Arc<LiveRun>>,
-    /// Reason of each waiting run.
+    /// Reason why each waiting run waits.
     pub(crate) waiting: BTreeMap<RunId, String>,
     pub(crate) clients: BTreeMap<ClientId, ClientUse>,
     pub(crate) shares: Shares<3>,
-    /// Set while the run whose turn it is does not fit.
+    /// Set while the run whose turn it is does not fit into the budget.
     has_turn: bool,
     pub(crate) alive: u64,
 }
@@ -133,7 +133,7 @@ struct Alive {
     _open: Place,
 }
 
-/// A run in the line, and the end of the time for which it may wait.
+/// Waiting run, and the time until which it may wait.
 struct InLine(Tick, Box<Waiting>);
 
 pub(crate) struct Owner {
@@ -144,16 +144,16 @@ pub(crate) struct Owner {
     feed: Feed,
     line: FairLine<InLine, 3>,
     alive: BTreeMap<RunId, Alive>,
-    /// Over, and not stored yet.
+    /// Runs that have ended and are not stored yet.
     unstored: VecDeque<Arc<LiveRun>>,
-    /// Runs that are stored, by the time at which their events are dropped.
+    /// Stored runs, with the time at which their events are dropped.
     expiring: VecDeque<(Tick, RunId)>,
     view: watch::Sender<Arc<View>>,
     clock: MonotonicClock,
     swept: Option<Tick>,
     measured: Tick,
     measuring: Option<tokio::task::JoinHandle<()>>,
-    /// Set when there may be more runs than are kept.
+    /// Set if the history may hold more runs than are to be kept.
     is_retain_due: bool,
     retaining: Option<tokio::task::JoinHandle<()>>,
 }
@@ -191,12 +191,12 @@ impl Owner {
     pub(crate) fn run(mut self) {
         let mut next_look = self.clock.now().after(LOOK);
         loop {
-            // By the clock and not by a silence: messages may come without a pause.
+            // Due by the clock rather than by a timeout between messages, which may arrive without a pause.
             let left = Duration::from_nanos(next_look - self.clock.now());
             match self.messages.recv_timeout(left) {
                 Ok(Message::Shutdown(reply)) => {
                     let ended = self.shut_down();
-                    // The receiver is gone when the last handle was dropped.
+                    // The send fails if the last handle was dropped.
                     reply.send(ended).ok();
                     return;
                 }
@@ -214,25 +214,25 @@ impl Owner {
     fn on(&mut self, message: Message) {
         match message {
             Message::Join(waiting) => {
-                let told = waiting.run.clone();
+                let run = waiting.run.clone();
                 self.is_retain_due = true;
                 let until = self.clock.now().after(*self.workshop.bounds.max_wait.get());
                 let (client, part) = (waiting.client.clone(), waiting.cost.amounts());
                 self.line.join(client, part, 0, InLine(until, waiting));
                 self.admit_waiting_runs();
                 self.show();
-                told.tell_state();
+                run.tell_state();
             }
             Message::Stop(id, reply) => {
-                // The receiver is gone when the client is.
+                // The send fails if the client has disconnected.
                 reply.send(self.stop(&id)).ok();
             }
             Message::Ended { id, stored } => self.on_ended(&id, stored),
             Message::Take(client, cost, reply) => {
                 let is_taken = self.line.take(&client, cost.amounts());
                 let part = is_taken.then(|| Part { client, cost, owner: self.to_self.clone() });
-                // The receiver may be gone. The part is given back here, because a message of the owner to itself could wait for
-                // the owner.
+                // If the receiver was dropped, the part is given back here: on drop it would send a message to the owner, which
+                // would wait for itself if the channel is full.
                 if let Err(Some(mut part)) = reply.send(part) {
                     self.line.give_back(&part.client, std::mem::take(&mut part.cost).amounts());
                 }
@@ -253,16 +253,16 @@ impl Owner {
             drop(place);
             let id = run.id().clone();
             let (own, workshop, messages) = (run.clone(), self.workshop.clone(), self.to_self.clone());
-            let whose = client.clone();
+            let run_client = client.clone();
             let spawned = Builder::new().name(format!("own {id}")).spawn(move || {
                 let id = own.id().clone();
-                let worked = catch_unwind(AssertUnwindSafe(|| work(&workshop, &whose, &own, &job)));
+                let worked = catch_unwind(AssertUnwindSafe(|| work(&workshop, &run_client, &own, &job)));
                 let stored = worked.unwrap_or_else(|_| {
                     let error = "the thread that owns the run panicked; this is a defect of Penstock";
                     own.on_ended(None, RunState::Failed, Some(error.to_owned()), None);
                     false
                 });
-                // The owner is gone when it did not end in time.
+                // The send fails if the owner did not wait for the run at a shutdown.
                 messages.send(Message::Ended { id, stored }).ok();
             });
             match spawned {
@@ -274,7 +274,7 @@ impl Owner {
                     self.end(
                         run,
                         RunState::Failed,
-                        Some(format!("the machine gives no thread for the run: {error}")),
+                        Some(format!("cannot start a thread for the run: {error}")),
                     );
                 }
             }
@@ -301,7 +301,7 @@ impl Owner {
         self.conclude(run, stored);
     }
 
-    /// Ends runs that have waited for as long as any may.
+    /// Fails runs that have reached the longest waiting time.
     fn end_late_runs(&mut self, now: Tick) {
         let late = self.line.remove(|InLine(until, _)| *until <= now);
         if late.is_empty() {
@@ -309,12 +309,11 @@ impl Owner {
         }
         let waited = humantime::format_duration(*self.workshop.bounds.max_wait.get());
         for InLine(_, waiting) in late {
-            let error = format!(
-                "it waited for its start for {waited}, which is as long as a run may (`limits.runs.max_wait`)"
-            );
+            let error =
+                format!("the run waited {waited} for its start, which is the limit (`limits.runs.max_wait`)");
             self.end(waiting.run, RunState::Failed, Some(error));
         }
-        // It may be the turn of another one now.
+        // The turn may have passed to another run.
         self.admit_waiting_runs();
         self.show();
     }
@@ -330,10 +329,10 @@ impl Owner {
         self.show();
     }
 
-    /// Publishes the end of a run, and keeps the run here until it is stored.
+    /// Publishes the end of a run. The owner keeps the run until it is stored.
     fn conclude(&mut self, run: Arc<LiveRun>, stored: bool) {
         if stored {
-            // A client that learns of its end may delete it.
+            // Shown first, because a client that learns of the end may delete the run.
             self.show();
         }
         run.publish_end();
@@ -347,7 +346,7 @@ impl Owner {
             {
                 tracing::error!(
                     run = %oldest.id(),
-                    "what a run did is lost: it cannot be stored, as too many others"
+                    "lost the data of a run: too many runs could not be stored"
                 );
                 self.expiring.push_back((self.clock.now().after(FEED_AFTER_END), oldest.id().clone()));
             }
@@ -356,16 +355,16 @@ impl Owner {
         run.tell_end();
     }
 
-    /// Queues a write of a run's end alone.
+    /// Queues a write of only the end of a run.
     fn write_end(&self, run: Arc<LiveRun>) {
         let id = run.id().clone();
         let handed_over = self.history.hand_over(Box::new(move |connection| {
             if let Err(error) = run.write_end(connection) {
-                tracing::error!(run = %run.id(), %error, "how a run ended cannot be stored");
+                tracing::error!(run = %run.id(), %error, "failed to store the end of a run");
             }
         }));
         if let Err(error) = handed_over {
-            tracing::error!(run = %id, %error, "how a run ended cannot be stored");
+            tracing::error!(run = %id, %error, "failed to store the end of a run");
         }
     }
 
@@ -401,11 +400,11 @@ impl Owner {
             self.swept = Some(now);
             let swept = self.history.hand_over(Box::new(|connection| {
                 if let Err(error) = crate::history::transact(connection, sweep) {
-                    tracing::warn!(%error, "old rows of the history cannot be removed");
+                    tracing::warn!(%error, "failed to remove old rows of the history");
                 }
             }));
             if let Err(error) = swept {
-                tracing::warn!(%error, "old rows of the history cannot be removed");
+                tracing::warn!(%error, "failed to remove old rows of the history");
             }
         }
     }
@@ -424,12 +423,12 @@ impl Owner {
         let mut clients: BTreeMap<ClientId, ClientUse> = clients.collect();
         let mut waiting = BTreeMap::new();
         let turn = self.line.turn().map(|(client, _)| client);
-        for (client, before, cost, InLine(_, who)) in self.line.waiting() {
+        for (client, before, cost, InLine(_, entry)) in self.line.waiting() {
             clients.entry(client.clone()).or_insert_with(|| use_of(client)).runs_queued += 1;
-            runs.insert(who.run.id().clone(), who.run.clone());
+            runs.insert(entry.run.id().clone(), entry.run.clone());
             let others_first = turn.is_some_and(|turn| turn != client);
             let why = why_it_waits(shares, client, cost, before as u64, others_first);
-            waiting.insert(who.run.id().clone(), why.unwrap_or_default());
+            waiting.insert(entry.run.id().clone(), why.unwrap_or_default());
         }
         let (shares, has_turn, alive) = (shares.clone(), turn.is_some(), self.alive.len() as u64);
         self.view.send_replace(Arc::new(View { runs, waiting, clients, shares, has_turn, alive }));
@@ -455,12 +454,12 @@ impl Owner {
             }
         }
         let mut unfinished: Vec<RunId> = self.alive.keys().cloned().collect();
-        // Their threads hang in the system and cannot be joined; the process is about to end.
+        // Threads that hang in a system call cannot be joined; the process is about to end.
         self.alive.clear();
         self.show();
         let Self { messages, history, clock, feed, unstored, .. } = self;
-        let (told, ended) = std::sync::mpsc::sync_channel(1);
-        // The writer's last work. It alone lets runs join, so that none can come behind these.
+        let (send, ended) = std::sync::mpsc::sync_channel(1);
+        // The writer's last work. Runs join through the writer only, so no run can join after it.
         let last = Box::new(move |connection: &mut rusqlite::Connection| {
             never_began.extend(messages.try_iter().filter_map(|message| match message {
                 Message::Join(waiting) => Some(waiting.run),
@@ -479,8 +478,8 @@ impl Owner {
                     lost.push(run.id().clone());
                 }
             }
-            // The receiver is gone when it took too long.
-            told.send((stored, lost)).ok();
+            // The send fails if this took too long.
+            send.send((stored, lost)).ok();
         });
         history.close(last, Duration::from_nanos(until - clock.now()).max(CLOSING));
         feed.close();

@@ -1,4 +1,4 @@
-//! What a run would do in another form.
+//! Prediction of a run with changed settings.
 
 use std::collections::BTreeMap;
 use std::thread::available_parallelism;
@@ -17,52 +17,52 @@ use penstock_pipeline::predict::{
     Machine, PredictReport, Proposal, Recording, SweepBudget, predict_plan, sweep,
 };
 
-/// The longest run that is predicted from its start, in seconds.
+/// Longest run that is predicted from its start, in seconds.
 const MAX_SECONDS: f64 = 3600.0;
 
-/// What is to be different from the run.
+/// Changes to a run, and options of its prediction.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PredictRequest {
-    /// Values by their places in the document, e.g. `{"/stages/1/wasm/concurrency": 4}`.
+    /// New values by JSON Pointer into the document, e.g. `{"/stages/1/wasm/concurrency": 4}`.
     pub set: BTreeMap<String, Value>,
-    /// Cores that computing stages share; those of this machine unless given.
+    /// Number of cores that computing stages share; the cores of the server's machine if missing.
     pub cores: Option<f64>,
-    /// Predicts a run of so many seconds from its start, an hour at most; one that has warmed up unless given.
+    /// Duration of the predicted run from its start, in seconds, an hour at most; if missing, the run is predicted as warmed up.
     pub for_s: Option<f64>,
-    /// Looks for changes that would make it faster, too.
+    /// Bounds of a search for changes that would make the run faster; no search if missing.
     pub sweep: Option<PredictSweep>,
 }
 
-/// What changes may cost.
+/// Resources that proposed changes may use.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PredictSweep {
-    /// Worker threads at most; what the server has unless given.
+    /// Maximum number of worker threads; the server's budget if missing, and never more.
     pub max_threads: Option<u32>,
-    /// Memory of all instances of modules, one on each thread, and of 1 MiB for each fetch at a time, in MiB; what the server has
-    /// unless given, and never more.
+    /// Maximum memory of all instances of modules, one on each thread, and of 1 MiB for each concurrent fetch, in MiB; the server's
+    /// budget if missing, and never more.
     pub max_memory_mib: Option<u64>,
 }
 
-/// What a run would do.
+/// Predicted figures of a run.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Predicted {
-    /// Its figures.
+    /// Figures of the predicted run.
     #[serde(flatten)]
     pub report: PredictReport,
-    /// What would make it faster, cheapest first; `null` unless asked for.
+    /// Changes that would make the run faster, cheapest first; `null` without `sweep`.
     pub proposals: Option<Vec<Proposal>>,
 }
 
 impl Runs {
-    /// Predicts what a run's document would do with some settings changed, from the times that the run took so far.
+    /// Predicts a run of the same document with some settings changed, from the times measured in the run so far.
     pub async fn predict(&self, id: &RunId, request: PredictRequest) -> Result<Predicted, RunsError> {
         let span = request.for_s.map(span).transpose()?;
         if request.cores.is_some_and(|cores| !(cores > 0.0 && cores <= 4096.0)) {
-            return Err(RunsError::Refused("`cores` is a number above 0, 4096 at most".to_owned()));
+            return Err(RunsError::Refused("`cores` must be a number above 0 and at most 4096".to_owned()));
         }
-        // Before the documents are read, which are trees of JSON.
+        // Taken before the documents are read, which are large trees of JSON.
         let turn = turn(&self.0.trials, self.client(), "trials and predictions").await?;
         let snapshot = self.detail(id).await?.snapshot;
         let snapshot =
@@ -81,7 +81,7 @@ impl Runs {
         let checked = self.check(document.to_string().into()).await?;
         let own_cores = available_parallelism().map_or(1.0, |cores| cores.get() as f64);
         let machine = Machine { threads: checked.cost.threads, cores: request.cores.unwrap_or(own_cores) };
-        // What the run is charged whatever its settings are is not there for them.
+        // The fixed memory of the run is not available to its settings.
         let fixed = checked.cost.memory_mib - settings_mib(&checked.prepared.plan, checked.cost.threads);
         let has = self.0.budget.memory_mib.saturating_sub(fixed);
         let budget = request.sweep.map(|sweep| SweepBudget {
@@ -89,7 +89,7 @@ impl Runs {
             memory_mib: sweep.max_memory_mib.unwrap_or(has).min(has),
         });
         apart(self, move || {
-            // As long as the work goes on, whoever waits for it.
+            // Held until the work has ended, even if the future is dropped.
             let _turn = turn;
             let recording = Recording::new(snapshot, recorded, &times);
             let refused = |error| RunsError::Refused(format!("{error}"));
@@ -106,5 +106,7 @@ impl Runs {
 fn span(seconds: f64) -> Result<Duration, RunsError> {
     let within = (0.0..=MAX_SECONDS).contains(&seconds) && seconds > 0.0;
     let span = within.then(|| Duration::from_secs_f64(seconds));
-    span.ok_or_else(|| RunsError::Refused(format!("`for_s` is a number above 0, {MAX_SECONDS} at most")))
+    span.ok_or_else(|| {
+        RunsError::Refused(format!("`for_s` must be a number above 0 and at most {MAX_SECONDS}"))
+    })
 }

@@ -1,32 +1,32 @@
-//! Files and folders of the data directory: closed to other users, even where these may enter the directory itself.
+//! Files and folders of the data directory, closed to other users even if these may enter the directory itself.
 
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-/// Everything that a group and all others may do.
+/// Permission bits of the group and of other users.
 const OTHERS: u32 = 0o077;
 
-/// Makes a folder unless it is there.
+/// Creates a folder if it is missing, and closes it to other users.
 pub(crate) fn folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     close(path)
 }
 
-/// Makes an empty file unless it is there.
+/// Creates an empty file if it is missing, and closes it to other users.
 pub(crate) fn file(path: &Path) -> io::Result<()> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
     close(path)
 }
 
-/// Takes away what others may do with what is there.
+/// Removes the permissions of the group and of other users.
 fn close(path: &Path) -> io::Result<()> {
     let mode = fs::metadata(path)?.permissions().mode();
     if mode & OTHERS == 0 {
         return Ok(());
     }
-    tracing::info!(path = %path.display(), mode = format!("{:o}", mode & 0o777), "others could use it; no longer");
+    tracing::info!(path = %path.display(), mode = format!("{:o}", mode & 0o777), "removed the permissions of other users");
     fs::set_permissions(path, Permissions::from_mode(mode & 0o7777 & !OTHERS))
 }
 
@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_could_read_they_no_longer_can() {
+    fn files_and_folders_are_closed_to_other_users() {
         let root = tempfile::tempdir().unwrap();
         let (made, there) = (root.path().join("made"), root.path().join("there"));
         fs::create_dir(&there).unwrap();
@@ -55,6 +55,6 @@ mod tests {
         assert_eq!([&made, &there].map(|path| mode(path)), [0o700; 2]);
         assert_eq!([&new, &old].map(|path| mode(path)), [0o600; 2]);
         assert_eq!(fs::read(&old).unwrap(), b"kept");
-        assert_eq!(mode(root.path()), 0o755, "what is around them is not theirs");
+        assert_eq!(mode(root.path()), 0o755, "the parent folder is not changed");
     }
 }

@@ -1,4 +1,4 @@
-//! Queries of runs: lists, figures over time, errors, logs, live events, counts.
+//! Queries of runs: lists, figures over time, errors, logs, live events and counts.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,13 +22,13 @@ use crate::wire::{
 };
 use penstock_stream::StreamAddress;
 
-/// Points of a series unless given.
+/// Default number of points of a series.
 const POINTS: u32 = 600;
-/// Records of one answer at most: a bucket of a series, or a window, has one of each stage and of each queue. A series has up to
-/// eight numbers of each.
+/// Maximum number of records of a series. A bucket has one record for each stage and each queue; a record has up to eight numbers.
 const MAX_SERIES_RECORDS: usize = 250_000;
+/// Maximum number of records of a list of windows. A window has one record for each stage and each queue.
 const MAX_WINDOW_RECORDS: usize = 100_000;
-/// Runs that one reader watches at most.
+/// Maximum number of runs that one reader watches.
 const MAX_WATCHED: usize = 32;
 
 impl Runs {
@@ -42,15 +42,15 @@ impl Runs {
             return Ok(address.clone());
         }
         let why = match live.map(|live| live.summary().state) {
-            _ if !is_stream => "its consumer is not `stream`: nobody can take its batches",
-            None => "the run is over: no batches are to be had any more",
-            Some(RunState::Queued) => "the run is queued: ask again when it is running",
-            Some(_) => "the run is about to start: ask again in a moment",
+            _ if !is_stream => "the run's consumer is not `stream`, so its batches cannot be received",
+            None => "the run has ended, so its batches are no longer available",
+            Some(RunState::Queued) => "the run is queued; try again when it is running",
+            Some(_) => "the run is about to start; try again in a moment",
         };
         Err(RunsError::Conflict(why.to_owned()))
     }
 
-    /// Runs, a page at a time. A page stays where it is while runs are added before it.
+    /// Lists a page of runs. A cursor stays valid while runs are added before its page.
     pub async fn list(&self, query: RunQuery) -> Result<Page<RunSummary>, RunsError> {
         let (sort, states, after) = (query.sort, query.states.clone(), after(query.cursor.as_ref())?);
         let found = self.history().read(move |connection| runs::list(connection, query, after)).await?;
@@ -61,7 +61,7 @@ impl Runs {
                 *item = live.summary();
             }
         }
-        // What is alive may have changed since it was written, and a page holds what it says it does.
+        // Live runs may have changed since they were stored, so the filter and the order are applied again.
         page.items.retain(|item| states.is_empty() || states.contains(&item.state));
         page.items.sort_by(|one, other| runs::compare(one, other, sort));
         Ok(page)
@@ -81,7 +81,7 @@ impl Runs {
         Ok(self.stored_document(id).await?.0)
     }
 
-    /// Reads rows of a run over time, with its layout. Fails for an unknown run.
+    /// Reads the rows of a run with its layout. Fails for an unknown run.
     async fn read_rows<T: Send + 'static>(
         &self,
         id: &RunId,
@@ -97,10 +97,10 @@ impl Runs {
 
     /// Figures of a run over time.
     pub async fn series(&self, id: &RunId, query: SeriesQuery) -> Result<Series, RunsError> {
-        // Before anything is read: what happens meanwhile comes as events, perhaps twice, but never not at all.
+        // Taken before the rows are read: later events repeat some of the figures, but none are missing.
         let last = format!("{}-{}", self.epoch(), self.0.feed.last());
         if query.points.is_some_and(|points| !(1..=MAX_POINTS).contains(&points)) {
-            return Err(RunsError::Refused(format!("`points` is a number from 1 to {MAX_POINTS}")));
+            return Err(RunsError::Refused(format!("`points` must be a number from 1 to {MAX_POINTS}")));
         }
         let from = nanos(query.from_s.unwrap_or(0.0), "from_s")?;
         let to = query.to_s.map(|to| nanos(to, "to_s")).transpose()?;
@@ -110,8 +110,8 @@ impl Runs {
             let points = query.points.map_or(most.min(POINTS as usize), |points| points as usize);
             let buckets = rows.buckets(Buckets::over(from, to.unwrap_or(end).max(from), points), end)?;
             if buckets.count > most {
-                let told = too_many(&layout, buckets.count, "points", MAX_SERIES_RECORDS);
-                return Err(RunsError::Refused(format!("{told}: ask for {most} `points` at most")));
+                let reason = too_many(&layout, buckets.count, "points", MAX_SERIES_RECORDS);
+                return Err(RunsError::Refused(format!("{reason}; request at most {most} `points`")));
             }
             let thinned = rows.thinned(buckets)?;
             Ok(Series {
@@ -126,7 +126,7 @@ impl Runs {
         self.read_rows(id, read).await
     }
 
-    /// What a run did in equal windows. Percentiles are `null`: see [`Self::times`].
+    /// Figures of a run in windows of equal length. Percentiles are `null`; [`Self::times`] has them.
     pub async fn windows(&self, id: &RunId, query: WindowQuery) -> Result<Vec<Window>, RunsError> {
         let from = nanos(query.from_s.unwrap_or(0.0), "from_s")?;
         let to = query.to_s.map(|to| nanos(to, "to_s")).transpose()?;
@@ -136,9 +136,9 @@ impl Runs {
             let buckets = rows.buckets(Buckets::every(from, to.unwrap_or(end), every), end)?;
             let most = most_buckets(&layout, MAX_WINDOW_RECORDS);
             if buckets.count > most {
-                let told = too_many(&layout, buckets.count, "windows", MAX_WINDOW_RECORDS);
+                let reason = too_many(&layout, buckets.count, "windows", MAX_WINDOW_RECORDS);
                 return Err(RunsError::Refused(format!(
-                    "{told}: ask for a shorter time or longer windows, {most} of them at most"
+                    "{reason}; request a shorter time or longer windows, at most {most} of them"
                 )));
             }
             Ok(rows.windows(&layout, buckets)?)
@@ -146,7 +146,7 @@ impl Runs {
         self.read_rows(id, read).await
     }
 
-    /// How long the successful ops of a stage took, over the whole run.
+    /// Times of the successful ops of a stage over the whole run.
     pub async fn times(&self, id: &RunId, stage: &str) -> Result<TaskTimes, RunsError> {
         let stage = stage.to_owned();
         let read = move |rows: RunRows<'_>, layout: Layout| {
@@ -165,7 +165,7 @@ impl Runs {
         Ok(page(self.history().read(read).await?, |last| last.number))
     }
 
-    /// What the modules of a run logged, oldest first.
+    /// Log lines of the modules of a run, oldest first.
     pub async fn logs(&self, id: &RunId, query: LogQuery) -> Result<Page<LogEntry>, RunsError> {
         self.flush_errors_and_logs(id).await?;
         let (own, after) = (id.clone(), after(query.cursor.as_ref())?.unwrap_or(0));
@@ -173,13 +173,13 @@ impl Runs {
         Ok(page(self.history().read(read).await?, |last| last.number))
     }
 
-    /// What happens from now on, or from behind the event `since` of this epoch: to lists, and to these runs. Of a run that
-    /// is over, the end comes first. What is not kept any more comes as a gap.
+    /// Events of lists and of the watched runs, from now on or after the event `since` of this epoch. For a run that has ended,
+    /// its end comes first. Events that are no longer kept are reported as a gap.
     pub async fn events(&self, watched: &[RunId], since: Option<u64>) -> Result<Events, RunsError> {
         if watched.len() > MAX_WATCHED {
             return Err(RunsError::Refused(format!("at most {MAX_WATCHED} runs can be watched at a time")));
         }
-        // A place in the feed before anything is looked up, so that nothing falls in between.
+        // The position in the feed is taken before the runs are read, so that no event is missed in between.
         let since = since.or_else(|| Some(self.0.feed.last()));
         let mut first = Vec::new();
         for id in watched {
@@ -194,7 +194,7 @@ impl Runs {
     pub async fn counts(&self) -> Result<Counts, RunsError> {
         let mut runs = self.history().read(runs::count_by_state).await?;
         let view = self.view();
-        // What is alive changes faster than it is written down.
+        // The stored states of live runs may be out of date.
         let alive = [RunState::Queued, RunState::Running, RunState::Draining];
         runs.extend(alive.map(|state| (state, 0)));
         let live: Vec<&Arc<LiveRun>> = view.runs.values().filter(|live| !live.is_over()).collect();
@@ -211,7 +211,7 @@ impl Runs {
         })
     }
 
-    /// What is kept, and how much room it takes; that is looked up once a minute.
+    /// Use of the data directory, which is measured once a minute.
     pub async fn storage(&self) -> Result<StorageUse, RunsError> {
         let (data_dir, disk) = (self.0.workshop.data_dir.clone(), self.0.workshop.disk.clone());
         let count = move |connection: &rusqlite::Connection| {
@@ -229,18 +229,18 @@ impl Runs {
     /// Writes the pending errors and logs of a live run, so that they can be read. Fails for an unknown run.
     async fn flush_errors_and_logs(&self, id: &RunId) -> Result<(), RunsError> {
         let Some(live) = self.live(id) else { return self.read_rows(id, |_, _| Ok(())).await };
-        // When it cannot be written, what could be is still there to be read.
+        // If the write fails, entries that were written earlier can still be read.
         self.history().work(move |connection| live.write(connection)).await.ok();
         Ok(())
     }
 }
 
-/// Records of one bucket.
+/// Number of records of one bucket.
 fn nodes(layout: &Layout) -> usize {
     (layout.stages.len() + layout.queues.len()).max(1)
 }
 
-/// Buckets of a run with this layout that so many records are enough for.
+/// Maximum number of buckets of a run with this layout within a number of records.
 fn most_buckets(layout: &Layout, records: usize) -> usize {
     (records / nodes(layout)).max(1)
 }
@@ -249,33 +249,33 @@ fn too_many(layout: &Layout, count: usize, what: &str, most: usize) -> String {
     let (stages, queues) = (layout.stages.len(), layout.queues.len());
     let records = count.saturating_mul(nodes(layout));
     format!(
-        "{count} {what} of {stages} stages and {queues} queues would be {records} records, and {most} are given at a time"
+        "{count} {what} of {stages} stages and {queues} queues are {records} records, but a response has at most {most}"
     )
 }
 
-/// Makes a page of its entries, and of whether there are more: then clients go on behind `place` of the last one.
+/// Makes a page of its entries. If there are more entries, the cursor of the next page is `place` of the last one.
 pub(crate) fn page<T, P: Serialize>((items, more): (Vec<T>, bool), place: impl Fn(&T) -> P) -> Page<T> {
     let last = items.last().filter(|_| more).map(place);
     let written = |place| serde_json::to_vec(&place).expect("numbers and texts are JSON");
-    // Opaque to clients.
+    // The encoding makes the cursor opaque to clients.
     Page { next: last.map(|place| URL_SAFE_NO_PAD.encode(written(place))), items }
 }
 
-/// Place of the last entry of the page before.
+/// Decodes a cursor: the place of the last entry of the previous page.
 pub(crate) fn after<T: DeserializeOwned>(cursor: Option<&String>) -> Result<Option<T>, RunsError> {
     let Some(cursor) = cursor else { return Ok(None) };
     let place = URL_SAFE_NO_PAD.decode(cursor).ok().and_then(|place| serde_json::from_slice(&place).ok());
-    let unknown = || RunsError::Refused("the cursor is none that was given for such a list".to_owned());
+    let unknown = || RunsError::Refused("the cursor is not valid for this list".to_owned());
     place.ok_or_else(unknown).map(Some)
 }
 
 fn nanos(seconds: f64, what: &str) -> Result<u64, RunsError> {
-    // More than a century is nobody's run.
+    // No run takes longer than a century.
     let is_time = (0.0..4e9).contains(&seconds);
     if is_time {
         Ok((seconds * 1e9) as u64)
     } else {
-        Err(RunsError::Refused(format!("`{what}` is a number of seconds, 0 or more")))
+        Err(RunsError::Refused(format!("`{what}` must be a number of seconds, 0 or more")))
     }
 }
 
@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_much_is_told_with_the_arithmetic_and_what_would_do() {
+    fn a_request_for_too_many_records_reports_their_number_and_the_limit() {
         let stage = json!({ "id": "1:a", "name": "a", "kind": "sleep", "label": "[1:a]", "concurrency": 1 });
         let queue = json!({ "id": "1:a_queue", "label": "[1:a_queue]", "capacity": 2 });
         let layout = json!({ "stages": vec![stage; 255], "queues": vec![queue; 257] });
@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(most_buckets(&layout, MAX_SERIES_RECORDS), 488);
         assert_eq!(
             too_many(&layout, 5_000, "points", MAX_SERIES_RECORDS),
-            "5000 points of 255 stages and 257 queues would be 2560000 records, and 250000 are given at a time"
+            "5000 points of 255 stages and 257 queues are 2560000 records, but a response has at most 250000"
         );
     }
 }

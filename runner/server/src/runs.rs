@@ -30,35 +30,34 @@ use crate::turns::{Place, Turns};
 use crate::wire::{BudgetUse, ClientUse};
 use crate::workshop::{CACHE, Workshop};
 
-/// Most messages that wait for the owner.
+/// Maximum number of messages that wait for the owner.
 const MESSAGES: usize = 1024;
-/// Most documents that are checked at a time.
+/// Maximum number of documents that are checked at a time.
 const CHECKS: u64 = 2;
-/// Longest wait for a turn.
+/// Longest wait of a request for its turn.
 const TURN: Duration = Duration::from_secs(10);
-/// Modules that are tried at a time.
+/// Maximum number of modules that are tried at a time.
 const TRIALS: u64 = 2;
-/// Default limit of the time of a trial.
+/// Default time limit of a trial.
 const TRIAL_TIME: Duration = Duration::from_secs(30);
-/// Instances that one trial has at a time: the one that is used, and the one it is compared with.
+/// Maximum number of instances of one trial at a time: the one in use, and the one for comparison.
 const TRIAL_INSTANCES: u32 = 2;
-/// Runs whose dead letters are counted at a time.
+/// Maximum number of runs whose dead letters are counted at a time.
 const SURVEYS: u64 = 2;
-/// Modules that are looked at and compiled at a time.
+/// Maximum number of modules that are inspected and compiled at a time.
 const COMPILATIONS: u64 = 2;
-/// Longest wait of a module for its turn to be compiled: less than clients wait for an answer.
+/// Longest wait of a module for its turn to be compiled; shorter than clients wait for a response.
 pub(crate) const COMPILE_TURN: Duration = Duration::from_secs(45);
 
 #[derive(Clone, Debug)]
 pub struct RunsSettings {
-    /// Where everything is kept; made if it is missing. One server at a time uses it.
+    /// Data directory, created if missing. One server at a time uses it.
     pub data_dir: PathBuf,
     pub stores: Stores,
     pub budget: Budget,
-    /// How modules are compiled and how large they may be. Where compiled ones are kept and how many instances there are
-    /// follows from the rest.
+    /// Compilation and size limits of modules. The cache folder and the number of instances are derived from the other settings.
     pub sandbox: SandboxSettings,
-    /// What a run may ask for, and how many may wait.
+    /// Bounds of one run, and of the number of waiting runs.
     pub bounds: RunBounds,
     /// Shares and quotas of one client.
     pub clients: ClientBounds,
@@ -67,16 +66,16 @@ pub struct RunsSettings {
     pub trial_time: Duration,
 }
 
-/// All runs and modules of a server, for one asker. Cheap to clone. When the last clone is dropped, all runs are stopped as by
-/// [`Self::shutdown`].
+/// Handle to all runs and modules of a server, for one caller. Cheap to clone. When the last clone is dropped, all runs are
+/// stopped as by [`Self::shutdown`].
 #[derive(Clone, Debug)]
-pub struct Runs(pub(crate) Arc<Parts>, Asker);
+pub struct Runs(pub(crate) Arc<Parts>, RunsCaller);
 
-/// For whom the runs are asked.
+/// Caller for which a handle acts.
 #[derive(Clone, Debug, Default)]
-struct Asker {
+struct RunsCaller {
     client: ClientId,
-    /// Stores that it may use; all if `None`.
+    /// Stores that the caller may use; all if `None`.
     stores: Option<Arc<Stores>>,
 }
 
@@ -94,18 +93,18 @@ pub(crate) struct Parts {
     pub(crate) workshop: Arc<Workshop>,
     pub(crate) feed: Feed,
     pub(crate) totals: Arc<Totals>,
-    /// Places of runs that wait.
+    /// Places of waiting runs.
     pub(crate) places: Turns,
-    /// Places of runs that wait or are alive.
+    /// Places of waiting and active runs.
     pub(crate) open: Turns,
-    /// Submissions with a key, one after the other: what repeats one of them takes no place.
+    /// Place of submissions with a key, registered one at a time. A repeated submission that is found before takes no place.
     pub(crate) keyed: Turns,
     pub(crate) trials: Turns,
     pub(crate) checks: Turns,
     pub(crate) trial_time: Duration,
     pub(crate) replays: Turns,
     pub(crate) surveys: Turns,
-    /// Set when the server ends: what is tried or replayed ends too.
+    /// Set when the server shuts down, which ends trials and replays, too.
     pub(crate) ending: StopFlag,
 }
 
@@ -125,7 +124,7 @@ impl RunsSettings {
 }
 
 impl Runs {
-    /// Opens the data directory and starts the owner. Reads on storage go to `runtime`, which must live as long as this.
+    /// Opens the data directory and starts the owner thread. Storage reads run on `runtime`, which must outlive this handle.
     pub fn open(runtime: &Handle, settings: RunsSettings) -> Result<Self, OpenError> {
         let RunsSettings { data_dir, stores, budget, sandbox, bounds, clients, disk_bytes, trial_time } =
             settings;
@@ -140,7 +139,7 @@ impl Runs {
         private::folder(&cache).map_err(|source| unusable(&cache, source))?;
         let gate = sandbox.gate.clone();
         let instances = budget.instances.saturating_add(TRIALS as u32 * TRIAL_INSTANCES);
-        // Compiled code can be made again: most of the room is for what cannot.
+        // Compiled code can be produced again, so most of the disk limit is left for other data.
         let cache_bytes = disk_bytes.map_or(sandbox.cache_bytes, |most| sandbox.cache_bytes.min(most / 4));
         let sandbox =
             Sandbox::new(SandboxSettings { cache_dir: Some(cache), cache_bytes, instances, ..sandbox })?;
@@ -185,28 +184,28 @@ impl Runs {
             surveys: places(SURVEYS),
             ending: StopFlag::default(),
         };
-        Ok(Self(Arc::new(parts), Asker::default()))
+        Ok(Self(Arc::new(parts), RunsCaller::default()))
     }
 
-    /// The same runs for requests of a client, which count against its shares.
+    /// Returns a handle for requests of a client, which count against its shares.
     #[must_use]
     pub fn for_client(&self, client: ClientId) -> Self {
-        Self(self.0.clone(), Asker { client, ..self.1.clone() })
+        Self(self.0.clone(), RunsCaller { client, ..self.1.clone() })
     }
 
     pub(crate) fn client(&self) -> &ClientId {
         &self.1.client
     }
 
-    /// The same runs for a caller who may use no other stores than these: documents name no others, and dead letters and batches of
-    /// runs over others stay where they are.
+    /// Returns a handle for a caller that may use these stores only: other stores are unknown in documents, and dead letters and
+    /// batches of runs that use other stores are not accessible.
     #[must_use]
     pub fn limited_to(&self, stores: &BTreeSet<String>) -> Self {
         let stores = Some(Arc::new(self.allowed_stores().among(stores)));
-        Self(self.0.clone(), Asker { stores, ..self.1.clone() })
+        Self(self.0.clone(), RunsCaller { stores, ..self.1.clone() })
     }
 
-    /// The stores that the caller may use.
+    /// Stores that the caller may use.
     pub(crate) fn allowed_stores(&self) -> &Stores {
         self.1.stores.as_deref().unwrap_or(&self.0.all_stores)
     }
@@ -220,7 +219,7 @@ impl Runs {
         }
     }
 
-    /// Names this start of the server: numbers of events count from it.
+    /// Identifier of this start of the server, from which events are numbered.
     pub fn epoch(&self) -> &str {
         &self.0.epoch
     }
@@ -230,8 +229,8 @@ impl Runs {
         self.0.feed.last()
     }
 
-    /// Stops all runs, those that wait too, and writes everything down; takes at most 3 s. They end as stopped. Afterwards
-    /// nothing works any more.
+    /// Stops all active and waiting runs, which end as stopped, and writes the history; takes at most 3 s. Afterwards every call
+    /// fails.
     pub async fn shutdown(&self) -> Shutdown {
         self.0.ending.set();
         let (reply, answer) = oneshot::channel();
@@ -299,19 +298,19 @@ impl Drop for Parts {
     fn drop(&mut self) {
         self.ending.set();
         let (reply, _) = oneshot::channel();
-        // It is gone already after a shutdown.
+        // After a shutdown, the owner thread has ended already.
         if self.messages.send(Message::Shutdown(reply)).is_ok() {
             self.join();
         }
     }
 }
 
-/// Takes a place for dear work of a client in its turn; `what` is done there.
+/// Takes a place for expensive work of a client in its turn. `what` names the work in the error.
 pub(crate) async fn turn(places: &Turns, client: &ClientId, what: &str) -> Result<Place, RunsError> {
     places.take(client, 0, TURN).await.ok_or_else(|| RunsError::no_place(what))
 }
 
-/// Does blocking work apart from the I/O threads, to its end even if the future is dropped.
+/// Runs blocking work off the I/O threads. The work runs to its end even if the future is dropped.
 pub(crate) async fn apart<T: Send + 'static>(
     runs: &Runs,
     work: impl FnOnce() -> Result<T, RunsError> + Send + 'static,

@@ -1,4 +1,4 @@
-//! From a document to a run that waits or works.
+//! Submission: a document becomes a waiting or active run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,30 +29,30 @@ use penstock_pipeline::{Context, NamedModules, Outlets, Prepared, prepare};
 
 /// Longest key that makes a request safe to repeat, in bytes.
 const MAX_KEY: usize = 255;
-/// Longest time that may be asked for, in seconds: a year.
+/// Longest accepted `for_s`, in seconds: a year.
 const MAX_SECONDS: f64 = 366.0 * 86_400.0;
-/// Modules that are named to somebody who names one that is not there.
+/// Maximum number of known modules that the fault of an unknown module lists.
 const MAX_SUGGESTED: u32 = 20;
-/// How long the sizes of assets are looked up.
+/// Longest time in which the sizes of assets are read.
 const LOOK_AT_ASSETS: Duration = Duration::from_secs(10);
-/// Room on the disk that a run takes at first, beside its document.
+/// Disk space that a new run reserves beside its document, in bytes.
 const RUN_BYTES: u64 = 16 << 10;
-/// How long `stop` waits for a run's end.
+/// Longest time that `stop` waits for a run's end.
 const STOP: Duration = Duration::from_secs(3);
 
 pub(crate) struct Checked {
     sent: RunSpec,
-    /// With everything that was left out in it, as JSON.
+    /// Document with all defaults filled in, as JSON.
     spec: String,
     pub(crate) prepared: Prepared<()>,
     pub(crate) cost: Cost,
     layout: Layout,
-    /// `name@version`, in the order of stages.
+    /// Modules as `name@version`, in the order of stages.
     names: Vec<String>,
 }
 
 impl Runs {
-    /// Checks a document as [`Self::submit`] does, and tells what would run.
+    /// Checks a document as [`Self::submit`] does, and describes the run without registering it.
     pub async fn validate(&self, document: Bytes) -> Result<Validation, RunsError> {
         let checked = self.check(document).await?;
         let would_wait = self.view().why_it_waits(self.client(), checked.cost);
@@ -81,14 +81,14 @@ impl Runs {
         let Submission { document, for_s, idempotency_key } = submission;
         if for_s.is_some_and(|for_s| !(for_s > 0.0 && for_s <= MAX_SECONDS)) {
             return Err(RunsError::Refused(
-                "`for_s` is a number of seconds above 0, a year at most".to_owned(),
+                "`for_s` must be a number of seconds above 0 and at most a year".to_owned(),
             ));
         }
         let repeat = idempotency_key.map(|key| repeat(key, &document, for_s)).transpose()?;
         if let Some(known) = self.repeated(repeat.as_ref()).await? {
             return Ok(known);
         }
-        // Before its turn: stores may be asked, and others do not wait for them.
+        // Checked before the turn: requests to stores must not hold up other submissions.
         let checked = self.check(document).await?;
         let turn = match &repeat {
             Some(_) => Some(turn(&self.0.keyed, self.client(), "submissions with a key").await?),
@@ -98,15 +98,15 @@ impl Runs {
             return Ok(known);
         }
         let (known, live) = self.register(checked, for_s, repeat, None).await?;
-        // Whoever sends the same again finds it from now on.
+        // A repeated submission finds the run from here on.
         drop(turn);
         self.submitted(known, &live).await
     }
 
-    /// Registers a run of the same document again, whose modules are looked up anew.
+    /// Registers another run of the same document; its modules are resolved again.
     pub async fn clone_run(&self, id: &RunId) -> Result<RunDetail, RunsError> {
         let (stored, for_s) = self.stored_document(id).await?;
-        // A text: many may wait for their turn.
+        // Kept as text, which takes less memory than a tree while many requests wait for their turn.
         let document = Bytes::from(stored.document.to_string());
         drop(stored);
         let checked = self.check(document).await?;
@@ -114,7 +114,7 @@ impl Runs {
         Ok(self.submitted(known, &live).await?.run)
     }
 
-    /// Ends a run where it is, or before it starts, and waits until it is over, but not longer than 3 s.
+    /// Stops a run, active or waiting, and waits for its end, but for at most 3 s.
     pub async fn stop(&self, id: &RunId) -> Result<RunDetail, RunsError> {
         if self.live(id).is_none() {
             let run = self.detail(id).await?;
@@ -124,27 +124,27 @@ impl Runs {
         }
         let (reply, answer) = oneshot::channel();
         let (own, messages) = (id.clone(), self.0.messages.clone());
-        // By way of the writer, which hands runs over to the owner: this one comes there before it is to stop.
-        let told = self.history().work(move |_| Ok(messages.try_send(Message::Stop(own, reply))));
-        told.await??;
+        // Sent by the writer thread, which also hands new runs to the owner: the run arrives there before its stop.
+        let sent = self.history().work(move |_| Ok(messages.try_send(Message::Stop(own, reply))));
+        sent.await??;
         if let Ok(Some(run)) = answer.await {
             let mut view = self.0.view.clone();
-            // The view changes with every run that comes or goes.
+            // The view changes with every run that is added or removed.
             let over = view.wait_for(|_| run.is_over());
-            // What it is then is told, whether it is over or not.
+            // After the timeout the run is returned in its current state.
             tokio::time::timeout(STOP, over).await.ok();
         }
         self.detail(id).await
     }
 
-    /// Removes a run that is over, and all that is kept of it.
+    /// Removes a run that has ended, with its history and dead letters.
     pub async fn delete(&self, id: &RunId) -> Result<(), RunsError> {
-        let alive = || RunsError::Conflict("the run is not over; stop it first".to_owned());
+        let alive = || RunsError::Conflict("the run has not ended; stop it first".to_owned());
         if self.live(id).is_some() {
             return Err(alive());
         }
         let own = id.clone();
-        // The row is there before the owner shows the run, so that it alone says whether the run is over.
+        // The row is written before the owner shows the run, so the row alone decides if the run has ended.
         let remove = move |transaction: &rusqlite::Transaction<'_>| {
             freeing(transaction, || runs::remove(transaction, &own))
         };
@@ -162,7 +162,7 @@ impl Runs {
         .await
     }
 
-    /// Writes a run down and hands it to the owner, unless the key stands for one already.
+    /// Stores a new run and hands it to the owner, unless the key stands for an earlier run.
     async fn register(
         &self,
         checked: Checked,
@@ -194,7 +194,7 @@ impl Runs {
         let (client, cost, run) = (self.client().clone(), checked.cost, live.clone());
         let join = Message::Join(Box::new(Waiting { client, cost, run, job, place, open }));
         let (own, spec, messages) = (live.clone(), checked.sent, parts.messages.clone());
-        // Both in one piece of work: whoever waits for it may go away in between.
+        // Both steps in one piece of work, because the future may be dropped between two.
         let known = self.history().work(move |connection| {
             let known = transact(connection, |transaction| {
                 runs::insert(transaction, &own.registered, &spec, repeat.as_ref())
@@ -210,13 +210,13 @@ impl Runs {
         Ok((known.await??, live))
     }
 
-    /// Places of a run: among those that wait, and among those that wait or are alive.
+    /// Takes the places of a new run: one among waiting runs, and one among waiting and active runs.
     fn places(&self) -> Result<(Place, Place), RunsError> {
         let (client, bounds) = (self.client(), &self.0.clients);
         let open = self.0.open.try_take(client).map_err(|shares| {
             RunsError::Quota(format!(
-                "`{client}` has {} runs that wait or are alive, which is as many as one client may have (`limits.clients.runs`); \
-                 stop one, or try again when one is over",
+                "`{client}` has {} waiting or active runs, which is the limit of one client (`limits.clients.runs`); stop one, or \
+                 try again when one has ended",
                 shares.held(client).parts
             ))
         })?;
@@ -226,8 +226,8 @@ impl Runs {
                 return RunsError::QueueFull { most };
             }
             RunsError::Quota(format!(
-                "`{client}` has {has} runs that wait, which is as many as one client may have now: {} % of the {} of {most} places that \
-                 other clients leave (`limits.clients.share_percent`, `limits.runs.queued`); stop one, or try again when one has started",
+                "`{client}` has {has} waiting runs, which is the limit of one client now: {} % of the {} of {most} places that other \
+                 clients leave (`limits.clients.share_percent`, `limits.runs.queued`); stop one, or try again when one has started",
                 bounds.share_percent.get(),
                 has + free
             ))
@@ -235,7 +235,7 @@ impl Runs {
         Ok((place, open))
     }
 
-    /// What became of a registration.
+    /// Result of a registration: the new run, or the run of an earlier request with the same key.
     async fn submitted(&self, known: KnownSubmission, live: &Arc<LiveRun>) -> Result<Submitted, RunsError> {
         match self.known(known).await? {
             Some(known) => Ok(known),
@@ -243,7 +243,7 @@ impl Runs {
         }
     }
 
-    /// The run that a repeated submission asks for once more.
+    /// Finds the run of an earlier submission with the same key.
     async fn repeated(&self, repeat: Option<&Repeat>) -> Result<Option<Submitted>, RunsError> {
         let Some(repeat) = repeat.cloned() else { return Ok(None) };
         let known = self.history().read(move |connection| runs::find_key(connection, &repeat)).await?;
@@ -258,27 +258,27 @@ impl Runs {
         }
     }
 
-    /// A run that was registered just now: once the owner has seen it, so that it is told what it waits for.
+    /// Detail of a new run, read after the owner has received the run, so that it includes the reason for waiting.
     async fn detail_of(&self, live: &Arc<LiveRun>) -> RunDetail {
         let mut view = self.0.view.clone();
         let seen = view.wait_for(|view| view.runs.contains_key(live.id()) || live.is_over());
         let waiting = match tokio::time::timeout(STOP, seen).await {
             Ok(Ok(view)) => view.waiting.get(live.id()).cloned(),
-            // The server ends.
+            // The server is shutting down.
             _ => None,
         };
         live.detail(waiting)
     }
 
-    /// Checks a document apart from the readers of the history: schemas of strangers are evaluated. The work is bounded beforehand;
-    /// it ends at its next step when the future is dropped.
+    /// Checks a document on a separate thread rather than on a reader of the history, because it evaluates schemas of uploaded
+    /// modules. The work is bounded in size; it ends at its next step when the future is dropped.
     pub(crate) async fn check(&self, bytes: Bytes) -> Result<Checked, RunsError> {
         let turn = turn(&self.0.checks, self.client(), "checks of documents").await?;
         let waited = Waited(StopFlag::default());
         let (workshop, budget, bounds) = (self.0.workshop.clone(), self.0.budget, self.0.bounds);
         let (stores, left) = (self.allowed_stores().clone(), waited.0.clone());
         let (document, spec, prepared, resolved) = apart(self, move || {
-            // Held until the work has ended, whether the client is still there or not.
+            // Held until the work has ended, even if the client has disconnected.
             let _turn = turn;
             let go_on = || if left.is_set() { Err(RunsError::Closed) } else { Ok(()) };
             let document = parse(&bytes).map_err(RunsError::invalid)?;
@@ -308,7 +308,7 @@ impl Runs {
             Ok((document, spec, prepared, resolved))
         })
         .await?;
-        // Stores are asked only about a document with nothing else wrong.
+        // Stores are read only for a document without other faults.
         let assets_mib = self.assets_mib(&spec).await?;
         let mut faults = admission::check(&prepared.plan, assets_mib, &budget);
         faults.extend(admission::check_assets(&prepared.plan, assets_mib, &bounds));
@@ -332,7 +332,7 @@ impl Runs {
         })
     }
 
-    /// Size of all objects that a document's modules may ask for, in MiB, as far as their stores tell it.
+    /// Size of all assets of a document's modules, in MiB, as far as the stores report it.
     async fn assets_mib(&self, spec: &Spec) -> Result<u64, RunsError> {
         let mut bytes = 0_u64;
         let look = async {
@@ -340,20 +340,21 @@ impl Runs {
                 let Stage::Wasm(wasm) = stage else { continue };
                 for asset in wasm.assets.values() {
                     let Some(store) = self.allowed_stores().get(asset.store.as_str()) else { continue };
-                    // One that is not there ends the run before it starts, with a reason.
+                    // A missing asset fails the run before it starts, with its own message.
                     let size = store.size(asset.key.as_str().into()).await.unwrap_or(0);
                     bytes = bytes.saturating_add(size);
                 }
             }
         };
         if tokio::time::timeout(LOOK_AT_ASSETS, look).await.is_err() {
-            let told = "the stores do not tell the sizes of all assets in time; try again, or use fewer";
-            return Err(RunsError::Busy(told.to_owned()));
+            let message =
+                "the stores did not report the sizes of all assets in time; try again, or use fewer assets";
+            return Err(RunsError::Busy(message.to_owned()));
         }
         Ok(bytes.div_ceil(1 << 20))
     }
 
-    /// The document of a run, and the time that was asked for.
+    /// Document of a run, and the `for_s` of its submission.
     pub(crate) async fn stored_document(&self, id: &RunId) -> Result<(RunSpec, Option<f64>), RunsError> {
         let own = id.clone();
         let found = self.history().read(move |connection| runs::document(connection, &own)).await?;
@@ -361,14 +362,14 @@ impl Runs {
     }
 }
 
-/// What a document's modules are.
+/// Modules to which a document's names resolve.
 struct Resolved {
     modules: NamedModules<()>,
-    /// `name@version`, by what the document calls them.
+    /// `name@version` of each module, by its name in the document.
     versions: BTreeMap<String, String>,
 }
 
-/// Looks up the modules that a document names.
+/// Resolves the modules that a document names.
 fn resolve(connection: &rusqlite::Connection, spec: &Spec) -> Result<Resolved, HistoryError> {
     let (names, _) = modules::names(connection, None, "", MAX_SUGGESTED)?;
     let mut modules = NamedModules { found: BTreeMap::new(), names };
@@ -395,7 +396,7 @@ fn resolve(connection: &rusqlite::Connection, spec: &Spec) -> Result<Resolved, H
 fn repeat(key: String, document: &Bytes, for_s: Option<f64>) -> Result<Repeat, RunsError> {
     if key.is_empty() || key.len() > MAX_KEY || !key.bytes().all(|byte| (b'!'..=b'~').contains(&byte)) {
         return Err(RunsError::Refused(format!(
-            "an Idempotency-Key has 1 to {MAX_KEY} printable ASCII characters and no blanks"
+            "`Idempotency-Key` must have 1 to {MAX_KEY} printable ASCII characters and no blanks"
         )));
     }
     let request =

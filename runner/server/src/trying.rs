@@ -1,4 +1,4 @@
-//! A few samples through a module, with nothing kept.
+//! Trials: a module is run on a few samples, and the results are not stored.
 
 use std::sync::Arc;
 
@@ -19,26 +19,28 @@ use crate::runs::{Runs, apart, turn};
 use crate::wire::{TryFrom, TryRequest, TrySample};
 use penstock_pipeline::trial::{TrialReport, TrialSettings, check_trial_params, try_module_until};
 
-/// Samples of one trial at most.
+/// Maximum number of samples of one trial.
 const MAX_SAMPLES: usize = 16;
-/// Bytes of all of them at most.
+/// Maximum size of all samples of a trial, in bytes.
 const MAX_BYTES: u64 = 64 << 20;
-/// CPU time for one sample unless told otherwise, and at most, in milliseconds.
+/// Default limit of the CPU time for one sample, in milliseconds.
 const DEADLINE_MS: u32 = 5_000;
+/// Largest limit of the CPU time for one sample, in milliseconds.
 const MAX_DEADLINE_MS: u32 = 10_000;
-/// Memory of an instance unless told otherwise, and at most, in MiB.
+/// Default memory limit of an instance, in MiB.
 const MEMORY_MIB: u32 = 256;
+/// Largest memory limit of an instance, in MiB.
 const MAX_MEMORY_MIB: u32 = 1_024;
-/// Most trials of one sample.
+/// Maximum number of trials of one sample.
 const MAX_REPEAT: u32 = 3;
-/// Samples of one call to a module of mode `batch`.
+/// Maximum number of samples in one call to a module of mode `batch`.
 const BATCH: usize = MAX_SAMPLES;
-/// Bytes of the tensors that come out that a page can show: some twenty pictures of a training set.
+/// Bytes of output tensors that the report includes for display: about twenty images of a training set.
 const SHOWN_BYTES: u64 = 4 << 20;
 
 impl Runs {
-    /// Tries a version of a module on a few samples. At most two are tried at a time, one of each client; others wait for 10 s. A
-    /// trial that takes too long, or whose client is gone, ends.
+    /// Tries a version of a module on a few samples. At most two trials run at a time, one of each client; others wait for up to
+    /// 10 s. A trial ends early if it takes too long or its client disconnects.
     pub async fn try_module(
         &self,
         name: &str,
@@ -60,10 +62,10 @@ impl Runs {
         };
         let read = async {
             match (request.samples, request.from) {
-                // Reading base64 takes long, too.
+                // Decoding base64 may take long, so it is done off the I/O threads, too.
                 (Some(samples), None) => apart(self, || given(samples)).await,
                 (None, Some(from)) => self.read_samples(from).await,
-                _ => Err(RunsError::Refused("give `samples`, or say with `from` where they lie".to_owned())),
+                _ => Err(RunsError::Refused("pass either `samples` or `from`".to_owned())),
             }
         };
         let samples = timeout_at(until, read).await.map_err(|_| late())??;
@@ -72,7 +74,7 @@ impl Runs {
         let waited = Waited(StopFlag::default());
         let (workshop, stop) = (self.0.workshop.clone(), waited.0.clone());
         let mut trial = std::pin::pin!(apart(self, move || {
-            // Held to the end, even if the future is dropped.
+            // Held until the trial has ended, even if the future is dropped.
             let _turn = turn;
             let refused = |error: &dyn std::error::Error| RunsError::Refused(with_causes(error));
             let module = workshop.load(&digest).map_err(|error| refused(&error))?;
@@ -106,7 +108,7 @@ impl Runs {
         let mut total = 0_u64;
         for key in keys {
             let key: Arc<str> = key.into();
-            // Asked first: an object of any size may lie there.
+            // The size is read first, because an object may have any size.
             total = total.saturating_add(found.size(key.clone()).await.map_err(storage)?);
             check_bytes(total)?;
             let (bytes, _) = found.get(key.clone()).await;
@@ -121,7 +123,8 @@ impl Runs {
 fn settings(request: &TryRequest) -> Result<TrialSettings, RunsError> {
     let bounded = |what: &str, wanted: Option<u32>, usual: u32, most: u32| {
         let value = wanted.unwrap_or(usual);
-        let refused = || RunsError::Refused(format!("`{what}` is a number from 1 to {most}, found {value}"));
+        let refused =
+            || RunsError::Refused(format!("`{what}` must be a number from 1 to {most}, found {value}"));
         if (1..=most).contains(&value) { Ok(value) } else { Err(refused()) }
     };
     let deadline = bounded("deadline_ms", request.deadline_ms, DEADLINE_MS, MAX_DEADLINE_MS)?;
@@ -162,7 +165,7 @@ fn sample(given: TrySample) -> Result<Sample, RunsError> {
             (BYTES_FIELD, Value::Blob(bytes.into()))
         }
         (None, None) => return Ok(sample),
-        (Some(_), Some(_)) => return Err(refused("has both `text` and `base64`; give one of them")),
+        (Some(_), Some(_)) => return Err(refused("has both `text` and `base64`; pass one of them")),
     };
     sample.set(given.field.as_deref().unwrap_or(usual), value);
     Ok(sample)
@@ -171,7 +174,7 @@ fn sample(given: TrySample) -> Result<Sample, RunsError> {
 fn check_count(samples: usize) -> Result<(), RunsError> {
     match samples {
         1..=MAX_SAMPLES => Ok(()),
-        _ => Err(RunsError::Refused(format!("a trial is of 1 to {MAX_SAMPLES} samples, found {samples}"))),
+        _ => Err(RunsError::Refused(format!("a trial takes 1 to {MAX_SAMPLES} samples, found {samples}"))),
     }
 }
 
@@ -180,5 +183,7 @@ fn check_bytes(bytes: u64) -> Result<(), RunsError> {
         return Ok(());
     }
     let most = MAX_BYTES >> 20;
-    Err(RunsError::Refused(format!("the samples of a trial have {most} MiB together at most; try fewer")))
+    Err(RunsError::Refused(format!(
+        "the samples of a trial may have at most {most} MiB in total; use fewer samples"
+    )))
 }

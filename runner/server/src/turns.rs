@@ -1,4 +1,4 @@
-//! Places for work that takes long, given to clients in turns.
+//! Places for expensive work, which clients get in turns.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::fair::{ClientId, FairLine, Shares};
 #[derive(Clone, Debug)]
 pub(crate) struct Turns(Arc<Mutex<FairLine<oneshot::Sender<Place>, 1>>>);
 
-/// A place, given back on drop.
+/// Place that is given back on drop.
 #[derive(Debug)]
 pub(crate) struct Place {
     turns: Turns,
@@ -24,7 +24,7 @@ impl Turns {
         Self(Arc::new(Mutex::new(FairLine::new(shares))))
     }
 
-    /// Takes a place that is free. Fails with the shares as they are where none is, or the client may not have it.
+    /// Takes a free place. Fails with the current shares if no place is free or the client has reached its share.
     pub(crate) fn try_take(&self, client: &ClientId) -> Result<Place, Shares<1>> {
         let mut line = self.lock();
         if line.take(client, [1]) {
@@ -33,8 +33,8 @@ impl Turns {
         Err(line.shares().clone())
     }
 
-    /// Takes a place as soon as it is the client's turn; `None` if that takes longer than `most`. Of the requests of one client the
-    /// one of the least `size` comes first.
+    /// Takes a place as soon as it is the client's turn; `None` if that takes longer than `most`. Among the requests of one client,
+    /// the one with the smallest `size` comes first.
     pub(crate) async fn take(&self, client: &ClientId, size: u64, most: Duration) -> Option<Place> {
         let (request, granted) = oneshot::channel();
         self.lock().join(client.clone(), [1], size, request);
@@ -51,7 +51,7 @@ impl Turns {
                 line.next()
             };
             let Some((client, request)) = next else { return };
-            // A request that was dropped meanwhile hands the place back.
+            // If the request was dropped meanwhile, the send fails and the place is given back.
             drop(request.send(Place { turns: self.clone(), client }));
         }
     }
@@ -82,15 +82,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_large_one_of_one_client_lets_a_small_one_of_another_through_at_once() {
+    async fn large_requests_of_one_client_leave_a_place_for_another_client() {
         let turns = turns(2);
         let (one, other) = (ClientId::new("one"), ClientId::new("other"));
         let first = turns.take(&one, 900, LONG).await.unwrap();
         let mut more: Vec<_> = [800, 100, 700].map(|size| Box::pin(turns.take(&one, size, LONG))).into();
         assert!(more.iter_mut().all(|waiting| waiting.now_or_never().is_none()));
-        let small = turns.take(&other, 5, LONG).now_or_never().flatten().expect("a place is kept for others");
+        let small =
+            turns.take(&other, 5, LONG).now_or_never().flatten().expect("a place is kept for other clients");
         drop(first);
-        // The smallest of its client, though it came later.
+        // The smallest request of the client comes first, although it arrived later.
         assert!(more[0].as_mut().now_or_never().is_none());
         let second = more[1].as_mut().now_or_never().flatten().unwrap();
         drop((second, small, more));
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_is_dropped_or_late_costs_the_others_nothing() {
+    async fn a_dropped_or_late_request_does_not_hold_up_others() {
         let turns = turns(1);
         let (one, other) = (ClientId::new("one"), ClientId::new("other"));
         let held = turns.try_take(&one).unwrap();
@@ -112,7 +113,7 @@ mod tests {
         let granted = last.as_mut().now_or_never().flatten();
         assert!(granted.is_some());
         drop(granted);
-        // Granted, and dropped before it is told.
+        // The place is granted, and the request is dropped before it learns of it.
         let held = turns.try_take(&one).unwrap();
         let mut unread = Box::pin(turns.take(&other, 0, LONG));
         assert!(unread.as_mut().now_or_never().is_none());

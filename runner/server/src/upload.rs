@@ -1,4 +1,4 @@
-//! Modules on their way in: written to a draft as they come, and registered when they are whole and good.
+//! Uploads of modules: written to a draft as they arrive, and registered once they are complete and valid.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::turns::Place;
 use crate::wire::ModuleUpload;
 use crate::workshop::{Workshop, sync_folder};
 
-/// A module that is being uploaded. Dropped before it is finished, nothing of it is left.
+/// Module that is being uploaded. If it is dropped before `finish`, its file is removed.
 #[derive(Debug)]
 pub struct Draft {
     runs: Runs,
@@ -29,13 +29,13 @@ pub struct Draft {
     limit: u64,
 }
 
-/// A file and the room that it takes, both given back on drop.
+/// Draft file, removed on drop together with its reserved disk space.
 #[derive(Debug)]
 struct Whole {
     path: PathBuf,
     size: u64,
     room: Arc<DiskRoom>,
-    /// Set once the file was moved, with its room.
+    /// Set once the file was moved; its disk space stays reserved.
     is_kept: bool,
 }
 
@@ -46,7 +46,7 @@ impl Drop for Whole {
         }
         self.room.give_back(self.size);
         if let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::warn!(draft = %self.path.display(), %error, "a draft cannot be removed");
+            tracing::warn!(draft = %self.path.display(), %error, "failed to remove a draft");
         }
     }
 }
@@ -75,7 +75,7 @@ impl Draft {
         self.file.write_all(piece).await.map_err(|source| unwritten(self.whole.path.clone(), source))
     }
 
-    /// Looks at what was written, and keeps nothing.
+    /// Inspects the written module and stores nothing.
     pub async fn inspect(self) -> Result<ModuleReport, RunsError> {
         let runs = self.runs.clone();
         let (draft, _) = self.close().await?;
@@ -89,15 +89,15 @@ impl Draft {
         .await
     }
 
-    /// Checks and compiles what was written, and gives it the next version of its name. Bytes that are known keep theirs. With
-    /// an alias, that stands for the version afterwards.
+    /// Checks and compiles the written module, and registers it as the next version of its name. Bytes that are stored already keep
+    /// their version. If given, `alias` stands for the version afterwards.
     pub async fn finish(self, alias: Option<&str>) -> Result<ModuleUpload, RunsError> {
         if let Some(alias) = alias {
             check_alias(alias)?;
         }
         let (runs, alias) = (self.runs.clone(), alias.map(str::to_owned));
         let (draft, digest) = self.close().await?;
-        // So few at a time that the same bytes, sent many times at once, are compiled for the first of them only.
+        // Few at a time, so that the same bytes, sent many times at once, are compiled for the first upload only.
         let place = draft.turn(&runs).await?;
         let workshop = runs.0.workshop.clone();
         let uploaded = apart(&runs, move || {
@@ -105,7 +105,7 @@ impl Draft {
             check_room(&workshop, &digest)?;
             let report = check(&workshop, &draft, &digest)?;
             let _registering = workshop.registering();
-            // Others may have come meanwhile.
+            // Checked again, because other uploads may have been registered meanwhile.
             check_room(&workshop, &digest)?;
             let registered = keep(&workshop, draft, &digest).and_then(|()| {
                 let insert = move |transaction: &rusqlite::Transaction<'_>| {
@@ -120,13 +120,13 @@ impl Draft {
             if registered.is_err() {
                 workshop.remove_stray(&digest);
             }
-            let lost = || HistoryError::Damaged("the version that was just written is not there".to_owned());
+            let lost = || HistoryError::Damaged("the version that was just written is missing".to_owned());
             Ok(registered?.ok_or_else(lost)?)
         });
         uploaded.await
     }
 
-    /// Everything written, and the digest of it.
+    /// Syncs the draft to the disk. Returns the draft and its digest.
     async fn close(self) -> Result<(Whole, String), RunsError> {
         let Self { whole, file, digest, .. } = self;
         let synced = async {
@@ -141,7 +141,7 @@ impl Draft {
 }
 
 impl Whole {
-    /// A place in which it is looked at and compiled. Of the modules of one client the smallest comes first.
+    /// Takes a place in which the module is inspected and compiled. Among the modules of one client, the smallest comes first.
     async fn turn(&self, runs: &Runs) -> Result<Place, RunsError> {
         let place = runs.0.workshop.compiling.take(runs.client(), self.size, COMPILE_TURN).await;
         place.ok_or_else(|| RunsError::no_place("compiling modules"))
@@ -157,7 +157,7 @@ fn check_room(workshop: &Workshop, digest: &str) -> Result<(), RunsError> {
         return Ok(());
     }
     Err(RunsError::Refused(format!(
-        "this server keeps {most} versions of modules at most (`limits.modules.versions`), and has {count}; delete versions that nothing needs"
+        "this server stores at most {most} versions of modules (`limits.modules.versions`) and has {count}; delete versions that are no longer needed"
     )))
 }
 
@@ -174,7 +174,7 @@ fn check(workshop: &Workshop, draft: &Whole, digest: &str) -> Result<ModuleRepor
     let name = &report.manifest.name;
     if penstock_types::spec::Name::new(name).is_none() {
         return Err(RunsError::Refused(format!(
-            "the module calls itself `{}`, which no pipeline can name: a name has 1 to 128 letters, digits, `.`, `_` or `-`, and starts with a letter or a digit",
+            "the module is named `{}`, which is not a valid name: a name has 1 to 128 letters, digits, `.`, `_` or `-`, and starts with a letter or a digit",
             penstock_types::text::printable(name, 200)
         )));
     }
@@ -183,7 +183,7 @@ fn check(workshop: &Workshop, draft: &Whole, digest: &str) -> Result<ModuleRepor
     Ok(report)
 }
 
-/// Moves the bytes to where they belong, unless they are there.
+/// Moves the bytes to their object file, unless that exists.
 fn keep(workshop: &Workshop, mut draft: Whole, digest: &str) -> Result<(), RunsError> {
     let object = workshop.object(digest);
     if object.is_file() {

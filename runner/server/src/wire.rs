@@ -1,4 +1,4 @@
-//! Requests and answers beside the types of `penstock_types`.
+//! Requests and responses of the server, beside the types of `penstock_types`.
 
 use std::collections::BTreeMap;
 
@@ -13,80 +13,80 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use strum::{EnumString, IntoStaticStr};
 
-/// Entries of a page unless given.
+/// Default number of entries of a page.
 const LIMIT: u32 = 50;
-/// Most entries of a page.
+/// Maximum number of entries of a page.
 pub const MAX_LIMIT: u32 = 200;
-/// Most points of a series.
+/// Maximum number of points of a series.
 pub const MAX_POINTS: u32 = 5_000;
-/// Most keys of a store that are listed.
+/// Maximum number of keys in a list of a store's keys.
 pub const MAX_KEYS: u32 = 1_000;
 
-/// A part of a list.
+/// One page of a list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "PageOf{T}")]
 pub struct Page<T> {
-    /// The entries.
+    /// Entries of this page.
     pub items: Vec<T>,
-    /// Where to go on; `null` at the end.
+    /// Cursor of the next page; `null` at the end of the list.
     pub next: Option<String>,
 }
 
-/// A pipeline that is to run.
+/// Pipeline document to run, with options.
 #[derive(Clone, Debug, Default)]
 pub struct Submission {
     pub document: Bytes,
-    /// After how many seconds it ends, as completed; to its own end when missing.
+    /// Time after which the run ends as completed, in seconds; the run goes to the end of its data if `None`.
     pub for_s: Option<f64>,
-    /// Makes it safe to send again: for a day the same key means the same run.
+    /// Key that makes it safe to send the submission again: for a day, the same key stands for the same run.
     pub idempotency_key: Option<String>,
 }
 
-/// A run that was submitted.
+/// Result of a submission.
 #[derive(Clone, Debug)]
 pub struct Submitted {
     pub run: RunDetail,
-    /// Not set when the same key came before.
+    /// False if the same key was submitted before.
     pub is_new: bool,
 }
 
-/// Runs to list: those that match every field that is given.
+/// Filter, order and page of a list of runs. A run must match every field that is given.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunQuery {
-    /// States, separated by commas.
+    /// States of the runs, separated by commas.
     #[serde(rename = "state", default, deserialize_with = "words")]
     #[schemars(with = "Option<String>")]
     pub states: Vec<RunState>,
-    /// The pipeline's name.
+    /// Name of the pipeline.
     pub name: Option<String>,
     /// Digest of a module that the run used.
     pub module: Option<String>,
-    /// A part of the name, the id or the modules.
+    /// Text that the name, the id or the modules contain.
     #[serde(rename = "q")]
     pub text: Option<String>,
-    /// A column to sort by, e.g. `name`, with a `-` in front for the other direction; `-submitted_at` when missing.
+    /// Column to sort by, e.g. `name`, with a `-` in front for descending order; `-submitted_at` if missing.
     #[serde(default)]
     #[schemars(with = "Option<String>")]
     pub sort: RunSort,
-    /// The end of an earlier page: its `next`.
+    /// Cursor of the page: `next` of the previous page; the first page if missing.
     pub cursor: Option<String>,
-    /// Most runs; 50 when missing, 200 at most.
+    /// Maximum number of runs; 50 if missing, 200 at most.
     #[serde(default, deserialize_with = "at_most::<MAX_LIMIT, _>")]
     #[schemars(range(min = 1, max = MAX_LIMIT))]
     pub limit: Option<u32>,
 }
 
-/// The order of a list of runs.
+/// Order of a list of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct RunSort {
     pub by: RunColumn,
-    /// Set when the greatest comes first.
+    /// Set if the greatest value comes first.
     pub is_descending: bool,
 }
 
-/// What runs can be sorted by. Runs without a figure come as if it were -1.
+/// Column by which runs can be sorted. A missing figure counts as -1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum RunColumn {
@@ -101,52 +101,52 @@ pub enum RunColumn {
     Qps,
 }
 
-/// A document that could run.
+/// Result of the check of a document that can run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Validation {
-    /// Its stages, first to last.
+    /// Stages of the pipeline, first to last.
     pub stages: Vec<ValidStage>,
-    /// Its queues: at the exit of the source, of every stage, and of the sink.
+    /// Queues of the pipeline: behind the source, behind every stage, and behind the sink.
     pub queues: Vec<ValidQueue>,
-    /// Worker threads it would be admitted for.
+    /// Worker threads that would be reserved for the run.
     pub threads: u32,
-    /// Memory it would be admitted for, in MiB.
+    /// Memory that would be reserved for the run, in MiB.
     pub memory_mib: u64,
     /// Digest of the module each WASM stage would run, by stage id.
     pub modules: BTreeMap<String, String>,
-    /// What it would wait for now; `null` when it would start at once.
+    /// Reason why the run would wait now; `null` if it would start at once.
     pub would_wait: Option<String>,
 }
 
-/// A stage of a document that could run.
+/// Stage of a document that can run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ValidStage {
-    /// Position and name, e.g. `2:download`.
+    /// Position and name of the stage, e.g. `2:download`.
     pub id: String,
-    /// How people see it, e.g. `[2:download[12]]`.
+    /// Label of the stage for display, e.g. `[2:download[12]]`.
     pub label: String,
-    /// Its kind.
+    /// Kind of the stage.
     pub kind: StageKindName,
-    /// How many of its tasks may be alive at a time.
+    /// Maximum number of tasks of the stage at a time.
     pub concurrency: u32,
-    /// What it takes, e.g. `samples`.
+    /// Unit of the items that the stage takes, e.g. `samples`.
     pub takes: String,
-    /// What it gives, e.g. `batches`.
+    /// Unit of the items that the stage produces, e.g. `batches`.
     pub gives: String,
 }
 
-/// A queue of a document that could run.
+/// Queue of a document that can run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ValidQueue {
-    /// The stage at whose exit it stands and `_queue`.
+    /// Id of the stage that fills the queue, followed by `_queue`.
     pub id: String,
-    /// How people see it.
+    /// Label of the queue for display.
     pub label: String,
-    /// How many items it may hold.
+    /// Maximum number of items in the queue.
     pub capacity: usize,
 }
 
-/// What a run was made of.
+/// Document and modules of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunSpec {
     /// The document as it was sent.
@@ -155,99 +155,99 @@ pub struct RunSpec {
     pub modules: BTreeMap<String, String>,
 }
 
-/// Series to read, and their extent.
+/// Time range, resolution and metrics of series to read.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SeriesQuery {
-    /// From when, in seconds since the run's start; its start when missing.
+    /// Start of the time range, in seconds since the run's start; the run's start if missing.
     pub from_s: Option<f64>,
-    /// Until when; its end, or now, when missing.
+    /// End of the time range, in seconds since the run's start; the run's end, or now, if missing.
     pub to_s: Option<f64>,
-    /// Most points of a line; 600 when missing, 5000 at most.
+    /// Maximum number of points of a line; 600 if missing, 5000 at most.
     #[serde(default, deserialize_with = "at_most::<MAX_POINTS, _>")]
     #[schemars(range(min = 1, max = MAX_POINTS))]
     pub points: Option<u32>,
-    /// Metrics, separated by commas; all when missing.
+    /// Metrics, separated by commas; all if missing.
     #[serde(default, deserialize_with = "words")]
     #[schemars(with = "Option<String>")]
     pub metrics: Vec<Metric>,
 }
 
-/// Windows to read.
+/// Time range and length of windows to read.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WindowQuery {
-    /// From when, in seconds since the run's start.
+    /// Start of the time range, in seconds since the run's start; the run's start if missing.
     pub from_s: Option<f64>,
-    /// Until when.
+    /// End of the time range, in seconds since the run's start; the run's end, or now, if missing.
     pub to_s: Option<f64>,
-    /// Length of a window, in seconds, rounded up to a multiple of 0.25; 1 when missing.
+    /// Length of a window, in seconds, rounded up to a multiple of 0.25; 1 if missing.
     pub every_s: Option<f64>,
 }
 
-/// Failed samples to list.
+/// Filter and page of a list of failed samples.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ErrorQuery {
-    /// Id of a stage.
+    /// Id of the stage in which samples failed.
     pub stage: Option<String>,
-    /// Whose fault it is.
+    /// Class of the failures, by their cause.
     #[schemars(with = "Option<String>")]
     pub class: Option<FailureClass>,
-    /// A part of the message or of the key.
+    /// Text that the message or the key contains.
     #[serde(rename = "q")]
     pub text: Option<String>,
-    /// The end of an earlier page: its `next`.
+    /// Cursor of the page: `next` of the previous page; the first page if missing.
     pub cursor: Option<String>,
-    /// Most errors; 50 when missing, 200 at most.
+    /// Maximum number of errors; 50 if missing, 200 at most.
     #[serde(default, deserialize_with = "at_most::<MAX_LIMIT, _>")]
     #[schemars(range(min = 1, max = MAX_LIMIT))]
     pub limit: Option<u32>,
 }
 
-/// Log lines to list.
+/// Filter and page of a list of log lines.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LogQuery {
-    /// Id of a stage.
+    /// Id of the stage that logged the lines.
     pub stage: Option<String>,
-    /// The least level: `debug`, `info`, `warn` or `error`.
+    /// Minimum level: `debug`, `info`, `warn` or `error`.
     #[schemars(with = "Option<String>")]
     pub level: Option<LogLevel>,
-    /// A part of the line.
+    /// Text that the line contains.
     #[serde(rename = "q")]
     pub text: Option<String>,
-    /// The end of an earlier page: its `next`.
+    /// Cursor of the page: `next` of the previous page; the first page if missing.
     pub cursor: Option<String>,
-    /// Most lines; 50 when missing, 200 at most.
+    /// Maximum number of lines; 50 if missing, 200 at most.
     #[serde(default, deserialize_with = "at_most::<MAX_LIMIT, _>")]
     #[schemars(range(min = 1, max = MAX_LIMIT))]
     pub limit: Option<u32>,
 }
 
-/// A line that a module logged.
+/// Line that a module logged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LogEntry {
-    /// Its number in the run, from 1.
+    /// Number of the line in the run, from 1.
     pub number: u64,
     /// Id of the stage.
     pub stage: String,
-    /// How much it matters, as the module says.
+    /// Severity that the module gave to the line.
     pub level: LogLevel,
-    /// What it says, printable.
+    /// Text of the line; unprintable characters are escaped.
     pub message: String,
-    /// When, in seconds since the run's start.
+    /// Time of the line, in seconds since the run's start.
     pub at_s: f64,
 }
 
 /// The dead letters of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DeadLetters {
-    /// By stage, in the pipeline's order.
+    /// Dead letters by stage, in the pipeline's order.
     pub stages: Vec<StageDeadLetters>,
-    /// Lines that are no letters.
+    /// Number of lines that are not valid dead letters.
     pub unreadable: u64,
-    /// Samples that were to be kept, but there was no more room for letters of this run.
+    /// Number of failed samples that were not kept because there was no room for more dead letters of this run.
     #[serde(default)]
     pub left_out: u64,
 }
@@ -257,85 +257,85 @@ pub struct DeadLetters {
 pub struct StageDeadLetters {
     /// Id of the stage.
     pub stage: String,
-    /// How many there are.
+    /// Number of dead letters of the stage.
     pub letters: u64,
-    /// Digest of the module they failed in; `null` for stages without one.
+    /// Digest of the module in which the samples failed; `null` for a stage without a module.
     pub module: Option<String>,
 }
 
-/// A module in a list.
+/// Module as lists show it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModuleSummary {
-    /// Its name.
+    /// Name of the module.
     pub name: String,
-    /// How many versions there are.
+    /// Number of versions of the module.
     pub versions: u64,
-    /// The newest one.
+    /// Newest version of the module.
     pub latest: ModuleVersion,
-    /// Names for versions.
+    /// Version numbers by alias.
     pub aliases: BTreeMap<String, u32>,
-    /// Runs that used any of the versions.
+    /// Number of runs that used any of the versions.
     pub runs: u64,
 }
 
-/// A module with all its versions.
+/// Module with all its versions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModuleDetail {
-    /// Its name.
+    /// Name of the module.
     pub name: String,
-    /// Names for versions.
+    /// Version numbers by alias.
     pub aliases: BTreeMap<String, u32>,
-    /// The versions, newest first.
+    /// Versions of the module, newest first.
     pub versions: Vec<ModuleVersion>,
 }
 
-/// One version of a module. Its bytes never change.
+/// Version of a module. The bytes of a version never change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModuleVersion {
-    /// The module's name.
+    /// Name of the module.
     pub name: String,
-    /// Its number, from 1; never given twice.
+    /// Number of the version, from 1; never used again after a deletion.
     pub version: u32,
-    /// Names that stand for this version.
+    /// Aliases that stand for this version.
     pub aliases: Vec<String>,
-    /// When it was uploaded, RFC 3339 in UTC.
+    /// Time of the upload, RFC 3339 in UTC.
     pub uploaded_at: String,
-    /// Runs that used it.
+    /// Number of runs that used this version.
     pub runs: u64,
-    /// Ids of the runs that are not over and use it, at most 100.
+    /// Ids of the runs that use this version and have not ended, at most 100.
     pub in_use: Vec<RunId>,
-    /// What it is.
+    /// Properties of the module, found by its check.
     pub report: ModuleReport,
 }
 
-/// What an upload became.
+/// Result of the upload of a module.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModuleUpload {
-    /// The version.
+    /// Version that holds the uploaded bytes.
     #[serde(flatten)]
     pub version: ModuleVersion,
-    /// Whether it is new; not when the same bytes came before.
+    /// True if the upload created this version; false if the same bytes were uploaded before.
     pub created: bool,
-    /// Digest of the version before it; `null` for the first one.
+    /// Digest of the version before this one; `null` for the first version.
     pub previous: Option<String>,
 }
 
-/// Modules to list.
+/// Filter and page of a list of modules.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ModuleQuery {
-    /// A part of the name.
+    /// Text that the name contains.
     #[serde(rename = "q")]
     pub text: Option<String>,
-    /// The end of an earlier page: its `next`.
+    /// Cursor of the page: `next` of the previous page; the first page if missing.
     pub cursor: Option<String>,
-    /// Most modules; 50 when missing, 200 at most.
+    /// Maximum number of modules; 50 if missing, 200 at most.
     #[serde(default, deserialize_with = "at_most::<MAX_LIMIT, _>")]
     #[schemars(range(min = 1, max = MAX_LIMIT))]
     pub limit: Option<u32>,
 }
 
-/// A version's bytes, open for reading.
+/// Bytes of a version of a module, open for reading.
 #[derive(Debug)]
 pub struct ModuleFile {
     /// `sha256:` and the hexadecimal digest of the bytes.
@@ -344,159 +344,159 @@ pub struct ModuleFile {
     pub file: std::fs::File,
 }
 
-/// A few samples for a module, and what it is set up with. Exactly one of `samples` and `from` is given.
+/// Trial of a module on a few samples. Exactly one of `samples` and `from` is required.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TryRequest {
-    /// What the module is set up with.
+    /// Parameters of the module.
     pub params: Map<String, Value>,
-    /// CPU time for one sample, in milliseconds, at most 10,000; 5,000 when missing.
+    /// Limit of the CPU time for one sample, in milliseconds, at most 10,000; 5,000 if missing.
     pub deadline_ms: Option<u32>,
-    /// Memory of one instance, in MiB, at most 1,024; 256 when missing.
+    /// Limit of the memory of one instance, in MiB, at most 1,024; 256 if missing.
     pub memory_mib: Option<u32>,
-    /// Stands for the document's seed.
+    /// Seed, in place of the document's seed.
     pub seed: u64,
-    /// How often each sample is tried, 1 to 3; from 2 on it is told whether it always becomes the same.
+    /// Number of trials of each sample, 1 to 3, 1 if missing; with 2 or more, the report states if all results are the same.
     pub repeat: Option<u32>,
-    /// Samples given here, at most 16.
+    /// Samples in the request itself, at most 16.
     pub samples: Option<Vec<TrySample>>,
-    /// Samples read from a store.
+    /// Samples to read from a store.
     pub from: Option<TryFrom>,
 }
 
-/// A sample given in a request: a text, bytes, or fields.
+/// Sample in a request: a text, bytes, or fields.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TrySample {
-    /// Its key.
+    /// Key of the sample; `sample` if empty.
     pub key: String,
-    /// A field that is a text.
+    /// Value of a text field.
     pub text: Option<String>,
-    /// A field that is bytes.
+    /// Value of a bytes field, encoded as base64.
     pub base64: Option<String>,
-    /// The name of that field; `text` or `bytes` when missing.
+    /// Name of the field that holds `text` or `base64`; `text` or `bytes` if missing.
     pub field: Option<String>,
-    /// Further fields, as a line of the source `records` gives them.
+    /// Further fields, in the form of a line of the source `records`.
     pub fields: Option<Map<String, Value>>,
 }
 
-/// Objects of a store, each of which becomes a sample as the stage `fetch` makes it.
+/// Objects of a store, each of which becomes a sample in the same form as in the stage `fetch`.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TryFrom {
-    /// The store.
+    /// Name of the store.
     pub store: String,
     /// Keys of the objects, at most 16.
     pub keys: Vec<String>,
 }
 
-/// A store that pipelines may name.
+/// Store that pipelines may use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StoreSummary {
-    /// Its name.
+    /// Name of the store.
     pub name: String,
-    /// What it is.
+    /// Kind of the store.
     pub kind: StoreKind,
 }
 
-/// What a store is.
+/// Kind of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StoreKind {
-    /// A folder of the server.
+    /// Folder on the server's machine.
     Folder,
-    /// A bucket, or a part of one.
+    /// S3 bucket, or a part of a bucket.
     S3,
 }
 
-/// Keys of a store to list.
+/// Prefix and number of keys to list.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KeyQuery {
-    /// The beginning of the keys.
+    /// Prefix of the keys; all keys if empty.
     #[serde(default)]
     pub prefix: String,
-    /// Most keys; 100 when missing, 1000 at most.
+    /// Maximum number of keys; 100 if missing, 1000 at most.
     #[serde(default, deserialize_with = "at_most::<MAX_KEYS, _>")]
     #[schemars(range(min = 1, max = MAX_KEYS))]
     pub limit: Option<u32>,
 }
 
-/// Keys of a store.
+/// Keys that a store lists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StoreKeys {
-    /// The first of them, sorted by their bytes.
+    /// First keys with the prefix, sorted by their bytes.
     pub items: Vec<String>,
-    /// Whether there are more.
+    /// True if the store has more keys with the prefix.
     pub more: bool,
 }
 
-/// What all runs together may use, and what they use.
+/// Budget of all runs together, and its use.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BudgetUse {
-    /// Worker threads there are.
+    /// Worker threads of the budget.
     pub threads: u32,
-    /// Memory there is, in MiB.
+    /// Memory of the budget, in MiB.
     pub memory_mib: u64,
-    /// Worker threads that runs were admitted for.
+    /// Worker threads that are reserved for runs.
     pub threads_used: u32,
-    /// Memory that runs were admitted for, in MiB.
+    /// Memory that is reserved for runs, in MiB.
     pub memory_mib_used: u64,
-    /// Share of the worker threads that runs were admitted for, 0.0 to 1.0.
+    /// Share of the worker threads that is reserved for runs, 0.0 to 1.0.
     pub threads_share: Option<f64>,
-    /// Share of the memory that runs were admitted for, 0.0 to 1.0.
+    /// Share of the memory that is reserved for runs, 0.0 to 1.0.
     pub memory_share: Option<f64>,
-    /// Runs that have started and are not over.
+    /// Number of runs that have started and not ended.
     pub runs_alive: u64,
-    /// Runs that wait.
+    /// Number of waiting runs.
     pub runs_queued: u64,
 }
 
 /// Use of the budget of runs by one client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClientUse {
-    /// The client: a token, an address, or the server itself.
+    /// Name of the client: a token, an address, or the server itself.
     pub client: String,
-    /// Worker threads of its runs that are alive.
+    /// Worker threads of the client's active runs.
     pub threads_used: u64,
-    /// Memory of its runs that are alive, in MiB.
+    /// Memory of the client's active runs, in MiB.
     pub memory_mib_used: u64,
-    /// Runs that have started and are not over, and replays.
+    /// Number of runs that have started and not ended, including replays.
     pub runs_alive: u64,
-    /// Runs that wait.
+    /// Number of waiting runs.
     pub runs_queued: u64,
 }
 
-/// What is kept, and how much room it takes.
+/// Use of the data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StorageUse {
-    /// Bytes of the data directory: its files, and what is used of the history's.
+    /// Size of all files in the data directory, in bytes, without the free pages of the history.
     pub data_dir_bytes: u64,
-    /// Bytes that it may have; `null` if that has no bound.
+    /// Limit of the data directory, in bytes; `null` if unlimited.
     pub data_dir_limit_bytes: Option<u64>,
-    /// Versions of modules.
+    /// Number of versions of modules.
     pub modules: u64,
-    /// Runs.
+    /// Number of stored runs.
     pub runs: u64,
-    /// Bytes that the file system has left.
+    /// Free space of the file system, in bytes.
     pub free_bytes: u64,
 }
 
-/// What is counted for monitoring.
+/// Counts of the server for monitoring.
 #[derive(Clone, Debug)]
 pub struct Counts {
-    /// Runs by state, all that are kept.
+    /// Number of stored runs by state.
     pub runs: BTreeMap<RunState, u64>,
-    /// Samples that consumers have taken since the server started.
+    /// Number of samples that consumers have taken since the server started.
     pub samples: u64,
-    /// Samples that have failed since the server started.
+    /// Number of samples that have failed since the server started, by class.
     pub failures: BTreeMap<FailureClass, u64>,
-    /// Runs that are not over.
+    /// Snapshots of the runs that have started and not ended.
     pub live: Vec<RunSnapshot>,
 }
 
 impl Default for RunSort {
-    /// Newest first.
+    /// Order by time of submission, newest first.
     fn default() -> Self {
         Self { by: RunColumn::SubmittedAt, is_descending: true }
     }
@@ -509,14 +509,14 @@ impl RunColumn {
 }
 
 impl RunSort {
-    /// Reads `name` or `-name`.
+    /// Parses the name of a column, with a `-` in front for descending order.
     pub fn parse(text: &str) -> Option<Self> {
         let name = text.strip_prefix('-');
         Some(Self { by: name.unwrap_or(text).parse().ok()?, is_descending: name.is_some() })
     }
 }
 
-/// An empty text stands for the default.
+/// Parses a non-empty text; an empty one stands for the default order.
 impl std::convert::TryFrom<String> for RunSort {
     type Error = &'static str;
 
@@ -525,20 +525,20 @@ impl std::convert::TryFrom<String> for RunSort {
             return Ok(Self::default());
         }
         Self::parse(&text).ok_or(
-            "`sort` takes `submitted_at`, `name`, `state`, `elapsed_s`, `samples`, `failed_samples`, `readiness`, `wait_s` \
-             or `qps`, with a `-` in front for the greatest first",
+            "`sort` must be `submitted_at`, `name`, `state`, `elapsed_s`, `samples`, `failed_samples`, `readiness`, `wait_s` \
+             or `qps`, with a `-` in front for descending order",
         )
     }
 }
 
-/// Reads words with commas between them.
+/// Reads a list of words separated by commas.
 fn words<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Vec<T>, D::Error> {
     let list = String::deserialize(from)?;
     let words = list.split(',').map(str::trim).filter(|word| !word.is_empty());
     words.map(|word| T::deserialize(word.to_owned().into_deserializer())).collect()
 }
 
-/// Entries of a page that a client wants.
+/// Number of entries of a page, from the number that a client requested.
 pub(crate) fn limit(wanted: Option<u32>) -> u32 {
     wanted.unwrap_or(LIMIT).clamp(1, MAX_LIMIT)
 }
@@ -549,65 +549,65 @@ fn at_most<'de, const MOST: u32, D: Deserializer<'de>>(from: D) -> Result<Option
     if (1..=MOST).contains(&found) {
         return Ok(Some(found));
     }
-    Err(D::Error::custom(format!("found `{found}`, wanted 1 to {MOST}")))
+    Err(D::Error::custom(format!("found `{found}`, expected 1 to {MOST}")))
 }
 
-/// A benchmark whose report is kept, in a list.
+/// Stored benchmark, as lists show it.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "BenchmarkSummary")]
 pub struct KeptBenchmark<S = Value> {
-    /// Names it.
+    /// Id of the benchmark.
     pub id: String,
-    /// When it came here, RFC 3339 in UTC.
+    /// Time at which the report was stored, RFC 3339 in UTC.
     pub kept_at: String,
     #[serde(flatten)]
     pub summary: S,
 }
 
-/// A report that was sent.
+/// Result of the upload of a report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PushedBenchmark {
     pub benchmark: KeptBenchmark,
-    /// Not set when the same report came before.
+    /// False if the same report was stored before.
     pub is_new: bool,
 }
 
-/// A change that a client has made.
+/// Change that a client has made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct AuditEntry {
-    /// Time of the answer, RFC 3339 in UTC.
+    /// Time of the response, RFC 3339 in UTC.
     pub at: String,
-    /// Name of the token that was used: `operator` for the server's own, `anyone` where none is needed.
+    /// Name of the token that was used: `operator` for the server's own token, `anyone` if the server requires no token.
     pub token: String,
     /// Address of the client, or of its proxy.
     pub address: String,
     /// Id of the operation, e.g. `delete_run`.
     pub action: String,
-    /// Address in the API that was asked; for what was made, also its own.
+    /// Path and query of the request beneath the API; for a new resource, also the path of the resource.
     pub target: String,
-    /// Status of the answer; `null` where the client left before it.
+    /// Status of the response; `null` if the client disconnected before the response.
     pub status: Option<u16>,
 }
 
-/// Entries of the audit log to list.
+/// Page of the audit log to list.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AuditQuery {
-    /// The end of an earlier page: its `next`.
+    /// Cursor of the page: `next` of the previous page; the first page if missing.
     pub cursor: Option<String>,
-    /// Length of a page; 50 when missing, 200 at most.
+    /// Maximum number of entries; 50 if missing, 200 at most.
     #[serde(default, deserialize_with = "at_most::<MAX_LIMIT, _>")]
     #[schemars(range(min = 1, max = MAX_LIMIT))]
     pub limit: Option<u32>,
 }
 
-/// Benchmarks to list.
+/// Page of a list of benchmarks.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BenchmarkQuery {
-    /// The end of an earlier page: its `next`.
+    /// Cursor of the page: `next` of the previous page; the first page if missing.
     pub cursor: Option<String>,
-    /// Most benchmarks; 50 when missing, 200 at most.
+    /// Maximum number of benchmarks; 50 if missing, 200 at most.
     #[serde(default, deserialize_with = "at_most::<MAX_LIMIT, _>")]
     #[schemars(range(min = 1, max = MAX_LIMIT))]
     pub limit: Option<u32>,

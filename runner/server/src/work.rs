@@ -1,4 +1,4 @@
-//! One run from its start to its end, on a thread of its own.
+//! One run from its start to its end, on its own thread.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,23 +19,23 @@ use crate::live::{LiveObserver, LiveRun};
 use crate::workshop::{LoadError, Workshop};
 
 const WAIT: Duration = Duration::from_secs(3600);
-/// Longest wait for a turn to compile a module whose code is not kept any more.
+/// Longest wait for a turn to compile a module whose compiled code is no longer cached.
 const COMPILE_TURN: Duration = Duration::from_secs(600);
 
-/// A checked document to run.
+/// Checked document to run.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) prepared: Prepared<()>,
-    /// The document with everything that was left out in it, as JSON: a queued run holds no tree of it.
+    /// Document with all defaults filled in, as JSON text: a queued run holds no parsed tree.
     pub(crate) spec: String,
-    /// After which time it ends, as completed.
+    /// Time after which the run ends as completed.
     pub(crate) time: Option<Duration>,
 }
 
 /// Reason why a registered run cannot start.
 #[derive(Debug, thiserror::Error)]
 enum RunStartError {
-    #[error("the module `{written}`")]
+    #[error("cannot load the module `{written}`")]
     Module { written: String, source: LoadError },
     #[error(transparent)]
     Turn(#[from] RunsError),
@@ -49,7 +49,7 @@ enum RunStartError {
     Start(#[from] StartError),
 }
 
-/// Longest time of a run, and the moment at which that is over.
+/// Longest duration of a run, and the time at which it is reached.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TimeLimit {
     most: Duration,
@@ -57,13 +57,13 @@ pub(crate) struct TimeLimit {
 }
 
 impl TimeLimit {
-    /// The limit of a run, or of a replay, that starts now, if there is one.
+    /// Time limit of a run or replay that starts now; `None` if unlimited.
     pub(crate) fn starting_now(workshop: &Workshop) -> Option<Self> {
         let most = *workshop.bounds.max_time?.get();
         Some(Self { most, until: Instant::now() + most })
     }
 
-    /// Ends a run as failed if its time is over.
+    /// Ends a run as failed if it has reached its time limit.
     pub(crate) fn enforce(self, run: &Run) {
         if Instant::now() >= self.until {
             run.handle().fail(too_long(self.most));
@@ -73,10 +73,10 @@ impl TimeLimit {
 
 fn too_long(most: Duration) -> String {
     let most = humantime::format_duration(most);
-    format!("it took longer than {most}, which is as long as a run may (`limits.runs.max_time`)")
+    format!("the run took longer than {most}, which is the limit (`limits.runs.max_time`)")
 }
 
-/// Runs a job of a client to its end. Returns true if all of the run is stored.
+/// Runs a job of a client to its end. Returns true if the whole run is stored.
 pub(crate) fn work(workshop: &Workshop, client: &ClientId, live: &Arc<LiveRun>, job: &Job) -> bool {
     let limit = TimeLimit::starting_now(workshop);
     match start(workshop, client, live, job, limit) {
@@ -85,7 +85,7 @@ pub(crate) fn work(workshop: &Workshop, client: &ClientId, live: &Arc<LiveRun>, 
             live.write_soon(0);
             let Ended { snapshot, output, .. } = wait(run, job.time, limit);
             let output =
-                output.err().map(|error| format!("its dead letters are not whole: {}", with_causes(&error)));
+                output.err().map(|error| format!("the dead letters are incomplete: {}", with_causes(&error)));
             let (state, error) = (snapshot.state, snapshot.error.clone());
             live.on_ended(Some(snapshot), state, error, output);
         }
@@ -95,7 +95,7 @@ pub(crate) fn work(workshop: &Workshop, client: &ClientId, live: &Arc<LiveRun>, 
     live.write_all()
 }
 
-/// Starts the run; `None` when it was stopped before.
+/// Starts the run; `None` if it was stopped before its start.
 fn start(
     workshop: &Workshop,
     client: &ClientId,
@@ -104,11 +104,11 @@ fn start(
     limit: Option<TimeLimit>,
 ) -> Result<Option<Run>, RunStartError> {
     let mut stop = live.stop_wanted();
-    // Whoever stops it in between fails the loading without a reason.
+    // A stop in between ends the loading with `Err(None)`, an error without a reason.
     let loaded = job.prepared.clone().load(|wasm| {
         let stopped = pin!(stop.wait_for(|stop| *stop));
         let place = pin!(workshop.compile_place(&wasm.digest, client, COMPILE_TURN));
-        // Held until the module is loaded.
+        // The place is held until the module is loaded.
         let _place = match workshop.runtime.block_on(select(stopped, place)) {
             Either::Left(_) => return Err(None),
             Either::Right((place, _)) => place.map_err(|busy| Some(RunStartError::from(busy)))?,
@@ -134,7 +134,7 @@ fn start(
     }
     let ready = workshop.runtime.block_on(async {
         let ready = pin!(prepared.ready(Some(Arc::new(output)), ends));
-        // The sender lives in `live`.
+        // `live` holds the sender, so the channel stays open.
         let stopped = pin!(stop.wait_for(|stop| *stop));
         let first = async {
             match select(ready, stopped).await {

@@ -18,10 +18,10 @@ use crate::private;
 use crate::turns::{Place, Turns};
 use penstock_pipeline::{DiskRoom, Modules};
 
-/// Loaded modules that are cached.
+/// Maximum number of loaded modules in the cache.
 const KEPT: usize = 16;
 
-/// Runs that are removed at a time.
+/// Maximum number of runs that are removed at a time.
 const AT_A_TIME: u32 = 100;
 
 const MODULES: &str = "modules";
@@ -39,28 +39,28 @@ pub(crate) struct Workshop {
     pub(crate) gate: GateBounds,
     pub(crate) bounds: RunBounds,
     pub(crate) data_dir: PathBuf,
-    /// Places in which modules are looked at and compiled.
+    /// Places in which modules are inspected and compiled.
     pub(crate) compiling: Turns,
-    /// Bytes of the folder.
+    /// Bytes used in the data directory, and their limit.
     pub(crate) disk: Arc<DiskRoom>,
-    /// Least recently used first.
+    /// Cached modules, the least recently used first.
     loaded: Mutex<VecDeque<Module>>,
-    /// Held while the bytes and the row of a module are added or removed, so that there is never one without the other.
+    /// Held while the bytes and the row of a module are added or removed, so that both exist or neither does.
     registering: Mutex<()>,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
-    #[error("its bytes cannot be read")]
+    #[error("the stored bytes cannot be read")]
     Read(#[source] io::Error),
-    #[error("its bytes are not what was uploaded: they have another digest")]
+    #[error("the stored bytes are not those that were uploaded: their digest differs")]
     Changed,
     #[error(transparent)]
     Module(#[from] ModuleError),
 }
 
 impl Workshop {
-    /// Makes the folders, and removes what a server that was killed left half done.
+    /// Creates the folders, and removes unfinished files that a killed server left.
     pub(crate) fn open(
         runtime: Handle,
         history: History,
@@ -118,17 +118,17 @@ impl Workshop {
         self.data_dir.join(STREAMS)
     }
 
-    /// Measures the data directory: every file in it, which may be many, less what the history has free in its own.
+    /// Measures the data directory: all of its files, which may be many, without the free pages of the history.
     pub(crate) fn measure(&self) {
         let counted = self.disk.used();
         match self.history.read_blocking(free_bytes) {
             Ok(free) => self.disk.correct(counted, size_of(&self.data_dir).saturating_sub(free)),
             Err(HistoryError::Closed) => {}
-            Err(error) => tracing::warn!(%error, "the data directory cannot be measured"),
+            Err(error) => tracing::warn!(%error, "failed to measure the data directory"),
         }
     }
 
-    /// Takes room on the disk.
+    /// Reserves space on the disk.
     pub(crate) fn take_room(&self, bytes: u64) -> Result<(), RunsError> {
         if self.disk.take(bytes) {
             return Ok(());
@@ -137,7 +137,7 @@ impl Workshop {
         Err(RunsError::DiskFull { used_bytes: self.disk.used(), most_bytes, wanted_bytes: bytes })
     }
 
-    /// A place in which a module can be compiled, in the client's turn; `None` for one whose code is there.
+    /// Takes a place in which a module can be compiled, in the client's turn; `None` if its compiled code is cached.
     pub(crate) async fn compile_place(
         &self,
         digest: &str,
@@ -147,13 +147,13 @@ impl Workshop {
         if self.loaded(digest).is_some() || self.sandbox.is_compiled(digest) {
             return Ok(None);
         }
-        // Runs and trials before uploads.
+        // Size 0, so that runs and trials come before uploads.
         let place = self.compiling.take(client, 0, most).await;
         place.map(Some).ok_or_else(|| RunsError::no_place("compiling modules"))
     }
 
-    /// Removes the oldest runs that are over, where more are kept than may be, and all that is kept of them. Waits for the
-    /// history.
+    /// Removes the oldest runs that have ended, with their history and dead letters, if more runs are stored than may be kept.
+    /// Waits for the history.
     pub(crate) fn retain(&self) {
         let kept = u64::from(self.bounds.kept.get());
         let removed = || -> Result<usize, HistoryError> {
@@ -165,7 +165,7 @@ impl Workshop {
                     return Ok(removed);
                 }
                 removed += oldest.len();
-                // Letters without a run would lie there for ever.
+                // Removed before the row, because dead letters without a run would never be removed.
                 oldest.iter().for_each(|run| self.remove_run_folder(run));
                 self.history.work_blocking(move |connection| {
                     transact(connection, |transaction| {
@@ -177,10 +177,10 @@ impl Workshop {
         match removed() {
             Ok(0) | Err(HistoryError::Closed) => {}
             Ok(removed) => {
-                tracing::info!(removed, kept, "the oldest runs were removed");
+                tracing::info!(removed, kept, "removed the oldest runs");
                 self.measure();
             }
-            Err(error) => tracing::warn!(%error, "the oldest runs cannot be removed"),
+            Err(error) => tracing::warn!(%error, "failed to remove the oldest runs"),
         }
     }
 
@@ -190,22 +190,22 @@ impl Workshop {
         match fs::remove_dir_all(folder) {
             Ok(()) => self.disk.give_back(bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => tracing::warn!(run, %error, "the dead letters of a removed run cannot be removed"),
+            Err(error) => tracing::warn!(run, %error, "failed to remove the dead letters of a removed run"),
         }
     }
 
-    /// Removes the bytes of a module that no version has any more.
+    /// Removes the bytes of a removed version.
     pub(crate) fn remove_object(&self, digest: &str) {
         self.forget(digest);
         let object = self.object(digest);
         let bytes = fs::metadata(&object).map_or(0, |found| found.len());
         match fs::remove_file(object) {
             Ok(()) => self.disk.give_back(bytes),
-            Err(error) => tracing::warn!(%digest, %error, "the bytes of a removed module cannot be removed"),
+            Err(error) => tracing::warn!(%digest, %error, "failed to remove the bytes of a removed module"),
         }
     }
 
-    /// Removes the bytes of a module if no version has them, as after a registration that failed: they would take room for nothing.
+    /// Removes the bytes of a module if no version has them, e.g. after a registration that failed.
     pub(crate) fn remove_stray(&self, digest: &str) {
         let own = digest.to_owned();
         if let Ok(false) = self.history.read_blocking(move |connection| modules::has(connection, &own)) {
@@ -218,7 +218,7 @@ impl Workshop {
         self.registering.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the module of this digest: a cached one, or one loaded from its bytes, which takes up to seconds.
+    /// Returns the module with this digest, from the cache or loaded from its bytes, which may take seconds.
     pub(crate) fn load(&self, digest: &str) -> Result<Module, LoadError> {
         if let Some(module) = self.loaded(digest) {
             return Ok(module);
@@ -232,7 +232,7 @@ impl Workshop {
         Ok(module)
     }
 
-    /// Caches a module.
+    /// Adds a module to the cache, in place of the least recently used.
     pub(crate) fn keep(&self, module: Module) {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         loaded.retain(|kept| kept.digest() != module.digest());
@@ -242,7 +242,7 @@ impl Workshop {
         }
     }
 
-    /// Removes a module from the cache; runs that have it go on.
+    /// Removes a module from the cache; runs that use it continue.
     fn forget(&self, digest: &str) {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner).retain(|kept| kept.digest() != digest);
     }
@@ -259,8 +259,8 @@ impl Workshop {
         Some(module)
     }
 
-    /// Removes bytes that belong to no version: their upload was not registered. A server that is killed leaves those of one
-    /// upload; where there are more, or no versions at all, the history is not the one that they belong to, and they are kept.
+    /// Removes bytes that belong to no version, because their upload was not registered. A killed server leaves the bytes of one
+    /// upload. If there are more, or if no version exists, the history was probably replaced, and the bytes are kept.
     fn sweep_objects(&self) {
         let Ok(objects) = fs::read_dir(self.data_dir.join(OBJECTS)) else { return };
         let unknown = objects.flatten().filter(|object| {
@@ -274,14 +274,14 @@ impl Workshop {
             [] => {}
             [one] if versions > 0 => {
                 if let Err(error) = fs::remove_file(one) {
-                    tracing::warn!(bytes = %one.display(), %error, "bytes that no module has cannot be removed");
+                    tracing::warn!(bytes = %one.display(), %error, "failed to remove bytes that belong to no module");
                 }
             }
             more => tracing::warn!(
                 objects = more.len(),
                 folder = %self.data_dir.join(OBJECTS).display(),
-                "the history does not know modules whose bytes are there; was it replaced? they are kept: restore the history, \
-                 upload them again, or remove them"
+                "kept the bytes of modules that are missing in the history, which may have been replaced: restore the history, \
+                 upload the modules again, or remove the bytes"
             ),
         }
     }

@@ -1,4 +1,4 @@
-//! What was asked of a store, and the errors that name it.
+//! The store and key of a request, and the errors that name them.
 
 use std::error::Error;
 use std::io;
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use crate::error::{Access, StoreError};
 use crate::store::MAX_GET_BYTES;
 
-/// The store and the key of a request, which its errors name.
+/// Store, key and kind of a request, for its errors.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) store: Arc<str>,
@@ -20,19 +20,19 @@ pub(crate) struct Asked {
 
 pub(crate) const NOT_REGULAR: &str = "it names a pipe, a socket or a device; only regular files are objects";
 const LEADS_OUTSIDE: &str =
-    "it leads out of the store's folder (through a link: inside, links must be relative and stay inside)";
-/// Reason of a read that would mix two versions of an object.
+    "it leads out of the store's folder; links inside it must be relative and stay inside";
+/// Reason for refusing a read that would mix two versions of an object.
 pub(crate) const CHANGED: &str = "the object changed while it was read";
-const LINK_CIRCLE: &str = "it leads through links that go in a circle";
+const LINK_CIRCLE: &str = "it leads through circular links";
 
 impl Asked {
     pub(crate) fn not_opened(&self, error: io::Error) -> StoreError {
         let errno = error.raw_os_error().map(Errno::from_raw_os_error);
         match errno {
-            // cap-std's word for a path that leads outside: it alone comes without a number.
+            // cap-std's error for a path that leads outside: the only one without an error number.
             None if error.kind() == io::ErrorKind::PermissionDenied => self.refused(LEADS_OUTSIDE),
             Some(Errno::LOOP) => self.refused(LINK_CIRCLE),
-            // What opening a socket, or a device without a driver, answers.
+            // Errors of opening a socket, or a device without a driver.
             Some(Errno::NXIO | Errno::NODEV) => self.refused(NOT_REGULAR),
             Some(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG) => self.not_found(),
             Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => self.denied(error),
@@ -62,7 +62,7 @@ impl Asked {
         StoreError::OutOfRange { store: self.store.clone(), key: self.key.clone(), range, size }
     }
 
-    /// Checks that an object of `size` bytes has all of `range`, and that `range` is not too long for one read.
+    /// Checks that an object of `size` bytes contains all of `range`, and that `range` is not too long for one read.
     pub(crate) fn check_range(&self, range: &Range<u64>, size: u64) -> Result<(), StoreError> {
         let length = range.end.saturating_sub(range.start);
         if range.end > size {
@@ -79,7 +79,7 @@ impl Asked {
         StoreError::Io { store, key, access, source: source.into() }
     }
 
-    /// Error of a listing's folder that cannot be read; `None` when it has gone meanwhile.
+    /// Error of a listing's folder that cannot be read; `None` if the folder no longer exists.
     pub(crate) fn not_listed(&self, folder: &str, error: io::Error) -> Option<StoreError> {
         let asked = Self { key: Arc::from(folder), ..self.clone() };
         match asked.not_opened(error) {
@@ -94,10 +94,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_system_answers_becomes_what_a_caller_can_do() {
+    fn system_errors_become_the_matching_store_errors() {
         let asked = Asked { store: Arc::from("data"), key: Arc::from("a/b"), access: Access::Reading };
         let error = |errno: Errno| asked.not_opened(io::Error::from(errno));
-        // A test that runs as root cannot be denied anything, so the answer is made up.
+        // A test that runs as root is never denied access, so the error is constructed.
         assert!(matches!(error(Errno::ACCESS), StoreError::Denied { .. }));
         assert!(matches!(error(Errno::MFILE), StoreError::Io { .. }));
         assert!(matches!(error(Errno::NOTDIR), StoreError::NotFound { .. }));

@@ -1,4 +1,4 @@
-//! A store whose reads and writes in flight are bounded.
+//! A store with a limit on concurrent reads and writes.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -15,19 +15,19 @@ use crate::observe::now;
 use crate::permits::{Permit, PermitUser, Permits};
 use crate::store::{Store, Version};
 
-/// Default bound on the reads and writes in flight.
+/// Default limit of concurrent reads and writes.
 pub const DEFAULT_READS: NonZeroUsize = NonZeroUsize::new(64).expect("64 is not zero");
 
-/// A store as sources and stages hold it, which bounds the reads and writes in flight: a batch of a thousand samples opens no
-/// thousand files, and no thousand connections. All clones share the bound and are one user of it; [`Self::for_user`] makes
-/// another one. The users take turns.
+/// A store as sources and stages use it, with a limit on concurrent reads and writes: a batch of a thousand samples does not open
+/// a thousand files or connections. All clones share the limit and count as one user; [`Self::for_user`] creates another user.
+/// Users take turns.
 #[derive(Clone)]
 pub struct BoundedStore {
     store: Arc<dyn Store>,
     user: PermitUser,
 }
 
-/// The span of a read without its wait for a permit.
+/// Start and end of a read, without its wait for a permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadTime {
     pub start: Instant,
@@ -35,18 +35,18 @@ pub struct ReadTime {
 }
 
 impl BoundedStore {
-    /// Bounds the reads and writes of `store` in flight to `reads` together.
+    /// Limits the reads and writes of `store` to `reads` at a time, counted together.
     pub fn new(store: Arc<dyn Store>, reads: NonZeroUsize) -> Self {
         Self { store, user: Permits::new(reads).add_user() }
     }
 
-    /// The same store and bound for another user, as a rule another run.
+    /// The same store and limit for another user, usually another run.
     #[must_use]
     pub fn for_user(&self) -> Self {
         Self { store: self.store.clone(), user: self.user.another() }
     }
 
-    /// The same store with a bound of its own, apart from other users' reads.
+    /// The same store with a separate limit, independent of other users' reads.
     pub fn with_reads(&self, reads: NonZeroUsize) -> Self {
         Self::new(self.store.clone(), reads)
     }
@@ -55,23 +55,23 @@ impl BoundedStore {
         self.store.name()
     }
 
-    /// Reads and writes that may be in flight at a time, those of all users together.
+    /// Maximum number of concurrent reads and writes of all users together.
     pub fn reads(&self) -> NonZeroUsize {
         self.user.most()
     }
 
-    /// [`Store::list`]; a listing takes no permit.
+    /// Calls [`Store::list`]; a listing takes no permit.
     pub fn list(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
         self.store.list(prefix)
     }
 
-    /// [`Store::get`] once there is a permit, and its span.
+    /// Waits for a permit and calls [`Store::get`]; returns the result and the time of the read.
     pub async fn get(&self, key: Arc<str>) -> (Result<Bytes, StoreError>, ReadTime) {
         let permit = self.permit().await;
         self.get_with(permit, key).await
     }
 
-    /// [`Store::get`] with a permit, and its span.
+    /// Calls [`Store::get`] with a permit; returns the result and the time of the read.
     pub(crate) async fn get_with(
         &self,
         _permit: Permit,
@@ -82,7 +82,7 @@ impl BoundedStore {
         (read, ReadTime { start, end: now() })
     }
 
-    /// [`Store::get_range`] once there is a permit.
+    /// Waits for a permit and calls [`Store::get_range`].
     pub async fn get_range(
         &self,
         key: Arc<str>,
@@ -129,7 +129,7 @@ impl BoundedStore {
 }
 
 impl ReadTime {
-    /// Time in which at least one of `reads` was under way.
+    /// Time during which at least one of `reads` was in progress.
     pub(crate) fn covered(mut reads: Vec<Self>) -> Duration {
         reads.sort_unstable_by_key(|read| read.start);
         let mut covered = Duration::ZERO;
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overlapping_reads_count_once_and_gaps_not_at_all() {
+    fn overlapping_reads_count_once_and_gaps_do_not_count() {
         let zero = now();
         let read = |start: u64, end: u64| ReadTime {
             start: zero + Duration::from_secs(start),

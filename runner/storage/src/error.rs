@@ -1,4 +1,4 @@
-//! Why a store could not answer.
+//! Errors of stores and their messages.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -11,13 +11,13 @@ use std::sync::Arc;
 use penstock_engine::ports::SourceFault;
 use penstock_types::text::with_causes;
 
-/// Reasons why a store cannot answer. Every variant names the store and the key.
+/// Error of a store. Every variant names the store and the key.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// A folder is no object, as in S3.
+    /// A folder is not an object, as in S3.
     #[error("store `{store}` has no object {}", shown(key))]
     NotFound { store: Arc<str>, key: Arc<str> },
-    /// The object may exist, and this process lacks the right of access.
+    /// The object may exist, but this process has no permission to access it.
     #[error("store `{store}` denies {}; check its permissions", access.of(key))]
     Denied {
         store: Arc<str>,
@@ -26,16 +26,16 @@ pub enum StoreError {
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The key cannot name an object of any store, or leads outside this one.
+    /// The key is not valid in any store, or leads outside this one.
     #[error("store `{store}` refuses the key {}: {reason}", shown(key))]
     Refused { store: Arc<str>, key: Arc<str>, reason: Cow<'static, str> },
     #[error(
-        "object {} of store `{store}` has {size} bytes, more than the {most} read at once; split it up",
+        "object {} of store `{store}` has {size} bytes, but at most {most} are read at once; split it up",
         shown(key)
     )]
     TooLarge { store: Arc<str>, key: Arc<str>, size: u64, most: u64 },
     #[error(
-        "object {} of store `{store}` ends at byte {size}, before the end of {}..{} asked for; did it change meanwhile?",
+        "object {} of store `{store}` ends at byte {size}, before the end of the requested range {}..{}; did it change meanwhile?",
         shown(key), range.start, range.end
     )]
     OutOfRange { store: Arc<str>, key: Arc<str>, range: Range<u64>, size: u64 },
@@ -43,7 +43,7 @@ pub enum StoreError {
     #[error("{} of store `{store}` failed", access.of(key))]
     Io {
         store: Arc<str>,
-        /// The prefix, for a listing.
+        /// Key of the object; for a listing, its prefix.
         key: Arc<str>,
         access: Access,
         #[source]
@@ -61,10 +61,10 @@ pub enum Access {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("store `{store}` cannot open its folder `{}`; is there one, and may it be read?", path.display())]
+#[error("store `{store}` cannot open its folder `{}`; check that it exists and is readable", path.display())]
 pub struct OpenFault {
     pub store: Arc<str>,
-    /// The folder as it was given.
+    /// The folder as given by the caller.
     pub path: PathBuf,
     #[source]
     pub source: io::Error,
@@ -87,7 +87,7 @@ impl StoreError {
 impl From<StoreError> for SourceFault {
     fn from(error: StoreError) -> Self {
         let message = error.to_string();
-        // The error itself says nothing that the message does not: its own cause takes its place.
+        // The error's message is kept as text, so the cause is the source of the error, not the error itself.
         let cause = match error {
             StoreError::Denied { source, .. } | StoreError::Io { source, .. } => Some(source),
             StoreError::NotFound { .. }
@@ -110,7 +110,7 @@ impl Access {
     }
 }
 
-/// A key for messages: in backticks, control characters escaped, cut when very long.
+/// Formats a key for messages: in backticks, control characters escaped, cut if very long.
 pub(crate) fn shown(key: &str) -> impl fmt::Display + use<> {
     const MOST_CHARS: usize = 200;
     let escaped: String = key.chars().take(MOST_CHARS).flat_map(char::escape_debug).collect();

@@ -19,15 +19,15 @@ use crate::error::StoreError;
 
 /// Reads objects into the field [`BYTES_FIELD`] of the samples whose keys name them.
 ///
-/// The samples of a batch are read concurrently and each has its own answer: a missing key never costs its neighbours. A
-/// batch asks for no more permits at a time than the store has. The op's time is the time in which at least one read had
-/// a permit; the slot waits for permits in the rest.
+/// The samples of a batch are read concurrently, and each has a separate result: a missing key does not fail the other samples.
+/// A batch requests at most as many permits at a time as the store has. The op's time is the time during which at least one
+/// read had a permit; for the rest, the slot counts as waiting for permits.
 pub struct FetchOp {
     store: BoundedStore,
     field: Arc<str>,
 }
 
-/// Reads of one task that have a permit.
+/// Number of reads of one task that have a permit.
 #[derive(Debug, Default)]
 struct Reading(AtomicUsize);
 
@@ -53,7 +53,7 @@ impl TaskOp for FetchOp {
                     Item::Collated(batch) => refuse(batch),
                 }
             };
-            reading.tell(slot, fetch).await
+            reading.run_in(slot, fetch).await
         }
         .boxed()
     }
@@ -69,9 +69,9 @@ impl Reading {
         read
     }
 
-    /// Tells `slot` what the reads of `work` do. A permit that goes from one read of the task to the next within one poll is
-    /// no wait.
-    async fn tell<T>(&self, mut slot: TaskSlot, work: impl Future<Output = T>) -> T {
+    /// Runs `work` and reports to `slot` whether its reads have a permit. A permit that passes from one read of the task to the
+    /// next within one poll does not count as a wait.
+    async fn run_in<T>(&self, mut slot: TaskSlot, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         poll_fn(|context| {
             let polled = work.as_mut().poll(context);
@@ -104,7 +104,7 @@ async fn fetch_batch(
         let key = samples[place].key.clone();
         async move { (place, reading.read(store, key).await) }
     };
-    // More requests than permits would only stand in the queue.
+    // Requests beyond the number of permits would only wait.
     let reads = stream::iter((0..samples.len()).map(read)).buffer_unordered(store.reads().get());
     let mut reads: Vec<_> = reads.collect().await;
     reads.sort_unstable_by_key(|(place, _)| *place);
@@ -135,11 +135,11 @@ fn answer(mut sample: Sample, read: Result<Bytes, StoreError>, field: &Arc<str>)
     }
 }
 
-/// A plan never puts `fetch` behind `collate`; if one did, the books must still balance.
+/// Fails all samples of a collated batch. The check of the plan excludes this case; if it occurs, the ledger still balances.
 fn refuse(batch: Collated) -> Output {
     let fault = Fault::new(
         FailureClass::Contract,
-        "fetch reads samples and batches of samples, but got a collated batch; put it before collate",
+        "`fetch` takes samples and batches of samples, but this is a collated batch: put `fetch` before `collate`",
     );
     Output::all_failed(batch.into_samples(), &fault)
 }

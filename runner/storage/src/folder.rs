@@ -27,22 +27,22 @@ use crate::store::{IfThere, Store, Version};
 use crate::walk::Walk;
 use crate::write::write;
 
-/// A local folder as a store: its regular files, named by their paths below it.
+/// A local folder as a store: its regular files, named by their paths relative to the folder.
 ///
-/// Nothing outside the folder is ever read, whatever a key or a link says: the kernel resolves every path beneath the
-/// folder (`openat2` with `RESOLVE_BENEATH`; where it has none, cap-std does so step by step). The folder itself may
+/// Nothing outside the folder is ever read, regardless of keys and links: the kernel resolves every path beneath the
+/// folder (`openat2` with `RESOLVE_BENEATH`; where this is missing, cap-std does so step by step). The folder itself may
 /// be reached through links. Inside, a relative link that stays inside is followed; one that leads outside is refused,
-/// and so is every absolute one, wherever it leads. Folders, pipes, sockets and devices are no objects, and asking for
-/// one never blocks.
+/// and so is every absolute link. Folders, pipes, sockets and devices are not objects, and requests for
+/// them never block.
 ///
-/// A listing shows hidden files too, so that a folder and the bucket it was copied to agree. It shows links to files
-/// inside, and does not descend into linked folders, so that links in a circle end and nothing is listed twice; a
-/// linked folder is listed when the prefix names it. Names that are not UTF-8, paths beyond
-/// [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES), links that lead nowhere and special files are left out, and a warning
-/// counts them. It is made while it is read, and holds the names of one folder per level of depth.
+/// A listing includes hidden files, so that a folder and a bucket copied from it list the same keys. It includes links to files
+/// inside, and does not descend into linked folders, so that circular links end and no key is listed twice; a linked folder
+/// is listed if the prefix names it. Names that are not UTF-8, paths longer than
+/// [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES), broken links and special files are left out, and a warning states their
+/// number. Pages are read on demand; a listing holds the names of one folder per level of depth.
 ///
-/// A write makes the folders it needs, and replaces a link by the object itself. Until it is whole, the object has the
-/// name `.penstock-draft-` with 16 hex digits, which is no key and in no listing; a process that dies may leave one behind.
+/// A write creates missing folders, and replaces a link by the object itself. Until it is complete, the object has the name
+/// `.penstock-draft-` with 16 hex digits, which is not a valid key and never listed; a process that dies may leave one behind.
 ///
 /// Reads and writes run on tokio's blocking threads, one hop for the whole of open, read and close.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ struct Object {
 }
 
 impl FolderStore {
-    /// Opens the folder at `path` as the store `name`. Fails when it is no folder or access is denied.
+    /// Opens the folder at `path` as the store `name`. Fails if it is not a folder or access is denied.
     pub fn open(name: impl Into<Arc<str>>, path: impl AsRef<Path>) -> Result<Self, OpenFault> {
         let (name, path) = (name.into(), path.as_ref().to_path_buf());
         match Dir::open_ambient_dir(&path, ambient_authority()) {
@@ -76,7 +76,7 @@ impl FolderStore {
         let root = self.root.clone();
         let asked = Asked { store: self.name.clone(), key, access: Access::Reading };
         Box::pin(async move {
-            // Reading the clock costs a small read some hundredths of its time.
+            // Reading the clock costs a few percent of the time of a small read.
             let start = is_observed().then(now);
             let work = move |root: &Dir, asked: &Asked| {
                 let object = Object::open(root, asked)?;
@@ -120,7 +120,7 @@ impl Store for FolderStore {
         if let Err(reason) = check_prefix(prefix) {
             return stream::once(std::future::ready(Err(asked.refused(reason)))).boxed();
         }
-        // The walk travels to a blocking thread and back for every page, so that nothing goes on when nobody asks.
+        // The walk moves to a blocking thread and back for every page, so no work is done unless a page is requested.
         let walk = Walk::new(self.root.clone(), asked.clone());
         stream::unfold(Some(walk), move |walk| {
             let asked = asked.clone();
@@ -152,7 +152,7 @@ impl Store for FolderStore {
         range: Range<u64>,
     ) -> BoxFuture<'static, Result<Bytes, StoreError>> {
         self.with_object(key, move |asked, object| {
-            // One that has become too short is told as such.
+            // An object that has become too short gets the more specific error.
             let read = object.read_range(asked, range)?;
             if of.is_none_or(|of| of == object.version) { Ok(read) } else { Err(asked.failed(CHANGED)) }
         })
@@ -187,14 +187,14 @@ impl Store for FolderStore {
 impl Object {
     fn open(root: &Dir, asked: &Asked) -> Result<Self, StoreError> {
         let mut options = OpenOptions::new();
-        // A pipe nobody writes to must not block, and a terminal must not become ours.
+        // Opening a pipe without a writer must not block, and a terminal must not become the controlling one.
         let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
         options.read(true).custom_flags(flags.cast_signed());
         let file = root.open_with(&*asked.key, &options).map_err(|error| asked.not_opened(error))?;
         let stat = fstat(file.as_fd()).map_err(|error| asked.failed(io::Error::from(error)))?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {
-                // A file that takes another's place has another number; one that is written to, another time.
+                // A replacement has another inode number; a file that was written to has another modification time.
                 let tag = format!("{}-{}-{}", stat.st_ino, stat.st_mtime, stat.st_mtime_nsec);
                 let size = stat.st_size.cast_unsigned();
                 Ok(Self { file, version: Version { size, tag: Some(tag.into()) } })
@@ -204,7 +204,7 @@ impl Object {
         }
     }
 
-    /// Bytes of the file as long as it was when it was opened.
+    /// Reads a range of the file, based on its size when it was opened.
     fn read_range(&self, asked: &Asked, range: Range<u64>) -> Result<Bytes, StoreError> {
         let length = range.end.saturating_sub(range.start);
         if length == 0 {
@@ -221,7 +221,7 @@ impl Object {
                 return Err(asked.out_of_range(range, at));
             }
         }
-        // The allocator may have given more room than was asked for, and the file may have grown.
+        // The allocator may have provided more capacity than requested, and the file may have grown.
         bytes.truncate(most);
         Ok(Bytes::from(bytes))
     }

@@ -1,4 +1,4 @@
-//! The `index` source: a sample for every key that an index names.
+//! The `index` source: a sample for every key in an index.
 
 mod parser;
 
@@ -18,21 +18,21 @@ use crate::lines::RangedObject;
 use crate::visits::Visits;
 use parser::Parser;
 
-/// Most bytes of an index, and of the keys that a source keeps.
+/// Maximum size of an index, and of the keys that a source keeps, in bytes.
 pub const MAX_INDEX_BYTES: u64 = 1 << 30;
 
-/// What else would do where a run's memory budget is what its source exceeds.
-pub(crate) const RAISE_BUFFER: &str = ", or raise `buffer_mib`, a part of which the source may keep";
+/// Remedy for a source that exceeds its part of the run's memory budget.
+pub(crate) const RAISE_BUFFER: &str = ", or raise `buffer_mib`, of which the source may use a part";
 
-/// Bytes read at a time. An index that is not larger is read at once, and so never half of an old and half of a new one.
+/// Size of a read. A smaller index is read at once, and so never half in an old and half in a new version.
 const BLOCK_BYTES: u64 = 8 << 20;
 
-/// Makes a sample without fields for every key that an index names: a JSON array of texts, in the order in which it has
-/// them. A key that it has twice makes two samples.
+/// Makes a sample without fields for every key in an index: a JSON array of strings, in its order. A key that occurs twice makes
+/// two samples.
 ///
-/// Reads the index once, at the first call, a block at a time, and keeps the keys (their bytes and eight more each) for
-/// all epochs. Anything wrong with it is a fault that says at which element and which byte; an empty index is one too.
-/// Whether the objects are there is found out by who reads them.
+/// The index is read once, at the first call, in blocks, and its keys are kept for all epochs (their bytes and eight more each).
+/// A malformed index is a fault whose message states the element and the byte; so is an empty index. Missing objects are only
+/// found when they are read.
 pub struct IndexSource {
     store: BoundedStore,
     index: Arc<str>,
@@ -50,12 +50,12 @@ pub fn write_index(keys: &Keys, mut out: impl Write) -> io::Result<()> {
 }
 
 impl IndexSource {
-    /// Reads the object `index` of `store`, which need not be the store of the objects it names.
+    /// Creates a source that reads the object `index` of `store`, which may be another store than that of the objects.
     pub fn new(store: BoundedStore, index: impl Into<Arc<str>>, settings: TraversalSettings) -> Self {
         Self { store, index: index.into(), visits: Visits::new(settings), most_bytes: MAX_INDEX_BYTES }
     }
 
-    /// Lets the keys take `bytes` of memory at most: what of a run's budget they may have.
+    /// Limits the memory of the keys to `bytes`, the source's part of the run's budget.
     #[must_use]
     pub fn within(self, bytes: u64) -> Self {
         Self { most_bytes: bytes.min(MAX_INDEX_BYTES), ..self }
@@ -77,7 +77,7 @@ async fn read(store: &BoundedStore, index: &Arc<str>, most_bytes: u64) -> Result
     while start < object.size() {
         let end = object.size().min(start + BLOCK_BYTES);
         let block = object.read(start..end).await?;
-        // On a blocking thread: some MiB of JSON take milliseconds.
+        // On a blocking thread: parsing a few MiB of JSON takes milliseconds.
         let parsing = spawn_blocking(move || parser.read(&block).map(|()| parser));
         let parsed = parsing
             .await
@@ -86,8 +86,8 @@ async fn read(store: &BoundedStore, index: &Arc<str>, most_bytes: u64) -> Result
         let keys = parser.keys();
         if keys.bytes() > most_bytes {
             return Err(fault(&format!(
-                "has, in its first {end} of {} bytes, {} keys that take more than the {most_bytes} bytes of memory that keys may \
-                 take; split it up{RAISE_BUFFER}",
+                "has, in its first {end} of {} bytes, {} keys that take more than the limit of {most_bytes} bytes of \
+                 memory; split it up{RAISE_BUFFER}",
                 object.size(),
                 keys.len()
             )));

@@ -1,15 +1,15 @@
-//! Which strings are keys. The same for every store, so that a pipeline does not depend on what keeps its objects.
+//! Rules for keys, the same for every store, so that a pipeline does not depend on the kind of its store.
 
-/// Most bytes of a key, as in S3.
+/// Maximum length of a key in bytes, as in S3.
 pub const MAX_KEY_BYTES: usize = 1024;
 
-/// Prefix of unfinished files in a folder's store; 16 hex digits follow. Plain ASCII: some file systems take no name that
-/// is not UTF-8.
+/// Prefix of unfinished files in a folder's store, followed by 16 hex digits. Plain ASCII: some file systems reject names that
+/// are not UTF-8.
 const DRAFT: &str = ".penstock-draft-";
 
-/// Checks that `key` may name an object. A key is relative and `/`-separated; it has no NUL and no segment that is empty,
-/// `.` or `..`, since those differ between file systems and buckets, nor one that is the name of an unfinished write.
-/// Everything else is a plain character, `\` and `%` included.
+/// Checks that `key` is a valid name of an object. A key is relative and `/`-separated. It contains no NUL, and no segment that is
+/// empty, `.` or `..`, since these differ between file systems and buckets, or that is the name of an unfinished write. All
+/// other characters are allowed and have no special meaning, including `\` and `%`.
 pub fn check_key(key: &str) -> Result<(), &'static str> {
     if key.is_empty() {
         return Err("it is empty");
@@ -18,7 +18,7 @@ pub fn check_key(key: &str) -> Result<(), &'static str> {
     key.split('/').try_for_each(check_segment)
 }
 
-/// Checks that keys may start with `prefix`. The last segment may be empty or a part of one.
+/// Checks that keys may start with `prefix`, whose last segment may be empty or incomplete.
 pub fn check_prefix(prefix: &str) -> Result<(), &'static str> {
     check_characters(prefix)?;
     match prefix.rsplit_once('/') {
@@ -43,7 +43,7 @@ fn check_segment(segment: &str) -> Result<(), &'static str> {
     match segment {
         "" => Err("it has an empty segment: `//`, or `/` at its end"),
         "." | ".." => Err("it has a segment `.` or `..`; keys name objects directly"),
-        draft if is_draft(draft) => Err("it has the name of an unfinished write, which is no object"),
+        draft if is_draft(draft) => Err("it is the name of an unfinished write, which is not an object"),
         _ => Ok(()),
     }
 }
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_file_system_reads_differently_is_no_key() {
+    fn paths_that_file_systems_interpret_are_not_valid_keys() {
         for bad in ["", "/etc/passwd", "..", "../x", "a/../b", "a/./b", "./a", "a//b", "a/", "a\0b", "a/.."] {
             assert!(check_key(bad).is_err(), "{bad:?}");
         }
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unfinished_write_has_a_name_that_is_no_key() {
+    fn the_name_of_an_unfinished_write_is_not_a_valid_key() {
         let draft = draft_name(7);
         assert!(is_draft(&draft) && check_key(&draft).is_err());
         assert!(check_key(&format!("a/{draft}")).is_err() && check_prefix(&format!("{draft}/a")).is_err());
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_one() {
+    fn all_other_names_are_valid_keys() {
         for good in
             ["a", "a/b.jpg", "...", ".hidden", "..a", "%2e%2e/x", "a\\b", "naïve café", "~", "C:x", "-rf"]
         {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_may_end_anywhere_but_not_climb() {
+    fn a_prefix_may_end_within_a_segment_but_not_lead_upwards() {
         for good in ["", "a", "a/", "a/b", ".", "..", "a/.."] {
             assert_eq!(check_prefix(good), Ok(()), "{good:?}");
         }

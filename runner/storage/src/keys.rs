@@ -1,12 +1,12 @@
-//! A list of keys that stays small when there are millions of them, and the count of what a listing leaves out.
+//! A compact list of keys for millions of entries, and a counter of names that a listing leaves out.
 
 use tracing::warn;
 
-/// Keys in order, all in one string: a key costs its bytes and eight more.
+/// Keys in order, stored in one string: each takes its bytes and eight more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Keys {
     text: String,
-    /// End of each key in `text`.
+    /// End position of each key in `text`.
     ends: Vec<usize>,
 }
 
@@ -19,7 +19,7 @@ impl Keys {
         self.ends.is_empty()
     }
 
-    /// Bytes that they take in memory.
+    /// Bytes that the keys take in memory.
     pub(crate) fn bytes(&self) -> u64 {
         (self.text.len() + size_of_val(&*self.ends)) as u64
     }
@@ -57,13 +57,13 @@ pub(crate) struct LeftOut {
 }
 
 impl LeftOut {
-    /// Counts a name; `None` for one that cannot be read.
+    /// Counts a name; `None` for one that cannot be decoded.
     pub(crate) fn add(&mut self, name: Option<String>) {
         self.count += 1;
         self.first = self.first.take().or(name);
     }
 
-    /// Warns of `what` was left out, once, if anything was.
+    /// Logs one warning if any names were left out; `what` describes them.
     pub(crate) fn warn(&mut self, store: &str, what: &str) {
         let Self { count, first } = std::mem::take(self);
         if count > 0 {
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_come_back_as_they_went_in() {
+    fn keys_are_returned_unchanged() {
         let mut keys = Keys::default();
         assert_eq!((keys.get(0), keys.last()), (None, None));
         for key in ["a", "", "bc/d"] {

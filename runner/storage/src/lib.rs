@@ -1,7 +1,7 @@
-//! Where samples come from: stores of named objects, the sources that read them, and the `fetch` stage.
+//! Stores of named objects, the sources that read them, and the `fetch` stage.
 //!
-//! A [`Store`] is a flat space of keys, as S3 has it; [`FolderStore`] is one over a local folder, [`MemoryStore`] one
-//! over nothing but memory. Sources and stages reach a store through a [`BoundedStore`], which bounds the reads in flight.
+//! A [`Store`] is a flat space of keys, like an S3 bucket; [`FolderStore`] is one in a local folder, [`MemoryStore`] one in
+//! memory. Sources and stages use a store through a [`BoundedStore`], which limits the concurrent reads and writes.
 
 mod asked;
 mod bounded;

@@ -1,4 +1,4 @@
-//! Reads an object line by line, in range reads, so that its size does not matter.
+//! Reads an object line by line, in range reads, so that objects of any size can be read.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,44 +13,44 @@ use crate::store::Version;
 
 pub const MAX_LINE_BYTES: usize = 64 << 20;
 
-/// Bytes read at a time: large enough for a bucket's latency not to matter much, small beside everything else.
+/// Size of a read: large enough to hide the latency of a bucket, and small compared to other memory.
 const BLOCK_BYTES: u64 = 1 << 20;
 
-/// Some editors begin a file with it; it is not part of the contents.
+/// UTF-8 byte order mark, which some editors write at the start of a file; not part of the contents.
 pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// An object that is read in ranges, all of its first version.
+/// An object that is read in ranges, all of the version found when it was opened.
 #[derive(Clone)]
 pub(crate) struct RangedObject {
     pub(crate) store: BoundedStore,
     pub(crate) key: Arc<str>,
     version: Version,
-    /// The whole object, when it is small enough to be kept.
+    /// The whole object, if it is small enough to be kept in memory.
     held: Option<Bytes>,
 }
 
 pub(crate) struct Lines {
     object: RangedObject,
-    /// Start of the next block.
+    /// Start of the next block in the object.
     read_to: u64,
-    /// Beginning of a line that the blocks so far did not end.
+    /// Start of a line that continues in the next block.
     begun: BytesMut,
-    /// Lines that have ended, blank ones included.
+    /// Number of lines that have ended, including blank ones.
     ended: u64,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct ObjectLine {
-    /// From 1; blank lines count.
+    /// Number of the line, from 1; blank lines count.
     pub(crate) number: u64,
-    /// In bytes from the object's start.
+    /// Position of the line in the object, in bytes.
     pub(crate) start: u64,
-    /// Without its line end.
+    /// Text of the line, with its line end if it has one.
     pub(crate) text: Bytes,
 }
 
 impl RangedObject {
-    /// Opens the object `key`. Kept whole when it has at most `hold` bytes.
+    /// Opens the object `key`. It is kept in memory as a whole if it has at most `hold` bytes.
     pub(crate) async fn open(store: BoundedStore, key: Arc<str>, hold: u64) -> Result<Self, StoreError> {
         let version = store.version(key.clone()).await?;
         let held = match version.size <= hold {
@@ -69,7 +69,7 @@ impl RangedObject {
         self.held.as_ref().map_or(0, |held| held.len() as u64)
     }
 
-    /// Exactly the bytes `range`, which lies within the object.
+    /// Reads exactly `range`, which is within the object.
     pub(crate) async fn read(&self, range: Range<u64>) -> Result<Bytes, StoreError> {
         let slice = self.held.as_ref().and_then(|held| {
             let (start, end) = (usize::try_from(range.start).ok()?, usize::try_from(range.end).ok()?);
@@ -92,7 +92,7 @@ impl Lines {
         Self { object, read_to: 0, begun: BytesMut::new(), ended: 0 }
     }
 
-    /// The lines that end in the next block; `None` at the end. May be empty within a long line or among blank ones.
+    /// Lines that end in the next block; `None` at the end. May be empty within a long line or between blank ones.
     pub(crate) async fn next_block(&mut self) -> Result<Option<Vec<ObjectLine>>, SourceFault> {
         let start = self.read_to;
         if start == self.object.size() {
@@ -125,7 +125,7 @@ impl Lines {
         Ok(Some(lines))
     }
 
-    /// The text behind the last line end.
+    /// Text after the last line end, as a line.
     fn last_line(&mut self) -> Option<Vec<ObjectLine>> {
         let text = self.begun.split().freeze();
         if text.is_empty() {

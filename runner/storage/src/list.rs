@@ -1,4 +1,4 @@
-//! The `list` source: a sample for every object that a store lists.
+//! The `list` source: a sample for every object in a listing.
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
@@ -11,12 +11,12 @@ use crate::index::{MAX_INDEX_BYTES, RAISE_BUFFER};
 use crate::keys::Keys;
 use crate::visits::Visits;
 
-/// Makes a sample without fields for every key of a store that starts with a prefix and ends with a suffix. Keys are
-/// sorted by their bytes before they are permuted, so that a folder and a bucket give the same samples in the same
+/// Makes a sample without fields for every key of a store that starts with a prefix and ends with a suffix. Keys are sorted by
+/// their bytes before they are permuted, so that a folder and a bucket with equal keys give the same samples in the same
 /// order.
 ///
-/// Lists once, at the first call, and keeps the keys (their bytes and eight more each) for all epochs. Finding none is
-/// a fault that says what was looked for.
+/// The listing is made once, at the first call, and its keys are kept for all epochs (their bytes and eight more each). An empty
+/// result is a fault that names the prefix and suffix.
 pub struct ListSource {
     store: BoundedStore,
     wanted: Wanted,
@@ -25,7 +25,7 @@ pub struct ListSource {
 }
 
 impl ListSource {
-    /// Lists `store`; an empty prefix or suffix lets all keys pass.
+    /// Creates a source for `store`; an empty prefix or suffix matches all keys.
     pub fn new(
         store: BoundedStore,
         prefix: impl Into<String>,
@@ -36,7 +36,7 @@ impl ListSource {
         Self { store, wanted, visits: Visits::new(settings), most_bytes: MAX_INDEX_BYTES }
     }
 
-    /// Lets the keys take `bytes` of memory at most: what of a run's budget they may have.
+    /// Limits the memory of the keys to `bytes`, the source's part of the run's budget.
     #[must_use]
     pub fn within(self, bytes: u64) -> Self {
         Self { most_bytes: bytes.min(MAX_INDEX_BYTES), ..self }
@@ -64,7 +64,7 @@ pub struct Wanted {
     pub except: Option<String>,
 }
 
-/// Counts of all keys listed.
+/// Counts of all listed keys.
 #[derive(Default)]
 struct Seen {
     count: u64,
@@ -72,8 +72,8 @@ struct Seen {
 }
 
 impl Wanted {
-    /// Lists these keys of `store`, sorted by their bytes. They take at most [`MAX_INDEX_BYTES`], since all are held in
-    /// memory. `on_page` is given the number found so far. Finding none, or more, is a fault that names the search.
+    /// Lists the matching keys of `store`, sorted by their bytes. They take at most [`MAX_INDEX_BYTES`], since all are held in
+    /// memory. `on_page` receives the number found so far. An empty result or too many keys are faults that name the search.
     pub async fn list(&self, store: &BoundedStore, on_page: impl FnMut(usize)) -> Result<Keys, SourceFault> {
         self.list_at_most(MAX_INDEX_BYTES, store, on_page).await
     }
@@ -116,13 +116,13 @@ impl Wanted {
                 (format!(" whose key starts with {prefix}"), format!(" that start with {prefix}"))
             }
         };
-        // No key is listed twice: what ends with the suffix and is not wanted is the one that is left out.
+        // No key is listed twice: if only one key ends with the suffix and none is kept, it is the excluded one.
         let but = match &self.except {
             Some(index) if seen.with_suffix > 0 => format!(" but the index {}", shown(index)),
             _ => String::new(),
         };
         match (seen.count, self.suffix.as_str()) {
-            (0, _) if self.prefix.is_empty() => format!("store `{store}` holds no objects at all"),
+            (0, _) if self.prefix.is_empty() => format!("store `{store}` contains no objects"),
             (0, _) | (_, "") => format!("store `{store}` holds no object{whose}{but}"),
             (count, suffix) => {
                 let suffix = shown(suffix);
@@ -135,8 +135,8 @@ impl Wanted {
         let longer = if self.prefix.is_empty() { "a prefix" } else { "a longer prefix" };
         let raise = if most_bytes < MAX_INDEX_BYTES { RAISE_BUFFER } else { "" };
         format!(
-            "the first {found} keys of store `{store}` take more than the {most_bytes} bytes of memory that keys may take; list a \
-             part of it, by {longer}{raise}"
+            "the first {found} keys of store `{store}` take more than the limit of {most_bytes} bytes of memory; list a \
+             part of it with {longer}{raise}"
         )
     }
 }
@@ -150,36 +150,36 @@ mod tests {
     use crate::folder::FolderStore;
 
     #[test]
-    fn what_was_left_out_is_named_where_there_is_nothing_else() {
-        let told = |prefix: &str, suffix: &str, count, with_suffix| {
+    fn the_excluded_index_is_named_if_no_other_key_is_found() {
+        let message = |prefix: &str, suffix: &str, count, with_suffix| {
             let (prefix, suffix) = (prefix.to_owned(), suffix.to_owned());
             let wanted = Wanted { prefix, suffix, except: Some("a/index.json".to_owned()) };
             wanted.nothing_found("data", &Seen { count, with_suffix })
         };
-        assert_eq!(told("", "", 1, 1), "store `data` holds no object but the index `a/index.json`");
+        assert_eq!(message("", "", 1, 1), "store `data` holds no object but the index `a/index.json`");
         assert_eq!(
-            told("a/", "", 1, 1),
+            message("a/", "", 1, 1),
             "store `data` holds no object whose key starts with `a/` but the index `a/index.json`"
         );
         assert_eq!(
-            told("", ".json", 7, 1),
+            message("", ".json", 7, 1),
             "none of the 7 objects of store `data` ends with `.json` but the index `a/index.json`"
         );
         assert_eq!(
-            told("a/", ".jpg", 7, 0),
+            message("a/", ".jpg", 7, 0),
             "none of the 7 objects of store `data` that start with `a/` ends with `.jpg`"
         );
     }
 
     #[tokio::test]
-    async fn a_listing_that_would_fill_the_memory_proposes_a_prefix() {
+    async fn a_listing_with_too_many_keys_suggests_a_prefix() {
         let folder = tempfile::tempdir().unwrap();
         for number in 0..10 {
             std::fs::write(folder.path().join(format!("key-{number}")), b"").unwrap();
         }
         let store = FolderStore::open("data", folder.path()).unwrap();
         let store = BoundedStore::new(Arc::new(store), DEFAULT_READS);
-        // Five bytes a key, and eight for where it ends.
+        // Five bytes per key, and eight for its end position.
         let listing = |most_bytes| {
             let store = store.clone();
             async move { Wanted::default().list_at_most(most_bytes, &store, |_| {}).await }
@@ -187,8 +187,8 @@ mod tests {
         assert_eq!(listing(130).await.unwrap().bytes(), 130);
         assert_eq!(
             listing(129).await.unwrap_err().to_string(),
-            "the first 10 keys of store `data` take more than the 129 bytes of memory that keys may take; list a part of it, by a \
-             prefix, or raise `buffer_mib`, a part of which the source may keep"
+            "the first 10 keys of store `data` take more than the limit of 129 bytes of memory; list a part of it with a \
+             prefix, or raise `buffer_mib`, of which the source may use a part"
         );
     }
 }

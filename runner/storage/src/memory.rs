@@ -1,4 +1,4 @@
-//! Objects in memory as a store.
+//! A store that keeps its objects in memory.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -23,15 +23,15 @@ use crate::store::{IfThere, Store, Version};
 
 const PAGE: usize = 1000;
 
-/// Objects of one size with bytes of their own; further ones repeat them.
+/// Number of objects of one size with different bytes; further objects repeat them.
 const DIFFERENT: usize = 1 << 20;
 
-/// Distance of two synthetic neighbours in their shared bytes. Odd, so that all places come in turn.
+/// Distance of two consecutive synthetic objects in their shared bytes. Odd, so that all positions are used in turn.
 const STEP: usize = 4099;
 
-/// Objects in memory as a store: it costs next to nothing to read, or exactly the latency it was given.
+/// A store that keeps its objects in memory: a read takes almost no time, or exactly the configured latency.
 ///
-/// Its reads give slices of what it holds, without copying. Several processes share nothing of it.
+/// Reads return slices of the stored bytes, without copying. The content is not shared between processes.
 pub struct MemoryStore {
     name: Arc<str>,
     objects: Arc<Objects>,
@@ -58,9 +58,9 @@ impl MemoryStore {
         Self { name: name.into(), objects: Arc::default(), latency: None }
     }
 
-    /// A store called `name` that holds `count` objects of `size` bytes for each `(count, size)`, named `000000.bin`,
-    /// `000001.bin`, ... Neighbours differ, and equal names have equal bytes in every store of the same objects. They
-    /// share memory: the largest object, 1 MiB, and some 200 bytes for each.
+    /// Creates a store called `name` that holds `count` objects of `size` bytes for each `(count, size)`, named `000000.bin`,
+    /// `000001.bin`, ... Consecutive objects differ, and equal names have equal bytes in every store with the same objects. The
+    /// store takes the size of the largest object, 1 MiB, and about 200 bytes per object.
     pub fn synthetic(name: impl Into<Arc<str>>, objects: &[(usize, usize)]) -> Self {
         let largest = objects.iter().map(|(_, size)| *size).max().unwrap_or_default();
         let mut noise = vec![0; largest + DIFFERENT];
@@ -76,7 +76,7 @@ impl MemoryStore {
         Self { name: name.into(), objects, latency: None }
     }
 
-    /// Delays each read by `latency`, to a tenth of a millisecond. Fails when the system gives no thread for the timer.
+    /// Delays each read by `latency`, to a tenth of a millisecond. Fails if the system cannot start a thread for the timer.
     pub fn with_latency(self, latency: Duration) -> io::Result<Self> {
         let timer = Arc::new(Timer::start()?);
         Ok(Self { latency: Some(Latency { timer, each: latency }), ..self })
@@ -180,7 +180,7 @@ impl Store for MemoryStore {
 }
 
 impl Objects {
-    // Nothing that could panic is done under the lock.
+    // No code under the lock can panic.
     fn read(&self) -> RwLockReadGuard<'_, BTreeMap<Arc<str>, Object>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,47 +1,47 @@
-//! What one read consisted of, told to whoever asks for it.
+//! Durations of the phases of one read, for callers that request them.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 tokio::task_local! {
-    /// Parts of the read that is being observed. A blocking thread has to bring its times back into the task.
+    /// Phases of the read being observed. Times measured on a blocking thread have to be passed back to the task.
     static PARTS: Cell<ReadParts>;
 }
 
-/// What one read consisted of, as far as its store tells.
+/// Phases of one read, as far as its store reports them.
 ///
-/// The times follow each other and never overlap, so that their sum is at most the read's. What is missing in it is waiting
-/// for a place among the reads, finding out a bucket's region at the first request of all, being woken. Of a read that
-/// failed they tell how far its last attempt came.
+/// The times are consecutive and never overlap, so that their sum is at most the duration of the read. The rest is spent waiting
+/// for a permit, finding a bucket's region at the very first request, and being woken. For a failed read, the times are those
+/// of its last attempt.
 ///
-/// Of a large object that is read in parts side by side, `retry`, `connect` and `first_byte` are those of the first request,
-/// and everything after them, until all parts are there, is `body`.
+/// For a large object that is read in parallel parts, `retry`, `connect` and `first_byte` are those of the first request, and
+/// all further time, until all parts have arrived, is `body`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadParts {
-    /// Requests that were made, whether answered or not: one for an object of at most 16 MiB, one for each part of a larger
-    /// one, and each that had to be made again. A read of a folder or of memory counts as one.
+    /// Number of requests, whether answered or not: one for an object of at most 16 MiB, one for each part of a larger one, and
+    /// each repetition. A read from a folder or from memory counts as one.
     pub attempts: u32,
-    /// Requests made because another one had failed.
+    /// Number of requests that repeated a failed one.
     pub retries: u32,
-    /// Connections that a bucket's client began to open for it, for there was none at rest.
+    /// Number of connections that a bucket's client began to open for the read, because none was idle.
     pub new_connections: u32,
-    /// From the beginning of the first attempt to that of the last one: failed attempts and the pauses between.
+    /// Time from the start of the first attempt to the start of the last one: failed attempts and the pauses between.
     pub retry: Duration,
-    /// Waiting for the connection that was opened (name lookup, TCP and TLS), or for another one that came free before.
+    /// Wait for the new connection (name lookup, TCP and TLS), or for another one that became free earlier.
     pub connect: Duration,
-    /// From making the request until its answer began, without waiting for a connection. In a folder: going to a blocking
-    /// thread and opening the file. In memory: its latency.
+    /// Time from the request to the start of its response, without the wait for a connection. For a folder: the switch to a
+    /// blocking thread and opening the file. For memory: its latency.
     pub first_byte: Duration,
-    /// From there until the last byte was here. Where the checksum of a whole object comes with it, which the service has of
-    /// most objects of at most 16 MiB, checking it is part of this.
+    /// Time from there to the last byte. Includes the check of a whole object's checksum if one comes with the response, as for
+    /// most objects of at most 16 MiB.
     pub body: Duration,
-    /// Calculating the checksum of an object that was read in parts.
+    /// Time to calculate the checksum of an object that was read in parts.
     pub verify: Duration,
 }
 
 impl ReadParts {
-    /// Begins an attempt `after_first` the first one; `None` is the first itself. The times of the previous attempt
-    /// become part of `retry`.
+    /// Begins an attempt `after_first` the first one; `None` for the first attempt. The times of the previous attempt become part
+    /// of `retry`.
     pub(crate) fn begin_attempt(&mut self, after_first: Option<Duration>) {
         *self = Self {
             attempts: self.attempts + 1,
@@ -52,7 +52,7 @@ impl ReadParts {
         };
     }
 
-    /// Adds the requests of another read, not its times.
+    /// Adds the counts of another read, without its times.
     pub(crate) fn add_counts(&mut self, other: Self) {
         self.attempts += other.attempts;
         self.retries += other.retries;
@@ -62,13 +62,13 @@ impl ReadParts {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "the one reading of time here; ops report what their reads took"
+    reason = "the only clock of this crate; ops report the duration of their reads"
 )]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// Runs `read` and returns the parts of the read in it. Of several reads the counts are sums, and the times mean nothing.
+/// Runs `read` and returns the phases of the read in it. For several reads, the counts are sums, and the times are meaningless.
 pub async fn observe<T>(read: impl Future<Output = T>) -> (T, ReadParts) {
     let observed = async {
         let read = read.await;
@@ -81,13 +81,13 @@ pub(crate) fn is_observed() -> bool {
     PARTS.try_with(|_| ()).is_ok()
 }
 
-/// Changes the parts of the read, if it is observed.
+/// Updates the phases of the current read, if it is observed.
 pub(crate) fn note(change: impl FnOnce(&mut ReadParts)) {
     let noted = PARTS.try_with(|known| {
         let mut parts = known.get();
         change(&mut parts);
         known.set(parts);
     });
-    // An error says that nobody observes.
+    // An error means that the read is not observed.
     noted.unwrap_or_default();
 }

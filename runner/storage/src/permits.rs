@@ -1,4 +1,4 @@
-//! Permits of a store, shared in turns between its users.
+//! Permits of a store, which its users take in turns.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroUsize;
@@ -8,9 +8,9 @@ use tokio::sync::oneshot;
 
 /// The permits of one store.
 ///
-/// A free permit goes to the user that holds the fewest of all that wait; among equal ones to the one whose last grant is the
-/// oldest. Reads of equal length thus go round over the users, and a user gains nothing by slow reads or by asking for
-/// more at a time. The requests of one user are granted in the order they came in.
+/// A free permit goes to the waiting user with the fewest permits; among equal users to the one whose last grant is the oldest.
+/// Reads of equal length thus alternate between the users, and a user gains nothing from slow reads or from more requests at a
+/// time. The requests of one user are granted in the order of their arrival.
 #[derive(Debug)]
 pub(crate) struct Permits {
     most: NonZeroUsize,
@@ -19,27 +19,27 @@ pub(crate) struct Permits {
 
 #[derive(Debug)]
 struct State {
-    /// Above zero only while no request waits.
+    /// Number of free permits; above zero only if no request waits.
     free: usize,
     users: BTreeMap<u64, UserState>,
-    /// Id of the next user.
+    /// Id of the next user to be added.
     next: u64,
-    /// Grants so far.
+    /// Number of grants so far.
     grants: u64,
 }
 
 #[derive(Debug, Default)]
 struct UserState {
-    /// Permits that it holds.
+    /// Number of permits that the user holds.
     held: usize,
-    /// Number of its last grant; 0 before the first.
+    /// Number of the user's last grant; 0 before the first.
     last: u64,
     waiting: VecDeque<oneshot::Sender<Permit>>,
-    /// Set once no handle of it is left, while permits of it are still out.
+    /// Set once all handles of the user are dropped while it still holds permits.
     is_gone: bool,
 }
 
-/// One user of a store, as a rule a run; clones are the same user.
+/// One user of a store, usually a run; clones count as the same user.
 #[derive(Clone, Debug)]
 pub(crate) struct PermitUser(Arc<User>);
 
@@ -49,7 +49,7 @@ struct User {
     id: u64,
 }
 
-/// A permit, given back when it is dropped.
+/// A permit, which is returned when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
     permits: Arc<Permits>,
@@ -99,7 +99,7 @@ impl State {
         }
     }
 
-    /// Grants a permit to the request whose turn it is, and removes those that no longer wait.
+    /// Grants a permit to the request whose turn it is, and removes requests that were dropped.
     fn grant_next(&mut self) -> Option<(u64, oneshot::Sender<Permit>)> {
         loop {
             let waiting = self.users.iter_mut().filter(|(_, user)| !user.waiting.is_empty());
@@ -113,17 +113,17 @@ impl State {
 }
 
 impl PermitUser {
-    /// Another user of the same permits.
+    /// Adds another user of the same permits.
     pub(crate) fn another(&self) -> Self {
         self.0.permits.add_user()
     }
 
-    /// Permits there are, all users' together.
+    /// Number of permits, shared by all users.
     pub(crate) fn most(&self) -> NonZeroUsize {
         self.0.permits.most
     }
 
-    /// A permit, as soon as it is this request's turn. A dropped request costs the others nothing.
+    /// Waits for a permit until it is this request's turn. A dropped request does not delay the others.
     pub(crate) async fn permit(&self) -> Permit {
         let User { permits, id } = &*self.0;
         let granted = {
@@ -158,7 +158,7 @@ impl Drop for Permit {
         let next = state.grant_next();
         drop(state);
         if let Some((user, request)) = next {
-            // A request that was dropped meanwhile hands the permit back, which ends here once more.
+            // If the request was dropped meanwhile, the returned permit is dropped here, which grants it to the next request.
             drop(request.send(Self { permits: self.permits.clone(), user }));
         }
     }
@@ -175,7 +175,7 @@ mod tests {
         Permits::new(NonZeroUsize::new(most).unwrap())
     }
 
-    /// Requests of one user, which stands for the run called `name`.
+    /// Requests of one user, labelled with `name`.
     fn requests(
         user: &PermitUser,
         name: char,
@@ -188,7 +188,7 @@ mod tests {
         (0..count).map(request).collect()
     }
 
-    /// The order in which these requests get a permit, when each gives it back before the next one is looked at.
+    /// Order in which these requests get a permit, if each permit is returned before the next request is polled.
     fn order(
         mut waiting: Vec<BoxFuture<'static, (char, usize, Permit)>>,
         first: Permit,
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn permits_go_round_over_users_and_inside_a_user_the_first_comes_first() {
+    fn permits_alternate_between_users_and_follow_arrival_order_within_a_user() {
         let permits = permits(1);
         let [large, small, third] = std::array::from_fn(|_| permits.add_user());
         let first = large.permit().now_or_never().unwrap();
@@ -224,10 +224,10 @@ mod tests {
     }
 
     #[test]
-    fn a_user_whose_reads_take_long_holds_no_more_than_its_share() {
+    fn a_user_with_slow_reads_holds_no_more_than_its_share() {
         let permits = permits(4);
         let (slow, fast) = (permits.add_user(), permits.add_user());
-        // The slow one has all of them, and wants as many again.
+        // The slow user holds all permits, and requests as many again.
         let mut held: VecDeque<Permit> =
             (0..4).map(|_| slow.permit().now_or_never().expect("all are free")).collect();
         let mut asked = requests(&slow, 'l', 4);
@@ -241,7 +241,7 @@ mod tests {
             held.push_back(permit);
             asked = rest;
         }
-        // Two each. However often the fast one gives back, the slow one gets no third.
+        // Each user now has two. Even if the fast user returns its permits often, the slow one gets no third.
         assert_eq!(granted, "ff");
         for _ in 0..2 {
             held.pop_back();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stops_waiting_or_never_takes_its_permit_keeps_none() {
+    fn a_dropped_request_keeps_no_permit() {
         let permits = permits(1);
         let (one, other) = (permits.add_user(), permits.add_user());
         let first = one.permit().now_or_never().unwrap();
@@ -264,7 +264,7 @@ mod tests {
         }
         drop(gone);
         drop(first);
-        // It was granted and is dropped before it is told.
+        // The permit was granted, but the request is dropped before it receives it.
         drop(unread);
         drop(other);
         assert!(last.now_or_never().is_some());

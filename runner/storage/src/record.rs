@@ -1,4 +1,4 @@
-//! Makes a sample of one line of JSON.
+//! Makes a sample from one line of JSON.
 
 use std::sync::Arc;
 
@@ -7,37 +7,39 @@ use penstock_types::spec::JsonSize;
 use penstock_types::text::without_place;
 use serde_json::{Map, Number, Value as Json};
 
-/// Most names and values of a line: each takes dozens of bytes while the line is read.
+/// Maximum number of names and values in a line: each takes dozens of bytes while the line is parsed.
 const MAX_NODES: usize = 1 << 18;
 
-/// Reasons why a line is no sample, as the end of a sentence that begins with the line.
+/// Reason why a line is not a sample; the message continues a sentence about the line.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordFault {
-    #[error("is not UTF-8: byte {byte} is no character's start")]
+    #[error("is not UTF-8: the first invalid byte is number {byte}")]
     NotUtf8 { byte: usize },
-    #[error("has more than {MAX_NODES} names and values, which are the most that is read")]
+    #[error("has more than {MAX_NODES} names and values, which is the limit")]
     TooMany,
     #[error("is not a JSON object: {0}")]
     NotJson(String),
-    #[error("has the `key` {found}; a string that is not empty or an integer would do")]
+    #[error("has the `key` {found}; expected a string that is not empty or an integer")]
     Key { found: String },
-    /// Rounding it to a real would change an id or a hash in silence.
-    #[error("has the member `{name}`: {number}, which is beyond 64 signed bits; write it as a string")]
+    /// An integer beyond 64 bits: rounding it to a real number would silently change an id or a hash.
+    #[error(
+        "has the member `{name}`: {number}, which does not fit into a signed 64-bit integer; write it as a string"
+    )]
     Number { name: String, number: Number },
 }
 
-/// Member that becomes the sample's key.
+/// Name of the member that becomes the sample's key.
 const KEY: &str = "key";
 
-/// The sample that the JSON object on line `number` describes; else what is wrong with the line.
+/// Makes a sample from the JSON object on line `number`; fails if the line is not a valid record.
 ///
-/// `key` (a string or an integer) becomes the key; without it, or when it is null, the line's number does. The other
-/// members become fields, in their order: strings texts, integers ints, other numbers reals, booleans ints (0 or 1),
-/// arrays and objects texts that hold their JSON. A null leaves its field out, as if the member were not there.
+/// `key` (a string or an integer) becomes the key; without it, or if it is null, the line number does. The other members become
+/// fields, in their order: strings become texts, integers ints, other numbers reals, booleans ints (0 or 1), arrays and
+/// objects texts that contain their JSON. A member that is null is omitted.
 pub fn sample_of(line: &[u8], number: u64, origin: Origin) -> Result<Sample, RecordFault> {
     let text = str::from_utf8(line.trim_ascii_end())
         .map_err(|error| RecordFault::NotUtf8 { byte: error.valid_up_to() + 1 })?;
-    // Shorter ones cannot have so many.
+    // Shorter texts cannot have more nodes than that.
     if text.len() > MAX_NODES && JsonSize::of(text.as_bytes()).nodes() > MAX_NODES {
         return Err(RecordFault::TooMany);
     }
@@ -106,11 +108,11 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_very_many_values_is_refused_before_it_is_read() {
+    fn a_line_with_too_many_values_is_refused_before_it_is_parsed() {
         let line = |values: usize| format!(r#"{{"a":[{}0]}}"#, "0,".repeat(values - 1));
         assert!(sample(&line(MAX_NODES - 2)).is_ok());
-        let told = sample(&line(MAX_NODES)).unwrap_err();
-        assert_eq!(told, "has more than 262144 names and values, which are the most that is read");
+        let message = sample(&line(MAX_NODES)).unwrap_err();
+        assert_eq!(message, "has more than 262144 names and values, which is the limit");
     }
 
     #[test]
@@ -154,17 +156,20 @@ mod tests {
     }
 
     #[test]
-    fn numbers_arrive_as_written_or_not_at_all() {
+    fn numbers_are_read_exactly_or_refused() {
         assert_eq!(sample(r#"{"n": 9223372036854775807}"#).unwrap().field("n"), Some(&Value::Int(i64::MAX)));
         let real = sample(r#"{"n": 1.7976931348623157e308}"#).unwrap();
         assert_eq!(real.field("n"), Some(&Value::Real(f64::MAX)));
         let fault = sample(r#"{"n": 9223372036854775808}"#).unwrap_err();
-        assert!(fault.contains("`n`: 9223372036854775808, which is beyond 64 signed bits"), "{fault}");
+        assert!(
+            fault.contains("`n`: 9223372036854775808, which does not fit into a signed 64-bit integer"),
+            "{fault}"
+        );
         assert!(sample(r#"{"n": 1e999}"#).is_err());
     }
 
     #[test]
-    fn what_is_wrong_with_a_line_is_said() {
+    fn a_malformed_line_is_reported_with_reason_and_place() {
         assert_eq!(
             sample("[1]").unwrap_err(),
             "is not a JSON object: invalid type: sequence, expected a map, at column 0"
@@ -173,6 +178,6 @@ mod tests {
         assert!(sample(r#"{"a": }"#).unwrap_err().ends_with("expected value, at column 7"));
         assert!(sample(r#"{"a": 1} x"#).unwrap_err().contains("trailing characters"));
         let fault = sample_of(b"{\"a\": \"\xff\"}", 1, Origin::default()).unwrap_err().to_string();
-        assert!(fault.starts_with("is not UTF-8: byte 8"), "{fault}");
+        assert!(fault.starts_with("is not UTF-8: the first invalid byte is number 8"), "{fault}");
     }
 }

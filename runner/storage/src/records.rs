@@ -17,22 +17,22 @@ use crate::index::RAISE_BUFFER;
 use crate::lines::{Lines, MAX_LINE_BYTES, ObjectLine, RangedObject};
 use crate::record::sample_of;
 
-/// Makes a sample of every line of an NDJSON object: `key` becomes its key (else the line's number), the other members
-/// its fields. Blank lines are skipped.
+/// Makes a sample from every line of an NDJSON object: `key` becomes its key (the line number if there is none), the other members
+/// become its fields. Blank lines are skipped.
 ///
-/// Texts and numbers become fields as they are, booleans the ints 0 and 1, arrays and objects texts that hold their
-/// JSON; a null leaves the field out. A line that is no JSON object is a fault that names it, and so is one longer than
-/// [`MAX_LINE_BYTES`]; the samples before it are still made.
+/// Texts and numbers become fields unchanged, booleans become the ints 0 and 1, arrays and objects texts that contain their
+/// JSON; a member that is null is omitted. A line that is not a JSON object is a fault that names the line, and so is one
+/// longer than [`MAX_LINE_BYTES`]; the samples before it are still made.
 ///
-/// In order, the object streams through in blocks of 1 MiB, however large it is. Shuffled, it is scanned once for where
-/// its lines start (8 bytes each are kept), then every line is a range read of its own; an object of at most 32 MiB is
+/// In order, the object is streamed in blocks of 1 MiB, so its size does not matter. For a shuffled reading, it is scanned once
+/// for the starts of its lines (8 bytes each are kept); then every line is a separate range read. An object of at most 32 MiB is
 /// kept in memory instead.
 pub struct RecordSource {
     store: BoundedStore,
     key: Arc<str>,
     settings: TraversalSettings,
     reading: Option<Reading>,
-    /// Found behind samples that have to go out first.
+    /// Fault that was found behind samples, which are delivered first.
     fault: Option<SourceFault>,
     most_bytes: u64,
 }
@@ -50,22 +50,22 @@ struct InOrder {
     settings: TraversalSettings,
     epoch: u32,
     lines: Lines,
-    /// Lines read and not yet parsed.
+    /// Lines that were read and are not parsed yet.
     pending: VecDeque<ObjectLine>,
-    /// Records passed in this epoch, over all ranks.
+    /// Number of records passed in this epoch, over all ranks.
     seen: u64,
-    /// This rank's record of an incomplete round, which `Uneven::Drop` may leave out.
+    /// This rank's record of an incomplete round of the ranks, which `Uneven::Drop` may leave out.
     held: Option<Raw>,
 }
 
 struct Shuffled {
     object: RangedObject,
-    /// Start of each record, and the end of the last one.
+    /// Start of each record in the object, and the end of the last one.
     starts: Vec<u64>,
-    /// Where blank lines shift line numbers: the first record behind them, and the number of blank lines so far.
+    /// Records after blank lines, which shift the line numbers, each with the number of blank lines so far.
     blanks: Vec<(u64, u64)>,
     traversal: Traversal,
-    /// Records of the traversal's last chunk that are still to be read.
+    /// Records of the traversal's last chunk that are not read yet.
     visits: VecDeque<Origin>,
 }
 
@@ -81,13 +81,13 @@ enum RawChunk {
     EpochEnd,
 }
 
-/// Most samples handed over at a time.
+/// Maximum number of samples in a chunk.
 const CHUNK: usize = 256;
 
-/// Most bytes of lines read at a time, except for the last line.
+/// Maximum size of the lines read at a time, except for the last line, in bytes.
 const CHUNK_BYTES: u64 = 4 << 20;
 
-/// Largest object that a shuffled reading keeps in memory.
+/// Maximum size of an object that a shuffled reading keeps in memory, in bytes.
 const HELD_BYTES: u64 = 32 << 20;
 
 impl RecordSource {
@@ -95,13 +95,13 @@ impl RecordSource {
         Self { store, key: key.into(), settings, reading: None, fault: None, most_bytes: u64::MAX }
     }
 
-    /// Lets a shuffled reading keep `bytes` at most: what of a run's memory budget it may have.
+    /// Limits the memory that a shuffled reading keeps to `bytes`, the source's part of the run's budget.
     #[must_use]
     pub fn within(self, bytes: u64) -> Self {
         Self { most_bytes: bytes, ..self }
     }
 
-    /// Counts the records of the object, which is read once for it.
+    /// Counts the records of the object, by reading it once.
     pub async fn count(&self) -> Result<u64, SourceFault> {
         let mut lines = Lines::new(RangedObject::open(self.store.clone(), self.key.clone(), 0).await?);
         let mut count = 0;
@@ -199,7 +199,7 @@ impl InOrder {
         let mut bytes = 0;
         while records.len() < CHUNK && bytes < CHUNK_BYTES && self.seen < self.limit {
             let Some(line) = self.pending.pop_front() else {
-                // What is complete goes out before a read that may fail, or wait.
+                // Complete records are delivered before a read that may fail or take long.
                 if !records.is_empty() {
                     break;
                 }
@@ -220,7 +220,7 @@ impl InOrder {
         Ok(self.start_next_epoch().then_some(RawChunk::EpochEnd))
     }
 
-    /// Returns the record that is certain to be this rank's once `line` has been seen.
+    /// Returns this rank's next record, once `line` makes it certain that the record is delivered.
     fn pass(&mut self, line: ObjectLine) -> Option<Raw> {
         let index = self.seen;
         self.seen += 1;
@@ -236,7 +236,7 @@ impl InOrder {
         }
     }
 
-    /// As in [`Traversal`]: an epoch that gave this rank nothing is the last.
+    /// Starts the next epoch, if there is one; as in [`Traversal`], an epoch without a record for this rank is the last one.
     fn start_next_epoch(&mut self) -> bool {
         let Some(next) = self.settings.after(self.epoch) else { return false };
         if self.shard.share_of(self.seen) == 0 {
@@ -311,7 +311,7 @@ impl Shuffled {
 
     async fn read(&self, origin: Origin) -> Result<Raw, SourceFault> {
         let number = self.number_of(origin.index);
-        // Up to the next record: the line end and blank lines in between are white space to JSON.
+        // Up to the next record: the line end and blank lines in between are white space in JSON.
         let (start, size) = (self.start_of(origin.index), self.size_of(origin.index));
         if size > MAX_LINE_BYTES as u64 {
             return Err(self.object.line_fault(number, "is followed by more than 64 MiB of blank lines"));
@@ -320,7 +320,7 @@ impl Shuffled {
         Ok(Raw { origin, number, text })
     }
 
-    /// Start of record `index`; the object's end past the last.
+    /// Start of record `index`; the end of the object for an index after the last record.
     fn start_of(&self, index: u64) -> u64 {
         usize::try_from(index)
             .ok()
@@ -339,7 +339,7 @@ impl Shuffled {
     }
 }
 
-/// Bytes that a shuffled reading keeps of an object.
+/// Memory that a shuffled reading keeps for an object, in bytes.
 fn kept_bytes(object: &RangedObject, starts: &[u64], blanks: &[(u64, u64)]) -> u64 {
     object.held_bytes() + (size_of_val(starts) + size_of_val(blanks)) as u64
 }

@@ -1,4 +1,4 @@
-//! An S3 bucket as a store.
+//! A store in an S3 bucket.
 
 mod attempts;
 mod bucket;
@@ -32,30 +32,30 @@ use crate::store::{IfThere, Store, Version};
 
 pub use crate::s3::settings::{S3Credentials, S3Fault, S3Retries, S3Settings, S3Timeouts};
 
-/// A bucket of Amazon S3, or of a server that speaks its language, as a store.
+/// A bucket of Amazon S3, or of a server with a compatible API, as a store.
 ///
-/// Every request is tried again when another attempt may do better: after lost connections, timeouts, answers of the
-/// kind "slow down" or "internal error", bodies that are too short or too long or do not have the checksum that came with
-/// them. Attempts, waits and all times are bounded, so that nothing hangs; see [`S3Retries`] and [`S3Timeouts`].
+/// A failed request is repeated if another attempt may succeed: after lost connections, timeouts, responses such as "slow
+/// down" or "internal error", and bodies that are too short, too long, or do not match the checksum that came with them. The
+/// number of attempts, the waits and all times are limited, so that no request hangs; see [`S3Retries`] and [`S3Timeouts`].
 ///
 /// An object of at most 16 MiB is read in one request, with its checksum. A larger one is read in parts of 8 MiB, four at a
-/// time, all of the same version: one that is replaced meanwhile is an error; of the checksums of a whole the CRC-32 is
-/// checked, which this store's own writes have. A range has none. A [`BoundedStore`](crate::BoundedStore) counts each of
-/// them as one read. A write is one request, of at most 5 GiB.
+/// time, all of the same version: it is an error if the object is replaced meanwhile. Of the checksums of whole objects, only
+/// the CRC-32 is checked, which this store's writes include. A range has no checksum. A
+/// [`BoundedStore`](crate::BoundedStore) counts each such read as one. A write is one request, of at most 5 GiB.
 ///
-/// Writing what must be new asks the server to see to that (`If-None-Match: *`). Where the server says that it cannot, the
-/// object is looked for first; a server that overhears the condition makes of it a plain write.
+/// The write of an object that must be new is conditional on the server (`If-None-Match: *`). If the server reports that it
+/// does not support the condition, the store checks for the object first; a server that ignores the condition overwrites it.
 ///
-/// A listing leaves out what no pipeline can name, and the empty objects ending in `/` that consoles make of folders.
-/// Nothing that is secret is ever logged or part of an error; what the SDK logs is dropped.
+/// A listing leaves out keys that no pipeline can name, and the empty objects ending in `/` that consoles create as folders.
+/// Secrets are never logged and never part of an error; log messages of the SDK are dropped.
 pub struct S3Store {
     bucket: Arc<Bucket>,
     describe: String,
 }
 
 impl S3Store {
-    /// The bucket of `settings` as the store `name`. Sends no request: a missing bucket or wrong credentials show at the
-    /// first use.
+    /// Creates the store `name` for the bucket of `settings`. Sends no request: a missing bucket or wrong credentials only show at
+    /// the first use.
     pub fn new(name: impl Into<Arc<str>>, settings: S3Settings) -> Result<Self, S3Fault> {
         let name = name.into();
         let (settings, endpoint) = settings.checked(&name)?;
@@ -163,14 +163,14 @@ impl Store for S3Store {
     }
 }
 
-/// Writes in one request: S3 shows an object once all of it has come. Returns false if it was not written.
+/// Writes in one request: S3 makes an object visible once it is complete. Returns false if the object was not written.
 async fn write(bucket: &Bucket, key: &str, bytes: Bytes, if_there: IfThere) -> Result<bool, S3Failure> {
     let allowance = Duration::from_secs(bytes.len() as u64 >> 20);
     let put = |client: &Client| {
         let request = client.put_object().bucket(bucket.name()).key(bucket.full(key));
         let request = request.body(ByteStream::from(bytes.clone()));
         let request = if if_there == IfThere::Leave { request.if_none_match("*") } else { request };
-        // The answer begins when the last byte has been sent: the attempt's time bounds it.
+        // The response begins after the last byte was sent, so only the attempt's time limit applies.
         async { request.send().await.map_err(|error| S3Failure::of_request(&error)) }
     };
     match bucket.attempts(allowance, put).await {
@@ -180,10 +180,10 @@ async fn write(bucket: &Bucket, key: &str, bytes: Bytes, if_there: IfThere) -> R
     }
 }
 
-/// Writes an object that must be new. Returns false if there is one.
+/// Writes an object that must be new. Returns false if it exists.
 async fn write_new(bucket: &Bucket, key: &str, bytes: Bytes) -> Result<bool, S3Failure> {
     match write(bucket, key, bytes.clone(), IfThere::Leave).await {
-        // A server that knows no such condition, and says so: look first, which is as close as it gets.
+        // The server reports that it does not support the condition: check for the object first, which is not atomic.
         Err(S3Failure::NotImplemented(_)) => match version(bucket, key).await {
             Ok(_) => Ok(false),
             Err(S3Failure::NotFound) => write(bucket, key, bytes, IfThere::Replace).await,

@@ -1,4 +1,4 @@
-//! What a store of objects is, whatever keeps them.
+//! The interface of all stores.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use futures::stream::BoxStream;
 use crate::error::StoreError;
 use crate::keys::Keys;
 
-/// Most bytes one [`Store::get`] reads; larger objects are read in ranges.
+/// Maximum number of bytes that one [`Store::get`] reads; larger objects are read in ranges.
 pub const MAX_GET_BYTES: u64 = 2 << 30;
 
-/// A version of an object; every change makes a new one.
+/// A version of an object; every change creates a new one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
     pub size: u64,
-    /// Tells versions of the same size apart; `None` where the store has none.
+    /// Distinguishes versions of the same size; `None` if the store does not support it.
     pub tag: Option<Arc<str>>,
 }
 
-/// Policy of a write for an existing object.
+/// Action of a write if the object exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IfThere {
     Replace,
@@ -31,24 +31,24 @@ pub enum IfThere {
 /// A flat space of objects, each named by a key: relative, `/`-separated UTF-8 of at most
 /// [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES).
 ///
-/// Errors name the store and the key. What can be retried has been retried when an error comes out. The futures own
-/// what they need, so that an op may outlive the call; dropping one gives a read up.
+/// Errors name the store and the key, and are returned only after all retries. The futures own their data, so that an op may
+/// outlive the call; dropping one cancels a read.
 pub trait Store: Send + Sync {
-    /// The name by which pipelines know it.
+    /// Name of the store in pipelines.
     fn name(&self) -> &Arc<str>;
 
-    /// Description for the operator's logs: it may hold a path or an endpoint that a pipeline's author must not see.
+    /// Description for the operator's logs: it may contain a path or an endpoint that a pipeline's author must not see.
     fn describe(&self) -> String;
 
-    /// All keys that start with `prefix`, sorted by their bytes, a page at a time. A prefix is a string, not a folder:
-    /// `a/b` finds `a/bc`. Nothing found is an empty listing, not an error.
+    /// Lists all keys that start with `prefix`, sorted by their bytes, in pages. A prefix is a string, not a folder: `a/b`
+    /// matches `a/bc`. No match is an empty listing, not an error.
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>>;
 
-    /// The whole object, at most [`MAX_GET_BYTES`].
+    /// Reads the whole object, at most [`MAX_GET_BYTES`].
     fn get(&self, key: Arc<str>) -> BoxFuture<'static, Result<Bytes, StoreError>>;
 
-    /// Exactly the bytes `range` of the object, of the version `of` if one is named; an error when it does not have them
-    /// all, or there is another version by now. An empty range gives no bytes and need not look at the object.
+    /// Reads exactly `range` of the object, of the version `of` if given; fails if the object does not contain the whole range, or
+    /// has another version. An empty range returns no bytes and need not access the object.
     fn get_range(
         &self,
         key: Arc<str>,
@@ -63,12 +63,12 @@ pub trait Store: Send + Sync {
         Box::pin(async move { Ok(version.await?.size) })
     }
 
-    /// Writes the object whole or not at all. Who reads or lists meanwhile sees the old object or the new one, never a
-    /// part. Once this has returned, the object outlives this machine's failure as far as the store can promise. Giving
-    /// the future up may still write the object, whole.
+    /// Writes the object completely or not at all. Concurrent readers and listings see the old object or the new one, never a
+    /// part. Once this has returned, the object survives a failure of this machine as far as the store guarantees it. A dropped
+    /// future may still write the object, completely.
     ///
-    /// Says whether it was written: of several at once that write the same key and leave what is there, one is. `false`
-    /// may also mean that an attempt whose answer was lost had written it, so that whoever cares looks at what is there.
+    /// Returns true if it was written: of several concurrent writes of the same key with [`IfThere::Leave`], one is. `false` may
+    /// also mean that an earlier attempt, whose response was lost, wrote it; callers who need certainty have to read the object.
     fn write(
         &self,
         key: Arc<str>,
@@ -76,26 +76,26 @@ pub trait Store: Send + Sync {
         if_there: IfThere,
     ) -> BoxFuture<'static, Result<bool, StoreError>>;
 
-    /// [`Self::write`], which replaces an object that is there.
+    /// Calls [`Self::write`] to replace an existing object.
     fn put(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<(), StoreError>> {
         let write = self.write(key, bytes, IfThere::Replace);
         Box::pin(async { write.await.map(drop) })
     }
 
-    /// [`Self::write`], which leaves an object that is there as it is.
+    /// Calls [`Self::write`] to leave an existing object unchanged.
     fn put_new(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<bool, StoreError>> {
         self.write(key, bytes, IfThere::Leave)
     }
 
-    /// Drops the object's bytes from this machine's page cache, after writing pending changes, so that the next read
-    /// comes from storage. Returns false where nothing is cached, this machine is the storage, or the system cannot be
-    /// asked. `true` is no promise: pages in use may stay.
+    /// Drops the object's bytes from this machine's page cache, after writing pending changes, so that the next read comes from
+    /// storage. Returns false if the store caches nothing, this machine is the storage, or the system does not support it. `true`
+    /// is no guarantee: pages in use may stay.
     fn forget(&self, key: Arc<str>) -> BoxFuture<'static, Result<bool, StoreError>> {
         drop(key);
         Box::pin(std::future::ready(Ok(false)))
     }
 
-    /// Share of the object in this machine's page cache, 0.0 to 1.0; `None` if unknown. A sample of at most 8 pages
+    /// Share of the object in this machine's page cache, 0.0 to 1.0; `None` if unknown. Determined from a sample of at most 8 pages
     /// spread over the object.
     fn cached_share(&self, key: Arc<str>) -> BoxFuture<'static, Result<Option<f64>, StoreError>> {
         drop(key);

@@ -1,4 +1,4 @@
-//! The keys that a source found, in the order in which they are visited.
+//! The keys of a source, in the order in which they are visited.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::keys::Keys;
 
 const CHUNK: usize = 256;
 
-/// Keys and the rest of their traversal, once a source has found its keys.
+/// The keys of a source and the rest of their traversal, once the source has found the keys.
 pub(crate) struct Visits {
     settings: TraversalSettings,
     found: Option<(Keys, Traversal)>,
@@ -39,7 +39,7 @@ impl Visits {
         Ok(traversal.next_visits(CHUNK).map(|visits| match visits {
             NextVisits::EpochEnd => Produced::EpochEnd,
             NextVisits::Visits { epoch, indexes } => {
-                // A traversal over `keys.len()` entries gives no index outside.
+                // A traversal over `keys.len()` entries gives no index out of range.
                 let sample = |index: u64| {
                     let key = keys.get(usize::try_from(index).ok()?)?;
                     Some(Sample::new(Arc::<str>::from(key), Origin { epoch, index, path: 0 }))
@@ -54,7 +54,7 @@ impl Visits {
         self.found.as_ref().map_or(0, |(keys, _)| keys.bytes())
     }
 
-    /// Samples of all epochs together; `None` when they never end, or no keys were looked for yet.
+    /// Number of samples over all epochs; `None` if they never end, or the keys are not found yet.
     pub(crate) fn total(&self) -> Option<u64> {
         self.found.as_ref()?.1.total()
     }

@@ -1,4 +1,4 @@
-//! Walks a folder so that its files come in the byte order of their whole keys, as a bucket lists them.
+//! Walks a folder so that its files come in the byte order of their whole keys, like in the listing of a bucket.
 
 use std::io;
 use std::sync::Arc;
@@ -11,16 +11,17 @@ use crate::error::StoreError;
 use crate::key::{MAX_KEY_BYTES, is_draft};
 use crate::keys::{Keys, LeftOut};
 
-/// Keys of one page, which one visit to a blocking thread produces.
+/// Number of keys in a page, which one call on a blocking thread produces.
 const PAGE: usize = 1000;
 
-const LEFT_OUT: &str = "what is no object: names that are not UTF-8 or too long, broken links, special files";
+const LEFT_OUT: &str =
+    "files that are not objects: names that are not UTF-8 or too long, broken links, special files";
 
-/// A listing under way. Holds the sorted names of one folder per level, and no open file.
+/// A listing in progress. Holds the sorted names of one folder per level, and no open file.
 pub(crate) struct Walk {
     root: Arc<Dir>,
     asked: Asked,
-    /// From the first folder down to the current one.
+    /// Levels from the first folder down to the current one.
     levels: Vec<Level>,
     is_started: bool,
     left_out: LeftOut,
@@ -29,12 +30,12 @@ pub(crate) struct Walk {
 struct Level {
     /// Path of the folder with `/` at its end; empty for the root.
     path: String,
-    /// Sorted names, with `/` at the end of folders: a folder's keys all start with that, so whole keys are sorted, too.
+    /// Sorted names, with `/` at the end of folders: all keys of a folder start with it, so whole keys are sorted, too.
     names: vec::IntoIter<String>,
 }
 
 impl Walk {
-    /// A walk over all keys that start with the asked key, which is a checked prefix.
+    /// Creates a walk over all keys that start with the key in `asked`, which is a checked prefix.
     pub(crate) fn new(root: Arc<Dir>, asked: Asked) -> Self {
         Self { root, asked, levels: Vec::new(), is_started: false, left_out: LeftOut::default() }
     }
@@ -68,8 +69,8 @@ impl Walk {
         Ok(page)
     }
 
-    /// Reads the names of a folder. One that does not exist has none: a prefix may name nothing, and a folder may go
-    /// between being seen and being read.
+    /// Reads the names of a folder. A folder that does not exist has none: a prefix need not match any folder, and a folder may be
+    /// removed between being listed and being read.
     fn enter(&mut self, path: String, name_prefix: &str) -> Result<(), StoreError> {
         let names = match self.read_folder(&path, name_prefix) {
             Ok(names) => names.into_iter(),
@@ -102,7 +103,7 @@ impl Walk {
             }
             let mut kind = entry.file_type()?;
             if kind == FileType::unknown() {
-                // Some file systems do not tell it in a listing.
+                // Some file systems do not report the type in a listing.
                 kind = match entry.metadata() {
                     Ok(metadata) => metadata.file_type(),
                     Err(error) if error.kind() == io::ErrorKind::NotFound => continue,

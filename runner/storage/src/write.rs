@@ -1,4 +1,4 @@
-//! Writes a file of a folder whole or not at all.
+//! Writes a file of a folder completely or not at all.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
@@ -13,12 +13,12 @@ use crate::error::StoreError;
 use crate::key::draft_name;
 use crate::store::IfThere;
 
-const FOLDER_IS_THERE: &str = "a folder of that name is there; only files are objects";
-const FILE_IN_THE_WAY: &str = "a part of it before a `/` names a file, which can hold no objects";
-const LINK_TO_NOWHERE: &str = "a part of it before a `/` is a link that leads nowhere";
+const FOLDER_IS_THERE: &str = "a folder with that name exists; only files are objects";
+const FILE_IN_THE_WAY: &str = "a part of it before a `/` names a file, not a folder";
+const LINK_TO_NOWHERE: &str = "a part of it before a `/` is a broken link";
 const NAME_TOO_LONG: &str = "a part of it is longer than the folder's file system allows";
 
-/// A file being written, removed on drop unless it is kept.
+/// A file being written, which is removed on drop unless it is kept.
 struct Draft<'a> {
     folder: &'a Dir,
     name: String,
@@ -26,8 +26,8 @@ struct Draft<'a> {
     is_kept: bool,
 }
 
-/// Writes the asked object below `root`, durably, and makes the folders it needs. Returns false when an existing object
-/// was left.
+/// Writes the object of `asked` below `root`, durably, and creates missing folders. Returns false if an existing object was
+/// left unchanged.
 pub(crate) fn write(root: &Dir, asked: &Asked, bytes: &[u8], if_there: IfThere) -> Result<bool, StoreError> {
     let (folder, name) = asked.key.rsplit_once('/').unwrap_or((".", &asked.key));
     let folder = folder_at(root, folder).map_err(|error| asked.not_written(error))?;
@@ -35,7 +35,7 @@ pub(crate) fn write(root: &Dir, asked: &Asked, bytes: &[u8], if_there: IfThere) 
         if !(found.is_file() || found.is_symlink()) {
             return Err(asked.refused(if found.is_dir() { FOLDER_IS_THERE } else { NOT_REGULAR }));
         }
-        // Spares the writing; whether there is one is settled when the draft gets its name.
+        // Saves the write if the object exists; the final decision is made when the draft is renamed.
         if if_there == IfThere::Leave {
             return Ok(false);
         }
@@ -71,10 +71,10 @@ fn folder_at(root: &Dir, path: &str) -> io::Result<Dir> {
 
 /// Makes the names in `folder` survive a failure of the machine.
 fn sync(folder: &Dir) -> io::Result<()> {
-    // cap-std opens folders by path only, which cannot be synced.
+    // cap-std opens folders with O_PATH, and such a descriptor cannot be synced.
     let readable = openat(folder.as_fd(), ".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     match fsync(readable) {
-        // The file system has nothing to sync for folders.
+        // The file system does not need a sync of folders.
         Err(Errno::INVAL) => Ok(()),
         synced => synced.map_err(io::Error::from),
     }
@@ -82,7 +82,7 @@ fn sync(folder: &Dir) -> io::Result<()> {
 
 impl<'a> Draft<'a> {
     fn create(folder: &'a Dir) -> io::Result<Self> {
-        // Every hasher of a new state answers differently, in every process.
+        // Every new hasher state is random, in every process.
         let name = draft_name(RandomState::new().build_hasher().finish());
         let file = folder.open_with(&name, OpenOptions::new().write(true).create_new(true))?;
         Ok(Self { folder, name, file, is_kept: false })
@@ -94,11 +94,11 @@ impl<'a> Draft<'a> {
         sync(self.folder)
     }
 
-    /// Names the draft if no file has that name. Of several at once, one succeeds.
+    /// Renames the draft if no file has that name. Of several concurrent calls, one succeeds.
     fn keep_as_new(&mut self, name: &str) -> io::Result<bool> {
         let folder = self.folder.as_fd();
         let linked = match linkat(folder, &self.name, folder, name, AtFlags::empty()) {
-            // A file system without links; one that knows neither gives no promise that could be kept.
+            // Some file systems have no hard links; one that supports neither call makes no such guarantee.
             Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => {
                 renameat_with(folder, &self.name, folder, name, RenameFlags::NOREPLACE)
                     .inspect(|()| self.is_kept = true)
@@ -116,7 +116,7 @@ impl<'a> Draft<'a> {
 impl Drop for Draft<'_> {
     fn drop(&mut self) {
         if !self.is_kept {
-            // What made the write fail is what the caller has to hear, not this.
+            // The caller gets the error of the write, not of this.
             self.folder.remove_file(&self.name).ok();
         }
     }

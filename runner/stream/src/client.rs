@@ -1,4 +1,4 @@
-//! The other side of a stream: takes the batches of a run of a server on the same machine.
+//! The client side of a stream: takes the batches of a run from a server on the same machine.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -25,20 +25,20 @@ use crate::protocol::{
     ToConsumer, ValuesHead, Welcome,
 };
 
-/// A consumer of a run. When it is dropped, the batches that it has not acknowledged go to the next one; arrays that are still
-/// there stay as they are. A process that was forked off shares the connection: as long as it lives, the server does not see that
-/// this one has died.
+/// A consumer of a run. When the client is dropped, its unacknowledged batches go to the next consumer; arrays that still exist
+/// remain valid. A forked process shares the connection: while it lives, the server does not notice the death of the
+/// process that connected.
 #[derive(Debug)]
 pub struct Client {
     connection: Arc<Connection>,
     clock: MonotonicClock,
     welcome: Welcome,
     receiving: Mutex<Receiving>,
-    /// Numbers of batches that it was given and has not acknowledged.
+    /// Numbers of batches that were received and are not acknowledged.
     out: Mutex<BTreeSet<u64>>,
 }
 
-/// Result of [`Client::next`].
+/// Result of a call of [`Client::next`].
 #[derive(Debug)]
 pub enum Received {
     Batch(Batch),
@@ -46,15 +46,15 @@ pub enum Received {
     End(End),
 }
 
-/// A batch that is to be acknowledged.
+/// A received batch, which the consumer has to acknowledge.
 #[derive(Debug)]
 pub struct Batch {
     pub seq: u64,
-    /// Set if an earlier consumer was given it, and may have seen it.
+    /// Set if an earlier consumer received the batch, and may have processed it.
     pub redelivered: bool,
-    /// Samples and fields. Large arrays lie in memory that the server has shown, page by page: it may use each of them for another batch
-    /// when the last handle of that array's memory is dropped, here, and the batch is acknowledged. Whoever writes to them
-    /// writes to copies of their own.
+    /// Samples and fields. Large arrays are in shared memory of the server, on separate pages: the server may reuse an array's
+    /// memory after the array's last handle in this process is dropped and the batch is acknowledged. Writes go to private copies
+    /// of the pages.
     pub contents: Collated,
 }
 
@@ -64,15 +64,15 @@ pub enum StreamError {
         "cannot connect to `{}`: the run is over, or its server runs on another machine or as another user", .socket.display()
     )]
     Connect { socket: PathBuf, source: Arc<io::Error> },
-    #[error("the socket `{}` is not of a process of this user", .0.display())]
+    #[error("the socket `{}` belongs to a process of another user", .0.display())]
     Stranger(PathBuf),
-    #[error("the server refuses: {}", .0.why)]
+    #[error("the server rejected this consumer: {}", .0.why)]
     Refused(Refused),
     #[error("the server closed the connection before the run was over")]
     Closed,
-    #[error("what the server sent cannot be read: {0}")]
+    #[error("cannot read a message of the server: {0}")]
     Garbled(String),
-    #[error("batch {0} is not one that this connection was given and has not acknowledged")]
+    #[error("batch {0} was not received on this connection, or is acknowledged already")]
     NotGiven(u64),
     #[error("the memory of a batch cannot be mapped")]
     Memory(#[source] Arc<io::Error>),
@@ -80,20 +80,20 @@ pub enum StreamError {
     Socket(#[source] Arc<io::Error>),
     #[error("the server did not answer within {} s", .0.as_secs_f64())]
     Late(Duration),
-    #[error("this consumer has left after it failed: {0}")]
+    #[error("this consumer has disconnected after an error: {0}")]
     Left(String),
 }
 
-/// Time for the server to answer a connection, and to take a message.
+/// Time limit for the server's answer to a connection, and for sending a message.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The connection. It stays open while an array that came over it exists.
+/// The connection. It stays open as long as an array received on it exists.
 #[derive(Debug)]
 struct Connection {
     socket: UnixStream,
-    /// The frame that is partly sent, and those behind it.
+    /// Frames to send; the first one may be sent in part.
     unsent: Mutex<VecDeque<Outgoing>>,
-    /// Id of the process that connected: a forked child must not release what its parent reads.
+    /// Id of the process that connected: a forked child must not release arrays that its parent reads.
     process: u32,
 }
 
@@ -104,7 +104,7 @@ struct Receiving {
     last: Option<Result<End, StreamError>>,
 }
 
-/// A region that is read, and released on drop.
+/// A region mapped for reading, which is released on drop.
 struct Borrowed {
     /// Unmapped before the region is released.
     mapping: Option<MmapMut>,
@@ -113,7 +113,7 @@ struct Borrowed {
 }
 
 impl Client {
-    /// Connects to the run whose socket and secret the server gave for it.
+    /// Connects to the run with the socket and the secret from its [`crate::StreamAddress`].
     pub fn connect(socket: &Path, secret: &str) -> Result<Self, StreamError> {
         let failed = |source| StreamError::Connect { socket: socket.to_owned(), source: Arc::new(source) };
         let stream = UnixStream::connect(socket).map_err(failed)?;
@@ -137,7 +137,7 @@ impl Client {
             Some((ToConsumer::Welcome(welcome), _)) => welcome,
             Some((ToConsumer::Refused(refused), _)) => return Err(StreamError::Refused(refused)),
             Some((ToConsumer::End(_) | ToConsumer::Batch(_), _)) => {
-                return Err(StreamError::Garbled("it does not begin with a welcome".to_owned()));
+                return Err(StreamError::Garbled("the first message is not a welcome".to_owned()));
             }
             None => return Err(StreamError::Late(PATIENCE)),
         };
@@ -153,13 +153,13 @@ impl Client {
         &self.welcome.name
     }
 
-    /// Batches that may be out and not acknowledged; no other comes before one of them is.
+    /// Maximum number of unacknowledged batches; at this number, the server sends no further batch.
     pub fn ahead(&self) -> usize {
         self.welcome.ahead
     }
 
-    /// The next batch, which is waited for no longer than `most`, and not beyond a signal. One thread at a time; others wait for
-    /// it. An error is the end: what was not acknowledged goes to the next consumer, and each further call fails.
+    /// Waits for the next batch, for at most `most` and not beyond a signal. Concurrent calls wait for each other. An error ends
+    /// the stream: unacknowledged batches go to the next consumer, and every later call fails.
     pub fn next(&self, most: Duration) -> Result<Received, StreamError> {
         let mut receiving = locked(&self.receiving);
         if let Some(last) = receiving.last.clone() {
@@ -179,7 +179,7 @@ impl Client {
     }
 
     fn receive(&self, receiving: &mut Receiving, most: Duration) -> Result<Received, StreamError> {
-        // Where that is in vain, what comes in tells why.
+        // If this fails, the messages already received state the reason.
         self.connection.flush().ok();
         let until = self.clock.now().after(most);
         let Some((message, body)) = self.connection.receive(&self.clock, &mut receiving.incoming, until)?
@@ -194,11 +194,11 @@ impl Client {
             }
             ToConsumer::End(end) => Ok(Received::End(end)),
             ToConsumer::Refused(refused) => Err(StreamError::Refused(refused)),
-            ToConsumer::Welcome(_) => Err(StreamError::Garbled("it says welcome twice".to_owned())),
+            ToConsumer::Welcome(_) => Err(StreamError::Garbled("it sent a second welcome".to_owned())),
         }
     }
 
-    /// Says that a batch is done with: it is never given to anybody again. Its arrays stay.
+    /// Acknowledges a batch: no consumer receives it again. Its arrays remain valid.
     pub fn acknowledge(&self, seq: u64) -> Result<(), StreamError> {
         if !locked(&self.out).remove(&seq) {
             return Err(StreamError::NotGiven(seq));
@@ -238,7 +238,7 @@ impl Client {
             && contents.indexes.len() == samples
             && contents.paths.as_ref().is_none_or(|paths| paths.len() == samples);
         if !is_whole {
-            return Err(garbled("a batch does not tell of all samples where they came from"));
+            return Err(garbled("a batch lacks the origins of some samples"));
         }
         let paths = contents.paths.unwrap_or_else(|| vec![0; samples]);
         let places = contents.epochs.into_iter().zip(contents.indexes).zip(paths);
@@ -248,12 +248,12 @@ impl Client {
             origins: places.map(|((epoch, index), path)| Origin { epoch, index, path }).collect(),
             fields: fields
                 .collect::<Option<_>>()
-                .ok_or_else(|| garbled("the data of a batch does not fit its fields"))?,
+                .ok_or_else(|| garbled("the data of a batch does not match its fields"))?,
         })
     }
 }
 
-/// Memory of a batch's data.
+/// Memory with the data of a batch.
 struct Data<'a> {
     sent: &'a [u8],
     regions: Vec<Bytes>,
@@ -313,9 +313,9 @@ impl Data<'_> {
     }
 }
 
-/// A tensor whose data has as many elements as its shape says.
+/// Builds a tensor; `None` if the length of the data does not match the shape.
 fn tensor(dtype: Dtype, shape: Vec<u32>, data: Bytes) -> Option<Tensor> {
-    // Sizes of 0 count as 1 here, so that later products over some of the dimensions cannot overflow either.
+    // Sizes of 0 count as 1 here, so that later products of some of the dimensions cannot overflow either.
     let sizes = shape.iter().map(|size| (*size as usize).max(1));
     sizes.clone().try_fold(dtype.size(), usize::checked_mul)?;
     let elements: usize = shape.iter().map(|size| *size as usize).product();
@@ -327,7 +327,7 @@ impl Connection {
         self.process == std::process::id()
     }
 
-    /// Sends as much as the server takes now. Returns true when all of it is sent.
+    /// Sends as much as the socket accepts now. Returns true when everything is sent.
     fn flush(&self) -> Result<bool, StreamError> {
         let mut unsent = locked(&self.unsent);
         while let Some(frame) = unsent.front_mut() {
@@ -355,13 +355,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Shuts down the sending side, by which the server knows that this consumer has left. Arrays that came stay as they are.
+    /// Shuts down the sending side, which tells the server that this consumer has left. Received arrays remain valid.
     fn leave(&self) {
-        // Fails when the server has closed the connection.
+        // Fails if the server has closed the connection.
         self.socket.shutdown(Shutdown::Write).ok();
     }
 
-    /// Returns the next message, if one comes in time and before a signal.
+    /// Returns the next message, if one arrives in time and before a signal.
     fn receive(
         &self,
         clock: &MonotonicClock,
@@ -381,7 +381,7 @@ impl Connection {
         }
     }
 
-    /// Waits until the socket is ready. Returns false when the time is up or a signal came.
+    /// Waits until the socket is ready. Returns false after the time limit or a signal.
     fn wait(&self, ready: PollFlags, until: Tick, now: Tick) -> Result<bool, StreamError> {
         let left = Duration::from_nanos(until - now);
         let seconds = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
@@ -433,7 +433,7 @@ impl Drop for Borrowed {
             return;
         }
         locked(&self.connection.unsent).push_back(Outgoing::new(&FromConsumer::Release { region: self.id }));
-        // Whatever does not fit now is sent with the next message.
+        // Any unsent rest is sent with the next message.
         self.connection.flush().ok();
     }
 }

@@ -25,19 +25,19 @@ use crate::region::{RevocableMemory, SharedMemory};
 pub struct StreamConsumer {
     run: RunId,
     memory: Pool<SharedMemory>,
-    /// The same, for the stages.
+    /// The same memory for the stages, until the stream ends.
     lent: Arc<RevocableMemory>,
     shared: Arc<StreamState>,
-    /// Longest time that a batch waits without a consumer.
+    /// Longest time for which a batch may wait without a consumer.
     wait: Duration,
-    /// `None` once it is joined.
+    /// Thread that serves the socket; `None` once it is joined.
     door: Option<JoinHandle<()>>,
     /// Samples of batches that could not be put.
     lost: u64,
     has_failed: bool,
 }
 
-/// State that the run and the thread of its door share.
+/// State shared by the run and the thread that serves its socket.
 #[derive(Debug)]
 pub(crate) struct StreamState {
     outbox: Mutex<Outbox>,
@@ -65,21 +65,21 @@ impl StreamConsumer {
         Ok(Self { run: run.clone(), memory, lent, shared, wait, door, lost: 0, has_failed: false })
     }
 
-    /// Memory for arrays that are handed out without a copy.
+    /// Memory for arrays that are sent without a copy.
     pub(crate) fn memory(&self) -> Arc<dyn BatchMemory> {
         self.lent.clone()
     }
 
     /// Waits until the outbox satisfies a condition, or the run stops.
-    fn wait_until(&self, stop: &StopFlag, is_so: impl Fn(&Outbox) -> bool) -> Result<(), Fault> {
+    fn wait_until(&self, stop: &StopFlag, holds: impl Fn(&Outbox) -> bool) -> Result<(), Fault> {
         let mut outbox = self.shared.outbox();
-        while !is_so(&outbox) && !stop.is_set() {
+        while !holds(&outbox) && !stop.is_set() {
             if outbox.alone_for(self.shared.now()) >= self.wait {
                 return Err(self.no_consumer(outbox.len()));
             }
             if self.door.as_ref().is_none_or(JoinHandle::is_finished) {
-                let told = "the thread that hands out batches has ended; this is a defect of Penstock";
-                return Err(Fault::new(FailureClass::Bug, told));
+                let message = "the thread that sends batches has ended; this is a defect of Penstock";
+                return Err(Fault::new(FailureClass::Bug, message));
             }
             let waited = self.shared.changed.wait_timeout(outbox, LOOK);
             outbox = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -91,7 +91,7 @@ impl StreamConsumer {
         let batches =
             if waiting == 1 { "1 batch waits".to_owned() } else { format!("{waiting} batches wait") };
         let message = format!(
-            "nobody connected to take batches for {} s, and {batches}: take them with `penstock.connect(url).stream(\"{}\")` in \
+            "no consumer was connected for {} s, and {batches}: take batches with `penstock.connect(url).stream(\"{}\")` in \
              Python, or set `wait_s` of the consumer `stream` to a longer time",
             self.wait.as_secs_f64(),
             self.run
@@ -99,14 +99,14 @@ impl StreamConsumer {
         Fault::new(FailureClass::Data, message)
     }
 
-    /// Sends the end to the consumer and joins the door's thread. Takes about a second at most.
+    /// Sends the end to the consumer and joins the thread of the door. Takes at most about a second.
     fn close(&mut self, end: End) -> Result<(), Fault> {
         let Some(door) = self.door.take() else { return Ok(()) };
         self.lent.end();
         self.shared.change(|outbox| outbox.close(end));
         door.join().map_err(|_| {
-            let told = "the thread that hands out batches panicked; this is a defect of Penstock";
-            Fault::new(FailureClass::Bug, told)
+            let message = "the thread that sends batches panicked; this is a defect of Penstock";
+            Fault::new(FailureClass::Bug, message)
         })
     }
 }
@@ -126,7 +126,7 @@ impl Consumer for StreamConsumer {
             }
             Err(reason) => {
                 self.lost += samples;
-                Err(Fault::new(FailureClass::Data, format!("a batch cannot be handed out: {reason}")))
+                Err(Fault::new(FailureClass::Data, format!("cannot send a batch: {reason}")))
             }
         };
         self.has_failed |= put.is_err();
@@ -134,7 +134,7 @@ impl Consumer for StreamConsumer {
     }
 
     fn finish(&mut self, ending: Ending, stop: &StopFlag) -> Result<(), Fault> {
-        // What was made before the run failed for another reason is still taken.
+        // After a failure elsewhere in the run, the consumer still receives the batches made before.
         let taken = if self.has_failed { Ok(()) } else { self.wait_until(stop, Outbox::is_empty) };
         let whole = ending == Ending::Whole && self.shared.outbox().is_empty();
         let error = taken.as_ref().err().map(|fault| fault.message.to_string());
@@ -147,11 +147,11 @@ impl Consumer for StreamConsumer {
     }
 }
 
-/// Ends the stream of a run that did not finish.
+/// Ends the stream of a run that did not finish it.
 impl Drop for StreamConsumer {
     fn drop(&mut self) {
         if let Err(fault) = self.close(End { whole: false, error: None }) {
-            tracing::error!(run = %self.run, error = %fault, "a stream did not end well");
+            tracing::error!(run = %self.run, error = %fault, "cannot close a stream");
         }
     }
 }
@@ -179,11 +179,11 @@ impl StreamState {
         change(&mut self.outbox());
         if let Err(error) = rustix::io::retry_on_intr(|| rustix::io::write(&self.wake, &1_u64.to_ne_bytes()))
         {
-            tracing::warn!(%error, "the door of a stream cannot be woken; it looks by itself every second");
+            tracing::warn!(%error, "cannot wake the thread of a stream; it checks for changes every second");
         }
     }
 
-    /// Wakes the run, which may wait for a change that the door has made.
+    /// Wakes the run, which may be waiting for a change made by the door.
     pub(crate) fn on_change(&self) {
         self.changed.notify_all();
     }
@@ -192,12 +192,12 @@ impl StreamState {
         &self.wake
     }
 
-    /// Resets the wake-up.
+    /// Resets the wake-up descriptor.
     pub(crate) fn clear_wake(&self) {
         let mut count = [0; 8];
         match rustix::io::read(&self.wake, &mut count) {
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(error) => tracing::warn!(%error, "the wake-up of a stream cannot be reset"),
+            Err(error) => tracing::warn!(%error, "cannot reset the wake-up of a stream"),
         }
     }
 }

@@ -1,10 +1,13 @@
-//! The thread that serves a run's socket: it authenticates connections, sends batches to the one consumer, and receives
-//! acknowledgements. It waits for sockets only, a second at a time.
+//! The door: the thread that serves a run's socket. It authenticates connections, sends batches to the single consumer, and
+//! receives acknowledgements. It blocks only in a wait for all its sockets, of at most a second.
 //!
-//! It is a loop around `poll(2)` and not tasks on tokio, for three reasons. Files travel with `sendmsg` and `recvmsg`, which tokio's
-//! `UnixStream` knows only as `try_io` around the same calls, so that framing stays as it is. The order within a turn is part of the
-//! protocol: all that the consumer has said is applied before its place is given to a connection that waits, which tasks would have
-//! to agree on. And the thread is joined by the consumer of a run, a blocking port without a runtime.
+//! The thread is a loop around `poll(2)` instead of tasks on tokio, for three reasons. Files travel with `sendmsg` and `recvmsg`,
+//! which tokio's `UnixStream` supports only through `try_io` around the same calls, so the framing would not become simpler.
+//! The order within a turn is part of the protocol: all messages of the present consumer are applied before its place is given
+//! to a waiting connection; tasks would have to coordinate this. And the thread is joined by a [`Consumer`], a blocking
+//! interface without a runtime.
+//!
+//! [`Consumer`]: penstock_engine::ports::Consumer
 
 use std::io;
 use std::net::Shutdown;
@@ -26,20 +29,20 @@ use crate::outbox::{KeepsTooMuch, KeptRegions, NotGiven, Reading};
 use crate::place::SocketPath;
 use crate::protocol::{FromConsumer, PROTOCOL, Refusal, Refused, ToConsumer, Welcome};
 
-/// Time within which a connection has to authenticate.
+/// Time limit for the authentication of a connection.
 const ARRIVAL: Duration = Duration::from_secs(1);
-/// Most connections that have not authenticated; the oldest makes room for a new one.
+/// Maximum number of unauthenticated connections; the oldest is closed for a new one.
 const MAX_ARRIVING: usize = 8;
-/// Most consumers that have left and still read arrays.
+/// Maximum number of consumers that have left and still read arrays.
 const MAX_LEAVING: usize = 16;
-/// Regions that a consumer may keep of batches that it has acknowledged: each is an open file of this process.
+/// Maximum number of regions that a consumer may keep of acknowledged batches: each is an open file of this process.
 const MAX_KEPT: usize = 1024;
-/// Time to send the end of the stream to the consumer.
+/// Time limit for sending the end of the stream to the consumer.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Pause after a failed `accept`.
 const PAUSE: Duration = Duration::from_millis(100);
 const SLEEP: Duration = Duration::from_secs(1);
-/// Most reads of one socket in a turn.
+/// Maximum number of reads of one socket per turn.
 const READS: usize = 64;
 
 /// The socket of a run, and its connections.
@@ -52,14 +55,14 @@ pub(crate) struct Door {
     arriving: Vec<Arriving>,
     present: Option<Present>,
     leaving: Vec<Leaving>,
-    /// No connection is accepted before this moment.
+    /// Earliest time at which the next connection is accepted.
     opens_at: Tick,
     ended_at: Option<Tick>,
-    /// Removes the socket.
+    /// Removes the socket on drop.
     _place: SocketPath,
 }
 
-/// A connection that has not authenticated.
+/// A connection that has not authenticated yet.
 #[derive(Debug)]
 struct Arriving {
     socket: UnixStream,
@@ -67,13 +70,13 @@ struct Arriving {
     until: Tick,
 }
 
-/// The connected consumer.
+/// The consumer that is connected.
 #[derive(Debug)]
 struct Present {
     socket: UnixStream,
     incoming: Incoming,
     outgoing: Option<Outgoing>,
-    /// Set once the last frame is being sent.
+    /// Set once [`ToConsumer::End`] is being sent.
     is_end_sent: bool,
 }
 
@@ -91,13 +94,13 @@ enum Broken {
     Left,
     #[error("the connection is broken: {0}")]
     Socket(#[source] io::Error),
-    #[error("the consumer sent {0}")]
+    #[error("the consumer sent an invalid message: {0}")]
     Garbled(#[from] Garbled),
-    #[error("the consumer cannot do that: {0}")]
+    #[error("the consumer sent an invalid request: {0}")]
     NotGiven(#[from] NotGiven),
-    #[error("the consumer said hello twice")]
+    #[error("the consumer sent a second hello")]
     HelloAgain,
-    #[error("the consumer gets no more batches: {0}")]
+    #[error("the consumer receives no more batches: {0}")]
     KeepsTooMuch(#[from] KeepsTooMuch),
 }
 
@@ -143,20 +146,20 @@ impl Door {
         self.shared.clone()
     }
 
-    /// Serves the socket until the stream has ended and the consumer has been told.
+    /// Serves the socket until the stream has ended and the consumer was notified.
     pub(crate) fn run(mut self) {
         while !self.is_over() {
             let ready = match self.wait() {
                 Ok(ready) => ready,
                 Err(error) => {
-                    // The run sees that this thread has ended, and fails.
-                    tracing::error!(run = %self.welcome.run, %error, "the sockets of a stream cannot be watched");
+                    // The run notices that this thread has ended, and fails.
+                    tracing::error!(run = %self.welcome.run, %error, "cannot poll the sockets of a stream");
                     return;
                 }
             };
-            // The consumer first: when it has left, the next one may be among those that arrive.
+            // The consumer comes first: if it has left, its successor may be among the arriving connections.
             self.receive_from_present(ready.present);
-            // As many as there were before the wait.
+            // Both lists are as long as before the wait.
             let mut are_gone = ready.leaving.iter().map(|ready| !ready.is_empty());
             self.leaving.retain(|_| !are_gone.next().unwrap_or(false));
             self.receive_from_arriving(&ready.arriving);
@@ -165,20 +168,20 @@ impl Door {
             }
             self.send_to_present();
         }
-        // Acknowledgements that have come by now count.
+        // Acknowledgements that have arrived by now still count.
         self.receive_from_present(PollFlags::IN);
     }
 
-    /// Returns true when the end was sent, or cannot be sent in time.
+    /// True if the end was sent, or cannot be sent in time.
     fn is_over(&mut self) -> bool {
         if self.shared.outbox().end().is_none() {
             return false;
         }
         let now = self.shared.now();
         let until = self.ended_at.get_or_insert(now).after(FAREWELL);
-        let is_told =
+        let is_notified =
             self.present.as_ref().is_none_or(|present| present.is_end_sent && present.outgoing.is_none());
-        is_told || now >= until
+        is_notified || now >= until
     }
 
     fn wait(&self) -> io::Result<Ready> {
@@ -194,7 +197,7 @@ impl Door {
         ];
         polled.extend(self.present.iter().map(|found| PollFd::new(&found.socket, present(found))));
         polled.extend(self.arriving.iter().map(|found| PollFd::new(&found.socket, PollFlags::IN)));
-        // `poll` reports a closed socket without being asked.
+        // `poll` reports a closed socket without a requested event.
         polled.extend(self.leaving.iter().map(|found| PollFd::new(&found.socket, PollFlags::empty())));
         let sleep = self.sleep(now);
         let timeout = Timespec { tv_sec: sleep.as_secs() as i64, tv_nsec: sleep.subsec_nanos().into() };
@@ -227,20 +230,24 @@ impl Door {
                 if is_ours(&socket) {
                     if self.arriving.len() >= MAX_ARRIVING {
                         let first = self.arriving.remove(0);
-                        refuse(&first.socket, Refusal::Garbled, "others came, and it did not say who it is");
+                        refuse(
+                            &first.socket,
+                            Refusal::Garbled,
+                            "it had not authenticated when too many other connections arrived",
+                        );
                     }
                     self.arriving.push(Arriving { socket, incoming: Incoming::new(0), until });
                 } else {
                     refuse(
                         &socket,
                         Refusal::Stranger,
-                        "only the user that the server runs as gets its batches",
+                        "only the user that the server runs as may take batches",
                     );
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
-                tracing::warn!(run = %self.welcome.run, %error, "a stream cannot accept connections now");
+                tracing::warn!(run = %self.welcome.run, %error, "cannot accept a connection to a stream");
                 self.opens_at = self.shared.now().after(PAUSE);
             }
         }
@@ -250,36 +257,36 @@ impl Door {
         let now = self.shared.now();
         let arriving = std::mem::take(&mut self.arriving);
         for (mut arriving, ready) in arriving.into_iter().zip(ready) {
-            let heard = if ready.is_empty() { Ok(None) } else { arriving.receive_hello() };
-            match heard {
+            let hello = if ready.is_empty() { Ok(None) } else { arriving.receive_hello() };
+            match hello {
                 Ok(Some((protocol, secret))) => self.admit(arriving, protocol, &secret),
                 Ok(None) if now < arriving.until => self.arriving.push(arriving),
-                Ok(None) => refuse(&arriving.socket, Refusal::Garbled, "it did not say in time who it is"),
+                Ok(None) => refuse(&arriving.socket, Refusal::Garbled, "it did not authenticate in time"),
                 Err(Broken::Left | Broken::Socket(_)) => {}
                 Err(broken) => refuse(&arriving.socket, Refusal::Garbled, &broken.to_string()),
             }
         }
     }
 
-    /// Makes a connection the consumer, or refuses it.
+    /// Accepts a connection as the consumer, or refuses it.
     fn admit(&mut self, arriving: Arriving, protocol: u32, secret: &str) {
         let Arriving { socket, incoming, .. } = arriving;
         if !self.secret.is(secret) {
-            return refuse(&socket, Refusal::Stranger, "that is not the secret of this run");
+            return refuse(&socket, Refusal::Stranger, "the secret does not belong to this run");
         }
         if protocol != PROTOCOL {
             let why = format!(
-                "it speaks version {protocol}, and the server version {PROTOCOL}: use the same release"
+                "it uses protocol version {protocol}, but the server uses {PROTOCOL}: use the same release"
             );
             return refuse(&socket, Refusal::Version, &why);
         }
         if self.present.is_some() {
-            let why = "another consumer takes the batches of this run; there is one at a time";
+            let why = "another consumer is connected to this run; only one at a time is allowed";
             return refuse(&socket, Refusal::Busy, why);
         }
         if self.leaving.len() >= MAX_LEAVING {
             let why = format!(
-                "{MAX_LEAVING} consumers have left and still read arrays; one of them has to let go of them"
+                "{MAX_LEAVING} consumers have left and still keep arrays; one of them has to release them"
             );
             return refuse(&socket, Refusal::Busy, &why);
         }
@@ -287,7 +294,7 @@ impl Door {
         self.shared.on_change();
         let outgoing = Some(Outgoing::new(&ToConsumer::Welcome(self.welcome.clone())));
         self.present = Some(Present { socket, incoming, outgoing, is_end_sent: false });
-        // More may have come with the hello.
+        // More messages may have come with the hello.
         self.receive_from_present(PollFlags::IN);
     }
 
@@ -302,7 +309,7 @@ impl Door {
     fn send_to_present(&mut self) {
         let Some(present) = &mut self.present else { return };
         if let Err(error) = present.send(&self.shared) {
-            // It may have acknowledged batches before it left; nothing more comes in from now on.
+            // The consumer may have acknowledged batches before it left; no further messages arrive from now on.
             present.socket.shutdown(Shutdown::Read).ok();
             let broken = loop {
                 match present.receive(&self.shared) {
@@ -316,7 +323,7 @@ impl Door {
         }
     }
 
-    /// Ends the consumer's connection; its batches go to the next one.
+    /// Closes the consumer's connection; its batches go to the next consumer.
     fn dismiss(&mut self, broken: &Broken) {
         let Some(present) = self.present.take() else { return };
         let now = self.shared.now();
@@ -328,8 +335,8 @@ impl Door {
             Broken::KeepsTooMuch(_) => Some(Refusal::Memory),
         };
         if let Some(reason) = reason {
-            tracing::warn!(run = %self.welcome.run, error = %broken, "a consumer is sent away");
-            // Not in the middle of a frame.
+            tracing::warn!(run = %self.welcome.run, error = %broken, "a consumer was disconnected");
+            // A refusal must not be sent in the middle of another frame.
             if !present.outgoing.is_some_and(|outgoing| outgoing.is_begun()) {
                 refuse(&present.socket, reason, &broken.to_string());
             }
@@ -342,7 +349,7 @@ impl Door {
 }
 
 impl Arriving {
-    /// Returns version and secret, once they have come.
+    /// Returns version and secret once they have arrived.
     fn receive_hello(&mut self) -> Result<Option<(u32, String)>, Broken> {
         if self.incoming.read(&self.socket)? == Read::End {
             return Err(Broken::Left);
@@ -357,9 +364,9 @@ impl Arriving {
 }
 
 impl Present {
-    /// Applies all messages that have come. Returns whether there may be more.
+    /// Applies all received messages. Returns true if there may be more.
     fn receive(&mut self, shared: &StreamState) -> Result<bool, Broken> {
-        // Messages that came with the hello are there without a read.
+        // Messages that arrived with the hello are available without a read.
         self.apply(shared)?;
         for _ in 0..READS {
             match self.incoming.read(&self.socket)? {
@@ -383,7 +390,7 @@ impl Present {
         Ok(())
     }
 
-    /// Sends as much as the socket takes.
+    /// Sends as much as the socket accepts.
     fn send(&mut self, shared: &StreamState) -> Result<(), Broken> {
         loop {
             if self.outgoing.is_none() {
@@ -411,22 +418,22 @@ impl Present {
     }
 }
 
-/// Regions that a consumer may keep: up to a quarter of the memory that this process may use.
+/// Limit of regions that a consumer may keep: up to a quarter of the memory that this process may use.
 fn most_kept() -> KeptRegions {
     KeptRegions { regions: MAX_KEPT, bytes: process_limit_bytes().unwrap_or(4 << 30) / 4 }
 }
 
-/// Discards what has come in, and receives nothing more: a file that is left there could be the other end of this socket, which
-/// would keep it open for ever.
+/// Shuts down reading and discards what was received: a received file could be the other end of this socket, which would keep the
+/// connection open forever.
 fn silence(socket: &UnixStream) {
     socket.shutdown(Shutdown::Read).ok();
-    let mut unheard = Incoming::new(0);
-    while let Ok(Read::Something) = unheard.read(socket) {
-        unheard = Incoming::new(0);
+    let mut discarded = Incoming::new(0);
+    while let Ok(Read::Something) = discarded.read(socket) {
+        discarded = Incoming::new(0);
     }
 }
 
-/// Returns true for a peer process of the same user.
+/// True if the peer process belongs to the same user.
 pub(crate) fn is_ours(socket: &UnixStream) -> bool {
     socket_peercred(socket).is_ok_and(|peer| peer.uid == geteuid())
 }
@@ -435,7 +442,7 @@ fn refuse(socket: impl AsFd, reason: Refusal, why: &str) {
     let message = ToConsumer::Refused(Refused { reason, why: why.to_owned() });
     let socket: BorrowedFd<'_> = socket.as_fd();
     if let Err(error) = Outgoing::new(&message).send(socket) {
-        tracing::debug!(%error, "a refusal could not be sent");
+        tracing::debug!(%error, "cannot send a refusal");
     }
 }
 
@@ -449,7 +456,7 @@ mod tests {
     use super::*;
     use crate::parcel::tests::plain;
 
-    /// Sends something that is read by itself: a read ends where a file comes with what follows.
+    /// Sends bytes that the receiver gets in a separate read, because they come with a file.
     fn send_alone(socket: &UnixStream, bytes: &[u8]) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -459,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_last_read_of_a_turn_brings_is_heard_in_it() {
+    fn messages_from_the_last_read_of_a_turn_are_applied_in_that_turn() {
         let (here, there) = UnixStream::pair().unwrap();
         let shared = StreamState::new(4, most_kept()).unwrap();
         shared.outbox().put(plain(1), Tick::ZERO);
@@ -472,12 +479,12 @@ mod tests {
         let frame = [lengths.as_slice(), head.as_bytes()].concat();
         assert_eq!(frame.len(), READS);
         frame.iter().for_each(|byte| send_alone(&here, &[*byte]));
-        assert!(present.receive(&shared).unwrap(), "as many reads as it has in a turn");
-        assert!(shared.outbox().is_empty(), "it is acknowledged");
+        assert!(present.receive(&shared).unwrap(), "all reads of the turn were used");
+        assert!(shared.outbox().is_empty(), "the batch is acknowledged");
     }
 
     #[test]
-    fn who_sends_the_end_of_his_own_socket_does_not_keep_it_open() {
+    fn a_client_that_sends_its_own_end_of_the_socket_does_not_keep_it_open() {
         let (here, there) = UnixStream::pair().unwrap();
         send_alone(&here, b"nonsense");
         drop(here);

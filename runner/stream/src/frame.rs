@@ -17,27 +17,27 @@ use serde::de::DeserializeOwned;
 use crate::protocol::{MAX_HEAD_BYTES, MAX_REGIONS};
 use crate::region::Region;
 
-/// Bytes before a head: its length, and the body's.
+/// Bytes before the head: the lengths of head and body.
 const LENGTHS: usize = 8;
 
 const READ_BYTES: usize = 16 << 10;
 
 /// A frame to send.
 pub(crate) struct Outgoing {
-    /// Lengths and head.
+    /// Lengths and head as sent.
     head: Vec<u8>,
     body: Bytes,
-    /// Sent with the first byte.
+    /// Regions whose files are sent with the first byte.
     regions: Vec<Arc<Region>>,
     sent: usize,
 }
 
-/// Received bytes and files that were not taken yet.
+/// Received bytes and files that were not yet taken.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     bytes: Vec<u8>,
     files: VecDeque<OwnedFd>,
-    /// Most bytes of a body.
+    /// Maximum length of a body in bytes.
     most: usize,
 }
 
@@ -49,16 +49,16 @@ pub(crate) enum Read {
     End,
 }
 
-/// Reason why received bytes are no frame.
+/// Reason why received bytes are not a valid frame.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Garbled {
     #[error(
-        "a frame with a head of {head} bytes and a body of {body}; {MAX_HEAD_BYTES} and {most} are the most"
+        "a frame has a head of {head} bytes and a body of {body}; the limits are {MAX_HEAD_BYTES} and {most}"
     )]
     TooLarge { head: usize, body: usize, most: usize },
-    #[error("a head that is no message")]
+    #[error("a head is not a valid message")]
     Head(#[source] serde_json::Error),
-    #[error("a batch with {wanted} regions and {found} files")]
+    #[error("a batch has {wanted} regions, but {found} files came with it")]
     Files { wanted: usize, found: usize },
 }
 
@@ -85,7 +85,7 @@ impl Outgoing {
         self.sent > 0
     }
 
-    /// Sends as much as the socket takes now. Returns true when all of it is sent.
+    /// Sends as much as the socket accepts now. Returns true when everything is sent.
     pub(crate) fn send(&mut self, socket: impl AsFd) -> io::Result<bool> {
         let all = self.head.len() + self.body.len();
         let files: Vec<BorrowedFd<'_>> = self.regions.iter().map(|region| region.as_fd()).collect();
@@ -95,7 +95,7 @@ impl Outgoing {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_REGIONS))];
             let mut control = SendAncillaryBuffer::new(&mut space);
             if self.sent == 0 && !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&files)) {
-                return Err(io::Error::other("a batch has more regions than a message carries"));
+                return Err(io::Error::other("a batch has more regions than fit into a message"));
             }
             let pieces = [IoSlice::new(head), IoSlice::new(body)];
             match sendmsg(&socket, &pieces, &mut control, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
@@ -110,7 +110,7 @@ impl Outgoing {
 }
 
 impl Incoming {
-    /// Accepts bodies of up to `most` bytes.
+    /// Creates a receiver of frames whose bodies have up to `most` bytes. With 0, received files are closed.
     pub(crate) fn new(most: usize) -> Self {
         Self { bytes: Vec::new(), files: VecDeque::new(), most }
     }
@@ -119,7 +119,7 @@ impl Incoming {
     pub(crate) fn read(&mut self, socket: impl AsFd) -> io::Result<Read> {
         let mut chunk = [0; READ_BYTES];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_REGIONS))];
-        // Without room for files the system closes those that come.
+        // Without a buffer for files, the system closes any that arrive.
         let space = if self.most == 0 { &mut [][..] } else { &mut space[..] };
         let mut control = RecvAncillaryBuffer::new(space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
@@ -133,10 +133,10 @@ impl Incoming {
                 self.files.extend(files);
             }
         }
-        // Those that follow would be taken for others.
+        // With a file missing, later ones would be assigned to the wrong regions.
         if self.most > 0 && received.flags.contains(ReturnFlags::CTRUNC) {
             return Err(io::Error::other(
-                "not all files of a batch came: this process may have too many files open (`ulimit -n`)",
+                "some files of a batch are missing: this process may have too many files open (`ulimit -n`)",
             ));
         }
         if received.bytes == 0 {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_any_size_come_whole_and_in_order_with_their_files() {
+    fn frames_of_any_size_arrive_complete_and_in_order_with_their_files() {
         let (here, there) = UnixStream::pair().unwrap();
         let memory = SharedMemory::default();
         let mapped: Vec<_> = (0..3).map(|_| memory.make(4096).unwrap()).collect();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_is_refused_before_it_takes_room() {
+    fn invalid_frames_are_refused_before_memory_is_allocated() {
         let garbled = |bytes: &[u8]| {
             let (mut here, there) = UnixStream::pair().unwrap();
             here.write_all(bytes).unwrap();
@@ -232,13 +232,13 @@ mod tests {
             incoming.read(&there).unwrap();
             incoming.take::<FromConsumer>().unwrap_err().to_string()
         };
-        assert!(garbled(b"GET / HTTP/1.1\r\n").starts_with("a frame with a head of"));
+        assert!(garbled(b"GET / HTTP/1.1\r\n").starts_with("a frame has a head of"));
         assert!(garbled(&[0, 0, 0, 0, 1, 0, 0, 0]).contains("a body of 1"));
-        assert_eq!(garbled(&[2, 0, 0, 0, 0, 0, 0, 0, b'{', b'}']), "a head that is no message");
+        assert_eq!(garbled(&[2, 0, 0, 0, 0, 0, 0, 0, b'{', b'}']), "a head is not a valid message");
     }
 
     #[test]
-    fn files_that_nobody_asked_for_are_closed() {
+    fn unexpected_files_are_closed() {
         let (here, there) = UnixStream::pair().unwrap();
         let memory = SharedMemory::default();
         let mapped = memory.make(4096).unwrap();

@@ -1,12 +1,12 @@
 //! The consumer `stream`: every collated batch goes to a training loop in another process of the same machine.
 //!
-//! Arrays lie in shared memory from the moment at which `collate` writes them: regions that this process alone can write to.
-//! Beside the run a thread of its own keeps the door: a Unix socket that only this user reaches, and that opens to who
-//! knows the run's secret, which the server gives to those who know its token. One consumer at a time is handed batches,
-//! in order, and says which of them it is done with. What it has not acknowledged when it goes, however it goes, is handed to
-//! the next one, first of all and marked as `redelivered`; what it has acknowledged never is.
+//! Arrays are in shared memory from the moment at which `collate` writes them: regions that only this process can write to.
+//! Beside the run, a dedicated thread serves a Unix socket, called the door. Only processes of the same user can connect, and they
+//! must present the run's secret, which the server gives to clients that present its token. One consumer at a time receives
+//! batches, in order, and acknowledges them. Batches that a consumer has not acknowledged when its connection ends, for any
+//! reason, go first to the next consumer, marked as `redelivered`; acknowledged batches are never sent again.
 //!
-//! [`protocol`] says what goes over the socket, [`client`] is the other side of it.
+//! [`protocol`] defines the messages on the socket, [`client`] is the client side.
 
 pub mod client;
 mod consumer;
@@ -39,49 +39,49 @@ use self::place::SocketPath;
 use self::protocol::{PROTOCOL, Welcome};
 use self::region::SharedMemory;
 
-/// Random bytes of a secret.
+/// Number of random bytes in a secret.
 const SECRET_BYTES: usize = 32;
-/// Bytes of a pipeline's name that consumers are told.
+/// Maximum length of the pipeline's name that consumers receive, in bytes.
 const SHOWN_NAME: usize = 256;
 
-/// Where the batches of a run are to be had, and what opens that door.
+/// Address of the batches of a run, with the secret that gives access to them.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StreamAddress {
     /// Path of the Unix socket on the machine of the server.
     pub socket: String,
-    /// What to say there; a secret of this run.
+    /// Secret of this run, to be sent in the first message.
     pub secret: String,
-    /// Version of what is spoken there.
+    /// Version of the protocol on the socket.
     pub protocol: u32,
 }
 
-/// A stream whose door is open.
+/// A stream whose socket accepts connections.
 pub struct OpenedStream {
-    /// Consumer for the run.
+    /// The consumer that the run writes to.
     pub consumer: StreamConsumer,
-    /// Memory of arrays that are handed over without a copy.
+    /// Memory for arrays that are sent without a copy.
     pub memory: Arc<dyn BatchMemory>,
-    /// Address for clients.
+    /// Address for clients, including the secret.
     pub address: StreamAddress,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpenStreamError {
-    #[error("the machine gives no random numbers for a secret")]
+    #[error("cannot get random numbers for a secret")]
     Secret(#[source] io::Error),
-    #[error("cannot make `{}`, in which the run's socket would lie", .folder.display())]
+    #[error("cannot create the folder `{}` for the run's socket", .folder.display())]
     Folder { folder: PathBuf, source: io::Error },
     #[error("cannot listen on the socket `{}`", .socket.display())]
     Socket { socket: PathBuf, source: io::Error },
-    #[error("cannot start what hands out batches")]
+    #[error("cannot start the thread that sends batches")]
     Door(#[source] io::Error),
 }
 
 #[derive(Clone)]
 struct Secret(String);
 
-/// Opens the door of a run: in `folder`, if a socket's path may be that long. `ahead` batches may be out and not acknowledged, and
-/// none waits longer than `wait` while nobody is there.
+/// Opens the stream of a run: in `folder`, unless the socket's path would be too long there. At most `ahead` batches are
+/// unacknowledged at a time, and none waits longer than `wait` without a consumer.
 pub fn open(
     folder: &Path,
     run: &RunId,
@@ -107,7 +107,7 @@ fn random_hex<const BYTES: usize>() -> Result<String, OpenStreamError> {
 }
 
 impl Secret {
-    /// Takes the same time for every secret of that length.
+    /// Compares in constant time for secrets of equal length.
     fn is(&self, offered: &str) -> bool {
         self.0.as_bytes().ct_eq(offered.as_bytes()).into()
     }
@@ -119,7 +119,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Without the secret.
+/// Omits the secret from the output.
 impl fmt::Debug for StreamAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StreamAddress")
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_long_another_one_every_time_and_shown_nowhere() {
+    fn secrets_are_long_and_unique_and_never_shown() {
         let secret = random_hex::<SECRET_BYTES>().unwrap();
         assert_eq!(secret.len(), 64);
         assert_ne!(secret, random_hex::<SECRET_BYTES>().unwrap());

@@ -1,7 +1,7 @@
-//! Files of shared memory, and their mappings: the one place of this crate that the compiler cannot check.
+//! Files of shared memory, and their mappings: the only unsafe code of this crate.
 #![expect(
     unsafe_code,
-    reason = "others could change or cut off a file that is mapped; the seals of these do not let them"
+    reason = "other processes could change or truncate a mapped file; the seals of these files prevent it"
 )]
 
 use std::io;
@@ -13,23 +13,23 @@ use rustix::fs::{
 };
 use rustix::io::retry_on_intr;
 
-/// Seals of a file: its size is fixed, and only mappings that exist already write to it.
+/// Seals of a file: its size is fixed, and only existing mappings can write to it.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE);
 
-/// Makes a file of `len` bytes that is nowhere but in memory, and its only mapping that can be written to.
+/// Creates a file of `len` bytes that exists only in memory, and its only writable mapping.
 pub(crate) fn make(len: usize) -> io::Result<(OwnedFd, MmapMut)> {
     let file = memfd_create("penstock-batch", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    // With its memory, so that there is an error here where there is none, and nothing that kills who writes to it.
+    // Allocates the memory as well: a lack of memory is an error here, and no signal that kills a process at its first write.
     retry_on_intr(|| fallocate(&file, FallocateFlags::empty(), 0, len as u64))?;
-    // SAFETY: nobody else has this file yet. Before anybody gets it, it is sealed: it becomes no shorter, and nobody writes to it
-    // but through this mapping.
+    // SAFETY: no other process has this file yet. Before any other gets it, it is sealed: it cannot be truncated, and it can only
+    // be written to through this mapping.
     let mapping = unsafe { MmapOptions::new().len(len).map_mut(&file)? };
     fcntl_add_seals(&file, SEALS | SealFlags::SEAL)?;
     Ok((file, mapping))
 }
 
-/// Maps the first `len` bytes of a file that another process has made as [`make`] does. What is written to the mapping is seen by
-/// this process alone. Fails for a file that has fewer bytes, or that is not sealed so.
+/// Maps the first `len` bytes of a file that another process created with [`make`]. Writes to the mapping are visible to this
+/// process only. Fails if the file has fewer bytes, or lacks the seals.
 pub(crate) fn borrow(file: &OwnedFd, len: usize) -> io::Result<MmapMut> {
     let is_sealed = fcntl_get_seals(file)?.contains(SEALS);
     if !is_sealed || u64::try_from(fstat(file)?.st_size).unwrap_or(0) < len as u64 {
@@ -38,8 +38,8 @@ pub(crate) fn borrow(file: &OwnedFd, len: usize) -> io::Result<MmapMut> {
             "the file is too short, or its size is not sealed",
         ));
     }
-    // SAFETY: the file becomes no shorter. Only the process that made it can write to it, and by the protocol of streams it does
-    // not before this one has said that it does not read it any more, which it says when the mapping is gone.
+    // SAFETY: the file cannot be truncated. Only the process that created it can write to it, and by the protocol of streams it
+    // does so only after this process has released the region, which happens after the mapping is dropped.
     unsafe { MmapOptions::new().len(len).map_copy(file) }
 }
 
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_maker_changes_what_is_there_and_nobody_its_size() {
+    fn only_the_creator_can_write_and_no_process_can_resize() {
         let (file, mut made) = make(10_000).unwrap();
         made[..3].copy_from_slice(b"abc");
         let mut borrowed = borrow(&file, 10_000).unwrap();
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_could_be_cut_off_is_not_mapped() {
+    fn a_file_that_could_be_truncated_is_not_mapped() {
         let (file, _made) = make(4096).unwrap();
         assert!(borrow(&file, 4097).is_err());
         let open = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();

@@ -8,16 +8,16 @@ use penstock_types::stats::Tick;
 use crate::parcel::Parcel;
 use crate::protocol::End;
 
-/// Batches that are not acknowledged yet: the rules of a stream, without its sockets. Time is handed in.
+/// Unacknowledged batches: the rules of a stream, without its sockets. The caller passes the time.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     ahead: usize,
-    /// Limit of acknowledged regions that a consumer may still read, with those of the next batch.
+    /// Limit of acknowledged regions that a consumer may still read, including those of the next batch.
     most_kept: KeptRegions,
     next: u64,
     waiting: BTreeMap<u64, Waiting>,
     consumer: Option<Reading>,
-    /// Set while a batch waits and there is no consumer.
+    /// Start of the time for which a batch has waited without a consumer.
     alone_since: Option<Tick>,
     end: Option<End>,
 }
@@ -25,13 +25,13 @@ pub(crate) struct Outbox {
 #[derive(Debug)]
 struct Waiting {
     parcel: Arc<Parcel>,
-    /// Set while the present consumer has it.
+    /// Set while the present consumer has the batch.
     is_out: bool,
-    /// Set once any consumer has had it.
+    /// Set once any consumer has received the batch.
     was_out: bool,
 }
 
-/// Regions that a consumer may still read, by number. They are not reused before this is dropped.
+/// Regions that a consumer may still read, by id. They are not reused before this value is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Reading(BTreeMap<u64, Bytes>);
 
@@ -42,18 +42,18 @@ pub(crate) struct Delivery {
     pub(crate) redelivered: bool,
 }
 
-/// Regions that a consumer reads of batches that it has acknowledged.
+/// Regions of acknowledged batches that a consumer still reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeptRegions {
-    /// Each is an open file of this process.
+    /// Number of regions; each is an open file of this process.
     pub(crate) regions: usize,
     pub(crate) bytes: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "with the next batch it would read {} arrays of {} bytes of batches that it has acknowledged, and {} of {} are the most: let go \
-     of arrays, or copy what is to stay",
+    "with the next batch it would keep {} arrays of {} bytes of acknowledged batches, but the limit is {} of {} bytes: release \
+     arrays, or copy those to be kept",
     .with_next.regions, .with_next.bytes, .most.regions, .most.bytes
 )]
 pub(crate) struct KeepsTooMuch {
@@ -61,12 +61,12 @@ pub(crate) struct KeepsTooMuch {
     most: KeptRegions,
 }
 
-/// A message about something that the consumer does not have.
+/// Error in a message about a batch or region that the consumer does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotGiven {
-    #[error("batch {0} is not one that it was given and has not acknowledged")]
+    #[error("batch {0} was not sent to it, or is acknowledged already")]
     Batch(u64),
-    #[error("region {0} is not one that it was shown and has not released")]
+    #[error("region {0} was not sent to it, or is released already")]
     Region(u64),
 }
 
@@ -109,14 +109,14 @@ impl Outbox {
         self.consumer.is_some()
     }
 
-    /// Gives the place to a new consumer. There must be none.
+    /// Registers a new consumer. There must be none.
     pub(crate) fn on_consumer(&mut self) {
         debug_assert!(!self.has_consumer());
         self.consumer = Some(Reading::default());
         self.alone_since = None;
     }
 
-    /// Returns the first batch that the consumer has not been given; fails when it keeps too much of those before.
+    /// Returns the first batch not yet sent to the consumer; fails if the consumer keeps too many arrays of earlier ones.
     pub(crate) fn give(&mut self) -> Result<Option<Delivery>, KeepsTooMuch> {
         let kept = self.kept();
         let Some(reading) = self.consumer.as_mut().filter(|_| self.end.is_none()) else { return Ok(None) };
@@ -163,7 +163,7 @@ impl Outbox {
         reading.and_then(|reading| reading.0.remove(&region)).map(drop).ok_or(NotGiven::Region(region))
     }
 
-    /// Frees the consumer's place: batches that it did not acknowledge go to the next one. Returns the regions that it may still
+    /// Unregisters the consumer: its unacknowledged batches go to the next one. Returns the regions that the old consumer may still
     /// read.
     pub(crate) fn on_leave(&mut self, now: Tick) -> Reading {
         self.waiting.values_mut().for_each(|waiting| waiting.is_out = false);
@@ -197,10 +197,10 @@ mod tests {
     use crate::parcel::tests::{large, plain};
     use crate::region::SharedMemory;
 
-    const ENDLESS: KeptRegions = KeptRegions { regions: usize::MAX, bytes: u64::MAX };
+    const UNLIMITED: KeptRegions = KeptRegions { regions: usize::MAX, bytes: u64::MAX };
 
     fn outbox(ahead: usize, batches: u64) -> Outbox {
-        let mut outbox = Outbox::new(ahead, ENDLESS);
+        let mut outbox = Outbox::new(ahead, UNLIMITED);
         (0..batches).for_each(|_| outbox.put(plain(2), Tick::ZERO));
         outbox
     }
@@ -216,9 +216,9 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_acknowledged_goes_to_the_next_one_first_and_in_order() {
+    fn unacknowledged_batches_go_first_and_in_order_to_the_next_consumer() {
         let mut outbox = outbox(4, 3);
-        assert!(given(&mut outbox).is_empty(), "nobody is there");
+        assert!(given(&mut outbox).is_empty(), "there is no consumer");
         outbox.on_consumer();
         assert_eq!(given(&mut outbox), [(0, false), (1, false), (2, false)]);
         outbox.acknowledge(1).unwrap();
@@ -230,10 +230,10 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_out_can_be_acknowledged_and_once() {
+    fn only_sent_batches_can_be_acknowledged_and_only_once() {
         let mut outbox = outbox(4, 2);
         outbox.on_consumer();
-        assert_eq!(outbox.acknowledge(0), Err(NotGiven::Batch(0)), "it was not given yet");
+        assert_eq!(outbox.acknowledge(0), Err(NotGiven::Batch(0)), "the batch was not sent yet");
         outbox.give().unwrap().unwrap();
         outbox.acknowledge(0).unwrap();
         assert_eq!(outbox.acknowledge(0), Err(NotGiven::Batch(0)));
@@ -242,11 +242,11 @@ mod tests {
         outbox.give().unwrap().unwrap();
         outbox.on_leave(at(0));
         outbox.on_consumer();
-        assert_eq!(outbox.acknowledge(1), Err(NotGiven::Batch(1)), "it was given to another one");
+        assert_eq!(outbox.acknowledge(1), Err(NotGiven::Batch(1)), "the batch was sent to another consumer");
     }
 
     #[test]
-    fn there_is_room_until_as_many_as_may_be_are_not_acknowledged() {
+    fn there_is_room_until_ahead_batches_are_unacknowledged() {
         let mut outbox = outbox(2, 1);
         assert!(outbox.has_room());
         outbox.put(plain(1), Tick::ZERO);
@@ -258,8 +258,8 @@ mod tests {
     }
 
     #[test]
-    fn time_alone_counts_while_a_batch_waits_and_nobody_is_there() {
-        let mut outbox = Outbox::new(4, ENDLESS);
+    fn time_alone_counts_while_a_batch_waits_without_a_consumer() {
+        let mut outbox = Outbox::new(4, UNLIMITED);
         assert_eq!(outbox.alone_for(at(9)), Duration::ZERO, "no batch waits");
         outbox.put(plain(1), at(10));
         outbox.put(plain(1), at(12));
@@ -272,12 +272,12 @@ mod tests {
         given(&mut outbox);
         (0..2).for_each(|seq| outbox.acknowledge(seq).unwrap());
         outbox.on_leave(at(40));
-        assert_eq!(outbox.alone_for(at(50)), Duration::ZERO, "nothing waits");
+        assert_eq!(outbox.alone_for(at(50)), Duration::ZERO, "no batch waits");
     }
 
     #[test]
-    fn who_keeps_all_that_he_acknowledged_is_given_no_more() {
-        for most in [KeptRegions { bytes: 150_000, ..ENDLESS }, KeptRegions { regions: 2, ..ENDLESS }] {
+    fn a_consumer_that_keeps_too_many_arrays_receives_no_more_batches() {
+        for most in [KeptRegions { bytes: 150_000, ..UNLIMITED }, KeptRegions { regions: 2, ..UNLIMITED }] {
             let mut outbox = Outbox::new(8, most);
             let memory = Pool::new(SharedMemory::default());
             (0..5).for_each(|_| outbox.put(large(&memory, 60_000), Tick::ZERO));
@@ -286,18 +286,22 @@ mod tests {
                 outbox.give().unwrap().unwrap();
                 outbox.acknowledge(seq).unwrap();
             }
-            let told = outbox.give().unwrap_err();
-            assert_eq!((told.with_next, told.most), (KeptRegions { regions: 3, bytes: 180_000 }, most));
+            let error = outbox.give().unwrap_err();
+            assert_eq!((error.with_next, error.most), (KeptRegions { regions: 3, bytes: 180_000 }, most));
             outbox.release(0).unwrap();
             outbox.give().unwrap().unwrap();
             outbox.on_leave(Tick::ZERO);
             outbox.on_consumer();
-            assert_eq!(given(&mut outbox), [(2, true), (3, false), (4, false)], "those out do not count");
+            assert_eq!(
+                given(&mut outbox),
+                [(2, true), (3, false), (4, false)],
+                "unacknowledged batches do not count"
+            );
         }
     }
 
     #[test]
-    fn nothing_is_given_after_the_end() {
+    fn no_batch_is_sent_after_the_end() {
         let mut outbox = outbox(4, 2);
         outbox.on_consumer();
         outbox.give().unwrap().unwrap();
@@ -307,7 +311,7 @@ mod tests {
         assert_eq!(outbox.samples(), 2);
     }
 
-    /// What somebody may do, with a number that decides what exactly.
+    /// One action of the run or of a consumer; the number selects a batch.
     #[derive(Clone, Debug)]
     enum Step {
         Put,
@@ -327,8 +331,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_batch_is_given_until_it_is_acknowledged_and_never_after(steps in prop::collection::vec(step(), 1..200)) {
-            let mut outbox = Outbox::new(64, ENDLESS);
+        fn each_batch_is_redelivered_until_it_is_acknowledged_and_never_afterwards(steps in prop::collection::vec(step(), 1..200)) {
+            let mut outbox = Outbox::new(64, UNLIMITED);
             let (mut made, mut acknowledged) = (0_u64, BTreeSet::new());
             let (mut out, mut seen) = (Vec::new(), BTreeSet::new());
             outbox.on_consumer();

@@ -9,31 +9,31 @@ use crate::protocol::{
 };
 use crate::region::{Region, SharedMemory};
 
-/// A batch as it is handed over: its description, and the memory of its arrays.
+/// A batch in the form in which it is sent: its description, and the memory of its arrays.
 #[derive(Debug)]
 pub(crate) struct Parcel {
     pub(crate) samples: u64,
     contents_bytes: u32,
-    /// [`Contents`] as JSON, and small data behind it.
+    /// [`Contents`] as JSON, followed by small data.
     pub(crate) body: Bytes,
-    /// Shared memory of the rest.
+    /// Shared memory of the other data.
     pub(crate) regions: Vec<Shown>,
 }
 
-/// Reason why a batch cannot be handed over.
+/// Reason why a batch cannot be sent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ParcelError {
-    #[error("it is not collated; add a `collate`")]
+    #[error("it is not collated; add a `collate` stage")]
     NotCollated,
     #[error(
-        "its field `{0}` is in the memory of a device, which another process cannot read; leave `transfer` out"
+        "its field `{0}` is in the memory of a device, which another process cannot read; omit the `transfer` stage"
     )]
     OnDevice(Arc<str>),
     #[error(
-        "its {samples} keys take {bytes} bytes, and {MAX_BODY_BYTES} are sent at most; make smaller batches"
+        "the keys and shapes of its {samples} samples take {bytes} bytes, but the limit is {MAX_BODY_BYTES}; make batches smaller"
     )]
     TooLarge { samples: u64, bytes: usize },
-    #[error("the system gives no {0} bytes of shared memory for it")]
+    #[error("the system cannot allocate {0} bytes of shared memory for it")]
     NoMemory(usize),
 }
 
@@ -44,14 +44,14 @@ pub(crate) struct Shown {
     pub(crate) kept: Bytes,
 }
 
-/// Most bytes of a batch that are sent over the socket instead of lying in shared memory.
+/// Maximum number of bytes of a batch's loose data that are sent over the socket instead of in shared memory.
 const MAX_SENT_BYTES: usize = 64 << 10;
 
-/// Alignment of packed arrays: that of the widest registers.
+/// Alignment of packed arrays in bytes, for the widest vector registers.
 const ALIGNMENT: usize = 64;
 
 impl Parcel {
-    /// Makes a parcel of a batch. Arrays in shared memory stay where they are; others are copied.
+    /// Creates the parcel of a batch. Arrays in shared memory are used in place; others are copied.
     pub(crate) fn of(batch: Collated, memory: &Pool<SharedMemory>) -> Result<Self, ParcelError> {
         let samples = batch.keys.len() as u64;
         let mut load = Load { memory, regions: Vec::new(), loose: Vec::new(), loose_bytes: 0 };
@@ -76,14 +76,14 @@ impl Parcel {
         }
         Ok(Self {
             samples,
-            // As checked before.
+            // The length was checked above.
             contents_bytes: contents_bytes as u32,
             body: body.into(),
             regions,
         })
     }
 
-    /// Bytes of shared memory that cannot be reused while a consumer reads the whole batch.
+    /// Bytes of shared memory that cannot be reused while a consumer reads any part of the batch.
     pub(crate) fn region_bytes(&self) -> u64 {
         self.regions.iter().map(|shown| shown.kept.len() as u64).sum()
     }
@@ -93,11 +93,11 @@ impl Parcel {
     }
 }
 
-/// Data of a batch: in shared memory as it lies, or loose and to be packed.
+/// Data of a batch, divided into regions of shared memory and loose pieces to be packed.
 struct Load<'a> {
     memory: &'a Pool<SharedMemory>,
     regions: Vec<Shown>,
-    /// Pieces with their offsets, of these bytes together.
+    /// Loose pieces with their offsets; their total length is `loose_bytes`.
     loose: Vec<(usize, Bytes)>,
     loose_bytes: usize,
 }
@@ -139,7 +139,7 @@ impl Load<'_> {
 
     fn add_piece(&mut self, piece: Bytes) -> Spot {
         let bytes = piece.len() as u64;
-        if let Some((place, offset)) = self.show(&piece) {
+        if let Some((place, offset)) = self.add_region(&piece) {
             return Spot::Region { place, offset: offset as u64, bytes };
         }
         let offset = self.loose_bytes;
@@ -148,8 +148,8 @@ impl Load<'_> {
         Spot::Body { offset: offset as u64, bytes }
     }
 
-    /// Shows a piece that lies in shared memory, if one more region can be shown: the last one is for all others.
-    fn show(&mut self, piece: &Bytes) -> Option<(usize, usize)> {
+    /// Adds the region of a piece in shared memory, unless only one more region is allowed: that one is for the loose pieces.
+    fn add_region(&mut self, piece: &Bytes) -> Option<(usize, usize)> {
         let (region, offset) = self.memory.maker().find(piece).filter(|_| !piece.is_empty())?;
         let known = self.regions.iter().position(|shown| shown.region.id == region.id);
         let place = known.unwrap_or(self.regions.len());
@@ -162,7 +162,7 @@ impl Load<'_> {
         Some((place, offset))
     }
 
-    /// Copies the loose pieces behind one another: to the end of the body, or into one more region where they are large.
+    /// Copies the loose pieces one after another: to the end of the body, or into one more region if they are large.
     fn pack(mut self, fields: &mut [FieldHead]) -> Result<(Vec<Shown>, Vec<u8>), ParcelError> {
         let (bytes, is_large) = (self.loose_bytes, self.loose_bytes > MAX_SENT_BYTES);
         let mut sent = if is_large { Vec::new() } else { vec![0; bytes] };
@@ -203,12 +203,12 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A batch of so many samples without fields.
+    /// A batch of `samples` samples without fields.
     pub(crate) fn plain(samples: u64) -> Parcel {
         Parcel::of(batch(samples, Vec::new()), &Pool::new(SharedMemory::default())).unwrap()
     }
 
-    /// A batch of one sample with so many bytes in a region.
+    /// A batch of one sample with `bytes` bytes in a region.
     pub(crate) fn large(memory: &Pool<SharedMemory>, bytes: usize) -> Parcel {
         Parcel::of(batch(1, vec![("image", tensor(shared(memory, bytes)))]), memory).unwrap()
     }
@@ -245,56 +245,58 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_lies_in_shared_memory_stays_there_and_what_is_small_is_sent() {
+    fn arrays_in_shared_memory_stay_there_and_small_data_goes_into_the_body() {
         let memory = Pool::new(SharedMemory::default());
         let large = shared(&memory, 20_000);
         let texts = Stacked::Texts(vec!["ä".to_owned()]);
         let fields =
             vec![("image", tensor(large.clone())), ("caption", texts), ("none", tensor(Bytes::new()))];
         let parcel = Parcel::of(batch(1, fields), &memory).unwrap();
-        let told = contents(&parcel);
-        assert_eq!(spot(&told, 0), Spot::Region { place: 0, offset: 0, bytes: 20_000 });
-        assert_eq!(parcel.regions[0].kept.as_ptr(), large.as_ptr(), "not copied");
+        let found = contents(&parcel);
+        assert_eq!(spot(&found, 0), Spot::Region { place: 0, offset: 0, bytes: 20_000 });
+        assert_eq!(parcel.regions[0].kept.as_ptr(), large.as_ptr(), "the array is not copied");
         let sent = &parcel.body[parcel.contents_bytes as usize..];
-        assert_eq!(spot(&told, 1), Spot::Body { offset: 0, bytes: 2 });
+        assert_eq!(spot(&found, 1), Spot::Body { offset: 0, bytes: 2 });
         assert_eq!(&sent[..2], "ä".as_bytes());
-        let ValuesHead::Texts { offsets, .. } = told.fields[1].values else { panic!("{told:?}") };
+        let ValuesHead::Texts { offsets, .. } = found.fields[1].values else { panic!("{found:?}") };
         assert_eq!(offsets, Spot::Body { offset: 64, bytes: 16 });
         assert_eq!(sent[64..80], [0_u64.to_le_bytes(), 2_u64.to_le_bytes()].concat());
-        assert_eq!(told.paths, None);
+        assert_eq!(found.paths, None);
     }
 
     #[test]
-    fn what_is_large_and_lies_elsewhere_is_copied_into_one_region() {
+    fn large_arrays_outside_shared_memory_are_copied_into_one_region() {
         let memory = Pool::new(SharedMemory::default());
         let heap = |value, len| tensor(vec![value; len].into());
         let fields = vec![("a", heap(1, 70_000)), ("b", heap(2, 10)), ("c", heap(3, 70_000))];
         let parcel = Parcel::of(batch(1, fields), &memory).unwrap();
-        let told = contents(&parcel);
+        let found = contents(&parcel);
         assert_eq!((parcel.regions.len(), parcel.body.len()), (1, parcel.contents_bytes as usize));
         for (place, (value, len)) in [(1, 70_000), (2, 10), (3, 70_000)].into_iter().enumerate() {
-            let Spot::Region { place: 0, offset, bytes } = spot(&told, place) else { panic!("{told:?}") };
+            let Spot::Region { place: 0, offset, bytes } = spot(&found, place) else { panic!("{found:?}") };
             assert!((offset as usize).is_multiple_of(ALIGNMENT) && bytes as usize == len);
-            let lies = &parcel.regions[0].kept[offset as usize..][..len];
-            assert!(lies.iter().all(|byte| *byte == value));
+            let stored = &parcel.regions[0].kept[offset as usize..][..len];
+            assert!(stored.iter().all(|byte| *byte == value));
         }
     }
 
     #[test]
-    fn of_many_regions_some_are_copied_together() {
+    fn a_batch_of_too_many_regions_has_some_copied_into_one() {
         let memory = Pool::new(SharedMemory::default());
         let fields = (0..12).map(|_| ("x", tensor(shared(&memory, 70_000)))).collect();
         let parcel = Parcel::of(batch(1, fields), &memory).unwrap();
         assert_eq!(parcel.regions.len(), MAX_REGIONS);
-        let told = contents(&parcel);
+        let found = contents(&parcel);
         let last: Vec<bool> = (0..12)
-            .map(|place| matches!(spot(&told, place), Spot::Region { place, .. } if place == MAX_REGIONS - 1))
+            .map(
+                |place| matches!(spot(&found, place), Spot::Region { place, .. } if place == MAX_REGIONS - 1),
+            )
             .collect();
-        assert_eq!(last.iter().filter(|is_last| **is_last).count(), 4, "{told:?}");
+        assert_eq!(last.iter().filter(|is_last| **is_last).count(), 4, "{found:?}");
     }
 
     #[test]
-    fn a_region_is_free_again_when_the_batch_is_gone() {
+    fn a_region_is_free_again_after_its_batch_is_dropped() {
         let memory = Pool::new(SharedMemory::default());
         let array = shared(&memory, 9_000);
         let place = array.as_ptr();
@@ -302,7 +304,7 @@ pub(crate) mod tests {
         assert_ne!(shared(&memory, 9_000).as_ptr(), place);
         let kept = parcel.regions[0].kept.clone();
         drop(parcel);
-        assert_ne!(shared(&memory, 9_000).as_ptr(), place, "a consumer reads it");
+        assert_ne!(shared(&memory, 9_000).as_ptr(), place, "a consumer still reads the region");
         drop(kept);
         assert_eq!(shared(&memory, 9_000).as_ptr(), place);
     }

@@ -12,26 +12,26 @@ use crate::{OpenStreamError, random_hex};
 pub(crate) struct SocketPath {
     socket: PathBuf,
     shown: String,
-    /// A folder that was made for this socket alone.
-    own: Option<PathBuf>,
+    /// Folder that was created for this socket alone, and is removed with it.
+    private_folder: Option<PathBuf>,
 }
 
-/// Longest path of a socket, in bytes: the system takes 108, and the last one is a zero.
+/// Maximum length of a socket's path in bytes: the system allows 108, including a terminating zero.
 const MAX_PATH_BYTES: usize = 107;
 
-/// Random bytes in the name of a folder.
+/// Number of random bytes in the name of a folder.
 const NAME_BYTES: usize = 8;
 
 impl SocketPath {
-    /// Makes a socket that only this user reaches: in `folder`, or in one of its own where that path would be too long.
+    /// Creates a socket that only this user can reach: in `folder`, or in a new folder if the path would be too long there.
     pub(crate) fn listen(folder: &Path, run: &str) -> Result<(Self, UnixListener), OpenStreamError> {
         let wanted = path::absolute(folder).unwrap_or_else(|_| folder.to_owned()).join(format!("{run}.sock"));
         let place = match shown(&wanted) {
             Some(shown) => {
                 make_private(folder)?;
-                Self { socket: wanted, shown, own: None }
+                Self { socket: wanted, shown, private_folder: None }
             }
-            None => Self::of_its_own(std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from))?,
+            None => Self::in_private_folder(std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from))?,
         };
         let unusable = |source| OpenStreamError::Socket { socket: place.socket.clone(), source };
         let listener = UnixListener::bind(&place.socket).map_err(unusable)?;
@@ -40,8 +40,8 @@ impl SocketPath {
         Ok((place, listener))
     }
 
-    /// In a new folder of the user's, or of all users' where there is none or where its path is too long.
-    fn of_its_own(users: Option<PathBuf>) -> Result<Self, OpenStreamError> {
+    /// Creates a new folder in `users`, or in `/tmp` if `users` does not exist or its path is too long.
+    fn in_private_folder(users: Option<PathBuf>) -> Result<Self, OpenStreamError> {
         let name = format!("penstock-{}", random_hex::<NAME_BYTES>()?);
         let users = users.filter(|folder| folder.is_absolute() && folder.is_dir());
         let folders = users.into_iter().chain([PathBuf::from("/tmp")]);
@@ -51,15 +51,15 @@ impl SocketPath {
             .next()
             .expect("a path below /tmp is short");
         let folder = socket.parent().unwrap_or(&socket).to_owned();
-        // It must not be there: somebody else could have made it.
+        // Fails if the folder exists: another user could have created it.
         DirBuilder::new()
             .mode(0o700)
             .create(&folder)
             .map_err(|source| OpenStreamError::Folder { folder: folder.clone(), source })?;
-        Ok(Self { socket, shown, own: Some(folder) })
+        Ok(Self { socket, shown, private_folder: Some(folder) })
     }
 
-    /// The socket's path, as consumers are told it.
+    /// Path of the socket, as sent to consumers.
     pub(crate) fn shown(&self) -> &str {
         &self.shown
     }
@@ -68,23 +68,23 @@ impl SocketPath {
 impl Drop for SocketPath {
     fn drop(&mut self) {
         let socket = match fs::remove_file(&self.socket) {
-            // It was never made, or somebody has removed it.
+            // The socket was never created, or was removed by another program.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             removed => removed,
         };
-        if let Err(error) = socket.and_then(|()| self.own.iter().try_for_each(fs::remove_dir)) {
-            tracing::warn!(socket = self.shown, %error, "the socket of a run cannot be removed");
+        if let Err(error) = socket.and_then(|()| self.private_folder.iter().try_for_each(fs::remove_dir)) {
+            tracing::warn!(socket = self.shown, %error, "cannot remove the socket of a run");
         }
     }
 }
 
-/// A path that fits into a socket's address and into JSON.
+/// Returns a path that fits into a socket's address and into JSON.
 fn shown(socket: &Path) -> Option<String> {
     let fits = socket.as_os_str().as_bytes().len() <= MAX_PATH_BYTES;
     socket.to_str().filter(|_| fits).map(str::to_owned)
 }
 
-/// Makes a folder that nobody else looks into.
+/// Creates a folder that only this user can access.
 fn make_private(folder: &Path) -> Result<(), OpenStreamError> {
     DirBuilder::new()
         .recursive(true)
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn only_its_user_reaches_a_socket_and_it_goes_with_its_run() {
+    fn a_socket_is_private_and_is_removed_with_its_run() {
         let data = tempfile::tempdir().unwrap();
         let folder = data.path().join("streams");
         let (place, _listener) = SocketPath::listen(&folder, "run-1").unwrap();
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_too_long_becomes_a_short_one() {
+    fn a_path_that_is_too_long_is_replaced_by_a_short_one() {
         let data = tempfile::tempdir().unwrap();
         let (place, _listener) = SocketPath::listen(&data.path().join("x".repeat(100)), "run-1").unwrap();
         let socket = PathBuf::from(place.shown());
@@ -124,10 +124,10 @@ mod tests {
         assert_eq!((mode(&folder), mode(&socket)), (0o700, 0o600));
         drop(place);
         assert!(!folder.exists());
-        let users = SocketPath::of_its_own(Some(data.path().to_owned())).unwrap();
+        let users = SocketPath::in_private_folder(Some(data.path().to_owned())).unwrap();
         assert!(users.shown().starts_with(data.path().to_str().unwrap()));
         let long = Some(data.path().join("x".repeat(100)));
-        let own = SocketPath::of_its_own(long).unwrap();
+        let own = SocketPath::in_private_folder(long).unwrap();
         let folder = PathBuf::from(own.shown()).parent().unwrap().to_owned();
         assert!(own.shown().starts_with("/tmp/penstock-") && folder.exists());
         drop(own);

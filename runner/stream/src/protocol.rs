@@ -1,16 +1,16 @@
-//! What goes over the socket of a stream.
+//! Messages on the socket of a stream.
 //!
-//! Both sides send frames: the length of the head and of the body in bytes, as two little-endian `u32`; the head, a message as
-//! JSON; the body. Only [`ToConsumer::Batch`] has a body. A consumer begins with [`FromConsumer::Hello`] and is answered by
-//! [`ToConsumer::Welcome`] or [`ToConsumer::Refused`]. Then batches come as long as fewer than `ahead` of them are out.
+//! Both sides send frames: the lengths of head and body in bytes, as two little-endian `u32`; the head, a message as JSON; the
+//! body. Only [`ToConsumer::Batch`] has a body. A consumer begins with [`FromConsumer::Hello`], which is answered by
+//! [`ToConsumer::Welcome`] or [`ToConsumer::Refused`]. Then batches follow while fewer than `ahead` are unacknowledged.
 //!
-//! Arrays are not in frames. With the first byte of a batch's frame come the files of the regions of shared memory in which they
-//! lie (`SCM_RIGHTS`), in the order in which [`Contents::regions`] lists them. Such a file is sealed: it keeps its size, and
-//! the server alone changes what is in it, and not before the consumer has said [`FromConsumer::Release`], or has closed the
-//! socket. Mapped privately (`MAP_PRIVATE`), a consumer may write to it as to memory of its own.
+//! Arrays are not part of the frames. The first byte of a batch's frame comes with the files of the regions of shared memory that
+//! contain them (`SCM_RIGHTS`), in the order of [`Contents::regions`]. Such a file is sealed: its size is fixed, and only the
+//! server can change its content, which it does only after the consumer has sent [`FromConsumer::Release`] or has closed the
+//! socket. Mapped privately (`MAP_PRIVATE`), the memory is writable for the consumer, whose writes stay in its process.
 //!
-//! A consumer that shuts down its side of the socket for writing leaves: the batches that it did not acknowledge go to the
-//! next one, while the regions that it still reads stay as they are until it closes the socket.
+//! A consumer leaves by shutting down its side of the socket for writing: batches that it did not acknowledge go to the next
+//! consumer, while the regions that it still reads stay unchanged until it closes the socket.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use std::sync::Arc;
 use penstock_types::run::RunId;
 use serde::{Deserialize, Serialize};
 
-/// Version of all this.
+/// Version of this protocol.
 pub const PROTOCOL: u32 = 2;
 
-/// Most bytes of a head.
+/// Maximum length of a head in bytes.
 pub const MAX_HEAD_BYTES: usize = 4096;
 
-/// Most bytes of a body.
+/// Maximum length of a body in bytes.
 pub const MAX_BODY_BYTES: usize = 64 << 20;
 
-/// Most regions of one batch.
+/// Maximum number of regions of one batch.
 pub const MAX_REGIONS: usize = 9;
 
 /// A message to a consumer.
@@ -36,9 +36,9 @@ pub const MAX_REGIONS: usize = 9;
 pub enum ToConsumer {
     Welcome(Welcome),
     Batch(BatchHead),
-    /// There are no more batches. The last frame.
+    /// There are no more batches; no frame follows.
     End(End),
-    /// Nothing follows: who gets this closes the socket. The last frame.
+    /// The connection is refused or ended; no frame follows, and the consumer has to close the socket.
     Refused(Refused),
 }
 
@@ -46,19 +46,19 @@ pub enum ToConsumer {
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum FromConsumer {
-    /// Authenticates the connection.
+    /// First message, which authenticates the connection.
     Hello {
-        /// The version that it speaks.
+        /// Protocol version of the consumer.
         protocol: u32,
         secret: String,
     },
-    /// It is done with a batch that it was given on this socket: never give it to anybody again.
+    /// The consumer is done with a batch that it received on this socket; the server never sends it again.
     Ack { seq: u64 },
-    /// It does not read a region any more that it was given on this socket.
+    /// The consumer no longer reads a region that it received on this socket.
     Release { region: u64 },
 }
 
-/// Without the secret.
+/// Omits the secret from the output.
 impl fmt::Debug for FromConsumer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -73,22 +73,22 @@ impl fmt::Debug for FromConsumer {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// The version that is spoken.
+    /// Protocol version of the server.
     pub protocol: u32,
     pub run: RunId,
     pub name: String,
-    /// Batches that may be out and not acknowledged; no other comes before one of them is.
+    /// Maximum number of unacknowledged batches; at this number, the server sends no further batch.
     pub ahead: usize,
 }
 
-/// Head of a batch; the body is [`Contents`] as JSON, and small data behind it.
+/// Head of a batch; the body is [`Contents`] as JSON, followed by small data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchHead {
-    /// Its number in the run, from 0.
+    /// Number of the batch in the run, from 0.
     pub seq: u64,
-    /// Set if an earlier consumer was given it, and may have seen it.
+    /// Set if an earlier consumer received the batch, and may have processed it.
     pub redelivered: bool,
-    /// Bytes of the body that are [`Contents`].
+    /// Length of [`Contents`] in the body, in bytes.
     pub contents_bytes: u32,
 }
 
@@ -96,14 +96,14 @@ pub struct BatchHead {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Contents {
     pub keys: Vec<Arc<str>>,
-    /// Pass over the source of every sample.
+    /// Number of the pass over the source, per sample.
     pub epochs: Vec<u32>,
-    /// Position in the unshuffled source of every sample.
+    /// Position in the unshuffled source, per sample.
     pub indexes: Vec<u64>,
-    /// Hash of the fan-outs of every sample, where there were any.
+    /// Hash of the fan-outs, per sample; omitted if there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paths: Option<Vec<u64>>,
-    /// Regions that data lies in; at most [`MAX_REGIONS`], each once.
+    /// Regions with data of the batch; at most [`MAX_REGIONS`], each once.
     pub regions: Vec<RegionHead>,
     /// Stacked fields, in the batch's order.
     pub fields: Vec<FieldHead>,
@@ -112,9 +112,9 @@ pub struct Contents {
 /// A region of shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionHead {
-    /// What to call it when it is released.
+    /// Number to release the region with.
     pub id: u64,
-    /// Bytes of it, from its begin, that have to be mapped.
+    /// Length to be mapped, in bytes from the start of the file.
     pub bytes: u64,
 }
 
@@ -125,38 +125,38 @@ pub struct FieldHead {
     pub values: ValuesHead,
 }
 
-/// The values of a field over all samples.
+/// Values of a field over all samples.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum ValuesHead {
-    /// An array: little-endian elements, row-major; the first dimension are the samples.
+    /// An array: little-endian elements, row-major; the first dimension is the number of samples.
     Tensor {
         /// Element type, as NumPy spells it.
         dtype: String,
         shape: Vec<u32>,
         data: Spot,
     },
-    /// Arrays of one element type, each of a shape of its own, one after another.
+    /// Arrays of one element type with different shapes, one after another.
     Tensors {
         /// Element type, as NumPy spells it.
         dtype: String,
         /// Shape of each array.
         shapes: Vec<Vec<u32>>,
         data: Spot,
-        /// Byte offsets at which the arrays begin, as for texts.
+        /// Byte offsets of the arrays in `data`, in the same form as for texts.
         offsets: Spot,
     },
     /// Texts, one after another.
     Texts {
-        /// Their bytes, UTF-8.
+        /// Bytes of the texts, UTF-8.
         data: Spot,
-        /// Where each begins, and the end: little-endian `u64`, one more than there are samples.
+        /// Byte offset of each text and of the end: little-endian `u64`, one more than there are samples.
         offsets: Spot,
     },
     /// Blobs, one after another.
     Blobs {
         data: Spot,
-        /// As those of texts.
+        /// Byte offsets of the blobs, in the same form as for texts.
         offsets: Spot,
     },
 }
@@ -165,27 +165,27 @@ pub enum ValuesHead {
 #[serde(rename_all = "lowercase")]
 pub enum Spot {
     Region {
-        /// Place in [`Contents::regions`], from 0.
+        /// Position in [`Contents::regions`], from 0.
         place: usize,
-        /// First byte of it.
+        /// First byte of the data in the region.
         offset: u64,
         bytes: u64,
     },
-    /// In the body, behind [`Contents`].
+    /// Data in the body, after [`Contents`].
     Body {
-        /// First byte of it, from the end of [`Contents`].
+        /// First byte of the data, counted from the end of [`Contents`].
         offset: u64,
         bytes: u64,
     },
 }
 
-/// How a stream ended.
+/// Result of a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
-    /// Whether all batches that the run makes were acknowledged. If not, the run was stopped, its time was up, or it has failed: its
-    /// detail says which.
+    /// True if every batch of the run was acknowledged. If false, the run was stopped, its time was up, or it failed: the run's
+    /// detail states the reason.
     pub whole: bool,
-    /// Why it is not whole, if the stream itself failed.
+    /// Error of the stream itself, if it is the reason for `whole` being false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -200,14 +200,14 @@ pub struct Refused {
 #[serde(rename_all = "lowercase")]
 pub enum Refusal {
     Busy,
-    /// It does not know the secret, or belongs to another user.
+    /// The consumer does not know the secret, or belongs to another user.
     Stranger,
     Version,
-    /// It said nothing in time, or something that cannot be.
+    /// The consumer sent no message in time, or an invalid one.
     Garbled,
-    /// The server's system does not let it send the batch.
+    /// The server cannot send the batch because of a system error.
     Trouble,
-    /// It keeps too much of what it has acknowledged.
+    /// The consumer keeps too many arrays of acknowledged batches.
     Memory,
 }
 
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_what_the_documentation_says() {
+    fn messages_have_the_documented_json_form() {
         let written = |message: &FromConsumer| serde_json::to_value(message).unwrap();
         let hello = FromConsumer::Hello { protocol: 1, secret: "s".to_owned() };
         assert_eq!(written(&hello), json!({ "hello": { "protocol": 1, "secret": "s" } }));
@@ -232,11 +232,11 @@ mod tests {
                 data: Spot::Region { place: 0, offset: 64, bytes: 8 },
             },
         };
-        let told = json!({
+        let expected = json!({
             "name": "image", "kind": "tensor", "dtype": "uint8", "shape": [4, 2],
             "data": { "region": { "place": 0, "offset": 64, "bytes": 8 } }
         });
-        assert_eq!(serde_json::to_value(&field).unwrap(), told);
-        assert_eq!(serde_json::from_value::<FieldHead>(told).unwrap(), field);
+        assert_eq!(serde_json::to_value(&field).unwrap(), expected);
+        assert_eq!(serde_json::from_value::<FieldHead>(expected).unwrap(), field);
     }
 }

@@ -14,14 +14,14 @@ pub(crate) struct SharedMemory(Arc<Mutex<Regions>>);
 #[derive(Debug, Default)]
 struct Regions {
     next: u64,
-    /// By start address.
+    /// Mapped regions by start address.
     mapped: BTreeMap<usize, Arc<Region>>,
 }
 
 /// A region of shared memory, as it is sent to consumers.
 #[derive(Debug)]
 pub(crate) struct Region {
-    /// Unique in the run.
+    /// Number of the region, unique in the run.
     pub(crate) id: u64,
     pub(crate) bytes: usize,
     file: OwnedFd,
@@ -34,16 +34,16 @@ pub(crate) struct Mapped {
     regions: SharedMemory,
 }
 
-/// Memory that `collate` writes arrays to until the stream ends. Afterwards no consumer reports which regions it still reads, and a
-/// stage that ends late must not write to them.
+/// Memory to which `collate` writes arrays until the stream ends. Afterwards, consumers no longer report which regions they read,
+/// so a stage that ends late must not write to any.
 #[derive(Debug)]
 pub(crate) struct RevocableMemory(Mutex<Option<Pool<SharedMemory>>>);
 
-/// Regions are whole pages.
+/// Regions consist of whole pages.
 const PAGE_BYTES: usize = 4096;
 
 impl SharedMemory {
-    /// The region that these bytes lie in, and where in it they begin; `None` for bytes that lie elsewhere.
+    /// Region that contains `bytes`, and their offset in it; `None` for bytes in other memory.
     pub(crate) fn find(&self, bytes: &[u8]) -> Option<(Arc<Region>, usize)> {
         let address = bytes.as_ptr().addr();
         let regions = self.regions();
@@ -63,7 +63,7 @@ impl Maker for SharedMemory {
     fn make(&self, len: usize) -> Option<Mapped> {
         let bytes = len.checked_next_multiple_of(PAGE_BYTES)?.max(PAGE_BYTES);
         let (file, mapping) = mapping::make(bytes)
-            .inspect_err(|error| tracing::warn!(bytes, %error, "the system gives no shared memory"))
+            .inspect_err(|error| tracing::warn!(bytes, %error, "cannot allocate shared memory"))
             .ok()?;
         let mut regions = self.regions();
         let id = regions.next;
@@ -79,7 +79,7 @@ impl RevocableMemory {
         Self(Mutex::new(Some(pool)))
     }
 
-    /// Refuses memory from now on.
+    /// Provides no more memory from now on.
     pub(crate) fn end(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -87,7 +87,7 @@ impl RevocableMemory {
 
 impl BatchMemory for RevocableMemory {
     fn take(&self, len: usize) -> Option<Box<dyn Block>> {
-        // Held until the region is taken: none is taken after the end.
+        // The lock is held until the region is taken, so that none is taken after the end.
         let pool = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         pool.as_ref().and_then(|pool| pool.take(len))
     }
@@ -111,7 +111,7 @@ impl AsMut<[u8]> for Mapped {
     }
 }
 
-/// Forgets the region before its address becomes free for others.
+/// Removes the region from the list before its address becomes free for other mappings.
 impl Drop for Mapped {
     fn drop(&mut self) {
         self.regions.regions().mapped.remove(&self.mapping.as_ptr().addr());
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_region_is_written_to_after_the_end() {
+    fn no_region_is_available_after_the_end() {
         let pool = Pool::new(SharedMemory::default());
         let memory = RevocableMemory::new(pool.clone());
         drop(memory.take(5_000).unwrap());
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_found_in_the_region_that_they_lie_in_as_long_as_it_is_there() {
+    fn bytes_are_found_in_their_region_while_it_is_mapped() {
         let memory = SharedMemory::default();
         let (first, second) = (memory.make(5_000).unwrap(), memory.make(1).unwrap());
         let find = |bytes: &[u8]| memory.find(bytes).map(|(region, offset)| (region.id, offset));
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(find(&[1, 2, 3]), None);
         let id = memory.find(first.as_ref()).unwrap().0;
         drop(first);
-        assert_eq!(Arc::strong_count(&id), 1, "it is forgotten");
+        assert_eq!(Arc::strong_count(&id), 1, "the region is removed from the list");
         assert_eq!(memory.make(1).unwrap().regions.regions().next, 3, "no other one has its number");
     }
 }

@@ -1,6 +1,6 @@
-//! Amounts as people read them.
+//! Formats amounts for people.
 
-/// A length of time as number and unit: `102.2` and `ms`.
+/// A duration as number and unit: `102.2` and `ms`.
 pub fn scaled(seconds: f64) -> (String, &'static str) {
     let ms = seconds * 1e3;
     if ms >= 1000.0 {
@@ -14,7 +14,7 @@ pub fn scaled(seconds: f64) -> (String, &'static str) {
     }
 }
 
-/// A length of time: `102.2 ms`.
+/// A duration with its unit: `102.2 ms`.
 pub fn duration(seconds: f64) -> String {
     let (value, unit) = scaled(seconds);
     format!("{value} {unit}")
@@ -30,7 +30,7 @@ pub fn rate(per_second: f64) -> String {
     if per_second < 100.0 { format!("{per_second:.2}") } else { count(per_second.round() as u64) }
 }
 
-/// A whole number with thousands apart: `12,345`.
+/// A whole number with thousands separators: `12,345`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -48,13 +48,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_are_written_in_the_unit_people_think_in() {
+    fn durations_are_written_in_the_unit_that_fits_them() {
         let written = [10.23, 0.1022, 0.0157e-3, 0.0007e-3, 0.0, 0.0009].map(duration);
         assert_eq!(written, ["10.2 sec", "102.2 ms", "0.02 ms", "0.70 us", "0.00 ms", "0.90 ms"]);
     }
 
     #[test]
-    fn thousands_stand_apart() {
+    fn thousands_are_separated_by_commas() {
         assert_eq!([0, 999, 1000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
     }
 }

@@ -1,4 +1,4 @@
-//! The operator's configuration as written: what the names that pipelines use stand for on this machine.
+//! The operator's configuration as written: the stores behind the names in pipelines, and the limits of this machine.
 
 mod dataset;
 mod limits;
@@ -21,61 +21,61 @@ pub use text::{
 use crate::fault::{Pointer, SpecFault};
 use crate::spec::{Name, ObjectKey, Reads, parse, read_all};
 
-/// The operator's configuration, `penstock.json`. It holds no secrets: stores name a file that does.
+/// The operator's configuration, `penstock.json`. It holds no secrets; they are in files whose paths it contains.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The stores that pipelines may name.
+    /// Stores that pipelines may name.
     #[serde(default)]
     pub stores: BTreeMap<Name, StoreConfig>,
-    /// What strangers' modules and runs may be and cost.
+    /// Limits of modules and runs that clients submit.
     #[serde(default)]
     pub limits: Limits,
-    /// What all runs of a server may use at a time.
+    /// Resources that all runs of a server together may use at a time.
     #[serde(default)]
     pub budget: Budget,
-    /// Where a server listens.
+    /// Address that a server listens on.
     #[serde(default)]
     pub listen: Option<ListenAddress>,
-    /// Names that a server goes by, beside its addresses and `localhost`.
+    /// Host names of a server, in addition to its addresses and `localhost`.
     #[serde(default)]
     pub hosts: Vec<HostName>,
-    /// A file with the token that a server wants from everybody. As written it is relative to the folder of the configuration.
+    /// File with the token that a server requires from every client. Relative to the folder of the configuration.
     #[serde(default)]
     pub token_file: Option<FilePath>,
-    /// Certificate and key of a server that speaks TLS itself.
+    /// Certificate and key of a server that serves TLS itself.
     #[serde(default)]
     pub tls: Option<TlsConfig>,
-    /// Where a server keeps modules, runs and their history. As written it is relative to the folder of the configuration.
+    /// Folder in which a server keeps modules, runs and their history. Relative to the folder of the configuration.
     #[serde(default)]
     pub data_dir: Option<FolderPath>,
 }
 
-/// Files of a certificate and its key (PEM). As written they are relative to the folder of the configuration.
+/// Files of a certificate and its key (PEM), relative to the folder of the configuration.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlsConfig {
-    /// The certificate, then those between it and one that clients trust.
+    /// The certificate, followed by the intermediate certificates.
     pub certificate: FilePath,
-    /// The key of the certificate.
+    /// Private key of the certificate.
     pub key: FilePath,
 }
 
-/// What a store's name stands for.
+/// Kind and location of a store.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StoreConfig {
-    /// A local folder.
+    /// A folder on the local file system.
     Folder(FolderConfig),
-    /// A bucket, or a part of one.
+    /// An S3 bucket, or the part of it below a prefix.
     S3(S3Config),
 }
 
-/// A local folder.
+/// A folder on the local file system.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FolderConfig {
-    /// Its path. As written it is relative to the folder of the configuration.
+    /// Path of the folder, relative to the folder of the configuration.
     pub root: FolderPath,
     /// Key of the index that the source `index` reads when the document names none.
     #[serde(default)]
@@ -83,34 +83,34 @@ pub struct FolderConfig {
     /// Reads and writes in flight at a time, together; 64 when missing.
     #[serde(default)]
     pub reads: Option<Reads>,
-    /// Whether runs of a server may write to it; `penstock run` may in any case.
+    /// Permits runs of a server to write to the store; `penstock run` may write in any case.
     #[serde(default)]
     pub writable: bool,
 }
 
-/// A bucket, or the part of it below a prefix.
+/// An S3 bucket, or the part of it below a prefix.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct S3Config {
-    /// The bucket.
+    /// Name of the bucket.
     pub bucket: BucketName,
-    /// The part of the bucket that is the store: a folder of keys, as it were.
+    /// Prefix of all keys of the store, like a folder in the bucket; the whole bucket when empty.
     #[serde(default)]
     pub prefix: KeyPrefix,
-    /// The service, when it is not the one the credentials belong to by default.
+    /// Address of the S3 service; the default service of the credentials when missing.
     #[serde(default)]
     pub endpoint: Option<Endpoint>,
-    /// The region; looked up in the environment and the profile when missing.
+    /// Region of the bucket; taken from the environment or the profile when missing.
     #[serde(default)]
     pub region: Option<Region>,
-    /// Whether the bucket stands in the path of addresses instead of the host; true with an `endpoint` when missing.
+    /// Puts the bucket into the path of request URLs instead of the host name. When missing: `true` if `endpoint` is set.
     #[serde(default)]
     pub path_style: Option<bool>,
-    /// A file in the form of `~/.aws/credentials`. As written it is relative to the folder of the configuration. When
-    /// missing, the standard places are looked at: the environment, the profile, the machine's role.
+    /// Credentials file in the format of `~/.aws/credentials`, relative to the folder of the configuration. When missing, the
+    /// standard places apply: the environment, the profile, the machine's role.
     #[serde(default)]
     pub credentials_file: Option<FilePath>,
-    /// Whether requests go unsigned, to a public bucket.
+    /// Sends unsigned requests, for a public bucket.
     #[serde(default)]
     pub anonymous: bool,
     /// Key of the index, below the prefix, that the source `index` reads when the document names none.
@@ -119,19 +119,18 @@ pub struct S3Config {
     /// Reads and writes in flight at a time, together; 64 when missing.
     #[serde(default)]
     pub reads: Option<Reads>,
-    /// Whether runs of a server may write to it; `penstock run` may in any case.
+    /// Permits runs of a server to write to the store; `penstock run` may write in any case.
     #[serde(default)]
     pub writable: bool,
 }
 
 impl Config {
-    /// Reads a configuration. Fails with everything that is wrong with it, as [`Spec::read`](crate::spec::Spec::read)
-    /// does.
+    /// Reads a configuration. On failure, returns all faults, as [`Spec::read`](crate::spec::Spec::read) does.
     pub fn read(bytes: &[u8]) -> Result<Self, Vec<SpecFault>> {
         read_all(parse(bytes)?, Vec::new(), Self::check)
     }
 
-    /// The configuration with relative paths made relative to `folder`, the one it was read from.
+    /// Makes relative paths relative to `folder`, the folder of the configuration file.
     #[must_use]
     pub fn relative_to(mut self, folder: &Path) -> Self {
         for store in self.stores.values_mut() {
@@ -171,24 +170,22 @@ impl Config {
 }
 
 impl FolderConfig {
-    /// A folder with everything else as it is when missing.
+    /// A folder with the default for every other setting.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: FolderPath(root.into()), index: None, reads: None, writable: false }
     }
 }
 
 impl S3Config {
-    /// Reads `s3://bucket` or `s3://bucket/prefix`. Fails with what would do, and never repeats the address: it may hold
-    /// a password.
+    /// Parses `s3://bucket` or `s3://bucket/prefix`. The error states the expected form and never repeats the address, which may
+    /// contain a password.
     pub fn from_address(address: &str) -> Result<Self, String> {
-        let wrong = |reason: &str| format!("{reason}; wanted `s3://bucket` or `s3://bucket/prefix`");
+        let wrong = |reason: &str| format!("{reason}; expected `s3://bucket` or `s3://bucket/prefix`");
         let rest = address.strip_prefix("s3://").ok_or_else(|| wrong("it does not begin with `s3://`"))?;
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         Ok(Self {
-            bucket: BucketName::new(bucket)
-                .map_err(|reason| wrong(&format!("its bucket will not do: {reason}")))?,
-            prefix: KeyPrefix::new(prefix)
-                .map_err(|reason| wrong(&format!("its prefix will not do: {reason}")))?,
+            bucket: BucketName::new(bucket).map_err(|reason| wrong(&format!("invalid bucket: {reason}")))?,
+            prefix: KeyPrefix::new(prefix).map_err(|reason| wrong(&format!("invalid prefix: {reason}")))?,
             endpoint: None,
             region: None,
             path_style: None,

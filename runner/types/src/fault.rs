@@ -1,4 +1,4 @@
-//! What is wrong with a document, and where.
+//! Faults of a document, each with its place.
 
 use std::fmt;
 
@@ -8,24 +8,24 @@ use strsim::osa_distance;
 
 use crate::text::printable;
 
-/// Most bytes of a place; of a longer one the nearest place around it is told.
+/// Maximum length of a pointer in bytes; a longer one is cut to the nearest place around it.
 const MAX_POINTER: usize = 1024;
-/// Most bytes of a place that messages show.
+/// Maximum length of a pointer in messages, in bytes.
 const MAX_SHOWN_POINTER: usize = 300;
-/// Most bytes of a message: enough for every name that could be meant, too little for a document repeated in it.
+/// Maximum length of a message in bytes: enough for a list of all possible names, too little to repeat a document.
 const MAX_MESSAGE: usize = 2000;
 
-/// One reason why a document cannot run as written. All of them are reported at once.
+/// One reason why a document cannot run as written. All reasons are reported at once.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {}", .pointer.in_words(), self.message())]
 pub struct SpecFault {
-    /// Place in the document.
+    /// Place of the fault in the document.
     pub pointer: Pointer,
-    /// Kind, where the remedy depends on the front end.
+    /// Kind of the fault, where the remedy depends on the front end.
     pub kind: FaultKind,
-    /// What was found.
+    /// Description of the problem.
     pub found: String,
-    /// What would do, in terms of the document.
+    /// Suggested correction, in terms of the document.
     pub hint: Option<String>,
 }
 
@@ -38,24 +38,24 @@ pub enum FaultKind {
     UnknownModule(String),
     /// Neither the document nor the configuration of the store names an index.
     NoIndex,
-    /// Dead letters have no folder.
+    /// No folder is set for dead letters.
     NoOutput,
-    /// The consumer hands batches over from a server.
+    /// The consumer delivers batches through a server.
     NeedsServer,
-    /// A stage wants a field that samples do not have.
+    /// A stage requires a field that the samples do not have.
     MissingField(String),
-    /// Any other; the document has to change.
+    /// Any other kind; the document must change.
     Other,
 }
 
-/// A place in a JSON document as RFC 6901 writes it, e.g. `/stages/2/wasm/module`; empty for the whole document.
+/// Pointer into a JSON document in the form of RFC 6901, e.g. `/stages/2/wasm/module`; empty for the whole document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Pointer(String);
 
 impl SpecFault {
-    /// A fault at `pointer`. Both may repeat what strangers wrote: the text is made printable and cut to 2,000 bytes, a pointer of more
-    /// than 1,024 bytes is cut at the end of a step.
+    /// Creates a fault at `pointer`. Both arguments may repeat untrusted input: the text is made printable and cut to 2,000
+    /// bytes; a pointer of more than 1,024 bytes is cut at the end of a step.
     pub fn new(pointer: Pointer, found: impl Into<String>) -> Self {
         Self {
             pointer: pointer.cut(),
@@ -65,19 +65,19 @@ impl SpecFault {
         }
     }
 
-    /// The same fault of this kind.
+    /// Sets the kind of the fault.
     #[must_use]
     pub fn of_kind(self, kind: FaultKind) -> Self {
         Self { kind, ..self }
     }
 
-    /// The same fault with this hint, made printable and cut, too.
+    /// Sets the hint, made printable and cut as well.
     #[must_use]
     pub fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(printable(&hint.into(), MAX_MESSAGE)), ..self }
     }
 
-    /// The same fault with the hint that a front end has for its kind, if it has one.
+    /// Replaces the hint by the front end's hint for this kind, if it has one.
     #[must_use]
     pub fn hinted(self, own: impl FnOnce(&FaultKind) -> Option<String>) -> Self {
         match own(&self.kind) {
@@ -86,15 +86,15 @@ impl SpecFault {
         }
     }
 
-    /// What was found and what would do, without the place.
+    /// Problem and correction, without the place.
     pub fn message(&self) -> String {
-        // One colon is enough for a sentence.
+        // A message has one colon at most.
         let mark = if self.found.contains(": ") { ';' } else { ':' };
         self.hint.as_ref().map_or_else(|| self.found.clone(), |hint| format!("{}{mark} {hint}", self.found))
     }
 }
 
-/// Sorts faults by their places, in the order of the document's lists.
+/// Sorts faults by place, in the order of the document's lists.
 pub fn sort(faults: &mut [SpecFault]) {
     faults.sort_by_cached_key(|fault| {
         let steps = fault.pointer.steps();
@@ -102,7 +102,7 @@ pub fn sort(faults: &mut [SpecFault]) {
     });
 }
 
-/// The same faults in a document whose stages stand elsewhere; those of a stage without another place stay where they are.
+/// Translates the pointers of faults to a document in which stages have other positions; `None` keeps the position of a stage.
 pub fn with_stages_moved(faults: Vec<SpecFault>, place: impl Fn(usize) -> Option<usize>) -> Vec<SpecFault> {
     let moved = |fault: SpecFault| {
         let steps: Vec<String> = fault.pointer.steps().collect();
@@ -115,32 +115,32 @@ pub fn with_stages_moved(faults: Vec<SpecFault>, place: impl Fn(usize) -> Option
 }
 
 impl Pointer {
-    /// The whole document.
+    /// Pointer to the whole document.
     pub const ROOT: Self = Self(String::new());
 
-    /// The pointer as written; `None` unless it is empty or starts with `/`.
+    /// Parses a pointer; `None` unless it is empty or starts with `/`.
     pub fn parse(text: &str) -> Option<Self> {
         (text.is_empty() || text.starts_with('/')).then(|| Self(text.to_owned()))
     }
 
-    /// The member `name` of this place.
+    /// Pointer to the member `name` of this place.
     #[must_use]
     pub fn key(&self, name: &str) -> Self {
         Self(format!("{}/{}", self.0, name.replace('~', "~0").replace('/', "~1")))
     }
 
-    /// The element `index` of this place.
+    /// Pointer to the element `index` of this place.
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
         Self(format!("{}/{index}", self.0))
     }
 
-    /// The steps from the document's root, unescaped.
+    /// Steps from the document's root, unescaped.
     pub fn steps(&self) -> impl Iterator<Item = String> {
         self.0.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~"))
     }
 
-    /// This place, or the nearest one around it that has at most 1,024 bytes.
+    /// This pointer, or the one to the nearest place around it that has at most 1,024 bytes.
     #[must_use]
     pub fn cut(mut self) -> Self {
         if self.0.len() > MAX_POINTER {
@@ -150,12 +150,12 @@ impl Pointer {
         self
     }
 
-    /// As RFC 6901 writes it.
+    /// Text of the pointer in the form of RFC 6901.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// For people: without control characters, and not longer than a line or two.
+    /// Text for messages: without control characters, cut to one or two lines.
     fn in_words(&self) -> String {
         if self.0.is_empty() { "the document".to_owned() } else { printable(&self.0, MAX_SHOWN_POINTER) }
     }
@@ -167,9 +167,9 @@ impl fmt::Display for Pointer {
     }
 }
 
-/// ``did you mean `name`? `` with the name nearest to `found`, or nothing when none is near.
+/// ``did you mean `name`? `` with the name nearest to `found`, or an empty text when no name is near.
 pub(crate) fn suggestion<'a>(found: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    // A third of the letters may be wrong: enough for typing errors, too little for another word.
+    // A third of the letters may differ: enough for typing errors, too little for another word.
     let most = (found.chars().count() / 3).max(1);
     known
         .into_iter()
@@ -186,7 +186,7 @@ pub fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
 }
 
-/// Edits that make `a` of `b`, in any case: inserted, left out or changed letters, and neighbours swapped.
+/// Number of edits between `a` and `b`, ignoring case: inserted, deleted or changed letters, and swapped neighbours.
 fn distance(a: &str, b: &str) -> usize {
     let head = |text: &str| text.to_lowercase().chars().take(64).collect::<String>();
     osa_distance(&head(a), &head(b))
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_repeats_nothing_that_acts_and_has_an_end() {
+    fn a_message_escapes_control_characters_and_is_cut() {
         let fault = SpecFault::new(Pointer::ROOT, format!("`\u{1b}[2J\n{}`", "x".repeat(1 << 20)));
         assert!(
             fault.found.starts_with(r"`\u{1b}[2J\nxxx") && fault.message().len() <= MAX_MESSAGE + "…".len()
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_place_is_told_by_the_nearest_one_around_it() {
+    fn a_long_pointer_is_cut_to_the_nearest_place_around_it() {
         let around = Pointer::ROOT.key("stages").index(2);
         let at = |pointer: Pointer| SpecFault::new(pointer, "").pointer;
         assert_eq!(at(around.key(&"é".repeat(1 << 20))), around);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_front_end_has_its_own_hint_for_a_kind_and_the_neutral_one_else() {
+    fn a_front_end_replaces_the_hint_of_a_kind_it_handles() {
         let fault = SpecFault::new(Pointer::ROOT.key("source"), "there is no store `a`");
         let kind = FaultKind::UnknownStore("a".to_owned());
         let own = |kind: &FaultKind| matches!(kind, FaultKind::UnknownStore(_)).then(|| "add it".to_owned());
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_come_in_the_order_of_the_document() {
+    fn faults_are_sorted_in_the_order_of_the_document() {
         let at = |index| SpecFault::new(Pointer::ROOT.key("stages").index(index), "");
         let mut faults = [at(10), at(2), SpecFault::new(Pointer::ROOT, "")];
         sort(&mut faults);

@@ -1,18 +1,18 @@
-//! The books of a run: where every sample went. Counted in samples, never in items.
+//! Ledger of a run: the number of samples by outcome. The unit is samples, never items.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The books of a run.
+/// Ledger of a run, for every stage and queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Ledger {
-    /// Source, stages and sink, first to last.
+    /// Books of source, stages and sink, first to last.
     pub stages: Vec<StageBook>,
-    /// The queues between them and behind the sink, first to last.
+    /// Books of the queues between them and behind the sink, first to last.
     pub queues: Vec<QueueBook>,
-    /// The whole run: the sum of the above.
+    /// Book of the whole run: the sum over stages and queues.
     pub total: RunBook,
-    /// Whether every book balances and each agrees with its neighbours.
+    /// Set if every book balances and agrees with its neighbours.
     pub balanced: bool,
 }
 
@@ -21,22 +21,22 @@ pub struct Ledger {
 pub struct StageBook {
     /// Id of the stage.
     pub id: String,
-    /// Taken from the queue before it.
+    /// Samples taken from the queue before the stage.
     #[serde(rename = "in")]
     pub taken: u64,
-    /// Made here: by the source, or by fan-out (of k samples made from one, k - 1 are new).
+    /// Samples created by the source, or by fan-out (of k samples made from one, k - 1 are new).
     pub made: u64,
-    /// Put into the queue behind it.
+    /// Samples put into the queue behind the stage.
     pub out: u64,
-    /// Left out on purpose: the module answered `drop`, or took the sample into another one.
+    /// Samples left out on purpose: the module returned `drop`, or merged the sample into another one.
     pub dropped: u64,
-    /// Failed and left out.
+    /// Samples that failed and were left out.
     pub skipped: u64,
-    /// Failed and kept aside.
+    /// Samples that failed and were written to the dead letters.
     pub dead_lettered: u64,
-    /// Thrown away because the last batch was not full (`drop_last`).
+    /// Samples discarded because the last batch was not full (`drop_last`).
     pub discarded: u64,
-    /// Still inside at the moment of the snapshot.
+    /// Samples still in the stage at the time of the snapshot.
     pub left: u64,
 }
 
@@ -45,35 +45,35 @@ pub struct StageBook {
 pub struct QueueBook {
     /// Id of the queue.
     pub id: String,
-    /// Put into it.
+    /// Samples put into the queue.
     pub put: u64,
-    /// Taken out of it, and not given back.
+    /// Samples taken out of the queue, and not given back.
     pub taken: u64,
-    /// Still inside at the moment of the snapshot, or taken by a consumer that could make nothing of it any more.
+    /// Samples still in the queue at the time of the snapshot, or taken by a consumer that could no longer process them.
     pub left: u64,
 }
 
 /// The book of the whole run: `made = delivered + dropped + skipped + dead_lettered + discarded + left`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunBook {
-    /// Made by the source and by fan-out.
+    /// Samples created by the source and by fan-out.
     pub made: u64,
-    /// Taken by the consumer.
+    /// Samples taken by the consumer.
     pub delivered: u64,
-    /// Left out on purpose.
+    /// Samples left out on purpose.
     pub dropped: u64,
-    /// Failed and left out.
+    /// Samples that failed and were left out.
     pub skipped: u64,
-    /// Failed and kept aside.
+    /// Samples that failed and were written to the dead letters.
     pub dead_lettered: u64,
-    /// Thrown away with incomplete last batches.
+    /// Samples discarded with incomplete last batches.
     pub discarded: u64,
-    /// Inside stages and queues.
+    /// Samples still in stages and queues.
     pub left: u64,
 }
 
 impl Ledger {
-    /// Sums up and checks the books of a run. `stages` run from the source to the sink; `queues[i]` stands at the exit of
+    /// Sums up and checks the books of a run. `stages` are ordered from the source to the sink; `queues[i]` is the queue behind
     /// `stages[i]`.
     pub fn close(stages: Vec<StageBook>, queues: Vec<QueueBook>) -> Self {
         let mut total = RunBook::default();
@@ -98,7 +98,7 @@ impl Ledger {
 }
 
 impl StageBook {
-    /// Whether nothing was lost here.
+    /// True if every sample of the stage is accounted for.
     pub fn balances(&self) -> bool {
         self.taken + self.made
             == self.out + self.dropped + self.skipped + self.dead_lettered + self.discarded + self.left
@@ -106,14 +106,14 @@ impl StageBook {
 }
 
 impl QueueBook {
-    /// Whether nothing was lost here.
+    /// True if every sample of the queue is accounted for.
     pub fn balances(&self) -> bool {
         self.put == self.taken + self.left
     }
 }
 
 impl RunBook {
-    /// Whether nothing was lost anywhere.
+    /// True if every sample of the run is accounted for.
     pub fn balances(&self) -> bool {
         self.made
             == self.delivered + self.dropped + self.skipped + self.dead_lettered + self.discarded + self.left
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn one_lost_sample_anywhere_is_noticed() {
+    fn one_lost_sample_anywhere_is_detected() {
         for place in 0..6 {
             let (mut stages, mut queues) = books();
             match place {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stage_that_read_more_than_the_queue_gave_is_noticed() {
+    fn a_stage_that_takes_more_than_its_queue_gave_is_detected() {
         let (mut stages, queues) = books();
         stages[1].taken += 1;
         stages[1].left += 1;

@@ -1,4 +1,4 @@
-//! The words of Penstock as types: pure, serialisable, without clock, I/O or threads.
+//! Shared types of Penstock: pure, serialisable, without clock, I/O or threads.
 #![warn(missing_docs)]
 
 pub mod amount;

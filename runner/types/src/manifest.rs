@@ -1,4 +1,4 @@
-//! What a stage module says of itself, readable without running it.
+//! Self-description of a stage module, readable without running the module.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,73 +8,73 @@ use strum::IntoStaticStr;
 /// Name of the WASM custom section that holds a [`Manifest`] as JSON.
 pub const MANIFEST_SECTION: &str = "penstock.manifest";
 
-/// Most fields that one list of a manifest names; the names of a longer list count as not known. A sample has no more.
+/// Maximum number of fields in one list of a manifest; a longer list counts as unknown. A sample has no more fields.
 pub const MAX_NAMED_FIELDS: usize = 256;
 
-/// Most counters one module may declare.
+/// Maximum number of counters that one module may declare.
 pub const MAX_COUNTERS: usize = 16;
 
-/// What a stage module says of itself. The guest SDK writes it into the custom section
-/// `penstock.manifest`; a module without that section is not a stage.
+/// Self-description of a stage module. The guest SDK writes it into the custom section `penstock.manifest`; a module without that
+/// section is not a stage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// The module's name, e.g. `decode-resize`.
+    /// Name of the module, e.g. `decode-resize`.
     pub name: String,
-    /// Its own version, e.g. `1.2.0`.
+    /// Version of the module, e.g. `1.2.0`.
     pub version: String,
-    /// What it does, in a sentence or a paragraph.
+    /// Description for users, a sentence or a paragraph.
     #[serde(default)]
     pub doc: String,
-    /// What it is called with.
+    /// Unit of work of one call: a sample, a batch, or a stateful sequence.
     #[serde(default)]
     pub mode: Mode,
-    /// Fields that cross into the module; `null` means all of them. The others are carried past it.
+    /// Fields that are copied into the module; `null` means all. Other fields bypass the module.
     #[serde(default)]
     pub wants: Option<Vec<String>>,
-    /// Fields it makes or replaces; for readers and for checks, not enforced per sample.
+    /// Fields that the module creates or replaces; for documentation and checks, not enforced per sample.
     #[serde(default)]
     pub makes: Vec<String>,
-    /// Fields among those it wants that do not go on; `null` when it does not say.
+    /// Fields among `wants` that the results do not have; `null` when the module does not state it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removes: Option<Vec<String>>,
-    /// Set when one sample may become several, `false` when it never does; `null` when the module does not say. Means nothing for
-    /// stateful modules.
+    /// `true` when one sample may become several, `false` when it never does; `null` when the module does not state it. Has no
+    /// meaning for stateful modules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fan_out: Option<bool>,
-    /// Counters it may add to, at most 16.
+    /// Counters that the module may add to, at most 16.
     #[serde(default)]
     pub counters: Vec<String>,
-    /// JSON Schema of `params`; `null` when it takes none.
+    /// JSON Schema of `params`; `null` when the module takes none.
     #[serde(default)]
     pub params: Option<serde_json::Value>,
 }
 
-/// Names of a manifest's fields, with those that params give.
+/// Field names of a manifest, with the names from params resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedFields {
-    /// Fields that cross into the module; `None` for all of them.
+    /// Fields that are copied into the module; `None` for all of them.
     pub wants: Option<Vec<WantedField>>,
-    /// Fields it makes or replaces; `None` when they are not known.
+    /// Fields that the module creates or replaces; `None` when they are not known.
     pub makes: Option<Vec<String>>,
-    /// Fields that do not go on; `None` when they are not known.
+    /// Fields that the results do not have; `None` when they are not known.
     pub removes: Option<Vec<String>>,
 }
 
-/// A field that crosses into a module.
+/// A field that is copied into a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedField {
-    /// Its name.
+    /// Name of the field in the sample.
     pub field: String,
-    /// The param that gives the name.
+    /// Param that contains the name, if one does.
     pub param: Option<String>,
-    /// Set when samples may lack it.
+    /// Set when samples may lack the field.
     pub is_optional: bool,
 }
 
 impl Manifest {
-    /// The names of its fields with these params. In a list, `$name` stands for the field, or the list of fields, that the param
-    /// `name` gives, or its default. A wanted field that samples may lack ends with `?`.
+    /// Resolves the field names for these params. In a list, `$name` stands for the field, or the list of fields, in the param
+    /// `name` or its default. A wanted field that samples may lack ends with `?`.
     pub fn fields(&self, params: &Map<String, Value>) -> NamedFields {
         let all = |written: &[String]| -> Option<Vec<String>> {
             let mut all = Vec::new();
@@ -109,7 +109,7 @@ impl Manifest {
         }
     }
 
-    /// The names that one entry stands for; `None` when they are not known.
+    /// Field names that one entry stands for; `None` when they are not known.
     fn names(&self, written: &str, params: &Map<String, Value>) -> Option<Vec<String>> {
         let Some(param) = written.strip_prefix('$') else { return Some(vec![written.to_owned()]) };
         let default = || self.params.as_ref()?.get("properties")?.get(param)?.get("default");
@@ -123,22 +123,22 @@ impl Manifest {
     }
 }
 
-/// What a module's `process` is called with.
+/// Unit of work of one call of a module's `process`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Mode {
-    /// One sample a call; any number of instances.
+    /// One sample per call; any number of instances.
     #[default]
     Sample,
-    /// All samples of one batch a call; any number of instances.
+    /// All samples of one batch per call; any number of instances.
     Batch,
-    /// One sample a call, one instance, which may hold samples back until the epoch ends.
+    /// One sample per call, in a single instance, which may hold samples back until the epoch ends.
     Stateful,
 }
 
 impl Mode {
-    /// The word in manifests.
+    /// Name of the mode in manifests.
     pub fn name(self) -> &'static str {
         self.into()
     }

@@ -1,50 +1,50 @@
-//! Size of the JSON Schema of a module's params: a stranger wrote it, and this process evaluates it.
+//! Size limits for the JSON Schema of a module's params, which is untrusted and evaluated in this process.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// Most schemas that a schema of params may come to, with every reference replaced by what it refers to.
+/// Maximum number of schemas in a schema of params, with every reference replaced by its target.
 pub const MAX_PARAM_SCHEMAS: u64 = 2_000;
-/// Most checks of one value against one schema that params may need: schemas times values.
+/// Maximum number of checks of one value against one schema that params may need: schemas times values.
 pub const MAX_PARAM_CHECKS: u64 = 200_000;
 
-/// Most levels of a schema, with its references followed: evaluation recurses over them.
+/// Maximum nesting of a schema, with its references followed: evaluation recurses over the levels.
 const MAX_DEPTH: u32 = 64;
-/// Schemas that a regular expression counts as: each is compiled, and looks at every character.
+/// Number of schemas that a regular expression counts as: each is compiled, and examines every character.
 const PATTERN_SIZE: u64 = 50;
-/// Keywords that look for what the rest of their schema has left over, which needs a second walk over all of it.
+/// Keywords that apply to the values no other part of their schema has evaluated, which takes a second walk over all of it.
 const LEFT_OVER: [&str; 2] = ["unevaluatedProperties", "unevaluatedItems"];
-/// Most characters of a regular expression.
+/// Maximum length of a regular expression, in characters.
 const MAX_PATTERN: usize = 1_000;
-/// Bytes of text that count as one value.
+/// Number of bytes of text that count as one value.
 const TEXT_BYTES: usize = 64;
 
-/// Reason to refuse a schema of params.
+/// Reason to reject a schema of params.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParamSchemaFault {
-    /// It comes to more than [`MAX_PARAM_SCHEMAS`].
-    #[error("comes to more than {most} schemas with its references followed", most = MAX_PARAM_SCHEMAS)]
+    /// It expands to more than [`MAX_PARAM_SCHEMAS`].
+    #[error("expands to more than {most} schemas with its references followed", most = MAX_PARAM_SCHEMAS)]
     TooLarge,
     /// It is nested deeper than evaluation may recurse.
     #[error("is nested more than {most} levels deep with its references followed", most = MAX_DEPTH)]
     TooDeep,
-    /// A keyword other than `$ref` that refers to a schema, or changes what references mean.
-    #[error("uses `{0}`, which is not followed here; use `$ref`")]
+    /// A keyword other than `$ref` that refers to a schema, or changes the meaning of references.
+    #[error("uses `{0}`, which is not supported; use `$ref`")]
     OtherReference(String),
-    /// A reference that leads back to itself.
+    /// A reference that refers back to itself.
     #[error("refers to itself at `{0}`")]
     Circle(String),
-    /// A reference to nothing.
-    #[error("refers to `{0}`, which is no place in it")]
+    /// A reference without a target.
+    #[error("refers to `{0}`, which does not exist in the schema")]
     UnknownPlace(String),
-    /// A long regular expression.
-    #[error("holds a regular expression of more than {most} characters", most = MAX_PATTERN)]
+    /// A regular expression that is too long.
+    #[error("contains a regular expression of more than {most} characters", most = MAX_PATTERN)]
     LongPattern,
 }
 
-/// The number of schemas that a schema comes to with its references followed. Refuses one that is cheap to write and expensive
-/// to evaluate: one that refers to itself, or to the same parts so often or so deep that it exceeds the limits.
+/// Counts the schemas in a schema with its references followed. Rejects a schema that is cheap to write and expensive to
+/// evaluate: one that refers to itself, or that refers to the same parts so often or so deep that it exceeds the limits.
 pub fn param_schema_size(schema: &Value) -> Result<u64, ParamSchemaFault> {
     let mut walk = Walk { root: schema, of_references: BTreeMap::new() };
     let extent = walk.measure(schema, 0)?;
@@ -54,7 +54,8 @@ pub fn param_schema_size(schema: &Value) -> Result<u64, ParamSchemaFault> {
     Ok(extent.schemas)
 }
 
-/// The number of values in params, those within others included. Text counts by its length, with the names on the way to it.
+/// Counts the values in params, including nested ones. Text counts by its length, and so do the names of the members that contain
+/// it.
 pub fn params_size(params: &Value) -> u64 {
     size_below(params, 0)
 }
@@ -76,12 +77,13 @@ fn size_below(value: &Value, path_bytes: usize) -> u64 {
 /// Size of a part of a schema, with its references followed.
 #[derive(Clone, Copy, Default)]
 struct Extent {
-    /// Schemas that a value is checked against.
+    /// Number of schemas that a value is checked against.
     schemas: u64,
-    /// Schemas that it is checked against once more to find what they leave over. At each level that search checks the parts and
-    /// then searches them, so that nested searches cost 2.6 times as much a level, and 4.8 times with two levels of `anyOf` in between.
+    /// Number of schemas that a value is checked against again to find its unevaluated parts. At each level, that search checks
+    /// the parts and then searches them, so that nested searches cost 2.6 times as much per level, and 4.8 times with two levels
+    /// of `anyOf` in between.
     search: u64,
-    /// Levels below this one.
+    /// Number of levels below this one.
     height: u32,
 }
 
@@ -99,7 +101,7 @@ impl Extent {
 
 struct Walk<'a> {
     root: &'a Value,
-    /// By the text of the reference; `None` while its target is being measured.
+    /// Extents by the text of the reference; `None` while the target is being measured.
     of_references: BTreeMap<&'a str, Option<Extent>>,
 }
 
@@ -118,7 +120,7 @@ impl<'a> Walk<'a> {
                         ("$dynamicRef" | "$recursiveRef", _) => {
                             return Err(ParamSchemaFault::OtherReference(name.clone()));
                         }
-                        // Below it, references begin elsewhere.
+                        // Inside it, references have another base.
                         ("$id" | "id", Value::String(_)) if depth > 0 => {
                             return Err(ParamSchemaFault::OtherReference(name.clone()));
                         }
@@ -129,15 +131,15 @@ impl<'a> Walk<'a> {
                                 extent.hold(self.measure(named, below)?);
                             }
                         }
-                        // Names of params, which may be called anything.
+                        // Keys are names of params, not keywords.
                         ("properties" | "dependencies" | "dependentSchemas", Value::Object(named)) => {
                             for named in named.values() {
                                 extent.hold(self.measure(named, below)?);
                             }
                         }
-                        // What is defined counts where it is used.
+                        // Definitions count where they are used.
                         ("$defs" | "definitions" | "default" | "examples", _) => {}
-                        // Compared with a value, and repeated in an error.
+                        // Compared with the value, and repeated in errors.
                         ("const" | "enum" | "required" | "type", value) => extent.add(params_size(value)),
                         (_, value) => extent.hold(self.measure(value, below)?),
                     }
@@ -166,7 +168,7 @@ impl<'a> Walk<'a> {
             Some(None) => return Err(ParamSchemaFault::Circle(place.to_owned())),
             None => {}
         }
-        // An escaped name would be another one here than where the schema is evaluated.
+        // The evaluation decodes an escaped name, so that it would refer to another place than here.
         let pointer = place.strip_prefix('#').filter(|pointer| !pointer.contains('%'));
         let Some(target) = pointer.and_then(|pointer| self.root.pointer(pointer)) else {
             return Err(ParamSchemaFault::UnknownPlace(place.to_owned()));
@@ -192,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schemas_as_people_write_them_pass() {
+    fn ordinary_schemas_are_accepted() {
         assert_eq!(param_schema_size(&json!(true)), Ok(0));
         param_schema_size(&json!({
             "$defs": { "side": { "type": "integer", "minimum": 1 } },
@@ -205,31 +207,31 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_of_references_that_doubles_each_time_is_refused_at_once() {
+    fn a_chain_of_references_that_doubles_each_time_is_rejected_quickly() {
         let mut schema = json!({ "$ref": "#/$defs/d0", "$defs": { "d15": { "type": "object" } } });
         for level in 0..15 {
             let next = json!({ "$ref": format!("#/$defs/d{}", level + 1) });
             schema["$defs"][format!("d{level}")] = json!({ "allOf": [next, next] });
         }
         let told = param_schema_size(&schema).unwrap_err().to_string();
-        assert_eq!(told, "comes to more than 2000 schemas with its references followed");
+        assert_eq!(told, "expands to more than 2000 schemas with its references followed");
     }
 
     #[test]
-    fn what_is_left_over_at_each_level_is_looked_for_at_few_levels() {
+    fn keywords_for_unevaluated_parts_are_accepted_at_few_levels_only() {
         for keyword in LEFT_OVER {
             let nested = |levels: usize| {
                 let level = |inner: Value, _| json!({ "allOf": [inner], (keyword): false });
                 param_schema_size(&(0..levels).fold(json!({}), level))
             };
             assert!(nested(6).is_ok_and(|size| size > 300));
-            // With `anyOf` in place of `allOf`, 24 levels took minutes to look for two properties.
+            // With `anyOf` in place of `allOf`, 24 levels took minutes for two properties.
             assert_eq!(nested(24), Err(ParamSchemaFault::TooLarge), "{keyword}");
         }
     }
 
     #[test]
-    fn links_through_nested_lists_have_an_end() {
+    fn references_through_nested_lists_are_limited_in_depth() {
         // Ninety references, each below 110 lists: ten thousand levels in 22 kB.
         let nested = |inner: Value| (0..110).fold(inner, |inner, _| json!([inner]));
         let links: Vec<Value> = (1..90)
@@ -241,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_depth_of_a_reference_counts_wherever_it_is_used() {
+    fn the_depth_of_a_reference_counts_at_every_use() {
         let nested =
             |levels: usize, inner: Value| (0..levels).fold(inner, |inner, _| json!({ "not": inner }));
         let deep = |levels: usize| {
@@ -260,21 +262,21 @@ mod tests {
     }
 
     #[test]
-    fn regular_expressions_are_few_and_short() {
+    fn regular_expressions_are_limited_in_number_and_length() {
         let with = |count: usize, pattern: &str| {
             param_schema_size(&json!({ "allOf": vec![json!({ "pattern": pattern }); count] }))
         };
         with(30, "^[a-z]+$").unwrap();
         assert_eq!(with(41, "^[a-z]+$").unwrap_err(), ParamSchemaFault::TooLarge);
         let told = with(1, &"a".repeat(1_001)).unwrap_err().to_string();
-        assert_eq!(told, "holds a regular expression of more than 1000 characters");
+        assert_eq!(told, "contains a regular expression of more than 1000 characters");
         let named: serde_json::Map<_, _> = (0..41).map(|n| (format!("^{n}"), json!({}))).collect();
         assert!(param_schema_size(&json!({ "patternProperties": named })).is_err());
         param_schema_size(&json!({ "properties": { "pattern": { "type": "string" } } })).unwrap();
     }
 
     #[test]
-    fn what_refers_to_itself_or_elsewhere_is_refused() {
+    fn references_to_the_schema_itself_or_to_other_documents_are_rejected() {
         for (schema, told) in [
             (json!({ "properties": { "a": { "$ref": "#" } } }), "refers to itself at `#`"),
             (
@@ -283,18 +285,21 @@ mod tests {
             ),
             (
                 json!({ "$ref": "https://example.org/s.json" }),
-                "refers to `https://example.org/s.json`, which is no place in it",
+                "refers to `https://example.org/s.json`, which does not exist in the schema",
             ),
-            (json!({ "$ref": "#/$defs/none" }), "refers to `#/$defs/none`, which is no place in it"),
+            (
+                json!({ "$ref": "#/$defs/none" }),
+                "refers to `#/$defs/none`, which does not exist in the schema",
+            ),
             (json!({ "properties": { "type": { "$ref": "#" } } }), "refers to itself at `#`"),
-            (json!({ "$dynamicRef": "#x" }), "uses `$dynamicRef`, which is not followed here; use `$ref`"),
+            (json!({ "$dynamicRef": "#x" }), "uses `$dynamicRef`, which is not supported; use `$ref`"),
             (
                 json!({ "not": { "$id": "a:b", "$ref": "#" } }),
-                "uses `$id`, which is not followed here; use `$ref`",
+                "uses `$id`, which is not supported; use `$ref`",
             ),
             (
                 json!({ "$ref": "#/a%25", "a%25": {}, "a%": {} }),
-                "refers to `#/a%25`, which is no place in it",
+                "refers to `#/a%25`, which does not exist in the schema",
             ),
             (json!({ "dependencies": { "$defs": { "$ref": "#" } } }), "refers to itself at `#`"),
         ] {
@@ -303,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_that_is_long_is_refused_too() {
+    fn a_long_schema_is_rejected() {
         let long = json!({ "allOf": vec![json!({}); 3000] });
         assert!(param_schema_size(&long).is_err());
     }

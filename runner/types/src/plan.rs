@@ -1,4 +1,4 @@
-//! The checked pipeline: every name resolved, every stage given an id, nothing left to find wrong before running.
+//! The checked pipeline: all names are resolved, every stage has an id, and no fault is left to find before the run.
 
 mod check;
 mod explain;
@@ -25,263 +25,262 @@ pub use self::check::{Draft, LEAST_SAMPLE_BYTES};
 pub use self::fields::{BYTES_FIELD, Fields};
 pub use self::flow::{Epoch, Flow, Unit};
 
-/// A pipeline that was checked and can be built. Made by [`Plan::check`] and [`Plan::draft`] alone.
+/// A pipeline that is checked and can be built. Only [`Plan::check`] and [`Plan::draft`] create it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Plan {
-    /// What the pipeline is called.
+    /// Name of the pipeline.
     pub name: String,
-    /// Where all randomness starts.
+    /// Seed of all randomness.
     pub seed: u64,
-    /// Worker threads; `None` for the machine's cores.
+    /// Number of worker threads; `None` for the number of the machine's cores.
     pub threads: Option<u32>,
     /// Length of a measuring window.
     pub interval: Duration,
-    /// Bytes held between ops: in queues, in slots, in begun batches, and by the source.
+    /// Memory held between ops, in bytes: in queues, in slots, in incomplete batches, and by the source.
     pub buffer_bytes: u64,
-    /// Where samples come from; stage 0.
+    /// Source of the samples; stage 0.
     pub source: SourcePlan,
-    /// The stages, from 1 on.
+    /// The stages, numbered from 1.
     pub stages: Vec<StagePlan>,
     /// Fields of the samples that reach the sink.
     pub fields: Fields,
-    /// The last stage.
+    /// Last stage, which feeds the sink queue.
     pub sink: SinkPlan,
-    /// What drains the sink queue.
+    /// Consumer that drains the sink queue.
     pub consumer: ConsumerPlan,
-    /// How many failures of all stages together are too many.
+    /// Limit of failures over all stages, beyond which the run fails.
     pub max_failures: Option<FailureLimit>,
 }
 
-/// Where samples come from.
+/// Plan of the source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourcePlan {
-    /// `0:src`.
+    /// Id of the source, always `0:src`.
     pub id: StageId,
-    /// What it reads, as written.
+    /// Source as written in the document.
     pub spec: Source,
-    /// How it is visited.
+    /// Order and range in which the entries are visited.
     pub traversal: TraversalSettings,
-    /// Items its queue may hold.
+    /// Capacity of the queue behind the source, in items.
     pub queue: Capacity,
-    /// Items it makes.
+    /// Items that the source produces.
     pub flow: Flow,
 }
 
-/// One stage.
+/// Plan of one stage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StagePlan {
-    /// Its place and name.
+    /// Position and name of the stage.
     pub id: StageId,
-    /// Its name as it goes into seeds: a second stage of the same name, `x#1`, draws numbers of its own.
+    /// Name that enters the seeds: a second stage of the same name, `x#1`, draws its own numbers.
     pub seeded_as: String,
-    /// What it does.
+    /// Kind of the stage, with its settings.
     pub kind: StageKind,
-    /// Items the queue at its exit may hold.
+    /// Capacity of the queue behind the stage, in items.
     pub queue: Capacity,
-    /// Tasks alive at a time.
+    /// Number of tasks that may run at a time.
     pub concurrency: Concurrency,
-    /// In which order results are passed on.
+    /// Order in which results are passed on.
     pub order: Order,
-    /// What becomes of a sample that failed.
+    /// Handling of a sample that failed.
     pub on_error: OnError,
-    /// How many failures of this stage are too many.
+    /// Limit of failures in this stage, beyond which the run fails.
     pub max_failures: Option<FailureLimit>,
-    /// Items it makes.
+    /// Items that the stage produces.
     pub flow: Flow,
 }
 
-/// What a stage does.
+/// Kind of a stage, with the settings specific to it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StageKind {
     /// Collects samples into batches.
     Aggregate {
-        /// Samples of a batch.
+        /// Number of samples in a batch.
         size: usize,
-        /// Whether an epoch's last batch is left out when it is not full.
+        /// Discards an epoch's last batch when it is not full.
         drop_last: bool,
     },
-    /// Takes batches apart.
+    /// Splits batches into samples.
     Disaggregate,
-    /// Reads the object each sample names.
+    /// Reads the object that each sample's key names.
     Fetch {
-        /// The store to read from.
+        /// Name of the store to read from.
         store: String,
     },
-    /// Runs a module.
+    /// Runs a WebAssembly module.
     Wasm(WasmPlan),
     /// Stacks the fields of a batch's samples.
     Collate {
-        /// Treatment of tensors that differ in shape.
+        /// Handling of tensors that differ in shape.
         ragged: Ragged,
     },
-    /// Brings batches to the device that trains.
+    /// Copies batches to the training device.
     Transfer {
-        /// The device.
+        /// Target of the copies.
         device: Device,
     },
-    /// Takes time and changes nothing.
+    /// Waits without changing its items.
     Sleep(SleepPlan),
 }
 
-/// A module and what it is run with.
+/// A module with its settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WasmPlan {
     /// The module as the document names it.
     pub module: String,
-    /// `sha256:` and 64 hex digits: what runs.
+    /// Digest of the module that runs: `sha256:` and 64 hex digits.
     pub digest: String,
-    /// What it is called with.
+    /// Unit of work of one call.
     pub mode: Mode,
-    /// Set when one sample may become several; `None` when the module does not say.
+    /// `true` if one sample may become several; `None` when the module does not state it.
     pub fan_out: Option<bool>,
-    /// What it is set up with. Not yet checked against the manifest's schema.
+    /// Parameters of the module. Not yet checked against the manifest's schema.
     pub params: Map<String, Value>,
-    /// CPU time for one sample.
+    /// CPU time that the module may use for one sample.
     pub deadline: Duration,
-    /// Memory of one instance.
+    /// Memory that one instance may use, in bytes.
     pub memory_bytes: u64,
-    /// Data that one sample may become.
+    /// Data that the module may return for one sample, in bytes.
     pub output_bytes: u64,
-    /// Objects it may ask for, by name.
+    /// Objects that the module may read by name.
     pub assets: BTreeMap<Name, Asset>,
 }
 
-/// Where `transfer` puts batches.
+/// Target device of `transfer`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
     /// The memory of this process.
     Host,
-    /// The first GPU of the machine that runs the pipeline, and the memory of the process where there is none.
+    /// The first GPU of the machine that runs the pipeline, or host memory where it has none.
     Auto,
-    /// The GPU of this number, from 0, as CUDA counts those it is shown.
+    /// The GPU with this number, from 0, in CUDA's numbering of the visible devices.
     Cuda(u32),
 }
 
-/// How long a task of `sleep` takes, and what it occupies.
+/// Duration of the tasks of `sleep`, and the resource they occupy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SleepPlan {
-    /// Mean time.
+    /// Mean duration of a task.
     pub mean: Duration,
-    /// How far times stray from the mean, as a share of it; for the uniform shape only.
+    /// Maximum deviation from the mean, as a share of the mean; for the shape `uniform` only.
     pub jitter: f64,
-    /// How times are distributed.
+    /// Distribution of the times.
     pub shape: SleepShape,
-    /// What a task occupies.
+    /// Resource that a task occupies.
     pub on: SleepOn,
-    /// Share of tasks that fail on purpose.
+    /// Share of tasks that fail on purpose, 0.0 to 1.0.
     pub fail_rate: f64,
 }
 
 /// The last stage: moves finished items into the sink queue.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SinkPlan {
-    /// Its place, after all stages, and `sink`.
+    /// Position after all stages, and the name `sink`.
     pub id: StageId,
-    /// Items the sink queue may hold.
+    /// Capacity of the sink queue, in items.
     pub queue: Capacity,
 }
 
-/// What drains the sink queue.
+/// Consumer that drains the sink queue.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ConsumerPlan {
     /// Drops every item at once.
     Discard,
-    /// Waits after every item.
+    /// Waits after every item, like a training step.
     Simulate {
-        /// Mean wait.
+        /// Mean duration of a step.
         step: Duration,
-        /// How far waits stray from the mean, as a share of it.
+        /// Maximum deviation of a step from the mean, as a share of the mean.
         jitter: f64,
     },
     /// Writes every batch as a file.
     Files(FilesPlan),
-    /// Hands every batch to another process.
+    /// Passes every batch to another process.
     Stream {
-        /// Batches that may be handed out and not acknowledged yet.
+        /// Batches that may be delivered and not acknowledged yet.
         ahead: usize,
-        /// Longest that a batch waits while nobody is connected to take it.
+        /// Longest time that a batch waits while no reader is connected.
         wait: Duration,
     },
 }
 
-/// Where batches are written, and what decides their bytes.
+/// Destination of batch files, and the settings that determine their bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FilesPlan {
-    /// The store they are written to.
+    /// Name of the store that the files are written to.
     pub store: String,
-    /// The folder they lie in, without a `/` at its end; the whole store when empty.
+    /// Folder of the files in the store, without a trailing `/`; the whole store when empty.
     pub prefix: String,
-    /// The document less what cannot change a byte of them: equal recipes over the same data make the same batches.
+    /// Document without the settings that cannot change the batches: equal recipes over the same data make the same batches.
     pub recipe: Value,
-    /// The settings that let batches come in another order from run to run; when there is none, a second run makes the
-    /// same ones.
+    /// Settings that let the order of batches differ from run to run; when empty, a second run makes the same batches.
     pub unordered: Vec<Pointer>,
 }
 
-/// Names one stage of a pipeline: its place, from 0 for the source, and its name. Written `2:download`.
+/// Id of one stage of a pipeline: its position, from 0 for the source, and its name. Written `2:download`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StageId {
     position: u32,
     name: String,
 }
 
-/// What is known of a module before it runs.
+/// Properties of a module that are known before it runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModuleFacts {
-    /// Its name, without version.
+    /// Name of the module, without version.
     pub name: String,
-    /// `sha256:` and 64 hex digits.
+    /// Digest of the module: `sha256:` and 64 hex digits.
     pub digest: String,
-    /// What it says of itself.
+    /// Self-description of the module.
     pub manifest: Manifest,
 }
 
-/// What the names in a document mean here.
+/// Modules and stores that the names in a document refer to.
 #[derive(Clone, Debug)]
 pub struct Known<'a> {
-    /// Modules, by what the document calls them.
+    /// Modules, by their reference in the document.
     pub modules: &'a BTreeMap<String, ModuleFacts>,
-    /// Names of modules to choose from, where a document names another one.
+    /// Names of existing modules, for suggestions in place of an unknown one.
     pub names: &'a [String],
-    /// Fields of the source's samples; those of its kind when missing.
+    /// Fields of the source's samples; when missing, those that follow from the kind of source.
     pub fields: Option<Fields>,
-    /// Stores by name; `None` when they are not known yet, so that any name will do.
+    /// Stores by name; `None` when they are not known yet, so that any name is accepted.
     pub stores: Option<&'a BTreeMap<String, StoreFacts>>,
 }
 
-/// What is known of a store before anything is read from it.
+/// Properties of a store that are known before it is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreFacts {
-    /// Whether its configuration names an index.
+    /// Set if the configuration of the store names an index.
     pub has_index: bool,
 }
 
 impl StageId {
-    /// The id of the stage at `position`.
+    /// Creates the id of the stage at `position`.
     pub(crate) fn new(position: usize, name: impl Into<String>) -> Self {
         let position = u32::try_from(position).expect("a pipeline has at most 256 stages");
         Self { position, name: name.into() }
     }
 
-    /// The id that is written so, e.g. `2:download`; `None` if it is none.
+    /// Parses an id in its written form, e.g. `2:download`; `None` if it is invalid.
     pub fn parse(written: &str) -> Option<Self> {
         let (position, name) = written.split_once(':')?;
         let id = Self { position: position.parse().ok()?, name: name.to_owned() };
         (id.to_string() == written && !name.is_empty()).then_some(id)
     }
 
-    /// Its place in the pipeline, 0 for the source.
+    /// Position in the pipeline, 0 for the source.
     pub fn position(&self) -> u32 {
         self.position
     }
 
-    /// Its name alone, e.g. `download`.
+    /// Name without the position, e.g. `download`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The id of the queue at its exit, e.g. `2:download_queue`.
+    /// Id of the queue behind the stage, e.g. `2:download_queue`.
     pub fn queue_id(&self) -> String {
         format!("{self}_queue")
     }
@@ -300,13 +299,13 @@ impl Serialize for StageId {
 }
 
 impl StagePlan {
-    /// Its place in the document, e.g. `/stages/1/wasm`.
+    /// Place of the stage in the document, e.g. `/stages/1/wasm`.
     pub fn place(&self) -> Pointer {
         let index = (self.id.position() as usize).saturating_sub(1);
         Pointer::ROOT.key("stages").index(index).key(self.kind.name().as_str())
     }
 
-    /// What people see: `2:download[12]`, or `2:download` when one task is alive at a time.
+    /// Text for display: `2:download[12]`, or `2:download` with a concurrency of 1.
     pub fn label(&self) -> String {
         match self.concurrency.get() {
             1 => self.id.to_string(),
@@ -316,7 +315,7 @@ impl StagePlan {
 }
 
 impl StageKind {
-    /// The word for it, as in the document.
+    /// Name of the kind, as in the document.
     pub fn name(&self) -> StageKindName {
         match self {
             Self::Aggregate { .. } => StageKindName::Aggregate,

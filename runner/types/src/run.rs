@@ -1,4 +1,4 @@
-//! What a run looks like from outside: its state, its figures, its books and its failures.
+//! External view of a run: its state, figures, ledger and failures.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use crate::policy::StageKindName;
 use crate::stats::{QueueFigures, TaskFigures, per_second};
 use crate::verdict::{Verdict, VerdictSpan};
 
-/// Id of a run: the text of a UUID, which sorts behind those of earlier runs.
+/// Id of a run: the text of a UUID, which sorts after the ids of earlier runs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(inline)]
@@ -54,157 +54,157 @@ impl Display for RunId {
     }
 }
 
-/// One run, seen at one moment. The same shape stands in `snapshot.json`, in the API and behind every page.
+/// State of one run at one moment. `snapshot.json`, the API and every page have this form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunSnapshot {
-    /// Names the run.
+    /// Unique id of the run.
     pub id: RunId,
-    /// The pipeline's name.
+    /// Name of the pipeline.
     pub name: String,
-    /// What it is doing, or how it ended.
+    /// Current state, or the way in which the run ended.
     pub state: RunState,
-    /// Why it failed; `null` unless it did.
+    /// Reason of the failure; `null` unless the run failed.
     pub error: Option<String>,
-    /// When it started, RFC 3339 in UTC.
+    /// Start of the run, RFC 3339 in UTC.
     pub started_at: String,
-    /// Seconds since then, or until it ended.
+    /// Time since the start, or from start to end, in seconds.
     pub elapsed_s: f64,
-    /// How many samples the source makes in all; `null` as long as it does not know, or when there is no end.
+    /// Total number of samples that the source produces; `null` for an endless source and as long as the number is not known.
     pub expected: Option<u64>,
     /// Samples that the consumer took per second.
     #[serde(default)]
     pub samples_per_s: Option<f64>,
-    /// Share of time in which the consumer waited for an item, 0.0 to 1.0; `null` as long as it has got none and waited for none.
+    /// Share of time in which the consumer waited for an item, 0.0 to 1.0; `null` until the consumer has waited or got an item.
     #[serde(default)]
     pub consumer_waited: Option<f64>,
-    /// Items of the sink that one task of a stage, or one item of a queue, stands for, by the id of stage or queue: batches
-    /// hold several samples. Empty before the first item, and where an item is the same everywhere.
+    /// Items of the sink that one task of a stage, or one item of a queue, is equivalent to, by the id of the stage or queue:
+    /// batches hold several samples. Empty before the first item, and where items have the same size everywhere.
     #[serde(default)]
     pub sink_items: BTreeMap<String, f64>,
-    /// Worker threads it may use.
+    /// Worker threads that the run may use.
     pub threads: u32,
-    /// Digest of the module each WASM stage runs, by stage id.
+    /// Digest of the module that each WASM stage runs, by stage id.
     pub modules: BTreeMap<String, String>,
-    /// What the modules counted, by stage id and counter.
+    /// Values of the modules' counters, by stage id and counter.
     pub counters: BTreeMap<String, BTreeMap<String, f64>>,
-    /// What became of the batches that the consumer `files` got; `null` with any other consumer.
+    /// Files written by the consumer `files`; `null` for any other consumer.
     pub files: Option<FilesRecord>,
-    /// What stages copied to devices, by stage id; a transfer that stays on the host copies nothing.
+    /// Copies of stages to devices, by stage id; a transfer that stays on the host has no entry.
     #[serde(default)]
     pub transfers: BTreeMap<String, TransferRecord>,
-    /// The stages, first to last. Source and sink do no work of their own and have queues only.
+    /// The stages, first to last. Source and sink do no work and have queues only.
     pub stages: Vec<StageRecord>,
     /// The queues, first to last: at the exit of the source, of every stage, and of the sink.
     pub queues: Vec<QueueRecord>,
-    /// What process and machine did since the run's start; `null` where the system does not tell.
+    /// Usage of process and machine since the start of the run; `null` where the system does not report it.
     pub machine: Option<MachineFigures>,
-    /// Where every sample went.
+    /// Counts of all samples by outcome, for each stage and queue.
     pub ledger: Ledger,
-    /// Limit of failures over all stages, in words; `null` where the run has none, whether or not stages have limits of their own.
+    /// Limit of failures over all stages, in words; `null` where the run has none, even if stages have limits of their own.
     #[serde(default)]
     pub failure_limit: Option<String>,
-    /// What failed, grouped by stage, class and message; most frequent first.
+    /// Failures, grouped by stage, class and message; most frequent first.
     pub failures: Vec<FailureGroup>,
-    /// Failures that are in no group, because there were too many different ones.
+    /// Number of failures in no group, because the number of groups is limited.
     pub failures_not_listed: u64,
-    /// What limits it, over the whole run so far; `null` for a run of an earlier version.
+    /// Limiting factor of the run so far; `null` for a run of an earlier version.
     #[serde(default)]
     pub verdict: Option<Verdict>,
-    /// When what limits it moved: verdicts of windows, oldest first, without gaps; the last one goes on. At most the last
-    /// hundred.
+    /// Verdicts of windows, joined while the limit stays the same, oldest first, without gaps; the last one may still continue.
+    /// At most the last hundred.
     #[serde(default)]
     pub verdicts: Vec<VerdictSpan>,
 }
 
-/// One run in a list.
+/// Summary of one run in a list.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunSummary {
-    /// Names the run; ids of later runs sort behind it.
+    /// Unique id of the run; ids of later runs sort after it.
     pub id: RunId,
-    /// The pipeline's name.
+    /// Name of the pipeline.
     pub name: String,
-    /// What it is doing, or how it ended.
+    /// Current state, or the way in which the run ended.
     pub state: RunState,
-    /// Why it failed; `null` unless it did.
+    /// Reason of the failure; `null` unless the run failed.
     pub error: Option<String>,
-    /// When it was submitted, RFC 3339 in UTC.
+    /// Time of submission, RFC 3339 in UTC.
     pub submitted_at: String,
-    /// When it started; `null` before that.
+    /// Start of the run; `null` before the start.
     pub started_at: Option<String>,
-    /// When it ended; `null` before that. Of a run whose process died: when the next one found it.
+    /// End of the run; `null` before the end. If the server process died: the time at which the next process found the run.
     pub ended_at: Option<String>,
-    /// Seconds from its start to its end, or until now; `null` before it started.
+    /// Time from start to end, or until now, in seconds; `null` before the start.
     pub elapsed_s: Option<f64>,
-    /// Worker threads it is admitted for.
+    /// Worker threads that are reserved for the run.
     pub threads: u32,
-    /// Memory it is admitted for, in MiB.
+    /// Memory that is reserved for the run, in MiB.
     pub memory_mib: u64,
-    /// Samples that its consumer has taken; `null` before it started.
+    /// Samples that the consumer has taken; `null` before the start.
     pub samples: Option<u64>,
-    /// How many samples its source makes in all; `null` as long as it does not know, or when there is no end.
+    /// Total number of samples that the source produces; `null` for an endless source and as long as the number is not known.
     pub expected: Option<u64>,
-    /// Samples that failed.
+    /// Number of samples that failed.
     pub failed_samples: u64,
     /// Readiness of the sink queue over the whole run.
     pub readiness: Option<f64>,
-    /// Mean time its consumer waited for an item, in seconds.
+    /// Mean time that the consumer waited for an item, in seconds.
     pub wait_s: Option<f64>,
-    /// Items that its consumer took per second.
+    /// Items that the consumer took per second.
     pub qps: Option<f64>,
-    /// Samples that its consumer took per second.
+    /// Samples that the consumer took per second.
     pub samples_per_s: Option<f64>,
-    /// The modules it runs, `name@version`, in the order of its stages.
+    /// Modules of the run, `name@version`, in the order of its stages.
     pub modules: Vec<String>,
 }
 
-/// One run and everything it has done.
+/// One run with all its details.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunDetail {
-    /// As in a list.
+    /// Same fields as in the list of runs.
     #[serde(flatten)]
     pub summary: RunSummary,
-    /// While it is queued: what it waits for, with the arithmetic.
+    /// Resource that a queued run waits for, with the calculation; `null` for a run that does not wait.
     pub waiting: Option<String>,
-    /// Its figures; `null` before it started.
+    /// Figures of the run; `null` before the start.
     pub snapshot: Option<RunSnapshot>,
-    /// The run whose document it repeats.
+    /// Run whose document this run repeats; `null` if there is none.
     pub cloned_from: Option<RunId>,
-    /// Why what is kept of it over time is not whole; `null` while it is.
+    /// Reason why the stored history of the run is incomplete; `null` while it is complete.
     pub history: Option<String>,
-    /// Failed samples that are counted in its figures and not kept one by one.
+    /// Failed samples that are counted in the figures but not stored one by one.
     pub errors_left_out: u64,
-    /// Log lines that are not kept any more.
+    /// Number of log lines that were deleted.
     pub logs_left_out: u64,
 }
 
-/// One failed sample of a run, with what came into the stage.
+/// One failed sample of a run, with the input of the stage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunError {
-    /// Its number in the run, from 1.
+    /// Number within the run, from 1.
     pub number: u64,
-    /// What failed.
+    /// Stage, sample and cause of the failure.
     #[serde(flatten)]
     pub failure: FailureRecord,
-    /// When, in seconds since the run's start.
+    /// Time of the failure, in seconds since the start of the run.
     pub at_s: f64,
-    /// The head of what came into the stage; `null` when the sample had no fields.
+    /// First bytes of the fields that came into the stage; `null` when the sample had no fields.
     pub payload: Option<Vec<PayloadField>>,
 }
 
-/// A field of a failed sample, in short.
+/// Summary of one field of a failed sample.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PayloadField {
-    /// Its name.
+    /// Name of the field.
     pub name: String,
-    /// What it holds, e.g. `bytes`, `text` or `tensor uint8 [3, 224, 224]`.
+    /// Type of the value, e.g. `bytes`, `text` or `tensor uint8 [3, 224, 224]`.
     pub kind: String,
-    /// Its size in bytes.
+    /// Size of the value, in bytes.
     pub size_bytes: u64,
-    /// How it begins: texts and numbers as they are, printable; anything else as hexadecimal digits of its first 64 bytes.
+    /// Beginning of the value: printable text for texts and numbers; otherwise the first 64 bytes in hexadecimal.
     pub head: String,
 }
 
-/// What a run is doing, or how it ended.
+/// Current state of a run, or the way in which it ended.
 #[derive(
     Clone,
     Copy,
@@ -225,99 +225,99 @@ pub struct PayloadField {
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum RunState {
-    /// It waits for its budget of threads and memory.
+    /// Waits for threads and memory of the budget.
     #[default]
     Queued,
-    /// The source is open.
+    /// The source still produces samples.
     Running,
-    /// The source has ended; what is inside is still delivered.
+    /// The source has ended; samples in the pipeline are still delivered.
     Draining,
-    /// All data was delivered, or the time asked for is over.
+    /// All data was delivered, or the requested time is over.
     Completed,
-    /// It ended early, with an error.
+    /// Ended early with an error.
     Failed,
-    /// Somebody stopped it.
+    /// Stopped by a user or a client.
     Stopped,
-    /// Its process died.
+    /// Cut off, because the server process died.
     Interrupted,
 }
 
-/// Files of batches, counted.
+/// Counts of batch files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FilesRecord {
-    /// Written by this run.
+    /// Number of files written by this run.
     pub written: u64,
-    /// Found as an earlier run of the same pipeline had written them, and left alone.
+    /// Number of files left unchanged, because an earlier run of the same pipeline had written them.
     pub already_there: u64,
 }
 
-/// What a stage copied to a device, and what it waited for.
+/// Copies of one stage to a device, and its waiting times.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TransferRecord {
-    /// The device, e.g. `cuda:0`.
+    /// Name of the device, e.g. `cuda:0`.
     pub device: String,
-    /// Batches that have arrived there.
+    /// Number of batches that have arrived on the device.
     pub batches: u64,
-    /// Their bytes.
+    /// Size of these batches, in bytes.
     pub bytes: u64,
-    /// Those of them that did not lie in memory that the device reads, and were copied there before.
+    /// Part of `bytes` that first had to be copied into memory that the device can read.
     pub staged_bytes: u64,
-    /// Time the device was copying, in seconds by its own clock.
+    /// Time that the device spent copying, in seconds by its own clock.
     pub copy_s: f64,
-    /// Bytes per second while it was copying; `null` before the first batch.
+    /// Bytes per second while copying; `null` before the first batch.
     pub bytes_per_s: Option<f64>,
-    /// Mean time a batch waited for room on the device, in seconds: until its consumers let another one go.
+    /// Mean time that a batch waited for a slot on the device, in seconds: until the consumer released another batch.
     pub ave_slot_wait_s: Option<f64>,
-    /// Mean time a batch that had room waited for the device, in seconds: for batches before it, and for consumers to finish
-    /// reading what lay in its place.
+    /// Mean time that a batch with a slot waited for the device, in seconds: for earlier batches, and for consumers to finish
+    /// reading the previous contents of the slot.
     pub ave_device_wait_s: Option<f64>,
-    /// Batches for which there is room on the device now, used or not.
+    /// Number of batch slots on the device now, used or not.
     pub slots: u32,
-    /// What the device did within the last second, for all processes together; `null` where nobody watches it.
+    /// Activity of the device within the last second, for all processes together; `null` where it is not observed.
     #[serde(default)]
     pub gpu: Option<GpuRecord>,
 }
 
-/// A GPU at one moment; `null` where it does not tell, as in many virtual machines.
+/// State of a GPU at one moment; each value is `null` where the device does not report it, as in many virtual machines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GpuRecord {
     /// Share of the last moments in which any kernel ran, 0.0 to 1.0. Copies do not count.
     pub utilisation: Option<f64>,
-    /// Bytes of its memory in use.
+    /// Device memory in use, in bytes.
     pub used_bytes: Option<u64>,
-    /// Bytes of its memory.
+    /// Total device memory, in bytes.
     pub total_bytes: Option<u64>,
-    /// Bytes per second that came to it over the bus.
+    /// Bytes per second received over the bus.
     pub received_bytes_per_s: Option<u64>,
-    /// Bytes per second that it sent over the bus.
+    /// Bytes per second sent over the bus.
     pub sent_bytes_per_s: Option<u64>,
 }
 
-/// One stage and what its tasks did.
+/// One stage and the figures of its tasks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StageRecord {
     /// Position and name, e.g. `2:download`.
     pub id: String,
-    /// Its name alone.
+    /// Name without the position.
     pub name: String,
-    /// Its kind.
+    /// Kind of the stage, as in the document.
     pub kind: StageKindName,
-    /// How people see it, e.g. `[2:download[12]]`.
+    /// Text for display, e.g. `[2:download[12]]`.
     pub label: String,
-    /// How many of its tasks may be alive at a time.
+    /// Number of tasks that may run at a time.
     pub concurrency: u32,
-    /// What its tasks did.
+    /// Figures of the stage's tasks.
     pub task: TaskFigures,
 }
 
-/// One queue and what it did.
+/// One queue and its figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct QueueRecord {
-    /// The stage at whose exit it stands and `_queue`, e.g. `2:download_queue`.
+    /// Id of the stage in front of the queue, followed by `_queue`, e.g. `2:download_queue`.
     pub id: String,
-    /// How people see it, e.g. `[2:download[12]_queue]`.
+    /// Text for display, e.g. `[2:download[12]_queue]`.
     pub label: String,
-    /// What it did.
+    /// Figures of the queue.
     #[serde(flatten)]
     pub figures: QueueFigures,
 }
@@ -325,63 +325,63 @@ pub struct QueueRecord {
 /// One measuring interval: a line of `windows.ndjson`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Window {
-    /// Its begin, in seconds since the run's start.
+    /// Start of the interval, in seconds since the start of the run.
     pub t0_s: f64,
-    /// Its end, in seconds since the run's start. The last one may be shorter than the others.
+    /// End of the interval, in seconds since the start of the run. The last interval may be shorter than the others.
     pub t1_s: f64,
-    /// What the stages did in it.
+    /// Stages with their figures for the interval.
     pub stages: Vec<StageRecord>,
-    /// What the queues did in it.
+    /// Queues with their figures for the interval.
     pub queues: Vec<QueueRecord>,
-    /// What process and machine did in it; `null` where that is not known.
+    /// Usage of process and machine in the interval; `null` where it is not known.
     pub machine: Option<MachineFigures>,
 }
 
-/// Failures of one kind.
+/// Failures of the same stage, class and message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FailureGroup {
-    /// Id of the stage.
+    /// Id of the stage in which they happened.
     pub stage: String,
-    /// Whose fault it is.
+    /// Cause of the failures.
     pub class: FailureClass,
-    /// What was found.
+    /// Description of the problem.
     pub message: String,
-    /// How many samples.
+    /// Number of samples that failed.
     pub count: u64,
-    /// Keys of up to five of them: the first in the order of the source.
+    /// Keys of up to five of the samples: the first ones in the order of the source.
     pub first_keys: Vec<String>,
 }
 
 /// One failed sample: a line of `errors.ndjson`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FailureRecord {
-    /// Id of the stage.
+    /// Id of the stage in which it failed.
     pub stage: String,
-    /// The sample's key.
+    /// Key of the sample.
     pub key: String,
-    /// Which pass over the source, from 0.
+    /// Number of the pass over the source, from 0.
     pub epoch: u32,
-    /// The sample's position in the unshuffled source, from 0.
+    /// Position of the sample in the unshuffled source, from 0.
     pub index: u64,
-    /// Whose fault it is.
+    /// Cause of the failure.
     pub class: FailureClass,
-    /// What was found.
+    /// Description of the problem.
     pub message: String,
-    /// What became of the sample.
+    /// Treatment of the failed sample.
     pub disposition: Disposition,
 }
 
-/// What became of a failed sample.
+/// Treatment of a failed sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Disposition {
-    /// It was left out.
+    /// Left out of the results.
     Skipped,
-    /// It was kept aside with its input.
+    /// Written to the dead letters with its input.
     DeadLettered,
 }
 
-/// Whose fault a failed sample is. Each class has its own count.
+/// Cause of a failed sample. Each class is counted separately.
 #[derive(
     Clone,
     Copy,
@@ -400,18 +400,18 @@ pub enum Disposition {
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum FailureClass {
-    /// The data's: a stage looked at the sample and refused it.
+    /// The data: a stage examined the sample and rejected it.
     Data,
-    /// The stage's: it trapped, panicked, ran out of memory or missed its deadline.
+    /// A bug in the stage: it trapped, panicked, ran out of memory or missed its deadline.
     Bug,
-    /// The stage's: what it gave back breaks the contract (wrong count, bad tensor, too much).
+    /// A bug in the stage: its result violates the contract (wrong count, invalid tensor, too much data).
     Contract,
-    /// The storage's: an object is missing, or could not be read after all retries.
+    /// The storage: an object is missing, or could not be read after all retries.
     Storage,
 }
 
 impl RunSnapshot {
-    /// The same snapshot with the figures that follow from others, and that earlier versions did not store.
+    /// Adds the figures that follow from others and that earlier versions did not store.
     #[must_use]
     pub fn completed(mut self) -> Self {
         let sink = self.queues.last().map(|queue| &queue.figures);
@@ -435,31 +435,31 @@ impl RunSnapshot {
             return BTreeMap::new();
         }
         let queues = self.queues.iter().map(|queue| queue.id.clone()).zip(items());
-        // A task takes an item of the queue before its stage.
+        // A task takes an item from the queue before its stage.
         queues.chain(self.stages.iter().map(|stage| stage.id.clone()).zip(items())).collect()
     }
 }
 
 impl RunState {
-    /// Whether the run is over.
+    /// True once the run has ended.
     pub fn is_over(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Stopped | Self::Interrupted)
     }
 
-    /// All of them.
+    /// All variants, in order.
     pub const ALL: &[Self] = Self::VARIANTS;
 
-    /// The word in JSON and in tables.
+    /// Name of the state in JSON and in tables.
     pub fn name(self) -> &'static str {
         self.into()
     }
 }
 
 impl FailureClass {
-    /// All of them.
+    /// All variants, in order.
     pub const ALL: &[Self] = Self::VARIANTS;
 
-    /// The word in JSON and in tables.
+    /// Name of the class in JSON and in tables.
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -471,7 +471,7 @@ mod tests {
 
     use super::*;
 
-    /// A run whose queues have given so many samples in so many items, and whose consumer waited this share of the time.
+    /// Snapshot of a run with these (samples, items) per queue and this share of time in which the consumer waited.
     fn completed(queues: &[(u64, u64)], starved: Option<f64>) -> RunSnapshot {
         let id = |place: usize| format!("{place}:queue");
         let figures = |(place, (_, items)): (usize, &(u64, u64))| json!({ "id": id(place), "label": "", "capacity": 1, "num_items": items, "elapsed_s": 8.0, "starved": starved });
@@ -509,12 +509,16 @@ mod tests {
             Some(0.25),
             "it waits for the first item"
         );
-        assert_eq!(completed(&[(4, 4), (0, 0)], Some(0.0)).consumer_waited, None, "it has not asked yet");
+        assert_eq!(
+            completed(&[(4, 4), (0, 0)], Some(0.0)).consumer_waited,
+            None,
+            "the consumer has not started"
+        );
         assert_eq!(completed(&[(4, 4), (4, 4)], None).consumer_waited, None);
     }
 
     #[test]
-    fn items_count_as_so_many_of_the_sink_by_the_samples_in_them() {
+    fn an_item_counts_as_items_of_the_sink_by_its_number_of_samples() {
         // Single samples, batches of 8, parts of 2, and at the sink batches of 4 again.
         let found = completed(&[(32, 32), (32, 4), (32, 16), (32, 8)], None).sink_items;
         let expected = [
@@ -529,12 +533,12 @@ mod tests {
         assert_eq!(
             completed(&[(32, 32), (30, 30), (24, 24)], None).sink_items,
             BTreeMap::new(),
-            "all are alike"
+            "items of equal size"
         );
         assert_eq!(
             completed(&[(32, 32), (32, 4), (0, 0)], None).sink_items,
             BTreeMap::new(),
-            "none has come"
+            "no item taken"
         );
     }
 

@@ -1,8 +1,8 @@
-//! What is kept of a run over time: rows of exact sums, and series of figures made of them.
+//! History of a run over time: rows of exact sums, and series of figures computed from them.
 //!
-//! A row holds whole numbers only, so rows can be merged in any way and give what the whole would have given. Figures are
-//! made last. Rows come in levels: 250 ms, and each further one 16 times as wide, with the least and the greatest that
-//! any of the finest rows in it had.
+//! A row contains whole numbers only, so merged rows give exactly the figures of the whole interval. Figures are computed last.
+//! Rows come in levels: 250 ms, and each further level 16 times as wide, with the minimum and the maximum over the finest rows
+//! inside each row.
 
 mod live;
 mod metric;
@@ -14,19 +14,19 @@ pub use metric::Metric;
 pub use row::{Row, Spread};
 pub use thin::{Buckets, Series, SeriesColumn, Thinned};
 
-/// How wide rows are.
+/// Time resolution of stored rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// 250 ms.
+    /// Rows of 250 ms.
     Finest,
-    /// 4 s.
+    /// Rows of 4 s.
     Middle,
-    /// 64 s.
+    /// Rows of 64 s.
     Coarsest,
 }
 
 impl Level {
-    /// All of them, finest first.
+    /// All levels, finest first.
     pub const ALL: [Self; 3] = [Self::Finest, Self::Middle, Self::Coarsest];
 
     /// Length of a row, in nanoseconds.
@@ -39,7 +39,7 @@ impl Level {
         }
     }
 
-    /// Its number in the history, 0 for the finest.
+    /// Number of the level in the history, 0 for the finest.
     pub fn number(self) -> u8 {
         self as u8
     }

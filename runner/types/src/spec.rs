@@ -35,43 +35,44 @@ pub use stage::{
 
 use crate::policy::FailureLimit;
 
-/// Most stages of one pipeline.
+/// Maximum number of stages of one pipeline.
 pub const MAX_STAGES: usize = 256;
 
-/// A pipeline document: where samples come from, the stages they pass, and what drains them.
+/// A pipeline document: the source of samples, the stages that process them, and the consumer that drains them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "Penstock pipeline")]
 pub struct Spec {
-    /// What the pipeline is called.
+    /// Name of the pipeline.
     #[serde(default = "default_name")]
     pub name: Name,
-    /// Where all randomness starts: the same seed gives the same samples for any number of threads and ranks.
+    /// Seed of all randomness: the same seed gives the same samples for any number of threads and ranks.
     #[serde(default)]
     pub seed: u64,
-    /// Worker threads, shared by the stages that compute; the machine's cores when missing.
+    /// Worker threads, shared by the stages that compute; the number of the machine's cores when missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<Threads>,
     /// Length of a measuring window, in seconds.
     #[serde(default)]
     pub interval_s: IntervalS,
-    /// Memory held between ops, in MiB: items in queues, results that wait, samples of begun batches, keys of the source.
+    /// Memory held between ops, in MiB: items in queues, results waiting for a queue, samples of incomplete batches, keys of the
+    /// source.
     #[serde(default)]
     pub buffer_mib: BufferMib,
-    /// Where samples come from.
+    /// Source of the samples.
     pub source: Source,
-    /// What they pass, in order; none is allowed.
+    /// Stages that samples pass, in order; may be empty.
     #[serde(default)]
     #[schemars(length(max = MAX_STAGES))]
     pub stages: Vec<Stage>,
     /// The end of the pipeline.
     #[serde(default)]
     pub sink: Sink,
-    /// What drains the sink queue.
+    /// Consumer that drains the sink queue.
     #[serde(default)]
     pub consumer: Consumer,
-    /// Limit of failed samples over all stages. When missing here and in all stages: 5 % of the samples, looked at after 1,000 of
-    /// them. `null` permits any number; an epoch in which every sample fails ends the run all the same.
+    /// Limit of failed samples over all stages. When missing here and in all stages: 5 % of the samples, checked after the first
+    /// 1,000. `null` permits any number; an epoch in which every sample fails ends the run all the same.
     #[serde(default = "FailureLimit::usual", skip_serializing_if = "FailureLimit::is_usual")]
     pub max_failures: Option<FailureLimit>,
 }

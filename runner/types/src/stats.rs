@@ -1,8 +1,8 @@
-//! What a run measures, and how: pure meters that are handed the time, and the figures made of their sums.
+//! Measurements of a run: pure meters that receive the time from the caller, and figures computed from their sums.
 //!
-//! A meter only ever adds to sums. Figures of any stretch of time come from the difference of two readings of those
-//! sums, so windows can be merged and nothing is ever averaged twice. Time in which something is still open (an
-//! empty queue, a wait that has not ended) counts up to the moment of the reading.
+//! A meter only ever adds to sums. Figures of any interval come from the difference of two readings of those sums, so windows can
+//! be merged and no average is averaged again. An open interval (an empty queue, a wait that has not ended) counts up to the
+//! moment of the reading.
 
 mod figures;
 mod histogram;

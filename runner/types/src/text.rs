@@ -1,14 +1,14 @@
-//! Text of strangers (guests, object keys, documents) made fit for people: bounded in length, without control characters
-//! that could move a cursor.
+//! Makes untrusted text (of guests, object keys, documents) safe to display: bounded in length, without control characters that
+//! could move a cursor.
 
 use std::error::Error;
 use std::fmt::Write;
 
-/// Most bytes of a key that messages show.
+/// Maximum length of a key in messages, in bytes.
 pub const MAX_SHOWN_KEY: usize = 200;
 
-/// The text with control characters (line feeds, ANSI escapes, bidirectional overrides) written as escapes, cut after
-/// `limit` bytes at a character's border.
+/// Escapes control characters (line feeds, ANSI escapes, bidirectional overrides) and cuts the text after `limit` bytes at a
+/// character boundary.
 pub fn printable(text: &str, limit: usize) -> String {
     let mut shown = String::with_capacity(text.len().min(limit));
     for character in text.chars() {
@@ -31,13 +31,13 @@ pub fn printable(text: &str, limit: usize) -> String {
     shown
 }
 
-/// An error with its causes, in one line.
+/// Message of an error and of its causes, in one line.
 pub fn with_causes(error: &dyn Error) -> String {
     let mut words = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
         let text = error.to_string();
-        // Some repeat their cause.
+        // Some errors repeat their cause.
         if !words.ends_with(&text) {
             words.push_str(": ");
             words.push_str(&text);
@@ -47,14 +47,13 @@ pub fn with_causes(error: &dyn Error) -> String {
     words
 }
 
-/// What is wrong with a JSON text, without the line and column that the message ends with: of a text that is itself a
-/// part of a file they would mislead.
+/// Message of a JSON error, without the line and column at its end: they would mislead for a text that is itself part of a file.
 pub fn without_place(error: &serde_json::Error) -> String {
     let told = error.to_string();
     told.split(" at line ").next().unwrap_or(&told).to_owned()
 }
 
-/// Whether the character changes the direction of what follows, or hides it.
+/// True if the character changes the direction of the following text, or is invisible.
 fn reorders(character: char) -> bool {
     matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
@@ -64,15 +63,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_characters_are_shown_and_do_not_act() {
+    fn control_characters_are_escaped() {
         assert_eq!(printable("a\x1b[31mb\nc\u{202e}d\0", 100), "a\\u{1b}[31mb\\nc\\u{202e}d\\u{0}");
     }
 
     #[test]
-    fn causes_follow_unless_they_were_told() {
-        let inner = std::io::Error::other("no room");
+    fn causes_follow_unless_the_message_repeats_them() {
+        let inner = std::io::Error::other("no space");
         let outer = std::io::Error::other(Repeats(inner));
-        assert_eq!(with_causes(&outer), "it failed: no room");
+        assert_eq!(with_causes(&outer), "it failed: no space");
         let plain = crate::fault::SpecFault::new(crate::fault::Pointer::ROOT, "bad");
         assert_eq!(with_causes(&plain), plain.to_string());
     }
@@ -93,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn long_text_is_cut_at_a_characters_border() {
+    fn long_text_is_cut_at_a_characters_boundary() {
         assert_eq!(printable("ääää", 5), "ää…");
         assert_eq!(printable("abc", 3), "abc");
     }

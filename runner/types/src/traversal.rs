@@ -1,65 +1,65 @@
-//! Which entries of a source a run visits, and in which order.
+//! Selection and order of the entries of a source that a run visits.
 //!
-//! One rule for every source, so that ranks agree without talking to each other: all entries are permuted globally
-//! by (seed, epoch), then `limit` keeps the first of them, then a shard takes every `world`-th from `rank` on.
+//! One rule holds for every source, so that ranks agree without communication: all entries are permuted globally by (seed,
+//! epoch), then `limit` keeps the first of them, then a shard takes every `world`-th from `rank` on.
 
 use std::num::NonZeroU32;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Which share of the entries this process visits.
+/// Part of the entries that this process visits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Shard {
-    /// Which of the processes this is, from 0; below `world`.
+    /// Number of this process, from 0; below `world`.
     pub rank: u32,
-    /// How many processes share the source.
+    /// Number of processes that share the source.
     pub world: NonZeroU32,
-    /// What becomes of the last entries when `world` does not divide their number.
+    /// Handling of the last entries when `world` does not divide their number.
     #[serde(default)]
     pub uneven: Uneven,
 }
 
-/// What becomes of the last entries when the number of processes does not divide theirs.
+/// Handling of the last entries when the number of processes does not divide the number of entries.
 ///
-/// No entry is ever visited twice to fill up a round (PyTorch's `DistributedSampler` does that by default), since a
-/// repeated sample falsifies an evaluation.
+/// No entry is ever visited twice to fill up a round (as PyTorch's `DistributedSampler` does by default), since a repeated sample
+/// falsifies an evaluation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Uneven {
-    /// They are left out, so that all processes get equally many: what training in lock step needs, where one step
-    /// more on one rank waits for the others for ever.
+    /// Leaves them out, so that all processes visit the same number. Training in lock step needs this: with one step more, a rank
+    /// would wait forever for the others.
     #[default]
     Drop,
-    /// They are kept, so that the first ranks get one more: what evaluation and inference need.
+    /// Keeps them, so that the first ranks visit one entry more. For evaluation and inference.
     Keep,
 }
 
-/// A shard that no process can be.
+/// A shard whose rank is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("shard rank {rank} is not below world {world}; ranks count from 0")]
 pub struct ShardFault {
-    /// The rank found.
+    /// Rank found in the document.
     pub rank: u32,
-    /// The number of processes.
+    /// Number of processes that share the source.
     pub world: NonZeroU32,
 }
 
-/// How a source's entries are visited; the same for every kind of source.
+/// Order and range in which the entries of a source are visited; the same for every kind of source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraversalSettings {
-    /// Where the permutations start; together with the epoch it names one.
+    /// Seed of the permutations; each epoch has its own.
     pub seed: u64,
-    /// Whether the entries are permuted, differently in every epoch.
+    /// Permutes the entries, differently in every epoch.
     pub shuffle: bool,
-    /// The share of this process; `None` visits all.
+    /// Part of the entries for this process; `None` visits all.
     pub shard: Option<Shard>,
-    /// Most entries of one epoch, over all ranks together; `None` for all.
+    /// Maximum number of entries in one epoch, over all ranks together; `None` for all.
     pub limit: Option<u64>,
-    /// How many passes; `None` for passes without end.
+    /// Number of passes; `None` for an endless traversal.
     pub epochs: Option<NonZeroU32>,
-    /// The number of the first pass: 0, unless earlier ones were made by runs before.
+    /// Number of the first pass: 0, unless earlier runs made the passes before it.
     pub first_epoch: u32,
 }
 
@@ -68,7 +68,7 @@ pub struct TraversalSettings {
 pub enum NextVisits {
     /// Entries of one epoch, in order; never empty.
     Visits {
-        /// Which pass, from 0.
+        /// Number of the pass, from 0.
         epoch: u32,
         /// Positions in the unshuffled source, from 0.
         indexes: Vec<u64>,
@@ -77,23 +77,23 @@ pub enum NextVisits {
     EpochEnd,
 }
 
-/// The entries of a source in the order in which they are visited. Holds no list: memory is constant.
+/// The entries of a source in the order of their visits. Stores no list: memory is constant.
 #[derive(Clone, Debug)]
 pub struct Traversal {
     count: u64,
     settings: TraversalSettings,
     len_per_epoch: u64,
     epoch: u32,
-    /// Visited in this epoch, by this rank.
+    /// Entries of this epoch that this rank has visited.
     visited: u64,
     permutation: Option<Permutation>,
 }
 
-/// A permutation of `0..count` that holds no list.
+/// A permutation of `0..count` that stores no list.
 ///
-/// A Feistel network over the next power of four permutes a domain at most four times too large (256 at least), and
-/// what falls outside is fed in again until it falls inside ("cycle walking"): J. Black and P. Rogaway, "Ciphers with
-/// Arbitrary Finite Domains", CT-RSA 2002. It mixes well and is not meant to resist anybody.
+/// A Feistel network over the next power of four permutes a domain at most four times too large (256 at least), and results
+/// outside `0..count` are permuted again until they are inside ("cycle walking"): J. Black and P. Rogaway, "Ciphers with
+/// Arbitrary Finite Domains", CT-RSA 2002. It mixes well but is not cryptographically secure.
 #[derive(Clone, Debug)]
 pub struct Permutation {
     count: u64,
@@ -101,14 +101,14 @@ pub struct Permutation {
     keys: [u64; ROUNDS],
 }
 
-/// Rounds of the Feistel network. Four would do for large domains; small ones need more to look random.
+/// Rounds of the Feistel network. Four suffice for large domains; small ones need more to look random.
 const ROUNDS: usize = 8;
 
-/// Below 256 values the round functions are so few that some orders would come up noticeably more often.
+/// Lower bound: below 256 values there are so few round functions that some orders would be noticeably more frequent.
 const LEAST_HALF_BITS: u32 = 4;
 
 impl TraversalSettings {
-    /// Every entry once, in the source's own order.
+    /// Visits every entry once, in the order of the source.
     pub const IN_ORDER: Self = Self {
         seed: 0,
         shuffle: false,
@@ -118,7 +118,7 @@ impl TraversalSettings {
         first_epoch: 0,
     };
 
-    /// The pass behind this one; `None` behind the last.
+    /// The pass after this one; `None` after the last.
     pub fn after(&self, epoch: u32) -> Option<u32> {
         let is_last = |epochs: NonZeroU32| epoch - self.first_epoch + 1 == epochs.get();
         epoch.checked_add(1).filter(|_| !self.epochs.is_some_and(is_last))
@@ -126,7 +126,7 @@ impl TraversalSettings {
 }
 
 impl Shard {
-    /// Whether `rank` is one of the `world`.
+    /// Checks that `rank` is below `world`.
     pub fn check(&self) -> Result<(), ShardFault> {
         if self.rank < self.world.get() {
             Ok(())
@@ -135,7 +135,7 @@ impl Shard {
         }
     }
 
-    /// How many of `entries` this rank visits.
+    /// Number of `entries` that this rank visits.
     pub fn share_of(&self, entries: u64) -> u64 {
         let world = u64::from(self.world.get());
         match self.uneven {
@@ -158,12 +158,12 @@ impl Traversal {
         Ok(Self { count, settings, len_per_epoch, epoch, visited: 0, permutation })
     }
 
-    /// How many entries this rank visits in one epoch.
+    /// Number of entries that this rank visits in one epoch.
     pub fn len_per_epoch(&self) -> u64 {
         self.len_per_epoch
     }
 
-    /// How many entries this rank visits in all epochs together; `None` when there is no last one.
+    /// Number of entries that this rank visits in all epochs together; `None` for an endless traversal.
     pub fn total(&self) -> Option<u64> {
         Some(self.len_per_epoch.saturating_mul(u64::from(self.settings.epochs?.get())))
     }
@@ -181,7 +181,7 @@ impl Traversal {
         Some(NextVisits::Visits { epoch, indexes })
     }
 
-    /// The entry this rank visits as its `position`-th of the current epoch.
+    /// The entry that this rank visits at `position` of the current epoch.
     fn index_at(&self, position: u64) -> u64 {
         let global = match &self.settings.shard {
             Some(shard) => u64::from(shard.rank) + position * u64::from(shard.world.get()),
@@ -193,8 +193,8 @@ impl Traversal {
         }
     }
 
-    /// Moves on to the next epoch; `false` when there is none. An epoch without entries is the last one, so that
-    /// passes without end over nothing do end, and so is the one numbered `u32::MAX`.
+    /// Moves on to the next epoch; `false` when there is none. An epoch without entries is the last one, so that endless passes
+    /// over an empty source do end, and so is the epoch `u32::MAX`.
     fn start_next_epoch(&mut self) -> bool {
         let Some(next) = self.settings.after(self.epoch) else { return false };
         if self.len_per_epoch == 0 {
@@ -210,11 +210,11 @@ impl Traversal {
 }
 
 impl Permutation {
-    /// The permutation of `0..count` that `seed` and `epoch` name.
+    /// The permutation of `0..count` for this `seed` and `epoch`.
     pub fn new(count: u64, seed: u64, epoch: u32) -> Self {
         let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
         let half_bits = bits.div_ceil(2).max(LEAST_HALF_BITS);
-        // The epoch is mixed first: seeds and epochs are small numbers, and 1 + 2 must not be 2 + 1.
+        // Mixing the epoch first distinguishes seed 1 in epoch 2 from seed 2 in epoch 1.
         let mut state = seed ^ mix(u64::from(epoch) + 1);
         let keys = std::array::from_fn(|_| {
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -223,7 +223,7 @@ impl Permutation {
         Self { count, half_bits, keys }
     }
 
-    /// Where `position` goes. Panics when it is not below `count`, where no answer would be right.
+    /// Image of `position`. Panics when `position` is not below `count`.
     pub fn at(&self, position: u64) -> u64 {
         assert!(position < self.count, "position {position} is outside the permutation of {}", self.count);
         let mut value = self.permute_domain(position);
@@ -243,7 +243,7 @@ impl Permutation {
     }
 }
 
-/// The finaliser of SplitMix64 (Stafford's variant 13): every bit of the input moves about half of the output's.
+/// The finaliser of SplitMix64 (Stafford's variant 13): every bit of the input changes about half of the output bits.
 fn mix(mut value: u64) -> u64 {
     value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -305,13 +305,13 @@ mod tests {
     }
 
     #[test]
-    fn seeds_and_epochs_name_different_orders() {
+    fn each_seed_and_epoch_has_its_own_order() {
         let orders: BTreeSet<Vec<u64>> = (0..4)
             .flat_map(|seed| (0..4).map(move |epoch| Permutation::new(50, seed, epoch)))
             .map(|permutation| (0..50).map(|position| permutation.at(position)).collect())
             .collect();
         assert_eq!(orders.len(), 16);
-        assert_eq!(visits(50, SHUFFLED), visits(50, SHUFFLED), "one seed names one order");
+        assert_eq!(visits(50, SHUFFLED), visits(50, SHUFFLED), "the same seed gives the same order");
     }
 
     /// Sum of squared deviations over the expected count, for cells that should be hit equally often.
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn every_entry_comes_equally_often_at_every_position() {
+    fn every_entry_appears_equally_often_at_every_position() {
         for count in [7_usize, 64, 100, 256] {
             let mut cells = vec![0_u64; count * count];
             let seeds = 20 * count as u64;
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn drop_leaves_out_the_tail_that_fills_no_round() {
+    fn drop_leaves_out_an_incomplete_last_round() {
         let shard = |rank, uneven| TraversalSettings {
             shard: Some(Shard { rank, world: world(3), uneven }),
             ..TraversalSettings::IN_ORDER
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn epochs_end_between_each_other_and_not_after_the_last() {
+    fn an_epoch_end_comes_between_epochs_but_not_after_the_last() {
         let twice = TraversalSettings { epochs: NonZeroU32::new(2), ..TraversalSettings::IN_ORDER };
         assert_eq!(steps(2, twice, 9), [Some((0, 0)), Some((0, 1)), None, Some((1, 0)), Some((1, 1))]);
         let later = TraversalSettings { first_epoch: 7, ..twice };
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn passes_without_end_over_nothing_end() {
+    fn endless_passes_over_an_empty_source_end() {
         let endless = TraversalSettings { epochs: None, ..TraversalSettings::IN_ORDER };
         assert_eq!(Traversal::new(0, endless).unwrap().next_visits(1), None);
         assert_eq!(steps(1, endless, 1)[8], Some((4, 0)));

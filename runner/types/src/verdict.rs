@@ -1,11 +1,11 @@
-//! Is data loading the bottleneck, where, and what would remove it: a sentence, the figures that prove it, and settings.
+//! Answers whether data loading is the bottleneck, where, and which settings help: a sentence, evidence and advice.
 //!
-//! A verdict follows from shares of time. The consumer that waits for less than 5 % of it is the limit. Otherwise one walks
-//! from the sink queue up, as long as readers wait: the most upstream queue of that run names what feeds it. Readiness says
-//! less: it counts a queue as empty whether or not anybody wants an item, so that a queue in front of an aggregate, which
-//! collects in bursts, is never always ready. What was found this way is held against how much of its slots' time every
-//! stage is in use: by the utilisation law that share is largest at the limit, whatever waits at random elsewhere. When
-//! the consumer itself is in use the most and yet waits, items come in bursts.
+//! A verdict follows from shares of time. A consumer that waits for less than 5 % of the time is the limit. Otherwise the search
+//! goes from the sink queue upstream, as long as readers wait: the stage in front of the most upstream queue of that sequence is
+//! the suspect. Readiness is a weaker signal: it counts a queue as empty even if its reader does not wait, so that a queue in
+//! front of an aggregate, which collects in bursts, is never ready all the time. The suspect is then compared with the share of
+//! time in which the slots of every stage are in use: by the utilisation law that share is largest at the limit, even with random
+//! waits elsewhere. When the consumer itself has the highest share and yet waits, items come in bursts.
 
 mod advice;
 mod diagnosis;
@@ -28,121 +28,122 @@ pub use self::slots::{SlotUse, ThreadUse};
 use crate::run::FailureGroup;
 use crate::stats::{QueueFigures, TaskFigures};
 
-/// What one stretch of time measured.
+/// Measurements of one interval of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured<'a> {
-    /// Its begin, in seconds since the run's start.
+    /// Start of the interval, in seconds since the start of the run.
     pub from_s: f64,
-    /// Its end, in seconds since the run's start.
+    /// End of the interval, in seconds since the start of the run.
     pub to_s: f64,
-    /// What the stages did in it, first to last.
+    /// Figures of the stages in the interval, first to last.
     pub stages: &'a [TaskFigures],
-    /// What the queues did in it, first to last: at the exit of the source, of every stage, and of the sink.
+    /// Figures of the queues in the interval, first to last: at the exit of the source, of every stage, and of the sink.
     pub queues: &'a [QueueFigures],
-    /// Whether the consumer had got an item before.
+    /// Set if the consumer had got an item before the interval.
     pub is_warm: bool,
-    /// Whether the run is over.
+    /// Set if the run has ended.
     pub is_over: bool,
-    /// What failed, most frequent first, where it is known.
+    /// Failures, most frequent first; empty where they are not known.
     pub failures: &'a [FailureGroup],
 }
 
-/// What limits a pipeline in one stretch of time.
+/// Limiting factor of a pipeline in one interval, with evidence and advice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Verdict {
-    /// What kind of limit it is.
+    /// Kind of the limit.
     pub kind: VerdictKind,
-    /// Seed question number one: is data loading the bottleneck?
+    /// Answer to the question: is data loading the bottleneck?
     pub answer: Answer,
-    /// Id of the stage that the sentence names, or of the source; `null` when it names none.
+    /// Id of the stage or source that the sentence names; `null` when it names none.
     pub stage: Option<String>,
-    /// All of it in one sentence.
+    /// Summary in one sentence.
     pub sentence: String,
-    /// The figures that prove it, a line each.
+    /// Figures that support the verdict, one per line.
     pub evidence: Vec<String>,
-    /// What would remove the limit, most effective first; then what could be saved.
+    /// Settings that would remove the limit, most effective first; then possible savings.
     pub advice: Vec<Advice>,
-    /// Begin of the time it is about, in seconds since the run's start. Warm-up is left out where there was enough time after it.
+    /// Start of the measured interval, in seconds since the start of the run. Excludes the warm-up if the time after it was
+    /// sufficient.
     pub from_s: f64,
-    /// End of that time, in seconds since the run's start.
+    /// End of the measured interval, in seconds since the start of the run.
     pub to_s: f64,
     /// Items that the consumer took per second.
     pub rate: Option<f64>,
-    /// Items per second that it could have taken: what it takes when it never waits. `null` when it does nothing but wait.
+    /// Items per second that the consumer would take if it never waited; `null` when it only waits.
     pub demand: Option<f64>,
     /// Share of time in which the consumer waited for an item, 0.0 to 1.0.
     pub consumer_wait: Option<f64>,
-    /// What the slots did, by stage; stages that only move samples are left out.
+    /// Use of the slots, by stage; stages that only move samples are left out.
     pub slots: Vec<SlotUse>,
-    /// What the worker threads did; `null` when no stage needs one.
+    /// Use of the worker threads; `null` when no stage needs one.
     pub threads: Option<ThreadUse>,
 }
 
-/// A stretch of a run in which one verdict held.
+/// Period of a run in which one verdict held.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct VerdictSpan {
-    /// Its begin, in seconds since the run's start.
+    /// Start of the period, in seconds since the start of the run.
     pub from_s: f64,
-    /// Its end, in seconds since the run's start; so far, while it goes on.
+    /// End of the period, in seconds since the start of the run; the latest window while the period continues.
     pub to_s: f64,
-    /// What kind of limit it was.
+    /// Kind of the limit.
     pub kind: VerdictKind,
-    /// Id of the stage, or of the source.
+    /// Id of the limiting stage or source.
     pub stage: Option<String>,
-    /// The sentence, with the figures last measured.
+    /// Sentence of the verdict, with the figures measured last.
     pub sentence: String,
 }
 
-/// What kind of limit it is.
+/// Kind of the limit of a pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum VerdictKind {
-    /// The consumer: loading keeps up with it.
+    /// The consumer is the limit: loading keeps up with it.
     Consumer,
-    /// The consumer, which waits all the same: items come in bursts that the queues do not hold. Without a consumer that
-    /// does something: bursts keep every stage waiting for another.
+    /// Items come in bursts that the queues do not absorb, so that the consumer, which would be the limit, waits. With a consumer
+    /// that takes no time: bursts make every stage wait for another.
     Variance,
-    /// One stage gives less than the others.
+    /// One stage is slower than the others.
     Stage,
-    /// A stage that reads from a store.
+    /// A stage that reads from a store is the limit.
     Storage,
-    /// The source.
+    /// The source is the limit.
     Source,
-    /// The worker threads: tasks wait for one.
+    /// Tasks wait for worker threads.
     Threads,
-    /// The permits of a store: a stage reads from it, and all of them are taken, by this run or by others.
+    /// The permits of a store are all taken, by this run or by others, and a stage that reads from it waits.
     Permits,
-    /// Samples fail, and what they cost is missing.
+    /// Samples fail, and the time spent on them is lost.
     Failures,
-    /// Nothing waits long enough to be felt.
+    /// No part waits long enough to matter.
     NothingWaits,
-    /// Nothing was delivered yet, or too little to tell.
+    /// No or too few items were delivered for a verdict.
     TooLittle,
 }
 
-/// Is data loading the bottleneck?
+/// Answer to the question: is data loading the bottleneck?
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// The consumer waits for data.
+    /// Yes: the consumer waits for data.
     Yes,
-    /// The consumer is the limit.
+    /// No: the consumer is the limit.
     No,
-    /// No: nothing waits long enough to be felt.
+    /// No: no part waits long enough to matter.
     NothingWaits,
-    /// Too little was delivered.
+    /// Unknown: too few items were delivered.
     Unknown,
 }
 
 impl Verdict {
-    /// Verdict on a pipeline of this shape.
+    /// Judges a pipeline of this shape by its measurements.
     pub fn of(shape: &PipelineShape, measured: Measured<'_>) -> Self {
         Look::at(shape, measured).verdict()
     }
 }
 
 impl VerdictSpan {
-    /// The limit in two or three words, for a line that has no room for the sentence.
+    /// The limit in two or three words, for a line that is too short for the sentence.
     pub fn in_short(&self) -> String {
         let stage = self.stage.as_deref().unwrap_or("none");
         match self.kind {
@@ -159,12 +160,12 @@ impl VerdictSpan {
 }
 
 impl Answer {
-    /// The answer in words.
+    /// The answer as a short text for users.
     pub fn in_words(self) -> &'static str {
         match self {
             Self::Yes => "yes: the consumer waits for data",
             Self::No => "no: the consumer is the limit",
-            Self::NothingWaits => "no: nothing waits long enough to be felt",
+            Self::NothingWaits => "no: no part waits long enough to matter",
             Self::Unknown => "unknown: too little was delivered",
         }
     }

@@ -1,4 +1,4 @@
-//! What the sandbox costs: an identity stage on a sample, a fresh instance, and loading a module from the cache.
+//! Cost of the sandbox: an identity stage on a sample, a fresh instance, and loading a module from the cache.
 //! Needs `make guests`.
 #![expect(clippy::unwrap_used, reason = "a bench that cannot set up its case should say where")]
 
@@ -63,7 +63,7 @@ fn cached_load(criterion: &mut Criterion) {
     let folder = tempfile::tempdir().unwrap();
     let settings = || SandboxSettings { cache_dir: Some(folder.path().into()), ..SandboxSettings::default() };
     let sandbox = Sandbox::new(settings()).unwrap();
-    // A megabyte, most of it a section that is only hashed: larger modules are mostly data and names.
+    // A megabyte, most of it a section that is only hashed, because large modules consist mostly of data and names.
     let mut bytes = guest();
     let padding = (1 << 20) - bytes.len();
     bytes.push(0); // a custom section

@@ -1,6 +1,7 @@
-//! Compiled code on disk: machine code, so only ever what this crate wrote. It lies in a directory of its own that only its
-//! owner may enter, and each entry is signed with a key of that directory: what was damaged, planted, or made for another
-//! module, engine or setting is compiled again instead of run. What nobody used for longest goes when there is too much.
+//! Cache of compiled code on disk. Only code that this crate wrote may be run, because it is machine code. The cache has a
+//! separate directory that only its owner may enter, and each entry is signed with a key in that directory. An entry that is
+//! damaged, planted, or made for another module, engine or setting is compiled again instead of run. The least recently used
+//! entries are evicted.
 
 mod folder;
 
@@ -20,55 +21,55 @@ use self::folder::{Folder, Unusable, random};
 use crate::component::hex;
 use crate::error::SandboxError;
 
-/// Start of an entry; another layout gets another number.
+/// First bytes of an entry; another layout gets another number.
 const MAGIC: &[u8; 16] = b"penstock code 1\n";
 const SIGNATURE_BYTES: usize = 32;
-/// Directory within the operator's, which may hold other things and be open to others.
+/// Directory within the operator's, which may contain other files and be open to other users.
 const DIRECTORY: &str = "compiled";
 const KEY_FILE: &str = "key";
 const KEY_BYTES: usize = 32;
 const ENTRY: &str = ".code";
-/// Longest entry that is read; the compiler may not write more.
+/// Largest entry that is read, in bytes; the compiler may not write more.
 const MAX_ENTRY_BYTES: u64 = 1 << 30;
-/// Age without a write at which an unfinished file's writer counts as dead.
+/// Time since the last write after which the writer of an unfinished file counts as dead.
 const WRITING: Duration = Duration::from_secs(3600);
 
-/// A directory of compiled modules, one file each, named by module and purpose.
+/// Directory of compiled modules, one file each, named by module and purpose.
 pub(crate) struct Cache {
     folder: Folder,
     signer: Hmac<Sha256>,
-    /// Most bytes of all entries together; a module's code takes a few MiB.
+    /// Maximum size of all entries together, in bytes; the code of a module takes a few MiB.
     most_bytes: u64,
 }
 
-/// Machine code that a compiler of ours gave: whole, from this process or from its own child, or from the cache with a
-/// signature of ours. Nothing else may become one: it is run without further checks.
+/// Machine code from a trusted source: complete code from the compiler in this process or in its child process, or code from the
+/// cache with a valid signature. It is run without further checks, so no other code may become a `Code`.
 #[derive(Clone, Copy)]
 pub(crate) struct Code<'a>(&'a [u8]);
 
 impl<'a> Code<'a> {
-    /// What the compiler of this process gave, or what its child sent, whole, through a pipe that only the two hold.
+    /// Wraps the output of the compiler in this process, or the complete output of its child through a pipe that only the two hold.
     pub(crate) fn from_compiler(code: &'a [u8]) -> Self {
         Self(code)
     }
 
-    /// What lay in the cache and is signed for this module and this engine. It has to be the very memory that was verified.
+    /// Wraps an entry of the cache that is signed for this module and this engine. It must be the same memory that was verified.
     pub(crate) fn from_cache(verified: &'a [u8]) -> Self {
         Self(verified)
     }
 
-    /// Copies the code into memory that can be run.
+    /// Copies the code into executable memory.
     pub(crate) fn load(self, engine: &Engine) -> wasmtime::Result<Component> {
-        // SAFETY: by the constructors' contract these bytes are what `precompile_component` gave, unchanged. The engine
+        // SAFETY: by the contract of the constructors, these bytes are the unchanged output of `precompile_component`. The engine
         // itself refuses code of another version or other settings.
-        #[expect(unsafe_code, reason = "running compiled code is what a sandbox is for; see SAFETY")]
+        #[expect(unsafe_code, reason = "a sandbox has to run compiled code; see SAFETY")]
         unsafe {
             Component::deserialize(engine, self.0)
         }
     }
 }
 
-/// Key of an entry: a module's digest, and that of the engine's settings and the gate's bounds.
+/// Key of an entry: the digest of a module, and the digest of the engine's settings and the gate's bounds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Purpose<'a> {
     pub(crate) module: &'a [u8; 32],
@@ -76,13 +77,13 @@ pub(crate) struct Purpose<'a> {
 }
 
 impl Cache {
-    /// Opens the cache in `directory`, making both if they are missing. Refuses one that belongs to another user; `None`
-    /// where no key can be kept, so that no entry could be trusted.
+    /// Opens the cache in `directory`, and creates both if they are missing. Fails if the cache belongs to another user; `None` if
+    /// no key can be stored, because no entry could be trusted.
     pub(crate) fn open(directory: &Path, most_bytes: u64) -> Result<Option<Self>, SandboxError> {
         let mut maker = DirBuilder::new();
         maker.mode(0o700).recursive(true).create(directory).map_err(|error| SandboxError::Cache {
             path: directory.into(),
-            reason: "it cannot be made".into(),
+            reason: "it cannot be created".into(),
             source: Some(error),
         })?;
         let own = directory.join(DIRECTORY);
@@ -95,28 +96,28 @@ impl Cache {
         };
         match kept {
             Ok((folder, key)) => {
-                let signer = Hmac::new_from_slice(&key).expect("any length will do for a key");
+                let signer = Hmac::new_from_slice(&key).expect("HMAC accepts a key of any length");
                 Ok(Some(Self { folder, signer, most_bytes }))
             }
             Err(error) => {
                 let folder = own.display();
-                tracing::warn!(%folder, %error, "no cache, since its key cannot be kept there: modules are compiled at every start");
+                tracing::warn!(%folder, %error, "cannot store the key of the compile cache; modules are compiled at every start");
                 Ok(None)
             }
         }
     }
 
-    /// Returns true if there is an entry, valid or not.
+    /// Returns true if there is an entry, even an invalid one.
     pub(crate) fn has(&self, purpose: Purpose<'_>) -> bool {
         self.folder.path(&purpose.file_name()).exists()
     }
 
-    /// The compiled module; `None` if there is no valid entry.
+    /// Loads a compiled module; `None` if there is no valid entry.
     pub(crate) fn load(&self, engine: &Engine, purpose: Purpose<'_>) -> Option<Component> {
         let name = purpose.file_name();
         let warn = |reason: &str| {
             let path = self.folder.path(&name);
-            tracing::warn!(path = %path.display(), reason, "compiled module cannot be used, will compile again");
+            tracing::warn!(path = %path.display(), reason, "cannot use a cached module, compiling it again");
         };
         let entry = self
             .folder
@@ -132,18 +133,18 @@ impl Cache {
         Some(loaded)
     }
 
-    /// Keeps the machine code, and evicts the least recently used where there is no room. A failure is logged: the next
+    /// Stores the machine code, and evicts the least recently used entries if there is no room. A failure is only logged: the next
     /// load compiles again.
     pub(crate) fn store(&self, purpose: Purpose<'_>, code: &[u8]) {
         let name = purpose.file_name();
         let signature = self.signature(purpose, code).finalize().into_bytes();
         if let Err(error) = self.folder.replace(&name, &[MAGIC, &signature, code]) {
             let path = self.folder.path(&name);
-            tracing::warn!(path = %path.display(), %error, "compiled module cannot be kept");
+            tracing::warn!(path = %path.display(), %error, "failed to cache a compiled module");
         }
         if let Err(error) = self.tidy(self.most_bytes) {
             let folder = self.folder.display();
-            tracing::warn!(%folder, %error, "cannot look for compiled modules that are no longer used");
+            tracing::warn!(%folder, %error, "failed to evict cached modules");
         }
     }
 
@@ -151,7 +152,7 @@ impl Cache {
     fn tidy(&self, most_bytes: u64) -> io::Result<()> {
         let mut found = self.folder.list()?;
         found.sort_by_key(|file| Reverse(file.used));
-        // By the clock of the file system: somebody has just written.
+        // The newest file gives the current time by the clock of the file system.
         let now = found.first().map_or(Duration::ZERO, |newest| newest.used);
         let mut bytes = 0;
         for file in &found {
@@ -168,17 +169,17 @@ impl Cache {
         Ok(())
     }
 
-    /// The code of an entry, if it was signed with this cache's key for this purpose.
+    /// Returns the code of an entry if it was signed with this cache's key for this purpose.
     fn verified<'a>(&self, entry: &'a [u8], purpose: Purpose<'_>) -> Option<Code<'a>> {
         let signed = entry.strip_prefix(MAGIC)?;
         let (signature, code) = signed.split_at_checked(SIGNATURE_BYTES)?;
-        // Compares in constant time.
+        // The comparison takes constant time.
         self.signature(purpose, code).verify_slice(signature).ok()?;
         Some(Code::from_cache(code))
     }
 
     fn signature(&self, purpose: Purpose<'_>, code: &[u8]) -> Hmac<Sha256> {
-        // All parts but the last are of fixed length, so no two entries are signed alike.
+        // All parts but the last have a fixed length, so different entries never have the same signed bytes.
         self.signer
             .clone()
             .chain_update(MAGIC)
@@ -189,37 +190,37 @@ impl Cache {
 }
 
 impl Purpose<'_> {
-    /// Another version, setting or bound is another file.
+    /// Name of the entry's file, which differs for another version, setting or bound.
     fn file_name(&self) -> String {
         let digest = Sha256::new().chain_update(self.module).chain_update(self.made_for).finalize();
         format!("{}{ENTRY}", hex(&digest))
     }
 }
 
-/// The directory's key, created if missing, and replaced if others could have read or chosen it.
+/// Reads the directory's key; creates it if missing, and replaces it if other users could have read or chosen it.
 fn key(folder: &Folder) -> io::Result<[u8; KEY_BYTES]> {
     let mut is_new = false;
     loop {
         let reason = match folder.read(KEY_FILE, KEY_BYTES as u64) {
             Ok(Some(key)) => match key.try_into() {
                 Ok(key) => return Ok(key),
-                Err(key) => format!("it has {} bytes, {KEY_BYTES} are needed", key.len()),
+                Err(key) => format!("it has {} bytes, but {KEY_BYTES} are required", key.len()),
             },
             Ok(None) => String::new(),
             Err(Unusable::Unreadable(error)) => return Err(error),
             Err(reason) => reason.to_string(),
         };
         if is_new {
-            return Err(io::Error::other(format!("what was written is not there: {reason}")));
+            return Err(io::Error::other(format!("the new key cannot be read back: {reason}")));
         }
         is_new = true;
         let key = random::<KEY_BYTES>()?;
         if reason.is_empty() {
-            // Of several processes that begin at once one gives the key, and all read that one.
+            // If several processes start at once, the key of one of them is stored, and all read that key.
             folder.create(KEY_FILE, &key)?;
         } else {
             let path = folder.path(KEY_FILE);
-            tracing::warn!(path = %path.display(), reason, "key of the compile cache cannot be used, made a new one");
+            tracing::warn!(path = %path.display(), reason, "replaced an unusable key of the compile cache");
             folder.replace(KEY_FILE, &[&key])?;
         }
     }

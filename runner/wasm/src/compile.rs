@@ -1,7 +1,7 @@
-//! From checked bytes to machine code: in this process, or in a child that may die of it.
+//! Compilation of checked bytes to machine code, in this process or in a child process that may crash.
 //!
-//! Compilers can be made to take minutes and gigabytes, and to crash, by modules that the gate cannot tell from others. A
-//! child process has limits that the kernel holds, can do nothing but compute, and takes nothing with it when it ends.
+//! Some modules make compilers take minutes and gigabytes, or crash, and the gate cannot recognize all of them. The kernel enforces
+//! limits on the child process, which can only compute, and whose crash does not affect this process.
 
 mod confine;
 mod frame;
@@ -25,43 +25,43 @@ pub use worker::compile_on_request;
 
 pub(crate) use queue::{CompilePermits, Sharing};
 
-/// Stack of the compiling thread, in bytes: Cranelift recurses on deeply nested code, within what the gate lets through.
+/// Stack of the compiling thread, in bytes: Cranelift recurses on nested code, as deeply as the gate allows.
 const COMPILER_STACK_BYTES: usize = 16 << 20;
 
 #[derive(Clone, Debug, Default)]
 pub enum Compiler {
-    /// In this process: for tests, and for embedders who trust their modules.
+    /// Compiles in this process: for tests, and for embedders that trust their modules.
     #[default]
     InProcess,
-    /// In a child process with limits.
+    /// Compiles in a child process with limits.
     Child(CompilerProcess),
 }
 
-/// The program that compiles one module and exits, and its limits.
+/// Program that compiles one module and exits, and its limits.
 #[derive(Clone, Debug)]
 pub struct CompilerProcess {
-    /// A program that calls [`compile_on_request`].
+    /// Path of a program that calls [`compile_on_request`].
     pub program: PathBuf,
-    /// Arguments that make it do so.
+    /// Arguments with which the program calls it.
     pub arguments: Vec<OsString>,
-    /// Variables that it needs to start; it gets nothing else of our environment.
+    /// Environment variables that the program needs to start; it inherits no others.
     pub environment: Vec<(OsString, OsString)>,
     pub limits: CompileLimits,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompileLimits {
-    /// Address space of the child, in bytes. A few hundred MiB of it are taken by its threads.
+    /// Address space of the child, in bytes. Its threads take a few hundred MiB of it.
     pub memory_bytes: u64,
-    /// CPU time over all its threads; counted in whole seconds, rounded up.
+    /// CPU time of all threads of the child, rounded up to whole seconds.
     pub cpu: Duration,
-    /// Wall-clock time: for a child that hangs, not for one that works.
+    /// Wall-clock time, which ends a child that hangs without using CPU time.
     pub wall: Duration,
     pub code_bytes: u64,
 }
 
 impl CompilerProcess {
-    /// This program with these arguments, without an environment, and with the usual limits.
+    /// Describes a program with these arguments, without environment variables, and with the default limits.
     pub fn new(
         program: impl Into<PathBuf>,
         arguments: impl IntoIterator<Item = impl Into<OsString>>,
@@ -93,7 +93,7 @@ impl From<&CompileBounds> for CompileLimits {
 }
 
 impl Compiler {
-    /// Machine code for an upload that passed the gate. `engine_digest` identifies the code that `engine` needs.
+    /// Compiles an upload that passed the gate. `engine_digest` identifies the form of code that `engine` needs.
     pub(crate) fn compile(
         &self,
         engine: &Engine,
@@ -117,8 +117,8 @@ impl Compiler {
         }
     }
 
-    /// Checks that an upload that passed the gate can be compiled: a core module has to become a component, which reads
-    /// all of its types. Reading them recurses without a bound, so an untrusted module needs a child.
+    /// Checks that an upload that passed the gate can be compiled: a core module must be encoded as a component, which reads all of
+    /// its types. Reading them recurses without a bound, so an untrusted module needs a child process.
     pub(crate) fn look(&self, bytes: &[u8], kind: ModuleKind) -> Result<(), ModuleError> {
         match (self, kind) {
             (_, ModuleKind::Component) => Ok(()),
@@ -133,9 +133,9 @@ impl Compiler {
 /// Reasons why work on the compiler thread failed.
 #[derive(Debug, thiserror::Error)]
 enum Apart {
-    #[error("no thread for the compiler: {0}")]
+    #[error("cannot start the compiler thread: {0}")]
     NoThread(std::io::Error),
-    #[error("the compiler panicked on it: {0}")]
+    #[error("the compiler panicked: {0}")]
     Panicked(String),
 }
 
@@ -145,8 +145,8 @@ impl From<Apart> for ModuleError {
     }
 }
 
-/// Runs the work on a thread with a large stack: reading untrusted bytes may recurse or panic, and neither may end the
-/// caller.
+/// Runs the work on a thread with a large stack, because reading untrusted bytes may recurse deeply or panic, which must not end
+/// the caller.
 fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Apart> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new()
@@ -157,7 +157,7 @@ fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Apart> {
         thread.join().map_err(|panic| {
             let message = panic.downcast_ref::<String>().map(String::as_str);
             let message = message.or_else(|| panic.downcast_ref::<&str>().copied());
-            Apart::Panicked(message.unwrap_or("it did not say why").to_owned())
+            Apart::Panicked(message.unwrap_or("no message").to_owned())
         })
     })
 }

@@ -1,4 +1,4 @@
-//! What uploaded bytes are: a component, or a core module that carries wit-bindgen's types and is made a component.
+//! Outline of uploaded bytes: a component, or a core module with the types of wit-bindgen, which is turned into a component.
 
 use std::collections::BTreeSet;
 
@@ -17,26 +17,26 @@ use crate::error::ModuleError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ModuleKind {
-    /// A core module that carries its WIT types; the host makes it a component.
+    /// A core module with WIT types, which the host turns into a component.
     Core,
-    /// A component.
+    /// A component of the component model.
     Component,
 }
 
-/// Package of the contract, without version.
+/// Package of the contract, without its version.
 const PACKAGE: &str = "penstock:stage/";
-/// Contract versions that the linker answers; a patch version changes docs only.
+/// Prefix of the contract versions that the linker supports; a patch version changes docs only.
 const VERSION: &str = "0.1.";
-/// In bytes.
+/// Longest name in a message, in bytes.
 const SHOWN_NAME: usize = 120;
-/// In bytes; mostly the schema of its params.
+/// Largest manifest, in bytes; most of it is the schema of its params.
 const MAX_MANIFEST_BYTES: usize = 256 << 10;
-/// A server holds those of all modules of a document at a time.
+/// Maximum number of JSON nodes of a manifest: a server holds the manifests of all modules of a document at a time.
 const MAX_MANIFEST_NODES: usize = 4_096;
 const MAX_WORD_BYTES: usize = 64;
 const SHOWN_NAMES: usize = 5;
 
-/// Facts of the sections, found without reading code.
+/// Facts from the sections of a module, read without its code.
 #[derive(Clone, Debug)]
 pub(crate) struct Outline {
     pub(crate) kind: ModuleKind,
@@ -68,7 +68,7 @@ pub(crate) fn hex(digest: &[u8]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The component of a core module that carries its WIT types.
+/// Encodes a core module with WIT types as a component.
 pub(crate) fn encode(core: &[u8]) -> Result<Vec<u8>, ModuleError> {
     wit_component::ComponentEncoder::default()
         .validate(true)
@@ -94,7 +94,7 @@ fn walk(bytes: &[u8]) -> Result<Found<'_>, ModuleError> {
         manifests: Vec::new(),
     };
     let cut = |error: wasmparser::BinaryReaderError| unreadable(&error, bytes.len());
-    let mut depth = 0_u32; // modules inside a component are its own business, except for their manifest
+    let mut depth = 0_u32; // modules inside a component are not checked, except for their manifest
     for payload in Parser::new(0).parse_all(bytes) {
         match payload.map_err(cut)? {
             Payload::Version { encoding, .. } if depth == 0 => {
@@ -142,7 +142,7 @@ fn walk(bytes: &[u8]) -> Result<Found<'_>, ModuleError> {
 }
 
 fn unreadable(error: &wasmparser::BinaryReaderError, bytes: usize) -> ModuleError {
-    // Either in the middle of a section, or before the section that an earlier one announces.
+    // The file ends in the middle of a section, or before a section that an earlier one announces.
     if error.message().contains("unexpected end") || error.message().contains("code section is absent") {
         ModuleError::Truncated { bytes }
     } else {
@@ -154,7 +154,7 @@ fn check_magic(bytes: &[u8]) -> Result<(), ModuleError> {
     let found = match bytes {
         [] => "the file is empty".into(),
         _ if Engine::detect_precompiled(bytes).is_some() => {
-            "it is compiled code (.cwasm), which is never accepted; upload the .wasm it was made of".into()
+            "it is compiled code (.cwasm), which is never accepted; upload the .wasm from which it was compiled".into()
         }
         [0x7f, b'E', b'L', b'F', ..] => {
             "it is an ELF program or library for one machine; build it with `--target wasm32-unknown-unknown`"
@@ -184,10 +184,10 @@ fn check_magic(bytes: &[u8]) -> Result<(), ModuleError> {
 fn check_exports(exports: &BTreeSet<String>) -> Result<(), ModuleError> {
     let is_transform = |name: &&String| name.starts_with("penstock:stage/transform@");
     match exports.iter().find(is_transform) {
-        Some(name) if is_offered(name) => Ok(()),
+        Some(name) if is_supported(name) => Ok(()),
         Some(name) => Err(ModuleError::Export {
             found: format!(
-                "it was made for {}; build it with the SDK of this version",
+                "it was built for {}; build it with the SDK of this version",
                 listed(std::iter::once(name.as_str()))
             ),
         }),
@@ -205,25 +205,25 @@ fn check_exports(exports: &BTreeSet<String>) -> Result<(), ModuleError> {
 }
 
 fn check_imports(imports: &BTreeSet<String>) -> Result<(), ModuleError> {
-    let refused: Vec<&str> = imports.iter().map(String::as_str).filter(|name| !is_offered(name)).collect();
+    let refused: Vec<&str> = imports.iter().map(String::as_str).filter(|name| !is_supported(name)).collect();
     let Some(first) = refused.first() else { return Ok(()) };
     let remedy = if first.starts_with("wasi") {
         "stages have no files, clock, environment or network: build for wasm32-unknown-unknown, or stub WASI out \
          (componentize-py and componentize-qjs have `--stub-wasi`)"
     } else if first.starts_with(PACKAGE) {
-        "it was made for another version of the contract: build it with the SDK of this version"
+        "it was built for another version of the contract: build it with the SDK of this version"
     } else if *first == "env" {
-        "these are symbols the linker did not find: link the C library that defines them"
+        "the linker did not find these symbols: link the C library that defines them"
     } else {
         "the only interface a stage may import is `penstock:stage/host@0.1.0` (log, count, asset)"
     };
     Err(ModuleError::Import {
-        found: format!("{}, which is not offered; {remedy}", listed(refused.iter().copied())),
+        found: format!("{}, which the host does not provide; {remedy}", listed(refused.iter().copied())),
     })
 }
 
-/// True for an interface of the contract in a version that the linker answers.
-fn is_offered(name: &str) -> bool {
+/// Returns true for an interface of the contract in a version that the linker supports.
+fn is_supported(name: &str) -> bool {
     name.strip_prefix(PACKAGE).and_then(|rest| rest.split_once('@')).is_some_and(|(interface, version)| {
         matches!(interface, "host" | "types" | "transform") && version.starts_with(VERSION)
     })
@@ -249,7 +249,9 @@ fn read_manifest(sections: &[&[u8]]) -> Result<Manifest, ModuleError> {
                  `penstock-guest`, and do not strip custom sections"
             ));
         }
-        several => return fault(format!("the module has {} manifests, one is needed", several.len())),
+        several => {
+            return fault(format!("the module has {} manifests, but exactly one is required", several.len()));
+        }
     };
     let bytes = section.len();
     if bytes > MAX_MANIFEST_BYTES {
@@ -257,7 +259,7 @@ fn read_manifest(sections: &[&[u8]]) -> Result<Manifest, ModuleError> {
     }
     if JsonSize::of(section).nodes() > MAX_MANIFEST_NODES {
         return fault(format!(
-            "the module's manifest has more names and values than {MAX_MANIFEST_NODES}; large data belong into `assets`"
+            "the module's manifest has more names and values than {MAX_MANIFEST_NODES}; use `assets` for large data"
         ));
     }
     let manifest: Manifest = match serde_json::from_slice(section) {
@@ -279,7 +281,7 @@ fn read_manifest(sections: &[&[u8]]) -> Result<Manifest, ModuleError> {
         if !is_word(word) {
             return fault(format!(
                 "the module's manifest has `{}` under `{field}`: 1 to {MAX_WORD_BYTES} letters, digits, `-`, `_`, \
-                 `.` or `+` are needed",
+                 `.` or `+` are required",
                 printable(word, SHOWN_NAME)
             ));
         }
@@ -296,7 +298,7 @@ fn read_manifest(sections: &[&[u8]]) -> Result<Manifest, ModuleError> {
     Ok(manifest)
 }
 
-/// True if the text can stand in `name@version`, in a file's name and in a table.
+/// Returns true if the text can be a part of `name@version`, of a file name and of a table.
 fn is_word(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.+".contains(&byte);
     (1..=MAX_WORD_BYTES).contains(&text.len()) && text.bytes().all(is_plain)

@@ -2,7 +2,7 @@ use super::*;
 
 const MANIFEST: &str = r#"{\"name\":\"m\",\"version\":\"1\"}"#;
 
-/// A core module with WIT types, whose transform export and manifest are as asked, and more.
+/// Core module with WIT types, an export of the transform interface `interface`, and the sections `more`.
 fn core(interface: &str, more: &str) -> Vec<u8> {
     let text = format!(
         r#"(module (@custom "component-type:stage" "") {more} (func (export "{interface}#process")))"#
@@ -23,7 +23,7 @@ fn refusal(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn what_is_not_wasm_is_named_for_what_it_is() {
+fn files_of_other_formats_are_recognized_and_refused() {
     insta::assert_snapshot!(refusal(b""), @"not a WebAssembly module: the file is empty");
     insta::assert_snapshot!(refusal(b"\x7fELF\x02\x01\x01\0"), @"not a WebAssembly module: it is an ELF program or library for one machine; build it with `--target wasm32-unknown-unknown`");
     insta::assert_snapshot!(refusal(b"hello, world\n"), @"not a WebAssembly module: it is a text file; upload the .wasm that was built");
@@ -36,7 +36,7 @@ fn what_is_not_wasm_is_named_for_what_it_is() {
 #[test]
 fn compiled_code_is_never_accepted() {
     let compiled = Engine::default().precompile_component(&wat::parse_str("(component)").unwrap()).unwrap();
-    insta::assert_snapshot!(refusal(&compiled), @"not a WebAssembly module: it is compiled code (.cwasm), which is never accepted; upload the .wasm it was made of");
+    insta::assert_snapshot!(refusal(&compiled), @"not a WebAssembly module: it is compiled code (.cwasm), which is never accepted; upload the .wasm from which it was compiled");
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn every_cut_of_a_module_is_refused_and_never_panics() {
     assert!(outline(&bytes).is_ok());
     for end in 0..bytes.len() {
         let error = outline(&bytes[..end]).expect_err("a cut module");
-        // A cut between two sections is a whole module, with something missing.
+        // A cut between two sections leaves a valid module in which something is missing.
         assert!(
             matches!(
                 error,
@@ -64,7 +64,7 @@ fn every_cut_of_a_module_is_refused_and_never_panics() {
 #[test]
 fn a_core_module_needs_its_types() {
     let bytes = wat::parse_str("(module)").unwrap();
-    insta::assert_snapshot!(refusal(&bytes), @"a core module without WIT types: nothing says which functions it offers; build it with `penstock-guest` or wit-bindgen for the world `penstock:stage/stage@0.1.0`, and do not strip custom sections");
+    insta::assert_snapshot!(refusal(&bytes), @"a core module without WIT types, which declare its functions; build it with `penstock-guest` or wit-bindgen for the world `penstock:stage/stage@0.1.0`, and do not strip custom sections");
 }
 
 #[test]
@@ -72,18 +72,18 @@ fn a_stage_exports_the_transform_of_this_version() {
     let nothing = wat::parse_str("(component)").unwrap();
     insta::assert_snapshot!(refusal(&nothing), @"the module does not export `penstock:stage/transform@0.1.0`: it exports no interface at all; annotate a function with `#[penstock_guest::stage]`");
     let newer = core("penstock:stage/transform@0.2.0", "");
-    insta::assert_snapshot!(refusal(&newer), @"the module does not export `penstock:stage/transform@0.1.0`: it was made for `penstock:stage/transform@0.2.0`; build it with the SDK of this version");
+    insta::assert_snapshot!(refusal(&newer), @"the module does not export `penstock:stage/transform@0.1.0`: it was built for `penstock:stage/transform@0.2.0`; build it with the SDK of this version");
     assert!(outline(&core("penstock:stage/transform@0.1.9", &manifest(MANIFEST))).is_ok());
 }
 
 #[test]
-fn imports_that_are_not_offered_are_named_with_a_remedy() {
+fn unsupported_imports_are_named_with_a_remedy() {
     let wasi = stage(r#"(import "wasi_snapshot_preview1" "fd_write" (func))"#);
-    insta::assert_snapshot!(refusal(&wasi), @"the module imports `wasi_snapshot_preview1`, which is not offered; stages have no files, clock, environment or network: build for wasm32-unknown-unknown, or stub WASI out (componentize-py and componentize-qjs have `--stub-wasi`)");
+    insta::assert_snapshot!(refusal(&wasi), @"the module imports `wasi_snapshot_preview1`, which the host does not provide; stages have no files, clock, environment or network: build for wasm32-unknown-unknown, or stub WASI out (componentize-py and componentize-qjs have `--stub-wasi`)");
     let symbols = stage(r#"(import "env" "inflate" (func)) (import "env" "deflate" (func))"#);
-    insta::assert_snapshot!(refusal(&symbols), @"the module imports `env`, which is not offered; these are symbols the linker did not find: link the C library that defines them");
+    insta::assert_snapshot!(refusal(&symbols), @"the module imports `env`, which the host does not provide; the linker did not find these symbols: link the C library that defines them");
     let newer = stage(r#"(import "penstock:stage/host@0.2.0" "log" (func))"#);
-    insta::assert_snapshot!(refusal(&newer), @"the module imports `penstock:stage/host@0.2.0`, which is not offered; it was made for another version of the contract: build it with the SDK of this version");
+    insta::assert_snapshot!(refusal(&newer), @"the module imports `penstock:stage/host@0.2.0`, which the host does not provide; it was built for another version of the contract: build it with the SDK of this version");
     let many: String = (0..9).map(|number| format!(r#"(import "m{number}" "f" (func))"#)).collect();
     assert!(refusal(&stage(&many)).contains("`m4`, 4 more, which"));
     let offered = format!(r#"(import "penstock:stage/host@0.1.0" "log" (func)) {}"#, manifest(MANIFEST));
@@ -91,20 +91,20 @@ fn imports_that_are_not_offered_are_named_with_a_remedy() {
 }
 
 #[test]
-fn a_stage_has_one_manifest_that_can_be_read() {
+fn a_module_needs_exactly_one_valid_manifest() {
     insta::assert_snapshot!(refusal(&stage("")), @"the module has no manifest: custom section `penstock.manifest` is missing; build it with `penstock-guest`, and do not strip custom sections");
     insta::assert_snapshot!(refusal(&stage(&manifest("{name"))), @"the module's manifest cannot be read: key must be a string at line 1 column 2");
     insta::assert_snapshot!(refusal(&stage(&manifest("{}"))), @"the module's manifest cannot be read: missing field `name` at line 1 column 2");
     let twice = manifest(MANIFEST).repeat(2);
-    insta::assert_snapshot!(refusal(&stage(&twice)), @"the module has 2 manifests, one is needed");
+    insta::assert_snapshot!(refusal(&stage(&twice)), @"the module has 2 manifests, but exactly one is required");
     let unnamed = manifest(r#"{\"name\":\"\",\"version\":\"1\"}"#);
-    insta::assert_snapshot!(refusal(&stage(&unnamed)), @"the module's manifest has `` under `name`: 1 to 64 letters, digits, `-`, `_`, `.` or `+` are needed");
+    insta::assert_snapshot!(refusal(&stage(&unnamed)), @"the module's manifest has `` under `name`: 1 to 64 letters, digits, `-`, `_`, `.` or `+` are required");
     let climbing = manifest(r#"{\"name\":\"../m\",\"version\":\"1\"}"#);
-    insta::assert_snapshot!(refusal(&stage(&climbing)), @"the module's manifest has `../m` under `name`: 1 to 64 letters, digits, `-`, `_`, `.` or `+` are needed");
+    insta::assert_snapshot!(refusal(&stage(&climbing)), @"the module's manifest has `../m` under `name`: 1 to 64 letters, digits, `-`, `_`, `.` or `+` are required");
     let large = manifest(&" ".repeat((256 << 10) + 1));
     insta::assert_snapshot!(refusal(&stage(&large)), @"the module's manifest has 262145 bytes, the limit is 262144");
     let full = manifest(&format!("[{}0]", "0,".repeat(5_000)));
-    insta::assert_snapshot!(refusal(&stage(&full)), @"the module's manifest has more names and values than 4096; large data belong into `assets`");
+    insta::assert_snapshot!(refusal(&stage(&full)), @"the module's manifest has more names and values than 4096; use `assets` for large data");
 }
 
 #[test]

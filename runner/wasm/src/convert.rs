@@ -1,4 +1,4 @@
-//! Samples into the guest and back. Everything that comes back is checked here, once, before anything else sees it.
+//! Conversion of samples for the guest and back. All results of guests are checked here, once, before anything else uses them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,27 +19,27 @@ use crate::limits::{
 use crate::seed::{StageSeed, child_path};
 use crate::trap::CallEnd;
 
-/// Names of fields kept as shared strings; a guest with more names pays for each.
+/// Maximum number of field names kept as shared strings; each further name is allocated for every sample.
 const KNOWN_NAMES: usize = 32;
 /// Number of fields up to which names are compared pair by pair.
 const FEW_FIELDS: usize = 16;
-/// Bytes whose copy takes the host about as long as one value.
+/// Number of bytes whose copy takes the host about as long as the conversion of one value.
 const BYTES_PER_VALUE: u64 = 4_096;
 const SHOWN_NAME: usize = 64;
 
-/// Converts for one stage on one thread.
+/// Converter of samples for one stage on one thread.
 #[derive(Debug)]
 pub(crate) struct Converter {
     wants: Wants,
     seed: StageSeed,
-    /// Most bytes that one sample may become, over all its children.
+    /// Maximum bytes of the results of one sample, over all of its children.
     output_bytes: u64,
-    /// Set when the manifest excludes that a sample becomes several.
+    /// Set if the manifest rules out that a sample becomes several.
     is_one_to_one: bool,
     known: Vec<Arc<str>>,
 }
 
-/// Result of one sample.
+/// Converted result of one sample.
 #[derive(Debug)]
 pub(crate) enum Turned {
     Keep(Sample),
@@ -48,7 +48,7 @@ pub(crate) enum Turned {
     Failed(Failed),
 }
 
-/// Fields that cross into the guest.
+/// Fields that are passed to the guest.
 #[derive(Debug)]
 enum Wants {
     All,
@@ -56,19 +56,19 @@ enum Wants {
     Many(HashSet<String>),
 }
 
-/// What the children of one sample start from: the sample as it came in, and the fields of it that each of them gets, which are
-/// those carried past the guest.
+/// Template for the children of one sample: the sample as it came in, and its carried fields, which bypass the guest and are copied
+/// to each child.
 #[derive(Debug)]
 pub(crate) struct Template {
     pub(crate) parent: Sample,
-    /// Places of the carried fields in the sample, ascending.
+    /// Positions of the carried fields in the sample, ascending.
     carried: Vec<usize>,
-    /// Places of all its fields by their names; `None` where they are few.
+    /// Positions of all fields by name; `None` if the fields are few.
     places: Option<HashMap<Arc<str>, usize>>,
 }
 
 impl Converter {
-    /// A converter that lets the fields of `wants` cross, or all of them.
+    /// Creates a converter that passes the fields of `wants` to the guest, or all fields if `None`.
     pub(crate) fn new(
         wants: Option<Vec<String>>,
         seed: StageSeed,
@@ -83,19 +83,19 @@ impl Converter {
         Self { wants, seed, output_bytes, is_one_to_one: fan_out == Some(false), known: Vec::new() }
     }
 
-    /// The fields that cross, borrowed.
+    /// Appends the fields that are passed to the guest, borrowed from the sample.
     pub(crate) fn fields<'a>(&self, sample: &'a Sample, into: &mut Vec<wit::FieldParam<'a>>) {
         let crossing = sample.fields.iter().filter(|field| self.is_wanted(&field.name));
         into.extend(crossing.map(|field| wit::FieldParam { name: &field.name, value: param(&field.value) }));
     }
 
-    /// The sample as the guest sees it, with the fields that cross.
+    /// Sample as it is passed to the guest, with the given fields.
     pub(crate) fn item<'a>(&self, sample: &'a Sample, fields: &'a [wit::FieldParam<'a>]) -> ItemParam<'a> {
         ItemParam { key: &sample.key, seed: self.seed.item(&sample.origin), fields }
     }
 
-    /// Checks the guest's answer for a sample against the contract, where nothing may be held. Returns how many bytes of
-    /// the sample will be copied to its children.
+    /// Checks the guest's outcome for a sample against the contract, in a mode in which no sample may be held. Returns the number
+    /// of bytes of the sample that will be copied to its children.
     pub(crate) fn check(
         &self,
         outcome: &Outcome,
@@ -107,7 +107,7 @@ impl Converter {
                 self.check_items(std::slice::from_ref(item), Some(&input.key), clock).map(|()| 0)
             }
             Outcome::Many(items) if self.is_one_to_one && items.len() > 1 => Err(broken(format!(
-                "made {} samples of one, but its manifest says `fan_out: false`; a stage of the SDK says `#[stage(fan_out)]`",
+                "made {} samples of one sample, but its manifest says `fan_out: false`; a stage of the SDK declares `#[stage(fan_out)]`",
                 items.len()
             ))
             .into()),
@@ -130,15 +130,17 @@ impl Converter {
         clock: &mut CallClock,
     ) -> Result<(), CallEnd> {
         if items.len() > MAX_CHILDREN {
-            return Err(
-                broken(format!("made {} samples of one, limit is {MAX_CHILDREN}", items.len())).into()
-            );
+            return Err(broken(format!(
+                "made {} samples of one sample, limit is {MAX_CHILDREN}",
+                items.len()
+            ))
+            .into());
         }
         self.check_items(items, Some(key), clock)
     }
 
-    /// Checks the items made of one sample against the contract. `key` is that of the sample, which may be returned
-    /// unchanged.
+    /// Checks the items made of one sample against the contract. `key` is the key of the sample, which may be returned unchanged
+    /// even if it breaks the rules for keys.
     pub(crate) fn check_items(
         &self,
         items: &[ItemResult],
@@ -165,7 +167,7 @@ impl Converter {
         Ok(())
     }
 
-    /// Converts a checked answer. `held` makes nothing. The sample comes back as it was if the call ends meanwhile.
+    /// Converts a checked outcome; `held` produces no sample. If the call ends meanwhile, the error contains the unchanged sample.
     pub(crate) fn turn(
         &mut self,
         outcome: Outcome,
@@ -183,17 +185,17 @@ impl Converter {
         }
     }
 
-    /// Checks that a sample may have so many children, each with a copy of the fields carried past the guest: texts are
-    /// copied, all other bytes are shared. Returns the bytes of the copies.
+    /// Checks that a sample may have `children` children, each with a copy of the carried fields: texts are copied, all other bytes
+    /// are shared. Returns the size of the copies, in bytes.
     pub(crate) fn check_copies(&self, parent: &Sample, children: usize) -> Result<u64, Fault> {
         let carried = parent.fields.iter().filter(|field| !self.is_wanted(&field.name));
         let each: u64 = carried.map(|field| copied_bytes(&field.value)).sum();
-        // The sample itself is one of them.
+        // One child takes over the fields of the sample without a copy.
         let bytes = each.saturating_mul(children.saturating_sub(1) as u64);
         if bytes > self.output_bytes {
             return Err(broken(format!(
-                "made {children} samples of one, for which copies of the fields carried past it would take {} MiB, limit \
-                 is {} MiB (`output_mib`); a field named under `wants` is not carried",
+                "made {children} samples of one sample, for which copies of the fields that bypass it would take {} MiB, limit \
+                 is {} MiB (`output_mib`); fields named under `wants` do not bypass it",
                 mib(bytes),
                 mib(self.output_bytes)
             )));
@@ -201,8 +203,8 @@ impl Converter {
         Ok(bytes)
     }
 
-    /// The sample made of a checked item: in `input`'s place, with the fields carried past the guest, in the order in
-    /// which they were made.
+    /// Makes a sample of a checked item, in place of `input`: the fields that `input` has keep their order, including the carried
+    /// fields, and new fields follow.
     pub(crate) fn sample(&mut self, item: ItemResult, input: Sample) -> Sample {
         let key = if *item.key == *input.key { input.key } else { item.key.into() };
         let mut given: Vec<Option<wit::FieldResult>> = item.fields.into_iter().map(Some).collect();
@@ -229,14 +231,14 @@ impl Converter {
         for made in given.into_iter().flatten() {
             fields.push(Field { name: self.name(&made.name), value: value(made.value) });
         }
-        // A wide sample of which little is left must not keep its width.
+        // A sample that has lost most of its fields must not keep the capacity for them.
         if fields.capacity() > 4 * (fields.len() + FEW_FIELDS) {
             fields.shrink_to_fit();
         }
         Sample { key, origin: input.origin, fields }
     }
 
-    /// The children made of checked items. The parent comes back as it was if the call ends meanwhile.
+    /// Makes the children of checked items. If the call ends meanwhile, the error contains the unchanged parent.
     pub(crate) fn children(
         &mut self,
         items: Vec<ItemResult>,
@@ -257,7 +259,7 @@ impl Converter {
         Ok(children)
     }
 
-    /// Starting point of the sample's children.
+    /// Creates the template for the children of a sample.
     pub(crate) fn template(&self, parent: Sample) -> Template {
         let named = || parent.fields.iter().map(|field| &field.name).enumerate();
         let carried = named().filter(|(_, name)| !self.is_wanted(name)).map(|(place, _)| place).collect();
@@ -266,8 +268,8 @@ impl Converter {
         Template { carried, places, parent }
     }
 
-    /// Child `number` of a template's sample, made of a checked item: the fields that the sample has stand in the sample's order,
-    /// new ones behind them.
+    /// Makes child `number` of a template's sample of a checked item: the fields that the sample has keep its order, and new fields
+    /// follow.
     pub(crate) fn child(&mut self, item: ItemResult, template: &Template, number: u64) -> Sample {
         let parent = &template.parent;
         let key = if *item.key == *parent.key { parent.key.clone() } else { item.key.into() };
@@ -324,13 +326,13 @@ impl Template {
         }
     }
 
-    /// Values that a child made of this item takes.
+    /// Number of values in a child made of this item.
     fn work_of(&self, item: &ItemResult) -> u64 {
         work_of(item) + self.carried.len() as u64
     }
 }
 
-/// Values of an item, as [`CallClock::on_work`] counts them.
+/// Number of values in an item, as [`CallClock::on_work`] counts them.
 fn work_of(item: &ItemResult) -> u64 {
     1 + item.fields.len() as u64
 }
@@ -340,7 +342,7 @@ pub(crate) fn child_of(parent: Origin, number: u64) -> Origin {
     Origin { path: child_path(parent.path, number), ..parent }
 }
 
-/// A sample that the stage refused.
+/// Failure of a sample that the stage refused.
 pub(crate) fn failed(sample: Sample, reason: &str) -> Failed {
     let reason = match reason.trim() {
         "" => "refused the sample without a reason".to_owned(),
@@ -349,19 +351,19 @@ pub(crate) fn failed(sample: Sample, reason: &str) -> Failed {
     Failed { sample, fault: Fault::new(FailureClass::Data, reason) }
 }
 
-/// A fault of a guest that broke the contract.
+/// Fault of a guest that broke the contract.
 pub(crate) fn broken(reason: impl Into<Arc<str>>) -> Fault {
     Fault::new(FailureClass::Contract, reason)
 }
 
-/// The same fault with words before its message.
+/// Returns the fault with a prefix before its message.
 pub(crate) fn at(place: &str, fault: &Fault) -> Fault {
     Fault::new(fault.class, format!("{place}{}", fault.message))
 }
 
 fn check_fields(fields: &[wit::FieldResult]) -> Result<(), Fault> {
     if fields.len() > MAX_FIELDS {
-        return Err(broken(format!("gave a sample {} fields, limit is {MAX_FIELDS}", fields.len())));
+        return Err(broken(format!("returned a sample with {} fields, limit is {MAX_FIELDS}", fields.len())));
     }
     for field in fields {
         check_length("field name", &field.name, MAX_NAME_BYTES)?;
@@ -371,20 +373,22 @@ fn check_fields(fields: &[wit::FieldResult]) -> Result<(), Fault> {
         }
     }
     match twice(fields) {
-        Some(name) => Err(broken(format!("gave field `{}` twice", printable(name, SHOWN_NAME)))),
+        Some(name) => Err(broken(format!("returned field `{}` twice", printable(name, SHOWN_NAME)))),
         None => Ok(()),
     }
 }
 
 fn check_length(what: &str, text: &str, limit: usize) -> Result<(), Fault> {
     match text.len() {
-        0 => Err(broken(format!("gave an empty {what}"))),
-        found if found > limit => Err(broken(format!("gave a {what} of {found} bytes, limit is {limit}"))),
+        0 => Err(broken(format!("returned an empty {what}"))),
+        found if found > limit => {
+            Err(broken(format!("returned a {what} of {found} bytes, limit is {limit}")))
+        }
         _ => Ok(()),
     }
 }
 
-/// The first name of more than one field.
+/// First name that more than one field has.
 fn twice(fields: &[wit::FieldResult]) -> Option<&str> {
     if fields.len() <= FEW_FIELDS {
         let earlier = |(number, field): &(usize, &wit::FieldResult)| {
@@ -401,7 +405,7 @@ fn check_tensor(tensor: &wit::TensorResult) -> Result<(), Fault> {
         return Err(broken(format!("a tensor with {} dimensions, limit is {MAX_RANK}", tensor.shape.len())));
     }
     let dtype = dtype(tensor.dtype);
-    // As if there were one of each size: a consumer may multiply the sizes of an array without elements all the same.
+    // Sizes of 0 count as 1, because a consumer may multiply the other sizes even if the array has no elements.
     let sizes = tensor.shape.iter().map(|size| u64::from(*size).max(1));
     let product = sizes.fold(dtype.size() as u64, u64::saturating_mul);
     if product > MAX_SHAPE_BYTES {
@@ -413,7 +417,7 @@ fn check_tensor(tensor: &wit::TensorResult) -> Result<(), Fault> {
         return Ok(());
     }
     Err(broken(format!(
-        "a {} tensor of shape {:?} has {needed} bytes, but {found} were given",
+        "a {} tensor of shape {:?} has {needed} bytes, but {found} were returned",
         dtype.name(),
         tensor.shape
     )))
@@ -428,7 +432,7 @@ fn size(value: &wit::ValueResult) -> u64 {
     }
 }
 
-/// Bytes that a copy of this value takes beside those it shares.
+/// Bytes that a copy of this value takes beside the bytes that it shares.
 fn copied_bytes(value: &Value) -> u64 {
     let owned = match value {
         Value::Text(text) => text.len(),
@@ -438,7 +442,7 @@ fn copied_bytes(value: &Value) -> u64 {
     (owned + size_of::<Field>()) as u64
 }
 
-/// Converts a checked value. The bytes move, they are not copied.
+/// Converts a checked value. Its bytes are moved, not copied.
 fn value(value: wit::ValueResult) -> Value {
     match value {
         wit::ValueResult::Blob(bytes) => Value::Blob(Bytes::from(bytes)),
@@ -467,7 +471,7 @@ fn param(value: &Value) -> wit::ValueParam<'_> {
     }
 }
 
-/// Conversions between the element types of the contract and the engine's, whose names are the same.
+/// Defines the conversions between the element types of the contract and of the engine, which have the same names.
 macro_rules! dtypes {
     ($($name:ident)*) => {
         fn dtype(dtype: wit::Dtype) -> Dtype {

@@ -5,16 +5,16 @@ use std::time::Duration;
 use super::*;
 use crate::limits::Allowed;
 
-/// Bytes that one sample may become.
+/// Maximum bytes of the results of one sample.
 const OUTPUT_BYTES: u64 = 128 << 20;
 
-/// The clock of a call with so much CPU time; a run that is stopping ends it at once.
+/// Clock of a call with this CPU time limit; if `is_stopped`, the call ends at its first check.
 fn clock(allowed: Duration, is_stopped: bool) -> CallClock {
     let stop = Arc::new(AtomicBool::new(is_stopped));
     CallClock::new(stop, Allowed { per_sample: allowed, samples: 1 })
 }
 
-/// Checks without a limit of time.
+/// Checks items without a time limit.
 fn check_items(items: &[ItemResult], key: Option<&str>) -> Result<(), CallEnd> {
     converter(None).check_items(items, key, &mut clock(Duration::MAX, false))
 }
@@ -54,17 +54,17 @@ fn a_shape_without_elements_whose_sizes_overflow_in_a_batch_is_refused() {
 }
 
 #[test]
-fn a_name_given_twice_is_found_among_few_and_among_many_fields() {
+fn a_duplicate_name_is_found_among_few_and_among_many_fields() {
     for count in [2, FEW_FIELDS, FEW_FIELDS + 1, MAX_FIELDS] {
         let mut fields: Vec<_> = (0..count).map(|number| int(&format!("f{number}"))).collect();
         assert_eq!(check_fields(&fields), Ok(()));
         fields[count - 1].name = "f0".into();
-        assert_eq!(check_fields(&fields), Err(broken("gave field `f0` twice")));
+        assert_eq!(check_fields(&fields), Err(broken("returned field `f0` twice")));
     }
 }
 
 #[test]
-fn the_children_of_one_sample_share_its_limit() {
+fn all_children_of_a_sample_share_its_output_limit() {
     let half = || {
         let value = wit::ValueResult::Blob(vec![0; OUTPUT_BYTES as usize / 2 + 1]);
         ItemResult { key: "k".into(), seed: 0, fields: vec![wit::FieldResult { name: "b".into(), value }] }
@@ -77,14 +77,17 @@ fn the_children_of_one_sample_share_its_limit() {
 }
 
 #[test]
-fn a_key_that_came_in_may_go_out_whatever_it_is() {
+fn an_input_key_may_be_returned_even_if_it_is_invalid() {
     let item = ItemResult { key: String::new(), seed: 0, fields: Vec::new() };
     assert_eq!(check_items(std::slice::from_ref(&item), Some("")), Ok(()));
-    assert_eq!(check_items(std::slice::from_ref(&item), Some("k")), Err(broken("gave an empty key").into()));
+    assert_eq!(
+        check_items(std::slice::from_ref(&item), Some("k")),
+        Err(broken("returned an empty key").into())
+    );
 }
 
 #[test]
-fn every_element_type_goes_in_and_comes_out_the_same() {
+fn every_element_type_is_converted_to_itself() {
     for dtype in [
         Dtype::Boolean,
         Dtype::Uint8,
@@ -121,14 +124,14 @@ fn parent(label: &str) -> Sample {
 }
 
 #[test]
-fn children_start_without_the_values_that_the_guest_was_given() {
+fn children_do_not_copy_fields_that_were_passed_to_the_guest() {
     assert!(converter(None).template(parent("cat")).carried.is_empty());
     let template = converter(Some(&["text", "image"])).template(parent("cat"));
     assert_eq!(template.carried, [1]);
 }
 
 #[test]
-fn children_of_a_wide_sample_are_as_wide_as_their_own_fields() {
+fn children_of_a_wide_sample_allocate_only_their_own_fields() {
     let mut wide = Sample::new("k", Origin::default());
     wide.fields =
         (0..100_000).map(|n| Field { name: format!("f{n}").into(), value: Value::Int(n) }).collect();
@@ -148,12 +151,12 @@ fn children_of_a_wide_sample_are_as_wide_as_their_own_fields() {
 }
 
 #[test]
-fn many_fields_keep_their_places_among_many_as_among_few() {
+fn many_fields_keep_their_order_like_few_fields() {
     let name = |n: usize| format!("f{n:03}");
     let wants: Vec<String> = (0..200).filter(|n| n % 3 > 0).map(name).collect();
     let mut input = Sample::new("k", Origin::default());
     input.fields = (0..200).map(|n| Field { name: name(n).into(), value: Value::Int(-1) }).collect();
-    // Every fifth field comes back, in the opposite order, and a new one.
+    // Every fifth field is returned, in reverse order, and one new field.
     let given = || (0..200).rev().filter(|n| n % 5 == 0).map(|n| int(&name(n))).chain([int("new")]).collect();
     let item = || ItemResult { key: "k".into(), seed: 0, fields: given() };
     let expected: Vec<(String, Value)> = (0..200)
@@ -172,7 +175,7 @@ fn many_fields_keep_their_places_among_many_as_among_few() {
 }
 
 #[test]
-fn conversion_ends_at_the_deadline_and_at_a_stop_and_gives_the_sample_back() {
+fn a_conversion_that_ends_at_the_deadline_or_a_stop_returns_the_sample() {
     for (mut clock, is_stop) in [(clock(Duration::ZERO, false), false), (clock(Duration::MAX, true), true)] {
         let end = |end: &CallEnd| match end {
             CallEnd::Stopped => is_stop,
@@ -188,16 +191,16 @@ fn conversion_ends_at_the_deadline_and_at_a_stop_and_gives_the_sample_back() {
 }
 
 #[test]
-fn a_childs_fields_keep_the_places_of_its_parents() {
+fn fields_of_a_child_keep_the_order_of_its_parent() {
     let text = wit::FieldResult { name: "text".into(), value: wit::ValueResult::Text("part".into()) };
     let item = ItemResult { key: "k/0".into(), seed: 0, fields: vec![int("new"), text] };
     let clock = &mut clock(Duration::MAX, false);
     let children = converter(Some(&["text", "image"])).children(vec![item], parent("cat"), clock).unwrap();
-    let mut wanted = Sample::new("k/0", child_of(Origin::default(), 0));
-    wanted.set("text", Value::Text("part".into()));
-    wanted.set("label", Value::Text("cat".into()));
-    wanted.set("new", Value::Int(1));
-    assert_eq!(children, [wanted]);
+    let mut expected = Sample::new("k/0", child_of(Origin::default(), 0));
+    expected.set("text", Value::Text("part".into()));
+    expected.set("label", Value::Text("cat".into()));
+    expected.set("new", Value::Int(1));
+    assert_eq!(children, [expected]);
 }
 
 #[test]
@@ -218,7 +221,7 @@ fn copies_of_texts_count_for_every_child_but_one_and_shared_bytes_do_not() {
 }
 
 #[test]
-fn a_module_that_excludes_fan_out_may_not_make_several_samples_of_one() {
+fn a_module_without_fan_out_may_not_make_several_samples_of_one() {
     let of = |fan_out| Converter::new(None, StageSeed::new(7, "split"), OUTPUT_BYTES, fan_out);
     let mut clock = clock(Duration::from_secs(1), false);
     let mut check = |fan_out, children| {
@@ -227,7 +230,7 @@ fn a_module_that_excludes_fan_out_may_not_make_several_samples_of_one() {
             .map_err(|end| format!("{end:?}"))
     };
     let said = check(Some(false), 2).unwrap_err();
-    assert!(said.contains("made 2 samples of one, but its manifest says `fan_out: false`"), "{said}");
+    assert!(said.contains("made 2 samples of one sample, but its manifest says `fan_out: false`"), "{said}");
     check(Some(false), 1).unwrap();
     check(Some(true), 2).unwrap();
     check(None, 2).unwrap();

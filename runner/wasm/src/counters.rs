@@ -1,4 +1,4 @@
-//! The counters a module declares, added to by all its instances of one stage.
+//! Counters that a module declares, summed over all of its instances in one stage.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use crate::limits::Kill;
 
 const SHOWN_NAME: usize = 64;
 
-/// One sum per declared name; always finite.
+/// One sum per declared name; every sum is finite.
 #[derive(Debug)]
 pub(crate) struct Counters(Vec<(String, AtomicU64)>);
 

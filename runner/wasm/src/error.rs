@@ -1,4 +1,4 @@
-//! Why a sandbox cannot be made, and why bytes are not a stage module.
+//! Errors of creating a sandbox, and of loading bytes as a stage module.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -39,11 +39,11 @@ pub enum ModuleError {
     #[error("the module is not valid WebAssembly: {reason}")]
     Invalid { reason: String },
     #[error(
-        "a core module without WIT types: nothing says which functions it offers; build it with `penstock-guest` or \
+        "a core module without WIT types, which declare its functions; build it with `penstock-guest` or \
          wit-bindgen for the world `penstock:stage/stage@0.1.0`, and do not strip custom sections"
     )]
     NoTypes,
-    /// The contract's export is missing or has other functions.
+    /// The export that the contract requires is missing or has other functions.
     #[error("the module does not export `penstock:stage/transform@0.1.0`: {found}")]
     Export { found: String },
     #[error("the module imports {found}")]
@@ -54,22 +54,22 @@ pub enum ModuleError {
     #[error("the module has {found} {what}{place}, the limit is {limit} (`limits.modules.{bound}`)")]
     Gate {
         what: &'static str,
-        /// The operator's setting that bounds it.
+        /// Name of the operator's setting that bounds the count.
         bound: &'static str,
         found: u64,
         limit: u64,
-        /// For example ` in function 7`; empty for the whole module.
+        /// Location in the module, e.g. ` in function 7`; empty for the whole module.
         place: String,
     },
     #[error("the module cannot be compiled: {reason}")]
     Compile { reason: String },
     #[error(
-        "compiling the module {limit}; split its largest functions and leave out what it does not use, or have the \
-         operator allow more (`limits.compile.{}`)", limit.setting()
+        "compiling the module {limit}; split its largest functions and remove unused code, or have the \
+         operator raise the limit (`limits.compile.{}`)", limit.setting()
     )]
     CompileLimit { limit: CompileLimit },
-    /// Not the module's fault: loading it again may succeed.
-    #[error("the module was not compiled, through no fault of its own: {reason}")]
+    /// The compiler failed for another reason than the module; loading the module again may succeed.
+    #[error("the compiler failed, through no fault of the module: {reason}")]
     Compiler { reason: String },
 }
 
@@ -83,12 +83,12 @@ pub enum CompileLimit {
     Cpu(Duration),
     #[error("takes longer than {} s", .0.as_secs_f64())]
     Wall(Duration),
-    #[error("gives more than {} MiB of machine code", mib(*.0))]
+    #[error("produces more than {} MiB of machine code", mib(*.0))]
     Code(u64),
 }
 
 impl CompileLimit {
-    /// The operator's setting, below `limits.compile`.
+    /// Name of the operator's setting beneath `limits.compile`.
     fn setting(self) -> &'static str {
         match self {
             Self::Memory(_) => "memory_mib",
@@ -99,7 +99,7 @@ impl CompileLimit {
     }
 }
 
-/// A number of bytes in MiB, rounded up, for messages.
+/// Converts a number of bytes to MiB, rounded up, for messages.
 pub(crate) fn mib(bytes: u64) -> u64 {
     bytes.div_ceil(1 << 20)
 }

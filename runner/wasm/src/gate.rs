@@ -1,5 +1,5 @@
-//! The static gate: sizes and counts that a module may have, looked at before anything is compiled. Compilers can be made to
-//! take minutes and gigabytes by small inputs; these bounds keep bulk and the known shapes out.
+//! The static gate: checks sizes and counts of a module before it is compiled. Small inputs can make compilers take minutes and
+//! gigabytes; these bounds refuse large modules and known expensive shapes.
 
 use penstock_types::config::GateBounds;
 use wasmparser::{
@@ -9,7 +9,7 @@ use wasmparser::{
 
 use crate::error::ModuleError;
 
-/// ModuleCounts of the gate, which reports include.
+/// Counts of a module's contents, which reports include.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ModuleCounts {
     pub(crate) functions: u64,
@@ -24,7 +24,7 @@ pub(crate) struct ModuleCounts {
     component_items: u64,
 }
 
-/// A field's value and name; the name is that of the setting.
+/// Bound with the value of a field and, as the name of its setting, the name of the field.
 macro_rules! bound {
     ($bounds:ident.$field:ident) => {
         Bound { setting: stringify!($field), limit: $bounds.$field }
@@ -35,7 +35,7 @@ pub(crate) fn check_size(bytes: &[u8], bounds: &GateBounds) -> Result<(), Module
     at_most("bytes", bytes.len() as u64, bound!(bounds.module_bytes))
 }
 
-/// ModuleCounts the contents of the module; fails at the first count above its bound.
+/// Counts the contents of the module; fails at the first count above its bound.
 pub(crate) fn check(bytes: &[u8], bounds: &GateBounds) -> Result<ModuleCounts, ModuleError> {
     let mut gate = Gate { bounds, counts: ModuleCounts::default(), depth: 0 };
     for payload in Parser::new(0).parse_all(bytes) {
@@ -44,7 +44,7 @@ pub(crate) fn check(bytes: &[u8], bounds: &GateBounds) -> Result<ModuleCounts, M
     Ok(gate.counts)
 }
 
-/// A bound and the setting that changes it.
+/// Bound, and the name of its setting.
 #[derive(Clone, Copy)]
 struct Bound {
     setting: &'static str,
@@ -54,7 +54,7 @@ struct Bound {
 struct Gate<'a> {
     bounds: &'a GateBounds,
     counts: ModuleCounts,
-    /// Depth of nested components and modules below the outermost.
+    /// Depth of nested components and modules beneath the outermost.
     depth: u64,
 }
 
@@ -67,7 +67,7 @@ impl Gate<'_> {
             }
             Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => {
                 self.depth += 1;
-                at_most("components within each other", self.depth, bound!(bounds.component_depth))
+                at_most("levels of nested components", self.depth, bound!(bounds.component_depth))
             }
             Payload::End(_) => {
                 self.depth = self.depth.saturating_sub(1);
@@ -102,7 +102,7 @@ impl Gate<'_> {
         }
     }
 
-    /// ModuleCounts the sections that only components have. Many of them generate code, such as the adapters of functions.
+    /// Counts the sections that only components have. Many of them generate code, such as the adapters of functions.
     fn check_component(&mut self, payload: Payload<'_>) -> Result<(), ModuleError> {
         let count = match &payload {
             Payload::CoreTypeSection(section) => section.count(),
@@ -184,7 +184,7 @@ impl Gate<'_> {
         }
         let (page, bounds) = (1_u64 << memory.page_size_log2.unwrap_or(16), self.bounds);
         let bytes = memory.initial.saturating_mul(page);
-        at_most("bytes of memory at the start", bytes, bound!(bounds.memory_bytes))
+        at_most("bytes of initial memory", bytes, bound!(bounds.memory_bytes))
     }
 
     fn check_body(&mut self, body: &FunctionBody<'_>) -> Result<(), ModuleError> {
@@ -214,7 +214,7 @@ impl Gate<'_> {
             match read(operators.read())? {
                 Operator::Block { .. } | Operator::Loop { .. } | Operator::If { .. } => {
                     open += 1;
-                    within("blocks within each other", open, bound!(bounds.nesting))?;
+                    within("levels of nested blocks", open, bound!(bounds.nesting))?;
                 }
                 Operator::End => open = open.saturating_sub(1),
                 Operator::BrTable { targets } => {

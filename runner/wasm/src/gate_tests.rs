@@ -1,7 +1,9 @@
 use super::*;
 
 fn refusal(text: &str) -> String {
-    check(&wat::parse_str(text).unwrap(), &GateBounds::default()).expect_err("it is refused").to_string()
+    check(&wat::parse_str(text).unwrap(), &GateBounds::default())
+        .expect_err("the gate refuses it")
+        .to_string()
 }
 
 fn within_function(body: &str) -> String {
@@ -19,7 +21,7 @@ fn a_small_module_passes_and_is_counted() {
 }
 
 #[test]
-fn size_is_looked_at_first() {
+fn the_size_of_a_module_is_limited() {
     let error = check_size(&vec![0; (32 << 20) + 1], &GateBounds::default()).unwrap_err();
     insta::assert_snapshot!(error, @"the module has 33554433 bytes, the limit is 33554432 (`limits.modules.module_bytes`)");
 }
@@ -51,7 +53,7 @@ fn functions_that_are_hard_to_compile_are_refused_with_their_place() {
     let locals = within_function(&"(local i32) ".repeat(4_001));
     insta::assert_snapshot!(refusal(&locals), @"the module has 4001 locals in the function at offset 0x16 of core module 1, the limit is 4000 (`limits.modules.locals`)");
     let nested = within_function(&format!("{}{}", "block ".repeat(513), "end ".repeat(513)));
-    insta::assert_snapshot!(refusal(&nested), @"the module has 513 blocks within each other in the function at offset 0x18 of core module 1, the limit is 512 (`limits.modules.nesting`)");
+    insta::assert_snapshot!(refusal(&nested), @"the module has 513 levels of nested blocks in the function at offset 0x18 of core module 1, the limit is 512 (`limits.modules.nesting`)");
     let branches = within_function(&format!("block i32.const 0 br_table {} end", "0 ".repeat(4_002)));
     insta::assert_snapshot!(refusal(&branches), @"the module has 4001 targets of one branch table in the function at offset 0x18 of core module 1, the limit is 4000 (`limits.modules.branch_targets`)");
 }
@@ -64,13 +66,13 @@ fn large_tables_and_other_memories_are_refused() {
 }
 
 #[test]
-fn components_within_components_have_an_end() {
+fn the_nesting_of_components_is_limited() {
     let text = format!("{}{}", "(component ".repeat(10), ")".repeat(10));
-    insta::assert_snapshot!(refusal(&text), @"the module has 9 components within each other, the limit is 8 (`limits.modules.component_depth`)");
+    insta::assert_snapshot!(refusal(&text), @"the module has 9 levels of nested components, the limit is 8 (`limits.modules.component_depth`)");
 }
 
 #[test]
-fn what_fills_tables_is_counted() {
+fn table_entries_and_element_segments_are_limited() {
     let segments = format!("(module (func) (table 1 funcref) {})", "(elem func 0)".repeat(8_001));
     insta::assert_snapshot!(refusal(&segments), @"the module has 8001 element segments, the limit is 8000 (`limits.modules.element_segments`)");
     let entries = format!("(module (func) (elem func {}))", "0 ".repeat(20_001));
@@ -78,7 +80,7 @@ fn what_fills_tables_is_counted() {
 }
 
 #[test]
-fn what_components_define_is_counted_and_their_names_are_looked_at() {
+fn definitions_and_names_in_components_are_limited() {
     let types = format!("(component {})", "(type string)".repeat(20_001));
     insta::assert_snapshot!(refusal(&types), @"the module has 20001 definitions in its components, the limit is 20000 (`limits.modules.component_items`)");
     let name = "n".repeat(1_025);
@@ -87,7 +89,7 @@ fn what_components_define_is_counted_and_their_names_are_looked_at() {
 }
 
 #[test]
-fn the_operator_may_allow_less_or_more() {
+fn the_operator_may_lower_or_raise_the_bounds() {
     let module = wat::parse_str(format!("(module {})", "(func)".repeat(40_001))).unwrap();
     let more = GateBounds { functions: 50_000, ..GateBounds::default() };
     assert_eq!(check(&module, &more).unwrap().functions, 40_001);

@@ -1,5 +1,5 @@
-//! The samples that a stateful instance holds back, as they came in: to name them when they fail, and to know them again
-//! by their key when they come out.
+//! Samples that a stateful instance holds back, as they came in. The host needs them to report them if they fail, and to match them
+//! by key when they are returned.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use penstock_engine::item::Sample;
 
 use crate::limits::MAX_HELD;
 
-/// HeldOutput samples in order of arrival. Bounded: an instance that packs samples into others never returns most of them, so
-/// the oldest are dropped and count as taken into others.
+/// Held samples in order of arrival. Bounded: an instance that packs samples into others never returns most of them, so the oldest
+/// are dropped and count as merged into others.
 #[derive(Debug)]
-pub(crate) struct HeldOutput {
+pub(crate) struct HeldSamples {
     samples: BTreeMap<u64, Sample>,
     by_key: HashMap<Arc<str>, VecDeque<u64>>,
     next: u64,
@@ -19,8 +19,8 @@ pub(crate) struct HeldOutput {
     limit_bytes: u64,
 }
 
-impl HeldOutput {
-    /// Remembers samples of up to `limit_bytes` in all.
+impl HeldSamples {
+    /// Creates a store for samples of up to `limit_bytes` in total.
     pub(crate) fn new(limit_bytes: u64) -> Self {
         Self { samples: BTreeMap::new(), by_key: HashMap::new(), next: 0, bytes: 0, limit_bytes }
     }
@@ -29,26 +29,26 @@ impl HeldOutput {
         self.samples.len()
     }
 
-    /// Bytes that they take in memory.
+    /// Memory that the samples take, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Adds a sample; returns how many older ones were dropped for it.
+    /// Adds a sample; returns the number of older samples that were dropped for it.
     pub(crate) fn push(&mut self, sample: Sample) -> u64 {
         self.bytes += sample.memory_bytes();
         self.by_key.entry(sample.key.clone()).or_default().push_back(self.next);
         self.samples.insert(self.next, sample);
         self.next += 1;
-        let mut let_go = 0;
+        let mut dropped = 0;
         while self.samples.len() > 1 && (self.samples.len() > MAX_HELD || self.bytes > self.limit_bytes) {
             self.take_oldest();
-            let_go += 1;
+            dropped += 1;
         }
-        let_go
+        dropped
     }
 
-    /// Removes the oldest sample of that key.
+    /// Removes and returns the oldest sample with this key.
     pub(crate) fn take(&mut self, key: &str) -> Option<Sample> {
         let numbers = self.by_key.get_mut(key)?;
         let number = numbers.pop_front()?;
@@ -86,8 +86,8 @@ mod tests {
     }
 
     #[test]
-    fn samples_of_one_key_come_out_in_the_order_they_came() {
-        let mut held = HeldOutput::new(1000);
+    fn samples_with_one_key_are_taken_in_order_of_arrival() {
+        let mut held = HeldSamples::new(1000);
         for index in 0..3 {
             assert_eq!(held.push(sample("a", index)), 0);
         }
@@ -98,8 +98,8 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_limit_the_oldest_is_let_go() {
-        let mut held = HeldOutput::new(2 * sample("a", 0).memory_bytes());
+    fn the_oldest_sample_beyond_the_limit_is_dropped() {
+        let mut held = HeldSamples::new(2 * sample("a", 0).memory_bytes());
         assert_eq!(held.push(sample("a", 0)), 0);
         assert_eq!(held.push(sample("b", 1)), 0);
         assert_eq!(held.push(sample("c", 2)), 1);

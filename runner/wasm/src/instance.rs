@@ -1,4 +1,4 @@
-//! One running guest: a store and an instance of a module, for one worker thread and one stage.
+//! A running guest: a store and an instance of a module, for one worker thread and one stage.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,10 +26,10 @@ use crate::seed::StageSeed;
 use crate::ticker::Ticking;
 use crate::trap::{CallEnd, CallFacts};
 
-/// Everything that the instances of one stage share.
+/// State that all instances of one stage share.
 #[derive(Debug)]
 pub(crate) struct StageParts {
-    /// Fields that cross into the guest; `None` for all of them.
+    /// Fields that are passed to the guest; `None` for all fields.
     pub(crate) wants: Option<Vec<String>>,
     pub(crate) module: Module,
     pub(crate) params: String,
@@ -44,15 +44,15 @@ pub(crate) struct StageParts {
     pub(crate) counters: Arc<Counters>,
 }
 
-/// A started guest. After any error of a call it must be dropped.
+/// Started guest. It must be dropped after any error of a call.
 pub(crate) struct Instance {
     store: Store<Guest>,
     stage: Stage,
     deadline: Duration,
     instances: u32,
-    /// Bytes that one sample may become.
+    /// Maximum bytes of the results of one sample.
     output_bytes: u64,
-    /// Bytes that a call may return, as set in the store.
+    /// Maximum bytes that the current call may return, as set in the store.
     output_limit: u64,
     _ticking: Ticking,
 }
@@ -101,20 +101,20 @@ impl Instance {
         }
     }
 
-    /// One outcome per item, in order; their number is not checked here. [`Self::begin`] has to be called first.
+    /// Returns one outcome per item, in order; their number is not checked here. [`Self::begin`] must be called first.
     pub(crate) fn process(&mut self, items: &[ItemParam<'_>]) -> Result<Vec<Outcome>, CallEnd> {
         let answer = self.stage.penstock_stage_transform().call_process(&mut self.store, items);
         answer.map_err(|error| self.end(&error))
     }
 
-    /// Items that a stateful guest returns at the end of an epoch in which it holds `held` samples.
+    /// Returns the items of a stateful guest at the end of an epoch, when it holds `held` samples.
     pub(crate) fn finish(&mut self, held: usize) -> Result<Vec<ItemResult>, CallEnd> {
         self.begin(held.clamp(1, MAX_FINISH_FACTOR as usize));
         let answer = self.stage.penstock_stage_transform().call_finish(&mut self.store);
         answer.map_err(|error| self.end(&error))
     }
 
-    /// Begins a call with so many samples: what the host does for it is charged from here on.
+    /// Begins a call with this number of samples. Work of the host is charged to the call from here on.
     pub(crate) fn begin(&mut self, samples: usize) {
         let samples = u32::try_from(samples).unwrap_or(u32::MAX);
         let guest = self.store.data_mut();
@@ -127,7 +127,7 @@ impl Instance {
         }
     }
 
-    /// The clock of the current call.
+    /// Clock of the current call.
     pub(crate) fn clock(&mut self) -> &mut CallClock {
         &mut self.store.data_mut().clock
     }
@@ -139,17 +139,17 @@ impl Instance {
     }
 }
 
-/// Bytes that a call may return: `output_bytes` for each sample, at most [`MAX_CALL_OUTPUT_BYTES`].
+/// Maximum bytes that a call may return: `output_bytes` for each sample, at most [`MAX_CALL_OUTPUT_BYTES`] in total.
 fn output_limit(output_bytes: u64, samples: u32) -> u64 {
     output_bytes.saturating_mul(u64::from(samples)).min(MAX_CALL_OUTPUT_BYTES)
 }
 
-/// The limit as the store takes it: a unit for every byte that it copies out of the guest.
+/// Fuel of the store for this limit: one unit for every byte that is copied out of the guest.
 fn fuel(output_limit: u64) -> usize {
     usize::try_from(output_limit).unwrap_or(usize::MAX)
 }
 
-/// Adds the phase to the end's message.
+/// Prefixes the message of a fault with the phase in which it occurred.
 fn within(when: &str, end: CallEnd) -> CallEnd {
     match end {
         CallEnd::Stopped => CallEnd::Stopped,

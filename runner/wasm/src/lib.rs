@@ -1,6 +1,6 @@
-//! The sandbox: runs stage modules, which are strangers' code, within limits of memory, CPU time, stack and output.
+//! The sandbox: runs stage modules, which are untrusted code, within limits of memory, CPU time, stack and output.
 //!
-//! Bytes become a [`Module`] by [`Sandbox::load`] (checked, made a component, compiled or mapped from the cache), a
+//! Bytes become a [`Module`] by [`Sandbox::load`] (checked, turned into a component, compiled or read from the cache), a
 //! module becomes a [`StageFactory`] by [`Module::stage`], and the engine builds one op of it per worker thread. Guests
 //! see three host functions and nothing else: no files, no clock, no network, no WASI.
 
@@ -34,12 +34,12 @@ pub use module::{Compilation, Module, ModuleReport};
 pub use sandbox::{Sandbox, SandboxSettings, inspect};
 pub use stage::{StageFactory, StageSettings};
 
-/// The contract as Rust types, made from the one copy of the WIT. Private: nothing of it crosses this crate's border.
+/// The contract as Rust types, generated from the only copy of the WIT. Private: no type of it is part of this crate's API.
 mod bindings {
     wasmtime::component::bindgen!({
         path: "../../guest-sdk/wit",
         world: "stage",
-        // Samples go in as borrows of the engine's own bytes; only results own theirs.
+        // Samples are passed as borrows of the engine's bytes; only results own their bytes.
         ownership: Borrowing { duplicate_if_necessary: true },
         imports: { default: trappable },
     });

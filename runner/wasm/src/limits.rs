@@ -1,4 +1,4 @@
-//! What a guest may use: memory, tables, CPU time, and how much it may say and give back.
+//! Limits of a guest: memory, tables, CPU time, and the size of its logs and results.
 
 use crate::error::mib;
 use std::sync::Arc;
@@ -8,45 +8,45 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use wasmtime::{ResourceLimiter, UpdateDeadline};
 
-/// Stack that a thread needs to run guests, in bytes. Guests may use 512 KiB of it; the rest is the host's own.
+/// Stack that a thread needs to run guests, in bytes. Guests may use 512 KiB of it; the rest is for the host.
 /// A thread with less would end the whole process when a guest recurses too deeply.
 pub const WORKER_STACK_BYTES: usize = 2 << 20;
 
 pub(crate) const GUEST_STACK_BYTES: usize = 512 << 10;
-/// Core instances that one component instance takes: the module, two shims for its imports, and one to spare.
+/// Core instances that one component instance takes: the module, two shims for its imports, and one spare.
 pub(crate) const CORE_INSTANCES: u32 = 4;
 pub(crate) const TABLES: u32 = 3;
 pub(crate) const MEMORIES: u32 = 1;
-/// Entries one table may grow to.
+/// Maximum number of entries of one table.
 pub(crate) const TABLE_ENTRIES: usize = 20_000;
 
-/// Bytes that one call may return, however many samples it had.
+/// Maximum bytes that one call may return, for any number of samples.
 pub(crate) const MAX_CALL_OUTPUT_BYTES: u64 = 1 << 30;
-/// Children that one sample may become.
+/// Maximum number of children of one sample.
 pub(crate) const MAX_CHILDREN: usize = 65_536;
 pub(crate) const MAX_FIELDS: usize = 256;
 pub(crate) const MAX_NAME_BYTES: usize = 256;
 pub(crate) const MAX_KEY_BYTES: usize = 4_096;
 pub(crate) const MAX_RANK: usize = 16;
-/// Bytes of a tensor as if it had one element where its shape says 0. A batch of 1,000,000 such tensors, the largest there is, is
-/// below 2^63: whoever multiplies its sizes gets no overflow.
+/// Maximum bytes of a tensor, where sizes of 0 in its shape count as 1. The largest batch, of 1,000,000 such tensors, stays below
+/// 2^63 bytes, so that a product of its sizes does not overflow.
 pub(crate) const MAX_SHAPE_BYTES: u64 = 1 << 42;
-/// Longest message of a guest that is repeated in a fault, in bytes.
+/// Longest part of a guest's message that a fault contains, in bytes.
 pub(crate) const MAX_REASON_BYTES: usize = 1_024;
-/// Samples that the host remembers as held by one stateful instance; older ones count as taken into others.
+/// Maximum number of samples that the host remembers as held by one stateful instance; older ones count as merged into others.
 pub(crate) const MAX_HELD: usize = 65_536;
 
-/// Wall-clock limit of a call as a multiple of its CPU time, so that a loaded machine kills no innocent guest and one
-/// that is stuck is found.
+/// Wall-clock limit of a call as a multiple of its CPU time limit: high enough to spare working guests on a loaded machine, and
+/// still an end for a guest that is stuck.
 pub(crate) const WALL_FACTOR: u32 = 10;
-/// Most deadlines of a sample that `finish` may take, however many samples are held.
+/// Maximum time of `finish`, in deadlines of a sample, for any number of held samples.
 pub(crate) const MAX_FINISH_FACTOR: u32 = 1_000;
-/// Deadlines of a sample that the start of an instance may take; it may read vocabularies.
+/// Maximum time of the start of an instance, in deadlines of a sample, because the start may read vocabularies.
 pub(crate) const INIT_FACTOR: u32 = 10;
-/// Least CPU time that the start of an instance may take.
+/// Minimum of the CPU time limit of the start of an instance.
 pub(crate) const MIN_INIT: Duration = Duration::from_secs(1);
-/// Values that the host converts, or pages of 4 KiB, between two looks at deadline and stop: less than a tick's time.
-const WORK_PER_LOOK: u64 = 8_192;
+/// Values or pages of 4 KiB that the host converts between two checks of deadline and stop, which takes less than a tick.
+const WORK_PER_CHECK: u64 = 8_192;
 
 /// Reasons why the host ends a guest.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -54,7 +54,7 @@ pub(crate) enum Kill {
     #[error("exceeded its deadline of {}", time_allowed(*.per_sample, *.samples))]
     Deadline { per_sample: Duration, samples: u32 },
     #[error(
-        "took {WALL_FACTOR} times its deadline of {} by the clock, while using less CPU time than that",
+        "took {WALL_FACTOR} times its deadline of {} in wall-clock time, while using less CPU time than its deadline",
         time_allowed(*.per_sample, *.samples)
     )]
     WallClock { per_sample: Duration, samples: u32 },
@@ -89,12 +89,12 @@ fn time_allowed(per_sample: Duration, samples: u32) -> String {
     }
 }
 
-/// Refuses memory and tables beyond the limits, by ending the guest: a refusal it could go on from would surface as an
-/// abort without a reason.
+/// Ends a guest that exceeds the limits of memory and tables. If the request were merely refused, the guest would abort without a
+/// reason.
 #[derive(Debug)]
 pub(crate) struct MemoryLimit {
     pub(crate) bytes: u64,
-    /// Most memory of any instance of the stage, in bytes.
+    /// Peak memory of any instance of the stage, in bytes.
     pub(crate) peak: Arc<AtomicU64>,
 }
 
@@ -102,7 +102,7 @@ impl ResourceLimiter for MemoryLimit {
     fn memory_growing(&mut self, _: usize, desired: usize, maximum: Option<usize>) -> wasmtime::Result<bool> {
         let (asked, limit) = (desired as u64, self.bytes);
         match maximum.map(|maximum| maximum as u64) {
-            // The smaller of the two is the one to name: raising the other would change nothing.
+            // The message names the smaller limit, because raising the other one would change nothing.
             Some(maximum) if asked > maximum && maximum < limit => {
                 Err(Kill::OwnMemory { asked, maximum }.into())
             }
@@ -146,32 +146,33 @@ impl ResourceLimiter for MemoryLimit {
     }
 }
 
-/// Counts one call's CPU time from its first tick: a call shorter than a tick reads no clock at all, and a longer one
-/// gets at most one tick more than its deadline.
+/// Measures the CPU time of one call from its first tick: a call shorter than a tick reads no clock, and a longer call gets at
+/// most one tick more than its deadline.
 #[derive(Debug)]
 pub(crate) struct CallClock {
     stop: Arc<AtomicBool>,
-    /// The current call, and the call that `start` belongs to.
+    /// Number of the current call.
     call: u64,
+    /// Number of the call to which `start` belongs.
     timed_call: u64,
     start: Clocks,
     allowed: Allowed,
-    /// Values converted in this call since the last look.
+    /// Values converted in this call since the last check.
     work: u64,
-    /// Set once the host had much to convert: from then on calls are timed from their beginning, because no tick comes while the
-    /// engine reads what a guest gives back.
+    /// Set once the host had much to convert. From then on, calls are timed from their beginning, because no tick occurs while the
+    /// engine reads the results of a guest.
     is_heavy: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowed {
-    /// CPU time of one sample, or of the whole call where `samples` is 0.
+    /// CPU time of one sample, or of the whole call if `samples` is 0.
     pub(crate) per_sample: Duration,
-    /// Samples in the call; 0 for a call without any, such as `init`.
+    /// Number of samples in the call; 0 for a call without samples, such as `init`.
     pub(crate) samples: u32,
 }
 
-/// CPU time of this thread and the clock on the wall, read together.
+/// CPU time of this thread and wall-clock time, read together.
 #[derive(Clone, Copy, Debug, Default)]
 struct Clocks {
     cpu: Duration,
@@ -183,7 +184,7 @@ impl CallClock {
         Self { stop, call: 1, timed_call: 0, start: Clocks::default(), allowed, work: 0, is_heavy: false }
     }
 
-    /// Starts a call.
+    /// Resets the clock at the start of a call.
     pub(crate) fn begin(&mut self, allowed: Allowed) {
         self.call += 1;
         self.allowed = allowed;
@@ -193,12 +194,12 @@ impl CallClock {
         }
     }
 
-    /// Charges the host's own work for the current call: so many values converted, or pages of bytes. Looks at deadline and stop
-    /// as a running guest does, once there was enough of it.
+    /// Charges work of the host to the current call, in converted values or pages of bytes. After enough work, checks deadline and
+    /// stop like a running guest.
     #[inline]
     pub(crate) fn on_work(&mut self, values: u64) -> Result<(), Kill> {
         self.work = self.work.saturating_add(values);
-        if self.work < WORK_PER_LOOK {
+        if self.work < WORK_PER_CHECK {
             return Ok(());
         }
         self.work = 0;
@@ -239,7 +240,7 @@ impl Clocks {
     }
 }
 
-/// Time since a fixed moment; never goes back.
+/// Monotonic time since a fixed moment.
 pub(crate) fn monotonic() -> Duration {
     read_clock(ClockId::Monotonic)
 }
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_call_starts_anew() {
+    fn the_next_call_is_timed_from_zero() {
         let mut clock = clock(1);
         clock.on_time(at(0, 0)).unwrap();
         clock.begin(Allowed { per_sample: Duration::from_millis(100), samples: 1 });
@@ -280,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_has_the_time_of_its_samples() {
+    fn a_batch_may_take_the_time_of_all_of_its_samples() {
         let mut clock = clock(8);
         clock.on_time(at(0, 0)).unwrap();
         assert_eq!(clock.on_time(at(799, 799)), Ok(()));
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_for_a_processor_counts_a_tenth() {
+    fn waiting_for_a_processor_is_limited_to_ten_times_the_deadline() {
         let mut clock = clock(1);
         clock.on_time(at(0, 0)).unwrap();
         assert_eq!(clock.on_time(at(10, 999)), Ok(()));
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_names_the_smaller_of_the_stages_limit_and_the_modules_own_maximum() {
+    fn a_memory_fault_names_the_smaller_of_the_stages_limit_and_the_modules_maximum() {
         let mut limit = MemoryLimit { bytes: 256 << 20, peak: Arc::default() };
         let mut grow = |mib: usize, maximum: Option<usize>| {
             let grown = limit.memory_growing(0, mib << 20, maximum.map(|mib| mib << 20));
@@ -316,11 +317,11 @@ mod tests {
         for maximum in [None, Some(256), Some(280), Some(4096)] {
             assert_eq!(grow(300, maximum), Err(ours.into()));
         }
-        assert_eq!(limit.peak.load(Ordering::Relaxed), 256 << 20, "what was refused was never had");
+        assert_eq!(limit.peak.load(Ordering::Relaxed), 256 << 20, "refused memory does not count");
     }
 
     #[test]
-    fn a_table_names_the_smaller_of_the_limit_and_the_modules_own_maximum() {
+    fn a_table_fault_names_the_smaller_of_the_limit_and_the_modules_maximum() {
         let mut limit = MemoryLimit { bytes: 1, peak: Arc::default() };
         let mut grow =
             |entries, maximum| limit.table_growing(0, entries, maximum).map_err(|error| error.to_string());
@@ -332,13 +333,13 @@ mod tests {
     }
 
     #[test]
-    fn work_of_the_host_is_charged_to_its_call_and_times_the_next_ones_from_their_beginning() {
+    fn work_of_the_host_is_charged_to_its_call_and_later_calls_are_timed_from_their_beginning() {
         let mut clock = clock(1);
-        for _ in 1..WORK_PER_LOOK {
+        for _ in 1..WORK_PER_CHECK {
             assert_eq!(clock.on_work(1), Ok(()));
         }
         clock.begin(clock.allowed);
-        assert_eq!(clock.on_work(WORK_PER_LOOK - 1), Ok(()));
+        assert_eq!(clock.on_work(WORK_PER_CHECK - 1), Ok(()));
         assert_eq!(
             (clock.timed_call, clock.is_heavy),
             (0, false),
@@ -348,9 +349,9 @@ mod tests {
         assert_eq!(clock.timed_call, clock.call);
         clock.begin(Allowed { per_sample: Duration::ZERO, samples: 1 });
         assert_eq!(clock.timed_call, clock.call);
-        assert!(matches!(clock.on_work(WORK_PER_LOOK), Err(Kill::Deadline { .. })));
+        assert!(matches!(clock.on_work(WORK_PER_CHECK), Err(Kill::Deadline { .. })));
         clock.stop.store(true, Ordering::Relaxed);
-        assert_eq!(clock.on_work(WORK_PER_LOOK), Err(Kill::Stopped));
+        assert_eq!(clock.on_work(WORK_PER_CHECK), Err(Kill::Stopped));
     }
 
     #[test]

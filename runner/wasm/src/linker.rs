@@ -1,4 +1,4 @@
-//! The three functions that guests may call, and the state they touch. There is no WASI.
+//! The three host functions that guests may call, and their state. There is no WASI.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::counters::Counters;
 use crate::limits::{CallClock, MAX_REASON_BYTES, MemoryLimit, monotonic};
 use crate::log::{LogLevel, LogSink, MAX_CALL_BYTES, MIN_LINE_BYTES};
 
-/// Start of the guest SDK's panic line, e.g. `panic: no size at src/lib.rs:12:5`, logged as an error before it traps. The
-/// rest of the line becomes the fault's message.
+/// Prefix of the line that the guest SDK logs as an error before a panic traps, e.g. `panic: no size at src/lib.rs:12:5`. The rest
+/// of the line becomes the fault's message.
 const PANIC_PREFIX: &str = "panic: ";
 const SHOWN_NAME: usize = 128;
 
@@ -26,15 +26,15 @@ pub(crate) struct Guest {
     pub(crate) host: HostSide,
 }
 
-/// State for host functions.
+/// State of the host functions.
 #[derive(Debug)]
 pub(crate) struct HostSide {
     log: Arc<LogSink>,
     counters: Arc<Counters>,
     assets: Arc<BTreeMap<String, Bytes>>,
-    /// Bytes logged since the call began.
+    /// Bytes logged since the current call began.
     logged: usize,
-    /// Message of the panic hook since the call began.
+    /// Message of the panic hook since the current call began.
     panic: Option<String>,
 }
 
@@ -47,7 +47,7 @@ impl HostSide {
         Self { log, counters, assets, logged: 0, panic: None }
     }
 
-    /// Starts a call.
+    /// Resets the state at the start of a call.
     pub(crate) fn begin(&mut self) {
         self.logged = 0;
         self.panic = None;
@@ -88,12 +88,12 @@ impl Host for HostSide {
     fn asset(&mut self, name: String) -> wasmtime::Result<Result<Vec<u8>, String>> {
         Ok(self.assets.get(&name).map(|bytes| bytes.to_vec()).ok_or_else(|| {
             let name = printable(&name, SHOWN_NAME);
-            format!("no asset `{name}`: the pipeline names it under `assets` of this stage")
+            format!("no asset `{name}`: add it under `assets` of this stage in the pipeline")
         }))
     }
 }
 
-/// A linker that offers the contract's host interface and nothing else.
+/// Creates a linker that provides only the contract's host interface.
 pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<Guest>> {
     let mut linker = Linker::new(engine);
     Stage::add_to_linker::<_, HasSelf<HostSide>>(&mut linker, |guest: &mut Guest| &mut guest.host)?;

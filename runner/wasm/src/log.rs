@@ -1,4 +1,4 @@
-//! What guests say: bounded in length, in rate and in number, and escaped.
+//! Log lines of guests, escaped and limited in length, rate and number.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,18 +9,18 @@ use penstock_types::text::printable;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Longest line in bytes; the rest of it is cut.
+/// Longest line, in bytes; the rest of a longer line is cut off.
 pub(crate) const MAX_LINE_BYTES: usize = 1 << 10;
-/// Most bytes one call may log; further lines are counted, not kept.
+/// Maximum bytes that one call may log; further lines are counted but not kept.
 pub(crate) const MAX_CALL_BYTES: usize = 64 << 10;
-/// Most bytes that all instances of a stage may log in a second; further lines are counted, not kept.
+/// Maximum bytes that all instances of a stage may log in a second; further lines are counted but not kept.
 pub(crate) const MAX_BYTES_PER_S: usize = 1 << 20;
-/// Least count of a line in bytes, so that short lines have a limit too.
+/// Minimum number of bytes for which a line counts, so that short lines are limited, too.
 pub(crate) const MIN_LINE_BYTES: usize = 256;
-/// Last lines of a stage that are kept.
+/// Number of last lines of a stage that are kept.
 pub(crate) const KEPT_LINES: usize = 1_000;
 
-/// How much a line matters, as the guest says.
+/// Severity of a line, as set by the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
@@ -30,26 +30,26 @@ pub enum LogLevel {
     Error,
 }
 
-/// One line that a guest logged, made printable and cut to 1 KiB.
+/// Line that a guest logged, escaped and cut to 1 KiB.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LogLine {
-    /// Number of the line among those kept of its stage, from 0.
+    /// Number of the line among the kept lines of its stage, from 0.
     pub number: u64,
-    /// How much it matters.
+    /// Severity of the line.
     pub level: LogLevel,
-    /// What it says.
+    /// Text of the line.
     pub message: String,
-    /// When it was said, by the machine's monotonic clock.
+    /// Time of the line, by the machine's monotonic clock.
     #[serde(skip)]
     pub at: Duration,
 }
 
-/// The last lines of a stage.
+/// Last log lines of a stage.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LogLines {
     /// Up to 1,000 lines, oldest first.
     pub lines: Vec<LogLine>,
-    /// Lines that were left out because there were too many at a time.
+    /// Number of lines that were dropped because too many were logged at a time.
     pub dropped: u64,
 }
 
@@ -73,7 +73,7 @@ impl LogSink {
         Self { stage: stage.into(), dropped: AtomicU64::new(0), kept: Mutex::default() }
     }
 
-    /// Keeps the line and passes it on to `tracing`, unless there were too many this second.
+    /// Keeps the line and passes it on to `tracing`, unless too much was logged in this second.
     pub(crate) fn log(&self, level: LogLevel, message: &str, now: Duration) {
         let message = printable(message, MAX_LINE_BYTES);
         if !self.keep(level, &message, now) {
@@ -92,7 +92,7 @@ impl LogSink {
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Lines from this number on, as far as they are kept.
+    /// Returns the lines from this number on, as far as they are kept.
     pub(crate) fn since(&self, number: u64) -> LogLines {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let first = kept.next - kept.lines.len() as u64;
@@ -130,7 +130,7 @@ mod tests {
     const NOW: Duration = Duration::from_secs(5);
 
     #[test]
-    fn a_flood_is_cut_off_and_counted_and_the_next_second_is_free_again() {
+    fn surplus_lines_of_a_second_are_dropped_and_counted() {
         let sink = LogSink::new("s");
         for _ in 0..5000 {
             sink.log(LogLevel::Info, "x", NOW);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_is_cut_and_escapes_are_shown() {
+    fn a_long_line_is_cut_off_and_control_characters_are_escaped() {
         let sink = LogSink::new("s");
         sink.log(LogLevel::Warn, &format!("\x1b[2J{}", "y".repeat(1 << 20)), NOW);
         let line = sink.since(0).lines.remove(0);

@@ -1,4 +1,4 @@
-//! A module that is ready to run.
+//! Modules that are ready to run.
 
 use std::sync::Arc;
 
@@ -11,40 +11,40 @@ use crate::component::{ModuleKind, Outline};
 use crate::linker::Guest;
 use crate::sandbox::Sandbox;
 
-/// A stage module, checked and compiled. Cheap to clone; keeps the sandbox alive.
+/// Stage module, checked and compiled. Cheap to clone; keeps the sandbox alive.
 #[derive(Clone)]
 pub struct Module(Arc<ModuleParts>);
 
-/// What is known of a module without running it.
+/// Properties of a module that are known without running it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModuleReport {
     /// `sha256:` and the hexadecimal digest of the uploaded bytes.
     pub digest: String,
-    /// Size of the upload.
+    /// Size of the upload, in bytes.
     pub size_bytes: u64,
-    /// What was uploaded.
+    /// Form of the upload.
     pub kind: ModuleKind,
-    /// Interfaces it imports, sorted.
+    /// Interfaces that the module imports, sorted.
     pub imports: Vec<String>,
-    /// Interfaces it exports, sorted.
+    /// Interfaces that the module exports, sorted.
     pub exports: Vec<String>,
-    /// Functions it defines.
+    /// Number of functions that the module defines.
     pub functions: u64,
-    /// Size of their bodies.
+    /// Size of the function bodies, in bytes.
     pub code_bytes: u64,
-    /// What it says of itself.
+    /// Manifest of the module.
     pub manifest: Manifest,
 }
 
-/// Where a module's machine code came from.
+/// Origin of a module's machine code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Compilation {
-    /// It was compiled for this load.
+    /// The code was compiled for this load.
     Compiled,
-    /// It was read from the cache.
+    /// The code was read from the cache.
     Cached,
-    /// Another load of the same module was under way and gave it.
+    /// The code came from a concurrent load of the same module.
     Shared,
 }
 
@@ -75,7 +75,7 @@ impl Module {
         &self.0.outline.manifest
     }
 
-    /// In bytes of the upload.
+    /// Size of the upload, in bytes.
     pub fn size(&self) -> u64 {
         self.0.size
     }

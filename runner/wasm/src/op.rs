@@ -1,4 +1,4 @@
-//! A stage's op on one worker thread: calls the guest in its mode, and replaces it when it broke.
+//! The op of a stage on one worker thread: calls the guest in its mode, and replaces an instance that broke.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,39 +12,39 @@ use penstock_types::text::printable;
 use crate::bindings::exports::penstock::stage::transform::{ItemResult, Outcome};
 use crate::convert::{Converter, Turned, at, broken, child_of, failed};
 use crate::error::mib;
-use crate::held::HeldOutput;
+use crate::held::HeldSamples;
 use crate::instance::{Instance, StageParts};
 use crate::limits::{CallClock, MAX_CALL_OUTPUT_BYTES, MAX_CHILDREN, monotonic};
 use crate::trap::CallEnd;
 
 const SHOWN_KEY: usize = 64;
 
-/// One stage on one thread.
+/// Op of one stage on one thread.
 pub(crate) struct GuestOp {
     parts: Arc<StageParts>,
     stop: StopFlag,
     /// `None` after an error, until the next call.
     instance: Option<Instance>,
-    /// Instances created since the last output, to replace broken ones.
+    /// Number of instances created since the last output, to replace broken ones.
     made: u64,
-    /// Time on the monotonic clock at which the current call got a new instance; `None` while the old one serves.
+    /// Monotonic time at which the current call got a new instance; `None` if it uses the existing one.
     renewed: Option<Duration>,
     converter: Converter,
-    held: HeldOutput,
-    /// Origin of the last sample; items that `finish` creates get it, too.
+    held: HeldSamples,
+    /// Origin of the last sample, from which the origins of new items of `finish` are derived.
     last: Origin,
 }
 
 impl GuestOp {
-    /// An op with a running instance.
+    /// Creates an op with a running instance.
     pub(crate) fn start(parts: Arc<StageParts>, stop: &StopFlag) -> Result<Self, CallEnd> {
         let instance = Instance::start(&parts, stop.shared())?;
         let manifest = parts.module.manifest();
-        // A stateful module gives what it held, too.
+        // A stateful module may return held samples, too, so the rule does not apply to it.
         let fan_out = manifest.fan_out.filter(|_| manifest.mode != Mode::Stateful);
         Ok(Self {
             converter: Converter::new(parts.wants.clone(), parts.seed, parts.output_bytes, fan_out),
-            held: HeldOutput::new(parts.held_bytes),
+            held: HeldSamples::new(parts.held_bytes),
             instance: Some(instance),
             stop: stop.clone(),
             made: 0,
@@ -86,7 +86,7 @@ impl GuestOp {
             Ok(outcomes) => outcomes,
             Err(end) => return self.failed_call(end, batch),
         };
-        // Before any sample is given away: a guest that was wrong about one may have been about its neighbours.
+        // All are checked before any sample is passed on: a guest that is wrong about one sample may be wrong about others.
         if let Err(end) = self.check_batch(&outcomes, &batch) {
             return self.failed_call(end, batch);
         }
@@ -100,7 +100,7 @@ impl GuestOp {
                 Ok(Turned::Many(samples)) => survivors.extend(samples),
                 Ok(Turned::Failed(failed)) => output.failed.push(failed),
                 Err((end, sample)) => {
-                    // What is converted is whole and checked; what is not fails, each sample as it came in.
+                    // Converted samples are complete and checked; each of the others fails as it came in.
                     let rest = std::iter::once(sample).chain(answered.map(|(_, sample)| sample)).collect();
                     let mut ended = self.failed_call(end, rest);
                     output.failed.append(&mut ended.failed);
@@ -117,7 +117,7 @@ impl GuestOp {
         self.done(output)
     }
 
-    /// Checks all outcomes of a batch against the contract, and names the first that breaks it.
+    /// Checks all outcomes of a batch against the contract; the error names the first sample that breaks it.
     fn check_batch(&mut self, outcomes: &[Outcome], batch: &[Sample]) -> Result<(), CallEnd> {
         let clock = clock_of(&mut self.instance);
         let mut copied = 0_u64;
@@ -134,8 +134,8 @@ impl GuestOp {
         if copied > MAX_CALL_OUTPUT_BYTES {
             let limit = mib(MAX_CALL_OUTPUT_BYTES);
             return Err(broken(format!(
-                "made so many samples that copies of the fields carried past it would take {} MiB in one call, limit is \
-                 {limit} MiB; a field named under `wants` is not carried",
+                "made so many samples that copies of the fields that bypass it would take {} MiB in one call, limit is \
+                 {limit} MiB; fields named under `wants` do not bypass it",
                 mib(copied)
             ))
             .into());
@@ -170,9 +170,9 @@ impl GuestOp {
         self.done(output)
     }
 
-    /// Passes on the items of a stateful guest. An item with the key of a held sample is that sample, with its origin and
-    /// the fields carried past the guest; any other is made of the current one. Where all of them are held samples, the
-    /// current one is held in their place.
+    /// Passes on the items of a stateful guest. An item with the key of a held sample stands for that sample, with its origin and
+    /// its carried fields; any other item is made of the current sample. If all items are held samples, the current sample is held
+    /// in their place.
     fn release(
         &mut self,
         items: Vec<ItemResult>,
@@ -186,7 +186,7 @@ impl GuestOp {
         let made_of_current = earlier.iter().filter(|earlier| earlier.is_none()).count();
         if let Err(fault) = self.converter.check_copies(&current, made_of_current) {
             for sample in earlier.into_iter().flatten() {
-                self.held.push(sample); // to be charged with the others
+                self.held.push(sample); // fails together with the others
             }
             return self.charge_all(fault, vec![current]);
         }
@@ -201,12 +201,14 @@ impl GuestOp {
         let mut samples = Vec::with_capacity(items.len());
         for ((item, earlier), number) in items.into_iter().zip(earlier).zip(0_u64..) {
             if self.stop.is_set() {
-                break; // the engine takes nothing any more
+                break; // the engine accepts no more items
             }
             let sample = match earlier {
                 Some(earlier) => self.converter.sample(item, earlier),
                 None => {
-                    let template = template.as_ref().expect("made because there are such items");
+                    let template = template
+                        .as_ref()
+                        .expect("the template exists if any item is made of the current sample");
                     let mut sample = self.converter.child(item, template, number);
                     sample.origin = origin(from, number);
                     sample
@@ -218,7 +220,7 @@ impl GuestOp {
         self.done(output)
     }
 
-    /// Calls `process` on the samples, on a new instance if there is none; returns as many outcomes as samples.
+    /// Calls `process` on the samples, on a new instance if there is none; returns one outcome per sample.
     fn call(&mut self, samples: &[Sample]) -> Result<Vec<Outcome>, CallEnd> {
         if self.instance.is_none() {
             let started = Instance::start(&self.parts, self.stop.shared());
@@ -253,8 +255,8 @@ impl GuestOp {
         if outcomes.len() == samples.len() {
             return Ok(outcomes);
         }
-        let (given, wanted) = (outcomes.len(), samples.len());
-        let reason = format!("answered with {given} outcomes instead of {wanted}, one per sample");
+        let (found, expected) = (outcomes.len(), samples.len());
+        let reason = format!("returned {found} outcomes instead of {expected}, one per sample");
         Err(CallEnd::Fault(broken(reason)))
     }
 
@@ -263,12 +265,12 @@ impl GuestOp {
         Ok(outcomes.into_iter().next().expect("one outcome per sample, as `call` checks"))
     }
 
-    /// A failed call charges its samples, and all that were held with them.
+    /// Fails the samples of a failed call, and all held samples.
     fn failed_call(&mut self, end: CallEnd, samples: Vec<Sample>) -> Output {
         match end {
             CallEnd::Fault(fault) => self.charge_all(fault, samples),
             CallEnd::Stopped => {
-                // The engine counts what is inside at a stop; nothing here is failed or passed on.
+                // At a stop, the engine counts samples that are inside a stage; none of them fails or is passed on.
                 self.instance = None;
                 self.renewed = None;
                 Output { held: self.held.len() as u64, ..Output::default() }
@@ -288,7 +290,7 @@ impl GuestOp {
             let fault = Fault::new(fault.class, message);
             output.failed.extend(held.into_iter().map(|sample| Failed { sample, fault: fault.clone() }));
         } else if output.failed.is_empty() {
-            // A `finish` with nothing to lose failed all the same, and must be seen to.
+            // `finish` failed without held samples. The fault is still reported, with a sample named `finish`.
             output.failed.push(Failed { sample: Sample::new("finish", self.last), fault });
         }
         self.done(output)
@@ -298,7 +300,7 @@ impl GuestOp {
         output.held = self.held.len() as u64;
         output.held_bytes = self.held.bytes();
         output.instances = std::mem::take(&mut self.made);
-        // Making an instance is no work on a sample, so the time of the call runs from its end.
+        // Creating an instance is not work on a sample, so the time of the op starts after it.
         output.op_time = self.renewed.take().map(|renewed| monotonic().saturating_sub(renewed));
         output
     }
@@ -334,7 +336,7 @@ impl ThreadOp for GuestOp {
         };
         let limit = MAX_CHILDREN.max(held);
         if items.len() > limit {
-            let reason = format!("`finish` gave {} samples, limit is {limit}", items.len());
+            let reason = format!("`finish` returned {} samples, limit is {limit}", items.len());
             return self.charge_all(broken(reason), Vec::new());
         }
         let clock = instance.clock();
@@ -349,7 +351,7 @@ impl ThreadOp for GuestOp {
         let mut samples = Vec::with_capacity(items.len());
         for (item, number) in items.into_iter().zip(0_u64..) {
             if stop.is_set() {
-                break; // the engine takes nothing any more
+                break; // the engine accepts no more items
             }
             let made_of = self
                 .held
@@ -357,12 +359,12 @@ impl ThreadOp for GuestOp {
                 .unwrap_or_else(|| Sample::new(item.key.as_str(), child_of(self.last, number)));
             samples.push(self.converter.sample(item, made_of));
         }
-        let taken_into_others = self.held.drain().len() as u64;
-        self.done(Output { items: several(samples), dropped: taken_into_others, ..Output::default() })
+        let merged_into_others = self.held.drain().len() as u64;
+        self.done(Output { items: several(samples), dropped: merged_into_others, ..Output::default() })
     }
 }
 
-/// The clock of the call that an instance has just answered.
+/// Clock of the call that an instance has just answered.
 fn clock_of(instance: &mut Option<Instance>) -> &mut CallClock {
     instance.as_mut().expect("it answered").clock()
 }
@@ -379,8 +381,7 @@ fn several(mut samples: Vec<Sample>) -> Items {
     }
 }
 
-/// Fails every sample of an item that the module's mode cannot take. Plans are checked before they run, so this reports a
-/// missed check.
+/// Fails every sample of an item that the module's mode cannot take. Plans are checked before they run, so this is a safeguard.
 fn misfits(mode: Mode, item: Item) -> Vec<Failed> {
     let found = match item {
         Item::Sample(_) => "a single sample",

@@ -24,24 +24,24 @@ use crate::module::{Compilation, Module, ModuleParts, ModuleReport};
 use crate::signature;
 use crate::ticker::Ticker;
 
-/// Address space of one instance's memory: all that 32-bit code can address, so that no access needs a bounds check.
+/// Address space of one instance's memory: the whole range of 32-bit addresses, so that no access needs a bounds check.
 const RESERVATION_BYTES: u64 = 4 << 30;
 const BACKTRACE_FRAMES: usize = 32;
-/// Modules compiled at a time; others wait.
+/// Maximum number of modules compiled at a time; others wait.
 const COMPILATIONS: usize = 2;
 const DIGEST_PREFIX: &str = "sha256:";
 
 #[derive(Clone, Debug)]
 pub struct SandboxSettings {
-    /// Compiled modules are kept in a directory `compiled` below it; `None` compiles at every load.
+    /// Folder whose subfolder `compiled` caches compiled modules; `None` compiles at every load.
     pub cache_dir: Option<PathBuf>,
-    /// Most instances alive at a time, over all runs: worker threads x WASM stages. Each reserves 4 GiB of address
-    /// space, not memory.
+    /// Maximum number of instances at a time, over all runs: worker threads x WASM stages. Each reserves 4 GiB of address space,
+    /// but not of memory.
     pub instances: u32,
     pub compiler: Compiler,
-    /// Most bytes of compiled modules that are kept; what was not used for longest goes.
+    /// Maximum size of all cached modules, in bytes; the least recently used are evicted.
     pub cache_bytes: u64,
-    /// Bounds on size and depth of a module.
+    /// Bounds of the size and nesting of modules.
     pub gate: GateBounds,
 }
 
@@ -57,7 +57,7 @@ impl Default for SandboxSettings {
     }
 }
 
-/// Turns bytes into modules. One per process; cheap to clone.
+/// Sandbox that turns bytes into modules. One per process; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Sandbox(pub(crate) Arc<SandboxCore>);
 
@@ -67,9 +67,9 @@ pub(crate) struct SandboxCore {
     pub(crate) instances: u32,
     linker: Linker<Guest>,
     cache: Option<Cache>,
-    /// Digest of the engine with all its settings.
+    /// Digest of the engine with all of its settings.
     engine_digest: [u8; 32],
-    /// Digest of the engine and the gate's bounds, for entries of the cache.
+    /// Digest of the engine and the gate's bounds, which is a part of the cache key.
     purpose: [u8; 32],
     compiler: Compiler,
     compiling: CompilePermits,
@@ -108,11 +108,11 @@ impl Sandbox {
         })))
     }
 
-    /// Checks an uploaded module and makes it ready to run: compiled, or read from the cache.
-    /// Takes up to seconds for a module that is not in the cache, and longer while others are compiled. A module that
-    /// several ask for at once is compiled once.
+    /// Checks an uploaded module and makes it ready to run: compiles it, or reads its code from the cache.
+    /// Takes up to seconds for a module that is not in the cache, and longer while others are compiled. Concurrent loads of one
+    /// module compile it once.
     pub fn load(&self, bytes: &[u8]) -> Result<Module, ModuleError> {
-        // Before hashing: what is too large costs nothing.
+        // Checked before hashing, so that a module that is too large costs nothing.
         gate::check_size(bytes, &self.0.gate)?;
         let outline = outline(bytes)?;
         let digest: [u8; 32] = Sha256::digest(bytes).into();
@@ -132,8 +132,8 @@ impl Sandbox {
         }))
     }
 
-    /// Returns true if compiled code of the module with this digest is kept: then [`Self::load`] compiles nothing, as long as that is
-    /// sound.
+    /// Returns true if the cache has code of the module with this digest. [`Self::load`] then compiles nothing, provided that the
+    /// entry is valid.
     pub fn is_compiled(&self, digest: &str) -> bool {
         let digits =
             digest.strip_prefix(DIGEST_PREFIX).filter(|digits| digits.len() == 64 && digits.is_ascii());
@@ -146,14 +146,14 @@ impl Sandbox {
         self.0.cache.as_ref().is_some_and(|cache| cache.has(purpose))
     }
 
-    /// [`inspect`] with this sandbox's bounds and compiler.
+    /// Runs [`inspect`] with this sandbox's bounds and compiler.
     pub fn inspect(&self, bytes: &[u8]) -> Result<ModuleReport, ModuleError> {
         inspect(bytes, &self.0.gate, &self.0.compiler)
     }
 }
 
 impl SandboxCore {
-    /// Machine code from the cache, or else from the compiler.
+    /// Loads machine code from the cache, or else from the compiler.
     fn load(
         &self,
         bytes: &[u8],
@@ -170,7 +170,8 @@ impl SandboxCore {
             self.compiler.compile(&self.engine, &self.engine_digest, bytes, kind)?
         };
         let component = Code::from_compiler(&code).load(&self.engine).map_err(|error| {
-            let reason = format!("its code cannot be loaded: {}", printable(&format!("{error:#}"), 500));
+            let reason =
+                format!("the compiled code cannot be loaded: {}", printable(&format!("{error:#}"), 500));
             ModuleError::Compile { reason }
         })?;
         if let Some(cache) = &self.cache {
@@ -180,7 +181,7 @@ impl SandboxCore {
     }
 }
 
-/// Checks an uploaded module and reports on it, without making machine code of it or running any of it.
+/// Checks an uploaded module and reports on it, without compiling it to machine code or running any of it.
 pub fn inspect(bytes: &[u8], bounds: &GateBounds, compiler: &Compiler) -> Result<ModuleReport, ModuleError> {
     let report = ModuleReport::read(bytes, bounds)?;
     compiler.look(bytes, report.kind)?;
@@ -188,8 +189,8 @@ pub fn inspect(bytes: &[u8], bounds: &GateBounds, compiler: &Compiler) -> Result
 }
 
 impl ModuleReport {
-    /// Reads a module's sections, once it has passed the gate. Does not check that it can be compiled: nothing more may
-    /// be done with untrusted bytes in this process.
+    /// Reads the sections of a module after the checks of the gate. Does not check that it can be compiled, because that is not
+    /// safe with untrusted bytes in this process.
     pub fn read(bytes: &[u8], bounds: &GateBounds) -> Result<Self, ModuleError> {
         gate::check_size(bytes, bounds)?;
         let outline = outline(bytes)?;
@@ -211,7 +212,7 @@ fn digest_name(digest: &[u8; 32]) -> String {
     format!("{DIGEST_PREFIX}{}", hex(digest))
 }
 
-/// Digest of the engine and the bounds: a module that passed wider bounds is checked again.
+/// Digest of the engine and the bounds, so that a module that passed wider bounds is checked again.
 fn digest_of_purpose(engine: &[u8; 32], gate: &GateBounds) -> [u8; 32] {
     Sha256::new().chain_update(engine).chain_update(format!("{gate:?}")).finalize().into()
 }
@@ -236,7 +237,7 @@ pub(crate) fn digest_of_engine(engine: &Engine) -> [u8; 32] {
     digest.0.finalize().into()
 }
 
-/// Settings of an engine that runs guests: those of its code, and a pool of instances.
+/// Settings of an engine that runs guests: the settings of machine code, and a pool of instances.
 fn config(instances: u32) -> Config {
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(instances)
@@ -249,7 +250,7 @@ fn config(instances: u32) -> Config {
     config
 }
 
-/// Settings that machine code depends on; the same wherever it is made.
+/// Settings that machine code depends on; the same in this process and in the compiling process.
 pub(crate) fn code_config() -> Config {
     let mut config = Config::new();
     config
@@ -260,7 +261,7 @@ pub(crate) fn code_config() -> Config {
         .max_wasm_stack(limits::GUEST_STACK_BYTES)
         .cranelift_opt_level(OptLevel::Speed)
         .wasm_backtrace_max_frames(std::num::NonZeroUsize::new(BACKTRACE_FRAMES))
-        // Names come from the name section; a stranger's debug info is never parsed.
+        // Names come from the name section; untrusted debug info is never parsed.
         .wasm_backtrace_details(WasmBacktraceDetails::Disable)
         .wasm_relaxed_simd(false)
         .wasm_memory64(false)

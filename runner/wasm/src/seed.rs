@@ -1,16 +1,16 @@
-//! Seeds of samples: pure functions of where a sample came from, so that a pipeline makes the same data for any number
+//! Seeds of samples: pure functions of the origin of a sample, so that a pipeline makes the same data for any number
 //! of threads, ranks or orders. **These functions never change**: runs are reproducible across versions of Penstock.
 //!
 //! The hash is FNV-1a (64 bit) over the stage's name in UTF-8, then one word after another is absorbed by
 //! `state = mix((state ^ word) + 0x9e3779b97f4a7c15)`, where the sum wraps and `mix` is the finaliser of splitmix64.
-//! The words are: document seed (at once after the name), epoch, index, path.
+//! The words are, in this order: document seed, epoch, index, path.
 
 use penstock_engine::item::Origin;
 
 /// Step of splitmix64: 2^64 divided by the golden ratio.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The seed of one sample in one stage: a hash of document seed, stage name, epoch, index in the unshuffled source and
+/// Seed of one sample in one stage: a hash of document seed, stage name, epoch, index in the unshuffled source and
 /// path of fan-outs.
 pub fn item_seed(document_seed: u64, stage: &str, origin: &Origin) -> u64 {
     StageSeed::new(document_seed, stage).item(origin)
@@ -21,7 +21,7 @@ pub fn child_path(path: u64, child: u64) -> u64 {
     absorb(absorb(0, path), child)
 }
 
-/// The common part of all seeds of one stage, hashed once.
+/// Common part of all seeds of one stage, hashed once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StageSeed(u64);
 
@@ -39,7 +39,7 @@ fn absorb(state: u64, word: u64) -> u64 {
     mix((state ^ word).wrapping_add(GOLDEN))
 }
 
-/// The finaliser of splitmix64: every bit of the input moves every bit of the output.
+/// Finaliser of splitmix64: every bit of the input affects every bit of the output.
 fn mix(mut word: u64) -> u64 {
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -58,7 +58,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn the_parts_are_the_published_functions() {
+    fn the_hash_consists_of_fnv_1a_and_splitmix64() {
         assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(fnv1a(b"a"), 0xaf63_dc4c_8601_ec8c);
         // First output of splitmix64 seeded with 0.
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_of_the_origin_moves_the_seed() {
+    fn every_part_of_the_origin_changes_the_seed() {
         let mut seeds = HashSet::new();
         for document in 0..3 {
             for stage in ["a", "b"] {

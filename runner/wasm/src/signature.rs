@@ -1,5 +1,5 @@
-//! Whether a component's `transform` has the contract's functions with the contract's types. The engine itself would only
-//! say so when the first instance is made.
+//! Check that a component's `transform` has the functions of the contract with their types. The engine itself would report a
+//! mismatch only when the first instance is created.
 
 use std::fmt::{self, Write};
 
@@ -10,7 +10,7 @@ use wasmtime::component::types::{ComponentFunc, ComponentItem, Type};
 
 use crate::error::ModuleError;
 
-/// The functions of `transform` with their types.
+/// Functions of `transform` with their types.
 const FUNCTIONS: [(&str, &str); 3] =
     [("init", "(string) -> result<_, string>"), ("process", PROCESS), ("finish", FINISH)];
 
@@ -32,8 +32,8 @@ const PROCESS: &str = concat!(
 );
 const FINISH: &str = concat!("() -> list<", item!(), ">");
 
-/// Longest type that is written out, in bytes, well above the longest valid one. Types may share parts, so that a small
-/// component can have an endless one.
+/// Longest type that is written out, in bytes, well above the longest valid type. Types may share parts, so a small component can
+/// have an extremely long type.
 const MAX_WRITTEN: usize = 2 * PROCESS.len();
 const SHOWN_TYPE: usize = 200;
 
@@ -44,15 +44,15 @@ pub(crate) fn check(engine: &Engine, component: &Component) -> Result<(), Module
     let Some((_, ComponentItem::ComponentInstance(transform))) =
         transform.map(|(name, item)| (name, item.ty))
     else {
-        return misfit("what it exports under that name is not an interface".into());
+        return misfit("the export with that name is not an interface".into());
     };
-    for (name, wanted) in FUNCTIONS {
+    for (name, expected) in FUNCTIONS {
         match transform.get_export(engine, name).map(|item| item.ty) {
             Some(ComponentItem::ComponentFunc(function)) => {
                 let found = written(&function);
-                if found != wanted {
+                if found != expected {
                     return misfit(format!(
-                        "its `{name}` is `{}`, not that of the contract; build it with the SDK of this version",
+                        "its function `{name}` is `{}`, which differs from the contract; build it with the SDK of this version",
                         printable(&found, SHOWN_TYPE)
                     ));
                 }
@@ -67,7 +67,7 @@ pub(crate) fn check(engine: &Engine, component: &Component) -> Result<(), Module
 
 fn written(function: &ComponentFunc) -> String {
     let mut text = Bounded(String::new());
-    // Ends early where the type is longer than any that fits, so the text differs from the one wanted.
+    // A type that is longer than any valid one is cut off, so its text differs from the expected one.
     match write_function(&mut text, function) {
         Ok(()) => text.0,
         Err(fmt::Error) => text.0 + "...",
@@ -137,7 +137,7 @@ fn write_type(text: &mut Bounded, ty: &Type) -> fmt::Result {
             write_or_nothing(text, result.err())?;
             text.write_str(">")
         }
-        // No other type occurs in the contract, so its name is enough to differ.
+        // No other type occurs in the contract, so its name suffices to differ.
         other => write!(text, "{}", other_name(other)),
     }
 }

@@ -1,4 +1,4 @@
-//! One stage of one run: a module with parameters, limits and a place for its counters and log lines.
+//! A stage of one run: a module with its parameters, limits, counters and log lines.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,31 +20,30 @@ use crate::trap::CallEnd;
 
 #[derive(Clone, Debug)]
 pub struct StageSettings {
-    /// The stage's name: part of every sample's seed, and in every log line.
+    /// Name of the stage, which is a part of every sample's seed and of every log line.
     pub name: String,
-    /// Passed to the guest's `init` as JSON.
+    /// Parameters, passed to the guest's `init` as JSON.
     pub params: serde_json::Value,
-    /// CPU time one sample may take. A call with several samples may take their sum, an instance's start ten times as
-    /// much but at least a second, and any call ten times its CPU time by the clock on the wall. Seen at the next tick
-    /// of 1 ms.
+    /// Limit of the CPU time for one sample. A call with several samples may take their sum, and the start of an instance ten times
+    /// as much but at least a second. The limit of wall-clock time is ten times that of CPU time. Checked at every tick of 1 ms.
     pub deadline: Duration,
-    /// Per instance.
+    /// Memory limit of one instance.
     pub memory_bytes: u64,
-    /// Most bytes that one sample may become, over all its children. A call returns at most 1 GiB, for any number of samples.
+    /// Maximum bytes of the results of one sample, over all of its children. A call returns at most 1 GiB in total.
     pub output_bytes: u64,
-    /// Held samples that a stateful stage remembers outside of its guest; beyond them the oldest are dropped.
+    /// Maximum bytes of held samples that a stateful stage remembers outside of its guest; beyond it the oldest are dropped.
     pub held_bytes: u64,
     /// Files that the guest may read by name.
     pub assets: BTreeMap<String, Bytes>,
     pub document_seed: u64,
 }
 
-/// Builds the ops of one stage, each with an instance of its own. Cheap to clone; all clones share counters and log.
+/// Factory of the ops of one stage, each with its own instance. Cheap to clone; all clones share counters and log.
 #[derive(Clone, Debug)]
 pub struct StageFactory(Arc<StageParts>);
 
 impl Module {
-    /// A stage that runs this module. No guest code runs before its first op is built.
+    /// Creates a stage that runs this module. No guest code runs before its first op is built.
     pub fn stage(&self, settings: StageSettings) -> StageFactory {
         let none = Map::new();
         let manifest = self.manifest();
@@ -71,22 +70,22 @@ impl StageFactory {
         &self.0.module
     }
 
-    /// Fields that cross into the module; `None` for all of them.
+    /// Fields that are passed to the module; `None` for all fields.
     pub fn wants(&self) -> Option<&[String]> {
         self.0.wants.as_deref()
     }
 
-    /// Sums of the declared counters over all instances so far.
+    /// Sums of the declared counters over all instances so far, by name.
     pub fn counters(&self) -> BTreeMap<String, f64> {
         self.0.counters.snapshot()
     }
 
-    /// Peak memory of one of its instances so far, in bytes. Memory of an instance never shrinks.
+    /// Peak memory of any of the stage's instances so far, in bytes. The memory of an instance never shrinks.
     pub fn memory_peak(&self) -> u64 {
         self.0.memory_peak.load(Ordering::Relaxed)
     }
 
-    /// The lines that its instances logged from this number on, as far as they are kept.
+    /// Lines that the stage's instances logged, from this number on, as far as they are kept.
     pub fn logs_since(&self, number: u64) -> LogLines {
         self.0.log.since(number)
     }
@@ -97,8 +96,8 @@ impl StageFactory {
 }
 
 impl ThreadOpFactory for StageFactory {
-    /// Builds an op with a running instance. Fails when the guest's `init` refuses, traps or takes too long. `stop`
-    /// interrupts its guest, so it must be the flag that `apply` is given.
+    /// Builds an op with a running instance. Fails if the guest's `init` refuses, traps or takes too long. `stop` interrupts the
+    /// guest, so it must be the flag that `apply` gets.
     fn build(&self, stop: &StopFlag) -> Result<Box<dyn ThreadOp>, Fault> {
         match GuestOp::start(self.0.clone(), stop) {
             Ok(op) => Ok(Box::new(op)),

@@ -1,4 +1,4 @@
-//! The thread that moves the engine's epoch while guests exist, so that running guests look at their deadline.
+//! The thread that increments the engine's epoch while guests exist, so that running guests check their deadline.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -11,14 +11,14 @@ use crate::limits::monotonic;
 /// Interval at which a running guest checks its deadline and the stop flag.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
 
-/// Ticks while there are guests; sleeps without a timeout while there are none. Joined when dropped.
+/// Timer thread that ticks while there are guests, and sleeps without a timeout while there are none. Joined on drop.
 #[derive(Debug)]
 pub(crate) struct Ticker {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Keeps the ticker ticking until dropped.
+/// Guard that keeps the ticker ticking until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Ticking(Arc<Shared>);
 
@@ -34,7 +34,7 @@ struct State {
     closed: bool,
 }
 
-/// Time of the next tick. Kept over wake-ups, which must not delay it.
+/// Time of the next tick, kept across wake-ups, which must not delay it.
 #[derive(Debug, Default)]
 struct Beat {
     due: Option<Duration>,
@@ -75,9 +75,9 @@ impl Drop for Ticking {
 }
 
 impl Shared {
-    /// Wakes the ticker only when it has to begin or to end: guests that start and end in between do not disturb it.
+    /// Wakes the ticker only when it must begin or end ticking: guests that start and end in between do not disturb it.
     fn change(&self, change: impl FnOnce(&mut State)) {
-        // The counts stay sound whatever panicked while holding the lock.
+        // The counts stay valid even if a thread panicked while holding the lock.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let was_idle = state.guests == 0;
         change(&mut state);
@@ -105,7 +105,7 @@ impl Shared {
 }
 
 impl Beat {
-    /// True if a tick is due, and the time to the next one. Missed ticks are skipped.
+    /// Returns true if a tick is due, and the time until the next one. Missed ticks are skipped.
     fn at(&mut self, now: Duration) -> (bool, Duration) {
         let due = *self.due.get_or_insert(now + TICK);
         if now < due {
@@ -123,7 +123,7 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn it_ticks_while_there_is_a_guest_and_ends_when_closed() {
+    fn the_ticker_ticks_while_there_is_a_guest_and_ends_when_closed() {
         let shared = Arc::new(Shared::default());
         let (ticks, ticked) = mpsc::channel();
         std::thread::scope(|scope| {
@@ -138,31 +138,31 @@ mod tests {
     }
 
     #[test]
-    fn a_wake_up_does_not_put_the_next_tick_off() {
+    fn a_wake_up_does_not_delay_the_next_tick() {
         let micros = Duration::from_micros;
         let mut beat = Beat::default();
         assert_eq!(beat.at(micros(0)), (false, micros(1000)));
         assert_eq!(beat.at(micros(999)), (false, micros(1)));
         assert_eq!(beat.at(micros(1500)), (true, TICK));
         assert_eq!(beat.at(micros(2400)), (false, micros(100)));
-        assert_eq!(beat.at(micros(9000)), (true, TICK), "late once, and no burst after it");
+        assert_eq!(beat.at(micros(9000)), (true, TICK), "a late tick is not followed by a burst");
         assert_eq!(beat.at(micros(9001)), (false, micros(999)));
     }
 
     #[test]
-    fn it_ticks_however_fast_instances_come_and_go() {
+    fn the_ticker_ticks_even_if_instances_start_and_end_rapidly() {
         let shared = Arc::new(Shared::default());
         let (ticks, ticked) = mpsc::channel();
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let own = shared.clone();
             scope.spawn(move || own.run(|| ticks.send(()).unwrap_or_default()));
-            shared.change(|state| state.guests += 1); // the one that loops
+            shared.change(|state| state.guests += 1); // a guest that loops
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
                     shared.change(|state| state.guests += 1);
                     drop(Ticking(shared.clone()));
-                    // Often enough to wake it long before a tick, seldom enough for it to get the lock.
+                    // Frequent enough to wake the ticker long before a tick, but rare enough to let it get the lock.
                     (0..10_000).for_each(|number| _ = std::hint::black_box(number));
                 }
             });

@@ -1,4 +1,4 @@
-//! What a guest's end means, in words its author can act on.
+//! Messages for failed calls of guests, written for the author of the module.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -13,10 +13,11 @@ use crate::limits::{Kill, MAX_CALL_OUTPUT_BYTES, MAX_REASON_BYTES};
 
 const SHOWN_FRAMES: usize = 6;
 const SHOWN_FRAME_BYTES: usize = 100;
-/// Least frames looked at, and most names shown, of a trap in a recursion.
+/// Minimum number of frames of a trap that counts as a recursion.
 const RECURSION_FRAMES: usize = 16;
+/// Maximum number of distinct functions in the frames of a recursion.
 const RECURSION_NAMES: usize = 4;
-/// Functions of the panic machinery, and modules that hold nothing else.
+/// Functions of the panic machinery, and modules that contain only such functions.
 const MACHINERY: [&str; 9] = [
     "__rustc",
     "abort",
@@ -29,21 +30,21 @@ const MACHINERY: [&str; 9] = [
     "std::sys",
 ];
 
-/// Reasons why a call gave no result. The instance must be dropped.
+/// Reasons why a call returned no result. The instance must be dropped.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum CallEnd {
     Stopped,
-    /// The module is at fault.
+    /// The module caused the failure.
     Fault(Fault),
 }
 
-/// Facts of a failed call, beside its error.
+/// Facts about a failed call, beside its error.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallFacts<'a> {
     /// Message of the guest's panic hook during the call.
     pub(crate) panic: Option<&'a str>,
     pub(crate) instances: u32,
-    /// Bytes that the call could return.
+    /// Maximum bytes that the call could return.
     pub(crate) output_limit: u64,
 }
 
@@ -78,7 +79,7 @@ impl CallEnd {
         match error.downcast_ref::<Trap>() {
             Some(trap) => bug(format!("{}{}", describe(*trap, call.panic, &frames), called(&frames))),
             None => {
-                // A backtrace stands first among what is said, in the engine's words.
+                // The backtrace is the first entry of the chain, in the engine's format, and is left out.
                 let said = error.chain().skip(usize::from(backtrace.is_some()));
                 let said: Vec<String> = said.map(ToString::to_string).collect();
                 Self::of_misuse(&said.join(": "), &called(&frames), call.output_limit)
@@ -100,18 +101,18 @@ impl CallEnd {
         Self::Fault(Fault::new(class, kill.to_string()))
     }
 
-    /// Errors that are neither a trap nor ours come from reading the guest's values: wrong pointers, invalid UTF-8, too
-    /// much of it. `called` names the frames, if known.
+    /// Translates an error that is neither a trap nor a [`Kill`]: it comes from reading the guest's values, e.g. wrong pointers,
+    /// invalid UTF-8 or too much data. `called` names the frames, if known.
     fn of_misuse(said: &str, called: &str, output_limit: u64) -> Self {
-        // The engine keeps this error's type to itself.
+        // The type of this error is private to the engine, so its message is compared.
         let message = if said.contains("too much data is being copied") {
             let why = match output_limit {
-                MAX_CALL_OUTPUT_BYTES => "no call may return more",
+                MAX_CALL_OUTPUT_BYTES => "the limit of any call",
                 _ => "`output_mib` per sample",
             };
-            format!("gave back more than {} MiB in one call ({why})", mib(output_limit))
+            format!("returned more than {} MiB in one call ({why})", mib(output_limit))
         } else {
-            format!("gave back what cannot be read: {}{called}", printable(said, MAX_REASON_BYTES))
+            format!("returned values that cannot be read: {}{called}", printable(said, MAX_REASON_BYTES))
         };
         Self::Fault(Fault::new(FailureClass::Contract, message))
     }
@@ -121,7 +122,7 @@ fn describe(trap: Trap, panic: Option<&str>, frames: &[String]) -> String {
     match (trap, panic) {
         (_, Some(panic)) => format!("panicked: {panic}"),
         (Trap::StackOverflow, _) => "stack exhausted: recursion too deep".into(),
-        // A guest's own stack lies at the bottom of its memory, so running out of it is an access below zero.
+        // The guest's stack is at the bottom of its memory, so a stack overflow is an access below address zero.
         (Trap::MemoryOutOfBounds, _) if is_recursion(frames) => "stack exhausted: recursion too deep".into(),
         (Trap::MemoryOutOfBounds, _) => "accessed memory out of bounds: a bad pointer or index".into(),
         (Trap::UnreachableCodeReached, _) => {
@@ -141,7 +142,7 @@ fn is_recursion(frames: &[String]) -> bool {
     frames.len() >= RECURSION_FRAMES && distinct.len() <= RECURSION_NAMES
 }
 
-/// The frames shown, innermost first: the guest's own functions, without the panic machinery, repetitions folded.
+/// Formats the frames, innermost first: only the guest's functions, without the panic machinery, and repetitions as a count.
 fn called(frames: &[String]) -> String {
     let mut shown: Vec<(&str, usize)> = Vec::new();
     for frame in frames.iter().filter(|frame| !is_machinery(frame)) {
@@ -162,16 +163,16 @@ fn called(frames: &[String]) -> String {
     text
 }
 
-/// True for a frame of the panic machinery or of the call's entry.
+/// Returns true for a frame of the panic machinery or of the entry of the call.
 fn is_machinery(frame: &str) -> bool {
-    // Behind a whole segment may stand another, type arguments, or the number of the crate.
+    // A whole segment may be followed by another segment, type arguments, or the number of the crate.
     let is_within = |path: &&str| {
         frame.strip_prefix(*path).is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '<', '[']))
     };
-    // `penstock:stage/transform@0.1.0#process`, or what is called once its result is read: the export itself. A closure of
-    // Rust has a `#` in its name too.
+    // The export itself, e.g. `penstock:stage/transform@0.1.0#process`, or its `cabi_post_` function. The name of a Rust closure
+    // has a `#`, too, but no `@` before it.
     let is_export = frame.split_once('@').is_some_and(|(_, version)| version.contains('#'));
-    // `_export_process_cabi`, which wit-bindgen writes around the stage.
+    // A wrapper such as `_export_process_cabi`, which wit-bindgen generates around the stage.
     let is_wrapper =
         frame.split("::").any(|segment| segment.starts_with("_export_") && segment.ends_with("_cabi"));
     MACHINERY.iter().any(is_within) || frame.starts_with("__rust_") || is_export || is_wrapper
@@ -197,15 +198,15 @@ mod tests {
     }
 
     #[test]
-    fn too_much_output_names_the_setting_that_would_allow_it_where_there_is_one() {
-        let told = |limit| match CallEnd::of_misuse("too much data is being copied", "", limit) {
+    fn too_much_output_names_the_setting_that_would_allow_it_if_any() {
+        let message = |limit| match CallEnd::of_misuse("too much data is being copied", "", limit) {
             CallEnd::Fault(fault) => fault.message.to_string(),
-            CallEnd::Stopped => panic!("it is a fault"),
+            CallEnd::Stopped => panic!("expected a fault"),
         };
-        assert_eq!(told(2 << 20), "gave back more than 2 MiB in one call (`output_mib` per sample)");
+        assert_eq!(message(2 << 20), "returned more than 2 MiB in one call (`output_mib` per sample)");
         assert_eq!(
-            told(MAX_CALL_OUTPUT_BYTES),
-            "gave back more than 1024 MiB in one call (no call may return more)"
+            message(MAX_CALL_OUTPUT_BYTES),
+            "returned more than 1024 MiB in one call (the limit of any call)"
         );
     }
 
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_of_the_guest_are_shown_whatever_they_are_called() {
+    fn functions_of_the_guest_are_shown_even_with_names_similar_to_machinery() {
         let own = [
             "work::process::{closure#0}",
             "work::process::{{closure}}",
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hooks_message_wins_over_the_trap() {
+    fn the_message_of_the_panic_hook_replaces_the_trap() {
         let said = describe(Trap::UnreachableCodeReached, Some("no at src/lib.rs:1:2"), &[]);
         assert_eq!(said, "panicked: no at src/lib.rs:1:2");
     }

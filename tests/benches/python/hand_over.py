@@ -1,18 +1,18 @@
-"""Measures what it takes to hand a batch to the training loop when the batch is ready: Penstock in this process, Penstock through a
-server's shared memory, and PyTorch's DataLoader with two workers, in turns on one machine.
+"""Measures the time to hand a ready batch to the training loop: Penstock in this process, Penstock through a server's shared memory,
+and PyTorch's DataLoader with two workers, in turns on one machine.
 
     python tests/benches/python/hand_over.py --penstock target/release/penstock
 
-A batch is float32, [32, 3, 224, 224], 19.3 MB, always of the same numbers. The loop sleeps until several wait in their queue, and then takes
-that many one right behind the other; the column `ready` says in which share of the run one was there. (A processor that has slept takes up
-to a tenth of a millisecond to wake another one: that is the machine's, and would be in every single figure otherwise.) What is timed:
+A batch is float32, [32, 3, 224, 224], 19.3 MB, always of the same numbers. The loop sleeps until several batches wait in the queue, and then takes
+them one right after the other; the column `ready` is the share of the run in which one was ready. (A processor that has slept takes up
+to a tenth of a millisecond to wake another one; without the bursts, every figure would include that.) Measured times:
 
-    hand-over   from the call of `next` until there is a NumPy array. Nothing of it is read.
-    and read    the same, in rounds of its own, and then one number of every page of 4 KiB is read: memory that is shared anew is
-                mapped by that.
+    hand-over   from the call of `next` to a NumPy array, without reading it.
+    and read    the same in separate rounds, followed by a read of one number of every page of 4 KiB, which maps newly shared
+                memory.
 
-In a stream the call also acknowledges the batch before. PyTorch's workers make their tensor once and send it again and again, so that no
-worker writes anything: what is left is the way through a pipe, and the mapping of the memory. What is measured is never the making of a batch.
+In a stream the call also acknowledges the batch before. PyTorch's workers create their tensor once and send it repeatedly, so that no
+worker writes memory: what remains is the transfer through a pipe, and the mapping of the memory. The creation of batches is never measured.
 """
 
 from __future__ import annotations
@@ -35,17 +35,18 @@ from kit import Server  # noqa: E402
 from stage import Elements, constant_stage  # noqa: E402
 
 PAGE = 4096
-# Of the bursts of each turn, those that fill queues and warm up caches.
+# Number of bursts of each turn that fill queues and warm up caches; they are not measured.
 WARM_UP = 2
 
 
-#: An iterator of batches, what gives the array of one, and what ends it and tells the share of its time in which a batch was ready.
+#: An iterator of batches, a function that returns the array of a batch, and one that ends the iteration and returns the share of time in
+#: which a batch was ready.
 Opened = tuple[Iterator[Any], Callable[[Any], numpy.ndarray], Callable[[], float | None]]
 
 
 @dataclass
 class Way:
-    """One way to get batches, and what was measured of it, in seconds."""
+    """One way to get batches, with its measurements in seconds."""
 
     name: str
     open: Callable[[], Opened]
@@ -54,7 +55,7 @@ class Way:
     ready: list[float] = field(default_factory=list)
 
     def turn(self, batches: int, burst: int, pause: float) -> int:
-        """Takes so many batches and reads none, and as many and reads them; gives the bytes of one."""
+        """Takes `batches` batches without reading them, and as many with reading; returns the size of one in bytes."""
         source, array_of, end = self.open()
         nbytes = 0
         for place in range(WARM_UP + 2 * -(-batches // burst)):
@@ -126,7 +127,7 @@ def streamed(url: str, document: dict[str, Any], ahead: int) -> Opened:
     def end() -> float | None:
         share: float | None = server.run(run)["snapshot"]["queues"][-1]["readiness"]
         stream.close()
-        server._ask("POST", f"/runs/{run}/stop")
+        server._request("POST", f"/runs/{run}/stop")
         return share
 
     return stream, lambda batch: numpy.from_dlpack(batch["image"]), end
@@ -136,7 +137,7 @@ def workers(shape: tuple[int, ...], ahead: int) -> Opened:
     import torch
 
     class Same(torch.utils.data.IterableDataset):
-        """The same tensor again and again, made once in each worker."""
+        """The same tensor repeatedly, created once in each worker."""
 
         def __iter__(self) -> Iterator[torch.Tensor]:
             tensor = torch.zeros(shape)
@@ -148,14 +149,14 @@ def workers(shape: tuple[int, ...], ahead: int) -> Opened:
 
 
 def tell(ways: list[Way], nbytes: int) -> None:
-    print(f"{len(ways[0].taken)} batches of {nbytes / 1e6:.1f} MB each way; medians, and in brackets what 9 of 10 stay below\n")
+    print(f"{len(ways[0].taken)} batches of {nbytes / 1e6:.1f} MB each way; medians, and 90th percentiles in brackets\n")
     print(f"{'':28} {'ready':>6} {'hand-over ms':>18} {'and read ms':>18} {'GB/s read':>9} {'times as long':>14}")
     last = statistics.median(ways[-1].taken)
     for way in ways:
         ready = f"{statistics.mean(way.ready):.1%}" if way.ready else "-"
         middle = statistics.median(way.read)
         print(f"{way.name:28} {ready:>6} {told(way.taken):>18} {told(way.read):>18} {nbytes / middle / 1e9:9.1f} {statistics.median(way.taken) / last:14.4f}")
-    print(f"\n`times as long`: hand-over, against {ways[-1].name}")
+    print(f"\n`times as long`: hand-over, compared with {ways[-1].name}")
 
 
 def told(times: list[float]) -> str:
@@ -164,12 +165,12 @@ def told(times: list[float]) -> str:
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--penstock", type=Path, metavar="PATH", help="the built program, to measure a stream of its server too")
+    parser.add_argument("--penstock", type=Path, metavar="PATH", help="the built program, to also measure a stream of its server")
     parser.add_argument("--no-torch", dest="torch", action="store_false", help="leave PyTorch out")
-    parser.add_argument("--batches", type=int, default=50, help="batches of one turn, of either kind (50)")
-    parser.add_argument("--turns", type=int, default=3, help="how often each way has its turn (3)")
-    parser.add_argument("--pause-ms", type=float, default=500, help="sleep before each burst, in which its batches are made (500)")
-    parser.add_argument("--burst", type=int, default=8, help="batches that are taken one right behind the other (8)")
+    parser.add_argument("--batches", type=int, default=50, help="batches of one turn, of each kind (50)")
+    parser.add_argument("--turns", type=int, default=3, help="number of turns of each way (3)")
+    parser.add_argument("--pause-ms", type=float, default=500, help="sleep before each burst, in which its batches are prepared (500)")
+    parser.add_argument("--burst", type=int, default=8, help="batches that are taken one right after the other (8)")
     parser.add_argument("--batch", type=int, default=32, help="samples in a batch (32)")
     parser.add_argument("--size", type=int, default=224, help="height and width of a sample (224)")
     return parser.parse_args()

@@ -1,11 +1,11 @@
-"""Measures how fast photos become batches, on two threads: Penstock, a thread pool with Pillow, and Grain's threads with Pillow.
+"""Measures the rate at which photos become batches, on two threads: Penstock, a thread pool with Pillow, and Grain's threads with Pillow.
 
     python tests/benches/python/photos.py --photos demo/photos
 
-Everybody reads the same JPEGs from a folder, decodes them, resizes them to 224 x 224 (bilinear, the whole picture), makes normalised float32 of it,
-channels first, and stacks 32 of them; the loop does nothing with a batch. Each measurement is a process of its own, in turns: a first pass that
-is not counted, in which modules are compiled, then passes that are. CPU time is that of the whole process in these passes, with the children
-it has waited for, taken by `getrusage`.
+Each candidate reads the same JPEGs from a folder, decodes them, resizes them to 224 x 224 (bilinear, the whole picture), converts them to
+normalised float32, channels first, and stacks 32 of them; the loop discards the batches. Each measurement is a separate process, in turns: a
+first pass that is not counted, in which modules are compiled, then passes that are. CPU time is that of the whole process in these passes,
+including the children it has waited for, from `getrusage`.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ import numpy
 
 BUILT = Path(__file__).parents[3] / "target/wasm32-unknown-unknown/guest"
 SIZE, BATCH, THREADS = 224, 32, 2
-# Photos that a pool works on or has ready at a time.
+# Number of photos that a pool processes or keeps ready at a time.
 AHEAD = 2 * BATCH
 
-# (pixel / 255 - mean) / deviation, as one product and one sum. Of ImageNet, as the module `normalize` has them.
+# (pixel / 255 - mean) / deviation, as one product and one sum, with the figures of ImageNet as in the module `normalize`.
 MEAN, DEVIATION = numpy.array([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]], numpy.float32)
 FACTOR, SHIFT = (1 / (255 * DEVIATION)).reshape(3, 1, 1), (-MEAN / DEVIATION).reshape(3, 1, 1)
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What one process says."""
+    """Results of one process."""
 
     images: int
     wall_s: float
     cpu_s: float
-    #: Of all numbers of one pass.
+    #: Mean of all numbers of one pass.
     mean: float
 
 
@@ -66,7 +66,7 @@ def main() -> None:
     for name, (own_speed, own_cpu) in rows.items():
         mean = found[name][0].mean
         print(f"{name:24} {own_speed:9.0f} {own_cpu:14.2f} {own_speed / speed:7.2f} {own_cpu / cpu:7.2f} {mean:9.4f}")
-    print("\n`speed` and `CPU`: against Penstock. `mean`: of all numbers made, to see that everybody makes the same")
+    print("\n`speed` and `CPU`: relative to Penstock. `mean`: mean of all numbers, to check that all candidates compute the same")
 
 
 def middle(turns: list[Measured], figure: Callable[[Measured], float]) -> float:
@@ -83,7 +83,7 @@ def one(arguments: argparse.Namespace) -> Measured:
         total += float(batch.mean()) * len(batch)
     begin, used = time.perf_counter(), cpu()
     for batches in islice(passes, arguments.passes):
-        assert sum(len(batch) for batch in batches) == images, "every pass gives every photo"
+        assert sum(len(batch) for batch in batches) == images, "every pass returns every photo"
     return Measured(arguments.passes * images, time.perf_counter() - begin, cpu() - used, total / images)
 
 
@@ -114,7 +114,7 @@ def penstock(arguments: argparse.Namespace) -> Iterator[Iterator[numpy.ndarray]]
 
 
 def photo(path: Path) -> numpy.ndarray:
-    """What Pillow makes of a photo: float32, [3, 224, 224]."""
+    """Decodes a photo with Pillow: float32, [3, 224, 224]."""
     from PIL import Image
 
     with Image.open(path) as image:
@@ -161,9 +161,9 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--photos", type=Path, default=Path("demo/photos"), help="folder of JPEGs (demo/photos, as `make photos` makes)")
     parser.add_argument("--modules", type=Path, default=BUILT, help="folder of the example stages, as `make stages` builds them")
-    parser.add_argument("--turns", type=int, default=3, help="measurements of each (3)")
+    parser.add_argument("--turns", type=int, default=3, help="measurements of each candidate (3)")
     parser.add_argument("--passes", type=int, default=2, help="passes over the photos that one measurement counts (2)")
-    parser.add_argument("--one", choices=PEERS, help="measure this one only, here, and print JSON")
+    parser.add_argument("--one", choices=PEERS, help="measure only this candidate in this process, and print JSON")
     return parser.parse_args()
 
 

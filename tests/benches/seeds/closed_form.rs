@@ -1,21 +1,21 @@
-//! What queues of sleeping stages show when nothing but the stages takes time.
+//! Figures of the queues of sleeping stages, assuming that only the stages take time.
 
 use super::experiment::{Figures, Run};
 use super::oracle::Scenario;
 
-/// What every queue of seed 002 has room for, but the sink's.
+/// Capacity of every queue of seed 002 but the sink's.
 const ROOM: f64 = 2.0;
 
-/// A stage of a run with the time it took there.
+/// A stage of a run, with its measured times.
 #[derive(Clone, Copy, Debug)]
 struct Timed {
     task_ms: f64,
     concurrency: f64,
-    /// Items that it makes for each one of the sink.
+    /// Number of items that it makes for each item of the sink.
     items: f64,
 }
 
-/// The figures of all queues, first to last, by the times that the run's own tasks and its consumer took.
+/// Figures of all queues, first to last, computed from the measured times of the run's tasks and its consumer.
 pub(crate) fn queues(scenario: &Scenario, run: &Run) -> Vec<Figures> {
     let batch = scenario.stages.last().and_then(|stage| stage.then_aggregate).map(f64::from);
     let timed: Vec<Timed> = (1..)
@@ -29,7 +29,7 @@ pub(crate) fn queues(scenario: &Scenario, run: &Run) -> Vec<Figures> {
     let step_ms = run.step_ms();
     let needs = |stage: &Timed| stage.task_ms * stage.items / stage.concurrency;
     let cycle_ms = timed.iter().map(needs).fold(step_ms, f64::max);
-    // Where the limit is: the place of the queue from which on everything starves, or beyond the last one.
+    // Position of the queue from which on all later ones starve, or beyond the last one without such a limit.
     let limit = timed.iter().position(|stage| needs(stage) >= cycle_ms).map_or(usize::MAX, |place| place + 1);
 
     let items = timed[0].items;
@@ -47,7 +47,7 @@ pub(crate) fn queues(scenario: &Scenario, run: &Run) -> Vec<Figures> {
     if let Some(batch) = batch {
         let mut behind = figures(1.0 / cycle_ms, 0.0, cycle_ms, 0.0);
         if limit > timed.len() {
-            // While a batch waits for room, so many items of the next one become ready: the queue's, and one in hand.
+            // While a batch waits for room, this many items of the next one become ready: those in the queue, and one in hand.
             let ready = ROOM + 1.0;
             let missing_ms = (batch - ready) * last.task_ms;
             behind = figures(1.0 / cycle_ms, cycle_ms - missing_ms, 0.0, 1.0);
@@ -65,7 +65,7 @@ pub(crate) fn queues(scenario: &Scenario, run: &Run) -> Vec<Figures> {
     queues
 }
 
-/// Figures of `per_ms` items in a millisecond.
+/// Figures for `per_ms` items per millisecond.
 fn figures(per_ms: f64, put_ms: f64, get_ms: f64, readiness: f64) -> Figures {
     Figures { qps: per_ms * 1e3, put_ms, get_ms, readiness }
 }

@@ -5,21 +5,21 @@ use std::sync::Mutex;
 use penstock_tests::{Call, Folder, lines, repository};
 use penstock_types::run::{QueueRecord, StageRecord, Window};
 
-/// Windows at the begin in which queues still fill.
+/// Number of windows at the start in which queues still fill.
 const WARM_UP: usize = 2;
 
-/// What a run showed.
+/// Measurements of a run.
 #[derive(Debug)]
 pub(crate) struct Run {
-    /// The name of its document in `examples/pipelines/seeds`.
+    /// Name of the document in `examples/pipelines/seeds`.
     pub(crate) name: &'static str,
-    /// Seed 000's question and what the report answers.
+    /// Question of seed 000, with the report's answer.
     pub(crate) answer: String,
-    /// The windows between warm-up and end.
+    /// Windows between warm-up and end.
     steady: Vec<Window>,
 }
 
-/// What one queue did in the steady state.
+/// Figures of one queue in the steady state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Figures {
     /// Items taken per second.
@@ -33,7 +33,7 @@ pub(crate) struct Figures {
 }
 
 impl Run {
-    /// Runs one document for so many windows of a second.
+    /// Runs one document for `windows` windows of a second.
     pub(crate) fn of(name: &'static str, windows: usize) -> Self {
         let folder = Folder::new();
         let document = repository().join(format!("examples/pipelines/seeds/{name}.json"));
@@ -42,7 +42,7 @@ impl Run {
         assert_eq!(finished.snapshot().name, name);
         let answer =
             finished.stdout.lines().last().expect("the report ends with seed 000's answer").to_owned();
-        // The time asked for ends a little after the window's, so there may be a window of a millisecond behind.
+        // The time limit expires slightly after the window, so there may be an additional window of a millisecond.
         let mut steady: Vec<Window> = lines(&folder.join("out/windows.ndjson"));
         steady.truncate(windows - 1);
         steady.drain(..WARM_UP);
@@ -68,17 +68,17 @@ impl Run {
         runs.into_iter().map(|(_, run)| run).collect()
     }
 
-    /// The ids of its queues, first to last.
+    /// Ids of its queues, first to last.
     pub(crate) fn queues(&self) -> Vec<&str> {
         self.steady[0].queues.iter().map(|queue| queue.id.as_str()).collect()
     }
 
-    /// One queue, counted from the source's.
+    /// Figures of one queue, counted from the source's.
     pub(crate) fn queue(&self, place: usize) -> Figures {
         let of = |figure: fn(&QueueRecord) -> (f64, f64)| {
             mean(self.steady.iter().map(|window| figure(&window.queues[place])))
         };
-        // Windows do not tell how many puts they saw; a queue in its steady state has as many as gets.
+        // Windows do not contain the number of puts; in the steady state it equals that of gets.
         let items = |queue: &QueueRecord| queue.figures.num_items as f64;
         let (taken, elapsed) = self.steady.iter().fold((0.0, 0.0), |(taken, elapsed), window| {
             let queue = &window.queues[place];
@@ -94,17 +94,17 @@ impl Run {
         }
     }
 
-    /// The last queue, which the consumer reads.
+    /// Figures of the last queue, from which the consumer reads.
     pub(crate) fn sink(&self) -> Figures {
         self.queue(self.queues().len() - 1)
     }
 
-    /// The mean time of the ops of one stage, counted from 1, in milliseconds; 0 for stages that only regroup.
+    /// Mean time of the ops of one stage, counted from 1, in milliseconds; 0 for stages that only regroup.
     pub(crate) fn task_ms(&self, stage: usize) -> f64 {
         self.of_stage(stage, |stage| stage.task.ave_time_s.unwrap_or(0.0)) * 1e3
     }
 
-    /// The mean of a figure of one stage over its tasks.
+    /// Mean of a figure of one stage, weighted by its tasks.
     pub(crate) fn of_stage(&self, stage: usize, figure: fn(&StageRecord) -> f64) -> f64 {
         mean(self.steady.iter().map(|window| {
             let stage = &window.stages[stage - 1];
@@ -112,14 +112,14 @@ impl Run {
         }))
     }
 
-    /// The mean time that the consumer spends on an item, in milliseconds.
+    /// Mean time that the consumer spends on an item, in milliseconds.
     pub(crate) fn step_ms(&self) -> f64 {
         let sink = self.sink();
         1e3 / sink.qps - sink.get_ms
     }
 }
 
-/// The mean of values with their weights; 0 without any.
+/// Weighted mean of values; 0 without values.
 fn mean(weighted: impl Iterator<Item = (f64, f64)>) -> f64 {
     let (sum, weights) =
         weighted.fold((0.0, 0.0), |(sum, weights), (value, weight)| (sum + value * weight, weights + weight));

@@ -1,5 +1,5 @@
-//! Seed 002's eight runs in one table: what the seed says, what SPDL measured, what would be ideal, what Penstock measured, and
-//! what it had predicted. `make seeds` prints it; the exit code is 1 when anything is outside the oracle's tolerance.
+//! Table of seed 002's eight runs: the statement of the seed, SPDL's measurements, ideal figures, Penstock's measurements, and
+//! its predictions. Printed by `make seeds`; the exit code is 1 if a figure is outside the tolerance of the oracle.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "it prints a table")]
 
 mod closed_form;
@@ -15,13 +15,13 @@ use serde::Deserialize;
 use crate::experiment::{Figures, Run};
 use crate::oracle::Oracle;
 
-/// As long as SPDL's.
+/// Number of windows, the same as SPDL's.
 const WINDOWS: usize = 10;
 
-/// Runs at the same time: more would keep each other awake on a small machine.
+/// Number of concurrent runs: more would delay each other's wake-ups on a small machine.
 const AT_ONCE: usize = 4;
 
-/// What `penstock predict --json` tells, as far as the table shows it.
+/// Output of `penstock predict --json`, as far as the table shows it.
 #[derive(Debug, Deserialize)]
 struct Prediction {
     queues: Vec<PredictedQueue>,
@@ -63,15 +63,15 @@ fn main() -> ExitCode {
     }
     if outside.is_empty() {
         println!(
-            "All within tolerance: 4 % of a rate, 1 ms or 6 % of a time, readiness as full or as starved."
+            "All within tolerance: 4 % of a rate, 1 ms or 6 % of a time, readiness equally full or starved."
         );
         return ExitCode::SUCCESS;
     }
-    eprintln!("on a busy machine measure again before believing it");
+    eprintln!("on a busy machine, repeat the measurement before drawing conclusions");
     ExitCode::FAILURE
 }
 
-/// Prints one run; gives what is outside the tolerance.
+/// Prints one run; returns the figures outside the tolerance.
 fn print(oracle: &Oracle, run: &Run, prediction: Option<&Prediction>) -> Vec<String> {
     let scenario = oracle.scenario(run.name);
     let near = oracle.near(run);
@@ -101,7 +101,7 @@ fn print(oracle: &Oracle, run: &Run, prediction: Option<&Prediction>) -> Vec<Str
     println!("  {}", run.answer);
     if near.late_ms() > 0.0 {
         println!(
-            "  Sleeps ended {:.2} ms later than SPDL's; the tolerance is as much wider.",
+            "  Sleeps ended {:.2} ms later than SPDL's; the tolerance is widened by that time.",
             near.late_ms()
         );
     }
@@ -118,7 +118,7 @@ fn shown(figures: Option<Figures>) -> String {
     format!("{qps:6.2} {put_ms:6.2} {get_ms:6.2} {readiness:5.3}")
 }
 
-/// What Penstock predicts of a document.
+/// Prediction of Penstock for a document.
 fn prediction(document: &str) -> Result<Prediction, String> {
     let path = repository().join(format!("examples/pipelines/seeds/{document}.json"));
     let finished = Call::new(&["predict"]).argument(path).json().finish();
@@ -129,7 +129,7 @@ fn prediction(document: &str) -> Result<Prediction, String> {
     }
 }
 
-/// The figures of one queue; a wait of which nothing is predicted is none.
+/// Predicted figures of one queue; a wait without a prediction counts as 0.
 fn predicted(prediction: &Prediction, id: &str) -> Option<Figures> {
     let queue = prediction.queues.iter().find(|queue| queue.id == id)?;
     let ms = |seconds: Option<f64>| seconds.unwrap_or(0.0) * 1e3;

@@ -1,4 +1,4 @@
-//! What SPDL measured in the eight runs of seed 002, and how near to it a run has to be.
+//! SPDL's measurements of the eight runs of seed 002, and the tolerances for a run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::experiment::{Figures, Run};
 
-/// `tests/data/simulation.json`.
+/// Content of `tests/data/simulation.json`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Oracle {
     pub(crate) scenarios: Vec<Scenario>,
@@ -30,7 +30,7 @@ pub(crate) struct Scenario {
 pub(crate) struct Stage {
     pub(crate) mean_ms: f64,
     pub(crate) concurrency: u32,
-    /// The size of the batches that an aggregate behind it makes.
+    /// Size of the batches of the aggregate after the stage.
     pub(crate) then_aggregate: Option<u32>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Stage {
 struct Recorded {
     #[serde(default)]
     tasks: BTreeMap<String, RecordedTask>,
-    /// By id, which begins with the queue's place.
+    /// Queues by id, which begins with the position of the queue.
     queues: BTreeMap<String, RecordedQueue>,
 }
 
@@ -65,32 +65,32 @@ struct Tolerance {
     occupancy_agg1_6ms_queue: [f64; 2],
 }
 
-/// How near a run has to be to the oracle, or to anything else that is known of it.
+/// Tolerances of a run, compared with the oracle or other known figures.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Near {
     tolerance: Tolerance,
-    /// By how much the rounds of a task, or the steps of the consumer, are longer than under SPDL, in milliseconds, waits for
-    /// queues left out; 0 on a machine that has nothing else to do. Whoever wakes late waits so much longer, and lets others wait.
+    /// Additional time of a task's rounds, or of the consumer's steps, compared with SPDL, in milliseconds, without waits for
+    /// queues; 0 on an idle machine. A thread that wakes late extends its own wait and the waits of others by that time.
     late_ms: f64,
 }
 
 impl Oracle {
     pub(crate) fn read() -> Self {
         let path = repository().join("tests/data/simulation.json");
-        let text = fs::read(path).expect("the oracle lies in the repository");
-        serde_json::from_slice(&text).expect("the oracle is what it was")
+        let text = fs::read(path).expect("the oracle is in the repository");
+        serde_json::from_slice(&text).expect("the oracle has the expected fields")
     }
 
-    /// The run of this name; documents have the seed's number before it.
+    /// Run of this name; names of documents have the seed's number as a prefix.
     pub(crate) fn scenario(&self, document: &str) -> &Scenario {
         let scenario = self.scenarios.iter().find(|scenario| document == format!("002-{}", scenario.name));
         scenario.expect("the oracle has all runs of seed 002")
     }
 
-    /// How near this run has to be.
+    /// Tolerances for this run.
     pub(crate) fn near(&self, run: &Run) -> Near {
         let scenario = self.scenario(run.name);
-        // SPDL's own sleeps and steps are 0.4 to 0.9 ms longer than asked for.
+        // SPDL's own sleeps and steps exceed the requested time by 0.4 to 0.9 ms.
         let recorded = scenario.spdl_measured.tasks.values().map(|task| task.ave_time_ms);
         let stages = scenario.stages.iter().zip(recorded).enumerate();
         let late = stages.map(|(place, (stage, recorded))| {
@@ -104,18 +104,18 @@ impl Oracle {
 }
 
 impl Scenario {
-    /// What SPDL measured in the queue at this place.
+    /// SPDL's figures of the queue at this position.
     pub(crate) fn measured(&self, place: usize) -> Figures {
         self.spdl_measured.queue(place)
     }
 
-    /// What it would be if nothing but the stages took time.
+    /// Ideal figures of the queue at this position, assuming that only the stages take time.
     pub(crate) fn ideal(&self, place: usize) -> Figures {
         self.ideal_no_overhead.queue(place)
     }
 
-    /// How many tasks what is put into the queue at this place may have waited for: as many as put into it at a time, and for a
-    /// batch one for each of its items.
+    /// Number of tasks for which an item put into the queue at this position may have waited: the number of concurrent writers,
+    /// multiplied for a batch by its number of items.
     pub(crate) fn writers(&self, place: usize) -> u32 {
         let stage = |back: usize| place.checked_sub(back).and_then(|stage| self.stages.get(stage));
         let of_batch = stage(2).and_then(|stage| stage.then_aggregate);
@@ -135,7 +135,7 @@ impl Near {
         self.late_ms
     }
 
-    /// What of `seen` lies neither between `one` and `other` nor near to them: the name of the figure and how far it may go.
+    /// Figures of `seen` that are neither between `one` and `other` nor close to them: their names, with the permitted range.
     pub(crate) fn outside(self, seen: Figures, one: Figures, other: Figures, writers: u32) -> Vec<String> {
         let Tolerance { qps_rel, time_ms_abs, time_rel, .. } = self.tolerance;
         let rate = |qps: f64| qps * (qps_rel + self.late_ms * qps / 1e3);
@@ -159,8 +159,8 @@ impl Near {
         bounds.into_iter().filter_map(outside).collect()
     }
 
-    /// What is as good as this readiness, when so much of the time passes late: three states are known, full, starved, and before
-    /// an aggregate.
+    /// Range of readiness that counts as equal to `expected`, with a share `late` of the time lost. Three states are
+    /// distinguished: full, starved, and before an aggregate.
     fn readiness(self, expected: f64, late: f64) -> (f64, f64) {
         let Tolerance { occupancy_full_min, occupancy_starved_max, occupancy_agg1_6ms_queue, .. } =
             self.tolerance;

@@ -1,6 +1,6 @@
-//! What seed 002 says of each queue, first to last.
+//! Statements of seed 002 on each queue, first to last.
 
-/// The words on a run's queues.
+/// Statements on the queues of a run.
 pub(crate) fn words(run: &str) -> &'static [&'static str] {
     match run {
         "single1" => &["put 30", "put 5, 100 %", "33/s, 100 %"],

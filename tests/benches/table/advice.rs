@@ -1,4 +1,4 @@
-//! What following the advice of verdicts comes to, against trying everything.
+//! Rate reached by following the advice of verdicts, compared with an exhaustive search.
 
 use penstock_tests::{Call, Folder, module};
 use penstock_types::run::RunSnapshot;
@@ -7,17 +7,17 @@ use serde_json::{Value, json};
 
 use crate::{Bound, Row, median, photos_dir};
 
-/// How often advice is followed.
+/// Number of times that advice is followed.
 const ROUNDS: usize = 3;
-/// How many of the settings that were fastest are run again.
+/// Number of the fastest settings that are run again.
 const BEST: usize = 3;
-/// How often each of those runs.
+/// Number of runs of each of these settings.
 const TURNS: usize = 7;
 
-/// A pipeline that could be faster.
+/// A pipeline with room for improvement.
 struct Bad {
     document: Value,
-    /// Settings, and the values that are tried of each.
+    /// Settings, with the values to try for each.
     settings: Vec<(&'static str, &'static [u32])>,
     time: &'static str,
 }
@@ -110,10 +110,10 @@ fn bad() -> Vec<Bad> {
     ]
 }
 
-/// The share that advice reached of the best of all settings, in items of the consumer in a second, and that in words.
+/// Share of the best rate that following the advice reached, in items of the consumer per second, and a text with both rates.
 ///
-/// One run each finds the candidates, and the luckiest of many is no measure of any: the advised settings and the best
-/// few of the others then run in turns. A machine is not as fast in one turn as in the next, so that shares are taken within turns.
+/// One run each finds the candidates, but the maximum of many noisy runs is biased: the advised settings and the best few others
+/// are then run in turns. The speed of a machine varies between turns, so shares are taken within turns.
 fn reached(bad: &Bad) -> (f64, String) {
     let settings = all(&bad.settings);
     let mut tried: Vec<(f64, Value)> =
@@ -139,7 +139,7 @@ fn reached(bad: &Bad) -> (f64, String) {
 }
 
 impl Bad {
-    /// The document with these values of its settings.
+    /// Document with these values of its settings.
     fn with(&self, values: &[u32]) -> Value {
         let mut document = self.document.clone();
         for ((pointer, _), value) in self.settings.iter().zip(values) {
@@ -148,7 +148,7 @@ impl Bad {
         document
     }
 
-    /// What a document has of the settings.
+    /// Values of the settings in a document.
     fn shown(&self, document: &Value) -> String {
         let values = self
             .settings
@@ -161,7 +161,7 @@ impl Bad {
         (rate(&run(&document, self.time)), document)
     }
 
-    /// The fastest of the documents that advice made of it, one after another. No setting goes beyond what is tried.
+    /// The fastest of the documents obtained by following advice repeatedly, limited to the values of the search.
     fn advised(&self) -> Value {
         let mut document = self.document.clone();
         let mut found = Vec::new();
@@ -197,7 +197,7 @@ fn all(settings: &[(&str, &[u32])]) -> Vec<Vec<u32>> {
     })
 }
 
-/// The value at a pointer, made if it is missing.
+/// Value at a pointer, created if it is missing.
 fn place<'a>(document: &'a mut Value, pointer: &str) -> &'a mut Value {
     pointer.split('/').skip(1).fold(document, |value, step| match step.parse::<usize>() {
         Ok(index) => &mut value[index],

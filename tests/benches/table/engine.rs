@@ -1,4 +1,4 @@
-//! What the engine costs: a source, one stage that does nothing, a sink and a consumer that drops everything.
+//! Cost of the engine: a source, one stage without work, a sink and a consumer that discards everything.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ pub(crate) fn cost_against_crossbeam() -> Row {
     let engine = || run(&runtime, ITEMS, &empty_sample(), Arc::new(Identity), true);
     let (engine_s, crossbeam_s, ratio) = take_turns(engine, || crossbeam(ITEMS));
     Row {
-        what: "engine, per item, against the same shape in crossbeam channels",
+        what: "engine, per item, compared with the same shape in crossbeam channels",
         must: Bound::AtMost(2.0, "x"),
         aim: Bound::AtMost(1.0, "x"),
         found: ratio,
@@ -39,7 +39,7 @@ pub(crate) fn cost_of_statistics() -> Row {
     let case = |measured: bool| run(&runtime, ITEMS, &empty_sample(), Arc::new(Identity), measured);
     let (on_s, off_s, ratio) = take_turns(|| case(true), || case(false));
     Row {
-        what: "statistics on against off, clock included, in that shape",
+        what: "statistics on compared with off, clock included, same shape",
         must: Bound::AtMost(5.0, " %"),
         aim: Bound::AtMost(1.0, " %"),
         found: (ratio - 1.0) * 100.0,
@@ -82,7 +82,7 @@ pub(crate) fn timer_overshoot() -> Row {
     let medians: Vec<f64> =
         (0..crate::RUNS).map(|_| median((0..101).map(|i| late(500 + 20 * i)).collect())).collect();
     Row {
-        what: "asynchronous sleep of 0.5 to 2.5 ms, too late by",
+        what: "asynchronous sleep of 0.5 to 2.5 ms, delay",
         must: Bound::AtMost(0.2, " ms"),
         aim: Bound::AtMost(0.1, " ms"),
         found: median(medians.clone()),
@@ -98,7 +98,7 @@ pub(crate) fn run(
     factory: Arc<dyn ThreadOpFactory>,
     measured: bool,
 ) -> Duration {
-    // Without statistics nobody needs the time.
+    // The clock is not read without statistics.
     let clock: Arc<dyn Clock> =
         if measured { Arc::new(MonotonicClock::start()) } else { Arc::new(ManualClock::default()) };
     let graph = graph(items, sample, factory, 1, Box::new(Discard), measured);
@@ -138,7 +138,7 @@ impl ThreadOp for Identity {
     }
 }
 
-/// The same queues and the same number of places where something can be in hand: source, stage, sink, consumer.
+/// A chain of crossbeam channels with the same queues and the same number of items in hand: source, stage, sink, consumer.
 fn crossbeam(items: u64) -> Duration {
     let (source, from_source) = crossbeam_channel::bounded(2);
     let (stage, from_stage) = crossbeam_channel::bounded(2);

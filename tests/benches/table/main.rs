@@ -1,8 +1,8 @@
-//! The figures that the design promises, as ratios measured in one run, medians of several, in one table.
-//! `make bench` prepares what it needs: the guests, the binary, and 2,000 photos in `demo/photos`.
+//! Table of the performance figures that the design requires: ratios measured in one run, as medians of several. `make bench`
+//! prepares the guests, the binary, and 2,000 photos in `demo/photos`.
 #![expect(clippy::unwrap_used, reason = "a bench that cannot set up its case should say where")]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "it prints a table")]
-#![expect(clippy::disallowed_methods, reason = "it measures from outside, so it needs a clock of its own")]
+#![expect(clippy::disallowed_methods, reason = "it measures from outside, with a separate clock")]
 
 mod advice;
 mod engine;
@@ -17,16 +17,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Runs of each case; the cases of one row take turns, so that a busy machine slows all of them.
+/// Number of runs of each case; the cases of one row alternate, so that a busy machine slows all of them.
 const RUNS: usize = 7;
 
-/// One line of the table.
+/// One row of the table.
 struct Row {
     what: &'static str,
     must: Bound,
     aim: Bound,
     found: f64,
-    /// The figures that the found one was made of.
+    /// Measurements from which the found value was computed.
     from: String,
 }
 
@@ -81,7 +81,9 @@ fn main() -> ExitCode {
         println!("{:<62} {must:>10} {aim:>10} {found:>10}  {verdict}\n    {}", row.what, row.from);
     }
     if missed > 0 {
-        eprintln!("{missed} bounds missed; on a busy machine measure again before believing it");
+        eprintln!(
+            "{missed} bounds missed; on a busy machine, repeat the measurement before drawing conclusions"
+        );
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
@@ -110,13 +112,13 @@ impl std::fmt::Display for Bound {
     }
 }
 
-/// The middle of several measurements.
+/// Median of several measurements.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
 
-/// The medians of two cases that take turns, in seconds, and the median of their ratio (first to second) turn by turn.
+/// Medians of two alternating cases, in seconds, and the median of their ratio (first to second) turn by turn.
 fn take_turns(mut first: impl FnMut() -> Duration, mut second: impl FnMut() -> Duration) -> (f64, f64, f64) {
     let turns: Vec<(f64, f64)> = (0..RUNS).map(|_| (first().as_secs_f64(), second().as_secs_f64())).collect();
     let of = |pick: fn(&(f64, f64)) -> f64| median(turns.iter().map(pick).collect());
@@ -127,7 +129,7 @@ fn workspace() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// Where cargo builds to.
+/// Folder into which cargo builds.
 fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
 }
@@ -138,9 +140,9 @@ fn guest(name: &str) -> Vec<u8> {
         .unwrap_or_else(|error| panic!("{}: {error}; run `make guests` first", path.display()))
 }
 
-/// The photos of the demo, 500x375 JPEGs of about 60 kB.
+/// Photos of the demo, 500x375 JPEGs of about 60 kB.
 fn photos_dir() -> PathBuf {
     let dir = workspace().join("demo/photos");
-    assert!(dir.is_dir(), "{} is missing; run `make bench`, which makes it", dir.display());
+    assert!(dir.is_dir(), "{} is missing; run `make bench`, which creates it", dir.display());
     dir
 }

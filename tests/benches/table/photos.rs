@@ -1,4 +1,4 @@
-//! The photo pipeline as users run it, against a native loop over the same files, and its memory.
+//! The photo pipeline as users run it, compared with a native loop over the same files, and its memory.
 
 use std::fs;
 use std::num::NonZeroU32;
@@ -44,7 +44,7 @@ pub(crate) fn rate_against_native_loop() -> Row {
     let (pipeline_s, native_s, ratio) = take_turns(pipeline, || native_loop(&files));
     let rate = |seconds: f64| files.len() as f64 / seconds;
     Row {
-        what: "photo pipeline, images/s, WASM stages against a native loop",
+        what: "photo pipeline, images/s, WASM stages compared with a native loop",
         must: Bound::AtLeast(0.55, "x"),
         aim: Bound::AtLeast(0.75, "x"),
         found: 1.0 / ratio,
@@ -67,8 +67,8 @@ pub(crate) fn peak_memory() -> Row {
     }
 }
 
-/// Threads that read, decode, resize and normalise files into batches of 32, and nothing else: what a hand-written loader
-/// without queues, statistics or a sandbox does.
+/// Threads that read, decode, resize and normalise files into batches of 32, like a hand-written loader without queues,
+/// statistics or a sandbox.
 fn native_loop(files: &[std::path::PathBuf]) -> Duration {
     let start = Instant::now();
     let (give, take) = crossbeam_channel::bounded::<Vec<f32>>(64);
@@ -126,7 +126,7 @@ fn native(path: &std::path::Path, resizer: &mut fir::Resizer) -> Vec<f32> {
     planes
 }
 
-/// The most memory that a `penstock run` of the pipeline ever held, in MB.
+/// Peak memory of a `penstock run` of the pipeline, in MB.
 fn peak_mb() -> f64 {
     let module = |name: &str, file: &str| {
         format!("{name}={}", target_dir().join("wasm32-unknown-unknown/guest").join(file).display())
@@ -141,7 +141,7 @@ fn peak_mb() -> f64 {
         .stdin(Stdio::null())
         .spawn()
         .unwrap();
-    // The high-water mark only grows, so the last reading is the peak but for the run's very last moment.
+    // The high-water mark only grows, so the last reading is the peak, except for the last moment of the run.
     let mut peak = 0.0_f64;
     let status = loop {
         if let Some(status) = child.try_wait().unwrap() {

@@ -1,4 +1,4 @@
-//! Predictions against runs.
+//! Predictions, compared with runs.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -10,13 +10,13 @@ use serde_json::Value;
 use crate::{Bound, Row};
 
 const PIPELINES: u64 = 60;
-/// Runs at a time: they sleep, and take next to nothing of the machine.
+/// Number of concurrent runs: they sleep, and use almost no resources.
 const AT_ONCE: usize = 6;
-/// How long each one runs.
+/// Duration of each run.
 const TIME: &str = "8s";
 
 pub(crate) fn median_error() -> Row {
-    row("rate of 60 random pipelines, predicted against measured, median", 3.0, 1.0, 0.5)
+    row("rate of 60 random pipelines, predicted compared with measured, median", 3.0, 1.0, 0.5)
 }
 
 pub(crate) fn p95_error() -> Row {
@@ -41,15 +41,18 @@ pub(crate) fn wrong_limits() -> Row {
         errors().iter().filter_map(|(_, number, is_right)| Some((number, (*is_right)?))).collect();
     let wrong: Vec<_> = told.iter().filter(|(_, is_right)| !is_right).map(|(number, _)| **number).collect();
     Row {
-        what: "random pipelines whose verdict names another limit than was built in",
+        what: "random pipelines whose verdict names a wrong limit",
         must: Bound::AtMost(0.0, ""),
         aim: Bound::AtMost(0.0, ""),
         found: wrong.len() as f64,
-        from: format!("of {} whose limit is the nearest by more than 15 %; wrong: {wrong:?}", told.len()),
+        from: format!(
+            "of {} whose limit exceeds the next one by more than 15 %; wrong: {wrong:?}",
+            told.len()
+        ),
     }
 }
 
-/// The error of each pipeline's rate as a share, least first, its number, and whether it was told what limits it.
+/// Relative error of each pipeline's rate, in ascending order, its number, and true if its verdict names the limit.
 fn errors() -> &'static [(f64, u64, Option<bool>)] {
     static ERRORS: OnceLock<Vec<(f64, u64, Option<bool>)>> = OnceLock::new();
     ERRORS.get_or_init(|| {
@@ -72,7 +75,7 @@ fn errors() -> &'static [(f64, u64, Option<bool>)] {
     })
 }
 
-/// Predicted before it runs, from nothing but the document.
+/// Predicts the rate before the run, from the document alone.
 fn error(number: u64) -> (f64, Option<bool>) {
     let (folder, pipeline) = (Folder::new(), RandomPipeline::new(number));
     let document = folder.write("pipeline.json", pipeline.document.to_string());
@@ -82,5 +85,5 @@ fn error(number: u64) -> (f64, Option<bool>) {
     let snapshot = call("run").snapshot();
     let measured = snapshot.queues.last().unwrap().figures.qps.unwrap();
     let error = (predicted["rate"].as_f64().unwrap() / measured - 1.0).abs();
-    (error, pipeline.is_told_right(&snapshot, 0.15))
+    (error, pipeline.names_the_limit(&snapshot, 0.15))
 }

@@ -1,4 +1,4 @@
-//! How near reading from S3 comes to what latency allows, with the server in a process of its own.
+//! Rate of reads from S3, compared with the limit set by latency, with the server in a separate process.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::{Bound, Row, median, target_dir};
 
-/// From a request's arrival to its answer's begin; the server's own work is part of it.
+/// Time from a request's arrival to the start of its response; the server's own work is part of it.
 const LATENCY: Duration = Duration::from_millis(20);
 const OBJECT_BYTES: usize = 60_000;
 const OBJECTS: usize = 200;
@@ -58,7 +58,7 @@ fn rate(what: &'static str, in_flight: usize, must: f64, aim: f64) -> Row {
     }
 }
 
-/// Reads with `in_flight` tasks; gives reads per second, and seconds of this process's CPU for each.
+/// Reads with `in_flight` tasks; returns reads per second, and CPU seconds of this process per read.
 fn read(
     runtime: &Runtime,
     store: &Arc<S3Store>,
@@ -92,7 +92,7 @@ fn cpu() -> Duration {
 }
 
 impl Server {
-    /// Starts one that answers after [`LATENCY`], with these arguments besides.
+    /// Starts a server that responds after [`LATENCY`], with these additional arguments.
     pub(crate) fn start(arguments: &[&str]) -> Self {
         let program = target_dir().join("release/s3-server");
         let mut command = Command::new(&program);

@@ -1,4 +1,4 @@
-//! What the sandbox costs: an identity stage, the image stages against the same code native, and a cold start.
+//! Cost of the sandbox: an identity stage, the image stages compared with the same code native, and a cold start.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::engine::{Identity, run, runtime, sample_of};
 use crate::{Bound, Row, guest, median, photos_dir, take_turns};
 
-/// Photos decoded in one measurement.
+/// Number of photos decoded in one measurement.
 const PHOTOS: usize = 200;
 const ITEMS: u64 = 50_000;
 
@@ -128,7 +128,7 @@ fn timed(photos: &[Sample], mut work: impl FnMut(Sample)) -> Duration {
     start.elapsed()
 }
 
-/// The first photos of the demo, read.
+/// First photos of the demo, read into memory.
 fn photos() -> Vec<Sample> {
     let mut files = walk(&photos_dir());
     files.sort();

@@ -1,4 +1,4 @@
-//! What a server's other guests cost a run, and what a server costs.
+//! Effect of a server's other clients on a run, and cost of the server.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,15 +13,15 @@ use serde_json::{Value, json};
 use crate::{Bound, Row};
 
 const READERS: usize = 200;
-/// Those of them that never read.
+/// Number of readers that never read.
 const SILENT: usize = 20;
 const SHORT_RUNS: usize = 50;
-/// How long the reference run is looked at, in seconds.
+/// Duration of the observation of the reference run, in seconds.
 const LOOK_S: f64 = 15.0;
 
-/// What was seen in one go.
+/// Results of one measurement.
 struct Seen {
-    /// Largest difference of a figure of the reference run with all the others there, as a share.
+    /// Largest relative difference of a figure of the reference run when all the others are active.
     difference: f64,
     figures: String,
     p99: Duration,
@@ -43,7 +43,7 @@ pub(crate) fn reference_run() -> Row {
 pub(crate) fn latency() -> Row {
     let seen = seen();
     Row {
-        what: "99 % of the requests to it meanwhile took no longer than",
+        what: "99th percentile of requests to it during that time",
         must: Bound::AtMost(200.0, " ms"),
         aim: Bound::AtMost(50.0, " ms"),
         found: seen.p99.as_secs_f64() * 1e3,
@@ -54,7 +54,7 @@ pub(crate) fn latency() -> Row {
 pub(crate) fn growth() -> Row {
     let seen = seen();
     Row {
-        what: "memory that the server took for them",
+        what: "memory that the server used for them",
         must: Bound::AtMost(100.0, " MiB"),
         aim: Bound::AtMost(50.0, " MiB"),
         found: seen.grown_mib,
@@ -129,7 +129,7 @@ fn look() -> Seen {
     }
 }
 
-/// Figures of the reference run over a stretch from now on.
+/// Figures of the reference run over a period from now on.
 fn figures(served: &Served, id: &str) -> Vec<(&'static str, f64)> {
     let elapsed = || served.get(&format!("/runs/{id}")).is(200).json()["elapsed_s"].as_f64().unwrap();
     let from = elapsed();
@@ -163,7 +163,7 @@ fn read(address: SocketAddr, id: &str, is_silent: bool, over: &AtomicBool) {
     }
     while !over.load(Ordering::Relaxed) {
         line.clear();
-        // A pause of the server ends the read, not the reader.
+        // A timeout ends the read, not the reader.
         if matches!(lines.by_ref().take(1 << 20).read_until(b'\n', &mut line), Ok(0)) {
             panic!("the stream ended before the run");
         }

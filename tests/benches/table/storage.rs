@@ -1,4 +1,4 @@
-//! `penstock bench storage` on a bucket with latency: what it reaches, against what latency allows.
+//! `penstock bench storage` on a bucket with latency, compared with the limit set by latency.
 
 use std::fs;
 use std::process::Command;
@@ -11,15 +11,15 @@ use crate::s3::Server;
 use crate::{Bound, Row, median, photos_dir, target_dir};
 
 const LATENCY_S: f64 = 0.02;
-/// Every so manieth answer takes longer: so long.
+/// Interval of slow responses, and their latency in seconds.
 const TAIL: (u64, f64) = (100, 0.2);
 
 const INDEX: &str = "index.json";
-/// How often it names each photo.
+/// Number of times that the index contains each photo.
 const TIMES: usize = 2;
 const WORKERS: u32 = 2;
 
-/// `async` against `sync` with two workers and 8 reads at a time, on 2,000 photos.
+/// Ratio of `async` to `sync` with two workers and 8 reads at a time, on 2,000 photos.
 pub(crate) fn several_at_a_time() -> Row {
     let all = json!({ "list": { "store": "photos", "suffix": ".jpg" } });
     let tail = [format!("--tail={}ms", TAIL.1 * 1e3), format!("--tail-every={}", TAIL.0)];
@@ -27,7 +27,7 @@ pub(crate) fn several_at_a_time() -> Row {
     let report = report(&all, &load, &tail);
     let [one, several] = [0, 1].map(|place| rate(&report, place));
     Row {
-        what: "storage: 8 reads at a time against one, 2 workers, bucket of 20 ms",
+        what: "storage: 8 reads at a time compared with one, 2 workers, bucket of 20 ms",
         must: Bound::AtLeast(4.0, "x"),
         aim: Bound::AtLeast(6.5, "x"),
         found: several / one,
@@ -43,8 +43,8 @@ pub(crate) fn thirty_two_in_flight() -> Row {
     little("the same with 32", 32, 0.9, 0.97)
 }
 
-/// Two workers that share what may be in flight. Every answer takes the same time, batches are large and the index names every
-/// photo several times, so that their ends, when some permits rest, are a small part of a pass.
+/// Two workers that share the permitted reads in flight. Every response takes the same time, batches are large and the index
+/// contains every photo several times, so that the ends of batches, when some permits are unused, are a small part of a pass.
 fn little(what: &'static str, in_flight: u32, must: f64, aim: f64) -> Row {
     let load = json!({
         "modes": ["async"], "workers": [WORKERS], "in_flight": in_flight / WORKERS, "batch_size": 1000, "repeats": 7
@@ -63,7 +63,7 @@ fn little(what: &'static str, in_flight: u32, must: f64, aim: f64) -> Row {
     }
 }
 
-/// An index of all photos, several times over.
+/// An index that contains all photos several times.
 fn index() -> Vec<u8> {
     let folders = fs::read_dir(photos_dir()).unwrap().map(|folder| folder.unwrap().path());
     let files = folders.flat_map(|folder| fs::read_dir(folder).unwrap()).map(|file| file.unwrap().path());
@@ -72,7 +72,7 @@ fn index() -> Vec<u8> {
     serde_json::to_vec(&[&keys[..]; TIMES].concat()).unwrap()
 }
 
-/// What the binary finds on the photos behind a server of its own, with these settings.
+/// Report of the binary for the photos behind a separate server, with these settings.
 fn report(source: &Value, load: &Value, settings: &[String]) -> Value {
     let root = format!("--root={}", photos_dir().display());
     let arguments: Vec<&str> = [&root].into_iter().chain(settings).map(String::as_str).collect();

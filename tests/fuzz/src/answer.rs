@@ -1,40 +1,40 @@
-//! What the guest of these targets answers, as the bytes that it lays into its memory: the canonical ABI of the contract,
-//! written by hand, so that every pointer, length and discriminant can be wrong.
+//! Answers of the guest of these targets, as the bytes in its memory: the canonical ABI of the contract, written by hand, so that
+//! every pointer, length and discriminant can be wrong.
 
 use crate::input::Input;
 
-/// Where the guest lays the bytes that it is given, and what pointers in them count from.
+/// Address at which the guest stores the bytes that it receives; pointers in them are relative to it.
 pub const BASE: u32 = 0x1_0000;
-/// Most bytes that are laid there.
+/// Maximum number of bytes stored there.
 const MAX_MEMORY: usize = 0x4_0000;
-/// Most elements of any list that is written out; longer ones are claimed by a patch.
+/// Maximum number of elements of a list that are written; longer lists are claimed by a patch.
 const MAX_ELEMENTS: usize = 300;
-/// Most bytes of any one blob, text or tensor that are written out.
+/// Maximum number of bytes of a blob, text or tensor that are written.
 pub(crate) const MAX_VALUE_BYTES: usize = 4 << 10;
 
 /// Sizes of the contract's types in a guest's memory, in bytes.
 const OUTCOME_BYTES: u32 = 32;
 const ITEM_BYTES: u32 = 24;
 const FIELD_BYTES: u32 = 40;
-/// Alignment of all of them.
+/// Alignment of all these types.
 const ALIGNMENT: u32 = 8;
 
-/// What one call of `process` answers, what `finish` would answer after it, and how the guest behaves until then.
+/// Answer to one call of `process`, the answer of `finish` after it, and the behaviour of the guest until then.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
-    /// What `process` gives.
+    /// Outcomes that `process` returns.
     pub outcomes: Vec<Outcome>,
-    /// Whether outcomes are left out or added until there is one for each sample.
+    /// Removes or adds outcomes until there is one for each sample.
     pub is_complete: bool,
-    /// What `finish` gives.
+    /// Items that `finish` returns.
     pub finish: Vec<Item>,
     /// Bytes written over the answer, in order.
     pub patches: Vec<Patch>,
-    /// What `process` returns in place of the address of its answer.
+    /// Return value of `process` in place of the address of its answer.
     pub address: Option<u32>,
-    /// What `cabi_realloc` returns from then on, in place of memory that is free.
+    /// Return value of `cabi_realloc` from then on, in place of free memory.
     pub lie: Option<u32>,
-    /// Whether the function that frees the answer traps.
+    /// Makes the function that frees the answer trap.
     pub traps_after: bool,
 }
 
@@ -45,7 +45,7 @@ pub enum Outcome {
     Keep(Item),
     Drop,
     Many(Vec<Item>),
-    /// `Many` of one item so many times, all of which lie on the same bytes.
+    /// `Many` with one item repeated this many times, all sharing the same bytes.
     Copies(Item, u32),
     Held,
     Failed(Text),
@@ -60,12 +60,12 @@ pub struct Item {
     pub fields: Vec<Field>,
 }
 
-/// The key of an item.
+/// Key of an item.
 #[derive(Clone, Debug)]
 pub enum Key {
-    /// That of sample number so many of the call.
+    /// Key of the sample with this number in the call.
     Given(u8),
-    /// Another one.
+    /// Another key.
     Made(Text),
 }
 
@@ -85,7 +85,7 @@ pub enum Value {
     Text(Text),
     Int(i64),
     Real(f64),
-    /// `data` as long as `shape` and `dtype` say where `fits`, else as given.
+    /// Tensor; `data` has the length for `shape` and `dtype` if `fits` is set, and its own otherwise.
     Tensor {
         dtype: u8,
         shape: Vec<u32>,
@@ -94,32 +94,32 @@ pub enum Value {
     },
 }
 
-/// Bytes that should be text.
+/// Bytes in place of text.
 #[derive(Clone, Debug)]
 pub enum Text {
-    /// These bytes.
+    /// These bytes, valid or not.
     Bytes(Vec<u8>),
     /// This text.
     Valid(String),
-    /// A letter so many times.
+    /// One letter, repeated this many times.
     Long(u16),
-    /// So many bytes of the memory from [`BASE`] on, where everything else lies too.
+    /// This many bytes of the memory from [`BASE`] on, which contain everything else.
     Memory(u32),
 }
 
-/// Four bytes, or one, that are written over the answer.
+/// Overwrites four bytes, or one, of the answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Patch {
-    /// Where, from the beginning of the answer.
+    /// Offset from the start of the answer.
     pub at: u16,
-    /// What.
+    /// Value to write.
     pub value: u32,
-    /// Whether only the lowest byte of it is written.
+    /// Writes only the lowest byte of the value.
     pub is_byte: bool,
 }
 
 impl Answer {
-    /// The bytes for a call with samples of these keys: what to do, then what to lay into the memory at [`BASE`].
+    /// Bytes for a call with samples of these keys: instructions, then the content of the memory at [`BASE`].
     pub fn bytes(&self, keys: &[&str]) -> Vec<u8> {
         let mut outcomes: Vec<Outcome> = self.outcomes.iter().take(MAX_ELEMENTS).cloned().collect();
         if self.is_complete {
@@ -144,7 +144,7 @@ impl Answer {
         orders.iter().flat_map(|order| order.to_le_bytes()).chain(memory.bytes).collect()
     }
 
-    /// The answer of a guest without fault: every sample is kept as it is.
+    /// Answer of a correct guest: every sample is kept unchanged.
     pub fn good(samples: u8) -> Self {
         let keep = |number| Outcome::Keep(Item { key: Key::Given(number), seed: 0, fields: Vec::new() });
         Self { outcomes: (0..samples).map(keep).collect(), ..Self::default() }
@@ -152,7 +152,7 @@ impl Answer {
 }
 
 impl Answer {
-    /// The answer that the input describes.
+    /// Answer that the input describes.
     pub(crate) fn read(input: &mut Input<'_>) -> Self {
         Self {
             outcomes: input.list(Outcome::read),
@@ -220,7 +220,7 @@ impl Text {
         }
     }
 
-    /// Bytes that are written for it; none for those that lie there already.
+    /// Bytes that are written for the text; none if it refers to existing memory.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut bytes = match self {
             Self::Bytes(bytes) => bytes.clone(),
@@ -239,7 +239,7 @@ impl From<&str> for Text {
     }
 }
 
-/// The memory from [`BASE`] on, as it is filled. Addresses in it count from its beginning.
+/// Memory from [`BASE`] on, while it is filled. Addresses are relative to its start.
 struct Memory<'a> {
     bytes: Vec<u8>,
     keys: &'a [&'a str],
@@ -248,7 +248,7 @@ struct Memory<'a> {
 impl Memory<'_> {
     fn room(&mut self, size: u32, alignment: u32) -> u32 {
         let at = self.bytes.len().next_multiple_of(alignment as usize);
-        // Beyond the end everything is written nowhere, and the guest claims what is not there: that is a case too.
+        // Bytes beyond the end are not written, and the guest claims missing memory: that is a case, too.
         self.bytes.resize((at + size as usize).min(MAX_MEMORY.max(at)), 0);
         u32::try_from(at).unwrap_or(u32::MAX)
     }
@@ -264,7 +264,7 @@ impl Memory<'_> {
         self.write(at, &value.to_le_bytes());
     }
 
-    /// Writes the address and the length of a list at `at`, and its elements somewhere else.
+    /// Writes the address and the length of a list at `at`, and its elements elsewhere.
     fn list<T>(&mut self, at: u32, elements: &[T], size: u32, element: impl Fn(&mut Self, u32, &T)) {
         let elements = &elements[..elements.len().min(MAX_ELEMENTS)];
         let length = u32::try_from(elements.len()).unwrap_or(u32::MAX);
@@ -359,7 +359,7 @@ impl Memory<'_> {
     }
 }
 
-/// Bytes that a tensor of that shape has, where that is little.
+/// Number of bytes of a tensor of that shape, if it is small.
 pub(crate) fn tensor_bytes(dtype: u8, shape: &[u32]) -> usize {
     let element = match dtype {
         0..=2 => 1,

@@ -1,4 +1,4 @@
-//! Pipeline documents.
+//! Target for pipeline documents.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +9,10 @@ use penstock_types::spec::schema;
 use penstock_types::spec::{MAX_FAULTS, Spec, parse, parse_setting, set};
 use serde_json::Value;
 
-use crate::told::assert_fit_for_people;
+use crate::told::assert_printable;
 
-/// Reads a document, changed by the settings that follow it behind a NUL, one a line, as `--set` would. Faults stand where
-/// they say, and what is accepted is written down without loss.
+/// Reads a document, changed by settings that follow it after a NUL, one per line, as by `--set`. Faults must have valid
+/// pointers, and an accepted document must survive a round trip.
 pub fn document(input: &[u8]) {
     let (text, settings) = match input.iter().position(|byte| *byte == 0) {
         Some(end) => (&input[..end], &input[end + 1..]),
@@ -28,7 +28,7 @@ pub fn document(input: &[u8]) {
     for setting in String::from_utf8_lossy(settings).lines() {
         let changed = parse_setting(setting).and_then(|(pointer, value)| set(&mut document, &pointer, value));
         if let Err(fault) = changed {
-            assert_fit_for_people(&fault.to_string());
+            assert_printable(&fault.to_string());
         }
     }
     match Spec::from_value(document.clone()) {
@@ -37,7 +37,7 @@ pub fn document(input: &[u8]) {
     }
 }
 
-/// The words that a document is written with: names of its members and of the values to choose from, by its JSON Schema.
+/// Words of a document: names of its members and of the values to choose from, by its JSON Schema.
 pub fn document_words() -> BTreeSet<String> {
     let mut words = BTreeSet::new();
     collect_words(&schema(), &mut words);
@@ -76,23 +76,23 @@ fn check_spec(spec: &Spec, document: &Value) {
         match Plan::check(spec, Known { modules: &modules, names: &[], fields: None, stores }) {
             Ok(plan) => assert_eq!(plan.stages.len(), spec.stages.len()),
             Err(faults) => {
-                // What is said of a member that was left out stands at its place all the same.
+                // A fault of an omitted member has the pointer of that member.
                 let whole = serde_json::to_value(spec).expect("every document can be written");
                 let stands = |fault: &SpecFault| stands_in(fault, document) || stands_in(fault, &whole);
                 assert!(!faults.is_empty() && faults.iter().all(stands), "{faults:?} of {document}");
-                faults.iter().for_each(|fault| assert_fit_for_people(&fault.to_string()));
+                faults.iter().for_each(|fault| assert_printable(&fault.to_string()));
             }
         }
     }
 }
 
-/// Panics unless the faults are told once each, and stand in the document.
+/// Panics unless each fault is reported once, with a pointer into the document.
 fn check_faults(faults: &[SpecFault], document: &Value) {
     assert!((1..=MAX_FAULTS).contains(&faults.len()), "{} faults", faults.len());
     for (number, fault) in faults.iter().enumerate() {
-        assert_fit_for_people(&fault.to_string());
-        assert!(stands_in(fault, document), "{fault:?} stands nowhere in {document}");
-        assert!(!faults[..number].contains(fault), "{fault:?} is told twice");
+        assert_printable(&fault.to_string());
+        assert!(stands_in(fault, document), "{fault:?} has no place in {document}");
+        assert!(!faults[..number].contains(fault), "{fault:?} is reported twice");
     }
 }
 

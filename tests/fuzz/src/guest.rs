@@ -1,5 +1,5 @@
-//! A guest whose memory is what it was given: it lays the blob `answer` of its first sample at [`BASE`] and returns from
-//! there, so that the host reads whatever the blob says.
+//! A guest that returns its input as its answer: it copies the blob `answer` of its first sample to [`BASE`] and returns a
+//! pointer to it, so that the host reads the content of the blob.
 
 use std::sync::OnceLock;
 
@@ -10,16 +10,16 @@ use wit_parser::Resolve;
 
 use crate::answer::BASE;
 
-/// The contract; its only copy lies in the SDK.
+/// The contract; its only copy is in the SDK.
 const CONTRACT: &str = include_str!("../../../guest-sdk/wit/stage.wit");
 
-/// How the guest's texts are encoded.
+/// Encoding of the guest's texts.
 pub type Encoding = StringEncoding;
 
-/// All that a guest may be, each loaded when it is first asked for.
+/// All variants of the guest, each loaded at its first use.
 static LOADED: [[OnceLock<Module>; 3]; 3] = [const { [const { OnceLock::new() }; 3] }; 3];
 
-/// The guest, called in that mode and with texts of that encoding.
+/// Loads the guest in that mode and with texts of that encoding.
 pub fn load(mode: Mode, encoding: Encoding) -> &'static Module {
     let (modes, encodings) = (mode as usize, encoding as usize);
     LOADED[modes][encodings].get_or_init(|| {
@@ -32,14 +32,14 @@ pub fn load(mode: Mode, encoding: Encoding) -> &'static Module {
     })
 }
 
-/// The guest as a core module with its types, as a compiler would leave it, and with that manifest.
+/// The guest as a core module with its types, as a compiler would write it, and with that manifest.
 pub fn core(manifest: &[u8], encoding: Encoding) -> Vec<u8> {
     static CORES: [OnceLock<Vec<u8>>; 3] = [const { OnceLock::new() }; 3];
     let core = CORES[encoding as usize].get_or_init(|| typed(&code(), encoding));
     with_manifest(core.clone(), manifest)
 }
 
-/// The module with that manifest.
+/// Adds that manifest to the module.
 pub fn with_manifest(mut module: Vec<u8>, manifest: &[u8]) -> Vec<u8> {
     let name = MANIFEST_SECTION.as_bytes();
     let name_length = u8::try_from(name.len()).expect("the section has a short name");
@@ -91,7 +91,7 @@ fn code() -> String {
     )
 }
 
-/// A core module written as text, with the types of the contract and without a manifest.
+/// A core module from text, with the types of the contract and without a manifest.
 pub fn typed(text: &str, encoding: Encoding) -> Vec<u8> {
     let mut core = wat::parse_str(text).expect("it is WebAssembly text");
     let mut resolve = Resolve::default();

@@ -1,10 +1,10 @@
-//! Bytes as a source of decisions: where they end, everything is zero, so that every input means something and a byte more
-//! or less changes little.
+//! Bytes as a source of decisions: after their end all values are zero, so that every input is valid and a byte more or less has
+//! a small effect.
 
-/// Most elements of a list.
+/// Maximum number of elements of a list.
 const MAX_LENGTH: u8 = 40;
 
-/// What is left of an input.
+/// Rest of an input.
 #[derive(Debug)]
 pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
@@ -29,12 +29,12 @@ impl Input<'_> {
         self.u8() % 2 == 1
     }
 
-    /// Most often nothing.
+    /// Returns `None` in seven of eight cases.
     pub(crate) fn option<T>(&mut self, value: impl FnOnce(&mut Self) -> T) -> Option<T> {
         (self.u8() % 8 == 7).then(|| value(self))
     }
 
-    /// Values until the input ends, and no more than a few.
+    /// Reads values until the input ends, up to a limit.
     pub(crate) fn list<T>(&mut self, value: impl Fn(&mut Self) -> T) -> Vec<T> {
         let length = self.u8() % MAX_LENGTH;
         let mut values = Vec::new();

@@ -1,5 +1,5 @@
-//! Fuzz targets: strangers' bytes go in, and whatever they are, the same few things hold. A target panics when one of them
-//! does not. `make fuzz` drives them with libFuzzer (`libfuzzer/`); every test run feeds them what lies in `corpus/`.
+//! Fuzz targets: untrusted bytes go in, and the same few properties must hold for any of them. A target panics if one does not.
+//! `make fuzz` drives the targets with libFuzzer (`libfuzzer/`); every test run feeds them the files in `corpus/`.
 
 mod answer;
 mod document;

@@ -1,12 +1,12 @@
-//! What modules say of themselves.
+//! Target for manifests of modules.
 
 use penstock_types::config::GateBounds;
 use penstock_wasm::ModuleReport;
 
 use crate::guest::{Encoding, core};
-use crate::told::assert_fit_for_people;
+use crate::told::assert_printable;
 
-/// Inspects a good module with that manifest. What is accepted says the same when it is written down and read again.
+/// Inspects a valid module with that manifest. An accepted manifest must survive a round trip.
 pub fn manifest(input: &[u8]) {
     match ModuleReport::read(&core(input, Encoding::UTF8), &GateBounds::default()) {
         Ok(report) => {
@@ -15,6 +15,6 @@ pub fn manifest(input: &[u8]) {
                 .expect("it was accepted before");
             assert_eq!(again.manifest, report.manifest);
         }
-        Err(error) => assert_fit_for_people(&error.to_string()),
+        Err(error) => assert_printable(&error.to_string()),
     }
 }

@@ -1,4 +1,4 @@
-//! What a guest gives back, end to end: the engine's reading of its memory, and the checks of what was read.
+//! Target for the results of a guest, end to end: the engine's reading of its memory, and the checks of the values.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ use serde_json::json;
 use crate::answer::Answer;
 use crate::guest::{Encoding, load};
 use crate::input::Input;
-use crate::told::assert_fit_for_people;
+use crate::told::assert_printable;
 
-/// Most calls of one input, and most samples of one call.
+/// Maximum number of calls of one input.
 const MAX_CALLS: usize = 4;
 const MAX_SAMPLES: usize = 4;
-/// The contract's limits, as guests are told of them.
+/// Limits of the contract.
 pub(crate) const MAX_NAME_BYTES: usize = 256;
 pub(crate) const MAX_KEY_BYTES: usize = 4096;
 pub(crate) const MAX_RANK: usize = 16;
 const MAX_FIELDS: usize = 256;
-/// What every sample carries past the guest, and its value.
+/// Field that every sample carries past the guest, and its value.
 pub(crate) const CARRIED: &str = "carried";
 pub(crate) const CARRIED_TEXT: &str = "past the guest";
 
@@ -31,14 +31,14 @@ pub(crate) const CARRIED_TEXT: &str = "past the guest";
 pub(crate) struct Stage {
     op: Box<dyn ThreadOp>,
     mode: Mode,
-    /// Samples inside, as the stage says.
+    /// Number of samples held, as reported by the stage.
     held: u64,
     made: u64,
     is_broken: bool,
 }
 
-/// Calls a guest that answers as the input says. Every sample is accounted for, whatever comes out keeps the contract, and
-/// an instance that broke it is replaced by one that works.
+/// Calls a guest that answers as the input specifies. Every sample must be accounted for, every output must satisfy the contract,
+/// and an instance that violates it must be replaced by a working one.
 pub fn returned(input: &[u8]) {
     let mut input = Input(input);
     let mode = [Mode::Sample, Mode::Batch, Mode::Stateful][usize::from(input.u8() % 3)];
@@ -52,7 +52,7 @@ pub fn returned(input: &[u8]) {
             stage.finish();
         }
         if answer.lie.is_some() {
-            // The host is lied to as soon as it passes something in; how that ends is the guest's fault.
+            // From now on the allocator returns wrong addresses for input; the failure is the guest's fault.
             stage.call(1, &Answer::good(1));
         }
         if answer.lie.is_none() && !answer.traps_after {
@@ -64,7 +64,7 @@ pub fn returned(input: &[u8]) {
     }
 }
 
-/// What one answer makes of one sample named `a`: `kept`, or the failure with its class.
+/// Outcome of one sample named `a` with this answer: `kept`, or the failure with its class.
 pub fn outcome_of(answer: &Answer) -> String {
     let mut stage = Stage::start(Mode::Sample, Encoding::UTF8);
     let output = stage.call(1, answer);
@@ -75,7 +75,7 @@ pub fn outcome_of(answer: &Answer) -> String {
     };
     if answer.lie.is_some() {
         let after = stage.call(1, &Answer::good(1));
-        let failed = after.failed.first().expect("the host was lied to");
+        let failed = after.failed.first().expect("the allocator returned a wrong address");
         stage.recovers();
         return format!("{told}, then {}: {}", failed.fault.class.name(), failed.fault.message);
     }
@@ -100,7 +100,7 @@ impl Stage {
         Self { op, mode, held: 0, made: 0, is_broken: false }
     }
 
-    /// Calls the guest with so many samples, one where the mode takes no more.
+    /// Calls the guest with this many samples, or with one if the mode takes one.
     pub(crate) fn call(&mut self, samples: usize, answer: &Answer) -> Output {
         let samples = match self.mode {
             Mode::Batch => samples.clamp(1, MAX_SAMPLES),
@@ -108,7 +108,7 @@ impl Stage {
         };
         let keys = &["a", "bä", "c/𝄞", "d"][..samples];
         let bytes = answer.bytes(keys);
-        // The guest reads its first sample only.
+        // The guest reads only its first sample.
         let answers = std::iter::once(bytes.as_slice()).chain(std::iter::repeat(&[][..]));
         let batch: Vec<Sample> =
             keys.iter().zip(answers).map(|(key, answer)| self.sample(key, answer)).collect();
@@ -120,7 +120,7 @@ impl Stage {
         };
         let was_broken = self.is_broken;
         let output = self.op.apply(item, &StopFlag::default());
-        assert_eq!(output.instances, u64::from(was_broken), "an instance was replaced without need, or not");
+        assert_eq!(output.instances, u64::from(was_broken), "the number of replaced instances is wrong");
         self.check(samples as u64, &output);
         output
     }
@@ -140,36 +140,39 @@ impl Stage {
         assert_eq!(output.held, 0, "samples are held beyond the epoch's end");
     }
 
-    /// Whatever happened, the next call works.
+    /// Checks that the next call works in any case.
     pub(crate) fn recovers(&mut self) {
         let output = self.call(1, &Answer::good(1));
         assert!(output.failed.is_empty(), "the next call failed: {:?}", output.failed);
         assert_eq!(output.items.samples(), 1, "the next call kept nothing: {output:?}");
     }
 
-    /// The books, and what came out.
+    /// Checks the books, and the output.
     fn check(&mut self, given: u64, output: &Output) {
         let failed = output.failed.len() as u64;
         let (inside, gone) = (self.held + given, output.dropped + failed + output.held);
         let out = output.items.samples();
-        // What is too much was made by fan-out; nothing may be missing.
-        assert!(out + gone >= inside, "a sample is lost: {inside} inside, then {output:?}");
+        // Additional samples come from fan-out; none may be missing.
+        assert!(out + gone >= inside, "a sample is lost: {inside} held, then {output:?}");
         if self.mode != Mode::Stateful {
             assert_eq!(output.held, 0);
-            assert!(output.dropped + failed <= given, "more are left out than came in: {output:?}");
+            assert!(
+                output.dropped + failed <= given,
+                "more samples are left out than were given: {output:?}"
+            );
             let left = given - output.dropped - failed;
-            assert_eq!(out == 0, left == 0, "what is left came out as {output:?}");
+            assert_eq!(out == 0, left == 0, "the remaining samples do not match {output:?}");
         }
         for failed in &output.failed {
-            assert_fit_for_people(&failed.fault.message);
+            assert_printable(&failed.fault.message);
             assert!(!failed.sample.key.is_empty());
         }
         let broke = output.failed.iter().any(|failed| failed.fault.class != FailureClass::Data);
         if broke {
-            assert_eq!(out, 0, "a call that broke gave something");
-            assert_eq!(output.dropped, 0, "a call that broke dropped something");
+            assert_eq!(out, 0, "a failed call returned samples");
+            assert_eq!(output.dropped, 0, "a failed call dropped samples");
         }
-        // An epoch's end asks a broken instance for nothing, and needs no new one.
+        // `finish` is not called on a broken instance, and creates no new one.
         self.is_broken = broke || (given == 0 && self.is_broken);
         self.held = output.held;
         match &output.items {

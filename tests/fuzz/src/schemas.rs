@@ -1,4 +1,4 @@
-//! Schemas of params, which strangers write, and the params that are held against them.
+//! Target for schemas of params, which are untrusted, and params that are validated with them.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -13,32 +13,31 @@ use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::guest::{Encoding, core};
-use crate::told::assert_fit_for_people;
+use crate::told::assert_printable;
 
-/// Stack of the threads on which a server checks documents.
+/// Stack size of the threads on which a server checks documents.
 const STACK_BYTES: usize = 2 << 20;
 
-/// Keywords of JSON Schema, and what stands beside them in the corpus.
+/// Keywords of JSON Schema, and other words of the corpus.
 const WORDS: &str = "schema params type properties patternProperties additionalProperties unevaluatedProperties propertyNames items \
     prefixItems unevaluatedItems contains minContains uniqueItems allOf anyOf oneOf not if then else dependentSchemas \
     dependentRequired required enum const pattern format default $ref $defs $id $schema $dynamicRef $anchor minimum multipleOf \
     minLength maxItems object array string integer number boolean null a b # #/$defs/a #/$defs/b ^a+$ (a|aa)+ a{99}";
 
-/// The words that mutations put into schemas.
+/// Words that mutations insert into schemas.
 pub fn schema_words() -> Vec<&'static str> {
     WORDS.split_whitespace().collect()
 }
 
-/// Inspects a module whose manifest has the input's `schema`, and checks a document with its `params` if that is accepted. Whatever
-/// is wrong is told in words, and nothing needs more stack than a thread of a server has; how much time and memory it may need
-/// libFuzzer knows.
+/// Inspects a module whose manifest has the input's `schema`, and checks a document with its `params` if that is accepted. Errors
+/// must be reported as messages, and the stack of a server thread must suffice; libFuzzer limits time and memory.
 pub fn schemas(input: &[u8]) {
     let Ok(Value::Object(mut case)) = serde_json::from_slice(input) else { return };
     let (schema, params) = (case.remove("schema"), case.remove("params"));
     let manifest = json!({ "name": "m", "version": "1", "params": schema }).to_string();
     let facts = match ModuleReport::read(&core(manifest.as_bytes(), Encoding::UTF8), &GateBounds::default()) {
         Ok(report) => ModuleFacts { name: "m".into(), digest: report.digest, manifest: report.manifest },
-        Err(error) => return assert_fit_for_people(&error.to_string()),
+        Err(error) => return assert_printable(&error.to_string()),
     };
     let wasm = json!({ "wasm": { "module": "m", "params": params } });
     let Ok(spec) = Spec::from_value(json!({ "source": { "range": { "count": 1 } }, "stages": [wasm] }))
@@ -66,6 +65,6 @@ fn check(spec: &Spec, modules: &NamedModules<()>) {
     };
     if let Err(faults) = prepare(spec, &context) {
         assert!(!faults.is_empty());
-        faults.iter().for_each(|fault| assert_fit_for_people(&fault.to_string()));
+        faults.iter().for_each(|fault| assert_printable(&fault.to_string()));
     }
 }

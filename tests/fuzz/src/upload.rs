@@ -1,11 +1,11 @@
-//! Whole uploads.
+//! Target for whole uploads.
 
 use penstock_types::config::GateBounds;
 use penstock_wasm::ModuleReport;
 
-use crate::told::assert_fit_for_people;
+use crate::told::assert_printable;
 
-/// Reads an upload as far as it is read in this process: the gate, the outline and the manifest.
+/// Reads an upload as far as this process does: the gate, the outline and the manifest.
 pub fn upload(input: &[u8]) {
     match ModuleReport::read(input, &GateBounds::default()) {
         Ok(report) => {
@@ -13,6 +13,6 @@ pub fn upload(input: &[u8]) {
             assert!(report.exports.iter().any(|name| name.starts_with("penstock:stage/transform@0.1.")));
             assert!(report.code_bytes <= report.size_bytes);
         }
-        Err(error) => assert_fit_for_people(&error.to_string()),
+        Err(error) => assert_printable(&error.to_string()),
     }
 }

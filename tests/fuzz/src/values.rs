@@ -1,4 +1,4 @@
-//! Values that a guest returns: what is within the contract comes out as it was written, whatever else fails.
+//! Target for values that a guest returns: valid ones must come out as written, even if others fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,25 +11,26 @@ use crate::guest::Encoding;
 use crate::input::Input;
 use crate::returned::{CARRIED, CARRIED_TEXT, MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_RANK, Stage};
 
-/// Bytes of one sample's values up to which they come out for sure, with their shells, and from which on they fail for sure.
+/// Total size of one sample's values, in bytes, with their overhead: up to the first limit they must be accepted, from the second
+/// on refused.
 const SURELY_FITS: u64 = 16 << 20;
 const NEVER_FITS: u64 = 128 << 20;
-/// Bytes that an item or a field takes beside its value, at most.
+/// Maximum overhead of an item or a field beside its value, in bytes.
 const SHELL_BYTES: u64 = 256;
-/// Bytes of an answer from which on parts of it may have had no room.
+/// Size of an answer in bytes from which on parts of it may have been cut off.
 const MAX_ANSWER_BYTES: usize = 0x3_0000;
-/// Children that one sample may become.
+/// Maximum number of children of one sample.
 const MAX_CHILDREN: u32 = 65_536;
-/// Items of a list that are not copies of one.
+/// Maximum number of different items in a list.
 const MAX_LIST: usize = 40;
-/// Bytes of the guest's memory behind the answer's beginning.
+/// Size of the guest's memory after the start of the answer, in bytes.
 const MEMORY_BYTES: u32 = 0x17_0000;
-/// The contract's limits.
+/// Limits of the contract.
 const DTYPES: u8 = 11;
 const MAX_SHAPE_BYTES: u128 = 1 << 42;
 const NAMES: [&str; 6] = ["answer", CARRIED, "a", "b", "ä", "pixels"];
 
-/// Calls a guest once, with an answer whose values may lie on each other, so that few bytes claim many.
+/// Calls a guest once, with an answer whose values may overlap, so that few bytes claim many.
 pub fn values(input: &[u8]) {
     let answer = Answer { outcomes: vec![outcome(&mut Input(input))], ..Answer::default() };
     let mut stage = Stage::start(Mode::Sample, Encoding::UTF8);
@@ -51,7 +52,7 @@ fn outcome(input: &mut Input<'_>) -> Outcome {
         0 => Outcome::Keep(item(input)),
         1 => Outcome::Many(input.list(item)),
         2 => Outcome::Copies(item(input), input.u16().into()),
-        // More than there is memory for.
+        // More than memory can hold.
         _ => Outcome::Copies(item(input), input.u32()),
     }
 }
@@ -90,12 +91,12 @@ fn text(input: &mut Input<'_>) -> Text {
     }
 }
 
-/// Compares what came out with what was written.
+/// Compares the output with the written values.
 fn check(items: &[&Item], output: &Output) {
     let fields = || items.iter().flat_map(|item| &item.fields);
     let bytes: u64 = fields().map(|field| claimed(&field.value)).sum();
     let shells = (items.len() + fields().count()) as u64 * SHELL_BYTES;
-    // Copies are all alike.
+    // All copies are equal.
     let Some(is_good) = all(items.iter().take(MAX_LIST).map(|item| is_good(item))) else { return };
     if !output.failed.is_empty() {
         assert!(
@@ -118,7 +119,7 @@ fn check(items: &[&Item], output: &Output) {
         items.first()
     );
     assert_eq!(count, items.len());
-    // Of very many, a few.
+    // Of very many samples, a few are checked.
     for (sample, item) in samples.iter().zip(items).step_by(count / 16 + 1) {
         check_sample(sample, item);
     }
@@ -141,13 +142,13 @@ fn check_sample(sample: &Sample, item: &Item) {
 
 fn is_same(written: &Value, found: &EngineValue) -> bool {
     match (written, found) {
-        // What lies there is more than what was written for it.
+        // The memory contains more than was written for the value.
         (Value::Blob(Text::Memory(length)), EngineValue::Blob(bytes)) => bytes.len() == *length as usize,
         (Value::Blob(text), EngineValue::Blob(bytes)) => text.bytes() == *bytes,
         (Value::Text(text), EngineValue::Text(found)) => text.bytes() == found.as_bytes(),
         (Value::Int(written), EngineValue::Int(found)) => written == found,
         (Value::Real(written), EngineValue::Real(found)) => {
-            // The engine may make another NaN of one.
+            // The engine may change the bits of a NaN.
             written.to_bits() == found.to_bits() || written.is_nan() && found.is_nan()
         }
         (Value::Tensor { shape, .. }, EngineValue::Tensor(found)) => *shape == found.shape,
@@ -155,7 +156,7 @@ fn is_same(written: &Value, found: &EngineValue) -> bool {
     }
 }
 
-/// Whether an item keeps the contract; `None` where that depends on what lies in the memory.
+/// True if an item satisfies the contract; `None` if that depends on the content of the memory.
 fn is_good(item: &Item) -> Option<bool> {
     let mut names = BTreeSet::new();
     let key = match &item.key {
@@ -191,12 +192,12 @@ fn is_text(text: &Text, most: usize) -> Option<bool> {
     (!matches!(text, Text::Memory(_))).then_some(is_good)
 }
 
-/// Whether all are true, if each is known.
+/// True if all are true, if each is known.
 fn all(known: impl IntoIterator<Item = Option<bool>>) -> Option<bool> {
     known.into_iter().try_fold(true, |all, one| Some(all & one?))
 }
 
-/// Bytes that a value is said to have.
+/// Claimed size of a value, in bytes.
 fn claimed(value: &Value) -> u64 {
     match value {
         Value::Blob(Text::Memory(length)) | Value::Text(Text::Memory(length)) => (*length).into(),

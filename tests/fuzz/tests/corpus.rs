@@ -1,4 +1,4 @@
-//! What fuzzing found worth keeping, once through every target.
+//! Runs every fuzz target once on its corpus.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,31 +38,31 @@ fn every_word_of_the_document_is_in_an_input() {
 }
 
 #[test]
-fn documents_that_were_found_keep_the_targets_promises() {
+fn documents_of_the_corpus_pass_the_target() {
     replay("document", document);
 }
 
 #[test]
-fn manifests_that_were_found_keep_the_targets_promises() {
+fn manifests_of_the_corpus_pass_the_target() {
     replay("manifest", manifest);
 }
 
 #[test]
-fn uploads_that_were_found_keep_the_targets_promises() {
+fn uploads_of_the_corpus_pass_the_target() {
     replay("upload", upload);
 }
 
 #[test]
-fn answers_that_were_found_keep_the_targets_promises() {
+fn answers_of_the_corpus_pass_the_target() {
     replay("returned", returned);
 }
 
 #[test]
-fn schemas_that_were_found_keep_the_targets_promises() {
+fn schemas_of_the_corpus_pass_the_target() {
     replay("schemas", schemas);
 }
 
 #[test]
-fn values_that_were_found_keep_the_targets_promises() {
+fn values_of_the_corpus_pass_the_target() {
     replay("values", values);
 }

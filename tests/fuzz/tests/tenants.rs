@@ -1,4 +1,4 @@
-//! Two modules that take turns in one slot of memory: what one leaves there, the other never sees.
+//! Two modules that take turns in one memory slot must not see each other's data.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use penstock_fuzz::{Encoding, typed, with_manifest};
 use penstock_wasm::{Module, Sandbox, SandboxSettings, StageSettings};
 use serde_json::json;
 
-/// What the first tenant fills its memory with.
+/// Pattern with which the first tenant fills its memory.
 const CANARY: u64 = 0x7f3a_c4a7_11e5_d00d;
-/// How often they take turns.
+/// Number of turns.
 const TURNS: u64 = 20;
 
-/// A module whose `process` does this and then keeps the sample it was given.
+/// A module whose `process` runs this code and then keeps its sample.
 fn tenant(sandbox: &Sandbox, process: &str) -> Module {
     let text = format!(
         r#"(module
@@ -39,7 +39,7 @@ fn tenant(sandbox: &Sandbox, process: &str) -> Module {
     sandbox.load(&module).expect("the module is within every limit")
 }
 
-/// Every eight bytes above the samples, up to the end of the memory: `body` for each.
+/// Code that runs `body` for every eight bytes above the samples, up to the end of the memory.
 fn over_memory(body: &str) -> String {
     format!(
         "(local.set $at (i32.const 0x8000))
@@ -66,7 +66,7 @@ fn op(module: &Module) -> Box<dyn ThreadOp> {
 
 fn sample(index: u64) -> Sample {
     let mut sample = Sample::new("a", Origin { index, ..Origin::default() });
-    // It comes in through the memory of whoever is given it.
+    // The secret enters through the memory of the module that receives it.
     sample.set("secret", Value::Blob(Bytes::from(CANARY.to_le_bytes().repeat(64))));
     sample
 }
@@ -76,8 +76,8 @@ fn is_kept(op: &mut dyn ThreadOp, sample: Sample) -> bool {
 }
 
 #[test]
-fn what_one_module_leaves_in_memory_another_never_sees() {
-    // Room for one instance: the second tenant gets the very slot that the first has left.
+fn a_module_never_sees_memory_of_another() {
+    // Room for one instance: the second tenant gets the slot that the first has left.
     let sandbox =
         Sandbox::new(SandboxSettings { instances: 1, ..SandboxSettings::default() }).expect("it starts");
     let fill = over_memory(&format!("(i64.store (local.get $at) (i64.const {CANARY}))"));
@@ -88,7 +88,7 @@ fn what_one_module_leaves_in_memory_another_never_sees() {
     let dies = tenant(&sandbox, &format!("{fill} unreachable"));
     let looks = tenant(&sandbox, &look);
     let sees_its_own = tenant(&sandbox, &format!("{fill} {look}"));
-    assert!(!is_kept(&mut *op(&sees_its_own), sample(0)), "who looks would find it");
+    assert!(!is_kept(&mut *op(&sees_its_own), sample(0)), "the search finds the pattern in its own memory");
     for turn in 0..TURNS {
         assert!(is_kept(&mut *op(&leaves), sample(turn)));
         assert!(is_kept(&mut *op(&looks), Sample::new("b", Origin::default())), "turn {turn}");

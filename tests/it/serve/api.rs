@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{pause, quick_photos, sleepy, with_photos};
 
 #[test]
-fn a_module_is_uploaded_run_and_seen() {
+fn a_module_is_uploaded_and_run_and_its_history_agrees_with_the_run() {
     let served = with_photos();
     let modules = served.get("/modules").is(200).json();
     assert_eq!(modules["items"][0]["name"], "decode-resize");
@@ -25,7 +25,7 @@ fn a_module_is_uploaded_run_and_seen() {
     assert_eq!(snapshot["modules"]["4:preprocess"], digest);
     assert_eq!(served.get(&format!("/runs/{id}/ledger")).is(200).json(), snapshot["ledger"]);
 
-    // What the history adds up to is what the run itself says.
+    // The sums over the history equal the figures of the run.
     let windows = served.get(&format!("/runs/{id}/windows?every_s=0.25")).is(200).json();
     let sum = |part: &str, at: usize, path: &str| -> u64 {
         let windows = windows["items"].as_array().unwrap().iter();
@@ -60,7 +60,7 @@ fn a_module_is_uploaded_run_and_seen() {
 }
 
 #[test]
-fn figures_of_a_run_in_one_answer_are_of_one_moment() {
+fn figures_of_a_run_in_one_response_belong_to_one_moment() {
     let served = Serving::default().start();
     let endless = json!({ "threads": 1, "source": { "range": { "count": 1_000_000_000 } }, "stages": [] });
     let id = served.submit(&endless);
@@ -72,13 +72,13 @@ fn figures_of_a_run_in_one_answer_are_of_one_moment() {
 }
 
 #[test]
-fn the_same_bytes_are_one_version_and_others_the_next() {
+fn the_same_bytes_are_one_version_and_other_bytes_the_next() {
     let served = Serving::default().start();
     let first = fs::read(module("decode-resize")).unwrap();
     let uploaded = served.upload(&first).is(201);
     assert_eq!(uploaded.header("location"), "/api/v1/modules/decode-resize/versions/1");
     assert_eq!(served.upload(&first).is(200).json()["created"], false);
-    // A custom section more: other bytes, the same stage.
+    // An additional custom section: other bytes, the same stage.
     let mut second = first.clone();
     second.extend([0, 4, 2, b'h', b'i', 0]);
     let next = served.upload(&second).is(201).json();
@@ -94,7 +94,7 @@ fn the_same_bytes_are_one_version_and_others_the_next() {
     );
     assert_eq!(aliased.is(200).json()["aliases"]["stable"], 1);
     assert_eq!(served.get("/modules/decode-resize/versions/stable/content").is(200).bytes, first);
-    // An alias holds on to it.
+    // An alias keeps the version.
     let delete = |version: &str| {
         served.ask("DELETE", &format!("/api/v1/modules/decode-resize/versions/{version}"), None, &[])
     };
@@ -102,12 +102,12 @@ fn the_same_bytes_are_one_version_and_others_the_next() {
     served.ask("DELETE", "/api/v1/modules/decode-resize/aliases/stable", None, &[]).is(204);
     delete("1").is(204);
     served.get("/modules/decode-resize/versions/1").is(404);
-    // A number is never given twice.
+    // A version number is never reused.
     assert_eq!(served.upload(&first).is(201).json()["version"], 3);
 }
 
 #[test]
-fn what_is_no_stage_is_refused_with_its_reason_and_leaves_nothing() {
+fn files_that_are_not_stages_are_refused_with_a_reason_and_not_kept() {
     let served = Serving::default().start();
     let truncated = &fs::read(module("decode-resize")).unwrap()[..5000];
     let told: Vec<String> =
@@ -129,7 +129,7 @@ fn what_is_no_stage_is_refused_with_its_reason_and_leaves_nothing() {
 }
 
 #[test]
-fn a_module_uploaded_by_many_at_once_is_one() {
+fn concurrent_uploads_of_a_module_make_one_version() {
     let served = Serving::default().start();
     let bytes = fs::read(module("text-filter")).unwrap();
     let mut statuses: Vec<u16> = thread::scope(|scope| {
@@ -143,7 +143,7 @@ fn a_module_uploaded_by_many_at_once_is_one() {
 }
 
 #[test]
-fn all_faults_of_a_document_are_told_at_their_places() {
+fn all_faults_of_a_document_are_reported_with_pointers() {
     let served = with_photos();
     let mut document = quick_photos();
     document["stages"][3]["wasm"]["params"]["size"] = json!("large");
@@ -178,7 +178,7 @@ fn a_request_that_is_repeated_makes_one_run() {
 }
 
 #[test]
-fn what_does_not_fit_waits_its_turn_and_what_never_can_is_refused() {
+fn runs_beyond_the_budget_wait_and_impossible_ones_are_refused() {
     let served = Serving::default().argument("--threads=2").start();
     let long = |threads: u64| {
         let mut document = sleepy(100_000, 5.0);
@@ -281,7 +281,7 @@ fn a_module_is_tried_on_a_sample_and_nothing_is_kept() {
         json!({ "params": { "size": 8 }, "from": { "store": "photos", "keys": ["000/000000.jpg"] } });
     let report = served.post("/modules/decode-resize/versions/latest/try", &request).is(200).json();
     assert_eq!(report["calls"][0]["samples"][0]["outcome"], "kept", "{report:#}");
-    // As large as photos are: more than a pipeline document may have.
+    // As large as a photo: more than a pipeline document may have.
     let request = json!({ "samples": [{ "key": "a", "base64": "AAAA".repeat(5_000_000 / 3) }] });
     let report = served.post("/modules/decode-resize/versions/latest/try", &request).is(200).json();
     assert_eq!(report["calls"][0]["samples"][0]["outcome"], "failed", "{report:#}");
@@ -291,13 +291,13 @@ fn a_module_is_tried_on_a_sample_and_nothing_is_kept() {
 }
 
 #[test]
-fn what_is_asked_for_metrics_adds_up() {
+fn metrics_add_up() {
     let served = with_photos();
     let id = served.submit(&quick_photos());
     served.over(&id);
     let long = served.submit(&sleepy(100_000, 1.0));
     served.until(&long, |run| run["samples"].as_u64().is_some_and(|samples| samples > 20));
-    // Sums of a live run come a moment after those of its detail.
+    // The sums of a live run are updated a moment after its detail.
     let sum = |metrics: &str| {
         let line = metrics.lines().find_map(|line| line.strip_prefix("penstock_samples_total "));
         line.unwrap().parse::<f64>().unwrap()
@@ -324,7 +324,7 @@ fn what_is_asked_for_metrics_adds_up() {
 }
 
 #[test]
-fn the_sample_that_is_offered_runs() {
+fn the_sample_document_runs() {
     for served in [Serving::default().start(), with_photos()] {
         let offer = served.get("/system").is(200).json()["samples"].clone();
         let id = served.submit(&offer["document"]);
@@ -334,7 +334,7 @@ fn the_sample_that_is_offered_runs() {
 }
 
 #[test]
-fn what_asks_for_more_than_a_run_may_is_refused_at_its_place() {
+fn limits_of_runs_are_enforced_with_pointers() {
     let folder = penstock_tests::Folder::new();
     let limits = json!({ "limits": { "runs": { "instance_memory_mib": 64, "output_mib": 100, "deadline_ms": 1000 } } });
     let config = folder.write("penstock.json", limits.to_string());
@@ -352,10 +352,10 @@ fn what_asks_for_more_than_a_run_may_is_refused_at_its_place() {
     assert_eq!(
         errors,
         json!([
-            { "pointer": "/stages/0/wasm", "detail": "module `text-filter` wants the field `text`, but samples have no fields here: put a stage before it that makes the field, or read it with the source `records`" },
-            { "pointer": "/stages/0/wasm/deadline_ms", "detail": "found `5000`, this server allows 1000 at most (`limits.runs.deadline_ms`)" },
-            { "pointer": "/stages/0/wasm/memory_mib", "detail": "found `65`, this server allows 64 at most (`limits.runs.instance_memory_mib`)" },
-            { "pointer": "/stages/0/wasm/output_mib", "detail": "found `128`, this server allows 100 at most (`limits.runs.output_mib`)" }
+            { "pointer": "/stages/0/wasm", "detail": "module `text-filter` needs the field `text`, but samples have no fields here: put a stage before it that makes the field, or read it with the source `records`" },
+            { "pointer": "/stages/0/wasm/deadline_ms", "detail": "found `5000`, but this server allows at most 1000 (`limits.runs.deadline_ms`)" },
+            { "pointer": "/stages/0/wasm/memory_mib", "detail": "found `65`, but this server allows at most 64 (`limits.runs.instance_memory_mib`)" },
+            { "pointer": "/stages/0/wasm/output_mib", "detail": "found `128`, but this server allows at most 100 (`limits.runs.output_mib`)" }
         ])
     );
 }

@@ -1,4 +1,4 @@
-//! What strangers, pages of strangers and bad clients do.
+//! Requests of strangers, of other sites' pages, and of misbehaving clients.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,15 +9,15 @@ use serde_json::json;
 
 use super::{sleepy, with_photos};
 
-/// How long anything may take on a machine that does other things too.
+/// Maximum time for any step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 const TOKEN: &str = "CanaryTokenOfTheServer-0123456789";
 
-/// Sends bytes as they are; gives all that comes back until the other side ends, or nothing more comes for 20 s.
+/// Sends raw bytes; returns the response until the connection ends, or until nothing is received for 20 s.
 fn raw(address: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    // It may answer and end before it has read everything.
+    // The server may respond and close before it has read everything.
     let _sent = stream.write_all(bytes);
     let mut answer = Vec::new();
     let _ended = stream.read_to_end(&mut answer);
@@ -29,7 +29,7 @@ fn status(answer: &str) -> &str {
 }
 
 #[test]
-fn requests_for_other_names_and_from_other_pages_do_nothing() {
+fn requests_with_other_host_names_or_origins_are_refused() {
     let served = with_photos();
     let document = sleepy(1, 0.0).to_string();
     let post = |headers: &[(&str, &str)]| {
@@ -39,7 +39,7 @@ fn requests_for_other_names_and_from_other_pages_do_nothing() {
     assert_eq!(post(&[("origin", "http://evil.example")]), 403);
     assert_eq!(post(&[("origin", "null")]), 403);
     assert_eq!(post(&[("sec-fetch-site", "cross-site")]), 403);
-    // What a form of another page can send without being asked for leave.
+    // Requests that a form of another site can send without a preflight.
     for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"] {
         let sent = served.ask("POST", "/api/v1/runs", Some((kind, document.as_bytes())), &[]);
         assert_eq!(sent.status, 415, "{kind}");
@@ -59,7 +59,7 @@ fn requests_for_other_names_and_from_other_pages_do_nothing() {
 }
 
 #[test]
-fn a_server_for_others_wants_its_token_and_shows_it_nowhere() {
+fn a_server_on_other_addresses_requires_its_token_and_never_prints_it() {
     let folder = Folder::new();
     let file = folder.write("token", format!("{TOKEN}\n"));
     let served = Serving::default().argument("--token-file").argument(&file).start();
@@ -93,7 +93,7 @@ fn a_server_for_others_wants_its_token_and_shows_it_nowhere() {
 }
 
 #[test]
-fn a_server_without_a_token_listens_to_this_machine_alone() {
+fn a_server_without_a_token_listens_on_loopback_addresses_only() {
     let folder = Folder::new();
     let call = penstock_tests::Call::new(&["serve", "--no-token", "--listen=0.0.0.0:0", "--data-dir"])
         .argument(folder.path());
@@ -106,7 +106,7 @@ fn a_server_without_a_token_listens_to_this_machine_alone() {
 }
 
 #[test]
-fn what_is_too_large_is_refused_while_it_comes() {
+fn oversized_bodies_are_refused_while_they_are_received() {
     let served = Serving::default().start();
     let address = served.address();
     let host = format!("host: {address}\r\n");
@@ -161,7 +161,7 @@ fn paths_and_names_lead_nowhere_else() {
         "/api/nothing",
     ] {
         let answer = served.ask("GET", path, None, &[]);
-        // What may be a page is the one document that draws all pages, which then says that there is no such page.
+        // Any path of a page returns the single HTML document, whose script then shows that the page does not exist.
         let is_shell = answer.status == 200 && answer.text().contains("<title>Penstock</title>");
         let is_refused = matches!(answer.status, 400 | 404 | 422);
         assert!(
@@ -204,7 +204,7 @@ fn a_document_sent_by_http_brings_no_place_of_its_own() {
 }
 
 #[test]
-fn slow_and_idle_clients_are_let_go_and_others_served() {
+fn slow_and_idle_clients_are_disconnected_and_others_served() {
     let served = Serving::default().start();
     let address = served.address();
     let host = format!("host: {address}\r\n");
@@ -216,15 +216,15 @@ fn slow_and_idle_clients_are_let_go_and_others_served() {
     };
     let mut held = vec![open(""), open("GET / HT"), open(&format!("GET / HTTP/1.1\r\n{host}"))];
     held.extend((0..200).map(|_| open("")));
-    // A document that does not come.
+    // A document that is never completed.
     held.push(open(&format!(
         "POST /api/v1/runs HTTP/1.1\r\n{host}content-type: application/json\r\ncontent-length: 100\r\n\r\n{{"
     )));
     served.get("/system").is(200);
-    // Each by itself, well within the patience of the reads; the first of them before the document is due.
+    // Each one within the patience of the reads; the first of them before the document is due.
     for mut stream in held {
         let mut rest = Vec::new();
-        stream.read_to_end(&mut rest).expect("the server ends it");
+        stream.read_to_end(&mut rest).expect("the server closes it");
     }
     served.get("/system").is(200);
 }

@@ -1,9 +1,9 @@
-//! Reports of storage benchmarks that a server keeps.
+//! Reports of storage benchmarks stored on a server.
 
 use penstock_tests::{Answer, Call, Folder, Served, Serving};
 use serde_json::{Value, json};
 
-/// A benchmark of nothing but this process.
+/// A benchmark of objects in memory.
 fn document() -> Value {
     json!({
         "name": "nothing", "source": { "memory": { "count": 100, "bytes": 1000 } }, "ceiling": false,
@@ -11,7 +11,7 @@ fn document() -> Value {
     })
 }
 
-/// Measures, and gives the report to the server; the report.
+/// Runs the benchmark and pushes its report to the server; returns the report.
 fn pushed(served: &Served) -> Value {
     let folder = Folder::new();
     let call = Call::new(&["bench", "storage", "--push", "--json"]).argument(folder.document(&document()));
@@ -44,7 +44,7 @@ fn a_report_is_pushed_listed_read_and_deleted() {
     assert_eq!(summary, &told);
     let cells = report["actions"][0]["whole_set"].as_array().unwrap();
     let is_fastest = |cell: &&Value| cell["items_per_s"] == summary["fastest"]["items_per_s"];
-    let fastest = cells.iter().find(is_fastest).expect("it is one of the loads");
+    let fastest = cells.iter().find(is_fastest).expect("the fastest load is in the list");
     assert_eq!(summary["fastest"]["mb_per_s"], fastest["mb_per_s"]);
     assert!(cells.iter().all(|cell| cell["items_per_s"].as_f64() <= fastest["items_per_s"].as_f64()));
     let findings = report["findings"].as_array().unwrap();
@@ -52,7 +52,7 @@ fn a_report_is_pushed_listed_read_and_deleted() {
 
     let id = summary["id"].as_str().unwrap();
     assert_eq!(served.get(&format!("/benchmarks/{id}")).is(200).json(), report);
-    // The same report again, however it is written.
+    // The same report with another formatting.
     let pretty = serde_json::to_vec_pretty(&report).unwrap();
     let again = served.ask("POST", "/api/v1/benchmarks", Some(("application/json", &pretty)), &[]).is(200);
     assert_eq!(again.header("location"), format!("/api/v1/benchmarks/{id}"));
@@ -68,7 +68,7 @@ fn a_report_is_pushed_listed_read_and_deleted() {
 }
 
 #[test]
-fn what_is_no_report_is_refused_at_its_place() {
+fn invalid_reports_are_refused_with_pointers() {
     let served = Serving::default().start();
     let report = pushed(&served);
     let refused = |change: &dyn Fn(&mut Value)| {
@@ -93,8 +93,7 @@ fn what_is_no_report_is_refused_at_its_place() {
         wrong["version"] = json!(99);
         wrong["actions"] = json!("in another form");
     });
-    let told =
-        json!([{ "pointer": "/version", "detail": "found `99`, this server takes reports of version 1" }]);
+    let told = json!([{ "pointer": "/version", "detail": "found `99`, but this server takes reports of version 1" }]);
     assert_eq!(later, told);
     let nothing = served.post("/benchmarks", &json!({})).is(422).json();
     assert_eq!(nothing["type"], "/problems/invalid-document");
@@ -106,7 +105,7 @@ fn what_is_no_report_is_refused_at_its_place() {
     assert_eq!(post("text/plain", &bytes, &[]), 415);
     assert_eq!(post("application/json", &bytes[1..], &[]), 422);
     assert_eq!(post("application/json", &bytes, &[("origin", "http://evil.example")]), 403);
-    // As large as it may be, and no larger when it is written anew.
+    // A report of the maximum size, which must not grow when it is stored.
     let mut largest = bytes.clone();
     largest.resize(16 << 20, b' ');
     assert_eq!(post("application/json", &largest, &[]), 200);
@@ -118,7 +117,7 @@ fn what_is_no_report_is_refused_at_its_place() {
 }
 
 #[test]
-fn lists_show_of_a_strangers_words_no_more_than_so_many() {
+fn lists_truncate_the_texts_of_uploaded_reports() {
     let served = Serving::default().start();
     let mut report = pushed(&served);
     report["name"] = json!("<script>\u{1b}[31m");
@@ -163,7 +162,7 @@ fn lists_come_in_pages_and_reports_survive_the_server() {
 }
 
 #[test]
-fn a_server_with_a_token_takes_and_shows_reports_for_it_alone() {
+fn a_server_with_a_token_requires_it_for_reports() {
     let folder = Folder::new();
     let token = folder.write("token", "0123456789abcdef");
     let served = Serving::default().argument("--token-file").argument(&token).start();

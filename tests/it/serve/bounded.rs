@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 use super::pause;
 
-/// How long anything may take on a machine that does other things too.
+/// Maximum time for any step on a busy machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
-/// Memory that a server may reach by documents: its budget for them, its own, and what an allocator keeps.
+/// Maximum memory of a server that reads documents: its budget for them, its own memory, and the allocator's reserve.
 const MOST_MIB: u64 = 640;
 
 pub(super) fn connect(address: SocketAddr) -> TcpStream {
@@ -23,17 +23,17 @@ pub(super) fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// The head of a request with a JSON document of so many bytes.
+/// Head of a request with a JSON document of this many bytes.
 pub(super) fn head(path: &str, bytes: usize) -> String {
     format!(
         "POST /api/v1{path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {bytes}\r\n\r\n"
     )
 }
 
-/// Sends a request and gives the status of the answer; 0 when the server ends the connection before it was read.
+/// Sends a request and returns the status of the response; 0 if the server closes the connection before it was read.
 fn status(address: SocketAddr, path: &str, document: &[u8]) -> u16 {
     let mut stream = connect(address);
-    // It may answer and end before it has read everything.
+    // The server may respond and close before it has read everything.
     let _sent =
         stream.write_all(head(path, document.len()).as_bytes()).and_then(|()| stream.write_all(document));
     let mut answer = [0; 12];
@@ -41,7 +41,7 @@ fn status(address: SocketAddr, path: &str, document: &[u8]) -> u16 {
     String::from_utf8_lossy(&answer[9..]).parse().unwrap_or(0)
 }
 
-/// The most memory that the server has had, in MiB.
+/// Peak memory of the server, in MiB.
 fn peak_mib(served: &Served) -> u64 {
     let told = fs::read_to_string(format!("/proc/{}/status", served.process())).unwrap();
     let line = told.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
@@ -65,12 +65,12 @@ fn a_trial_of_very_many_small_values_costs_the_server_little() {
 }
 
 #[test]
-fn reports_that_come_at_once_share_one_budget() {
+fn concurrent_reports_share_one_budget() {
     let served = Serving::default().start();
     let report = |values: usize, text: usize| {
         format!(r#"{{"x":[{}0],"y":"{}"}}"#, "0,".repeat(values), "y".repeat(text)).into_bytes()
     };
-    // One of very many values, and one that takes half of the budget by itself.
+    // A report with very many values, and one that alone takes half of the budget.
     for document in [report(7 << 20, 0), report(200_000, 10 << 20)] {
         let (served, document) = (&served, &document);
         let statuses: Vec<u16> = thread::scope(|scope| {
@@ -84,13 +84,13 @@ fn reports_that_come_at_once_share_one_budget() {
     assert_eq!(
         status(served.address(), "/benchmarks", &report(200_000, 10 << 20)),
         422,
-        "it is whole, and no report"
+        "the body is complete, but not a report"
     );
 }
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test waits no longer than anything may take")]
-fn what_a_client_holds_is_free_when_it_leaves() {
+fn memory_of_a_client_is_freed_when_it_disconnects() {
     let served = Serving::default().start();
     let part = "0,".repeat(200_000);
     let document = |end: &str| format!(r#"{{"x":[{part}{end}"#).into_bytes();
@@ -102,7 +102,7 @@ fn what_a_client_holds_is_free_when_it_leaves() {
     };
     let is = |wanted: u16| status(served.address(), "/benchmarks", &document("0]}")) == wanted;
     let start = Instant::now();
-    // Held anew each time: one who sends nothing is let go.
+    // Opened anew each time: clients that send nothing are disconnected.
     let held = loop {
         let held: Vec<TcpStream> = (0..3).map(|_| begins()).collect();
         if is(503) {
@@ -110,7 +110,7 @@ fn what_a_client_holds_is_free_when_it_leaves() {
         }
         assert!(start.elapsed() < PATIENCE);
     };
-    // Small ones need no room.
+    // Small documents need no reservation.
     assert_eq!(status(served.address(), "/runs?validate_only=true", b"{}"), 422);
     drop(held);
     let start = Instant::now();
@@ -120,7 +120,7 @@ fn what_a_client_holds_is_free_when_it_leaves() {
     }
 }
 
-/// A module whose schema of params has so many large expressions, of a kind that remembers where it was.
+/// Uploads a module whose schema of params has `count` large regular expressions with backtracking.
 fn upload_expressions(served: &Served, count: usize) {
     let large: Vec<Value> =
         (0..count).map(|more| json!({ "pattern": format!("a[ab]{{{}}}[^ab]", 2962 + more) })).collect();
@@ -138,7 +138,7 @@ fn with_text(text: &str) -> Value {
 }
 
 #[test]
-fn expressions_of_a_module_look_at_no_more_than_they_can_soon() {
+fn regular_expressions_of_a_module_are_limited_to_short_texts() {
     let served = Serving::default().start();
     upload_expressions(&served, 39);
     let text: String =
@@ -154,7 +154,7 @@ fn expressions_of_a_module_look_at_no_more_than_they_can_soon() {
         assert_eq!(refused["errors"][0]["pointer"], "/stages/0/wasm/params", "{refused}");
         let told = refused["errors"][0]["detail"].as_str().unwrap();
         assert!(
-            told.contains("too long for the regular expressions that the module `expressions`"),
+            told.contains("too long for the regular expressions with which the module `expressions`"),
             "{told}"
         );
     }
@@ -173,25 +173,25 @@ fn expressions_of_a_module_look_at_no_more_than_they_can_soon() {
 fn lists_do_not_wait_for_checks_and_checks_end_with_their_clients() {
     let served = Serving::default().start();
     upload_expressions(&served, 39);
-    // As much as is evaluated.
-    let dear = with_text(&"ab".repeat(250)).to_string();
+    // The longest text that is evaluated.
+    let costly = with_text(&"ab".repeat(250)).to_string();
     let path = "/runs?validate_only=true";
     let send = || {
         let mut stream = connect(served.address());
-        stream.write_all(format!("{}{dear}", head(path, dear.len())).as_bytes()).unwrap();
+        stream.write_all(format!("{}{costly}", head(path, costly.len())).as_bytes()).unwrap();
         stream
     };
     let asked: Vec<TcpStream> = (0..50).map(|_| send()).collect();
     for _ in 0..5 {
         served.get("/runs").is(200);
     }
-    // Some of those that were sent before wait still.
+    // Some of the earlier requests are still waiting.
     let open = asked.iter().filter(|stream| {
         stream.set_nonblocking(true).unwrap();
         stream.peek(&mut [0]).is_err()
     });
     assert!(open.count() > 0);
     drop(asked);
-    // Nor do they stand before others in the queue, which is left after a while.
+    // Abandoned requests leave the queue after a while and do not block others.
     served.post(path, &with_text("a")).is(422);
 }

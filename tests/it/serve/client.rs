@@ -1,4 +1,4 @@
-//! The commands that talk to a server.
+//! Commands that communicate with a server.
 
 use std::fs;
 use std::process::Command;
@@ -18,16 +18,16 @@ fn a_module_is_pushed_a_pipeline_submitted_and_both_are_listed() {
     let path = module("decode-resize");
     let pushed = call(&served, &["push"]).argument(&path).argument("--alias=stable").finish().exits(0).stdout;
     assert!(pushed.starts_with("decode-resize@1 sha256:"), "{pushed}");
-    assert!(pushed.contains("decode-resize@stable means it"), "{pushed}");
+    assert!(pushed.contains("decode-resize@stable is this version"), "{pushed}");
     let again = call(&served, &["push"]).argument(&path).finish().exits(0).stdout;
-    assert!(again.contains("the same bytes were there already"), "{again}");
+    assert!(again.contains("the server already had these bytes"), "{again}");
 
     let folder = Folder::new();
     let mut document = quick_photos();
     document["stages"][3]["wasm"]["module"] = json!("decode-resize@stable");
     let file = folder.document(&document);
     let checked = call(&served, &["submit", "--check"]).argument(&file).finish().exits(0).stdout;
-    assert!(checked.starts_with("it can run: 7 stages, 2 threads"), "{checked}");
+    assert!(checked.starts_with("valid: 7 stages, 2 threads"), "{checked}");
     let followed = call(&served, &["submit", "--follow"]).argument(&file).finish().exits(0).stdout;
     assert!(
         followed.contains("\nphotos completed after") && followed.contains("100 samples delivered"),
@@ -41,7 +41,7 @@ fn a_module_is_pushed_a_pipeline_submitted_and_both_are_listed() {
 }
 
 #[test]
-fn a_run_is_stopped_and_its_follower_learns_it() {
+fn a_run_is_stopped_and_its_follower_sees_it() {
     let served = Serving::default().start();
     let folder = Folder::new();
     let file = folder.document(&sleepy(1_000_000, 1.0));
@@ -49,7 +49,7 @@ fn a_run_is_stopped_and_its_follower_learns_it() {
     let id = submitted.lines().next().unwrap();
     let stopped = call(&served, &["stop", id]).finish().exits(0).stdout;
     assert_eq!(stopped, format!("{id} is stopped\n"));
-    // Another one, which somebody watches.
+    // A second run, with a follower.
     let follower = call(&served, &["submit", "--follow", "--json"]).argument(&file);
     let watching = follower.start();
     let alive = loop {
@@ -69,7 +69,7 @@ fn a_run_is_stopped_and_its_follower_learns_it() {
 }
 
 #[test]
-fn what_a_server_refuses_is_told_with_all_its_faults() {
+fn refused_documents_are_reported_with_all_faults() {
     let served = Serving::default().variable("PENSTOCK_TOKEN", "0123456789abcdef").start();
     let folder = Folder::new();
     let file = folder.document(
@@ -85,14 +85,14 @@ fn what_a_server_refuses_is_told_with_all_its_faults() {
         .finish()
         .exits(2);
     insta::assert_snapshot!(refused.stderr);
-    let nobody = Call::new(&["runs", "--server=http://127.0.0.1:9"]).finish().exits(1).stderr;
-    assert!(nobody.contains("no server answers at http://127.0.0.1:9"), "{nobody}");
+    let unreachable = Call::new(&["runs", "--server=http://127.0.0.1:9"]).finish().exits(1).stderr;
+    assert!(unreachable.contains("no response from a server at http://127.0.0.1:9"), "{unreachable}");
     let address = Call::new(&["runs", "--server=http://me:CanaryPassword@host"]).finish().exits(2).stderr;
     assert!(!address.contains("CanaryPassword"), "{address}");
 }
 
 #[test]
-fn a_module_of_any_size_is_sent_whole_and_the_server_says_whether_it_takes_it() {
+fn a_module_of_any_size_is_sent_and_the_server_enforces_its_limit() {
     let served = Serving::default().start();
     let folder = Folder::new();
     let file = folder.write("large.wasm", vec![0; 40 << 20]);
@@ -106,7 +106,7 @@ fn a_module_of_any_size_is_sent_whole_and_the_server_says_whether_it_takes_it() 
 }
 
 #[test]
-fn lists_come_whole_and_say_when_nothing_matches() {
+fn lists_are_complete_and_state_when_nothing_matches() {
     let served = Serving::default().start();
     assert_eq!(call(&served, &["runs"]).finish().exits(0).stdout, "none yet\n");
     for _ in 0..3 {
@@ -120,7 +120,7 @@ fn lists_come_whole_and_say_when_nothing_matches() {
 }
 
 #[test]
-fn what_may_be_done_later_is_no_bad_input() {
+fn errors_that_may_pass_later_are_not_bad_input() {
     let folder = Folder::new();
     let config = folder.write("penstock.json", json!({ "limits": { "runs": { "queued": 1 } } }).to_string());
     let served = Serving::default().argument("--config").argument(&config).argument("--threads=1").start();
@@ -130,12 +130,12 @@ fn what_may_be_done_later_is_no_bad_input() {
     call(&served, &["submit"]).argument(&file).finish().exits(0);
     let full = call(&served, &["submit"]).argument(&file).finish().exits(1).stderr;
     assert!(full.contains("Too Many Requests"), "{full}");
-    // Nor does time change what this is.
+    // A later attempt does not help in this case.
     let other = folder.document(&sleepy(2, 0.0));
     call(&served, &["submit", "--key=once"]).argument(&other).finish().exits(2);
 }
 
-/// The block of the README that begins so, as people copy it.
+/// Code block of the README that begins with this line, as users copy it.
 fn readme_block(first_line: &str) -> String {
     let readme = fs::read_to_string(repository().join("README.md")).unwrap();
     let blocks = readme.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
@@ -155,7 +155,7 @@ fn the_journey_of_the_readme_works_by_curl_alone() {
     let script = script.replace("http://127.0.0.1:7700", &format!("http://{}", served.address()));
     let script = script.replace("demo/data/token", &served.data().join("token").display().to_string());
     let run = |script: &str| {
-        // Not with `pipefail`: the look at live events ends by its time.
+        // Without `pipefail`: the command that shows live events is ended by its time limit.
         let output =
             Command::new("bash").args(["-eu", "-c", script]).current_dir(folder.path()).output().unwrap();
         let [said, wrong] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());

@@ -1,4 +1,4 @@
-//! The API as its own description has it, asked by schemathesis.
+//! Conformance of the API to its OpenAPI description, checked by schemathesis.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use super::{quick_photos, with_photos};
 #[test]
 fn the_api_answers_as_its_description_says_and_never_with_a_defect() {
     let program = target().join("schemathesis/bin/schemathesis");
-    assert!(program.is_file(), "`{}` is not there: run `make schemathesis` first", program.display());
+    assert!(program.is_file(), "`{}` is missing: run `make schemathesis` first", program.display());
     assert!(module("decode-resize").is_file() && photos().is_dir());
     let served = with_photos();
     let run = served.submit(&quick_photos());
@@ -20,9 +20,9 @@ fn the_api_answers_as_its_description_says_and_never_with_a_defect() {
     let mut schemathesis = Command::new(program);
     schemathesis.arg("run").arg(&description).args([
         "--checks=not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance",
-        // A stream of events has no end.
+        // A stream of events does not end.
         "--exclude-operation-id=events",
-        // It cannot make modules; `api` and `attack` send them.
+        // It cannot generate modules; `api` and `attack` send them.
         "--exclude-operation-id=upload_module",
         "--exclude-operation-id=inspect_module",
         "--max-examples=15",
@@ -31,7 +31,7 @@ fn the_api_answers_as_its_description_says_and_never_with_a_defect() {
         "--continue-on-failure",
         "--no-color",
     ]);
-    // It writes down what it finds.
+    // It writes files into its working directory.
     let folder = Folder::new();
     let output = schemathesis.current_dir(folder.path()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);

@@ -1,4 +1,4 @@
-//! Connections: how many, how slow, from whom, and how their heads are written.
+//! Connections: their number, speed and origin, and the syntax of requests.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use rustix::net::sockopt::set_socket_recv_buffer_size;
 use super::bounded::{PATIENCE, connect, head};
 use super::pause;
 
-/// A request that is not complete: its connection is busy.
+/// Sends an incomplete request, which keeps its connection busy.
 fn incomplete(served: &Served) -> TcpStream {
     let mut stream = connect(served.address());
     stream.write_all(format!("{}{{", head("/runs", 100)).as_bytes()).unwrap();
@@ -30,7 +30,7 @@ fn get(served: &Served, path: &str) -> String {
 }
 
 #[test]
-fn connections_that_only_wait_keep_nobody_out() {
+fn idle_connections_do_not_block_new_ones() {
     let served = Serving::default().start();
     let held: Vec<TcpStream> = (0..900)
         .map(|_| {
@@ -48,7 +48,7 @@ fn connections_that_only_wait_keep_nobody_out() {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test waits no longer than anything may take")]
-fn when_all_connections_are_busy_health_and_sign_in_go_on() {
+fn health_and_sign_in_work_when_all_connections_are_busy() {
     let served = Serving::default().start();
     let mut held: Vec<TcpStream> = (0..600).map(|_| incomplete(&served)).collect();
     let start = Instant::now();
@@ -58,7 +58,7 @@ fn when_all_connections_are_busy_health_and_sign_in_go_on() {
             break answer;
         }
         assert!(start.elapsed() < PATIENCE);
-        // A busy machine makes them so slowly that the first ones have had their time.
+        // On a busy machine, opening them takes so long that the first ones time out.
         held.extend((0..50).map(|_| incomplete(&served)));
     };
     assert!(full.starts_with("HTTP/1.1 503 ") && full.contains("retry-after: 5"), "{full}");
@@ -78,9 +78,9 @@ fn when_all_connections_are_busy_health_and_sign_in_go_on() {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test waits no longer than anything may take")]
-fn one_who_takes_an_answer_very_slowly_is_let_go() {
+fn a_very_slow_reader_is_disconnected() {
     let served = Serving::default().start();
-    // With a custom section that makes it large.
+    // An additional custom section makes the module large.
     let mut large = core(br#"{"name":"large","version":"1"}"#, Encoding::UTF8);
     let padding = 16 << 20;
     large.extend([0, 0x82, 0x80, 0x80, 0x08, 1, b'x']);
@@ -100,14 +100,14 @@ fn one_who_takes_an_answer_very_slowly_is_let_go() {
     ask(None).read_to_end(&mut whole).unwrap();
     assert!(whole.len() > padding);
     let before = files();
-    // Little is on its way, so that it is the server that waits.
+    // A small receive buffer, so that the server has to wait.
     let mut stream = ask(Some(4 << 10));
     let mut piece = [0; 256];
     stream.read_exact(&mut piece).unwrap();
     let start = Instant::now();
-    // Its file and its socket.
+    // File and socket of the response.
     while files() > before {
-        assert!(start.elapsed() < PATIENCE, "it is answered still");
+        assert!(start.elapsed() < PATIENCE, "the response is still in progress");
         stream.read_exact(&mut piece).unwrap();
         pause(100);
     }
@@ -138,9 +138,9 @@ fn heads_with_bare_line_feeds_are_refused() {
     let twice =
         "GET /health HTTP/1.1\r\nhost: localhost\r\n\r\nGET /health HTTP/1.1\nhost: localhost\r\n\r\n";
     let answer = ask(twice);
-    // The first one is answered, and the connection ends at the latest behind it.
+    // The first request is answered, and the connection ends after it at the latest.
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.matches("HTTP/1.1 200 ").count() == 1, "{answer}");
-    // Where a body ends only its parser knows: nothing is read behind it.
+    // The end of a body depends on its parser, so nothing after it is read.
     let document = "{\n}";
     let posted =
         format!("{}{document}GET /health HTTP/1.1\nhost: localhost\n\n", head("/runs", document.len()));

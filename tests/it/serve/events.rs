@@ -1,4 +1,4 @@
-//! Live events.
+//! Live events of a server.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -38,7 +38,7 @@ impl Events {
         Self(reader)
     }
 
-    /// The next event; `None` when the stream has ended.
+    /// Next event; `None` if the stream has ended.
     fn next(&mut self) -> Option<Event> {
         let (mut name, mut id, mut data) = (String::new(), String::new(), String::new());
         loop {
@@ -54,7 +54,7 @@ impl Events {
                 _ if !name.is_empty() && line.is_empty() => {
                     return Some(Event { name, id, data: serde_json::from_str(&data).unwrap() });
                 }
-                // Sizes of chunks, comments, empty lines between.
+                // Chunk sizes, comments, empty lines.
                 _ => {}
             }
         }
@@ -74,7 +74,7 @@ impl Events {
 }
 
 #[test]
-fn a_run_is_seen_from_its_first_to_its_last_moment() {
+fn events_cover_a_run_from_start_to_end() {
     let served = Serving::default().start();
     let id = served.submit(&sleepy(300, 5.0));
     let mut events = Events::open(&served, &format!("?runs={id}"), None);
@@ -84,7 +84,7 @@ fn a_run_is_seen_from_its_first_to_its_last_moment() {
     let samples: Vec<&Event> = seen.iter().filter(|event| event.name == "sample").collect();
     assert!(samples.len() >= 4, "{}", samples.len());
     for pair in samples.windows(2) {
-        assert_eq!(pair[0].data["t1_s"], pair[1].data["t0_s"], "no moment is left out");
+        assert_eq!(pair[0].data["t1_s"], pair[1].data["t0_s"], "the windows have no gaps");
     }
     let last = samples.last().unwrap();
     assert_eq!(last.data["samples"], 300);
@@ -92,7 +92,7 @@ fn a_run_is_seen_from_its_first_to_its_last_moment() {
     assert!(last.data["verdict"]["sentence"].is_string(), "{}", last.data);
     let end = seen.last().unwrap();
     assert_eq!((&end.data["state"], &end.data["samples"]), (&json!("completed"), &json!(300)));
-    // The end is told when everything is stored.
+    // The end is reported after everything is stored.
     let windows = served.get(&format!("/runs/{id}/windows")).is(200).json();
     let items: u64 = windows["items"]
         .as_array()
@@ -104,7 +104,7 @@ fn a_run_is_seen_from_its_first_to_its_last_moment() {
 }
 
 #[test]
-fn what_was_missed_comes_first_and_what_is_lost_is_told() {
+fn missed_events_come_first_and_gaps_are_reported() {
     let served = Serving::default().start();
     let id = served.submit(&sleepy(100_000, 1.0));
     let query = format!("?runs={id}");
@@ -116,7 +116,7 @@ fn what_was_missed_comes_first_and_what_is_lost_is_told() {
     pause(1000);
     let mut again = Events::open(&served, &query, Some(&from));
     let next = again.until("sample").pop().unwrap();
-    assert_eq!(next.data["t0_s"], after, "it goes on where it was left");
+    assert_eq!(next.data["t0_s"], after, "it continues after the last event");
     let (epoch, _) = from.split_once('-').unwrap();
     let mut lost = Events::open(&served, &query, Some(&format!("x{epoch}-7")));
     let told = lost.until("gap");
@@ -124,7 +124,7 @@ fn what_was_missed_comes_first_and_what_is_lost_is_told() {
 }
 
 #[test]
-fn the_list_of_runs_is_told_to_all() {
+fn changes_of_the_list_of_runs_are_sent_to_all() {
     let served = Serving::default().start();
     let mut events = Events::open(&served, "", None);
     assert_eq!(events.next().unwrap().name, "hello");
@@ -138,10 +138,10 @@ fn the_list_of_runs_is_told_to_all() {
 }
 
 #[test]
-fn one_who_does_not_read_holds_up_nobody() {
+fn a_client_that_does_not_read_blocks_no_other_client() {
     let served = Serving::default().argument("--module").argument(module("guest-misbehaving"));
     let served = served.variable("PENSTOCK_LOG", "off").start();
-    // Each sample logs more lines than are kept between two looks.
+    // Each sample logs more lines than are kept between two updates.
     let id = served.submit(&json!({
         "threads": 1, "source": { "range": { "count": 100_000_000 } },
         "stages": [{ "wasm": { "module": "misbehaving", "params": { "how": "log-flood" } } }]
@@ -149,10 +149,10 @@ fn one_who_does_not_read_holds_up_nobody() {
     let query = format!("?runs={id}");
     let silent: Vec<_> = (0..20).map(|_| Events::open(&served, &query, None)).collect();
     let mut witness = Events::open(&served, &query, None);
-    // More than fits on the way to one who does not read.
+    // More than the buffers on the way to a client that does not read.
     let mut bytes = 0;
     while bytes < 5 << 20 {
-        bytes += witness.next().expect("it goes on").data.to_string().len();
+        bytes += witness.next().expect("the stream continues").data.to_string().len();
     }
     let samples = |run: &Value| run["samples"].as_u64().unwrap_or(0);
     let before = samples(&served.get(&format!("/runs/{id}")).is(200).json());

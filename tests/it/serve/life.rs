@@ -1,4 +1,4 @@
-//! Starts, ends and falls of a server.
+//! Start, end and crashes of a server.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ use serde_json::json;
 use super::{pause, quick_photos, sleepy};
 
 #[test]
-fn what_was_alive_when_the_server_fell_reads_interrupted_and_the_rest_is_there() {
+fn runs_of_a_killed_server_become_interrupted_and_the_rest_is_kept() {
     let folder = Folder::new();
     let data = folder.join("data");
     let serving = || Serving::over(&data).store("photos", penstock_tests::photos()).argument("--threads=2");
@@ -37,14 +37,14 @@ fn what_was_alive_when_the_server_fell_reads_interrupted_and_the_rest_is_there()
     assert_eq!(served.get(&format!("/runs/{done}")).is(200).json(), before);
     let series = served.get(&format!("/runs/{done}/series")).is(200).json();
     assert!(!series["t_s"].as_array().unwrap().is_empty());
-    // The module is there, and compiled.
+    // The module is still stored and compiled.
     let again = served.post(&format!("/runs/{done}/clone"), &json!({})).is(201).json();
     let again = served.over(again["id"].as_str().unwrap());
     assert_eq!((&again["state"], &again["cloned_from"]), (&json!("completed"), &json!(done)));
 }
 
 #[test]
-fn a_server_that_is_told_to_end_stops_its_runs_and_says_so() {
+fn a_server_that_is_asked_to_end_stops_its_runs_and_reports_it() {
     let folder = Folder::new();
     let data = folder.join("data");
     let served = Serving::over(&data).start();
@@ -59,15 +59,15 @@ fn a_server_that_is_told_to_end_stops_its_runs_and_says_so() {
 }
 
 #[test]
-fn a_server_that_still_takes_its_modules_ends_when_it_is_told_to() {
+fn a_server_that_still_loads_modules_ends_at_a_signal() {
     let folder = Folder::new();
     let (data, pipe) = (folder.join("data"), folder.join("module"));
-    // Nobody writes into it: the read never ends.
+    // A pipe without a writer: the read never ends.
     mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     let call = Call::new(&["serve", "--listen=127.0.0.1:0"]);
     let call = call.argument("--data-dir").argument(&data).argument("--module").argument(&pipe);
     let server = call.start();
-    // It hears signals before it opens this.
+    // The server handles signals before it opens this file.
     while !data.join("penstock.sqlite").is_file() {
         pause(10);
     }
@@ -85,11 +85,11 @@ fn two_servers_do_not_share_their_data() {
     assert!(told.contains("another server"), "{told}");
 }
 
-/// How often a server is killed; `PENSTOCK_TEST_KILLS` wins.
+/// Number of kills of a server; `PENSTOCK_TEST_KILLS` overrides it.
 const KILLS: u64 = 6;
 
 #[test]
-fn what_was_acknowledged_survives_a_kill_at_any_moment() {
+fn acknowledged_changes_survive_a_kill_at_any_moment() {
     let folder = Folder::new();
     let data = folder.join("data");
     let module = fs::read(module("mu-law")).unwrap();
@@ -120,7 +120,7 @@ fn what_was_acknowledged_survives_a_kill_at_any_moment() {
             let kept = served.get(&format!("/modules/mu-law/versions/{version}/content")).is(200);
             assert!(kept.bytes == *bytes, "kill {kill}: version {version} is torn");
         }
-        // It works, too: the newest module runs.
+        // The stored modules work: the newest one runs.
         if !modules.is_empty() {
             let source = json!({ "list": { "store": "here" } });
             let plan =
@@ -133,11 +133,12 @@ fn what_was_acknowledged_survives_a_kill_at_any_moment() {
         }
         served.kill();
     }
-    // One of every other time at least.
+    // At least one acknowledged run in every other round.
     assert!(runs.len() as u64 >= kills.div_ceil(2) && !modules.is_empty(), "{} runs", runs.len());
 }
 
-/// Submits and uploads as fast as it goes until the server is killed, at another moment each time; gives what it acknowledged.
+/// Submits and uploads as fast as possible until the server is killed, at another moment each time; returns what was
+/// acknowledged.
 fn acknowledged_until_killed(served: Served, kill: u64, module: &[u8]) -> (Vec<String>, Vec<(u64, Vec<u8>)>) {
     let mut document = sleepy(30, 1.0);
     document["threads"] = json!(1);
@@ -155,7 +156,7 @@ fn acknowledged_until_killed(served: Served, kill: u64, module: &[u8]) -> (Vec<S
         scope.spawn(|| {
             for number in 0_u32.. {
                 let mut bytes = module.to_vec();
-                // A custom section that makes it another module.
+                // A custom section that makes it a different module.
                 bytes.extend([0, 10, 1, b'n']);
                 bytes.extend(format!("{kill:04}{number:04}").bytes());
                 let content = Some(("application/wasm", &*bytes));
@@ -166,7 +167,7 @@ fn acknowledged_until_killed(served: Served, kill: u64, module: &[u8]) -> (Vec<S
             }
         });
         if kill.is_multiple_of(2) {
-            // Every other time not before something was acknowledged, however busy the machine is.
+            // In every other round, waits for at least one acknowledgement, however busy the machine is.
             while runs.lock().unwrap().is_empty() || modules.lock().unwrap().is_empty() {
                 pause(5);
             }
@@ -178,7 +179,7 @@ fn acknowledged_until_killed(served: Served, kill: u64, module: &[u8]) -> (Vec<S
 }
 
 #[test]
-fn planted_secrets_are_shown_nowhere() {
+fn planted_secrets_are_never_printed() {
     let folder = Folder::new();
     let secret = "CanaryOfTheSecretKey";
     folder.write(
@@ -216,18 +217,18 @@ fn planted_secrets_are_shown_nowhere() {
 }
 
 #[test]
-fn a_server_gains_no_privileges_by_what_it_starts() {
+fn a_server_and_its_children_cannot_gain_privileges() {
     let served = Serving::default().start();
     let tasks = fs::read_dir(format!("/proc/{}/task", served.process())).unwrap();
     for task in tasks {
-        // A thread may end meanwhile.
+        // The thread may have ended.
         let Ok(status) = fs::read_to_string(task.unwrap().path().join("status")) else { continue };
         assert!(status.lines().any(|line| line == "NoNewPrivs:\t1"), "{status}");
     }
 }
 
 #[test]
-fn a_data_directory_that_others_may_enter_shows_them_nothing() {
+fn files_in_an_accessible_data_directory_are_private() {
     let folder = Folder::new();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
     Serving::over(folder.path()).start().kill();

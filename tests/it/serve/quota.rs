@@ -1,4 +1,4 @@
-//! What one client may have, as other clients see it.
+//! Quotas of one client, as other clients see them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 use super::bounded::PATIENCE;
 use super::{pause, sleepy};
 
-/// An address of this machine that is another client than the one of all other tests.
+/// Address of this machine that belongs to another client than that of all other tests.
 const OTHER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// Sends a request from another address; gives the status and the body.
+/// Sends a request from another address; returns the status and the body.
 fn ask_from(from: Ipv4Addr, served: &Served, request: &str, kind: &str, body: &[u8]) -> (u16, Value) {
     let SocketAddr::V4(to) = served.address() else { panic!("it listens to IPv4") };
     let stream = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
@@ -40,7 +40,7 @@ fn ask_from(from: Ipv4Addr, served: &Served, request: &str, kind: &str, body: &[
     (status, serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}")))
 }
 
-/// A server with a configuration.
+/// Starts a server with a configuration.
 fn with_limits(limits: Value) -> (Folder, Serving) {
     let folder = Folder::new();
     let config = folder.write("penstock.json", json!({ "limits": limits }).to_string());
@@ -67,7 +67,7 @@ fn endless_runs_of_one_client_leave_another_one_room() {
     }
     let refused = served.post("/runs", &endless).is(429).json();
     assert_eq!(refused["type"], "/problems/quota");
-    assert!(refused["detail"].as_str().unwrap().contains("`127.0.0.1` has 75 runs that wait"), "{refused}");
+    assert!(refused["detail"].as_str().unwrap().contains("`127.0.0.1` has 75 waiting runs"), "{refused}");
 
     let document = sleepy(3, 1.0).to_string();
     let (status, run) =
@@ -94,24 +94,24 @@ fn endless_runs_of_one_client_leave_another_one_room() {
 }
 
 #[test]
-fn a_run_that_takes_longer_than_any_may_ends_as_failed() {
+fn a_run_beyond_the_time_limit_fails() {
     let (_folder, serving) = with_limits(json!({ "runs": { "max_time": "1s" } }));
     let served = serving.start();
     assert_eq!(served.get("/system").json()["limits"]["run_max_s"], 1.0);
     let run = served.over(&served.submit(&sleepy(1_000_000, 10.0)));
     assert_eq!(run["state"], "failed");
-    let told = "it took longer than 1s, which is as long as a run may (`limits.runs.max_time`)";
+    let told = "the run took longer than 1s, which is the limit (`limits.runs.max_time`)";
     assert_eq!((&run["error"], &run["snapshot"]["ledger"]["balanced"]), (&json!(told), &json!(true)));
 }
 
 #[test]
-fn a_full_disk_quota_is_told_with_its_figures() {
+fn a_full_disk_quota_is_reported_with_its_figures() {
     let (_folder, serving) = with_limits(json!({ "disk_mib": 1 }));
     let served = serving.start();
     let storage = || served.get("/system").is(200).json()["storage"].clone();
     let used = |storage: &Value| storage["data_dir_bytes"].as_u64().unwrap();
     let left = (1 << 20) - used(&storage()) as usize;
-    // So much that the client still sends when there is no more room.
+    // Large enough for the client to be still sending when the quota is reached.
     let refused = served.upload(&vec![0; left + (16 << 20)]).is(507).json();
     assert_eq!(refused["type"], "/problems/disk-full");
     let told = refused["detail"].as_str().unwrap();
@@ -123,7 +123,7 @@ fn a_full_disk_quota_is_told_with_its_figures() {
     served.over(&served.submit(&sleepy(3, 1.0)));
 }
 
-/// A module of the least that a stage needs, and of so many functions that take long to compile.
+/// A module with the minimum for a stage, and this many functions that take long to compile.
 fn slow(number: usize, functions: usize) -> Vec<u8> {
     let mut text = String::from(
         r#"(module (memory (export "memory") 1)
@@ -161,7 +161,7 @@ fn a_small_upload_does_not_wait_for_the_slow_ones_of_another_client() {
     thread::scope(|scope| {
         for module in &modules {
             scope.spawn(|| {
-                // One that has waited for long is refused for now.
+                // An upload that has waited too long is refused temporarily.
                 let status = served.upload(module).status;
                 assert!([201, 503].contains(&status), "{status}");
                 ended.fetch_add(1, Ordering::SeqCst);

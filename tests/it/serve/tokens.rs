@@ -1,4 +1,4 @@
-//! Who is let in, and what for.
+//! Authentication and authorisation of clients of a server.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 use ureq::Agent;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-/// Asks for the list of runs with these headers alone.
+/// Requests the list of runs with only these headers.
 fn runs(served: &Served, headers: &[(&str, &str)]) -> Answer {
     served.ask("GET", "/api/v1/runs", None, headers)
 }
 
-/// A call of a program of the user whose server keeps its data there.
+/// A call of a program of the user whose server keeps its data in `data`.
 fn call(data: &Path, arguments: &[&str], address: impl std::fmt::Display) -> Call {
     let state = data.join("state");
     Call::new(arguments).argument(format!("--server=http://{address}")).variable("XDG_STATE_HOME", state)
@@ -27,9 +27,10 @@ fn token(data: &Path) -> String {
     fs::read_to_string(data.join("token")).unwrap().trim().to_owned()
 }
 
-/// Signs in with the code of a link; gives the answer.
+/// Signs in with the code of a link; returns the response.
 fn use_link(served: &Served, link: &str) -> Answer {
-    let (page, code) = link.split_once("#sign-in=").unwrap_or_else(|| panic!("`{link}` is no link"));
+    let (page, code) =
+        link.split_once("#sign-in=").unwrap_or_else(|| panic!("`{link}` is not a sign-in link"));
     assert_eq!(page, format!("http://{}/", served.address()));
     served.post("/session", &json!({ "code": code }))
 }
@@ -39,7 +40,7 @@ fn cookie(answer: &Answer) -> String {
 }
 
 #[test]
-fn a_server_without_a_given_token_makes_one_that_stays() {
+fn a_server_without_a_given_token_creates_one_and_keeps_it() {
     let folder = Folder::new();
     let data = folder.join("data");
     let served = Serving::over(&data).with_own_token().start();
@@ -57,14 +58,14 @@ fn a_server_without_a_given_token_makes_one_that_stays() {
 }
 
 #[test]
-fn a_link_signs_one_browser_in_and_holds_no_token() {
+fn a_link_signs_one_browser_in_and_contains_no_token() {
     let served = Serving::default().with_own_token().start();
     let link = served.link().to_owned();
     assert!(!link.contains(&token(served.data())), "{link}");
     let signed = use_link(&served, &link).is(204);
     runs(&served, &[("cookie", &cookie(&signed))]).is(200);
     use_link(&served, &link).is(401);
-    // A session opens no other one.
+    // A session cannot create another one.
     served.ask("POST", "/api/v1/session/code", None, &[("cookie", &cookie(&signed))]).is(403);
     served.ask("POST", "/api/v1/session/code", None, &[]).is(401);
     let printed = call(served.data(), &["token", "link"], served.address()).finish().exits(0).stdout;
@@ -77,17 +78,17 @@ fn commands_find_the_token_of_their_users_server() {
     let served = Serving::default().with_own_token().start();
     let (data, address) = (served.data(), served.address());
     assert_eq!(call(data, &["runs"], address).finish().exits(0).stdout, "none yet\n");
-    // A given one wins.
+    // A given token takes precedence.
     let wrong = call(data, &["runs"], address).variable("PENSTOCK_TOKEN", "another-0123456789");
     assert!(wrong.finish().exits(2).stderr.contains("Unauthorized"));
-    // A name may lead elsewhere.
+    // A host name may resolve to another machine.
     call(data, &["runs"], format!("localhost:{}", address.port())).finish().exits(2);
     let stranger = Folder::new();
     call(stranger.path(), &["runs"], address).finish().exits(2);
 }
 
 #[test]
-fn the_token_is_not_sent_to_what_answers_in_place_of_a_server_that_is_gone() {
+fn the_token_is_not_sent_to_another_program_at_the_address_of_a_killed_server() {
     let folder = Folder::new();
     let data = folder.join("data");
     let served = Serving::over(&data).with_own_token().start();
@@ -108,7 +109,7 @@ fn the_token_is_not_sent_to_what_answers_in_place_of_a_server_that_is_gone() {
 }
 
 #[test]
-fn a_server_for_all_addresses_makes_a_token_too_and_is_found_on_its_own_machine() {
+fn a_server_on_all_addresses_creates_a_token_and_is_found_on_its_machine() {
     let served = Serving::default().with_own_token().listening("0.0.0.0:0").start();
     let here = format!("127.0.0.1:{}", served.address().port());
     assert!(served.link().starts_with(&format!("http://{here}/#sign-in=")), "{}", served.link());
@@ -116,7 +117,7 @@ fn a_server_for_all_addresses_makes_a_token_too_and_is_found_on_its_own_machine(
 }
 
 #[test]
-fn runs_write_only_to_stores_that_the_configuration_says_they_may() {
+fn runs_write_only_to_stores_that_the_configuration_permits() {
     let folder = Folder::new();
     folder.write("in/a.json", "{}");
     for name in ["closed", "open", "flag"] {
@@ -150,19 +151,19 @@ fn runs_write_only_to_stores_that_the_configuration_says_they_may() {
     let run = served.over(&served.submit(&document("open")));
     assert_eq!(run["state"], "completed", "{run}");
     assert!(folder.join("open/run/batch-00000000.safetensors").is_file());
-    // The operator's own commands write where they are told to.
+    // Commands of the operator write to any store.
     let run = Call::run(&folder.document(&document("closed"))).argument("--config").argument(&config);
     run.finish().exits(0);
 }
 
-/// Makes a named token of a server's data directory, and gives it as a header.
+/// Creates a named token of a server's data directory, and returns it as a header.
 fn named(data: &Path, name: &str, more: &[&str]) -> String {
     let made = Call::new(&["token", "add", name, "--data-dir"]).argument(data);
     let made = more.iter().fold(made, |call, argument| call.argument(argument)).finish().exits(0).stdout;
     format!("Bearer {}", made.trim())
 }
 
-/// Asks until the answer has this status: a change of the tokens is seen within a second.
+/// Repeats a request until the response has this status: a change of the tokens takes effect within a second.
 fn until(served: &Served, bearer: &str, status: u16) {
     for _ in 0..600 {
         if runs(served, &[("authorization", bearer)]).status == status {
@@ -173,7 +174,7 @@ fn until(served: &Served, bearer: &str, status: u16) {
     panic!("no answer with {status}");
 }
 
-/// Asks an address of the API with a header of authorization, and sends JSON if there is some.
+/// Sends a request with an authorization header to the API, with a JSON body if there is one.
 fn asked(served: &Served, bearer: &str, method: &str, path: &str, body: Option<&Value>) -> Answer {
     let text = body.map(Value::to_string);
     let content = text.as_ref().map(|text| ("application/json", text.as_bytes()));
@@ -181,7 +182,7 @@ fn asked(served: &Served, bearer: &str, method: &str, path: &str, body: Option<&
 }
 
 #[test]
-fn no_operation_is_open_to_a_role_that_may_not_do_it() {
+fn no_operation_is_open_to_an_insufficient_role() {
     let served = Serving::default().with_own_token().start();
     let roles = ["read", "run", "admin"];
     let bearers = roles.map(|role| named(served.data(), role, &["--role", role]));
@@ -198,7 +199,7 @@ fn no_operation_is_open_to_a_role_that_may_not_do_it() {
             assert_eq!(operation["security"], json!([{}]), "{id}");
             continue;
         }
-        // What reads tells no secrets; what changes things of others is for administrators.
+        // Operations that read reveal no secrets; those that change objects of others require an administrator.
         let least = match (&**method, id) {
             (_, "list_audit") => 2,
             (_, "show_stream") => 1,
@@ -212,7 +213,7 @@ fn no_operation_is_open_to_a_role_that_may_not_do_it() {
         let ask = |headers: &[(&str, &str)]| served.ask(&method.to_uppercase(), &address, None, headers);
         ask(&[]).is(401);
         for (rank, bearer) in bearers.iter().enumerate() {
-            // A stream of events has no end.
+            // A stream of events does not end.
             if rank >= least && id == "events" {
                 continue;
             }
@@ -237,11 +238,15 @@ fn each_token_does_what_its_role_allows_until_it_is_removed() {
     until(&served, &admin, 200);
     let document = super::sleepy(1, 0.0);
     let refused = asked(&served, &reader, "POST", "/runs", Some(&document)).is(403);
-    assert!(refused.text().contains("the role `read`, and this needs `run`"), "{}", refused.text());
+    assert!(
+        refused.text().contains("the role `read`, but this operation requires `run`"),
+        "{}",
+        refused.text()
+    );
     let run = asked(&served, &runner, "POST", "/runs", Some(&document)).is(201).json();
     let path = format!("/runs/{}", run["id"].as_str().unwrap());
     asked(&served, &runner, "POST", &format!("{path}/stop"), None).is(200);
-    // Quotas count by the token, not by the machine that it is used on.
+    // Quotas count by token, not by address.
     let long = super::sleepy(1_000_000, 10.0);
     let run = asked(&served, &runner, "POST", "/runs", Some(&long)).is(201).json();
     let system = asked(&served, &admin, "GET", "/system", None).json();
@@ -250,7 +255,7 @@ fn each_token_does_what_its_role_allows_until_it_is_removed() {
     asked(&served, &reader, "GET", &path, None).is(200);
     asked(&served, &runner, "DELETE", &path, None).is(403);
     asked(&served, &admin, "DELETE", &path, None).is(204);
-    // An upload that moves an alias changes what the documents of others run.
+    // An upload that moves an alias changes the module that documents of others run.
     let upload = |path: &str| {
         let wasm = fs::read(module("mu-law")).unwrap();
         let content = Some(("application/wasm", &*wasm));
@@ -275,18 +280,18 @@ fn each_token_does_what_its_role_allows_until_it_is_removed() {
 }
 
 #[test]
-fn a_token_that_has_expired_opens_nothing_and_says_so() {
+fn an_expired_token_is_refused_with_a_reason() {
     let served = Serving::default().with_own_token().start();
     let ended = named(served.data(), "ended", &["--expires=0s"]);
     let other = named(served.data(), "other", &["--expires=1h"]);
     until(&served, &other, 200);
     let refused = runs(&served, &[("authorization", &ended)]).is(401);
-    assert!(refused.text().contains("the token `ended` has expired at 2"), "{}", refused.text());
+    assert!(refused.text().contains("the token `ended` expired at 2"), "{}", refused.text());
 }
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test compares times of one run, as a client sees them")]
-fn wrong_tokens_are_slowed_wherever_they_are_sent_and_right_ones_are_not() {
+fn wrong_tokens_are_delayed_everywhere_and_correct_ones_are_not() {
     let folder = Folder::new();
     let log = folder.join("log");
     let served = Serving::default().with_own_token().logging_to(&log, "trace").start();
@@ -300,18 +305,18 @@ fn wrong_tokens_are_slowed_wherever_they_are_sent_and_right_ones_are_not() {
             *took += start.elapsed();
         }
     }
-    // 0.3, 0.6 and 1.2 s.
+    // Delays of 0.3, 0.6 and 1.2 s.
     assert!(slow >= Duration::from_millis(2_100) && quick < slow, "{slow:?} {quick:?}");
     served.post("/session", &json!({ "token": wrong })).is(401);
     served.post("/session", &json!({ "token": own })).is(204);
     served.end();
     let log = fs::read_to_string(log).unwrap();
-    assert!(log.contains("a wrong token was sent") && log.contains("127.0.0.1"), "{log}");
-    assert!(!log.contains(&own) && !log.contains(wrong), "a token stands in the log");
+    assert!(log.contains("received a wrong token") && log.contains("127.0.0.1"), "{log}");
+    assert!(!log.contains(&own) && !log.contains(wrong), "a token is in the log");
 }
 
 #[test]
-fn a_token_reaches_its_own_stores_alone() {
+fn a_token_gives_access_to_its_stores_only() {
     let folder = Folder::new();
     folder.write("secret.ndjson", "{\"key\": \"a\", \"text\": \"b\"}\n");
     let served = Serving::default()
@@ -375,7 +380,7 @@ fn a_token_reaches_its_own_stores_alone() {
     let keys = json!({ "from": { "store": "other", "keys": ["secret.ndjson"] } });
     asked(&served, &limited, "POST", "/modules/text-filter/versions/1/try", Some(&keys)).is(404);
 
-    // Nor by what others run over them.
+    // Runs of others over the other store are not visible either.
     let submit = |bearer: &str, document: Value| {
         let run = asked(&served, bearer, "POST", "/runs", Some(&document)).is(201).json();
         format!("/runs/{}", run["id"].as_str().unwrap())
@@ -414,13 +419,13 @@ fn a_token_reaches_its_own_stores_alone() {
         super::pause(50);
         asked(&served, &own, "GET", &address, None).status == 200
     });
-    assert!(given.is_some(), "the stream is open to the operator");
+    assert!(given.is_some(), "the operator may read the stream");
     asked(&served, &limited, "GET", &address, None).is(404);
     asked(&served, &own, "POST", &format!("{stream}/stop"), None).is(200);
 }
 
 #[test]
-fn signing_out_ends_the_session_at_the_server_and_what_it_has_opened() {
+fn signing_out_ends_the_session_and_its_event_streams() {
     let served = Serving::default().with_own_token().start();
     let own = token(served.data());
     let signed = served.post("/session", &json!({ "token": own })).is(204);
@@ -434,12 +439,12 @@ fn signing_out_ends_the_session_at_the_server_and_what_it_has_opened() {
     let mut events = BufReader::new(events).lines().map_while(Result::ok);
     assert!(events.any(|line| line.starts_with("event: hello")));
     served.ask("DELETE", "/api/v1/session", None, &[("cookie", &cookie)]).is(204);
-    // A copy of the cookie opens nothing either.
+    // A copy of the cookie is not accepted either.
     runs(&served, &[("cookie", &cookie)]).is(401);
     asked(&served, &format!("Bearer {own}"), "POST", "/runs", Some(&super::sleepy(1, 0.0))).is(201);
-    // All of the rest, up to the end: it tells of no run.
+    // The rest of the stream up to its end contains no events of runs.
     assert!(!events.any(|line| line.starts_with("event: runs")));
-    // Behind a proxy that ends TLS.
+    // Behind a proxy that terminates TLS.
     let body = json!({ "token": own }).to_string();
     let content = Some(("application/json", body.as_bytes()));
     let origin = format!("https://{}", served.address());
@@ -448,7 +453,7 @@ fn signing_out_ends_the_session_at_the_server_and_what_it_has_opened() {
 }
 
 #[test]
-fn every_change_is_in_the_audit_log_with_who_made_it() {
+fn every_change_is_in_the_audit_log_with_its_author() {
     let folder = Folder::new();
     let log = folder.join("log");
     let served = Serving::default().with_own_token().logging_to(&log, "trace").start();
@@ -500,7 +505,7 @@ fn every_change_is_in_the_audit_log_with_who_made_it() {
 }
 
 #[test]
-fn a_server_speaks_tls_by_itself() {
+fn a_server_speaks_tls() {
     let tls = |file: &str| repository().join("tests/data/tls").join(file);
     let serving =
         Serving::default().with_own_token().argument("--tls-certificate").argument(tls("certificate.pem"));
@@ -518,7 +523,7 @@ fn a_server_speaks_tls_by_itself() {
     let signed = agent.post(format!("{base}/api/v1/session")).send_json(json!({ "code": code })).unwrap();
     let cookie = signed.headers()["set-cookie"].to_str().unwrap();
     assert!(cookie.contains("; Secure"), "{cookie}");
-    // An answer that is larger than what TLS holds at a time.
+    // A response that is larger than one TLS record buffer.
     let cookie = cookie.split(';').next().unwrap();
     let described = agent.get(format!("{base}/api/openapi.json")).header("cookie", cookie).call().unwrap();
     let described: Value = described.into_body().read_json().unwrap();
@@ -526,13 +531,13 @@ fn a_server_speaks_tls_by_itself() {
 
     let plain = Agent::config_builder().timeout_global(Some(Duration::from_secs(60))).build().new_agent();
     assert!(plain.get(format!("http://{}/health", served.address())).call().is_err());
-    // A client that does not begin to speak TLS is let go.
+    // A client that does not start a TLS handshake is disconnected.
     silent.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     assert_eq!(silent.read(&mut [0]).unwrap(), 0);
 }
 
 #[test]
-fn a_certificate_that_cannot_be_used_is_told_at_the_start() {
+fn an_unusable_certificate_is_reported_at_the_start() {
     let folder = Folder::new();
     let wrong = folder.write("wrong.pem", "not a certificate");
     let good = repository().join("tests/data/tls/certificate.pem");

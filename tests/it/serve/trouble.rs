@@ -1,4 +1,4 @@
-//! A machine in trouble: a clock that jumps, no threads, no files.
+//! System failures: a clock that jumps, no threads, no files.
 
 use std::fs;
 use std::io::Read;
@@ -17,11 +17,8 @@ fn troubled(variable: &str, value: &str) -> Serving {
 }
 
 #[test]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a test looks at a server from outside, with a clock of its own"
-)]
-fn a_clock_that_jumps_by_an_hour_changes_no_time_and_ends_no_guest() {
+#[expect(clippy::disallowed_methods, reason = "a test observes a server from outside, with a separate clock")]
+fn a_clock_that_jumps_by_an_hour_affects_no_times_and_no_deadlines() {
     let served =
         troubled("TROUBLE_CLOCK_S", "3600").argument("--module").argument(module("text-filter")).start();
     let start = Instant::now();
@@ -33,7 +30,7 @@ fn a_clock_that_jumps_by_an_hour_changes_no_time_and_ends_no_guest() {
     let series = served.get(&format!("/runs/{}/series", run["id"].as_str().unwrap())).is(200).json();
     let times: Vec<f64> =
         series["t_s"].as_array().unwrap().iter().map(|time| time.as_f64().unwrap()).collect();
-    // Each tells the end of a stretch of 0.25 s.
+    // Each time is the end of a window of 0.25 s.
     assert!(times.is_sorted() && times.iter().all(|time| *time <= took_s + 0.25), "{times:?} of {took_s}");
     let tried = json!({ "samples": [{ "key": "a", "text": "b" }], "deadline_ms": 1000, "repeat": 3 });
     let tried = served.post("/modules/text-filter/versions/1/try", &tried).is(200).json();
@@ -50,7 +47,7 @@ fn a_machine_without_threads_fails_the_run_that_needs_them_and_recovers() {
     let run = served.over(&served.submit(&sleepy(3, 1.0)));
     assert_eq!(run["state"], "failed");
     let error = run["error"].as_str().unwrap();
-    assert!(error.starts_with("the machine gives no thread for the run"), "{error}");
+    assert!(error.starts_with("cannot start a thread for the run"), "{error}");
     served.get("/runs").is(200);
     fs::remove_file(&none).unwrap();
     assert_eq!(served.over(&served.submit(&sleepy(3, 1.0)))["state"], "completed");
@@ -61,7 +58,7 @@ fn bytes_of_an_upload_that_cannot_be_registered_are_not_kept() {
     let served = Serving::default().variable("PENSTOCK_LOG", "off").start();
     let kept = || fs::read_dir(served.data().join("modules/sha256")).unwrap().count();
     let history = Connection::open(served.data().join("penstock.sqlite")).unwrap();
-    // The server cannot write to it now, as on a disk that is full.
+    // The server cannot write to it now, as on a full disk.
     history.execute_batch("BEGIN IMMEDIATE").unwrap();
     let bytes = fs::read(module("text-filter")).unwrap();
     served.upload(&bytes).is(507);
@@ -71,7 +68,7 @@ fn bytes_of_an_upload_that_cannot_be_registered_are_not_kept() {
     assert_eq!(kept(), 1);
 }
 
-/// Lets a server have so many more files than it has.
+/// Limits the open files of a server to `more` above the current number.
 fn leave_files(served: &Served, more: u64) {
     let process = served.process();
     let open = fs::read_dir(format!("/proc/{process}/fd")).unwrap().count() as u64;
@@ -81,7 +78,7 @@ fn leave_files(served: &Served, more: u64) {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a test waits no longer than anything may take")]
-fn a_server_out_of_files_says_so_and_recovers() {
+fn a_server_out_of_files_reports_it_and_recovers() {
     let served = Serving::default().variable("PENSTOCK_LOG", "off").start();
     let run = served.submit(&sleepy(300, 10.0));
     leave_files(&served, 12);
@@ -92,7 +89,7 @@ fn a_server_out_of_files_says_so_and_recovers() {
     told.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
     drop(idle);
-    // It notices one after the other that they are gone.
+    // The server detects closed connections one after the other.
     let start = Instant::now();
     while served.get("/system").status == 503 {
         assert!(start.elapsed() < Duration::from_secs(60));

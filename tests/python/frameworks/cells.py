@@ -1,6 +1,6 @@
-"""One process of a training in earnest: `python cells.py LAUNCHER LOADER MODE FOLDER`, started by a test or by the launcher itself.
+"""One process of a real training: `python cells.py LAUNCHER LOADER MODE FOLDER`, started by a test or by the launcher itself.
 
-Every process writes which samples it was given into a file of `FOLDER`, or what it was told instead.
+Every process writes the samples that it got into a file in `FOLDER`, or the error that was raised instead.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def pipeline(folder: str, mode: str, **options: Any) -> penstock.Pipeline:
 
 
 class Own(torch.utils.data.IterableDataset[dict[str, Any]]):
-    """A data set as users write it, who do not know of the one in the package."""
+    """A data set as written by users who do not use the one in the package."""
 
     def __init__(self, loader: penstock.Pipeline) -> None:
         self.loader = loader
@@ -42,7 +42,7 @@ class Own(torch.utils.data.IterableDataset[dict[str, Any]]):
 
 
 def loader(kind: str, folder: str, mode: str) -> Iterable[Any]:
-    """The loaders under test, by name: what users may hand to a framework."""
+    """Returns a loader under test by name: an object that users may pass to a framework."""
     spawned = {"batch_size": None, "num_workers": 2, "multiprocessing_context": "spawn"}
     match kind:
         case "pipeline":
@@ -71,8 +71,8 @@ def write(folder: str, rank: int, given: list[Any] | str) -> None:
     Path(folder, f"rank-{rank}.json").write_text(json.dumps(given))
 
 
-def tell(folder: str, rank: int, epochs: Any) -> None:
-    """Writes the samples of two epochs, or the error in their place."""
+def record(folder: str, rank: int, epochs: Any) -> None:
+    """Writes the samples of two epochs, or the error that was raised instead."""
     try:
         given: list[Any] | str = [epochs() for _ in range(2)]
     except Exception as error:
@@ -83,14 +83,14 @@ def tell(folder: str, rank: int, epochs: Any) -> None:
 def spawned(rank: int, world: int, kind: str, mode: str, folder: str) -> None:
     torch.distributed.init_process_group("gloo", rank=rank, world_size=world, init_method=f"file://{folder}/group")
     batches = loader(kind, folder, mode)
-    tell(folder, rank, lambda: numbers(batches))
+    record(folder, rank, lambda: numbers(batches))
     torch.distributed.destroy_process_group()
 
 
 def torchrun(kind: str, mode: str, folder: str) -> None:
-    # Many a script never makes a process group: the variables are enough.
+    # Many scripts never create a process group: the variables are enough.
     batches = loader(kind, folder, mode)
-    tell(folder, int(os.environ["RANK"]), lambda: numbers(batches))
+    record(folder, int(os.environ["RANK"]), lambda: numbers(batches))
 
 
 def accelerated(kind: str, mode: str, folder: str) -> None:
@@ -98,7 +98,7 @@ def accelerated(kind: str, mode: str, folder: str) -> None:
 
     accelerator = Accelerator(cpu=True)
     batches = accelerator.prepare(loader(kind, folder, mode))
-    tell(folder, accelerator.process_index, lambda: numbers(batches))
+    record(folder, accelerator.process_index, lambda: numbers(batches))
     accelerator.end_training()
 
 
@@ -149,7 +149,7 @@ if __name__ == "__main__":
     match launcher:
         case "alone":
             batches = loader(kind, folder, mode)
-            tell(folder, 0, lambda: numbers(batches))
+            record(folder, 0, lambda: numbers(batches))
         case "spawn":
             torch.multiprocessing.spawn(spawned, (int(world), kind, mode, folder), nprocs=int(world))
         case "torchrun":

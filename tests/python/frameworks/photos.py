@@ -1,4 +1,4 @@
-"""Photos of one color each, from which a test tells the file, and the stages that read them."""
+"""Photos of a single color that identifies the file, and the stages that read them."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ ROOT = Path(__file__).parents[3]
 
 
 def modules() -> Path:
-    """The folder of the stages that were built."""
+    """Folder of the built stages."""
     if "MODULES" not in os.environ:
         sys.exit("MODULES is not set: run `make test-frameworks`")
     return Path(os.environ["MODULES"])
 
 
 def gray(place: int) -> int:
-    """The gray of a photo, 0 to 255: eight apart, so that a decoder may be off by a few."""
+    """Gray level of a photo, 0 to 255: multiples of eight, so that small errors of a decoder do not matter."""
     return 8 * (place % 32)
 
 
 def colored(folder: Path, names: Sequence[str]) -> None:
-    """Writes photos of the gray of their place among `names`."""
+    """Writes photos whose gray level identifies their position in `names`."""
     for place, name in enumerate(names):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

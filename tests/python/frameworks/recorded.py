@@ -1,6 +1,6 @@
 """One process of an example: `python recorded.py SCRIPT OUT ARGUMENTS...`, started by torchrun.
 
-Runs the script and writes the gray and the label of each photo that its `step` was given, in order, into a file of `OUT`.
+Runs the script and writes the gray level and the label of each photo that its `step` got, in order, into a file in `OUT`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Real frameworks on the processor: each sample comes once in an epoch over all ranks, or an exception says what to do."""
+"""Real frameworks on the CPU: each sample comes once per epoch over all ranks, or an exception explains the fix."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from cells import COUNT
 
 CELLS = str(Path(__file__).with_name("cells.py"))
 WORLDS = (1, 2, 7)
-# How long a training of a few steps may take; seven processes import a framework each.
+# Maximum time of a training of a few steps, in seconds; seven processes import a framework each.
 PATIENCE = 600
 
 
 def run(launcher: str, loader: str, mode: str, world: int) -> list[list[list[int]] | str]:
-    """What each rank was given in two epochs, or told."""
+    """Samples that each rank got in two epochs, or the error that was raised."""
     with tempfile.TemporaryDirectory() as folder:
         lines = "".join(json.dumps({"key": str(number), "number": number}) + "\n" for number in range(COUNT))
         Path(folder, "numbers.ndjson").write_text(lines)
@@ -51,13 +51,14 @@ class Frameworks(unittest.TestCase):
                         if mode == "validate":
                             self.assertEqual(everything, list(range(COUNT)))
                         else:
-                            # Steps in lock step: the same number for each rank, none twice, and no more left out than are over.
+                            # Ranks run in lock step: the same number of samples for each, none twice, and only the remainder left
+                            # out.
                             self.assertEqual([len(numbers) for numbers in given], [COUNT // world] * world)
                             self.assertEqual(len(set(everything)), COUNT - COUNT % world)
 
-    def each_told(self, launcher: str, loader: str, world: int, told: str) -> None:
+    def each_raises(self, launcher: str, loader: str, world: int, told: str) -> None:
         with self.subTest(launcher=launcher, loader=loader, world=world):
-            # One rank tells; others may only see that it has left them.
+            # One rank raises the error; others may only see that it has ended.
             ranks = run(launcher, loader, "train", world)
             self.assertTrue(all(isinstance(rank, str) for rank in ranks), ranks)
             self.assertRegex("\n".join(map(str, ranks)), told)
@@ -67,9 +68,9 @@ class Frameworks(unittest.TestCase):
             modes = ("validate",) if loader == "sharing-workers" else ("train", "validate")
             self.each_once("alone", loader, modes, (1,))
 
-    def test_workers_that_would_give_each_sample_twice(self) -> None:
-        self.each_told("alone", "workers", 1, "InvalidPipeline.*worker . of 2 of a DataLoader.*num_workers=0")
-        self.each_told("alone", "forked-workers", 1, "ForkError.*spawn")
+    def test_workers_that_would_read_each_sample_twice_are_refused(self) -> None:
+        self.each_raises("alone", "workers", 1, "InvalidPipeline.*worker . of 2 of a DataLoader.*num_workers=0")
+        self.each_raises("alone", "forked-workers", 1, "ForkError.*spawn")
 
     def test_torchrun(self) -> None:
         self.each_once("torchrun", "pipeline")
@@ -89,10 +90,10 @@ class Frameworks(unittest.TestCase):
     def test_accelerate(self) -> None:
         self.each_once("accelerate", "loader")
         self.each_once("accelerate", "pipeline", worlds=(2,))
-        self.each_told("accelerate", "own", 2, "InvalidPipeline: Accelerate shards.*penstock.torch.DataLoader")
-        self.each_told("accelerate", "dataset", 2, "InvalidPipeline: Accelerate shards.*penstock.torch.DataLoader")
+        self.each_raises("accelerate", "own", 2, "InvalidPipeline: Accelerate shards.*penstock.torch.DataLoader")
+        self.each_raises("accelerate", "dataset", 2, "InvalidPipeline: Accelerate shards.*penstock.torch.DataLoader")
 
-    def test_a_loader_gives_tensors_that_share_memory_and_begins_where_it_is_told(self) -> None:
+    def test_a_loader_gives_tensors_that_share_memory_and_starts_at_the_set_epoch(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             lines = "".join(json.dumps({"key": str(number), "number": number, "name": f"n{number}"}) + "\n" for number in range(COUNT))
             Path(folder, "numbers.ndjson").write_text(lines)

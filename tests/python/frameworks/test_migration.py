@@ -14,11 +14,11 @@ from photos import ROOT, colored, gray, modules
 TRAIN = ROOT / "examples/train"
 RECORDED = str(Path(__file__).with_name("recorded.py"))
 CLASSES = ("ant", "bee", "cat")
-# Photos of a class, one of them in a folder below.
+# Photos of each class, one of them in a subfolder.
 EACH = [*(f"{number}.jpg" for number in range(7)), "more/7.JPG"]
 NAMES = [f"{name}/{photo}" for name in CLASSES for photo in EACH]
 WORLD, EPOCHS = 2, 2
-# How long a training may take, in seconds.
+# Maximum time of a training, in seconds.
 PATIENCE = 300
 
 
@@ -29,8 +29,8 @@ def run(*command: str | Path) -> str:
 
 
 class Migration(unittest.TestCase):
-    def test_each_photo_comes_once_an_epoch_with_the_label_of_its_folder(self) -> None:
-        # By the gray that tells the file.
+    def test_each_photo_comes_once_per_epoch_with_the_label_of_its_folder(self) -> None:
+        # Labels by the gray level that identifies the file.
         labels = {gray(place): CLASSES.index(name.split("/")[0]) for place, name in enumerate(NAMES)}
         with tempfile.TemporaryDirectory() as folder:
             photos = Path(folder, "photos")
@@ -52,7 +52,7 @@ class Migration(unittest.TestCase):
                         self.assertEqual(sorted(seen), sorted(labels.items()))
                         orders.append(seen)
                     self.assertNotEqual(*orders)
-                    # 12 photos of a rank are three batches, the last of two photos.
+                    # The 12 photos of a rank make three batches, the last of two photos.
                     for rank in range(WORLD):
                         self.assertIn(f"rank {rank}, epoch 1: 3 steps, loss ", told)
 

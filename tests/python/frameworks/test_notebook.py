@@ -18,7 +18,7 @@ from jupyter_client.manager import start_new_kernel
 from photos import ROOT, colored, modules
 
 NOTEBOOK = ROOT / "examples/train/notebook.ipynb"
-# How long the notebook may take, in seconds; it compiles two modules.
+# Maximum time of the notebook, in seconds; it compiles two modules.
 PATIENCE = 300
 
 # A loop whose first batch takes a minute.
@@ -36,7 +36,7 @@ for batch in penstock.watch(penstock.Pipeline(document)):
 
 
 def executed() -> dict[str, Any]:
-    """The notebook with its outputs, in a copy of the repository's folders."""
+    """Executes the notebook in a copy of the repository's folders and returns it with its outputs."""
     with tempfile.TemporaryDirectory() as root:
         here = Path(root, "examples/train")
         here.mkdir(parents=True)
@@ -55,7 +55,7 @@ def executed() -> dict[str, Any]:
 class Notebook(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
-        # A kernel that the user has installed would run in place of the tested environment's.
+        # A kernel installed by the user would otherwise run instead of that of the tested environment.
         empty = cls.enterClassContext(tempfile.TemporaryDirectory())
         cls.enterClassContext(mock.patch.dict(os.environ, {"JUPYTER_DATA_DIR": empty, "JUPYTER_PATH": empty}))
 
@@ -79,7 +79,7 @@ class Notebook(unittest.TestCase):
         parts, (live, printed), after = self.html(outputs["pipeline"][0]), outputs["loop"], self.html(outputs["after"][0])
         self.assertIn("module decode-resize", parts)
         self.assertNotIn("<svg", parts)
-        # One view, in its last state.
+        # There is one view, in its last state.
         self.assertIn("train-photos completed", self.html(live))
         self.assertIn("192 samples in 12 batches", self.html(live))
         self.assertEqual(self.html(live).count("<svg"), 2)

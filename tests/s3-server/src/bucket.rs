@@ -1,4 +1,4 @@
-//! The bucket: what its objects are, and the S3 operations on them.
+//! A bucket: its objects, and the S3 operations on them.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,22 +21,22 @@ use s3s::dto::{
 };
 use s3s::{Body, S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
 
-/// The most keys of one page of a listing, as on S3.
+/// Maximum number of keys on one page of a listing, the same as on S3.
 const PAGE: usize = 1000;
 
-/// What becomes of `If-Match` and `If-None-Match`.
+/// Handling of `If-Match` and `If-None-Match`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Conditions {
-    /// They are kept, as by S3.
+    /// Conditions are honoured, as by S3.
     #[default]
     Kept,
-    /// They are overheard, as by servers from before there were any.
+    /// Conditions are ignored, as by old servers.
     Ignored,
-    /// A write with one is answered `501 NotImplemented`; of reads they are kept.
+    /// A write with a condition is answered `501 NotImplemented`; conditions of reads are honoured.
     Refused,
 }
 
-/// A bucket of objects by key.
+/// Objects of a bucket by key.
 #[derive(Clone)]
 pub(crate) struct Bucket {
     name: Arc<str>,
@@ -64,7 +64,7 @@ impl Bucket {
         Self { name: Arc::from(name), conditions, objects: Arc::default(), versions: Arc::default() }
     }
 
-    /// The files below `root`, as they are now.
+    /// Creates a bucket from the current files below `root`.
     pub(crate) fn over_folder(name: &str, conditions: Conditions, root: &Path) -> io::Result<Self> {
         let bucket = Self::new(name, conditions);
         let mut folders = vec![(root.to_owned(), String::new())];
@@ -90,7 +90,7 @@ impl Bucket {
         self.objects().insert(key.to_owned(), object);
     }
 
-    /// The object that these bytes are.
+    /// Creates an object with these bytes.
     fn made(&self, bytes: Bytes) -> Object {
         let crc32 = BASE64_STANDARD.encode(crc32fast::hash(&bytes).to_be_bytes());
         let size = bytes.len() as u64;
@@ -102,7 +102,7 @@ impl Bucket {
         self.objects().keys().cloned().collect()
     }
 
-    /// The bytes of an object, if they are in memory.
+    /// Bytes of an object, if they are in memory.
     pub(crate) fn held(&self, key: &str) -> Option<Bytes> {
         match &self.objects().get(key)?.content {
             Content::Held { bytes, .. } => Some(bytes.clone()),
@@ -110,7 +110,7 @@ impl Bucket {
         }
     }
 
-    /// Never the same twice, so that a replaced object is noticed whatever it holds.
+    /// Returns a new tag each time, so that clients notice a replaced object even if its content is equal.
     fn next_etag(&self) -> String {
         format!("version-{}", self.versions.fetch_add(1, Ordering::Relaxed))
     }
@@ -306,7 +306,7 @@ fn place(offset: u64) -> io::Result<usize> {
     usize::try_from(offset).map_err(io::Error::other)
 }
 
-/// A key as S3 writes it in a listing that asks for `encoding-type=url`: a blank becomes `+`.
+/// Encodes a key as S3 does in a listing with `encoding-type=url`: a blank becomes `+`.
 fn encoded(key: &str) -> String {
     let mut text = String::with_capacity(key.len());
     for byte in key.bytes() {

@@ -1,4 +1,4 @@
-//! One connection: notes its requests, and does to its answers what S3 itself would not.
+//! One connection: records its requests, and injects faults into its responses.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -25,20 +25,20 @@ use crate::server::{Seen, Shared};
 
 const CRC32: HeaderName = HeaderName::from_static("x-amz-checksum-crc32");
 
-/// How long what was written may take to be sent and read: the end of a connection throws away what is under way.
+/// Time for written bytes to be sent and read: a reset of the connection discards data in transit.
 const UNDER_WAY: Duration = Duration::from_millis(20);
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 type Answer = Response<UnsyncBoxBody<Bytes, Failure>>;
 
-/// Answers the requests of one connection until it ends.
+/// Serves the requests of one connection until it ends.
 pub(crate) async fn serve(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
     let Ok(socket) = stream.set_nodelay(true).and_then(|()| stream.as_fd().try_clone_to_owned()) else {
         return;
     };
     let socket = Arc::new(socket);
     let service = service_fn(move |request| answer(request, peer, shared.clone(), socket.clone()));
-    // How a connection ends is its client's matter.
+    // Errors of a connection are the client's concern.
     http1::Builder::new().serve_connection(TokioIo::new(stream), service).await.ok();
 }
 
@@ -100,7 +100,7 @@ async fn answer_badly(
         Trouble::Hang => std::future::pending().await,
         Trouble::ChecksumOfWholeOnPart => {}
         Trouble::RangeIgnored => {
-            // The header was signed, so it cannot be taken away before the signature is checked.
+            // The header was signed, so it cannot be removed before the signature is checked.
             let object =
                 shared.object(&shared.key(request.uri().path())).ok_or("no such object in memory")?;
             return Ok(Response::new(whole(object)));
@@ -152,7 +152,7 @@ async fn answer_badly(
     Ok(Response::from_parts(head, body))
 }
 
-/// An answer of S3's kind.
+/// Creates an error response in the format of S3.
 fn error(status: u16, code: &str) -> Result<Answer, Failure> {
     let text = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>{code}</Code><Message>Made to fail.</Message></Error>"
@@ -160,7 +160,7 @@ fn error(status: u16, code: &str) -> Result<Answer, Failure> {
     Ok(Response::builder().status(status).body(whole(Bytes::from(text)))?)
 }
 
-/// A page of a listing without keys that says that it goes on, behind one of two places by turns.
+/// Creates a page of a listing without keys that announces another page, alternating between two continuation tokens.
 fn empty_page(query: &str) -> Result<Answer, Failure> {
     let next = if query.contains("continuation-token=one") { "two" } else { "one" };
     let text = format!(
@@ -174,7 +174,7 @@ fn whole(bytes: Bytes) -> UnsyncBoxBody<Bytes, Failure> {
     UnsyncBoxBody::new(Full::new(bytes).map_err(|never: Infallible| match never {}))
 }
 
-/// A body in pieces of at most `most` bytes with a pause after each, and what then happens instead of its end.
+/// Creates a body of pieces of at most `most` bytes with a pause after each, and `end` in place of a regular end.
 fn pieces(
     bytes: Bytes,
     most: usize,
@@ -195,7 +195,7 @@ fn pieces(
     UnsyncBoxBody::new(StreamBody::new(begun.chain(end)))
 }
 
-/// Makes the socket's end a reset, which comes when the connection is dropped.
+/// Makes closing the socket a reset, which is sent when the connection is dropped.
 fn reset(socket: &OwnedFd) -> Result<(), Failure> {
     Ok(set_socket_linger(socket, Some(Duration::ZERO))?)
 }

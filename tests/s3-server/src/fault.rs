@@ -1,46 +1,46 @@
-//! Trouble on demand.
+//! Faults that tests inject.
 
 use std::time::Duration;
 
-/// What goes wrong with a request.
+/// Kind of fault of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Trouble {
-    /// This status, with an S3 error of this code.
+    /// Responds with this status, and an S3 error with this code.
     Status(u16, &'static str),
-    /// `503 SlowDown` that asks to come again after so many seconds.
+    /// Responds with `503 SlowDown` and a `Retry-After` header.
     SlowDown {
-        /// The value of `Retry-After`.
+        /// Value of `Retry-After`, in seconds.
         after_s: u64,
     },
-    /// A page that is no S3 answer, as a proxy gives it, with this status.
+    /// Responds with a page that is not in S3's format, like one of a proxy, with this status.
     Page(u16),
-    /// The connection is reset before anything is answered.
+    /// Resets the connection before the response.
     Reset,
-    /// The connection is reset after so many bytes of the body.
+    /// Resets the connection after this many bytes of the body.
     ResetInBody(usize),
-    /// The connection ends in good order after so many bytes of the body.
+    /// Closes the connection properly after this many bytes of the body.
     Truncated(usize),
-    /// So many bytes too many, and a length that says so.
+    /// Sends this many extra bytes, with a matching length.
     OverLong(usize),
-    /// A bit of the body is flipped; its length and its checksum are those of the true one.
+    /// Flips one bit of the body; its length and its checksum are the original ones.
     FlippedBit,
-    /// The answer begins after this time.
+    /// Delays the response by this time.
     Slow(Duration),
-    /// The body comes in pieces of so many bytes, with a pause after each.
+    /// Sends the body in pieces of this many bytes, with a pause after each.
     Trickle(usize, Duration),
-    /// Nothing ever comes.
+    /// Sends no response.
     Hang,
-    /// Nothing more comes after so many bytes of the body.
+    /// Sends nothing after this many bytes of the body.
     HangInBody(usize),
-    /// The bytes asked for are ignored: the whole object comes, with status 200.
+    /// Ignores the range: sends the whole object, with status 200.
     RangeIgnored,
-    /// A listing that never ends: pages without keys, each of which says that more follow.
+    /// Lists endlessly: pages without keys, each of which announces another one.
     EmptyPages,
-    /// The whole object's CRC-32 stands on an answer that is only a part of it.
+    /// Sends the CRC-32 of the whole object with a part of it.
     ChecksumOfWholeOnPart,
 }
 
-/// Trouble for some of the requests.
+/// Fault for a selection of the requests.
 #[derive(Clone, Debug)]
 pub struct Fault {
     pub(crate) key: String,
@@ -51,30 +51,30 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Trouble for every request whose key contains `key`; an empty one picks all, listings included.
+    /// Creates a fault for every request whose key contains `key`; an empty one selects all requests, listings included.
     pub fn on(key: impl Into<String>, trouble: Trouble) -> Self {
         Self { key: key.into(), method: None, skip: 0, times: u64::MAX, trouble }
     }
 
-    /// Only requests of this method.
+    /// Restricts the fault to requests of this method.
     pub fn method(mut self, method: &'static str) -> Self {
         self.method = Some(method);
         self
     }
 
-    /// Lets the first `count` such requests pass.
+    /// Lets the first `count` matching requests pass.
     pub fn after(mut self, count: u64) -> Self {
         self.skip = count;
         self
     }
 
-    /// Ends after `count` requests that met it.
+    /// Ends the fault after `count` requests.
     pub fn times(mut self, count: u64) -> Self {
         self.times = count;
         self
     }
 
-    /// Whether a request meets this; counts it.
+    /// True if the fault applies to a request; counts the request.
     pub(crate) fn meets(&mut self, method: &str, key: &str) -> bool {
         if !key.contains(&self.key) || self.method.is_some_and(|wanted| wanted != method) || self.times == 0 {
             return false;

@@ -1,11 +1,11 @@
 //! An S3 server for tests and benches: one bucket, in memory or over a folder, on the `s3s` crate.
 //!
-//! It checks signatures, answers after a latency that is kept to the tenth of a millisecond, remembers every request,
-//! and gives the trouble it was told to give: a [`Trouble`] for the requests that a [`Fault`] picks. It sets
-//! `TCP_NODELAY`; without, every second answer would wait for an acknowledgement.
+//! The server checks signatures, responds after a latency that is exact to a tenth of a millisecond, records every request, and
+//! injects faults: a [`Trouble`] for the requests that a [`Fault`] selects. It sets `TCP_NODELAY`; without it, every second
+//! response would wait for an acknowledgement.
 //!
-//! It is no server for anything else: no multipart uploads, no versions, and listings are made from scratch for each page. [`Rclone`] is
-//! the other server that tests ask.
+//! It supports no multipart uploads and no versions, and collects listings anew for each page. [`Rclone`] is the other server
+//! that tests use.
 #![warn(missing_docs)]
 
 mod bucket;

@@ -1,5 +1,5 @@
 //! `s3-server`: the server as a program, for benches that must not share their process with it.
-#![expect(clippy::print_stdout, reason = "it says where it listens")]
+#![expect(clippy::print_stdout, reason = "it prints its address")]
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use penstock_s3_server::{Conditions, Latency, Server, Settings};
 #[derive(Parser)]
 #[command(version)]
 struct Call {
-    /// Folder whose files are the objects; without it, the bucket begins empty. Nothing is written to it.
+    /// Folder whose files are the objects; without it, the bucket is empty at first. Nothing is written to the folder.
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
     /// Name of the bucket.
@@ -21,19 +21,19 @@ struct Call {
     /// Port; 0 for a free one.
     #[arg(long, default_value_t = 0)]
     port: u16,
-    /// How long each answer takes to begin, the server's own work included, e.g. 20ms.
+    /// Time until each response begins, the server's own work included, e.g. 20ms.
     #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
     latency: Duration,
-    /// How long every `--tail-every`th answer takes instead, e.g. 500ms.
+    /// Time for every `--tail-every`th response instead, e.g. 500ms.
     #[arg(long, value_parser = humantime::parse_duration)]
     tail: Option<Duration>,
-    /// See `--tail`.
+    /// Interval of slow responses; see `--tail`.
     #[arg(long, default_value_t = 100, value_name = "COUNT")]
     tail_every: u64,
-    /// Access key that clients must name.
+    /// Access key id of the clients.
     #[arg(long, default_value = "penstock-test")]
     access_key_id: String,
-    /// Secret that signatures are checked with.
+    /// Secret key for the signatures.
     #[arg(long, default_value = "penstock-test-secret")]
     secret_access_key: String,
 }
@@ -50,10 +50,11 @@ fn main() -> anyhow::Result<()> {
         secret_access_key,
         latency,
         conditions: Conditions::Kept,
-        // It may serve for days.
+        // The server may run for days.
         remembers: false,
     };
-    let server = Server::start(settings).context("cannot start; is the folder there, and the port free?")?;
+    let server = Server::start(settings)
+        .context("cannot start; check that the folder exists and that the port is free")?;
     println!("{}", server.endpoint());
     server.wait();
     Ok(())

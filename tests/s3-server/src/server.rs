@@ -1,4 +1,4 @@
-//! The server: a thread that answers until it is dropped.
+//! The server: a thread that serves until it is dropped.
 
 use std::fmt;
 use std::io;
@@ -21,40 +21,40 @@ use crate::bucket::{Bucket, Conditions};
 use crate::connection::serve;
 use crate::fault::{Fault, Trouble};
 
-/// What a server is to be.
+/// Settings of a server.
 #[derive(Clone)]
 pub struct Settings {
-    /// The bucket's name.
+    /// Name of the bucket.
     pub bucket: String,
-    /// The folder whose files are the objects, as they are at the start; `None` keeps them in memory. What is put is
-    /// kept in memory in either case.
+    /// Folder whose files at the start are the objects; `None` keeps objects in memory only. New objects are kept in memory in
+    /// either case.
     pub root: Option<PathBuf>,
-    /// The port on 127.0.0.1; 0 for a free one.
+    /// Port on 127.0.0.1; 0 for a free one.
     pub port: u16,
-    /// Who may ask.
+    /// Access key id of the clients.
     pub access_key_id: String,
-    /// What their signatures are checked with.
+    /// Secret key for the signatures.
     pub secret_access_key: String,
-    /// How long each answer takes to begin.
+    /// Time until each response begins.
     pub latency: Latency,
-    /// What becomes of conditions.
+    /// Handling of conditional requests.
     pub conditions: Conditions,
-    /// Whether requests are remembered, for [`Server::seen`]; otherwise they are only counted.
+    /// Records requests, for [`Server::seen`]; otherwise they are only counted.
     pub remembers: bool,
 }
 
-/// How long each answer takes to begin, counted from the request's arrival: the server's own work is part of it.
+/// Time until each response begins, counted from the request's arrival, with the server's own work included.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Latency {
-    /// That of most requests.
+    /// Latency of most requests.
     pub usual: Duration,
-    /// That of every `tail_every`th request; `None` when there is none.
+    /// Latency of every `tail_every`th request; `None` if all have the usual one.
     pub tail: Option<Duration>,
-    /// See `tail`.
+    /// Interval of slow responses; see `tail`.
     pub tail_every: u64,
 }
 
-/// A running server. Dropping it resets what is open and joins its thread.
+/// A running server. Dropping it resets open connections and joins its thread.
 pub struct Server {
     shared: Arc<Shared>,
     address: SocketAddr,
@@ -62,24 +62,24 @@ pub struct Server {
     thread: Option<JoinHandle<()>>,
 }
 
-/// A request that came.
+/// A received request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seen {
-    /// `GET`, `PUT`, `HEAD`.
+    /// HTTP method: `GET`, `PUT` or `HEAD`.
     pub method: String,
-    /// The object's key, decoded; empty for a listing.
+    /// Key of the object, decoded; empty for a listing.
     pub key: String,
-    /// The `Range` header.
+    /// Value of the `Range` header.
     pub range: Option<String>,
-    /// The `If-Match` header.
+    /// Value of the `If-Match` header.
     pub if_match: Option<String>,
-    /// The client's port, which tells its connections apart.
+    /// Port of the client, which identifies the connection.
     pub port: u16,
-    /// What was made to go wrong.
+    /// Injected fault, if any.
     pub trouble: Option<Trouble>,
 }
 
-/// What all connections share.
+/// State shared by all connections.
 pub(crate) struct Shared {
     pub(crate) service: S3Service,
     pub(crate) latency: Latency,
@@ -87,14 +87,14 @@ pub(crate) struct Shared {
     bucket: Bucket,
     bucket_name: String,
     faults: Mutex<Vec<Fault>>,
-    /// `None` when requests are not remembered.
+    /// Recorded requests; `None` if requests are not recorded.
     seen: Option<Mutex<Vec<Seen>>>,
-    /// Requests so far.
+    /// Number of requests so far.
     count: AtomicU64,
 }
 
 impl Default for Settings {
-    /// An empty bucket `data` in memory, with the key `penstock-test` and the secret `penstock-test-secret`.
+    /// Returns an empty bucket `data` in memory, with the key `penstock-test` and the secret `penstock-test-secret`.
     fn default() -> Self {
         Self {
             bucket: "data".to_owned(),
@@ -110,7 +110,7 @@ impl Default for Settings {
 }
 
 impl Server {
-    /// Starts one. It answers when this has returned.
+    /// Starts a server, which accepts requests when this returns.
     pub fn start(settings: Settings) -> io::Result<Self> {
         let bucket = match &settings.root {
             Some(root) => Bucket::over_folder(&settings.bucket, settings.conditions, root)?,
@@ -135,22 +135,22 @@ impl Server {
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new().name("s3-server".to_owned()).spawn({
             let shared = shared.clone();
-            // The caller may be a task itself, which must not block on a runtime; this thread may.
+            // The caller may be a task, which must not block on a runtime; this thread may.
             move || {
                 let served = runtime
                     .block_on(async { accept(TcpListener::from_std(listener)?, shared, stopped).await });
-                served.expect("a socket that listens can be waited for");
+                served.expect("the server can accept connections");
             }
         })?;
         Ok(Self { shared, address, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// The address to give to a client, `http://127.0.0.1:PORT`.
+    /// Address for clients, `http://127.0.0.1:PORT`.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Puts an object in its place, without a request.
+    /// Stores an object without a request.
     pub fn put(&self, key: &str, bytes: impl Into<Bytes>) {
         self.shared.bucket.put(key, bytes.into());
     }
@@ -160,17 +160,17 @@ impl Server {
         self.shared.bucket.keys()
     }
 
-    /// From now on, requests may meet this fault. Those that were injected before are asked first.
+    /// Adds a fault for requests from now on. Faults injected earlier take precedence.
     pub fn inject(&self, fault: Fault) {
         lock(&self.shared.faults).push(fault);
     }
 
-    /// The requests so far, in the order of their arrival; none of a server that does not remember them.
+    /// Requests so far, in the order of their arrival; empty if the server does not record them.
     pub fn seen(&self) -> Vec<Seen> {
         self.shared.seen.as_ref().map_or_else(Vec::new, |seen| lock(seen).clone())
     }
 
-    /// Waits for ever: until the process ends.
+    /// Blocks until the process ends.
     pub fn wait(mut self) {
         if let Some(thread) = self.thread.take() {
             thread.join().ok();
@@ -182,7 +182,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic of its thread has been printed, and has cost the test its answers.
+            // A panic of the thread has already been printed, and failed requests of the test.
             thread.join().ok();
         }
     }
@@ -195,18 +195,18 @@ impl fmt::Debug for Server {
 }
 
 impl Shared {
-    /// The key that a path names, decoded; empty for the bucket itself.
+    /// Key in a path, decoded; empty for the bucket itself.
     pub(crate) fn key(&self, path: &str) -> String {
         let in_bucket = path.trim_start_matches('/').strip_prefix(&self.bucket_name).unwrap_or_default();
         decoded(in_bucket.strip_prefix('/').unwrap_or_default())
     }
 
-    /// The bytes of an object in memory.
+    /// Bytes of an object in memory.
     pub(crate) fn object(&self, key: &str) -> Option<Bytes> {
         self.bucket.held(key)
     }
 
-    /// Counts a request, and gives the trouble it is to meet and the time in which its answer may begin, from its arrival.
+    /// Counts a request; returns its fault and the time until its response may begin, counted from its arrival.
     pub(crate) fn note(&self, mut seen: Seen) -> (Option<Trouble>, Duration) {
         let trouble = lock(&self.faults)
             .iter_mut()

@@ -17,59 +17,60 @@ use crate::openapi::ApiRouter;
 use crate::problem::ApiResult;
 use crate::settings::ServeLimits;
 
-/// Sentences of a report that lists show.
+/// Number of findings of a report that lists show.
 const FINDINGS: usize = 3;
-/// Most names and values of a report: those of hours of loads, each second and each range of latencies with some.
+/// Maximum number of names and values in a report: enough for hours of loads, with a few for each second and each latency range.
 const REPORT_NODES: usize = 1 << 18;
-/// Most bytes of a sentence that lists show, and of a name.
+/// Longest finding that lists show, in bytes.
 const SENTENCE_BYTES: usize = 1_000;
+/// Longest name that lists show, in bytes.
 const NAME_BYTES: usize = 200;
 
 #[derive(Deserialize, JsonSchema)]
 struct BenchmarkPath {
-    /// The benchmark's id.
+    /// Id of the benchmark.
     id: String,
 }
 
 type BenchmarkSummary = KeptBenchmark<ReportSummary>;
 
-/// What lists show of a report. It is made once, when the report comes.
+/// Summary of a report, as lists show it; made once, when the report is uploaded.
 #[derive(Serialize, Deserialize, JsonSchema)]
 struct ReportSummary {
-    /// What the benchmark is called.
+    /// Name of the benchmark.
     name: String,
-    /// When it began, as its report has it.
+    /// Start time of the benchmark, as written in its report.
     started_at: String,
-    /// How long all of it took, in seconds.
+    /// Duration of the whole benchmark, in seconds.
     elapsed_s: f64,
-    /// How it ended.
+    /// Outcome of the benchmark.
     state: ReportState,
-    /// Whether the books of every load balance.
+    /// True if the ledger of every load balances.
     balanced: bool,
-    /// Whether all of it was measured, nothing is missing, and all books balance.
+    /// True if the benchmark completed without failures and all ledgers balance.
     is_sound: bool,
-    /// The store's name.
+    /// Name of the store.
     store: String,
-    /// What the store is.
+    /// Kind of the store.
     kind: BenchStoreKind,
-    /// How many objects it has read.
+    /// Number of objects in the benchmark.
     objects: u64,
-    /// All their bytes; `null` when nobody has asked for sizes.
+    /// Total size of the objects, in bytes; `null` if the sizes were not requested.
     bytes: Option<u64>,
-    /// The load with the most items in a second; `null` where the books of none balance.
+    /// Load with the most items per second; `null` if no load's ledger balances.
     fastest: Option<FastestLoad>,
-    /// What it comes to: the first sentences, 3 at most.
+    /// First findings of the report, at most 3.
     findings: Vec<String>,
 }
 
-/// The load with the most items in a second.
+/// Load with the most items per second.
 #[derive(Serialize, Deserialize, JsonSchema)]
 struct FastestLoad {
-    /// What it is called, e.g. `async 4x8`.
+    /// Name of the load, e.g. `async 4x8`.
     load: String,
-    /// Items in a second.
+    /// Number of items per second.
     items_per_s: f64,
-    /// Megabytes (10^6 bytes) in a second.
+    /// Megabytes (10^6 bytes) per second.
     mb_per_s: f64,
 }
 
@@ -79,11 +80,11 @@ impl JsonBody for BenchReport {
     }
 
     fn read(document: Value) -> Result<Self, Vec<SpecFault>> {
-        // One of another version has another form, and its version is all that is wrong with it.
+        // A report of another version has another form, so its version is reported as the only fault.
         match document.get("version").and_then(Value::as_u64) {
             Some(found) if found != u64::from(REPORT_VERSION) => Err(vec![SpecFault::new(
                 Pointer::ROOT.key("version"),
-                format!("found `{found}`, this server takes reports of version {REPORT_VERSION}"),
+                format!("found `{found}`, but this server takes reports of version {REPORT_VERSION}"),
             )]),
             _ => spec::read_value(document),
         }
@@ -92,14 +93,15 @@ impl JsonBody for BenchReport {
 
 pub(super) fn routes(api: &mut ApiRouter) {
     api.tag("benchmarks");
-    api.route("GET /benchmarks", "Benchmarks, newest first", list_benchmarks);
-    api.route("POST /benchmarks", "Keep the report of a storage benchmark", keep_benchmark)
+    api.route("GET /benchmarks", "List benchmarks, newest first", list_benchmarks);
+    api.route("POST /benchmarks", "Store the report of a storage benchmark", keep_benchmark)
         .description(
-            "A report that is known already makes no new benchmark. When there are too many, the oldest goes.",
+            "A report that is stored already creates no new benchmark. Beyond the limit, the oldest benchmark is deleted.",
         )
         .answer::<BenchmarkSummary>(200)
         .answer::<BenchmarkSummary>(201);
-    api.route("GET /benchmarks/{id}", "The report of a benchmark", show_benchmark).answer::<BenchReport>(200);
+    api.route("GET /benchmarks/{id}", "Show the report of a benchmark", show_benchmark)
+        .answer::<BenchReport>(200);
     api.route("DELETE /benchmarks/{id}", "Delete a benchmark and its report", delete_benchmark);
 }
 
@@ -113,25 +115,25 @@ async fn list_benchmarks(
 
 async fn keep_benchmark(
     app: App,
-    // It holds its room until it is answered.
+    // Keeps the memory reserved while the request is handled.
     Sent(report, _room): Sent<BenchReport>,
 ) -> ApiResult<Response> {
-    // What is no part of its form is gone, so that the same report is always the same bytes.
-    let (told, report) = run_blocking(move || (ReportSummary::of(&report), written(report))).await?;
-    let summary = serde_json::to_value(&told).expect("numbers and texts are JSON");
+    // Unknown fields are dropped by now, so the same report always has the same bytes.
+    let (short_report, report) = run_blocking(move || (ReportSummary::of(&report), written(report))).await?;
+    let summary = serde_json::to_value(&short_report).expect("numbers and texts are JSON");
     let PushedBenchmark { benchmark, is_new } = app.runs.keep_benchmark(summary, report).await?;
     let KeptBenchmark { id, kept_at, .. } = benchmark;
     let address = format!("benchmarks/{id}");
-    Ok(created(is_new, &address, KeptBenchmark { id, kept_at, summary: told }))
+    Ok(created(is_new, &address, KeptBenchmark { id, kept_at, summary: short_report }))
 }
 
 async fn show_benchmark(app: App, InPath(path): InPath<BenchmarkPath>) -> ApiResult<Response> {
     let report = async { Ok(app.runs.benchmark_report(&path.id).await?) };
-    // An earlier version may have kept it, with fewer figures.
+    // A report stored by an earlier version may lack figures.
     app.answers.send_written(report, |kept| Ok(serde_json::from_slice(&kept).map_or(kept, written))).await
 }
 
-/// A report with all its figures, as JSON.
+/// Serializes a report as JSON, with its derived figures completed.
 fn written(report: BenchReport) -> Vec<u8> {
     serde_json::to_vec(&report.completed()).expect("numbers and texts are JSON")
 }
@@ -141,13 +143,13 @@ async fn delete_benchmark(app: App, InPath(path): InPath<BenchmarkPath>) -> ApiR
     Ok(NoContent)
 }
 
-/// A benchmark as lists show it; `None`, and said in the log, when another version of this program has kept it otherwise.
+/// Benchmark as lists show it; `None`, with a line in the log, if another version stored its summary in another form.
 fn summary(kept: KeptBenchmark) -> Option<BenchmarkSummary> {
     let KeptBenchmark { id, kept_at, summary } = kept;
     match serde_json::from_value(summary) {
         Ok(summary) => Some(KeptBenchmark { id, kept_at, summary }),
         Err(error) => {
-            tracing::error!(id, %error, "the summary of a benchmark cannot be read, and it is left out");
+            tracing::error!(id, %error, "left out a benchmark whose summary cannot be read");
             None
         }
     }

@@ -1,4 +1,4 @@
-//! What a run measured, logged and failed at.
+//! Routes for the figures, logs, failed samples and dead letters of a run.
 
 use std::collections::BTreeMap;
 
@@ -23,25 +23,25 @@ use crate::tokens::Role;
 
 #[derive(Deserialize, JsonSchema)]
 struct StagePath {
-    /// The run's id.
+    /// Id of the run.
     id: RunId,
-    /// The stage's id, e.g. `2:download`.
+    /// Id of the stage, e.g. `2:download`.
     stage: String,
 }
 
-/// Windows of a run.
+/// Measuring windows of a run.
 #[derive(Serialize, JsonSchema)]
 struct WindowList {
-    /// First to last.
+    /// Windows in order of time.
     items: Vec<Window>,
 }
 
-/// Which modules take the letters.
+/// Modules with which dead letters are replayed.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Replay {
-    /// What a module's name, as the document has it, is to stand for: `name`, `name@3`, `name@alias` or a digest. Those that are
-    /// missing are what the document's names mean now.
+    /// Replacement of each module, by the name of the module in the document: `name`, `name@3`, `name@alias` or a digest. Other
+    /// modules are those that the document's names refer to now.
     #[serde(default)]
     modules: BTreeMap<String, String>,
 }
@@ -51,32 +51,32 @@ impl JsonBody for PredictRequest {}
 
 pub(super) fn routes(api: &mut ApiRouter) {
     api.tag("data");
-    api.route("GET /runs/{id}/series", "Lines to draw: means with least and most", show_series)
+    api.route("GET /runs/{id}/series", "Show time series: means with minimum and maximum", show_series)
         .answer::<Series>(200);
     api.route(
         "GET /runs/{id}/windows",
-        "The figures of all stages and queues, window by window",
+        "List the figures of all stages and queues, window by window",
         list_windows,
     )
     .answer::<WindowList>(200);
-    api.route("GET /runs/{id}/ledger", "Where every sample went", show_ledger);
-    api.route("GET /runs/{id}/stages/{stage}/times", "How long the tasks of a stage took", show_times);
-    api.route("GET /runs/{id}/errors", "Failed samples, with the head of each", list_errors);
-    api.route("GET /runs/{id}/logs", "What modules logged", list_logs);
+    api.route("GET /runs/{id}/ledger", "Show the ledger: where every sample went", show_ledger);
     api.route(
-        "GET /runs/{id}/dead-letters",
-        "Failed samples that were kept aside, by stage",
-        show_dead_letters,
+        "GET /runs/{id}/stages/{stage}/times",
+        "Show the distribution of a stage's task times",
+        show_times,
     );
+    api.route("GET /runs/{id}/errors", "List failed samples, with the head of each", list_errors);
+    api.route("GET /runs/{id}/logs", "List log messages of modules", list_logs);
+    api.route("GET /runs/{id}/dead-letters", "List the dead letters of a run, by stage", show_dead_letters);
     api.route(
         "POST /runs/{id}/replay",
-        "Put the dead letters through the stages again that failed them",
+        "Replay dead letters through the stages that failed",
         replay_dead_letters,
     );
-    api.route_for(Some(Role::Read), "POST /runs/{id}/predict", "What a run would do with some settings changed", predict_run)
+    api.route_for(Some(Role::Read), "POST /runs/{id}/predict", "Predict a run with changed settings", predict_run)
     .description(
-        "Predicted from the times that the run took so far, by the same rules as it runs by. With `sweep`, changes that would \
-         make it faster, too.",
+        "The prediction uses the times measured so far and the rules that schedule the run. With `sweep`, it also lists changes \
+         that would make the run faster.",
     );
 }
 
@@ -98,8 +98,9 @@ async fn list_windows(
 
 async fn show_ledger(app: App, InPath(path): InPath<RunPath>) -> ApiResult<Json<Ledger>> {
     let snapshot = app.runs.detail(&path.id).await?.snapshot;
-    let ledger =
-        snapshot.ok_or_else(|| ApiError::not_found("the run has not started: it has no books"))?.ledger;
+    let ledger = snapshot
+        .ok_or_else(|| ApiError::not_found("the run has not started, so it has no ledger yet"))?
+        .ledger;
     Ok(Json(ledger))
 }
 

@@ -22,23 +22,23 @@ use crate::problem::{ApiError, ApiResult};
 
 /// Longest silence of a stream before a `ping`.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Samples of a run in a second: one for each of the finest rows.
+/// `sample` events of a run per second: one for each row of the finest level.
 const HZ: u64 = 1_000_000_000 / Level::Finest.width();
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct EventQuery {
-    /// Ids of the runs to watch, separated by commas; 32 at most. Without any, events tell of the list of runs alone.
+    /// Ids of the runs to watch, separated by commas; 32 at most. If empty, events report only changes of the list of runs.
     #[serde(default)]
     runs: String,
-    /// Id of the last event that was seen, where a header `Last-Event-ID` cannot be sent.
+    /// Id of the last event that was received, for clients that cannot send the header `Last-Event-ID`.
     last: Option<String>,
 }
 
-/// An event of the stream: the name in its `event:` line, and the JSON in its `data:` line.
+/// Event of the stream: the name in its `event:` line, and the JSON in its `data:` line.
 #[derive(JsonSchema)]
 #[schemars(tag = "event", content = "data", rename_all = "lowercase")]
-#[expect(dead_code, clippy::large_enum_variant, reason = "it has a schema and no values")]
+#[expect(dead_code, clippy::large_enum_variant, reason = "used for its schema only")]
 enum LiveEvent {
     Hello(Hello),
     Ping(Ping),
@@ -46,57 +46,58 @@ enum LiveEvent {
     OfRun(Event),
 }
 
-/// The beginning of a stream.
+/// First event of a stream.
 #[derive(Serialize, JsonSchema)]
 struct Hello {
-    /// Another one after every start of the server; the first part of the ids of events.
+    /// Identifier of this start of the server; the first part of event ids.
     epoch: String,
-    /// Samples of a run in a second.
+    /// Number of `sample` events of a run per second.
     hz: u64,
 }
 
-/// A sign of life, without members.
+/// Keep-alive event, without fields.
 #[derive(JsonSchema)]
 struct Ping {}
 
 pub(super) fn routes(api: &mut ApiRouter) {
     api.tag("live");
-    let mut operation = api.route("GET /events", "Live events, as `text/event-stream`", events);
+    let mut operation = api.route("GET /events", "Stream live events, as `text/event-stream`", events);
     let event = operation.schema::<LiveEvent>();
     operation
         .description(
-            "`hello` comes first. Then, for the runs asked for: `sample` four times a second, `log`, `state`, `gap` where events \
-             were lost, `end` when all of a run is stored. `runs` tells of any run that was submitted or changed its state. \
-             `ping` comes when there was nothing to tell for 15 s. An id is `epoch-number`; with `Last-Event-ID` what was missed in the last minute comes first.",
+            "The first event is `hello`. The watched runs then send `sample` four times a second, `log`, `state`, `gap` where \
+             events were lost, and `end` once all of a run is stored. `runs` reports every run that was submitted or changed its \
+             state. `ping` follows 15 s without an event. An event id is `epoch-number`; with `Last-Event-ID`, the events missed \
+             in the last minute are sent first.",
         )
-        // OpenAPI 3.2 calls this `itemSchema`; 3.1 has only extensions for what a stream is made of.
+        // OpenAPI 3.2 calls this `itemSchema`; 3.1 can describe the items of a stream only by an extension.
         .response(
             200,
-            "Events, each as `LiveEvent` describes it.".into(),
+            "Events, each in the form of `LiveEvent`.".into(),
             json!({ "text/event-stream": { "schema": { "type": "string" }, "x-itemSchema": event } }),
         );
 }
 
 async fn events(app: App, InQuery(query): InQuery<EventQuery>, headers: HeaderMap) -> ApiResult<Response> {
     let place = app.streams.clone().try_acquire_owned();
-    let place = place.map_err(|_| ApiError::busy("as many live streams are open as this server bears", 5))?;
+    let place = place.map_err(|_| ApiError::busy("too many live streams are open; try again later", 5))?;
     let runs = watched(&query.runs);
     let header = headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
     let last = header.or(query.last);
     let epoch = app.runs.epoch().to_owned();
     let seen = last.as_deref().and_then(parse_event_id);
-    // One that was never given is from nowhere, too.
+    // An id with a number that was never issued is unknown, too.
     let is_ours = |seen_in: &str, number: u64| seen_in == epoch && number <= app.runs.last_event();
     let since = seen.filter(|(seen_in, number)| is_ours(seen_in, *number)).map(|(_, number)| number);
     let events = app.runs.events(&runs, since).await?;
     let mut first = vec![written("hello", &Hello { epoch: epoch.clone(), hz: HZ })];
     if last.is_some() && since.is_none() {
-        // What was seen belongs to an earlier life of the server.
+        // The last event that was received belongs to an earlier start of the server.
         first.extend(runs.into_iter().map(|run| sent(&Event::Gap(RunGap { run }))));
     }
     let first = stream::iter(first.into_iter().map(Ok::<_, Infallible>));
     let rest = live(events, epoch, place).take_until(app.ending.cancelled_owned());
-    // It ends with the token or the session that opened it.
+    // The stream ends when the token or session that opened it becomes invalid.
     let rest = rest.take_while(move |_| ready(app.guard.caller(&headers).is_ok()));
     let keep_alive =
         KeepAlive::new().interval(KEEP_ALIVE).event(SentEvent::default().event("ping").data("{}"));
@@ -128,7 +129,7 @@ fn sent(event: &Event) -> SentEvent {
 
 fn written(name: &str, data: &impl Serialize) -> SentEvent {
     SentEvent::default().event(name).json_data(data).unwrap_or_else(|error| {
-        tracing::error!(%error, "an event could not be written");
+        tracing::error!(%error, "failed to serialize an event");
         SentEvent::default().comment("lost")
     })
 }

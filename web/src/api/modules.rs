@@ -24,19 +24,19 @@ use crate::tokens::{Caller, Role};
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct UploadQuery {
-    /// An alias that is to mean this version from now on.
+    /// Alias to set to this version.
     alias: Option<String>,
 }
 
 #[derive(Deserialize, JsonSchema)]
 struct NamePath {
-    /// The module's name.
+    /// Name of the module.
     name: String,
 }
 
 #[derive(Deserialize, JsonSchema)]
 struct VersionPath {
-    /// The module's name.
+    /// Name of the module.
     name: String,
     /// Number of the version, or an alias.
     version: String,
@@ -44,13 +44,13 @@ struct VersionPath {
 
 #[derive(Deserialize, JsonSchema)]
 struct AliasPath {
-    /// The module's name.
+    /// Name of the module.
     name: String,
-    /// The alias; `latest` is always the newest version.
+    /// Name of the alias; `latest` always stands for the newest version.
     alias: String,
 }
 
-/// What an alias is to mean.
+/// Version to which an alias is set.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct AliasTarget {
@@ -68,30 +68,32 @@ impl JsonBody for TryRequest {
 
 pub(super) fn routes(api: &mut ApiRouter) {
     api.tag("modules");
-    api.route("GET /modules", "Modules, by name", list_modules);
+    api.route("GET /modules", "List modules, by name", list_modules);
     api.route("POST /modules", "Upload a module", upload_module)
-        .description("Its name is the one in its manifest. Bytes that are known already make no new version.")
+        .description(
+            "The name comes from the module's manifest. Bytes that are stored already create no new version.",
+        )
         .answer::<ModuleUpload>(200)
         .answer::<ModuleUpload>(201);
-    api.route("POST /modules/inspect", "Tell what a module is, without keeping it", inspect_module);
-    api.route("GET /modules/{name}", "A module's versions and aliases", show_module);
-    api.route("GET /modules/{name}/versions/{version}", "One version of a module", show_version);
+    api.route("POST /modules/inspect", "Inspect a module without storing it", inspect_module);
+    api.route("GET /modules/{name}", "Show a module's versions and aliases", show_module);
+    api.route("GET /modules/{name}/versions/{version}", "Show one version of a module", show_version);
     api.route(
         "DELETE /modules/{name}/versions/{version}",
-        "Delete a version that no run needs and no alias means",
+        "Delete a version that no run needs and no alias names",
         delete_version,
     );
     api.route(
         "GET /modules/{name}/versions/{version}/content",
-        "The module as it was uploaded",
+        "Download a module as it was uploaded",
         download_module,
     );
     api.route(
         "POST /modules/{name}/versions/{version}/try",
-        "Put a few samples through a module; nothing is kept",
+        "Try a module on a few samples without storing the results",
         try_module,
     );
-    api.route("PUT /modules/{name}/aliases/{alias}", "Let an alias mean a version", set_alias);
+    api.route("PUT /modules/{name}/aliases/{alias}", "Set an alias to a version", set_alias);
     api.route("DELETE /modules/{name}/aliases/{alias}", "Remove an alias", remove_alias);
 }
 
@@ -123,7 +125,7 @@ async fn inspect_module(app: App, SentModule(pieces): SentModule) -> ApiResult<J
 
 async fn received(app: &App, mut pieces: BodyPieces) -> ApiResult<Draft> {
     let mut draft = app.runs.begin_upload().await;
-    // All of it is taken, though it cannot be kept: who is still sending hears no answer.
+    // The body is read to its end even after a failure: a client that is still sending does not read the response.
     while let Some(piece) = pieces.next().await? {
         if let Ok(kept) = &mut draft
             && let Err(error) = kept.write(&piece).await
@@ -171,7 +173,7 @@ async fn download_module(
 async fn try_module(
     app: App,
     InPath(path): InPath<VersionPath>,
-    // It holds its room until it is answered.
+    // Keeps the memory reserved while the request is handled.
     Sent(request, _room): Sent<TryRequest>,
 ) -> ApiResult<Json<TrialReport>> {
     Ok(Json(app.runs.try_module(&path.name, &path.version, request).await?))

@@ -18,52 +18,56 @@ use crate::tokens::Role;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SubmitQuery {
-    /// Only checks the document.
+    /// Checks the document without submitting a run.
     #[serde(default)]
     validate_only: bool,
-    /// Ends the run after so many seconds, as completed.
+    /// Time after which the run ends as completed, in seconds.
     for_s: Option<f64>,
 }
 
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct RunPath {
-    /// The run's id.
+    /// Id of the run.
     pub(super) id: RunId,
 }
 
 pub(super) fn routes(api: &mut ApiRouter) {
     api.tag("runs");
-    api.route("GET /runs", "Runs, newest first", list_runs);
+    api.route("GET /runs", "List runs, newest first", list_runs);
     api.route("POST /runs", "Submit a pipeline document, or only check it", submit_run)
         .description(
-            "A request that is repeated with the same `Idempotency-Key` within a day gives the run of the first. \
-             With `validate_only` the answer is what the document comes to.",
+            "A request that is repeated with the same `Idempotency-Key` within a day returns the run of the first request. \
+             With `validate_only`, the response is the result of the check.",
         )
         .parameter(json!({
             "in": "header",
             "name": "Idempotency-Key",
-            "description": "Makes the request safe to repeat for a day.",
+            "description": "Key that makes the request safe to repeat for a day.",
             "schema": { "type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$" },
         }))
         .answer::<SubmitAnswer>(200)
         .answer::<RunDetail>(201);
-    api.route("GET /runs/{id}", "A run, with all its figures", show_run);
-    api.route("DELETE /runs/{id}", "Delete a run that is over", delete_run);
-    api.route("GET /runs/{id}/spec", "The document as it was sent, and what its modules were", show_spec)
-        .answer::<RunSpec>(200);
-    api.route("POST /runs/{id}/stop", "Stop a run; answers when it is over", stop_run);
+    api.route("GET /runs/{id}", "Show a run with all its figures", show_run);
+    api.route("DELETE /runs/{id}", "Delete a run that has ended", delete_run);
+    api.route(
+        "GET /runs/{id}/spec",
+        "Show the document as it was sent, and the modules that it used",
+        show_spec,
+    )
+    .answer::<RunSpec>(200);
+    api.route("POST /runs/{id}/stop", "Stop a run and wait until it has ended", stop_run);
     api.route("POST /runs/{id}/clone", "Submit a run's document again", clone_run).answer::<RunDetail>(201);
-    api.route_for(Some(Role::Run), "GET /runs/{id}/stream", "Where the batches of a run with the consumer `stream` are to be had", show_stream)
+    api.route_for(Some(Role::Run), "GET /runs/{id}/stream", "Show the address of the batches of a run with the consumer `stream`", show_stream)
     .description(
-        "A Unix socket of the server's machine, and the secret that opens it to processes of the server's user. 409 for a run \
-         that has another consumer, waits, or is over.",
+        "The address is a Unix socket on the server's machine and the secret that opens it to processes of the server's user. \
+         The status is 409 for a run that has another consumer, is waiting, or has ended.",
     );
 }
 
-/// The checked document with `validate_only`, or the run of an earlier request with the same key.
+/// Result of the check with `validate_only`, or the run of an earlier request with the same key.
 #[derive(JsonSchema)]
 #[schemars(untagged)]
-#[expect(dead_code, clippy::large_enum_variant, reason = "it has a schema and no values")]
+#[expect(dead_code, clippy::large_enum_variant, reason = "used for its schema only")]
 enum SubmitAnswer {
     Valid(Validation),
     Run(RunDetail),
@@ -77,7 +81,7 @@ async fn submit_run(
     app: App,
     InQuery(query): InQuery<SubmitQuery>,
     headers: HeaderMap,
-    // It holds its room until it is answered.
+    // Keeps the memory reserved while the request is handled.
     SentPipeline(document, _room): SentPipeline,
 ) -> ApiResult<Response> {
     if query.validate_only {
@@ -92,9 +96,10 @@ fn idempotency_key(headers: &HeaderMap) -> ApiResult<Option<String>> {
     let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
     match key.to_str() {
         Ok(key) => Ok(Some(key.to_owned())),
-        Err(_) => {
-            Err(ApiError::new(ProblemKind::BAD_REQUEST, "an `Idempotency-Key` has ASCII characters only"))
-        }
+        Err(_) => Err(ApiError::new(
+            ProblemKind::BAD_REQUEST,
+            "`Idempotency-Key` may contain only ASCII characters",
+        )),
     }
 }
 

@@ -8,23 +8,23 @@ use crate::extract::{InPath, InQuery};
 use crate::openapi::ApiRouter;
 use crate::problem::ApiResult;
 
-/// The stores that pipelines may name.
+/// Stores that pipelines may use.
 #[derive(Serialize, JsonSchema)]
 struct StoreList {
-    /// By name; where they are and who may read them is the operator's matter.
+    /// Stores, sorted by name; their locations and access rights are not shown.
     items: Vec<StoreSummary>,
 }
 
 #[derive(Deserialize, JsonSchema)]
 struct StorePath {
-    /// The store's name.
+    /// Name of the store.
     store: String,
 }
 
 pub(super) fn routes(api: &mut ApiRouter) {
     api.tag("stores");
-    api.route("GET /stores", "Names and kinds of the stores", list_stores);
-    api.route("GET /stores/{store}/keys", "Some keys of a store", list_keys);
+    api.route("GET /stores", "List stores, with the kind of each", list_stores);
+    api.route("GET /stores/{store}/keys", "List some keys of a store", list_keys);
 }
 
 async fn list_stores(app: App) -> Json<StoreList> {

@@ -22,85 +22,85 @@ use crate::process::{ProcessUse, process_use};
 use crate::token::TokenError;
 use crate::tokens::{Role, digest};
 
-/// What this server is, has and bears.
+/// Version, budget, limits and use of this server.
 #[derive(Serialize, JsonSchema)]
 struct System {
-    /// Penstock's version.
+    /// Version of Penstock on the server.
     version: &'static str,
-    /// When it started, RFC 3339 in UTC.
+    /// Start time of the server, RFC 3339 in UTC.
     started_at: String,
-    /// Seconds since then.
+    /// Time since the server started, in seconds.
     uptime_s: f64,
-    /// Another one after every start; the first part of the ids of live events.
+    /// Identifier of this start of the server; the first part of the ids of live events.
     epoch: String,
-    /// What runs may use, and use.
+    /// Budget of all runs, and its current use.
     budget: BudgetUse,
     /// Use of the budget by client; clients without runs are left out.
     clients: Vec<ClientUse>,
-    /// What it takes from clients.
+    /// Limits of requests and runs.
     limits: SystemLimits,
-    /// What it keeps.
+    /// Use of the data directory.
     storage: StorageUse,
-    /// What its process uses; `null` where the system does not tell.
+    /// Resources that the server's process uses; `null` if the operating system does not report them.
     process: Option<ProcessUse>,
-    /// A pipeline to begin with.
+    /// Example pipeline that runs on this server.
     samples: SampleOffer,
 }
 
-/// What a server takes from clients.
+/// Limits of requests and runs.
 #[derive(Serialize, JsonSchema)]
 struct SystemLimits {
-    /// Size of a module, in MiB.
+    /// Largest module, in MiB.
     upload_mib: f64,
-    /// Size of a pipeline document, in KiB.
+    /// Largest pipeline document, in KiB.
     document_kib: u64,
-    /// Memory that one instance of a module may ask for, in MiB.
+    /// Maximum memory that a document may set for one instance of a module, in MiB.
     module_memory_mib: u32,
-    /// Data that a module may ask to make of one sample, in MiB.
+    /// Maximum output per sample that a document may set for a module, in MiB.
     module_output_mib: u32,
-    /// CPU time that one sample may ask for, in milliseconds.
+    /// Maximum CPU time per sample that a document may set, in milliseconds.
     deadline_ms: u32,
-    /// Runs that may wait at a time.
+    /// Maximum number of waiting runs.
     runs_queued: u32,
-    /// Longest time of a run, in seconds; `null` if that has no bound.
+    /// Longest duration of a run, in seconds; `null` if unlimited.
     run_max_s: Option<f64>,
-    /// Live streams at a time.
+    /// Maximum number of open live streams.
     event_streams: u64,
-    /// Connections at a time.
+    /// Maximum number of open connections.
     connections: u64,
 }
 
-/// Whether one has to sign in, and has.
+/// Sign-in state of a client.
 #[derive(Serialize, JsonSchema)]
 struct Session {
-    /// Whether this server wants a token.
+    /// True if this server requires a token.
     token_required: bool,
-    /// Whether this browser, or this request, may use the API.
+    /// True if this browser or request may use the API.
     signed_in: bool,
-    /// Name of the token that was used.
+    /// Name of the token that was used; `null` if not signed in.
     name: Option<String>,
-    /// Role of that token.
+    /// Role of that token; `null` if not signed in.
     role: Option<Role>,
 }
 
-/// Sign-in of a browser: a token, or a code.
+/// Credentials with which a browser signs in: a token or a code.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SignIn {
-    /// A token of the server.
+    /// Token of the server.
     #[serde(default)]
     token: Option<String>,
-    /// The code of a sign-in link.
+    /// Code of a sign-in link.
     #[serde(default)]
     code: Option<String>,
 }
 
-/// A code that opens one session.
+/// Code that opens one session.
 #[derive(Serialize, JsonSchema)]
 struct SignInCode {
-    /// The code; a sign-in link is a page's address with `#sign-in=` and this.
+    /// One-time code. A sign-in link is the address of a page, followed by `#sign-in=` and the code.
     code: String,
-    /// Seconds in which it can be used.
+    /// Time until the code expires, in seconds.
     expires_in_s: u64,
 }
 
@@ -108,15 +108,15 @@ impl JsonBody for SignIn {}
 
 pub(super) fn routes(api: &mut ApiRouter) {
     api.tag("system");
-    api.route("GET /system", "What this server is, has and bears", show_system);
-    api.route("GET /schema/pipeline", "JSON Schema of the pipeline document", pipeline_schema);
-    api.route_for(Some(Role::Admin), "GET /audit", "Who changed what, newest first", list_audit);
+    api.route("GET /system", "Show the version, budget, limits and use of the server", show_system);
+    api.route("GET /schema/pipeline", "Show the JSON Schema of the pipeline document", pipeline_schema);
+    api.route_for(Some(Role::Admin), "GET /audit", "List the audit log, newest first", list_audit);
     api.tag("session");
-    api.route_for(None, "GET /session", "Whether a token is wanted, and known", show_session);
-    api.route_for(None, "POST /session", "Exchange the token, or a code, for a cookie", sign_in);
-    api.route_for(Some(Role::Read), "POST /session/code", "Make the code of a sign-in link", make_code)
+    api.route_for(None, "GET /session", "Show the sign-in state of the client", show_session);
+    api.route_for(None, "POST /session", "Exchange a token or a code for a cookie", sign_in);
+    api.route_for(Some(Role::Read), "POST /session/code", "Create the code of a sign-in link", make_code)
         .description(
-            "It opens one session. The request has to send the token itself; a cookie is not enough.",
+            "The code opens one session. The request must send the token itself; a cookie is not enough.",
         );
     api.route_for(None, "DELETE /session", "End the session", sign_out);
 }
@@ -176,7 +176,7 @@ async fn sign_in(
         SignIn { token: Some(offered), .. } => Ok(digest(offered.trim().as_bytes())),
         SignIn { code, .. } => {
             let found = code.and_then(|code| app.guard.codes().take(&code, Instant::now()));
-            let wrong = "the link was used or is too old; `penstock token link` prints another";
+            let wrong = "the sign-in link was used or has expired; `penstock token link` prints a new one";
             found.ok_or_else(|| ApiError::new(ProblemKind::SIGN_IN_NEEDED, wrong))
         }
     };
@@ -195,9 +195,9 @@ async fn sign_in(
 
 async fn make_code(app: App, headers: HeaderMap) -> ApiResult<Json<SignInCode>> {
     if app.guard.tokens().is_none() {
-        return Err(ApiError::not_found("this server wants no token, so there is nothing to sign in to"));
+        return Err(ApiError::not_found("this server requires no token, so it has no sign-in codes"));
     }
-    // A session must not be able to open others that outlive it. The guard has checked the token.
+    // A cookie is not enough: a session must not open others that outlive it. The guard has checked the token.
     let Some(token) = bearer(&headers).map(digest) else {
         return Err(ApiError::new(
             ProblemKind::TOKEN_NEEDED,
@@ -209,7 +209,7 @@ async fn make_code(app: App, headers: HeaderMap) -> ApiResult<Json<SignInCode>> 
 }
 
 fn no_random(error: &TokenError) -> ApiError {
-    tracing::error!(error = with_causes(error), "cannot open a session");
+    tracing::error!(error = with_causes(error), "failed to open a session");
     ApiError::defect()
 }
 
@@ -217,46 +217,46 @@ async fn sign_out(app: App, headers: HeaderMap) -> Cookied {
     with_cookie(app.guard.sessions().end(&headers))
 }
 
-/// No content, with a cookie.
+/// Response 204 that sets a cookie.
 type Cookied = (AppendHeaders<Option<(HeaderName, String)>>, NoContent);
 
 fn with_cookie(cookie: String) -> Cookied {
     (AppendHeaders(Some((header::SET_COOKIE, cookie))), NoContent)
 }
 
-/// A pipeline that runs on this server as it is.
+/// Example pipeline that runs on this server unchanged.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 struct SampleOffer {
-    /// Its name.
+    /// Name of the pipeline.
     name: String,
-    /// What it shows, in a sentence.
+    /// Description of the pipeline, in one sentence.
     about: &'static str,
-    /// The document, to be submitted as it is.
+    /// Document to submit unchanged.
     document: Value,
 }
 
-/// A pipeline, what it shows, and the store and the module that it needs.
+/// Example pipeline, its description, and the store and the module that it needs.
 struct Sample {
     document: &'static str,
     about: &'static str,
     needs: Option<(&'static str, &'static str)>,
 }
 
-/// The best first. The last needs nothing.
+/// Example pipelines, the preferred one first; the last needs no store and no module.
 const SAMPLES: [Sample; 2] = [
     Sample {
         document: include_str!("../../../examples/pipelines/photos.json"),
-        about: "Photos are read in batches, decoded and resized in the sandbox on 12 threads, and handed to a training step of 30 ms.",
+        about: "Photos are read in batches, decoded and resized in the sandbox on 12 threads, and consumed by a training step of 30 ms.",
         needs: Some(("photos", "decode-resize")),
     },
     Sample {
         document: include_str!("../../../examples/pipelines/tour.json"),
-        about: "Four stages that only wait, each for another time, so that queues fill and run empty; it needs no data.",
+        about: "Four stages that only wait, each for a different time, so that queues fill up and run empty; needs no data.",
         needs: None,
     },
 ];
 
-/// The best sample that can run here.
+/// First example whose store and module exist on this server.
 async fn best_sample(runs: &Runs) -> Result<SampleOffer, RunsError> {
     let stores = runs.stores();
     for Sample { document, about, needs } in SAMPLES {
@@ -272,5 +272,5 @@ async fn best_sample(runs: &Runs) -> Result<SampleOffer, RunsError> {
             return Ok(SampleOffer { name, about, document });
         }
     }
-    unreachable!("the last sample needs nothing")
+    unreachable!("the last example needs no store and no module")
 }

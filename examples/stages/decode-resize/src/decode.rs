@@ -1,29 +1,29 @@
-//! From the bytes of a JPEG to its pixels.
+//! Decoding of JPEG files to pixels.
 
 use std::io::ErrorKind;
 
 use jpeg_decoder::{Decoder, Error as JpegError, PixelFormat};
 use penstock_guest::prelude::*;
 
-/// Largest image, in pixels: it takes about 4.5 bytes a pixel while it is decoded, and the memory of a stage is bounded.
+/// Maximum size of an image, in pixels: decoding takes about 4.5 bytes per pixel, and the memory of a stage is limited.
 pub(crate) const MAX_PIXELS: u32 = 50_000_000;
 
 /// A decoded image.
 #[derive(Debug, PartialEq)]
 pub struct Image {
-    /// In pixels.
+    /// Width in pixels.
     pub width: u32,
-    /// In pixels.
+    /// Height in pixels.
     pub height: u32,
     /// u8, [height, width, 3], rows first: red, green, blue.
     pub pixels: Vec<u8>,
 }
 
-/// Decodes a JPEG. When both its sides are at least twice `size` pixels it is decoded at half, a quarter or an eighth of
-/// its size, which is much faster; both sides are still at least `size` then.
+/// Decodes a JPEG. If both its sides are at least twice `size` pixels, it is decoded at half, a quarter or an eighth of its
+/// size, which is much faster; both sides are then still at least `size`.
 ///
-/// Grey and CMYK images become RGB. Fails when the file is empty, truncated, corrupt, larger than 50 megapixels, or a
-/// JPEG of a kind that is not supported: arithmetic coding, 12 bits, hierarchical.
+/// Grey and CMYK images become RGB. Fails if the file is empty, truncated, corrupt, larger than 50 megapixels, or a JPEG of
+/// an unsupported kind: arithmetic coding, 12 bits, hierarchical.
 pub fn decode(jpeg: &[u8], size: u32) -> Result<Image> {
     ensure!(!jpeg.is_empty(), "the file is empty");
     ensure!(jpeg.starts_with(&[0xff, 0xd8]), "the file is not a JPEG: it does not start with ff d8");
@@ -34,11 +34,11 @@ pub fn decode(jpeg: &[u8], size: u32) -> Result<Image> {
     let whole = decoder.info().context("the JPEG has no frame")?;
     ensure!(
         u32::from(whole.width) * u32::from(whole.height) <= MAX_PIXELS,
-        "the image is too large: {} x {} pixels, more than {MAX_PIXELS} in all",
+        "the image is too large: {} x {} pixels, more than the limit of {MAX_PIXELS}",
         whole.width,
         whole.height
     );
-    // The decoder stops at the first scale that satisfies one side, so it is asked about the shorter one alone.
+    // The decoder stops at the first scale that satisfies one side, so only the shorter side is passed.
     let least = u16::try_from(size).unwrap_or(u16::MAX);
     let (width, height) = match whole.width <= whole.height {
         true => decoder.scale(least, u16::MAX),
@@ -50,12 +50,12 @@ pub fn decode(jpeg: &[u8], size: u32) -> Result<Image> {
         PixelFormat::RGB24 => pixels,
         PixelFormat::L8 => pixels.iter().flat_map(|&grey| [grey; 3]).collect(),
         PixelFormat::CMYK32 => pixels.as_chunks::<4>().0.iter().flat_map(|&inks| rgb(inks)).collect(),
-        PixelFormat::L16 => bail!("the JPEG has 16 bits a pixel; 8 are supported"),
+        PixelFormat::L16 => bail!("the JPEG has 16 bits per pixel, only 8 are supported"),
     };
     Ok(Image { width: width.into(), height: height.into(), pixels })
 }
 
-/// Red, green and blue of four inks, 0 for none and 255 for full; no colour profile is applied.
+/// Converts four inks, 0 for none and 255 for full, to red, green and blue, without a colour profile.
 fn rgb([cyan, magenta, yellow, black]: [u8; 4]) -> [u8; 3] {
     let light = |ink: u8| (u32::from(255 - ink) * u32::from(255 - black) / 255) as u8;
     [light(cyan), light(magenta), light(yellow)]
@@ -64,11 +64,11 @@ fn rgb([cyan, magenta, yellow, black]: [u8; 4]) -> [u8; 3] {
 fn refusal(error: JpegError, len: usize) -> Error {
     match error {
         JpegError::Io(cause) if cause.kind() == ErrorKind::UnexpectedEof => {
-            Error::new(format_args!("the JPEG is truncated: its {len} bytes end before the image does"))
+            Error::new(format_args!("the JPEG is truncated: its {len} bytes end before the image"))
         }
         JpegError::Format(reason) => Error::new(format_args!("the JPEG is corrupt: {reason}")),
         JpegError::Unsupported(feature) => {
-            Error::new(format_args!("the JPEG is of a kind that is not supported: {feature:?}"))
+            Error::new(format_args!("the kind of the JPEG is not supported: {feature:?}"))
         }
         other => Error::from(other),
     }

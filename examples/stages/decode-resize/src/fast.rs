@@ -1,17 +1,17 @@
-//! The fast path for ordinary photos: JPEGs with baseline coding, in colour or grey, that are not decoded at a fraction of
-//! their size. They are most of what a data set holds. Whatever else comes, damaged files included, is left to the plain
-//! path of the other modules, which is short, complete, and gives the reasons for what it refuses.
+//! Fast path for ordinary photos: JPEGs with baseline coding, in colour or grey, that are not decoded at a fraction of their
+//! size. Most photos of a data set are of this kind. All others, including damaged files, take the plain path of the other
+//! modules, which is short, complete, and reports the reason for a refusal.
 //!
-//! A stage does not need this; it is here because decoding images is where most of a vision pipeline's time goes. A
-//! decoder and a resizer that know of each other save work that neither can save alone:
+//! A stage does not need a fast path; this one exists because decoding takes most of the time of a vision pipeline. A decoder
+//! and a resizer designed together save work that neither can save alone:
 //!
-//! - Pixels outside the crop are never made: only their codes are read.
-//! - Blueness and redness, which photos have at half the resolution, are resized as they are. They are not brought to
-//!   full size first, nor are colours converted at full size, but at the size of the result.
-//! - Pixels are kept as the resizer wants them: minus 128, in rows whose length suits its loops.
+//! - Pixels outside the crop are never computed: only their codes are read.
+//! - The chroma components, which photos store at half the resolution, are resized from that resolution. They are
+//!   not scaled to full size first, and colours are converted only at the size of the result.
+//! - Pixels are stored in the form that the resizer reads: minus 128, in rows whose length suits its loops.
 //!
-//! Loops that run over pixels do so in steps of 16 bytes, and of several rows, without inner loops: a stage may be
-//! interrupted at the end of every loop's body, and the check costs as much as a few SIMD instructions.
+//! Loops over pixels process 16 bytes of several rows per iteration, without inner loops: the runtime checks the deadline at
+//! the end of every loop's body, which costs as much as a few SIMD instructions.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -30,7 +30,7 @@ mod idct;
 mod resample;
 mod scan;
 
-/// Room that is kept from one image to the next; no result depends on what it held.
+/// Buffers that are reused from one image to the next; results do not depend on their old content.
 #[derive(Default)]
 struct Room {
     planes: [Plane; 3],
@@ -41,13 +41,13 @@ thread_local! {
     static ROOM: RefCell<Room> = RefCell::default();
 }
 
-/// Decodes and resizes a JPEG at once: u8, [size, size, 3], rows first. `None` when it is not for the fast path.
+/// Decodes and resizes a JPEG in one step: u8, [size, size, 3], rows first. `None` if the image needs the plain path.
 pub(crate) fn decode_resize(jpeg: &[u8], settings: &Settings) -> Option<Vec<u8>> {
     let header = Header::read(jpeg)?;
     let size = settings.size as usize;
     let (width, height) = (header.width, header.height);
     let shorter = width.min(height);
-    // The plain path refuses the one, and decodes the other at a fraction of its size.
+    // The plain path refuses images that are too large, and decodes much larger ones at a fraction of their size.
     if width * height > MAX_PIXELS as usize || shorter.div_ceil(2) >= size {
         return None;
     }
@@ -64,7 +64,7 @@ pub(crate) fn decode_resize(jpeg: &[u8], settings: &Settings) -> Option<Vec<u8>>
         let down = header.most_down() / component.down;
         (axis(width, &columns, across, size), axis(height, &rows, down, size))
     };
-    // The third component, if any, is sampled as the second.
+    // The third component, if any, has the sampling of the second.
     let axes: Vec<(Axis, Axis)> = header.components.iter().take(2).map(axes).collect();
     let of_components = || (0..header.components.len()).map(|index| &axes[index.min(1)]);
     let windows: Vec<_> = of_components().map(|(across, down)| (across.window(), down.window())).collect();
@@ -79,8 +79,8 @@ pub(crate) fn decode_resize(jpeg: &[u8], settings: &Settings) -> Option<Vec<u8>>
     })
 }
 
-/// The axis of a component that has one pixel where the image has `sampling`; a part of the image, of `length` pixels, is
-/// to have `size`.
+/// Axis of a component with one pixel per `sampling` pixels of the image, resized to `size` pixels from a part of the image,
+/// whose length is `length`.
 fn axis(length: usize, part: &Range<f64>, sampling: usize, size: usize) -> Axis {
     let part = part.start / sampling as f64..part.end / sampling as f64;
     Axis::new(length.div_ceil(sampling), part, size)

@@ -9,28 +9,28 @@ use penstock_guest::prelude::*;
 pub use decode::{Image, decode};
 pub use resize::resize;
 
-/// What a pipeline may set.
+/// Params that a pipeline may set.
 #[derive(Clone, Debug, Params)]
 pub struct Settings {
     /// Height and width of the result, in pixels.
     #[param(default = 224, min = 1, max = 8192)]
     pub size: u32,
-    /// How an image that is not square becomes square: its middle is kept, or it is stretched.
+    /// Conversion of an image that is not square: `crop` keeps the middle, `stretch` distorts the image.
     #[param(default = "crop")]
     pub mode: Mode,
 }
 
-/// How an image that is not square becomes square.
+/// Conversion of an image that is not square to a square one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Params)]
 pub enum Mode {
-    /// The middle of the longer side is kept.
+    /// Crops the middle of the longer side.
     Crop,
-    /// The longer side is squeezed.
+    /// Compresses the longer side.
     Stretch,
 }
 
-/// Decodes the JPEG in `bytes` and resizes it to `image`: u8, [size, size, 3], rows first. The file itself does not go
-/// on, so that queues hold the small result only.
+/// Decodes the JPEG in `bytes` and resizes it to `image`: u8, [size, size, 3], rows first. Removes `bytes`, so that queues
+/// hold the small result only.
 #[stage(wants("bytes"), makes("image"), removes("bytes"))]
 pub fn decode_resize(mut item: Item, settings: &Settings) -> Result<Item> {
     let jpeg = item.bytes("bytes")?;

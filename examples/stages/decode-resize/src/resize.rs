@@ -1,4 +1,4 @@
-//! From an image of any size to a square one.
+//! Resizing of an image to a square one.
 
 use fast_image_resize::images::{Image as Target, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
@@ -6,7 +6,7 @@ use penstock_guest::prelude::*;
 
 use crate::{Image, Mode, Settings};
 
-/// Resizes an image: u8, [size, size, 3], rows first. Every pixel is a weighted mean of all pixels under it (bilinear
+/// Resizes an image: u8, [size, size, 3], rows first. Every pixel is a weighted mean of all pixels that it covers (bilinear
 /// with antialiasing, as in Pillow).
 pub fn resize(image: &Image, settings: &Settings) -> Result<Vec<u8>> {
     let source = ImageRef::new(image.width, image.height, &image.pixels, PixelType::U8x3)?;

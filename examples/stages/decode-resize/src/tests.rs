@@ -36,7 +36,7 @@ fn run(file: &[u8], params: &str) -> Result<Vec<u8>> {
     Ok(image.as_slice().to_vec())
 }
 
-/// The colour of the pixel at `x` in the middle row.
+/// Colour of the pixel at `x` in the middle row.
 fn at(pixels: &[u8], size: usize, x: usize) -> [u8; 3] {
     let start = (size / 2 * size + x) * 3;
     [pixels[start], pixels[start + 1], pixels[start + 2]]
@@ -86,7 +86,7 @@ fn progressive_grey_and_cmyk_images_become_rgb() {
     assert_near(at(&run(&progressive, r#"{"size": 30}"#).unwrap(), 30, 4), [220, 30, 30]);
     let grey = jpeg(64, 64, ColorType::Luma, &[77; 64 * 64], false);
     assert_near(at(&run(&grey, r#"{"size": 30}"#).unwrap(), 30, 9), [77, 77, 77]);
-    // No ink but cyan, and a fifth of black.
+    // Only cyan ink, and a fifth of black.
     for colour in [ColorType::Cmyk, ColorType::CmykAsYcck] {
         let inks = [255, 0, 0, 51].repeat(64 * 64);
         let image = run(&jpeg(64, 64, colour, &inks, false), r#"{"size": 30}"#).unwrap();
@@ -100,7 +100,7 @@ fn damaged_files_are_refused_with_the_reason() {
     let refused = |bytes: &[u8]| run(bytes, "{}").unwrap_err().message().to_owned();
     assert_eq!(refused(b""), "the file is empty");
     assert_eq!(refused(b"\x89PNG\r\n"), "the file is not a JPEG: it does not start with ff d8");
-    let truncated = |len: usize| format!("the JPEG is truncated: its {len} bytes end before the image does");
+    let truncated = |len: usize| format!("the JPEG is truncated: its {len} bytes end before the image");
     for len in [2, 100, file.len() / 2, file.len() - 40] {
         assert_eq!(refused(&file[..len]), truncated(len));
     }
@@ -115,16 +115,19 @@ fn damaged_files_are_refused_with_the_reason() {
 }
 
 #[test]
-fn an_image_that_would_not_fit_into_memory_is_refused() {
+fn an_image_that_is_too_large_for_memory_is_refused() {
     let mut file = striped(64, 64);
     let frame = file.windows(2).position(|pair| pair == [0xff, 0xc0]).unwrap();
     file[frame + 5..frame + 9].copy_from_slice(&[0xff, 0xff, 0xff, 0xff]);
     let error = run(&file, "{}").unwrap_err();
-    assert_eq!(error.message(), "the image is too large: 65535 x 65535 pixels, more than 50000000 in all");
+    assert_eq!(
+        error.message(),
+        "the image is too large: 65535 x 65535 pixels, more than the limit of 50000000"
+    );
 }
 
 #[test]
-fn no_damage_is_answered_by_a_panic() {
+fn damaged_files_never_cause_a_panic() {
     let baseline = striped(48, 40);
     let progressive = jpeg(48, 40, ColorType::Rgb, &stripes(48, 40), true);
     let mut rng = Item::new("damage").with_seed(5).rng();
@@ -136,7 +139,7 @@ fn no_damage_is_answered_by_a_panic() {
                 damaged[place] = rng.below(256) as u8;
             }
             damaged.truncate(damaged.len() - rng.index(damaged.len() / 4));
-            // Whether it can still be decoded is the damage's luck.
+            // Some damaged files can still be decoded.
             if let Ok(image) = decode(&damaged, 224) {
                 assert_eq!(image.pixels.len() as u32, image.width * image.height * 3);
             }
@@ -148,11 +151,11 @@ fn no_damage_is_answered_by_a_panic() {
 fn params_are_checked_by_name() {
     let refused = |params| Instance::<decode_resize>::new(params).unwrap_err();
     assert_eq!(refused(r#"{"size": 0}"#), "`size`: 0 is less than 1");
-    assert_eq!(refused(r#"{"mode": "fit"}"#), "`mode`: `fit` is none of `crop`, `stretch`");
-    assert_eq!(refused(r#"{"sise": 1}"#), "`sise` is unknown: there are `size`, `mode`");
+    assert_eq!(refused(r#"{"mode": "fit"}"#), "`mode`: `fit` is not one of `crop`, `stretch`");
+    assert_eq!(refused(r#"{"sise": 1}"#), "`sise` is unknown: the params are `size`, `mode`");
 }
 
 #[test]
-fn only_the_file_crosses_into_the_module() {
+fn only_the_file_is_copied_into_the_module() {
     assert!(manifest::<decode_resize>().contains(r#""wants":["bytes"],"makes":["image"]"#));
 }

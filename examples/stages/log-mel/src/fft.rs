@@ -1,6 +1,6 @@
-//! The discrete Fourier transform of several signals side by side.
+//! Discrete Fourier transform of several signals in parallel.
 //!
-//! Cooley and Tukey's splitting in the order of Stockham, which needs no sorting: see C. Van Loan, "Computational
+//! Cooley and Tukey's decomposition in the order of Stockham, which needs no sorting: see C. Van Loan, "Computational
 //! Frameworks for the Fast Fourier Transform", 1992, section 1.7. Each step splits by 4, 2, 3, 5 or 7.
 
 use std::f64::consts::TAU;
@@ -9,7 +9,7 @@ use penstock_guest::prelude::*;
 
 use crate::lanes::{Complex, Factor};
 
-/// A transform of a given length, with all that can be worked out before.
+/// A transform of a given length, with its precomputed factors.
 #[derive(Clone, Debug)]
 pub(crate) struct Fft {
     length: usize,
@@ -20,22 +20,22 @@ pub(crate) struct Fft {
 #[derive(Clone, Debug)]
 struct Step {
     radix: usize,
-    /// Neighbours that lie together and take the same factors.
+    /// Number of adjacent values that take the same factors.
     stride: usize,
-    /// For each group of neighbours the factors of the parts but the first.
+    /// Factors of all parts but the first, for each group of adjacent values.
     factors: Vec<Factor>, // [groups, radix - 1]
-    /// The powers of the radix-th root of unity; the unused ones are of no meaning.
+    /// Powers of the radix-th root of unity; entries beyond the radix are unused.
     roots: [Factor; 7],
 }
 
 impl Fft {
-    /// A transform of `length` numbers. Fails when the length is not a product of 2, 3, 5 and 7.
+    /// Creates a transform of `length` numbers. Fails if the length is not a product of 2, 3, 5 and 7.
     pub(crate) fn new(length: usize) -> Result<Self> {
         let (mut rest, mut stride, mut steps) = (length, 1, Vec::new());
         while rest > 1 {
             let Some(radix) = [4, 2, 3, 5, 7].into_iter().find(|radix| rest.is_multiple_of(*radix)) else {
                 bail!(
-                    "{length} is {} x {rest}: a length whose only prime factors are 2, 3, 5 and 7 is wanted",
+                    "{length} is {} x {rest}; use a length whose only prime factors are 2, 3, 5 and 7",
                     length / rest
                 );
             };
@@ -45,7 +45,7 @@ impl Fft {
         Ok(Self { length, steps })
     }
 
-    /// Transforms `values` in place; both slices have the transform's length. What `work` holds is lost.
+    /// Transforms `values` in place; both slices have the transform's length. Overwrites `work`.
     pub(crate) fn transform(&self, values: &mut [Complex], work: &mut [Complex]) {
         let (mut from, mut to) = (&mut values[..self.length], &mut work[..self.length]);
         for step in &self.steps {
@@ -65,7 +65,7 @@ impl Fft {
 }
 
 impl Step {
-    /// The step that splits blocks of `length` numbers, `stride` of which lie side by side.
+    /// Creates the step that splits blocks of `length` numbers, of which `stride` are adjacent.
     fn new(radix: usize, length: usize, stride: usize) -> Self {
         let parts = move |group| (1..radix).map(move |part| root(group * part, length));
         Self {
@@ -102,7 +102,7 @@ impl Step {
     }
 }
 
-/// e to the power of -2 pi i `turns` / `length`.
+/// Computes e to the power of -2 pi i `turns` / `length`.
 fn root(turns: usize, length: usize) -> Factor {
     let (sin, cos) = (TAU * (turns % length) as f64 / length as f64).sin_cos();
     Factor { re: cos as f32, im: -sin as f32 }
@@ -120,7 +120,7 @@ fn split_by_4([a, b, c, d]: [Complex; 4]) -> [Complex; 4] {
     ]
 }
 
-/// Parts `j` and `RADIX - j` take conjugate factors: their sum meets the cosines, their difference the sines.
+/// Parts `j` and `RADIX - j` have conjugate factors: their sum is multiplied by cosines, their difference by sines.
 #[inline(always)]
 fn split_by_odd<const RADIX: usize>(parts: [Complex; RADIX], roots: &[Factor; 7]) -> [Complex; RADIX] {
     let half = RADIX / 2;
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use crate::lanes::{LANES, Lanes};
 
-    /// The definition, in double precision.
+    /// Transform by its definition, in double precision.
     fn reference(signal: &[(f64, f64)]) -> Vec<(f64, f64)> {
         let length = signal.len();
         let of = |index: usize| {
@@ -160,8 +160,8 @@ mod tests {
     }
 
     #[test]
-    fn every_lane_holds_the_transform_of_its_own_signal() {
-        // Each radix alone, all pairs in both parities, and the lengths that are used for speech.
+    fn every_lane_contains_the_transform_of_its_signal() {
+        // Each radix alone, all pairs in both parities, and the lengths in use for speech.
         for length in [1, 2, 3, 4, 5, 7, 6, 8, 35, 105, 64, 210, 400, 512, 441] {
             let mut rng = penstock_guest::Rng::from_seed(length as u64);
             let mut draw = || Lanes(std::array::from_fn(|_| rng.between(-1.0..1.0) as f32));
@@ -187,9 +187,6 @@ mod tests {
     #[test]
     fn a_length_with_another_prime_factor_is_refused() {
         let error = Fft::new(22).unwrap_err();
-        assert_eq!(
-            error.message(),
-            "22 is 2 x 11: a length whose only prime factors are 2, 3, 5 and 7 is wanted"
-        );
+        assert_eq!(error.message(), "22 is 2 x 11; use a length whose only prime factors are 2, 3, 5 and 7");
     }
 }

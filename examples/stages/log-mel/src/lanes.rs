@@ -1,9 +1,9 @@
-//! Several real numbers that go through the same steps side by side.
+//! Vectors of real numbers that go through the same steps in parallel.
 
 use std::ops::{Add, Mul, Sub};
 
-/// How many transforms run side by side: two registers of 128 bits. The steps on them are straight code, without a
-/// loop whose every turn would check the deadline.
+/// Number of parallel transforms: two registers of 128 bits. The steps on them are unrolled, without a loop that would check
+/// the deadline in every iteration.
 pub(crate) const LANES: usize = 8;
 
 /// One number of each transform.
@@ -18,7 +18,7 @@ pub(crate) struct Complex {
     pub(crate) im: Lanes,
 }
 
-/// A complex number that all transforms have in common.
+/// A complex number shared by all transforms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Factor {
     pub(crate) re: f32,
@@ -69,7 +69,7 @@ impl Mul<f32> for Lanes {
 impl Complex {
     pub(crate) const ZERO: Self = Self { re: Lanes::ZERO, im: Lanes::ZERO };
 
-    /// This number times -i.
+    /// Multiplies this number by -i.
     #[inline(always)]
     pub(crate) fn turned(self) -> Self {
         Self { re: self.im, im: self.re * -1.0 }

@@ -1,28 +1,28 @@
-//! Mel scales, and the filters that gather frequencies by them.
+//! Mel scales, and filters on them.
 
 use penstock_guest::prelude::*;
 
 use crate::lanes::Lanes;
 
-/// Which formula says how high a frequency sounds.
+/// Formula for the pitch of a frequency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Params)]
 pub enum Scale {
-    /// Straight up to 1000 Hz, logarithmic above: M. Slaney, "Auditory Toolbox, version 2", 1998; librosa's default.
+    /// Linear up to 1000 Hz, logarithmic above: M. Slaney, "Auditory Toolbox, version 2", 1998; librosa's default.
     Slaney,
     /// 2595 log10(1 + f / 700): S. Young et al., "The HTK Book", 2006, section 5.4; torchaudio's default.
     Htk,
 }
 
-/// How high the triangles of the filters are.
+/// Height of the filters' triangles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Params)]
 pub enum Height {
-    /// As high as makes their areas equal: 2 over the width in Hz. librosa's default.
+    /// Equal areas: the height is 2 over the width in Hz. librosa's default.
     Area,
-    /// All reach 1; torchaudio's default.
+    /// Height 1; torchaudio's default.
     One,
 }
 
-/// A row of overlapping triangles over the frequencies of a spectrum.
+/// Overlapping triangular filters over the frequencies of a spectrum.
 #[derive(Clone, Debug)]
 pub(crate) struct Filters(Vec<Filter>);
 
@@ -34,7 +34,7 @@ struct Filter {
 }
 
 impl Scale {
-    /// The pitch of a frequency in Hz.
+    /// Pitch of a frequency in Hz.
     pub fn mel(self, hertz: f64) -> f64 {
         match self {
             Self::Slaney if hertz < Self::BEND => hertz / Self::PER_MEL,
@@ -43,7 +43,7 @@ impl Scale {
         }
     }
 
-    /// The frequency in Hz of a pitch.
+    /// Frequency in Hz of a pitch.
     pub fn hertz(self, mel: f64) -> f64 {
         match self {
             Self::Slaney if mel < Self::BEND / Self::PER_MEL => mel * Self::PER_MEL,
@@ -52,19 +52,19 @@ impl Scale {
         }
     }
 
-    /// Where Slaney's scale stops being straight, in Hz.
+    /// Upper end of the linear part of Slaney's scale, in Hz.
     const BEND: f64 = 1000.0;
-    /// Hz per mel below the bend.
+    /// Hz per mel in the linear part.
     const PER_MEL: f64 = 200.0 / 3.0;
 
-    /// How much one mel adds to the logarithm above the bend: 27 mels are a factor of 6.4.
+    /// Increase of the logarithm per mel above the linear part: 27 mels are a factor of 6.4.
     fn step() -> f64 {
         6.4_f64.ln() / 27.0
     }
 }
 
 impl Filters {
-    /// `count` filters between two frequencies, for a spectrum of `bins` frequencies that are `apart` Hz apart.
+    /// Creates `count` filters between two frequencies, for a spectrum of `bins` frequencies that are `apart` Hz apart.
     pub(crate) fn new(
         scale: Scale,
         height: Height,
@@ -92,12 +92,12 @@ impl Filters {
         Self((0..count).map(filter).collect())
     }
 
-    /// How many filters cover no frequency of the spectrum: they are too narrow for it.
+    /// Number of filters that cover no frequency of the spectrum because they are too narrow.
     pub(crate) fn empty(&self) -> usize {
         self.0.iter().filter(|filter| filter.weights.is_empty()).count()
     }
 
-    /// What each filter gathers from a spectrum.
+    /// Weighted sum of a spectrum for each filter.
     pub(crate) fn apply<'a>(&'a self, spectrum: &'a [Lanes]) -> impl Iterator<Item = Lanes> + 'a {
         self.0.iter().map(|filter| {
             let under = &spectrum[filter.first..][..filter.weights.len()];
@@ -111,8 +111,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_scales_are_those_of_their_sources() {
-        // 1000 Hz is 15 mel by Slaney, and nearly 1000 by HTK, which was made so.
+    fn the_scales_agree_with_their_sources() {
+        // 1000 Hz is 15 mel by Slaney, and nearly 1000 by HTK, by construction.
         for (scale, hertz, mel) in
             [(Scale::Slaney, 500.0, 7.5), (Scale::Slaney, 1000.0, 15.0), (Scale::Slaney, 6400.0, 42.0)]
         {
@@ -136,7 +136,7 @@ mod tests {
                 *sum += weight;
             }
         }
-        // The first triangle rises alone, and the last falls alone.
+        // Only one triangle covers the rise of the first one, and the fall of the last one.
         let top = |number: f64| Scale::Htk.hertz(Scale::Htk.mel(8000.0) * number / 21.0) / (8000.0 / 256.0);
         let shared = top(1.0).ceil() as usize..top(20.0) as usize;
         assert!(shared.len() > 200 && sums[shared].iter().all(|sum| (sum - 1.0).abs() < 1e-5));

@@ -1,4 +1,4 @@
-//! From a clip's samples to its log-mel spectrogram.
+//! Computation of a clip's log-mel spectrogram from its samples.
 
 use std::f64::consts::TAU;
 
@@ -11,12 +11,12 @@ use crate::mel::Filters;
 use crate::wav::MOST_SAMPLES;
 use crate::{Edges, Logarithm};
 
-/// Frames that are transformed at a time: two real signals make one complex one.
+/// Number of frames transformed at a time: two real signals make one complex one.
 const GROUP: usize = 2 * LANES;
-/// Most numbers a spectrogram may have.
+/// Maximum number of values in a spectrogram.
 const MOST_NUMBERS: usize = 8 << 20;
 
-/// All that can be worked out from the settings before the first clip, and room to work in.
+/// Values precomputed from the settings, and working buffers.
 #[derive(Debug)]
 pub struct Spectrogram {
     settings: Settings,
@@ -25,12 +25,12 @@ pub struct Spectrogram {
     filters: Filters,
     values: Vec<Complex>,
     work: Vec<Complex>,
-    /// Of the first and of the second half of the frames.
+    /// Power spectra of the first and of the second half of the frames.
     power: [Vec<Lanes>; 2], // [n_fft / 2 + 1]
 }
 
 impl Spectrogram {
-    /// Fails when the settings contradict each other.
+    /// Creates the spectrogram. Fails if the settings contradict each other.
     pub fn new(settings: &Settings) -> Result<Self> {
         let length = settings.n_fft as usize;
         let bins = length / 2 + 1;
@@ -38,13 +38,13 @@ impl Spectrogram {
         let (low, high) = (f64::from(settings.f_min), settings.f_max.map_or(rate / 2.0, f64::from));
         ensure!(
             (0.0..high).contains(&low) && high <= rate / 2.0,
-            "`f_min` is {low} and `f_max` {high} Hz; 0 <= f_min < f_max <= {} is wanted",
+            "`f_min` is {low} and `f_max` {high} Hz; use 0 <= f_min < f_max <= {}",
             rate / 2.0
         );
         let floor = settings.floor;
         ensure!(
             floor.is_normal() && floor > 0.0,
-            "`floor` is {floor}: it must be above 0, or silence has no logarithm"
+            "`floor` is {floor}: use a value above 0, because the logarithm of silence is taken"
         );
         let count = settings.n_mels as usize;
         let filters = Filters::new(
@@ -57,8 +57,8 @@ impl Spectrogram {
         );
         ensure!(
             filters.empty() == 0,
-            "{} of {count} filters fall between the frequencies of a spectrum of {length}: a larger `n_fft` or a \
-             smaller `n_mels` is wanted",
+            "{} of {count} filters fall between the frequencies of a spectrum of {length}; use a larger `n_fft` or a \
+             smaller `n_mels`",
             filters.empty()
         );
         let this = Self {
@@ -70,25 +70,25 @@ impl Spectrogram {
             power: [vec![Lanes::ZERO; bins], vec![Lanes::ZERO; bins]],
             settings: settings.clone(),
         };
-        // Clips that are all made equally long all fit the other settings, or none does.
+        // Clips padded or cut to one length all fit the other settings, or none does.
         if let Some(count) = this.filled() {
             let least = this.least();
             ensure!(
                 count <= MOST_SAMPLES,
-                "`seconds` makes {count} samples, at most {MOST_SAMPLES} are held"
+                "`seconds` is {count} samples, more than the limit of {MOST_SAMPLES}"
             );
-            ensure!(count >= least, "`seconds` makes {count} samples, {least} are needed");
+            ensure!(count >= least, "`seconds` is {count} samples, but {least} are needed");
             this.frames(count).context("`seconds`")?;
         }
         Ok(this)
     }
 
-    /// The settings it was made for.
+    /// Settings of the spectrogram.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// The spectrogram of a clip: [frames, n_mels]. Fails when the clip is too short for one frame, or far too long.
+    /// Spectrogram of a clip: [frames, n_mels]. Fails if the clip is too short for one frame, or much too long.
     pub fn of(&mut self, mut samples: Vec<f32>) -> Result<Tensor<f32>> {
         let Settings { hop, n_mels: mels, .. } = self.settings;
         let (hop, mels, length) = (hop as usize, mels as usize, self.window.len());
@@ -96,12 +96,12 @@ impl Spectrogram {
         samples.resize(self.filled().unwrap_or(samples.len()), 0.0);
         ensure!(
             samples.len() >= least,
-            "the clip has {} samples, {least} are needed; the param `seconds` would fill it up",
+            "the clip has {} samples, but {least} are needed; set `seconds` to pad it",
             samples.len()
         );
         let frames = self.frames(samples.len())?;
         let mut signal = self.signal(samples);
-        // Silence fills up the last group, so that all of its frames are there.
+        // Silence pads the last group to its full number of frames.
         signal.resize((frames.next_multiple_of(GROUP) - 1) * hop + length, 0.0);
         let mut spectrogram = Tensor::<f32>::zeros([frames as u32, mels as u32]);
         for (group, out) in spectrogram.as_mut_slice().chunks_mut(GROUP * mels).enumerate() {
@@ -123,13 +123,13 @@ impl Spectrogram {
         Ok(spectrogram)
     }
 
-    /// How many samples every clip is cut or filled up to, if the settings say so.
+    /// Number of samples to which every clip is cut or padded, if the settings define it.
     fn filled(&self) -> Option<usize> {
         let Settings { seconds, sample_rate, .. } = self.settings;
         seconds.map(|seconds| (f64::from(seconds) * f64::from(sample_rate)).round() as usize)
     }
 
-    /// How many samples one frame takes.
+    /// Minimum number of samples for one frame.
     fn least(&self) -> usize {
         let length = self.window.len();
         match self.settings.edges {
@@ -138,7 +138,7 @@ impl Spectrogram {
         }
     }
 
-    /// How many frames a clip has that has enough samples for one. Fails when there are far too many.
+    /// Number of frames of a clip that is long enough for one. Fails if there are too many.
     fn frames(&self, samples: usize) -> Result<usize> {
         let (length, mels) = (self.window.len(), self.settings.n_mels as usize);
         let signal = match self.settings.edges {
@@ -148,12 +148,12 @@ impl Spectrogram {
         let frames = (signal - length) / self.settings.hop as usize + 1;
         ensure!(
             frames.saturating_mul(mels) <= MOST_NUMBERS,
-            "the clip is too long: {frames} frames of {mels} are more than {MOST_NUMBERS} numbers"
+            "the clip is too long: {frames} frames of {mels} values exceed the limit of {MOST_NUMBERS} values"
         );
         Ok(frames)
     }
 
-    /// The samples that frames are cut from: with the edges that the settings say.
+    /// Samples from which frames are cut: with the edges that the settings define.
     fn signal(&self, samples: Vec<f32>) -> Vec<f32> {
         match self.settings.edges {
             Edges::Reflect => reflected(&samples, self.window.len() / 2),
@@ -161,8 +161,8 @@ impl Spectrogram {
         }
     }
 
-    /// Lays the frames that begin at the start of `signal` side by side, under the window: the first half as the real,
-    /// the second as the imaginary parts.
+    /// Copies the frames at the start of `signal`, multiplied by the window, into the lanes: the first half as the real, the
+    /// second as the imaginary parts.
     fn load(&mut self, signal: &[f32]) {
         let (hop, length) = (self.settings.hop as usize, self.window.len());
         let frames: [&[f32]; GROUP] = std::array::from_fn(|frame| &signal[frame * hop..][..length]);
@@ -172,7 +172,7 @@ impl Spectrogram {
         }
     }
 
-    /// The power spectra of two real signals from the transform Z of the first plus i times the second, which are
+    /// Computes the power spectra of two real signals from the transform Z of the first plus i times the second, which are
     /// (Z(k) + conj Z(-k)) / 2 and (Z(k) - conj Z(-k)) / 2i.
     fn separate(&mut self) {
         let [first, second] = &mut self.power;
@@ -185,7 +185,7 @@ impl Spectrogram {
 }
 
 impl Logarithm {
-    /// What the natural logarithm is multiplied by.
+    /// Factor of the natural logarithm.
     fn scale(self) -> f32 {
         match self {
             Self::Natural => 1.0,
@@ -195,7 +195,7 @@ impl Logarithm {
     }
 }
 
-/// Hann's window in its periodic form, whose end is where the next period starts.
+/// Hann window in its periodic form, whose end is the start of the next period.
 fn hann(length: usize) -> Vec<f32> {
     (0..length).map(|at| (0.5 - 0.5 * (TAU * at as f64 / length as f64).cos()) as f32).collect()
 }
@@ -207,13 +207,13 @@ fn reflected(samples: &[f32], edge: usize) -> Vec<f32> {
     before.chain(samples).chain(after).copied().collect()
 }
 
-/// The natural logarithm of a number that is above 0 and not denormal, to 2 units in the last place or 1e-7.
+/// Natural logarithm of a number that is above 0 and not denormal, to 2 units in the last place or 1e-7.
 ///
-/// Unlike the library's it is vectorised, and has the same bits on every machine. With x = m 2^e and m near 1,
-/// ln m = 2 artanh t for t = (m - 1) / (m + 1), whose series ends quickly for |t| < 0.18.
+/// Unlike the library function it is vectorised, and gives the same bits on every machine. With x = m 2^e and m near 1, ln m
+/// = 2 artanh t for t = (m - 1) / (m + 1), whose series converges quickly for |t| < 0.18.
 #[inline(always)]
 fn ln(x: f32) -> f32 {
-    /// The bits of the square root of a half: m lies between it and its double.
+    /// Bits of the square root of a half, the lower bound of m; the upper bound is its double.
     const LEAST: u32 = 0x3f35_04f3;
     let exponent = (x.to_bits().wrapping_sub(LEAST) as i32) >> 23;
     let m = f32::from_bits(x.to_bits().wrapping_sub((exponent << 23) as u32));
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_logarithm_is_that_of_the_library() {
+    fn the_logarithm_agrees_with_the_library() {
         let mut x = 1e-37_f32;
         while x < 1e38 {
             let (found, expected) = (ln(x), x.ln());

@@ -5,7 +5,7 @@ use penstock_guest::testing::{Instance, manifest};
 
 use super::*;
 
-/// What a file says of itself, true or not.
+/// Content of a file's header, which may contradict the data.
 #[derive(Clone, Copy)]
 struct Header {
     tag: u16,
@@ -94,7 +94,7 @@ fn other_chunks_are_passed_over_and_the_extended_format_is_read() {
     let extension =
         [&[22, 0, 16, 0, 4, 0, 0, 0, 1, 0][..], b"\0\0\0\0\x10\0\x80\0\0\xaa\0\x38\x9b\x71"].concat();
     let format = chunk(b"fmt ", &[&plain[8..], &extension].concat());
-    // Of odd length, so filled up; and something behind the samples.
+    // The first chunk has an odd length and so is padded; another chunk follows the samples.
     let file = riff(&[chunk(b"LIST", b"abc"), format, chunk(b"data", &[0, 0x40]), chunk(b"id3 ", b"x")]);
     assert_eq!(wav::read(&file).unwrap(), wav::Clip { rate: 16_000, samples: vec![0.5] });
 }
@@ -105,22 +105,22 @@ fn a_damaged_file_is_refused_with_what_was_found() {
     let header = Header::pcm(1, 16);
     let lies = |length: u32| [&good[..40], &length.to_le_bytes(), &good[44..]].concat();
     for (file, message) in [
-        (vec![], "0 bytes are no WAV file"),
-        (good[..11].to_vec(), "11 bytes are no WAV file"),
-        (b"\x89PNG\r\n\x1a\n....".to_vec(), "this is no WAV file: it does not start with `RIFF` and `WAVE`"),
-        ([b"RF64", &good[4..]].concat(), "RF64 and RIFX files are not read, only RIFF"),
-        (good[..12].to_vec(), "there is no `data` chunk"),
+        (vec![], "0 bytes are not a WAV file"),
+        (good[..11].to_vec(), "11 bytes are not a WAV file"),
+        (b"\x89PNG\r\n\x1a\n....".to_vec(), "not a WAV file: it does not start with `RIFF` and `WAVE`"),
+        ([b"RF64", &good[4..]].concat(), "RF64 and RIFX files are not supported, only RIFF"),
+        (good[..12].to_vec(), "the file has no `data` chunk"),
         (good[..17].to_vec(), "the last 5 bytes are too few for a chunk"),
-        (good[..30].to_vec(), "the chunk `fmt ` should have 16 bytes, the file ends after 10"),
-        (good[..36].to_vec(), "there is no `data` chunk"),
-        (good[..47].to_vec(), "the chunk `data` should have 6 bytes, the file ends after 3"),
-        (lies(u32::MAX), "the chunk `data` should have 4294967295 bytes, the file ends after 6"),
+        (good[..30].to_vec(), "the chunk `fmt ` should have 16 bytes, but the file ends after 10"),
+        (good[..36].to_vec(), "the file has no `data` chunk"),
+        (good[..47].to_vec(), "the chunk `data` should have 6 bytes, but the file ends after 3"),
+        (lies(u32::MAX), "the chunk `data` should have 4294967295 bytes, but the file ends after 6"),
         (lies(5), "5 bytes of samples are not whole frames of 2 bytes"),
         (riff(&[chunk(b"data", &[0, 0]), header.chunk()]), "the `data` chunk comes before any `fmt ` chunk"),
-        (riff(&[header.chunk(), header.chunk()]), "there are two `fmt ` chunks"),
-        (riff(&[chunk(b"fmt ", &[1, 0])]), "the `fmt ` chunk has 2 bytes, 16 are needed"),
+        (riff(&[header.chunk(), header.chunk()]), "the file has two `fmt ` chunks"),
+        (riff(&[chunk(b"fmt ", &[1, 0])]), "the `fmt ` chunk has 2 bytes, but 16 are needed"),
         (Header { channels: 0, ..header }.file(&[0, 0]), "the file has no channels"),
-        (Header::pcm(65, 8).file(&[0; 65]), "the file has 65 channels, at most 64 are read"),
+        (Header::pcm(65, 8).file(&[0; 65]), "the file has 65 channels, more than the limit of 64"),
         (Header { rate: 0, ..header }.file(&[0, 0]), "the sample rate is 0"),
         (
             Header { block: 3, ..header }.file(&[0, 0, 0]),
@@ -130,26 +130,32 @@ fn a_damaged_file_is_refused_with_what_was_found() {
             Header { block: 0, ..header }.file(&[0, 0]),
             "a frame should take 0 bytes, but 1 channels of 16 bits take 2",
         ),
-        (Header::pcm(1, 12).file(&[0, 0]), "samples have 12 bits; PCM of 8, 16, 24 or 32 is read"),
-        (Header { tag: 3, ..Header::pcm(1, 64) }.file(&[0; 8]), "float samples have 64 bits; 32 is read"),
+        (
+            Header::pcm(1, 12).file(&[0, 0]),
+            "samples have 12 bits, but only PCM of 8, 16, 24 or 32 bits is supported",
+        ),
+        (
+            Header { tag: 3, ..Header::pcm(1, 64) }.file(&[0; 8]),
+            "float samples have 64 bits, but only 32 is supported",
+        ),
         (
             Header { tag: 2, ..header }.file(&[0, 0]),
-            "the coding has the number 2; 1 (PCM) and 3 (float) are read",
+            "the format tag is 2, but only 1 (PCM) and 3 (float) are supported",
         ),
         (
             Header { tag: 3, ..Header::pcm(1, 32) }
                 .file(&[0.5_f32.to_le_bytes(), f32::NAN.to_le_bytes()].concat()),
-            "the sample at 1 is NaN, not a finite number",
+            "sample 1 is NaN, not a finite number",
         ),
     ] {
         assert_eq!(refusal(&file), message);
     }
     let message = refusal(&Header { tag: 0xfffe, ..header }.file(&[0, 0]));
-    assert_eq!(message, "reading the extended format: the `fmt ` chunk has 16 bytes, 16 are needed");
+    assert_eq!(message, "reading the extended format: the `fmt ` chunk has 16 bytes, but 16 are needed");
 }
 
 #[test]
-fn no_damage_makes_it_panic() {
+fn damaged_files_never_cause_a_panic() {
     let file = Header::pcm(2, 16).file(&(0..=255).collect::<Vec<u8>>());
     let settings = Settings::from_json(r#"{"n_fft": 16, "hop": 4, "n_mels": 3}"#).unwrap();
     let mut stage = LogMel::new(&settings).unwrap();
@@ -169,7 +175,7 @@ fn no_damage_makes_it_panic() {
     assert!((5_000..20_000).contains(&refused), "{refused}");
 }
 
-/// Two tones and noise, to be made again elsewhere.
+/// Two tones and noise, reproducible in other languages.
 fn tones() -> Vec<i16> {
     let mut state = 1_u64;
     let tone = |at: i64, hertz: f64| (TAU * hertz * at as f64 / 16_000.0).sin();
@@ -182,7 +188,8 @@ fn tones() -> Vec<i16> {
         .collect()
 }
 
-/// By the definition, in double precision: a sum over all samples for each frequency, all filters over all frequencies.
+/// Spectrogram by its definition, in double precision: a sum over all samples for each frequency, all filters over all
+/// frequencies.
 fn reference(samples: &[i16], settings: &Settings) -> Vec<f64> {
     let (length, hop) = (settings.n_fft as usize, settings.hop as usize);
     let mut signal: Vec<f64> = samples.iter().map(|&sample| f64::from(sample) / 32_768.0).collect();
@@ -234,7 +241,7 @@ fn reference(samples: &[i16], settings: &Settings) -> Vec<f64> {
 }
 
 #[test]
-fn the_spectrogram_is_that_of_the_definition() {
+fn the_spectrogram_agrees_with_the_definition() {
     for params in [
         "{}",
         r#"{"n_fft": 512, "hop": 200, "n_mels": 40, "mel_scale": "htk", "filter_height": "one", "log": "natural"}"#,
@@ -253,10 +260,10 @@ fn the_spectrogram_is_that_of_the_definition() {
     }
 }
 
-/// The figures are numpy's (2.x, double precision), of the same samples: `numpy.pad(mode="reflect")`, frames by
+/// The figures come from numpy (2.x, double precision), for the same samples: `numpy.pad(mode="reflect")`, frames by
 /// `sliding_window_view`, `abs(rfft(frames * hann)) ** 2`, triangles by `minimum` and `maximum` of the two slopes.
 #[test]
-fn the_spectrogram_is_that_of_numpy() {
+fn the_spectrogram_agrees_with_numpy() {
     let samples = tones();
     assert_eq!(samples.iter().map(|&sample| i64::from(sample)).sum::<i64>(), -35_029);
     assert_eq!(samples[..8], [-170, 5827, 4646, 2940, 1135, 5178, 9713, 11_595]);
@@ -300,7 +307,7 @@ fn silence_is_the_logarithm_of_the_floor() {
 }
 
 #[test]
-fn seconds_cut_and_fill_up() {
+fn seconds_cuts_and_pads_clips() {
     let clip = pcm16(&tones());
     for (seconds, frames) in [(0.1, 11), (0.25, 26), (2.0, 201)] {
         let (shape, values) = spectrogram(&clip, &format!(r#"{{"seconds": {seconds}}}"#)).unwrap();
@@ -309,7 +316,7 @@ fn seconds_cut_and_fill_up() {
             assert!(values[100 * 80..].iter().all(|value| (value + 10.0).abs() < 1e-5));
         }
     }
-    // An empty clip is a clip of silence, if its length is given.
+    // An empty clip is a clip of silence, if its length is set.
     assert_eq!(spectrogram(&pcm16(&[]), r#"{"seconds": 0.1}"#).unwrap().0, [11, 80]);
 }
 
@@ -318,30 +325,30 @@ fn clips_that_do_not_fit_the_settings_are_refused() {
     let refusal = |file: &[u8], params: &str| spectrogram(file, params).unwrap_err().message().to_owned();
     assert_eq!(
         refusal(&pcm16(&[0; 500]), r#"{"sample_rate": 22050}"#),
-        "the sample rate is 16000 Hz, `sample_rate` is 22050"
+        "the sample rate is 16000 Hz, but `sample_rate` is 22050"
     );
     assert_eq!(
         refusal(&pcm16(&[0; 200]), "{}"),
-        "the clip has 200 samples, 201 are needed; the param `seconds` would fill it up"
+        "the clip has 200 samples, but 201 are needed; set `seconds` to pad it"
     );
     assert!(spectrogram(&pcm16(&[0; 201]), "{}").is_ok());
     assert_eq!(
         refusal(&pcm16(&[0; 399]), r#"{"edges": "none"}"#),
-        "the clip has 399 samples, 400 are needed; the param `seconds` would fill it up"
+        "the clip has 399 samples, but 400 are needed; set `seconds` to pad it"
     );
     assert_eq!(
         refusal(
             &pcm16(&[0; 40_000]),
             r#"{"n_fft": 4096, "hop": 1, "n_mels": 600, "filter_height": "one", "f_min": 4000}"#
         ),
-        "the clip is too long: 40001 frames of 600 are more than 8388608 numbers"
+        "the clip is too long: 40001 frames of 600 values exceed the limit of 8388608 values"
     );
 }
 
 #[test]
-fn clips_that_would_not_fit_into_memory_are_refused() {
+fn clips_that_are_too_long_for_memory_are_refused() {
     let long = Header::pcm(1, 8).file(&vec![128; 8_388_609]);
-    assert_eq!(refusal(&long), "the clip has 8388609 samples, at most 8388608 are read");
+    assert_eq!(refusal(&long), "the clip has 8388609 samples, more than the limit of 8388608");
 }
 
 #[test]
@@ -349,28 +356,34 @@ fn settings_that_contradict_each_other_are_refused_by_name_before_any_clip() {
     let refusal = |params: &str| Instance::<LogMel>::new(params).unwrap_err();
     assert_eq!(
         refusal(r#"{"f_min": 5000, "f_max": 4000}"#),
-        "`f_min` is 5000 and `f_max` 4000 Hz; 0 <= f_min < f_max <= 8000 is wanted"
+        "`f_min` is 5000 and `f_max` 4000 Hz; use 0 <= f_min < f_max <= 8000"
     );
     assert_eq!(
         refusal(r#"{"f_max": 9000}"#),
-        "`f_min` is 0 and `f_max` 9000 Hz; 0 <= f_min < f_max <= 8000 is wanted"
+        "`f_min` is 0 and `f_max` 9000 Hz; use 0 <= f_min < f_max <= 8000"
     );
-    assert_eq!(refusal(r#"{"floor": 0}"#), "`floor` is 0: it must be above 0, or silence has no logarithm");
+    assert_eq!(
+        refusal(r#"{"floor": 0}"#),
+        "`floor` is 0: use a value above 0, because the logarithm of silence is taken"
+    );
     assert_eq!(
         refusal(r#"{"n_fft": 401}"#),
-        "`n_fft`: 401 is 1 x 401: a length whose only prime factors are 2, 3, 5 and 7 is wanted"
+        "`n_fft`: 401 is 1 x 401; use a length whose only prime factors are 2, 3, 5 and 7"
     );
     let narrow = refusal(r#"{"n_fft": 128, "n_mels": 128}"#);
     assert!(narrow.contains("of 128 filters fall between the frequencies of a spectrum of 128"), "{narrow}");
-    assert_eq!(refusal(r#"{"seconds": 3600}"#), "`seconds` makes 57600000 samples, at most 8388608 are held");
-    assert_eq!(refusal(r#"{"seconds": 0.0125}"#), "`seconds` makes 200 samples, 201 are needed");
+    assert_eq!(
+        refusal(r#"{"seconds": 3600}"#),
+        "`seconds` is 57600000 samples, more than the limit of 8388608"
+    );
+    assert_eq!(refusal(r#"{"seconds": 0.0125}"#), "`seconds` is 200 samples, but 201 are needed");
     assert!(Instance::<LogMel>::new(r#"{"seconds": 0.025, "edges": "none"}"#).is_ok());
     assert_eq!(
         refusal(r#"{"seconds": 100, "hop": 1}"#),
-        "`seconds`: the clip is too long: 1600001 frames of 80 are more than 8388608 numbers"
+        "`seconds`: the clip is too long: 1600001 frames of 80 values exceed the limit of 8388608 values"
     );
     let error = Instance::<LogMel>::new(r#"{"mel_scale": "bark", "hop": 0}"#).unwrap_err();
-    assert_eq!(error, "`hop`: 0 is less than 1; `mel_scale`: `bark` is none of `slaney`, `htk`");
+    assert_eq!(error, "`hop`: 0 is less than 1; `mel_scale`: `bark` is not one of `slaney`, `htk`");
 }
 
 #[test]

@@ -1,10 +1,10 @@
-//! Reads WAV files: RIFF, WAVE, PCM or 32-bit float. Whatever the file says is checked before it is used.
+//! Reader of WAV files: RIFF, WAVE, PCM or 32-bit float. Every value in the file is checked before it is used.
 
 use penstock_guest::prelude::*;
 
-/// Most channels a file may have; more is a damaged header.
+/// Maximum number of channels; more indicate a damaged header.
 const MOST_CHANNELS: u16 = 64;
-/// Most samples a clip may have, channels averaged: with all that is made of them they fit into an instance's memory.
+/// Maximum number of samples of a clip, with channels averaged: all derived data then fits into an instance's memory.
 pub(crate) const MOST_SAMPLES: usize = 8 << 20;
 
 /// A clip with its channels averaged into one.
@@ -12,11 +12,11 @@ pub(crate) const MOST_SAMPLES: usize = 8 << 20;
 pub struct Clip {
     /// Samples per second; never 0.
     pub rate: u32,
-    /// From -1 to 1, by the usual reading of whole numbers; float files may go beyond.
+    /// Samples from -1 to 1, by the usual scaling of integers; float files may exceed the range.
     pub samples: Vec<f32>,
 }
 
-/// How samples are written.
+/// Encoding of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Coding {
     Pcm8,
@@ -26,7 +26,7 @@ enum Coding {
     Float32,
 }
 
-/// What the chunk `fmt ` says.
+/// Content of the chunk `fmt `.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Format {
     coding: Coding,
@@ -38,15 +38,15 @@ struct Format {
 pub fn read(file: &[u8]) -> Result<Clip> {
     let chunks = match (file.get(0..4), file.get(8..12)) {
         (Some(b"RIFF"), Some(b"WAVE")) => Chunks { rest: &file[12..] },
-        (Some(b"RF64" | b"RIFX"), _) => bail!("RF64 and RIFX files are not read, only RIFF"),
-        (Some(_), Some(_)) => bail!("this is no WAV file: it does not start with `RIFF` and `WAVE`"),
-        _ => bail!("{} bytes are no WAV file", file.len()),
+        (Some(b"RF64" | b"RIFX"), _) => bail!("RF64 and RIFX files are not supported, only RIFF"),
+        (Some(_), Some(_)) => bail!("not a WAV file: it does not start with `RIFF` and `WAVE`"),
+        _ => bail!("{} bytes are not a WAV file", file.len()),
     };
     let mut format = None;
     for chunk in chunks {
         let chunk = chunk?;
         match &chunk.name {
-            b"fmt " if format.is_some() => bail!("there are two `fmt ` chunks"),
+            b"fmt " if format.is_some() => bail!("the file has two `fmt ` chunks"),
             b"fmt " => format = Some(Format::read(chunk.whole()?)?),
             b"data" => {
                 let format = format.context("the `data` chunk comes before any `fmt ` chunk")?;
@@ -55,14 +55,14 @@ pub fn read(file: &[u8]) -> Result<Clip> {
             _ => {}
         }
     }
-    bail!("there is no `data` chunk")
+    bail!("the file has no `data` chunk")
 }
 
-/// A chunk as its header announces it.
+/// A chunk with the length that its header states.
 struct Chunk<'a> {
     name: [u8; 4],
     length: u32,
-    /// What there is of it: `length` bytes, or fewer where the file ends before.
+    /// Available bytes: `length` bytes, or fewer if the file ends earlier.
     bytes: &'a [u8],
 }
 
@@ -71,7 +71,7 @@ impl<'a> Chunk<'a> {
         let (name, found) = (String::from_utf8_lossy(&self.name), self.bytes.len());
         ensure!(
             found == self.length as usize,
-            "the chunk `{name}` should have {} bytes, the file ends after {found}",
+            "the chunk `{name}` should have {} bytes, but the file ends after {found}",
             self.length
         );
         Ok(self.bytes)
@@ -86,7 +86,7 @@ impl<'a> Iterator for Chunks<'a> {
     type Item = Result<Chunk<'a>>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        // One byte may be left: that which fills up a chunk of odd length.
+        // One byte may be left: the padding of a chunk of odd length.
         if self.rest.len() <= 1 {
             return None;
         }
@@ -104,11 +104,12 @@ impl<'a> Iterator for Chunks<'a> {
 
 impl Format {
     fn read(chunk: &[u8]) -> Result<Self> {
-        /// Tag of the form whose true tag stands further back, at the start of an identifier of 16 bytes.
+        /// Tag of the extended format, whose actual tag is at the start of a 16-byte identifier.
         const EXTENSIBLE: u16 = 0xfffe;
         const PCM: u16 = 1;
         const FLOAT: u16 = 3;
-        let short = || Error::new(format_args!("the `fmt ` chunk has {} bytes, 16 are needed", chunk.len()));
+        let short =
+            || Error::new(format_args!("the `fmt ` chunk has {} bytes, but 16 are needed", chunk.len()));
         let at = |at: usize| {
             let bytes = chunk.get(at..at + 2).ok_or_else(short)?;
             Ok::<_, Error>(u16::from_le_bytes([bytes[0], bytes[1]]))
@@ -125,14 +126,14 @@ impl Format {
             (PCM, 24) => Coding::Pcm24,
             (PCM, 32) => Coding::Pcm32,
             (FLOAT, 32) => Coding::Float32,
-            (PCM, _) => bail!("samples have {bits} bits; PCM of 8, 16, 24 or 32 is read"),
-            (FLOAT, _) => bail!("float samples have {bits} bits; 32 is read"),
-            _ => bail!("the coding has the number {tag}; 1 (PCM) and 3 (float) are read"),
+            (PCM, _) => bail!("samples have {bits} bits, but only PCM of 8, 16, 24 or 32 bits is supported"),
+            (FLOAT, _) => bail!("float samples have {bits} bits, but only 32 is supported"),
+            _ => bail!("the format tag is {tag}, but only 1 (PCM) and 3 (float) are supported"),
         };
         ensure!(channels > 0, "the file has no channels");
         ensure!(
             channels <= MOST_CHANNELS,
-            "the file has {channels} channels, at most {MOST_CHANNELS} are read"
+            "the file has {channels} channels, more than the limit of {MOST_CHANNELS}"
         );
         ensure!(rate > 0, "the sample rate is 0");
         let format = Self { coding, channels, rate };
@@ -148,7 +149,7 @@ impl Format {
         usize::from(self.channels) * self.coding.bytes()
     }
 
-    /// The samples with the channels of every frame averaged.
+    /// Samples with the channels of every frame averaged.
     fn mono(self, data: &[u8]) -> Result<Vec<f32>> {
         ensure!(
             data.len().is_multiple_of(self.frame_bytes()),
@@ -157,7 +158,10 @@ impl Format {
             self.frame_bytes()
         );
         let frames = data.len() / self.frame_bytes();
-        ensure!(frames <= MOST_SAMPLES, "the clip has {frames} samples, at most {MOST_SAMPLES} are read");
+        ensure!(
+            frames <= MOST_SAMPLES,
+            "the clip has {frames} samples, more than the limit of {MOST_SAMPLES}"
+        );
         let samples = match self.coding {
             Coding::Pcm8 => self.averaged::<1>(data, |[byte]| (f32::from(byte) - 128.0) / 128.0),
             Coding::Pcm16 => {
@@ -171,9 +175,9 @@ impl Format {
             }
             Coding::Float32 => self.averaged::<4>(data, f32::from_le_bytes),
         };
-        // One such sample would spoil every frame it is in, and the loss of the batch with it.
+        // A single such sample would spoil all of its frames, and with them the loss of the batch.
         match samples.iter().position(|sample| !sample.is_finite()) {
-            Some(at) => bail!("the sample at {at} is {}, not a finite number", samples[at]),
+            Some(at) => bail!("sample {at} is {}, not a finite number", samples[at]),
             None => Ok(samples),
         }
     }

@@ -2,19 +2,19 @@
 
 use penstock_guest::Rng;
 
-/// A number from 0 to 1, distributed as Beta(`alpha`, `alpha`). For `alpha` 0 it is 0 or 1.
+/// Random number from 0 to 1, distributed as Beta(`alpha`, `alpha`). For `alpha` 0 it is 0 or 1.
 pub(crate) fn beta(rng: &mut Rng, alpha: f64) -> f64 {
     if alpha == 0.0 {
         return f64::from(u8::from(rng.chance(0.5)));
     }
-    // Two gamma numbers share their sum by a beta number. As logarithms: with a small `alpha` both are nearly always
-    // smaller than any number that a real can hold.
+    // The share of one of two gamma numbers in their sum is a beta number. Computed with logarithms: for a small `alpha` both
+    // numbers nearly always underflow.
     let (first, second) = (gamma_ln(rng, alpha), gamma_ln(rng, alpha));
     1.0 / (1.0 + (second - first).exp())
 }
 
-/// The logarithm of a number distributed as Gamma(`shape`), by G. Marsaglia and W. Tsang, "A simple method for
-/// generating gamma variables", 2000: for a shape below 1 it is that for the shape + 1, times u to the power of 1 / shape.
+/// Logarithm of a random number distributed as Gamma(`shape`), by G. Marsaglia and W. Tsang, "A simple method for generating
+/// gamma variables", 2000: for a shape below 1, it is the number for the shape + 1, times u to the power of 1 / shape.
 fn gamma_ln(rng: &mut Rng, shape: f64) -> f64 {
     if shape < 1.0 {
         return gamma_ln(rng, shape + 1.0) + positive_unit(rng).ln() / shape;
@@ -34,13 +34,13 @@ fn gamma_ln(rng: &mut Rng, shape: f64) -> f64 {
     }
 }
 
-/// A number of the normal distribution, by Box and Muller.
+/// Random number of the normal distribution, by Box and Muller.
 fn normal(rng: &mut Rng) -> f64 {
     let radius = (-2.0 * positive_unit(rng).ln()).sqrt();
     radius * (std::f64::consts::TAU * rng.unit()).cos()
 }
 
-/// Above 0 and up to 1: it has a logarithm.
+/// Random number above 0 and up to 1, so that it has a logarithm.
 fn positive_unit(rng: &mut Rng) -> f64 {
     1.0 - rng.unit()
 }
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn alpha_one_spreads_evenly() {
+    fn alpha_one_is_uniform() {
         let mut rng = Rng::from_seed(2);
         let mut counts = [0; 10];
         for _ in 0..50_000 {
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn alpha_near_zero_stays_within_the_range_of_reals() {
+    fn alpha_near_zero_does_not_underflow() {
         let mut rng = Rng::from_seed(3);
         let drawn: Vec<f64> = (0..2000).map(|_| beta(&mut rng, 1e-6)).collect();
         assert!(drawn.iter().all(|drawn| !(1e-3..0.999).contains(drawn)), "{drawn:?}");

@@ -7,25 +7,25 @@ use penstock_guest::prelude::*;
 
 use beta::beta;
 
-/// What a pipeline may set.
+/// Params that a pipeline may set.
 #[derive(Clone, Debug, PartialEq, Params)]
 pub struct Settings {
-    /// Both parameters of the beta distribution that weights are drawn from: small ones mix little, 1 mixes evenly.
+    /// Both parameters of the beta distribution from which weights are drawn: small values mix little, 1 mixes uniformly.
     #[param(default = 0.2, min = 0, max = 1000)]
     pub alpha: f64,
-    /// How many classes there are, where `label` is a whole number: the label becomes a vector of this length.
+    /// Number of classes, required if `label` is a whole number: the label becomes a vector of this length.
     #[param(min = 1, max = 65536)]
     pub classes: Option<u32>,
-    /// Probability that a sample is mixed at all.
+    /// Probability that a sample is mixed.
     #[param(default = 1.0, min = 0, max = 1)]
     pub chance: f64,
 }
 
 /// Mixup: every image and label of a batch is mixed with those of another sample of the batch.
 ///
-/// `image`: float32, any shape that all samples share; `label`: a whole number from 0 to `classes` - 1, or a float32
-/// tensor of weights, [classes]. Out come `image` and `label`, both float32 tensors, under the same key:
-/// weight x own + (1 - weight) x partner's, the weight drawn as Beta(alpha, alpha) from the sample's seed.
+/// `image`: float32, any shape that all samples share; `label`: a whole number from 0 to `classes` - 1, or a float32 tensor
+/// of weights, [classes]. The results `image` and `label` are float32 tensors, under the same key: weight x original + (1 -
+/// weight) x partner, with the weight drawn as Beta(alpha, alpha) from the sample's seed.
 #[derive(Debug)]
 pub struct Mixup {
     settings: Settings,
@@ -56,7 +56,7 @@ impl BatchStage for Mixup {
 }
 
 impl Mixup {
-    /// How much of a sample stays its own.
+    /// Weight of the sample itself in the mix.
     fn weight(&self, item: &Item) -> f32 {
         let mut rng = item.rng();
         match rng.chance(self.settings.chance) {
@@ -66,13 +66,13 @@ impl Mixup {
     }
 }
 
-/// What is mixed of a sample.
+/// Parts of a sample that are mixed.
 struct Sample<'a> {
     image: TensorView<'a, f32>,
     label: Vec<f32>,
 }
 
-/// What came of it.
+/// Result of mixing a sample.
 struct Mixed {
     image: Tensor<f32>,
     label: Tensor<f32>,
@@ -110,21 +110,21 @@ impl Mixed {
     }
 }
 
-/// The label as weights of the classes.
+/// Converts the label to weights of the classes.
 fn label(item: &Item, classes: Option<u32>) -> Result<Vec<f32>> {
     let Some(Value::Int(class)) = item.get("label") else {
-        let weights = item.tensor::<f32>("label").context("a whole number or weights are wanted")?;
+        let weights = item.tensor::<f32>("label").context("`label` must be a whole number or weights")?;
         let [found] = weights.dimensions().context("`label` is not [classes]")?;
         if let Some(classes) = classes {
-            ensure!(found == classes as usize, "`label` has {found} weights, `classes` is {classes}");
+            ensure!(found == classes as usize, "`label` has {found} weights, but `classes` is {classes}");
         }
         return Ok(weights.as_slice().to_vec());
     };
     let classes =
-        classes.context("`label` is a whole number: the param `classes` must say how many there are")?;
+        classes.context("`label` is a whole number; set the param `classes` to the number of classes")?;
     ensure!(
         (0..i64::from(classes)).contains(class),
-        "`label` is {class}, the classes are 0 to {}",
+        "`label` is {class}, but the classes are 0 to {}",
         classes - 1
     );
     let mut weights = vec![0.0; classes as usize];
@@ -132,7 +132,7 @@ fn label(item: &Item, classes: Option<u32>) -> Result<Vec<f32>> {
     Ok(weights)
 }
 
-/// Refuses those samples whose shapes are not those of most (of the first, if equally many).
+/// Refuses samples whose shapes differ from those of most samples (of the first, if counts are equal).
 fn refuse_odd_shapes(samples: &mut [Result<Sample<'_>>]) {
     let shapes = || samples.iter().flatten().map(Sample::shapes);
     let votes = |wanted| shapes().filter(|found| *found == wanted).count();
@@ -143,7 +143,7 @@ fn refuse_odd_shapes(samples: &mut [Result<Sample<'_>>]) {
             && (found.shape() != image || weights.len() != label)
         {
             *sample = Err(Error::new(format_args!(
-                "`image` has shape {:?} and `label` {} classes, most of the batch have {image:?} and {label}",
+                "`image` has shape {:?} and `label` {} classes, but most of the batch have {image:?} and {label}",
                 found.shape(),
                 weights.len()
             )));
@@ -151,8 +151,8 @@ fn refuse_odd_shapes(samples: &mut [Result<Sample<'_>>]) {
     }
 }
 
-/// For every sample the one it is mixed with: that with the next larger seed, and with the largest that with the smallest. So
-/// pairs are random, others in every epoch, and the same in whatever order a batch's samples came.
+/// Partner of every sample: the sample with the next larger seed, and for the largest that with the smallest. So pairs are
+/// random, different in every epoch, and independent of the order of the batch's samples.
 fn partners(items: &[Item], samples: &[Result<Sample<'_>>]) -> Vec<usize> {
     let mut circle: Vec<usize> = (0..items.len()).filter(|&at| samples[at].is_ok()).collect();
     circle.sort_by_key(|&at| (items[at].seed(), items[at].key()));
@@ -163,7 +163,7 @@ fn partners(items: &[Item], samples: &[Result<Sample<'_>>]) -> Vec<usize> {
     partners
 }
 
-/// Leaves `weight` of `values`, and adds the rest of `other`, in chunks; see the chunk functions of the SDK.
+/// Scales `values` by `weight` and adds `other` with the remaining weight, in chunks; see the chunk functions of the SDK.
 fn mix_into(values: &mut [f32], other: &[f32], weight: f32) {
     const CHUNK: usize = 32;
     let rest = 1.0 - weight;

@@ -31,7 +31,7 @@ fn image(item: &Item) -> Vec<f32> {
 fn images_and_labels_are_mixed_by_the_same_weight() {
     let batch = vec![sample("a", 30, 100.0, 0), sample("b", 10, 200.0, 1), sample("c", 20, 400.0, 2)];
     let out = mixed(r#"{"alpha": 1, "classes": 3}"#, batch);
-    // By seed: b, c, a, and around again.
+    // Order by seed: b, c, a, then b again.
     for (at, (own, partner)) in [(0, 1), (1, 2), (2, 0)].into_iter().enumerate() {
         let values = [100.0, 200.0, 400.0];
         let weights = label(&out[at]);
@@ -43,7 +43,7 @@ fn images_and_labels_are_mixed_by_the_same_weight() {
         assert!(image(&out[at]).iter().all(|value| *value == expected), "{expected}: {:?}", image(&out[at]));
     }
     assert_eq!(out.iter().map(Item::key).collect::<Vec<_>>(), ["a", "b", "c"]);
-    assert!(label(&out[0])[0] != label(&out[1])[1], "each has a weight of its own");
+    assert!(label(&out[0])[0] != label(&out[1])[1], "each sample has a separate weight");
 }
 
 #[test]
@@ -58,14 +58,14 @@ fn the_order_within_a_batch_changes_nothing() {
 }
 
 #[test]
-fn a_sample_alone_keeps_its_image_and_has_its_label_as_weights() {
+fn a_single_sample_keeps_its_image_and_has_its_label_as_weights() {
     let out = mixed(r#"{"classes": 2, "alpha": 1}"#, vec![sample("a", 1, 5.0, 1)]);
     assert_eq!((label(&out[0]), image(&out[0])), (vec![0.0, 1.0], vec![5.0; 40]));
     assert!(Instance::<Mixup>::new("").unwrap().process(vec![]).is_empty());
 }
 
 #[test]
-fn nothing_is_mixed_without_a_chance_and_whole_ones_are_swapped_with_alpha_zero() {
+fn chance_zero_mixes_nothing_and_alpha_zero_swaps_whole_images() {
     let batch = || (0..64).map(|at| sample(&at.to_string(), 1 + at, at as f32, 0)).collect::<Vec<_>>();
     let unmixed = mixed(r#"{"classes": 1, "chance": 0}"#, batch());
     assert!(unmixed.iter().enumerate().all(|(at, item)| image(item)[0] == at as f32));
@@ -76,7 +76,7 @@ fn nothing_is_mixed_without_a_chance_and_whole_ones_are_swapped_with_alpha_zero(
 }
 
 #[test]
-fn labels_that_are_weights_already_are_mixed_too() {
+fn labels_that_are_already_weights_are_mixed() {
     let soft = |key, seed, weights: [f32; 2]| {
         sample(key, seed, 1.0, 0).with("label", Tensor::new([2], weights.to_vec()).unwrap())
     };
@@ -91,7 +91,7 @@ fn labels_that_are_weights_already_are_mixed_too() {
 }
 
 #[test]
-fn a_sample_that_does_not_fit_is_refused_and_the_others_are_mixed() {
+fn a_mismatched_sample_is_refused_and_the_others_are_mixed() {
     let odd = sample("odd", 4, 1.0, 0).with("image", Tensor::<f32>::zeros([3, 3]));
     let bytes = sample("bytes", 5, 1.0, 0).with("image", Tensor::<u8>::zeros([2, 20]));
     let far = sample("far", 6, 1.0, 3);
@@ -109,21 +109,21 @@ fn a_sample_that_does_not_fit_is_refused_and_the_others_are_mixed() {
     assert_eq!(
         told,
         [
-            "`image` has shape [3, 3] and `label` 3 classes, most of the batch have [2, 20] and 3",
+            "`image` has shape [3, 3] and `label` 3 classes, but most of the batch have [2, 20] and 3",
             "a",
             "field `image` has elements of type uint8, not float32",
             "b",
-            "`label` is 3, the classes are 0 to 2",
-            "a whole number or weights are wanted: no field `label`: the item has `image`",
+            "`label` is 3, but the classes are 0 to 2",
+            "`label` must be a whole number or weights: no field `label`: the item has `image`",
         ]
     );
     let outcomes = Instance::<Mixup>::new("").unwrap().process(vec![sample("a", 1, 1.0, 0)]);
-    let expected = "`label` is a whole number: the param `classes` must say how many there are";
+    let expected = "`label` is a whole number; set the param `classes` to the number of classes";
     assert_eq!(outcomes, [Outcome::Failed(expected.to_owned())]);
 }
 
 #[test]
-fn the_manifest_says_that_it_wants_batches() {
+fn the_manifest_declares_batch_mode() {
     assert!(
         manifest::<Mixup>().contains(r#""mode":"batch","wants":["image","label"],"makes":["image","label"]"#)
     );

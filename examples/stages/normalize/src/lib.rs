@@ -1,24 +1,24 @@
-//! Normalises an image for training: bytes to real numbers, channels last to channels first.
+//! Normalises an image for training: bytes to floating-point numbers, channels last to channels first.
 
 use penstock_guest::prelude::*;
 
-/// What a pipeline may set: for every channel `(value / 255 - mean) / std`.
+/// Params that a pipeline may set, for `(value / 255 - mean) / std` in every channel.
 #[derive(Clone, Debug, Params)]
 pub struct Settings {
-    /// What is subtracted, one number per channel, or one for all. Values run from 0 to 1.
+    /// Mean to subtract, one number per channel, or one for all; values are from 0 to 1.
     #[param(default = [0.485, 0.456, 0.406])]
     pub mean: Vec<f32>,
-    /// What is divided by, one number per channel, or one for all; never 0.
+    /// Standard deviation to divide by, one number per channel, or one for all; never 0.
     #[param(default = [0.229, 0.224, 0.225])]
     pub std: Vec<f32>,
 }
 
-/// The stage, with settings that agree.
+/// The stage, with consistent settings.
 #[derive(Debug)]
 pub struct Normalize(Settings);
 
-/// Turns the u8 tensor `image`, [height, width, channels], into float32, [channels, height, width], with the mean of
-/// every channel subtracted and its standard deviation divided by. The defaults are those of ImageNet.
+/// Converts the u8 tensor `image`, [height, width, channels], to float32, [channels, height, width]: subtracts the mean of
+/// every channel and divides by its standard deviation. The defaults are those of ImageNet.
 #[stage(wants("image"), makes("image"), removes())]
 impl SampleStage for Normalize {
     type Params = Settings;
@@ -27,7 +27,7 @@ impl SampleStage for Normalize {
         let (means, deviations) = (settings.mean.len(), settings.std.len());
         ensure!(
             means.min(deviations) > 0 && (means == deviations || means == 1 || deviations == 1),
-            "`mean` has {means} numbers and `std` {deviations}: as many of both are wanted, or one for all channels"
+            "`mean` has {means} numbers and `std` {deviations}; use the same number for both, or one for all channels"
         );
         scales(settings, means.max(deviations))?;
         Ok(Self(settings.clone()))
@@ -38,7 +38,7 @@ impl SampleStage for Normalize {
     }
 }
 
-/// What the stage makes of one image.
+/// Normalises one image.
 pub fn normalize(mut item: Item, settings: &Settings) -> Result<Item> {
     let image = item.tensor::<u8>("image")?;
     let [height, width, channels] = image.dimensions().context("`image` is not [height, width, channels]")?;
@@ -49,7 +49,7 @@ pub fn normalize(mut item: Item, settings: &Settings) -> Result<Item> {
     Ok(item)
 }
 
-/// What becomes of the bytes of one channel: `byte * factor + offset`.
+/// Conversion of the bytes of one channel: `byte * factor + offset`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
     /// One over 255 times the standard deviation.
@@ -58,20 +58,20 @@ pub struct Scale {
     pub offset: f32,
 }
 
-/// The scale of every channel. Fails when there are neither `channels` means or deviations nor one, or a deviation is 0.
+/// Scale of every channel. Fails if the number of means or deviations is neither 1 nor `channels`, or if a deviation is 0.
 pub fn scales(settings: &Settings, channels: usize) -> Result<Vec<Scale>> {
     let of = |name: &str, numbers: &[f32], channel: usize| match numbers {
         [one] => Ok(*one),
         many if many.len() == channels => Ok(many[channel]),
         other => Err(Error::new(format_args!(
-            "`{name}` has {} numbers, the image {channels} channels",
+            "`{name}` has {} numbers, but the image has {channels} channels",
             other.len()
         ))),
     };
     (0..channels)
         .map(|channel| {
             let (mean, std) = (of("mean", &settings.mean, channel)?, of("std", &settings.std, channel)?);
-            ensure!(std.is_normal(), "`std` of channel {channel} is {std}: nothing can be divided by it");
+            ensure!(std.is_normal(), "`std` of channel {channel} is {std}, which cannot be a divisor");
             Ok(Scale { factor: 1.0 / (255.0 * std), offset: -mean / std })
         })
         .collect()
@@ -85,7 +85,7 @@ pub fn to_planes(pixels: &[u8], scales: &[Scale], planes: &mut [f32]) {
     }
 }
 
-/// Pixels handled between two checks of the deadline; see the chunk functions of the SDK for why this matters.
+/// Number of pixels processed between two checks of the deadline; see the chunk functions of the SDK for the reason.
 const CHUNK: usize = 32;
 
 fn colour_to_planes(pixels: &[u8], scales: [Scale; 3], planes: &mut [f32]) {

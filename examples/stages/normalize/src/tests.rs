@@ -24,7 +24,7 @@ fn reference(item: &Item, settings: &Settings) -> Vec<f32> {
 #[test]
 fn every_pixel_is_normalised_and_moved_to_its_plane() {
     let single = Settings { mean: vec![0.5], std: vec![0.25] };
-    // 5 x 7 pixels end within a chunk, 1 x 1 never fills one, 8 x 8 fills two.
+    // 5 x 7 pixels end within a chunk, 1 x 1 is less than one, 8 x 8 fills two.
     for (size, settings) in [
         ((5, 7, 3), Settings::default()),
         ((1, 1, 3), Settings::default()),
@@ -52,30 +52,27 @@ fn an_image_of_another_shape_is_refused_by_name() {
         "`image` is not [height, width, channels]: the tensor has 2 dimensions, not 3: [4, 4]"
     );
     let error = normalize(image(2, 2, 4), &Settings::default()).unwrap_err();
-    assert_eq!(error.message(), "`mean` has 3 numbers, the image 4 channels");
+    assert_eq!(error.message(), "`mean` has 3 numbers, but the image has 4 channels");
 }
 
 #[test]
-fn nothing_is_divided_by_zero() {
+fn a_deviation_of_zero_is_refused() {
     let settings = Settings { mean: vec![0.5], std: vec![0.0] };
     let error = normalize(image(2, 2, 3), &settings).unwrap_err();
-    assert_eq!(error.message(), "`std` of channel 0 is 0: nothing can be divided by it");
+    assert_eq!(error.message(), "`std` of channel 0 is 0, which cannot be a divisor");
 }
 
 #[test]
-fn params_that_fit_no_image_are_refused_before_any() {
+fn params_that_fit_no_image_are_refused_before_any_image() {
     let refusal = |params| Instance::<Normalize>::new(params).unwrap_err();
-    assert_eq!(
-        refusal(r#"{"std": [1.0, 0.0, 1.0]}"#),
-        "`std` of channel 1 is 0: nothing can be divided by it"
-    );
+    assert_eq!(refusal(r#"{"std": [1.0, 0.0, 1.0]}"#), "`std` of channel 1 is 0, which cannot be a divisor");
     assert_eq!(
         refusal(r#"{"std": [1.0, 1.0]}"#),
-        "`mean` has 3 numbers and `std` 2: as many of both are wanted, or one for all channels"
+        "`mean` has 3 numbers and `std` 2; use the same number for both, or one for all channels"
     );
     assert_eq!(
         refusal(r#"{"mean": []}"#),
-        "`mean` has 0 numbers and `std` 3: as many of both are wanted, or one for all channels"
+        "`mean` has 0 numbers and `std` 3; use the same number for both, or one for all channels"
     );
     let mut stage = Instance::<Normalize>::new(r#"{"mean": [0.5], "std": [0.25, 0.5]}"#).unwrap();
     assert!(matches!(stage.process(vec![image(2, 2, 2)])[..], [Outcome::Keep(_)]));
@@ -87,7 +84,7 @@ fn params_of_another_type_are_refused_by_name() {
     let error = Instance::<Normalize>::new(r#"{"mean": "bright", "sdt": [1.0]}"#).unwrap_err();
     assert_eq!(
         error,
-        "`mean`: invalid type: string \"bright\", expected a sequence; `sdt` is unknown: there are `mean`, `std`"
+        "`mean`: invalid type: string \"bright\", expected a sequence; `sdt` is unknown: the params are `mean`, `std`"
     );
 }
 

@@ -1,4 +1,4 @@
-//! Turns texts into token sequences of one length.
+//! Packs the tokens of texts into sequences of equal length.
 
 mod vocabulary;
 
@@ -6,46 +6,46 @@ use penstock_guest::prelude::*;
 
 pub use vocabulary::{Cut, Vocabulary};
 
-/// What a pipeline may set.
+/// Params that a pipeline may set.
 #[derive(Clone, Debug, Params)]
 pub struct Settings {
-    /// Tokens in a sequence.
+    /// Number of tokens in a sequence.
     #[param(default = 512, min = 2, max = 1048576)]
     pub length: u32,
-    /// The special token behind each document.
+    /// Special token after each document.
     #[param(default = "<eos>")]
     pub separator: String,
-    /// What happens at the end of an epoch to a sequence that is not full: `pad` fills it up, `drop` leaves it out.
+    /// Treatment of an incomplete sequence at the end of an epoch: `pad` fills it with padding, `drop` discards it.
     #[param(default = "pad")]
     pub last: Last,
-    /// The special token that fills up; needed with `last: pad` only.
+    /// Special token for padding; required with `last: pad` only.
     #[param(default = "<pad>")]
     pub pad: String,
 }
 
-/// What happens to a sequence that is not full.
+/// Treatment of an incomplete sequence at the end of an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Params)]
 pub enum Last {
-    /// It is filled up.
+    /// Fills the sequence with padding.
     Pad,
-    /// It is left out.
+    /// Discards the sequence.
     Drop,
 }
 
-/// Cuts every `text` into tokens and packs them, one document behind the other, into sequences of `length`.
+/// Splits every `text` into tokens and packs them, one document after the other, into sequences of `length`.
 ///
-/// The vocabulary is the asset `vocabulary`, one token to a line. A sequence has `tokens`, `documents` (which document of the
-/// sequence a token belongs to: 1, 2, ..., and 0 for padding) and `positions` (of a token within its document's part of the
+/// The vocabulary is the asset `vocabulary`, one token per line. A sequence has `tokens`, `documents` (number of the token's
+/// document in the sequence: 1, 2, ..., and 0 for padding) and `positions` (of a token within its document's part of the
 /// sequence, from 0), each int32, [length]. Its key is that of the document that filled it, with a number.
 #[derive(Debug)]
 pub struct PackTokens {
     vocabulary: Vocabulary,
     length: usize,
     separator: i32,
-    /// What fills up; without it a sequence that is not full is left out.
+    /// Padding token; `None` discards incomplete sequences.
     pad: Option<i32>,
     open: Sequence,
-    /// The document that wrote last, and how many sequences it has filled: what the next one is named after.
+    /// Last document, and the number of sequences that it has filled; the next sequence is named after them.
     last: Option<(Item, usize)>,
 }
 
@@ -67,7 +67,7 @@ impl StatefulStage for PackTokens {
     type Params = Settings;
 
     fn new(settings: &Settings) -> Result<Self> {
-        let file = asset("vocabulary").context("the stage needs `assets: {\"vocabulary\": ...}`")?;
+        let file = asset("vocabulary").context("the stage requires `assets: {\"vocabulary\": ...}`")?;
         let vocabulary = Vocabulary::read(&file)?;
         let pad = match settings.last {
             Last::Pad => Some(vocabulary.special(&settings.pad).context("`pad`")?),
@@ -83,7 +83,7 @@ impl StatefulStage for PackTokens {
         })
     }
 
-    /// Held until its tokens fill a sequence. A text without letters is dropped.
+    /// Holds the sample until its tokens fill a sequence. Drops an empty text.
     fn process(&mut self, mut item: Item) -> Result<Outcome> {
         let mut cut = self.vocabulary.cut(&item.take_text("text")?);
         if cut.tokens.is_empty() {

@@ -2,7 +2,7 @@ use penstock_guest::testing::{Instance, counter, manifest, reset, set_asset};
 
 use super::*;
 
-/// One letter to a token: `a` is 3, `b` is 4 and so on.
+/// One token per letter: `a` is 3, `b` is 4 and so on.
 const LETTERS: &[u8] = b"<unk>\n<eos>\n<pad>\na\nb\nc\nd\n";
 
 fn stage(params: &str) -> Instance<PackTokens> {
@@ -19,36 +19,39 @@ fn numbers(item: &Item, name: &str) -> Vec<i32> {
     item.tensor::<i32>(name).unwrap().as_slice().to_vec()
 }
 
-/// The key, and what the three tensors hold.
-fn told(item: &Item) -> (&str, [Vec<i32>; 3]) {
+/// Key of the item, and the values of its three tensors.
+fn content(item: &Item) -> (&str, [Vec<i32>; 3]) {
     (item.key(), ["tokens", "documents", "positions"].map(|name| numbers(item, name)))
 }
 
 #[test]
-fn documents_are_packed_one_behind_the_other() {
+fn documents_are_packed_one_after_the_other() {
     let mut stage = stage(r#"{"length": 5}"#);
     let outcomes = stage.process(vec![document("one", "ab"), document("two", "cda"), document("three", "b")]);
     assert_eq!(outcomes[0], Outcome::Held);
     let Outcome::Many(full) = &outcomes[1] else { panic!("{outcomes:?}") };
-    assert_eq!(told(&full[0]), ("two#0", [vec![3, 4, 1, 5, 6], vec![1, 1, 1, 2, 2], vec![0, 1, 2, 0, 1]]));
+    assert_eq!(content(&full[0]), ("two#0", [vec![3, 4, 1, 5, 6], vec![1, 1, 1, 2, 2], vec![0, 1, 2, 0, 1]]));
     assert_eq!((full.len(), &outcomes[2]), (1, &Outcome::Held));
     let rest = stage.finish();
-    // What is left of `two` is the first document of this sequence.
-    assert_eq!(told(&rest[0]), ("three#0", [vec![3, 1, 4, 1, 2], vec![1, 1, 2, 2, 0], vec![0, 1, 0, 1, 0]]));
+    // The rest of `two` is the first document of this sequence.
+    assert_eq!(
+        content(&rest[0]),
+        ("three#0", [vec![3, 1, 4, 1, 2], vec![1, 1, 2, 2, 0], vec![0, 1, 0, 1, 0]])
+    );
     assert_eq!(rest.len(), 1);
     let counters = ["tokens", "fallback", "padding", "discarded"].map(counter);
     assert_eq!(counters, [9.0, 0.0, 1.0, 0.0]);
 }
 
 #[test]
-fn a_long_document_fills_several_sequences_and_none_is_lost() {
+fn a_long_document_fills_several_sequences() {
     let mut stage = stage(r#"{"length": 4}"#);
     let outcomes = stage.process(vec![document("long", "abcdabcdabcd")]);
     let Outcome::Many(full) = &outcomes[0] else { panic!("{outcomes:?}") };
     assert_eq!(full.iter().map(Item::key).collect::<Vec<_>>(), ["long#0", "long#1", "long#2"]);
     assert!(full.iter().all(|item| numbers(item, "tokens") == [3, 4, 5, 6]));
     let rest = stage.finish();
-    assert_eq!(told(&rest[0]), ("long#3", [vec![1, 2, 2, 2], vec![1, 0, 0, 0], vec![0; 4]]));
+    assert_eq!(content(&rest[0]), ("long#3", [vec![1, 2, 2, 2], vec![1, 0, 0, 0], vec![0; 4]]));
 }
 
 #[test]
@@ -63,7 +66,7 @@ fn epochs_never_share_a_sequence() {
 }
 
 #[test]
-fn what_does_not_fill_a_sequence_can_be_dropped() {
+fn an_incomplete_sequence_can_be_dropped() {
     let mut stage = stage(r#"{"length": 4, "last": "drop", "pad": "<none>"}"#);
     let outcomes = stage.process(vec![document("a", "abcda")]);
     assert!(matches!(&outcomes[0], Outcome::Many(full) if full.len() == 1));
@@ -72,7 +75,7 @@ fn what_does_not_fill_a_sequence_can_be_dropped() {
 }
 
 #[test]
-fn a_sequence_that_is_exactly_full_leaves_nothing_behind() {
+fn an_exactly_full_sequence_leaves_no_rest() {
     let mut stage = stage(r#"{"length": 3}"#);
     let outcomes = stage.process(vec![document("a", "ab")]);
     assert!(matches!(&outcomes[0], Outcome::Many(full) if numbers(&full[0], "tokens") == [3, 4, 1]));
@@ -80,29 +83,29 @@ fn a_sequence_that_is_exactly_full_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_cannot_be_packed_changes_nothing() {
+fn unusable_samples_do_not_affect_the_sequences() {
     let mut stage = stage(r#"{"length": 4}"#);
     let outcomes =
         stage.process(vec![document("a", "a"), Item::new("none"), document("empty", ""), document("b", "b")]);
-    let refused = Outcome::Failed("no field `text`: the item has none that this stage wants".to_owned());
+    let refused = Outcome::Failed("no field `text`: the item has no fields that this stage reads".to_owned());
     assert_eq!(outcomes[..3], [Outcome::Held, refused, Outcome::Drop]);
     let Outcome::Many(full) = &outcomes[3] else { panic!("{outcomes:?}") };
-    assert_eq!(told(&full[0]), ("b#0", [vec![3, 1, 4, 1], vec![1, 1, 2, 2], vec![0, 1, 0, 1]]));
+    assert_eq!(content(&full[0]), ("b#0", [vec![3, 1, 4, 1], vec![1, 1, 2, 2], vec![0, 1, 0, 1]]));
 }
 
 #[test]
-fn letters_that_no_token_fits_are_counted() {
+fn letters_without_a_token_are_counted() {
     let mut stage = stage(r#"{"length": 4}"#);
     stage.process(vec![document("a", "xay")]);
     assert_eq!((counter("tokens"), counter("fallback")), (4.0, 2.0));
 }
 
 #[test]
-fn what_the_stage_cannot_start_with_is_named() {
+fn invalid_params_and_assets_are_named() {
     reset();
     let refused = |params: &str| Instance::<PackTokens>::new(params).unwrap_err();
     assert!(
-        refused("{}").starts_with("the stage needs `assets: {\"vocabulary\": ...}`: "),
+        refused("{}").starts_with("the stage requires `assets: {\"vocabulary\": ...}`: "),
         "{}",
         refused("{}")
     );
@@ -121,7 +124,7 @@ fn what_the_stage_cannot_start_with_is_named() {
 }
 
 #[test]
-fn the_manifest_says_that_it_has_a_memory() {
+fn the_manifest_declares_stateful_mode() {
     let manifest = manifest::<PackTokens>();
     assert!(
         manifest.contains(r#""mode":"stateful","wants":["text"],"makes":["tokens","documents","positions"]"#)

@@ -1,15 +1,15 @@
-//! A vocabulary, and texts cut into its tokens.
+//! Vocabulary of tokens, and the splitting of texts into them.
 
 use penstock_guest::prelude::*;
 
-/// The tokens of a file: one to a line, whose number, from 0, is the token's.
+/// Tokens of a file: one per line; the number of the line, from 0, is that of the token.
 ///
-/// A line break in a token is written `\n`, a carriage return `\r`, a tab `\t`, a backslash `\\`; all else stands for itself,
-/// spaces included. The lines `<0x00>` to `<0xFF>` are bytes, for what no other token fits. Other lines between `<` and `>`
-/// are special: they match no text.
+/// A line break in a token is written `\n`, a carriage return `\r`, a tab `\t`, a backslash `\\`; other characters represent
+/// themselves, including spaces. The lines `<0x00>` to `<0xFF>` are bytes, for text without another token. Other lines
+/// between `<` and `>` are special: they match no text.
 #[derive(Debug)]
 pub struct Vocabulary {
-    /// The texts of all tokens by their letters: a tree whose root is the first node.
+    /// Prefix tree of the texts of all tokens; the first node is its root.
     nodes: Vec<Node>,
     specials: Vec<(String, i32)>,
     fallback: Fallback,
@@ -21,31 +21,31 @@ struct Node {
     children: Vec<(u8, u32)>,
 }
 
-/// What stands for text that no token fits.
+/// Tokens for text that has no other token.
 #[derive(Debug)]
 enum Fallback {
     /// A token for each byte.
     Bytes(Box<[i32; 256]>),
-    /// One token for each letter.
+    /// One token for each unknown letter.
     Unknown(i32),
 }
 
-/// A text as tokens.
+/// A text split into tokens.
 #[derive(Debug, Default, PartialEq)]
 pub struct Cut {
-    /// Their numbers.
+    /// Numbers of the tokens.
     pub tokens: Vec<i32>,
-    /// How many of them stand for what no other token fits.
+    /// Number of fallback tokens among them.
     pub fallback: usize,
 }
 
-/// Most tokens a vocabulary may have.
+/// Maximum number of tokens in a vocabulary.
 const MOST_TOKENS: usize = 4 << 20;
-/// The special token for letters that no token fits, where there are no tokens for bytes.
+/// Special token for unknown letters, in a vocabulary without tokens for bytes.
 const UNKNOWN: &str = "<unk>";
 
 impl Vocabulary {
-    /// Reads a vocabulary's file. Fails on a token that comes twice or is empty, and when there is nothing to fall back on.
+    /// Reads a vocabulary file. Fails if a token is empty or occurs twice, or if fallback tokens are missing.
     pub fn read(file: &[u8]) -> Result<Self> {
         let text = std::str::from_utf8(file).context("the vocabulary is not UTF-8")?;
         let (mut nodes, mut specials, mut bytes) = (vec![Node::default()], Vec::new(), [None; 256]);
@@ -71,14 +71,14 @@ impl Vocabulary {
             (0, _) => Fallback::Bytes(Box::new(bytes.map(Option::unwrap_or_default))),
             (256, Some(unknown)) => Fallback::Unknown(unknown),
             (256, None) => bail!(
-                "the vocabulary has neither `<0x00>` to `<0xFF>` nor `{UNKNOWN}`: some texts could not be told"
+                "the vocabulary has neither `<0x00>` to `<0xFF>` nor `{UNKNOWN}`, one of which is needed for unknown text"
             ),
             _ => bail!("the vocabulary lacks {missing} of the 256 tokens `<0x00>` to `<0xFF>`"),
         };
         Ok(Self { nodes, specials, fallback })
     }
 
-    /// The number of a special token. Fails when there is none of that name.
+    /// Number of a special token. Fails if there is none of that name.
     pub fn special(&self, name: &str) -> Result<i32> {
         let found = self.specials.iter().find(|(known, _)| known == name);
         let Some((_, token)) = found else {
@@ -88,7 +88,7 @@ impl Vocabulary {
         Ok(*token)
     }
 
-    /// The text as tokens: from left to right always the longest token that fits.
+    /// Splits a text into tokens: from left to right, always the longest token that matches.
     pub fn cut(&self, text: &str) -> Cut {
         let mut cut = Cut::default();
         let mut rest = text;
@@ -116,7 +116,7 @@ impl Vocabulary {
         cut
     }
 
-    /// The longest token that the text starts with, and its length in bytes.
+    /// Longest token at the start of the text, and its length in bytes.
     fn longest(&self, text: &[u8]) -> Option<(i32, usize)> {
         let (mut node, mut found) = (&self.nodes[0], None);
         for (at, byte) in text.iter().enumerate() {
@@ -135,7 +135,7 @@ impl Node {
     }
 }
 
-/// Adds a token to the tree; what comes back is the token that was there.
+/// Adds a token to the tree; returns an existing token with the same text.
 fn insert(nodes: &mut Vec<Node>, text: &[u8], token: i32) -> Option<i32> {
     let mut node = 0;
     for &byte in text {
@@ -169,7 +169,7 @@ impl Line {
         if line.len() > 2 && line.starts_with('<') && line.ends_with('>') {
             return Ok(Self::Special(line.to_owned()));
         }
-        ensure!(!line.is_empty(), "a token has at least one letter");
+        ensure!(!line.is_empty(), "a token needs at least one character");
         let (mut text, mut letters) = (String::with_capacity(line.len()), line.chars());
         while let Some(letter) = letters.next() {
             text.push(match letter {
@@ -178,7 +178,7 @@ impl Line {
                     Some('r') => '\r',
                     Some('t') => '\t',
                     Some('\\') => '\\',
-                    _ => bail!("`{line}` has a backslash before something else than `n`, `r`, `t` and `\\`"),
+                    _ => bail!("`{line}` has a backslash that is not followed by `n`, `r`, `t` or `\\`"),
                 },
                 letter => letter,
             });
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_token_wins_and_bytes_stand_for_the_rest() {
+    fn the_longest_token_matches_and_bytes_encode_the_rest() {
         let vocabulary =
             Vocabulary::read(format!("{}the\nthere\n the\na\n\\n\n\\\\\n", bytes()).as_bytes()).unwrap();
         let cut = |text| vocabulary.cut(text).tokens;
@@ -225,10 +225,10 @@ mod tests {
     }
 
     #[test]
-    fn a_vocabulary_at_fault_is_told_with_its_line() {
+    fn errors_of_a_vocabulary_name_the_line() {
         assert_eq!(
             refusal(b"a\n"),
-            "the vocabulary has neither `<0x00>` to `<0xFF>` nor `<unk>`: some texts could not be told"
+            "the vocabulary has neither `<0x00>` to `<0xFF>` nor `<unk>`, one of which is needed for unknown text"
         );
         assert_eq!(
             refusal(b"<0x00>\n<unk>\n"),
@@ -236,10 +236,13 @@ mod tests {
         );
         assert_eq!(refusal(b"<unk>\na\nb\na\n"), "lines 2 and 4 of the vocabulary are both `a`");
         assert_eq!(refusal(b"<unk>\n<unk>\n"), "lines 1 and 2 of the vocabulary are both `<unk>`");
-        assert_eq!(refusal(b"<unk>\n\na\n"), "line 2 of the vocabulary: a token has at least one letter");
+        assert_eq!(
+            refusal(b"<unk>\n\na\n"),
+            "line 2 of the vocabulary: a token needs at least one character"
+        );
         assert_eq!(
             refusal(b"\\x\n"),
-            r"line 1 of the vocabulary: `\x` has a backslash before something else than `n`, `r`, `t` and `\`"
+            r"line 1 of the vocabulary: `\x` has a backslash that is not followed by `n`, `r`, `t` or `\`"
         );
         assert!(refusal(&[0xff]).starts_with("the vocabulary is not UTF-8: "));
         assert!(refusal(b"").contains("has neither"));

@@ -2,24 +2,24 @@
 
 use penstock_guest::prelude::*;
 
-/// What a pipeline may set. Lengths are in characters, not in bytes.
+/// Params that a pipeline may set. Lengths are in characters, not in bytes.
 #[derive(Clone, Debug, Params)]
 pub struct Settings {
-    /// A text, or a part of one, that is shorter than this is dropped. White space around it does not count.
+    /// Minimum length: shorter texts and parts are dropped. Surrounding white space does not count.
     #[param(default = 1)]
     pub min_chars: usize,
-    /// A text that is longer than this is split; without it none is.
+    /// Maximum length: longer texts are split; by default none is.
     #[param(min = 1)]
     pub max_chars: Option<usize>,
-    /// Whether every paragraph becomes a sample of its own. An empty line ends a paragraph.
+    /// Makes every paragraph a separate sample. An empty line ends a paragraph.
     #[param(default = false)]
     pub paragraphs: bool,
 }
 
 /// Drops samples whose `text` is too short and splits the others by paragraphs and by length.
 ///
-/// A text is split at the last white space that keeps a part within `max_chars`, or inside a word longer than that.
-/// The counters count `dropped` texts and parts, and `split` texts.
+/// A text is split at the last white space that keeps a part within `max_chars`, or inside a word longer than that. The
+/// counters count `dropped` texts and parts, and `split` texts.
 #[stage(wants("text"), makes("text"), counters("dropped", "split"), fan_out)]
 pub fn text_filter(mut item: Item, settings: &Settings) -> Result<Outcome> {
     let text = item.take_text("text")?;
@@ -30,7 +30,7 @@ pub fn text_filter(mut item: Item, settings: &Settings) -> Result<Outcome> {
     }
     Ok(match kept.as_slice() {
         [] => Outcome::Drop,
-        // Alone, it is still the same sample, by the same key.
+        // A single part is the same sample, with the same key.
         [one] => Outcome::Keep(item.with("text", *one)),
         many => {
             count("split", 1.0);
@@ -40,7 +40,7 @@ pub fn text_filter(mut item: Item, settings: &Settings) -> Result<Outcome> {
     })
 }
 
-/// The parts of a text, without white space around them; a text of white space alone is one empty part.
+/// Parts of a text, without surrounding white space; a text of white space alone is one empty part.
 pub fn parts<'a>(text: &'a str, settings: &Settings) -> Vec<&'a str> {
     let paragraphs = match settings.paragraphs {
         true => paragraphs(text),
@@ -70,7 +70,7 @@ fn paragraphs(text: &str) -> Vec<&str> {
 fn pieces(mut text: &str, max: usize) -> Vec<&str> {
     let mut found = Vec::new();
     while let Some((limit, next)) = text.char_indices().nth(max) {
-        // A space right behind the limit ends a word there.
+        // White space right after the limit ends a word there.
         let end = match next.is_whitespace() {
             true => limit,
             false => text[..limit].rfind(char::is_whitespace).unwrap_or(limit),
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn paragraphs_become_samples_with_keys_of_their_own() {
+    fn paragraphs_become_samples_with_distinct_keys() {
         let made = run("One\nline.\n\n \nTwo.\n\n\nThree.", r#"{"paragraphs": true}"#);
         let expected = [("doc#0", "One\nline."), ("doc#1", "Two."), ("doc#2", "Three.")];
         assert_eq!(made, expected.map(|(key, text)| (key.to_owned(), text.to_owned())));
@@ -160,6 +160,6 @@ mod tests {
     #[test]
     fn a_sample_without_text_is_refused() {
         let error = text_filter(Item::new("doc"), &settings("{}")).unwrap_err();
-        assert_eq!(error.message(), "no field `text`: the item has none that this stage wants");
+        assert_eq!(error.message(), "no field `text`: the item has no fields that this stage reads");
     }
 }

@@ -1,4 +1,4 @@
-//! Faults of a document whose fields read well.
+//! Faults of a document whose fields are each valid.
 
 use std::fmt::Display;
 
@@ -11,10 +11,11 @@ use super::{
 use crate::accelerator::{preset, presets};
 
 const MAX_ACTIONS: usize = 100;
-/// Most repetitions of an action: each leaves a time.
+/// Maximum number of repetitions of an action; each leaves a time.
 const MAX_REPEAT: u32 = 10_000_000;
-/// Most synthetic objects, and most bytes of one.
+/// Maximum number of synthetic objects.
 const MAX_OBJECTS: u32 = 10_000_000;
+/// Maximum size of a synthetic object, in bytes.
 const MAX_OBJECT_BYTES: u32 = 256 << 20;
 const MAX_STEP_MS: f64 = 600_000.0;
 const MAX_TIMES: u32 = 1000;
@@ -28,20 +29,20 @@ impl Faults {
 
     fn within<T: PartialOrd + Display + Copy>(&mut self, place: Pointer, found: T, least: T, most: T) {
         if !(least..=most).contains(&found) {
-            self.add(place, format!("found {found}, wanted {least} to {most}"));
+            self.add(place, format!("found {found}, expected {least} to {most}"));
         }
     }
 
-    /// `what` is done with at most `most`.
+    /// Requires at most `most`; `what` is the participle for the message, e.g. `timed`.
     fn at_most(&mut self, place: Pointer, found: u32, most: u32, what: &str) {
         if found > most {
-            self.add(place, format!("found {found}, at most {most} are {what}"));
+            self.add(place, format!("found {found}, but at most {most} are {what}"));
         }
     }
 
     fn listed(&mut self, place: Pointer, found: usize, most: usize) {
         if !(1..=most).contains(&found) {
-            self.add(place, format!("found a list of {found}, wanted 1 to {most}"));
+            self.add(place, format!("found a list of {found}, expected 1 to {most}"));
         }
     }
 }
@@ -55,7 +56,7 @@ impl BenchSpec {
         self.check_stages(&mut faults);
         let found = self.actions.len();
         if !(1..=MAX_ACTIONS).contains(&found) {
-            faults.add(root.key("actions"), format!("found {found} actions, wanted 1 to {MAX_ACTIONS}"));
+            faults.add(root.key("actions"), format!("found {found} actions, expected 1 to {MAX_ACTIONS}"));
         }
         for (index, action) in self.actions.iter().enumerate() {
             self.check_action(action, &root.key("actions").index(index).key(action.name()), &mut faults);
@@ -66,11 +67,14 @@ impl BenchSpec {
             let place = root.key("accelerator");
             accelerator.check(&place, &mut faults);
             if !has_load {
-                faults.add(place, "it is fed by a load, and there is no action `whole_set`");
+                faults.add(
+                    place,
+                    "accelerators are fed by a load, but there is no action `whole_set`; add one",
+                );
             }
         }
         if self.counterfactuals && !has_load {
-            let message = "they are made of a load, and there is no action `whole_set`";
+            let message = "counterfactuals repeat a load, but there is no action `whole_set`; add one";
             faults.add(root.key("counterfactuals"), message);
         }
         faults.0
@@ -80,7 +84,7 @@ impl BenchSpec {
         let repeat = match action {
             BenchAction::WholeSet(set) => return set.check(place, faults),
             BenchAction::Index(_) if matches!(self.source, DataSource::Memory(_)) => {
-                let message = "made-up objects have no index, so that there is nothing to time; leave it out, or read a store";
+                let message = "synthetic objects have no index to time; omit the action, or read a store";
                 return faults.add(place.clone(), message);
             }
             BenchAction::RandomToDevice(copy) => {
@@ -101,7 +105,7 @@ impl BenchSpec {
         if let BenchAction::RandomToDevice(copy) = action {
             let numbers: u64 = copy.shape.iter().map(|side| u64::from(*side)).product();
             if numbers.saturating_mul(u64::from(self.pool.max(1))) > 1 << 28 {
-                let message = "found more than 2^28 numbers in all arrays of the pool, which is 1 GiB";
+                let message = "all arrays of the pool together have more than 2^28 numbers (1 GiB); use a smaller shape or pool";
                 faults.add(place.key("shape"), message);
             }
         }
@@ -117,15 +121,14 @@ impl BenchSpec {
                 faults.at_most(place.key("count"), memory.count.get(), MAX_OBJECTS, "made");
                 faults.at_most(place.key("bytes"), memory.bytes, MAX_OBJECT_BYTES, "made");
                 if !self.stages.is_empty() {
-                    let message =
-                        "made-up objects mean nothing to stages; read real ones, or leave the stages out";
+                    let message = "stages cannot read synthetic objects; omit the stages, or read a store";
                     faults.add(place, message);
                 }
                 return;
             }
         };
         if epochs.is_none_or(|epochs| epochs.get() != 1) {
-            let message = "passes are counted by `repeats` of an action; leave `epochs` out";
+            let message = "`repeats` of an action sets the number of passes; omit `epochs`";
             faults.add(place.key(kind).key("epochs"), message);
         }
     }
@@ -140,13 +143,12 @@ impl BenchSpec {
                     let found = aggregate.size.get();
                     if let Some(size) = sizes.iter().find(|size| **size != found) {
                         let message = format!(
-                            "found {found}, but a load has batches of {size}; a worker works on one batch at a time"
+                            "found {found}, but the batches of a load have {size} samples; use the same size"
                         );
                         faults.add(place.key("size"), message);
                     }
                 }
-                _ => faults
-                    .add(place, "no worker of a load does this; wanted `wasm`, `aggregate` or `collate`"),
+                _ => faults.add(place, "a load cannot run this stage; use `wasm`, `aggregate` or `collate`"),
             }
         }
     }
@@ -167,7 +169,7 @@ impl WholeSet {
         let rounds = self.warm_up.rounds.len();
         faults.at_most(place.clone(), u32::try_from(rounds).unwrap_or(u32::MAX), MAX_TIMES, "made");
         if self.warm_up.how == WarmUpKind::Inline && rounds > 1 {
-            faults.add(place, "`inline` takes the head of the first pass: one round");
+            faults.add(place, "`inline` takes the head of the first pass; use a single round");
         }
     }
 }
@@ -177,11 +179,12 @@ impl AcceleratorSpec {
         match &self.preset {
             Some(name) if preset(name).is_none() => {
                 let known: Vec<String> = presets().map(|preset| format!("`{}`", preset.name())).collect();
-                let message = format!("found `{}`, known are {}", name.escape_debug(), known.join(", "));
+                let message =
+                    format!("found `{}`; the presets are {}", name.escape_debug(), known.join(", "));
                 faults.add(place.key("preset"), message);
             }
             None if self.step_ms.is_none() => {
-                let message = "it is missing, and so is `preset`: one of them says how long a step computes";
+                let message = "neither `step_ms` nor `preset` is set; set one of them";
                 faults.add(place.key("step_ms"), message);
             }
             _ => {}
@@ -190,7 +193,7 @@ impl AcceleratorSpec {
             faults.within(place.key("step_ms"), step_ms.get(), 1e-3, MAX_STEP_MS);
         }
         if let Some(found) = self.utilisation.filter(|share| !(0.01..=1.0).contains(share)) {
-            faults.add(place.key("utilisation"), format!("found {found}, wanted 0.01 to 1.0"));
+            faults.add(place.key("utilisation"), format!("found {found}, expected 0.01 to 1.0"));
         }
     }
 }

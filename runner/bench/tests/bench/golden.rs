@@ -1,4 +1,4 @@
-//! Counts that seed 004 prints, and what they have to be.
+//! Counts printed by the reference of seed 004, as expected values.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn sound(report: &BenchReport) {
 }
 
 #[test]
-fn the_sample_of_the_local_disk_with_ten_warm_ups_of_17_batches() {
+fn the_local_disk_sample_with_ten_warm_ups_of_17_batches_has_the_reference_counts() {
     let load = json!({
         "modes": ["sync"], "workers": [16], "batch_size": 50, "repeats": 5,
         "warm_up": { "rounds": vec![17; 10] }
@@ -33,7 +33,7 @@ fn the_sample_of_the_local_disk_with_ten_warm_ups_of_17_batches() {
 }
 
 #[test]
-fn the_sample_of_the_bucket_whose_warm_up_is_the_head_of_its_pass() {
+fn the_bucket_sample_with_an_inline_warm_up_has_the_reference_counts() {
     let load = json!({
         "modes": ["async"], "workers": [16], "batch_size": 50, "repeats": 1,
         "warm_up": { "rounds": [10], "how": "inline" }
@@ -42,7 +42,7 @@ fn the_sample_of_the_bucket_whose_warm_up_is_the_head_of_its_pass() {
 }
 
 #[test]
-fn the_raw_log_of_two_workers_and_batches_of_eight() {
+fn two_workers_and_batches_of_eight_have_the_counts_of_the_raw_log() {
     let load = json!({
         "modes": ["sync"], "workers": [2], "batch_size": 8, "repeats": 1,
         "warm_up": { "rounds": [4, 4, 3, 3, 3, 3, 3, 3, 3, 3] }
@@ -51,7 +51,7 @@ fn the_raw_log_of_two_workers_and_batches_of_eight() {
 }
 
 #[test]
-fn a_ragged_tail_is_a_batch() {
+fn an_incomplete_last_batch_counts_as_a_batch() {
     for mode in ["sync", "async"] {
         for assignment in ["static", "steal"] {
             let load = json!({
@@ -63,7 +63,7 @@ fn a_ragged_tail_is_a_batch() {
 }
 
 #[test]
-fn workers_that_stay_live_once() {
+fn persistent_workers_have_one_lifetime() {
     let load = json!({
         "modes": ["async"], "workers": [4], "batch_size": 10, "repeats": 5, "persistent": true,
         "warm_up": { "rounds": [2, 2] }
@@ -72,7 +72,7 @@ fn workers_that_stay_live_once() {
 }
 
 #[test]
-fn a_warm_up_within_the_pass_is_left_out_of_its_figures() {
+fn an_inline_warm_up_is_left_out_of_the_figures() {
     let load = json!({
         "modes": ["sync"], "workers": [1], "batch_size": 10, "repeats": 1,
         "warm_up": { "rounds": [8], "how": "inline" }
@@ -83,14 +83,14 @@ fn a_warm_up_within_the_pass_is_left_out_of_its_figures() {
         let cell = report.cells().next().unwrap();
         assert_eq!((cell.warm_up.getitem, cell.warm_up.fetch, cell.items, cell.bytes), (80, 8, 20, 20_000));
         assert_eq!((cell.levels.getitem.unwrap().n, cell.levels.fetch.unwrap().n), (20, 2));
-        // What is left out took 0.4 s, and what is not at least 0.1 s.
+        // The warm-up took 0.4 s, and the measured part at least 0.1 s.
         assert!(cell.elapsed_s >= 0.1, "{}", cell.elapsed_s);
         unless(cell.elapsed_s < 0.4, &cell.elapsed_s)
     });
 }
 
 #[test]
-fn a_warm_up_that_leaves_nothing_of_its_pass_is_refused() {
+fn a_warm_up_that_takes_the_whole_pass_is_refused() {
     for rounds in [10, 11] {
         let load = json!({
             "modes": ["sync"], "workers": [1], "batch_size": 10, "repeats": 2,
@@ -98,14 +98,14 @@ fn a_warm_up_that_leaves_nothing_of_its_pass_is_refused() {
         });
         let report = ran(in_memory(95, load), synthetic(95, 100, Duration::ZERO));
         let reason = format!(
-            "the warm-up takes {rounds} batches, and the first pass, of which it is the head, has 10; have fewer `rounds`"
+            "the inline warm-up takes {rounds} batches, but the first pass has only 10; use fewer `rounds`"
         );
         assert_eq!((report.state, report.reason), (ReportState::Failed, Some(reason)));
     }
 }
 
 #[test]
-fn reads_at_a_time_are_as_many_times_as_fast() {
+fn concurrent_reads_multiply_the_rate() {
     let load = json!({
         "modes": ["sync", "async"], "workers": [2], "in_flight": 8, "batch_size": 40, "repeats": 1
     });
@@ -113,7 +113,7 @@ fn reads_at_a_time_are_as_many_times_as_fast() {
         let report = run(in_memory(240, load.clone()), synthetic(240, 1_000, Duration::from_millis(20)));
         sound(&report);
         let rates: Vec<f64> = report.cells().map(|cell| cell.items_per_s).collect();
-        // Two workers with one read of 20 ms each, and with eight.
+        // Upper bounds: two workers with one read of 20 ms each, and with eight.
         assert!(rates[0] < 101.0 && rates[1] < 801.0, "{rates:?}");
         assert!(report.findings.iter().any(|found| found.contains("times as fast as one after another")));
         unless(rates[0] > 50.0 && rates[1] / rates[0] > 5.0, &rates)
@@ -121,7 +121,7 @@ fn reads_at_a_time_are_as_many_times_as_fast() {
 }
 
 #[test]
-fn what_would_time_nothing_is_refused() {
+fn an_action_with_nothing_to_time_is_refused() {
     let mut document = in_memory(10, json!({}));
     document["actions"] = json!([{ "index": {} }]);
     let faults = BenchSpec::from_value(document).unwrap_err();
@@ -130,7 +130,7 @@ fn what_would_time_nothing_is_refused() {
 }
 
 #[test]
-fn a_pool_reads_as_many_at_a_time_as_it_has_players() {
+fn a_pool_reads_as_many_objects_at_a_time_as_it_has_threads() {
     let document = json!({
         "source": { "memory": { "count": 50, "bytes": 100, "latency_ms": 10 } },
         "pool": 10, "actions": [{ "random": { "repeat": 100 } }]
@@ -138,14 +138,14 @@ fn a_pool_reads_as_many_at_a_time_as_it_has_players() {
     timed(|| {
         let report = run(document.clone(), synthetic(50, 100, Duration::from_millis(10)));
         let calls = &serde_json::to_value(&report).unwrap()["actions"][0]["calls"];
-        // One at a time would take a second; each read its own 10 ms, whoever reads beside it.
+        // One at a time would take a second; each read takes its own 10 ms, independent of the others.
         let is_fast = calls["elapsed_s"].as_f64().unwrap() < 0.7;
         unless(is_fast && calls["time"]["median_s"].as_f64().unwrap() < 0.05, calls)
     });
 }
 
 #[test]
-fn a_pool_shares_repetitions_without_a_remainder() {
+fn a_pool_runs_the_exact_number_of_repetitions() {
     let document = json!({
         "source": { "memory": { "count": 50, "bytes": 100 } },
         "pool": 7,

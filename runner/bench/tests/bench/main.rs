@@ -1,4 +1,4 @@
-//! The storage benchmark from outside: golden counts, books against planted faults, real stores with trouble.
+//! Tests of the storage benchmark through its public API: golden counts, books against planted faults, stores with failures.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set up its case should say where")]
 
@@ -21,7 +21,7 @@ use penstock_types::traversal::{Traversal, TraversalSettings};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-/// A document that reads so many objects from memory.
+/// A document that reads this many objects from memory.
 fn in_memory(count: u32, load: Value) -> Value {
     json!({
         "source": { "memory": { "count": count, "bytes": 100 } },
@@ -30,14 +30,14 @@ fn in_memory(count: u32, load: Value) -> Value {
     })
 }
 
-/// Made-up objects, read in order.
+/// Synthetic objects, read in order.
 async fn synthetic(count: u32, bytes: u32, latency: Duration) -> Subject {
     let latency_ms = Millis::new(latency.as_secs_f64() * 1e3);
     let count = NonZeroU32::new(count).unwrap();
     Subject::memory(&MemorySource { count, bytes, latency_ms, shuffle: false }, 0, 1).await.unwrap()
 }
 
-/// The objects `000000.bin` and so on of a store.
+/// Objects `000000.bin` and so on of a store.
 async fn numbered(store: Arc<dyn Store>, kind: BenchStoreKind, count: u32) -> Subject {
     let store = BoundedStore::new(store, NonZeroUsize::MIN);
     let settings = TraversalSettings { epochs: NonZeroU32::new(1), ..TraversalSettings::IN_ORDER };
@@ -48,7 +48,7 @@ async fn numbered(store: Arc<dyn Store>, kind: BenchStoreKind, count: u32) -> Su
         .with_keys(|number| format!("{number:06}.bin").into())
 }
 
-/// Held by every run: by many of them at a time, or by those whose times are held to figures.
+/// Shared by most runs; held exclusively by tests that measure times.
 static RUNNING: RwLock<()> = RwLock::new(());
 
 /// Runs a document on a subject.
@@ -57,8 +57,8 @@ fn ran(document: Value, subject: impl Future<Output = Subject>) -> BenchReport {
     run(document, subject)
 }
 
-/// Holds what depends on times, while no other test runs anything. It says what was wrong, and has four attempts: a machine
-/// may stand still for a moment, a defect stays.
+/// Runs a test that depends on times, while no other test runs a load. It has four attempts: a machine may stall for a moment, a
+/// defect fails every time.
 #[track_caller]
 fn timed(attempt: impl Fn() -> Result<(), String>) {
     let _alone = RUNNING.write().unwrap_or_else(PoisonError::into_inner);
@@ -69,7 +69,7 @@ fn timed(attempt: impl Fn() -> Result<(), String>) {
     }
 }
 
-/// What is wrong unless it holds.
+/// Error with the debug form of `told` if `holds` is false.
 fn unless(holds: bool, told: &dyn Debug) -> Result<(), String> {
     if holds { Ok(()) } else { Err(format!("{told:?}")) }
 }
@@ -78,7 +78,7 @@ fn run(document: Value, subject: impl Future<Output = Subject>) -> BenchReport {
     followed(document, subject, &mut |_: &BenchStep| {})
 }
 
-/// Runs a document on a subject while somebody follows.
+/// Runs a document on a subject with an observer.
 fn followed(document: Value, subject: impl Future<Output = Subject>, follow: &mut dyn Follow) -> BenchReport {
     let runtime = Runtime::new().unwrap();
     let spec = BenchSpec::from_value(document).unwrap();

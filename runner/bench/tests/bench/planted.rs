@@ -1,4 +1,4 @@
-//! Faults that are planted in a true record of a load, or in a store: the books have to catch every one.
+//! Faults planted in the record of a load, or in a store: the books have to detect every one.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::{followed, in_memory, numbered, ran, synthetic};
 
-/// Keeps what a load left behind.
+/// Keeps the record of a load.
 #[derive(Default)]
 struct Keeping(Option<LoadRecord>);
 
@@ -37,7 +37,7 @@ fn record() -> LoadRecord {
     kept.0.unwrap()
 }
 
-/// The identities that do not hold once `plant` has changed the record.
+/// Names of the identities that do not hold after `plant` has changed the record.
 fn caught(plant: impl FnOnce(&mut LoadRecord)) -> Vec<String> {
     let mut record = record();
     assert!(audit(&record).balanced, "{:?}", audit(&record));
@@ -53,20 +53,20 @@ fn caught(plant: impl FnOnce(&mut LoadRecord)) -> Vec<String> {
         .collect()
 }
 
-/// Without those that catch it only where there was no time to spare: whether one read more or less is one too many at a time, or
-/// one batch more too long for its worker, is up to how long the others took.
+/// Removes the identities that detect the fault only if there was no slack: whether one read more is too many at a time, or one
+/// batch more takes longer than its worker, depends on the other times.
 fn surely(mut caught: Vec<String>) -> Vec<String> {
     caught.retain(|identity| !["fetches", "workers"].contains(&identity.as_str()));
     caught
 }
 
 #[test]
-fn a_lost_item() {
+fn a_lost_item_is_detected() {
     let lost = |record: &mut LoadRecord| {
         record.passes[1].deliveries[4].objects.remove(3);
     };
     assert_eq!(caught(lost), ["once", "order"]);
-    // Lost without a trace of its reading.
+    // Lost together with the record of the read.
     let unread = |record: &mut LoadRecord| {
         record.passes[0].fetches[2].items.remove(9);
     };
@@ -74,7 +74,7 @@ fn a_lost_item() {
 }
 
 #[test]
-fn a_double_count() {
+fn a_double_count_is_detected() {
     let twice = |record: &mut LoadRecord| {
         let again = record.passes[0].fetches[5].items[0].clone();
         record.passes[0].fetches[5].items.push(again);
@@ -93,7 +93,7 @@ fn a_double_count() {
 }
 
 #[test]
-fn a_pass_that_reads_one_object_twice_and_another_never() {
+fn a_pass_that_reads_one_object_twice_and_another_never_is_detected() {
     let instead = |record: &mut LoadRecord| {
         let pass = &mut record.passes[1];
         let mut order = pass.order.to_vec();
@@ -107,7 +107,7 @@ fn a_pass_that_reads_one_object_twice_and_another_never() {
 }
 
 #[test]
-fn parts_that_take_longer_than_their_read() {
+fn parts_that_take_longer_than_their_read_are_detected() {
     let longer = |record: &mut LoadRecord| {
         let item = &mut record.passes[0].fetches[0].items[0];
         item.parts.body = Duration::from_nanos(item.span.nanos() + 1);
@@ -116,19 +116,19 @@ fn parts_that_take_longer_than_their_read() {
 }
 
 #[test]
-fn a_reordered_batch() {
+fn a_reordered_batch_is_detected() {
     assert_eq!(caught(|record| record.passes[0].deliveries.swap(2, 3)), ["order"]);
     assert_eq!(caught(|record| record.passes[0].deliveries[7].objects.swap(0, 9)), ["order"]);
 }
 
 #[test]
-fn a_gap_in_the_clock() {
+fn a_jump_of_the_clock_is_detected() {
     // The clock of one worker jumps ahead by a second, between two of its batches.
     let jump = |record: &mut LoadRecord| {
         record.passes[0].loops[1].span.end = record.passes[0].loops[1].span.end.after(Duration::from_secs(1));
     };
     assert_eq!(caught(jump), ["nesting", "workers"]);
-    // It falls back within a read.
+    // The clock jumps back during a read.
     let back = |record: &mut LoadRecord| {
         let item = &mut record.passes[1].fetches[0].items[2];
         std::mem::swap(&mut item.span.start, &mut item.span.end);
@@ -147,33 +147,33 @@ fn a_gap_in_the_clock() {
 }
 
 #[test]
-fn a_truncated_body() {
+fn a_truncated_body_is_detected() {
     assert_eq!(caught(|record| record.passes[0].fetches[3].items[1].bytes = Some(99)), ["bytes"]);
     assert_eq!(caught(|record| record.passes[0].fetches[3].items[1].is_same = false), ["content"]);
 }
 
 #[test]
-fn more_in_flight_than_allowed() {
+fn more_reads_in_flight_than_allowed_are_detected() {
     assert_eq!(caught(|record| record.passes[0].gauged.most = 13), ["permits"]);
 }
 
 #[test]
-fn time_in_flight_that_nobody_read_in() {
-    // As if a read's end had not been noticed.
+fn time_in_flight_without_a_read_is_detected() {
+    // The end of a read was not counted.
     assert_eq!(caught(|record| record.passes[0].gauged.read_ns *= 2), ["little"]);
     assert_eq!(caught(|record| record.passes[0].gauged.ended -= 1), ["outcomes"]);
 }
 
 #[test]
-fn time_between_reads_that_nobody_counted() {
+fn uncounted_time_between_reads_is_detected() {
     assert_eq!(caught(|record| record.passes[0].fetches[2].between_ns += 1), ["fetches"]);
-    // Longer by a nanosecond that nobody accounts for.
+    // The batch lasts a nanosecond longer than its parts.
     let longer = |record: &mut LoadRecord| {
         let span = &mut record.passes[1].fetches[3].span;
         span.start = Tick::from_nanos(span.start.nanos() - 1);
     };
     assert!(caught(longer).contains(&"fetches".to_owned()));
-    // Every read of a batch at once, where four may be.
+    // All reads of a batch overlap, though only four may.
     let at_once = |record: &mut LoadRecord| {
         let fetch = &mut record.passes[1].fetches[3];
         fetch.between_ns = 0;
@@ -184,7 +184,7 @@ fn time_between_reads_that_nobody_counted() {
 }
 
 #[test]
-fn a_pass_that_was_not_one() {
+fn a_missing_worker_lifetime_is_detected() {
     assert_eq!(
         caught(|record| {
             record.passes[0].loops.pop();
@@ -193,7 +193,7 @@ fn a_pass_that_was_not_one() {
     );
 }
 
-/// A store that answers one read in fifty with fewer bytes than there are, or with other ones, and says nothing.
+/// A store that returns truncated or altered bytes for one read in fifty, without an error.
 struct Deceiving {
     store: MemoryStore,
     shortens: bool,
@@ -250,7 +250,7 @@ impl Store for Deceiving {
 }
 
 #[test]
-fn a_store_that_deceives_voids_the_figures() {
+fn a_store_that_returns_wrong_bytes_voids_the_figures() {
     for (shortens, identity) in [(true, "bytes"), (false, "content")] {
         let store = MemoryStore::synthetic("memory", &[(120, 100)]);
         let store = Deceiving { store, shortens, reads: AtomicU64::new(0) };

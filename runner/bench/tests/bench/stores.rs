@@ -1,4 +1,4 @@
-//! Real stores, with and without trouble.
+//! Benchmarks of real stores, with and without failures.
 
 use std::fs;
 use std::num::NonZeroU32;
@@ -18,7 +18,7 @@ use tokio::runtime::Runtime;
 use crate::{numbered, ran, run, timed, unless};
 
 const COUNT: u32 = 200;
-/// What no output may hold.
+/// Secret that must not appear in any output.
 const CANARY: &str = "wJalrXUtnFEMI-K7MDENG-canary";
 
 fn document(source: &str, load: Value, on_error: &str) -> Value {
@@ -32,7 +32,7 @@ fn bytes(number: u32) -> Vec<u8> {
     (0..1_000 + number).map(|place| (place * 31 + number) as u8).collect()
 }
 
-/// Objects on a disk, where there is one: folders for what is temporary often lie in memory.
+/// Objects on a disk if possible: the default folder for temporary files is often in memory.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     for number in 0..COUNT {
@@ -118,7 +118,7 @@ fn a_bucket_with_latency_and_a_tail_keeps_its_permits_in_use() {
 }
 
 #[test]
-fn what_is_retried_is_told_and_what_comes_is_whole() {
+fn retries_are_reported_and_all_bytes_arrive() {
     let server = server(Latency::default());
     server.inject(Fault::on("", Trouble::SlowDown { after_s: 0 }).method("GET").after(5).times(10));
     server.inject(Fault::on("", Trouble::Reset).method("GET").after(5).times(5));
@@ -133,7 +133,7 @@ fn what_is_retried_is_told_and_what_comes_is_whole() {
 }
 
 #[test]
-fn one_object_that_cannot_be_read_ends_it_or_is_told() {
+fn an_unreadable_object_ends_the_benchmark_or_is_reported() {
     let server = server(Latency::default());
     server.inject(Fault::on("000077", Trouble::Status(403, "AccessDenied")).method("GET"));
     server.inject(Fault::on("000099", Trouble::HangInBody(10)).method("GET"));
@@ -148,11 +148,15 @@ fn one_object_that_cannot_be_read_ends_it_or_is_told() {
 
     let ended = read(&server, load(), "fail");
     assert_eq!(ended.state, ReportState::Failed);
-    assert!(ended.findings[0].starts_with("It failed, and what follows is not all"), "{:?}", ended.findings);
+    assert!(
+        ended.findings[0].starts_with("The benchmark failed, and this report is incomplete"),
+        "{:?}",
+        ended.findings
+    );
 }
 
 #[test]
-fn slow_bodies_take_their_time_and_are_told_as_such() {
+fn slow_bodies_are_reported_as_body_time() {
     let server = server(Latency::default());
     server.inject(Fault::on("", Trouble::Trickle(400, Duration::from_millis(20))).method("GET"));
     let report = read(&server, load(), "fail");
@@ -162,11 +166,11 @@ fn slow_bodies_take_their_time_and_are_told_as_such() {
 }
 
 #[test]
-fn a_service_that_is_killed_and_comes_back() {
+fn a_load_survives_a_restart_of_the_service_and_fails_without_one() {
     let latency = Latency { usual: Duration::from_millis(10), ..Latency::default() };
     let mut document = document("photos", load(), "fail");
     document["survey"] = json!(false);
-    // It has its objects from its first moment on, whenever that comes.
+    // The objects are on disk, so that the restarted server has them from its first moment on.
     let folder = folder();
     timed(|| {
         let settings = Settings { root: Some(folder.path().to_owned()), ..settings(latency) };
@@ -174,7 +178,7 @@ fn a_service_that_is_killed_and_comes_back() {
         let port = server.endpoint().rsplit(':').next().unwrap().parse().unwrap();
         let store = bucket(&server);
         let restarted = Builder::new().name("restart".to_owned()).spawn(move || {
-            // Some way into the first pass.
+            // During the first pass.
             thread::sleep(Duration::from_millis(60));
             drop(server);
             thread::sleep(Duration::from_millis(150));
@@ -186,7 +190,7 @@ fn a_service_that_is_killed_and_comes_back() {
         drop(restarted.unwrap().join().unwrap());
         unless(cell.requests.retries > 0, &cell.requests)?;
 
-        // One that stays away fails it, within the timeouts.
+        // Without a restart, the load fails within the timeouts.
         let report =
             run(self::document("photos", load(), "fail"), numbered(store, BenchStoreKind::S3, COUNT));
         assert_eq!(report.state, ReportState::Failed);
@@ -199,7 +203,7 @@ fn of_folder(root: &Path, document: Value) -> BenchReport {
     ran(document, numbered(store, BenchStoreKind::Folder, COUNT))
 }
 
-/// Whether this machine can be asked to forget a file of the folder; says so if it cannot.
+/// True if this machine can drop a file of the folder from the page cache; reports the skipped test otherwise.
 fn can_be_cold(root: &Path) -> bool {
     let store = FolderStore::open("photos", root).unwrap();
     let forgets = Runtime::new().unwrap().block_on(store.forget("000001.bin".into())).unwrap();
@@ -210,7 +214,7 @@ fn can_be_cold(root: &Path) -> bool {
 }
 
 #[test]
-fn a_folder_is_read_warm_or_cold_and_says_which() {
+fn the_report_of_a_folder_states_whether_it_was_read_warm_or_cold() {
     let folder = folder();
     let warm = of_folder(folder.path(), document("photos", load(), "fail"));
     only(&warm);
@@ -225,23 +229,23 @@ fn a_folder_is_read_warm_or_cold_and_says_which() {
     }
     match cell.passes[0].cached {
         Some(share) => assert!(share < 0.1, "{share}"),
-        None => skipped("this file system does not tell what the page cache holds"),
+        None => skipped("this file system does not report the page cache"),
     }
     assert!(
         cold.findings
             .iter()
-            .any(|told| told.starts_with("Each pass began cold") || told.contains("does not tell")),
+            .any(|told| told.starts_with("Each pass began cold") || told.contains("does not report")),
         "{:?}",
         cold.findings
     );
 }
 
 #[test]
-fn an_object_that_is_missing_or_empty_leaves_the_others_cold() {
+fn a_missing_or_empty_object_leaves_the_others_cold() {
     let folder = folder();
     let mut cold = document("photos", load(), "skip");
     cold["cache"] = json!("cold");
-    // Whether it tells is known of whole objects.
+    // The file system may not report what is cached; determined with intact objects.
     let is_told = only(&of_folder(folder.path(), cold.clone())).passes[0].cached.is_some();
     fs::remove_file(folder.path().join("000000.bin")).unwrap();
     fs::write(folder.path().join("000002.bin"), "").unwrap();
@@ -255,7 +259,7 @@ fn an_object_that_is_missing_or_empty_leaves_the_others_cold() {
 }
 
 #[test]
-fn the_client_is_told_where_it_is_the_limit() {
+fn a_client_that_is_the_limit_is_reported() {
     let mut document = json!({
         "source": { "memory": { "count": COUNT, "bytes": 1000 } },
         "actions": [{ "whole_set": load() }]
@@ -263,7 +267,7 @@ fn the_client_is_told_where_it_is_the_limit() {
     let bound = ran(document.clone(), crate::synthetic(COUNT, 1000, Duration::ZERO));
     let ceiling = only(&bound).ceiling.unwrap();
     assert!(ceiling.items_per_s > 0.0 && ceiling.against == BenchStoreKind::Memory);
-    // In batches so large that a whole pass against nothing has fewer than the workers may begin.
+    // Batches so large that a whole pass of the ceiling has fewer than the workers may begin.
     let many =
         json!({ "modes": ["sync"], "workers": [2], "prefetch": 100, "batch_size": 10_000, "repeats": 1 });
     document["actions"] = json!([{ "whole_set": many }]);
@@ -277,7 +281,7 @@ fn the_client_is_told_where_it_is_the_limit() {
         unless(!ceiling.is_client_bound && ceiling.reached < 0.5, &ceiling)
     });
 
-    // The client is the SDK, which takes its time where nothing is optimised.
+    // The S3 client is slow without optimisation, so the latency is large.
     let server = server(Latency { usual: Duration::from_millis(300), ..Latency::default() });
     let mut document = self::document("photos", load(), "fail");
     document["ceiling"] = json!(true);
@@ -291,7 +295,8 @@ fn the_client_is_told_where_it_is_the_limit() {
 
 #[test]
 fn accelerators_are_fed_as_far_as_the_rate_goes_and_parts_cost_what_they_cost() {
-    // 2 x 8 reads of 5 ms are at most 3,200 a second; a step of 20 ms for 8 samples takes 400 of them, or 200 if it waits as long.
+    // 2 x 8 reads of 5 ms are at most 3,200 per second; a step of 20 ms for 8 samples takes 400 per second, or 200 at half
+    // utilisation.
     let document = json!({
         "source": { "memory": { "count": 400, "bytes": 1000, "latency_ms": 5 } },
         "accelerator": { "step_ms": 20, "batch_size": 8, "utilisation": 0.5 }, "counterfactuals": true, "ceiling": false,
@@ -309,12 +314,12 @@ fn accelerators_are_fed_as_far_as_the_rate_goes_and_parts_cost_what_they_cost() 
         let names: Vec<&str> = without.iter().map(|(without, _)| *without).collect();
         assert_eq!(names, ["nothing", "storage", "consumer"]);
         unless(found.supported >= 6, found)?;
-        // As many as can be fed take about what storage gives: it is storage that costs, if they are not the limit.
+        // The supported number of accelerators takes about as much as storage delivers: storage is the limit unless they are.
         unless(without[2].1 > -0.2 && without[1].1 > -0.2, &without)
     });
 }
 
-#[expect(clippy::print_stderr, reason = "what is skipped says so")]
+#[expect(clippy::print_stderr, reason = "skipped tests are printed")]
 fn skipped(why: &str) {
     eprintln!("skipped: {why}");
 }

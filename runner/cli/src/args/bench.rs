@@ -8,16 +8,16 @@ use super::{ModuleArgs, ServerArgs, StoreArgs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
-    /// Read a folder or a bucket as a data loader does, level by level, and tell what it can feed.
+    /// Read a folder or a bucket as a data loader does and measure what it can feed, level by level.
     ///
-    /// Workers read batches: one item after another (sync), or several at a time (async). Every read is written down,
-    /// and the books of it are checked; figures whose books do not balance are called void.
+    /// Workers read batches: one item after another (sync), or several at a time (async). Every read is recorded and checked
+    /// against the totals; figures whose books do not balance are marked void.
     #[command(after_help = "Examples:\n  penstock bench storage --store photos=./photos\n  \
         penstock bench storage --store photos=s3://bucket/train --suffix .jpg --workers 4,16 --in-flight 16 --out found\n  \
         penstock bench storage photos-bench.json --store photos=./photos --module decode-resize=decode_resize.wasm\n\n\
         Exit codes: 0 measured, 1 something failed or the books do not balance, 2 bad input, 130 stopped by Ctrl-C.")]
     Storage(Box<BenchStorageArgs>),
-    /// Compare two reports: which loads got faster or slower, and how sure that is.
+    /// Compare two reports: which loads became faster or slower, with confidence intervals.
     #[command(after_help = "Examples:\n  penstock bench compare before after\n  \
         penstock bench compare before/report.json after/report.json --fail-if-slower 5\n\n\
         Exit codes: 0 compared, 1 slower than allowed, 2 bad input.")]
@@ -28,7 +28,7 @@ pub(crate) enum BenchCommand {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchStorageArgs {
-    /// The benchmark's document, a JSON file; without one, all objects of the one store are read.
+    /// Benchmark document, a JSON file; without one, all objects of the single store are read.
     #[arg(value_name = "CONFIG")]
     pub(crate) file: Option<PathBuf>,
     #[command(flatten)]
@@ -38,38 +38,38 @@ pub(crate) struct BenchStorageArgs {
     /// Change the document before it is read, e.g. `/actions/0/whole_set/in_flight=16`.
     #[arg(long = "set", value_name = "/POINTER=VALUE")]
     pub(crate) settings: Vec<String>,
-    /// Read only keys that end so, e.g. `.jpg`.
+    /// Read only keys with this suffix, e.g. `.jpg`.
     #[arg(long, value_name = "TEXT", conflicts_with = "file")]
     pub(crate) suffix: Option<String>,
-    /// Read only keys that start so.
+    /// Read only keys with this prefix.
     #[arg(long, value_name = "TEXT", conflicts_with = "file")]
     pub(crate) prefix: Option<String>,
-    /// Read so many objects at most.
+    /// Read at most this many objects.
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,
-    /// How workers read: `sync`, `async`, or both.
+    /// Read modes of the workers: `sync`, `async`, or both.
     #[arg(long, value_name = "MODES", value_delimiter = ',')]
     pub(crate) modes: Vec<String>,
-    /// Numbers of workers.
+    /// Numbers of workers, one load for each.
     #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
     pub(crate) workers: Vec<u32>,
-    /// Reads that an async worker has in flight at most.
+    /// Maximum number of reads that an async worker has in flight.
     #[arg(long, value_name = "K")]
     pub(crate) in_flight: Option<u32>,
-    /// Items of a batch.
+    /// Number of items in a batch.
     #[arg(long, value_name = "N")]
     pub(crate) batch_size: Option<u32>,
-    /// Batches that each worker may have begun and not delivered.
+    /// Number of batches that each worker may have begun and not delivered.
     #[arg(long, value_name = "N")]
     pub(crate) prefetch: Option<u32>,
-    /// Measured passes over all objects.
+    /// Number of measured passes over all objects.
     #[arg(long, value_name = "N")]
     pub(crate) repeats: Option<u32>,
-    /// Let the machine forget the objects before each pass, so that a disk is measured and not the page cache.
+    /// Drop the objects from the page cache before each pass, so that the disk is measured.
     #[arg(long)]
     pub(crate) cold: bool,
-    /// Find out how many accelerators it can feed: a preset such as `resnet50/h100`, or `STEP` for steps of that long,
-    /// e.g. `30ms`.
+    /// Find the number of accelerators that the storage can feed: a preset such as `resnet50/h100`, or the time of a step, e.g.
+    /// `30ms`.
     #[arg(long, value_name = "PRESET|STEP")]
     pub(crate) accelerator: Option<String>,
     /// Run the fastest load again without storage, without each stage, and without the accelerator.
@@ -78,28 +78,28 @@ pub(crate) struct BenchStorageArgs {
     /// Write report.json, report.html and reads.ndjson into this new folder.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Let a server keep the report, and show it under /bench.
+    /// Upload the report to a server, which shows it under /bench.
     #[arg(long)]
     pub(crate) push: bool,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
-    /// Print the report as JSON, alone, on standard output.
+    /// Print only the report, as JSON, on standard output.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Do not say what goes on.
+    /// Do not print progress.
     #[arg(long, short)]
     pub(crate) quiet: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BenchCompareArgs {
-    /// The report before: a file, or the folder that `--out` has made.
+    /// Earlier report: a file, or the folder written by `--out`.
     #[arg(value_name = "A")]
     pub(crate) before: PathBuf,
-    /// The report after.
+    /// Later report: a file, or the folder written by `--out`.
     #[arg(value_name = "B")]
     pub(crate) after: PathBuf,
-    /// Fail when a load is surely slower by more than so many percent.
+    /// Fail if a load is slower by more than this percentage with 95 % confidence.
     #[arg(long, value_name = "PERCENT", value_parser = slower)]
     pub(crate) fail_if_slower: Option<f64>,
     /// Print the comparison as JSON.
@@ -110,6 +110,6 @@ pub(crate) struct BenchCompareArgs {
 fn slower(given: &str) -> Result<f64, String> {
     match given.parse() {
         Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
-        _ => Err("it is a percentage from 0 to 100, e.g. 5".to_owned()),
+        _ => Err("expected a percentage from 0 to 100, e.g. 5".to_owned()),
     }
 }

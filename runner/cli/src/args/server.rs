@@ -10,13 +10,13 @@ use penstock_web::Role;
 
 use super::{DocumentArgs, StoreArgs};
 
-/// Where a server is, and what opens it.
+/// Address and token of a server.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServerArgs {
-    /// The server's address.
+    /// Address of the server.
     #[arg(long, value_name = "URL", env = "PENSTOCK_SERVER", default_value = "http://127.0.0.1:7700")]
     pub(crate) server: String,
-    /// The file with the server's token; the variable PENSTOCK_TOKEN holds the token itself. Without both, the token of your own
+    /// File with the server's token; the variable PENSTOCK_TOKEN holds the token itself. Without both, the token of your own
     /// server on this machine is used.
     #[arg(long, value_name = "FILE", env = "PENSTOCK_TOKEN_FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub(crate) token_file: Option<PathBuf>,
@@ -25,10 +25,10 @@ pub(crate) struct ServerArgs {
 /// Subcommands of `penstock token`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {
-    /// Print a link that signs a browser in to a running server, once and within ten minutes.
+    /// Print a link that signs a browser in to a running server; it works once, for ten minutes.
     #[command(after_help = "Example:\n  penstock token link")]
     Link(ServerArgs),
-    /// Make a named token for others, and print it: there is no other copy. A running server knows it within a second.
+    /// Create a named token and print it; the token is not stored in readable form. A running server accepts it within a second.
     #[command(after_help = "Examples:\n  \
         penstock token add ci --role run --store photos --store out --expires 90days > ci.token\n  \
         penstock token add grafana --role read")]
@@ -41,29 +41,29 @@ pub(crate) enum TokenCommand {
     Remove(TokenRemoveArgs),
 }
 
-/// The data directory of a server, which may be running or not.
+/// Data directory of a server, running or stopped.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DataArgs {
-    /// The server's data directory [default: ~/.local/share/penstock].
+    /// Data directory of the server [default: ~/.local/share/penstock].
     #[arg(long, value_name = "DIR", env = "PENSTOCK_DATA_DIR", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub(crate) data_dir: Option<PathBuf>,
-    /// The server's configuration, which may name the data directory.
+    /// Configuration file of the server, which may name the data directory.
     #[arg(long, value_name = "FILE", env = "PENSTOCK_CONFIG", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub(crate) config: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TokenAddArgs {
-    /// The token's name in logs. A token that has it already is replaced.
+    /// Name of the token in logs. An existing token of this name is replaced.
     #[arg(value_name = "NAME", value_parser = name)]
     pub(crate) name: Name,
-    /// The token's role: `read` looks, `run` also uploads and runs, `admin` also deletes, moves aliases and reads the audit log.
+    /// Role of the token: `read` views, `run` also uploads and runs, `admin` also deletes, moves aliases and reads the audit log.
     #[arg(long, value_name = "ROLE", default_value = "read", value_parser = role())]
     pub(crate) role: Role,
-    /// A store that its documents may name; may be given several times [default: all stores].
+    /// Store that documents submitted with the token may name; may be repeated [default: all stores].
     #[arg(long = "store", value_name = "STORE", value_parser = name)]
     pub(crate) stores: Vec<Name>,
-    /// The time until it expires, e.g. `12h` or `90days` [default: it does not expire].
+    /// Time until the token expires, e.g. `12h` or `90days` [default: never].
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) expires: Option<Duration>,
     #[command(flatten)]
@@ -81,7 +81,7 @@ pub(crate) struct TokenRemoveArgs {
 
 fn name(text: &str) -> Result<Name, &'static str> {
     Name::new(text)
-        .ok_or("a name has 1 to 128 letters, digits, `.`, `_` or `-`, and begins with a letter or a digit")
+        .ok_or("a name has 1 to 128 letters, digits, `.`, `_` or `-`, and starts with a letter or a digit")
 }
 
 fn role() -> impl TypedValueParser<Value = Role> {
@@ -93,50 +93,50 @@ fn role() -> impl TypedValueParser<Value = Role> {
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) stores: StoreArgs,
-    /// Where to listen [default: 127.0.0.1:7700].
+    /// Address to listen on [default: 127.0.0.1:7700].
     #[arg(long, value_name = "ADDRESS:PORT", env = "PENSTOCK_LISTEN")]
     pub(crate) listen: Option<String>,
-    /// A further name that the server goes by, e.g. behind a proxy.
+    /// Additional host name of the server, e.g. behind a proxy.
     #[arg(long = "host", value_name = "NAME")]
     pub(crate) hosts: Vec<String>,
-    /// The file with the operator's token; the variable PENSTOCK_TOKEN holds the token itself [default: `token` in
-    /// the data directory, made if it is missing].
+    /// File with the operator's token; the variable PENSTOCK_TOKEN holds the token itself [default: `token` in the data
+    /// directory, created if it is missing].
     #[arg(long, value_name = "FILE", env = "PENSTOCK_TOKEN_FILE", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub(crate) token_file: Option<PathBuf>,
-    /// Let every user of this machine in, without a token; for loopback addresses alone.
+    /// Admit every user of this machine without a token; for loopback addresses only.
     #[arg(long, conflicts_with = "token_file")]
     pub(crate) no_token: bool,
-    /// Speak TLS with the certificate in this file (PEM); those between it and one that clients trust follow it there.
+    /// Serve TLS with the certificate in this file (PEM), followed by its intermediate certificates.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_certificate: Option<PathBuf>,
-    /// The file with the key of the certificate (PEM).
+    /// File with the private key of the certificate (PEM).
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Where modules, runs and their history are kept [default: ~/.local/share/penstock].
+    /// Folder of modules, runs and their history [default: ~/.local/share/penstock].
     #[arg(long, value_name = "DIR", env = "PENSTOCK_DATA_DIR", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub(crate) data_dir: Option<PathBuf>,
-    /// Upload this module at the start, unless it is there already.
+    /// Upload this module at the start, unless the server has it already.
     #[arg(long = "module", value_name = "FILE")]
     pub(crate) modules: Vec<PathBuf>,
-    /// Worker threads that all runs may use at a time [default: four for each core, but at least 32].
+    /// Worker threads that all runs together may use [default: four for each core, but at least 32].
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     pub(crate) threads: Option<u32>,
-    /// Memory that all runs may use at a time [default: three quarters of what the system lets it use].
+    /// Memory that all runs together may use [default: three quarters of the memory available to the process].
     #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(1..))]
     pub(crate) memory_mib: Option<u32>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PushArgs {
-    /// The module, a WebAssembly file.
+    /// Module to upload, a WebAssembly file.
     #[arg(value_name = "MODULE")]
     pub(crate) module: PathBuf,
-    /// Let this alias mean the version from now on, e.g. `stable`.
+    /// Point this alias at the uploaded version, e.g. `stable`.
     #[arg(long, value_name = "NAME")]
     pub(crate) alias: Option<String>,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
-    /// Print what was uploaded as JSON.
+    /// Print the uploaded version as JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -147,47 +147,47 @@ pub(crate) struct SubmitArgs {
     pub(crate) document: DocumentArgs,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
-    /// Watch the run to its end.
+    /// Watch the run until it ends.
     #[arg(long, short)]
     pub(crate) follow: bool,
-    /// Only let the server check the document.
+    /// Check the document on the server without running it.
     #[arg(long, conflicts_with_all = ["follow", "time"])]
     pub(crate) check: bool,
-    /// End the run after this long, e.g. `10s` or `2m`; it ends as completed.
+    /// Stop the run after this time, e.g. `10s` or `2m`; it ends as completed.
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) time: Option<Duration>,
-    /// Make the request safe to repeat: the same key gives the same run for a day.
+    /// Idempotency key: a repeated request with the same key returns the same run for a day.
     #[arg(long, value_name = "TEXT")]
     pub(crate) key: Option<String>,
-    /// Print the run as JSON, alone, on standard output.
+    /// Print only the run, as JSON, on standard output.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Show neither progress nor tables.
+    /// Show no progress and no tables.
     #[arg(long, short)]
     pub(crate) quiet: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunsArgs {
-    /// Only runs in these states, separated by commas.
+    /// List only runs in these states, separated by commas.
     #[arg(long, value_name = "STATES")]
     pub(crate) state: Option<String>,
-    /// Only runs whose name or id has this in it.
+    /// List only runs whose name or id contains this text.
     #[arg(long = "find", value_name = "TEXT")]
     pub(crate) text: Option<String>,
-    /// Most runs.
+    /// Maximum number of runs to list.
     #[arg(long, value_name = "N", default_value = "20", value_parser = value_parser!(u32).range(1..=200))]
     pub(crate) limit: u32,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
-    /// Print them as JSON.
+    /// Print the runs as JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct StopArgs {
-    /// The run's id.
+    /// Id of the run.
     #[arg(value_name = "RUN")]
     pub(crate) run: String,
     #[command(flatten)]
@@ -198,7 +198,7 @@ pub(crate) struct StopArgs {
 pub(crate) struct ModulesArgs {
     #[command(flatten)]
     pub(crate) server: ServerArgs,
-    /// Print them as JSON.
+    /// Print the modules as JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -35,7 +35,7 @@ pub(crate) fn storage(runtime: &Runtime, args: &BenchStorageArgs) -> Result<u8> 
     let Some(benchmark) = prepare(&document, args, runtime, cancel)? else { return Ok(STOPPED) };
     let report = benchmark.run(concat!("penstock ", env!("CARGO_PKG_VERSION")), &mut kept);
     drop(benchmark);
-    // What one of them cannot do takes nothing away from the others.
+    // A failure to print, write or upload the report does not prevent the other two.
     let said = say_as(args.json, &report, words::report);
     let written = kept.finish(&report);
     let pushed = client.map(|client| kept::push(&client, &report)).transpose();
@@ -47,7 +47,7 @@ pub(crate) fn storage(runtime: &Runtime, args: &BenchStorageArgs) -> Result<u8> 
         Ok(Some(page)) => say(page).map_err(Into::into),
         _ => Ok(()),
     };
-    // A closed standard output is nobody's fault, and told last.
+    // Errors of writing and uploading come before a closed standard output.
     written?;
     pushed?;
     said.and(shown)?;
@@ -103,19 +103,19 @@ async fn opened(prepared: &Prepared, name: &str, passes: usize) -> Result<Result
 
 fn stage(computing: Computing) -> StageOp {
     let Computing { stage, factory } = computing;
-    // No stage of a load changes what comes in but those that take batches.
+    // A load allows no stages that change samples; a stage takes samples or whole batches.
     let takes = if stage.flow.unit == Unit::Samples { Takes::Sample } else { Takes::Batch };
     StageOp { name: stage.id.name().to_owned(), takes, factory }
 }
 
 pub(crate) fn tell(step: &BenchStep) {
     warn(&match step {
-        BenchStep::Survey(objects) => format!("asking for the sizes of {objects} objects"),
+        BenchStep::Survey(objects) => format!("reading the sizes of {objects} objects"),
         BenchStep::Warm => "reading everything once, for the page cache".to_owned(),
         BenchStep::Load { number, of, label } => format!("{number} of {of}: {label}"),
         BenchStep::Action(action) => action.clone(),
         BenchStep::Accelerators(number) => format!("feeding {number} accelerators"),
-        BenchStep::Without(nothing) if nothing == "nothing" => "again as it is".to_owned(),
-        BenchStep::Without(what) => format!("again without {what}"),
+        BenchStep::Without(nothing) if nothing == "nothing" => "repeating it unchanged".to_owned(),
+        BenchStep::Without(what) => format!("repeating it without {what}"),
     });
 }

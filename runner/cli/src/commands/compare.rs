@@ -9,7 +9,7 @@ use crate::input::bad;
 use crate::report::table;
 use crate::text::{duration, percent, rate, say_as};
 
-/// Compares what runs have written down.
+/// Compares two recorded runs, or the ranks of one pipeline.
 pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
     let runs: Vec<Recording> = args.runs.iter().map(|folder| recording(folder)).collect::<Result<_>>()?;
     if let Some(ranks) = compare_ranks(&runs) {
@@ -17,7 +17,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
     }
     let [one, other] = runs.as_slice() else {
         return Err(bad(format!(
-            "{} runs are compared only if each is of another rank (`shard` of the source), and these are not; name two",
+            "{} runs can be compared only as ranks of one pipeline, each with another `shard` of the source, and these are not; name two runs",
             runs.len()
         )));
     };
@@ -71,5 +71,5 @@ fn ranks_in_words(ranks: &RankComparison) -> String {
         let limit = rank.limit.clone();
         vec![rank.rank.to_string(), rate(Some(rank.rate)), format!("{:.0} %", rank.to_median * 100.0), limit]
     });
-    format!("{}\n\n{}", ranks.sentence, table(&["rank", "items/s", "of the middle one", "limit"], rows))
+    format!("{}\n\n{}", ranks.sentence, table(&["rank", "items/s", "of the median", "limit"], rows))
 }

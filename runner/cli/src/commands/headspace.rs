@@ -10,7 +10,7 @@ use crate::report::table;
 use crate::text::{duration, percent, rate, say_as, warn};
 use crate::{COMPLETED, STOPPED};
 
-/// Measures what there is to gain by loading faster.
+/// Measures the gain that faster loading could bring.
 pub(crate) fn headspace(runtime: &Runtime, args: &HeadspaceArgs) -> Result<u8> {
     let (_, prepared) = Document::prepared(&args.pipeline, runtime, Outlets::ALL)?;
     let interrupts = Interrupts::listen(runtime)?;
@@ -19,8 +19,8 @@ pub(crate) fn headspace(runtime: &Runtime, args: &HeadspaceArgs) -> Result<u8> {
             let seconds = args.time.as_secs_f64();
             let what = match leg {
                 Leg::Real => "1 of 3: the pipeline as it is",
-                Leg::Loader => "2 of 3: the loader alone, into nothing",
-                Leg::Consumer => "3 of 3: the consumer alone, with batches that are there",
+                Leg::Loader => "2 of 3: the loader alone, its batches discarded",
+                Leg::Consumer => "3 of 3: the consumer alone, with prepared batches",
             };
             warn(&format!("{what}, {seconds} s"));
         }

@@ -18,14 +18,14 @@ use crate::progress::spinner;
 use crate::stores;
 use crate::text::{count, warn};
 
-/// Where standard output leads, as Linux says.
+/// Link to the open file of standard output, on Linux.
 const STANDARD_OUTPUT: &str = "/proc/self/fd/1";
 
-/// Writes the keys of a store down as an index. Nothing is written before all of them are known.
+/// Writes the keys of a store as an index, after all of them have been listed.
 pub(crate) fn create(runtime: &Runtime, args: &IndexCreateArgs) -> Result<()> {
-    check_prefix(&args.prefix).map_err(|reason| bad(format!("`--prefix` will not do: {reason}")))?;
+    check_prefix(&args.prefix).map_err(|reason| bad(format!("`--prefix`: {reason}")))?;
     if let Some(key) = &args.upload {
-        check_key(key).map_err(|reason| bad(format!("`--upload` takes a key, this is none: {reason}")))?;
+        check_key(key).map_err(|reason| bad(format!("`--upload`: {reason}")))?;
     }
     let stores = stores::open(&args.stores, &stores::config(&args.stores)?)?;
     let (name, store) = chosen(&stores, args)?;
@@ -40,7 +40,7 @@ pub(crate) fn create(runtime: &Runtime, args: &IndexCreateArgs) -> Result<()> {
     Ok(())
 }
 
-/// The store to list: the one that is named, or the only one there is to choose.
+/// Store to list: the one named, or the only one.
 fn chosen<'a>(stores: &'a Stores, args: &IndexCreateArgs) -> Result<(String, &'a BoundedStore)> {
     let names = stores.names();
     let listed = || listed(names.iter().map(String::as_str));
@@ -48,19 +48,17 @@ fn chosen<'a>(stores: &'a Stores, args: &IndexCreateArgs) -> Result<(String, &'a
         (Some(name), ..) => name,
         (None, Some(only), 1) => only,
         (None, None, _) => {
-            return Err(bad(
-                "there is no store to list; give one with `--store NAME=WHAT` or `--config FILE`",
-            ));
+            return Err(bad("no store to list; add one with `--store NAME=WHAT` or `--config FILE`"));
         }
-        (None, ..) => return Err(bad(format!("name the store to list, one of {}", listed()))),
+        (None, ..) => return Err(bad(format!("several stores; name the one to list: {}", listed()))),
     };
     match stores.get(name) {
         Some(store) => Ok((name.clone(), store)),
-        None => Err(bad(format!("there is no store `{}`, known are {}", name.escape_debug(), listed()))),
+        None => Err(bad(format!("there is no store `{}`; the stores are {}", name.escape_debug(), listed()))),
     }
 }
 
-/// The key that the index itself has in the store, or would have, so that it does not name itself.
+/// Key of the index within the store, if it is or will be there; the index must not contain its own key.
 fn own_key(stores: &Stores, name: &str, args: &IndexCreateArgs) -> Option<String> {
     if let Some(key) = &args.upload {
         return Some(key.clone());
@@ -83,13 +81,13 @@ async fn list(store: &BoundedStore, wanted: &Wanted) -> Result<Keys> {
     Ok(keys?)
 }
 
-/// Writes the index where it is wanted, and gives the words for that place.
+/// Writes the index to its destination and returns a description of it.
 fn write(runtime: &Runtime, store: &BoundedStore, keys: &Keys, args: &IndexCreateArgs) -> Result<String> {
     let mut index = Vec::new();
     write_index(keys, &mut index)?;
     if index.len() as u64 > MAX_INDEX_BYTES {
         anyhow::bail!(
-            "the index would have {} bytes, more than the {MAX_INDEX_BYTES} that are read; make several, with `--prefix`",
+            "the index would have {} bytes, more than the limit of {MAX_INDEX_BYTES}; create several, with `--prefix`",
             index.len()
         );
     }
@@ -111,15 +109,14 @@ fn write(runtime: &Runtime, store: &BoundedStore, keys: &Keys, args: &IndexCreat
     }
 }
 
-/// Writes a file whole or not at all; where a link leads to one, that one. What is no file, such as a pipe, is written as
-/// it is.
+/// Writes a file atomically; a link is followed. A path that is not a regular file, such as a pipe, is written directly.
 fn write_file(runtime: &Runtime, index: Vec<u8>, path: &Path) -> Result<()> {
     if path.metadata().is_ok_and(|found| !found.is_file()) {
         return Ok(File::options().write(true).open(path)?.write_all(&index)?);
     }
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let name = path.file_name().and_then(OsStr::to_str).context("its name is no text in UTF-8")?;
+    let name = path.file_name().and_then(OsStr::to_str).context("its name is not UTF-8")?;
     let folder = FolderStore::open("its folder", folder).map_err(|fault| fault.source)?;
     Ok(runtime.block_on(folder.put(Arc::from(name), index.into()))?)
 }

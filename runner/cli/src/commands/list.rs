@@ -1,4 +1,4 @@
-//! What a server has: runs and modules.
+//! Lists of a server: its runs and modules.
 
 use anyhow::Result;
 use penstock_server::{MAX_LIMIT, ModuleSummary, Page};
@@ -66,7 +66,7 @@ pub(crate) fn modules(args: &ModulesArgs) -> Result<()> {
     })
 }
 
-/// The first so many entries of a list, page after page.
+/// First `most` entries of a list, read page by page.
 fn all<T: DeserializeOwned>(
     client: &Client,
     path: &str,

@@ -9,10 +9,10 @@ use crate::commands::compile_module;
 use crate::input::{bad, module_bytes, unreadable};
 use crate::text::say_as;
 
-/// Most bytes of a line of a module's own description that are shown.
+/// Maximum number of bytes shown of a line of a module's own description.
 const MAX_DOC_LINE: usize = 2000;
 
-/// Tells what a module is.
+/// Prints the report of a module.
 pub(crate) fn inspect(args: &InspectArgs) -> Result<()> {
     let bounds = GateBounds::default();
     let bytes = module_bytes(&args.file, &bounds).map_err(|error| unreadable(&args.file, &error))?;

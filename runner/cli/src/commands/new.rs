@@ -1,4 +1,4 @@
-//! `penstock new`: a crate with a stage in it that builds and tests at once, wherever it lies.
+//! `penstock new`: creates a crate with a stage that builds and passes its tests, in any folder.
 
 mod files;
 mod name;
@@ -20,15 +20,15 @@ pub(crate) fn new(args: &NewArgs) -> Result<()> {
     name::check(name)?;
     let folder = Path::new(name);
     fs::create_dir(folder).map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => bad(format!(
-            "`{name}` is here already, and nothing is overwritten; choose another name or remove it"
-        )),
-        _ => bad(format!("cannot make the folder `{name}`: {error}")),
+        io::ErrorKind::AlreadyExists => {
+            bad(format!("`{name}` already exists; choose another name or remove it"))
+        }
+        _ => bad(format!("cannot create the folder `{name}`: {error}")),
     })?;
     if let Err(error) =
         files::of(args).into_iter().try_for_each(|(file, text)| write(&folder.join(file), &text))
     {
-        // Half a crate is of no use, and nobody but us has written here.
+        // The folder is new and incomplete, and this process alone has written to it.
         fs::remove_dir_all(folder).unwrap_or_default();
         return Err(bad(format!("cannot write the files of `{name}`: {error}")));
     }
@@ -54,7 +54,7 @@ fn next_steps(args: &NewArgs) -> String {
         format!("penstock run pipeline.json --store samples=samples --module {name}={name}.wasm"),
     ];
     format!(
-        "made `{name}`, a stage of mode {}; go on with\n  {}",
+        "created `{name}`, a stage of mode {}; next steps:\n  {}",
         Mode::from(args.mode).name(),
         steps.join("\n  ")
     )

@@ -10,12 +10,12 @@ use crate::input::{Document, bad};
 use crate::report::{queues, stages, table};
 use crate::text::{paragraphs, rate, say_as};
 
-/// What is printed as JSON.
+/// Value that `--json` prints.
 #[derive(Serialize)]
 struct Printed<'a> {
     #[serde(flatten)]
     report: &'a PredictReport,
-    /// Only when they were asked for.
+    /// Changes found by `--sweep`; absent without the flag.
     #[serde(skip_serializing_if = "Option::is_none")]
     proposals: Option<&'a [Proposal]>,
 }
@@ -40,7 +40,7 @@ pub(crate) fn predict(runtime: &Runtime, args: &PredictArgs) -> Result<()> {
 
 fn in_words(&Printed { report, proposals }: &Printed<'_>) -> String {
     let recorded = report.recorded.map_or_else(String::new, |recorded| {
-        format!(" (the recorded run: {}/s on {} threads)", rate(recorded.rate), recorded.threads)
+        format!(" (recorded: {}/s on {} threads)", rate(recorded.rate), recorded.threads)
     });
     let mut parts = vec![
         format!(
@@ -56,13 +56,13 @@ fn in_words(&Printed { report, proposals }: &Printed<'_>) -> String {
     ];
     parts.extend(proposals.map(proposed));
     let assumed: Vec<String> = report.assumptions.iter().map(|assumed| format!("  {assumed}")).collect();
-    parts.push(format!("Taken for granted:\n{}", assumed.join("\n")));
+    parts.push(format!("Assumptions:\n{}", assumed.join("\n")));
     paragraphs(parts)
 }
 
 fn proposed(proposals: &[Proposal]) -> String {
     if proposals.is_empty() {
-        return "No change of concurrency, threads or queues within the budget would make it faster."
+        return "No change of concurrency, threads or queues within the budget would raise the rate."
             .to_owned();
     }
     let rows = proposals.iter().map(|proposal| {
@@ -76,5 +76,5 @@ fn proposed(proposals: &[Proposal]) -> String {
             format!("{} MiB", proposal.memory_mib),
         ]
     });
-    table(&["what would make it faster", "items/s", "gain", "threads", "memory"], rows)
+    table(&["change", "items/s", "gain", "threads", "memory"], rows)
 }

@@ -10,7 +10,7 @@ use crate::input::unreadable;
 use crate::text::say_as;
 
 pub(crate) fn push(args: &PushArgs) -> Result<()> {
-    // All of it: how large a module may be is the server's to say.
+    // The file is read whole: the server decides the size limit.
     let bytes = fs::read(&args.module).map_err(|error| unreadable(&args.module, &error))?;
     let client = Client::new(&args.server)?;
     let address = query("/modules", &[("alias", args.alias.as_deref())]);
@@ -21,10 +21,10 @@ pub(crate) fn push(args: &PushArgs) -> Result<()> {
 
 fn in_words(client: &Client, uploaded: &ModuleUpload) -> String {
     let version = &uploaded.version;
-    let known = if uploaded.created { "" } else { " (the same bytes were there already)" };
+    let known = if uploaded.created { "" } else { " (the server already had these bytes)" };
     let mut told = format!("{}@{} {}{known}", version.name, version.version, version.report.digest);
     for alias in &version.aliases {
-        told.push_str(&format!("\n{}@{alias} means it", version.name));
+        told.push_str(&format!("\n{}@{alias} is this version", version.name));
     }
     told + "\n" + &client.page(&format!("/modules/{}/{}", version.name, version.version))
 }

@@ -15,7 +15,7 @@ use crate::report::failure_lines;
 use crate::text::{count, say, say_as, say_json, warn};
 use crate::{COMPLETED, FAILED, STOPPED};
 
-/// Runs the dead letters of a run again, stage by stage.
+/// Replays the dead letters of a run, stage by stage.
 pub(crate) fn replay(runtime: &Runtime, args: &ReplayArgs) -> Result<u8> {
     let letters = Letters::open(&args.run).map_err(|fault| unusable(&fault))?;
     tell_unreadable(letters.unreadable());
@@ -30,20 +30,20 @@ pub(crate) fn replay(runtime: &Runtime, args: &ReplayArgs) -> Result<u8> {
     let plans = plans(runtime, args, &letters, output.is_some())?;
     if plans.is_empty() {
         say_as(args.json, &report, |report| match report.unreadable.count {
-            0 => format!("nothing to replay: `{}` holds no dead letters", args.run.display()),
-            // What it holds besides has been told.
+            0 => format!("nothing to replay: `{}` contains no dead letters", args.run.display()),
+            // The unreadable lines have been reported above.
             _ => "nothing to replay".to_owned(),
         })?;
         return Ok(code(&report));
     }
     let interrupts = Interrupts::listen(runtime)?;
-    // Who cannot be told any more still gets what is written down.
+    // A closed standard output does not prevent the report from being written.
     let mut said = Ok(());
     for (stage, prepared) in &plans {
         let run = runtime.block_on(prepared.start_replay(&letters, stage, output.clone()))?;
         interrupts.stop(&run);
         let Ended { snapshot, output, .. } = watch(run, None, args.json);
-        output.context("the output of the replay is not whole")?;
+        output.context("the output of the replay is incomplete")?;
         let replay = StageReplay::of(stage, snapshot);
         if !args.json {
             said = said.and(say(&in_words(&replay)).map_err(Into::into));
@@ -61,13 +61,13 @@ pub(crate) fn replay(runtime: &Runtime, args: &ReplayArgs) -> Result<u8> {
         said = said.and(say_json(&report));
     }
     if let Some(output) = &output {
-        output.write_replay(&report).context("the output of the replay is not whole")?;
+        output.write_replay(&report).context("the output of the replay is incomplete")?;
     }
     said?;
     Ok(code(&report))
 }
 
-/// Every stage that has letters, with a plan to run it alone; all of them are checked before the first one runs.
+/// Stages that have dead letters, each with a plan to run it alone. All plans are checked before the first one runs.
 fn plans<'a>(
     runtime: &Runtime,
     args: &ReplayArgs,
@@ -93,22 +93,24 @@ fn plans<'a>(
 
 fn in_words(replay: &StageReplay) -> String {
     let mut lines = vec![format!(
-        "[{}] {} of {} dead letters are mended, {} still fail",
+        "[{}] {} of {} dead letters now pass, {} still fail",
         replay.stage,
         count(replay.mended),
         count(replay.letters),
         count(replay.still_failing)
     )];
     if replay.left > 0 {
-        lines[0].push_str(&format!(", {} were not tried to the end", count(replay.left)));
+        lines[0].push_str(&format!(", {} were not completed", count(replay.left)));
     }
     if let Some(ran_in) = &replay.ran_in {
         let others: Vec<&str> =
             replay.failed_in.iter().map(String::as_str).filter(|module| module != ran_in).collect();
         lines.push(if others.is_empty() {
-            format!("  by the module in which they had failed, {ran_in}; `--module` brings another one")
+            format!(
+                "  run by the module in which they had failed, {ran_in}; pass another one with `--module`"
+            )
         } else {
-            format!("  by the module {ran_in}; they had failed in {}", others.join(", "))
+            format!("  run by the module {ran_in}; they had failed in {}", others.join(", "))
         });
     }
     lines.extend(failure_lines(&replay.failures));
@@ -130,7 +132,7 @@ fn tell_unreadable(unreadable: &Unreadable) {
     warn(&lines.join("\n"));
 }
 
-/// Why there is no replay; what the user gave, as far as it is.
+/// Error of an unusable recording; bad input where the user's files cause it.
 fn unusable(fault: &ReplayFault) -> anyhow::Error {
     match fault {
         ReplayFault::NoRun(_) => bad(fault.to_string()),

@@ -9,11 +9,11 @@ use crate::progress::watch;
 use crate::report::{exit_code, report};
 use crate::text::{count, say_as, warn};
 
-/// Runs a pipeline to its end, to Ctrl-C, or for the time asked for.
+/// Runs a pipeline until it ends, Ctrl-C stops it, or the time of `--for` has passed.
 pub(crate) fn run(runtime: &Runtime, args: &RunArgs) -> Result<u8> {
     let outlets = Outlets { keeps_letters: args.out.is_some(), streams: false, writes_anywhere: true };
     let (document, prepared) = Document::prepared(&args.pipeline, runtime, outlets)?;
-    let document = serde_json::to_value(&document.spec).context("cannot write the document down")?;
+    let document = serde_json::to_value(&document.spec).context("cannot serialize the document")?;
     let output = args
         .out
         .as_deref()
@@ -31,8 +31,8 @@ pub(crate) fn run(runtime: &Runtime, args: &RunArgs) -> Result<u8> {
         say_as(args.json, &snapshot, report)?;
     }
     for (stage, logs) in logs.iter().filter(|(_, logs)| logs.dropped > 0) {
-        warn(&format!("[{stage}] logged too much at a time: {} lines were left out", count(logs.dropped)));
+        warn(&format!("[{stage}] logged too much: {} lines were dropped", count(logs.dropped)));
     }
-    output.context("the run's output is not whole")?;
+    output.context("the run's output is incomplete")?;
     Ok(exit_code(snapshot.state, snapshot.error.as_deref()))
 }

@@ -20,24 +20,24 @@ use crate::interrupt::signalled;
 use crate::stores;
 use crate::text::{count, say, warn};
 
-/// Where a server listens when nobody says otherwise.
+/// Default address to listen on.
 const LISTEN: &str = "127.0.0.1:7700";
 
-/// A token of the operator, and the file it comes from.
+/// Token of the operator, and the file it comes from, if it comes from a file.
 struct GivenToken {
     token: Token,
     file: Option<PathBuf>,
 }
 
-/// Folders and files of a server, as its user is told of them.
+/// Folders and files of a server that the start message lists.
 struct Place<'a> {
     data_dir: &'a Path,
     token_file: Option<&'a Path>,
-    /// Set when a link that signs a browser in is printed: for a token that the server keeps itself.
+    /// Set if the start message includes a sign-in link: only for a token that the server created itself.
     prints_link: bool,
 }
 
-/// Serves until Ctrl-C, or until a supervisor asks it to end.
+/// Serves until Ctrl-C, or until a supervisor asks the process to end.
 pub(crate) async fn serve(args: &ServeArgs) -> Result<()> {
     let config = stores::config(&args.stores)?;
     let data_dir = data_dir(args.data_dir.as_deref(), &config)?;
@@ -83,7 +83,10 @@ pub(crate) async fn serve(args: &ServeArgs) -> Result<()> {
     let served = serve_runs(args, &config, settings, &runs, place, end.as_mut()).await;
     let ended = runs.shutdown().await;
     if !ended.unfinished.is_empty() {
-        warn(&format!("{} did not end in time and will read `interrupted`", ended.unfinished.join(", ")));
+        warn(&format!(
+            "{} did not end in time and will be reported as `interrupted`",
+            ended.unfinished.join(", ")
+        ));
     }
     served
 }
@@ -104,7 +107,7 @@ async fn serve_runs(
     }
     let wants_token = settings.token.is_some();
     let scheme = if settings.tls.is_some() { "https" } else { "http" };
-    // A certificate is for names.
+    // Certificates are issued for names, not addresses.
     let name = settings.hosts.first().filter(|_| settings.tls.is_some()).cloned();
     let server = Server::bind(settings, runs.clone()).await?;
     let address = server.address();
@@ -119,7 +122,7 @@ async fn serve_runs(
 
 fn announce(address: SocketAddr, token_file: &Path) -> Option<Announcement> {
     Announcement::new(address, token_file).unwrap_or_else(|error| {
-        tracing::warn!(%error, "programs of this user have to be told the token's file");
+        tracing::warn!(%error, "cannot announce the server to other programs of this user; pass `--token-file` to them");
         None
     })
 }
@@ -132,18 +135,18 @@ fn welcome(address: &str, runs: &Runs, place: &Place<'_>, wants_token: bool, lin
         none if none.is_empty() => "none; name some with `--store` or `--config`".to_owned(),
         names => names,
     };
-    let who = if wants_token { "whoever knows the token" } else { "everybody on this machine" };
+    let who = if wants_token { "clients with a token" } else { "all users of this machine" };
     let mut told = format!("Penstock serves {address} to {who}\n");
     if let Some(link) = link {
         told.push_str(&format!(
-            "  sign in {link}\n          once, within ten minutes; `penstock token link` prints another\n"
+            "  sign in {link}\n          valid once, for ten minutes; `penstock token link` prints another\n"
         ));
     }
     if let Some(file) = place.token_file {
         told.push_str(&format!("  token   {}\n", file.display()));
     }
     told.push_str(&format!(
-        "  stores  {names}\n  budget  {} threads, {} MiB\n  data    {}\nCtrl-C ends it.",
+        "  stores  {names}\n  budget  {} threads, {} MiB\n  data    {}\nStop it with Ctrl-C.",
         used.threads,
         count(used.memory_mib),
         place.data_dir.display()
@@ -151,7 +154,7 @@ fn welcome(address: &str, runs: &Runs, place: &Place<'_>, wants_token: bool, lin
     told
 }
 
-/// Uploads a module as anybody else would; one that is known already is left as it is.
+/// Uploads a module like a client's upload; an existing module is left as it is.
 async fn upload(runs: &Runs, path: &Path, config: &Config) -> Result<()> {
     let shown = path.display();
     let (own, bounds) = (path.to_owned(), config.limits.modules.clone());
@@ -165,7 +168,7 @@ async fn upload(runs: &Runs, path: &Path, config: &Config) -> Result<()> {
     let mut draft = runs.begin_upload().await.map_err(refused)?;
     draft.write(&bytes).await.map_err(refused)?;
     let uploaded = draft.finish(None).await.map_err(refused)?;
-    tracing::info!(name = uploaded.version.name, version = uploaded.version.version, "module is there");
+    tracing::info!(name = uploaded.version.name, version = uploaded.version.version, "module is available");
     Ok(())
 }
 
@@ -174,14 +177,15 @@ fn listen(args: &ServeArgs, config: &Config) -> Result<SocketAddr> {
     match &args.listen {
         Some(given) => given.parse().map_err(|_| {
             bad(format!(
-                "`--listen {given}` is no address with a port; write e.g. `{LISTEN}` or `0.0.0.0:7700`"
+                "`--listen {given}` is not an address with a port; use e.g. `{LISTEN}` or `0.0.0.0:7700`"
             ))
         }),
         None => Ok(config.listen.as_ref().map_or_else(usual, |listen| *listen.address())),
     }
 }
 
-/// From the file that the command line or the environment names, from the environment, or from the file of the configuration.
+/// Token from the file that the command line or the environment names, from the environment, or from the file of the
+/// configuration.
 fn token(args: &ServeArgs, config: &Config) -> Result<Option<GivenToken>> {
     let named = args.token_file.as_deref().filter(|file| !file.as_os_str().is_empty());
     let configured = config.token_file.as_ref().map(|file| file.as_path());
@@ -198,7 +202,7 @@ fn token(args: &ServeArgs, config: &Config) -> Result<Option<GivenToken>> {
     Ok(Some(GivenToken { token, file }))
 }
 
-/// The data directory that the command line, the configuration or the system says.
+/// Data directory of the command line, of the configuration, or the default one.
 pub(crate) fn data_dir(given: Option<&Path>, config: &Config) -> Result<PathBuf> {
     if let Some(given) = given.filter(|folder| !folder.as_os_str().is_empty()) {
         return Ok(given.to_owned());
@@ -207,7 +211,7 @@ pub(crate) fn data_dir(given: Option<&Path>, config: &Config) -> Result<PathBuf>
         return Ok(configured.as_path().to_owned());
     }
     own_folder("XDG_DATA_HOME", ".local/share")
-        .context("there is no home folder to keep data in; name one with `--data-dir`")
+        .context("no home folder for the data directory; set `--data-dir`")
 }
 
 fn tls(args: &ServeArgs, config: &Config) -> Option<TlsFiles> {
@@ -222,7 +226,7 @@ fn budget(args: &ServeArgs, config: &Config) -> Budget {
     let threads = args.threads.or(config.budget.threads.map(|threads| threads.get()));
     let memory = args.memory_mib.or(config.budget.memory_mib.map(|memory| memory.get()));
     Budget {
-        // Stages wait as much as they work: more threads than cores are the rule.
+        // Stages wait about as much as they compute, so the default is more threads than cores.
         threads: threads.unwrap_or_else(|| cores().saturating_mul(4).max(32)),
         memory_mib: memory.map_or(usual.memory_mib, u64::from),
         ..usual

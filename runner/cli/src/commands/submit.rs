@@ -14,10 +14,10 @@ use crate::progress::Progress;
 use crate::report::{exit_code, report};
 use crate::text::{say, say_as, warn};
 
-/// How often a run is looked at.
+/// Interval between two queries of a run's state.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Submits a pipeline document, or only lets the server check it.
+/// Submits a pipeline document, or only has the server check it.
 pub(crate) fn submit(args: &SubmitArgs) -> Result<u8> {
     let (_, document) = Document::document(&args.document)?;
     let client = Client::new(&args.server)?;
@@ -37,11 +37,11 @@ pub(crate) fn submit(args: &SubmitArgs) -> Result<u8> {
         say_as(args.json, &run, |_| format!("{id}\n{page}"))?;
         return Ok(COMPLETED);
     }
-    warn(&format!("run {id}: {page}; Ctrl-C ends the watching, not the run"));
+    warn(&format!("run {id}: {page}; Ctrl-C stops watching, not the run"));
     follow(&client, id, args)
 }
 
-/// Watches a run to its end.
+/// Watches a run until it ends.
 fn follow(client: &Client, id: &str, args: &SubmitArgs) -> Result<u8> {
     let mut progress = Progress::new(args.quiet);
     let mut waiting = None;
@@ -68,19 +68,19 @@ fn follow(client: &Client, id: &str, args: &SubmitArgs) -> Result<u8> {
 
 fn in_words(valid: &Validation) -> String {
     let Validation { stages, threads, memory_mib, .. } = valid;
-    let mut told = format!("it can run: {} stages, {threads} threads, {memory_mib} MiB", stages.len());
+    let mut told = format!("valid: {} stages, {threads} threads, {memory_mib} MiB", stages.len());
     for (stage, digest) in &valid.modules {
         told.push_str(&format!("\n  {stage} runs {digest}"));
     }
     if let Some(why) = &valid.would_wait {
-        told.push_str(&format!("\n  it would wait: {why}"));
+        told.push_str(&format!("\n  would wait: {why}"));
     }
     told
 }
 
 pub(crate) fn stop(args: &StopArgs) -> Result<()> {
     if args.run.is_empty() || args.run.contains(['/', '?', '#']) {
-        return Err(bad(format!("`{}` is no run's id; `penstock runs` lists them", args.run)));
+        return Err(bad(format!("`{}` is not the id of a run; list runs with `penstock runs`", args.run)));
     }
     let client = Client::new(&args.server)?;
     let empty = Some(("application/json", &b"{}"[..]));

@@ -1,4 +1,4 @@
-//! `penstock test-stage`: what a module does with a few samples.
+//! `penstock test-stage`: runs a module on a few samples and reports the results.
 
 mod words;
 
@@ -27,7 +27,7 @@ use crate::{COMPLETED, FAILED};
 
 /// Default number of samples of a batch.
 const BATCH: u32 = 8;
-/// Instances alive at a time: the current one, and the one that replaces it or is compared with it.
+/// Number of live instances: the current one, and one that replaces it or is compared with it.
 const INSTANCES: u32 = 2;
 
 pub(crate) fn test_stage(args: &TestStageArgs) -> Result<u8> {
@@ -38,14 +38,14 @@ pub(crate) fn test_stage(args: &TestStageArgs) -> Result<u8> {
     let manifest = module.manifest();
     if args.batch.is_some() && manifest.mode != Mode::Batch {
         return Err(bad(format!(
-            "`--batch` is for modules of mode `batch`, and `{}` is called with one sample; leave it away",
+            "`--batch` is for modules of mode `batch`, and `{}` takes one sample per call; omit `--batch`",
             manifest.name
         )));
     }
     let faults = check_trial_params(&module, &params);
     if !faults.is_empty() {
         let faults: Vec<String> = faults.iter().map(|fault| format!("  {fault}")).collect();
-        return Err(bad(format!("the params do not fit:\n{}", faults.join("\n"))));
+        return Err(bad(format!("invalid params:\n{}", faults.join("\n"))));
     }
     let settings = TrialSettings {
         params,
@@ -76,7 +76,7 @@ fn samples(args: &TestStageArgs) -> Result<Vec<Sample>> {
     let samples = with_runtime(|runtime| Ok(runtime.block_on(read_samples(&args.inputs, &field))?))
         .map_err(|error| bad(format!("{error:#}")))?;
     if samples.is_empty() {
-        return Err(bad("there are no samples: the input holds no line and no file"));
+        return Err(bad("no samples: the input contains no lines and no files"));
     }
     Ok(samples)
 }
@@ -98,7 +98,7 @@ fn module(args: &TestStageArgs) -> Result<Module> {
 fn params(given: &str) -> Result<Map<String, Value>> {
     let (text, origin) = match given.strip_prefix('@') {
         Some(file) => {
-            // A document's bound, so that what never ends is not read for ever.
+            // Bounded like a document, so that an endless file is not read for ever.
             let text = String::from_utf8(bytes(Path::new(file))?)
                 .map_err(|_| bad(format!("the params in `{file}` are not UTF-8")))?;
             if text.len() > MAX_DOCUMENT_BYTES {
@@ -132,7 +132,7 @@ fn content(path: &Path) -> std::io::Result<Bytes> {
     let mut content = Vec::new();
     let read = File::open(path)?.take(MAX_INPUT_BYTES + 1).read_to_end(&mut content)?;
     if read as u64 > MAX_INPUT_BYTES {
-        let limit = format!("it has more than {} MiB", MAX_INPUT_BYTES >> 20);
+        let limit = format!("larger than {} MiB", MAX_INPUT_BYTES >> 20);
         return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, limit));
     }
     Ok(Bytes::from(content))

@@ -1,4 +1,4 @@
-//! Tokens of a server, and links that sign in.
+//! Tokens of a server, and sign-in links.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -18,7 +18,7 @@ use crate::report::table;
 use crate::stores::config_at;
 use crate::text::say;
 
-/// Longest life of a token that has an end.
+/// Maximum lifetime of a token that expires.
 const LONGEST: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 #[derive(Deserialize)]
@@ -33,12 +33,12 @@ pub(crate) fn link(args: &ServerArgs) -> Result<()> {
     Ok(say(&client.page(&address(&code)))?)
 }
 
-/// Address of the page that signs a browser in. What stands behind `#` is sent to no server and stays out of its logs.
+/// Page address that signs a browser in. The browser does not send the part after `#`, which keeps the code out of logs.
 pub(crate) fn address(code: &str) -> String {
     format!("/#sign-in={code}")
 }
 
-/// Makes a token and prints it.
+/// Creates a token and prints it.
 pub(crate) fn add(args: &TokenAddArgs) -> Result<()> {
     if args.expires.is_some_and(|time| time > LONGEST) {
         return Err(bad("`--expires` is 100 years at most"));
@@ -49,13 +49,13 @@ pub(crate) fn add(args: &TokenAddArgs) -> Result<()> {
     Ok(say(&TokenFile::change(&folder(&args.data)?, add)?)?)
 }
 
-/// Removes a token from those of a data directory.
+/// Removes a token from the token file of a data directory.
 pub(crate) fn remove(args: &TokenRemoveArgs) -> Result<()> {
     if TokenFile::change(&folder(&args.data)?, |file| Ok(file.remove(&args.name)))? {
         return Ok(());
     }
     let name = printable(&args.name, MAX_SHOWN_KEY);
-    Err(bad(format!("there is no token `{name}`; `penstock token list` lists them")))
+    Err(bad(format!("no token is named `{name}`; list tokens with `penstock token list`")))
 }
 
 /// Lists the named tokens.

@@ -3,13 +3,13 @@
 use penstock_guest::IntoOutcome;
 use penstock_guest::prelude::*;
 
-/// What a pipeline may set under `params`.
+/// Params that a pipeline may set.
 #[derive(Params)]
 pub struct Settings {
-    /// Longest row, in bytes; longer files are cut.
+    /// Maximum length of a row, in bytes; longer files are cut.
     #[param(default = 256, min = 1)]
     pub longest: usize,
-    /// The byte that fills a row behind a shorter file.
+    /// Byte that fills a row after a shorter file.
     #[param(default = 0)]
     pub fill: u8,
 }

@@ -2,15 +2,15 @@
 
 use penstock_guest::prelude::*;
 
-/// What a pipeline may set under `params`.
+/// Params that a pipeline may set.
 #[derive(Params)]
 pub struct Settings {
-    /// How many words of a text are kept.
+    /// Number of words to keep of a text.
     #[param(default = 20, min = 1)]
     pub words: usize,
 }
 
-/// Keeps the first words of a text file. A file without words is dropped, one that is not text is refused.
+/// Keeps the first words of a text file. Drops a file without words; refuses a file that is not text.
 #[stage(wants("bytes"), makes("text", "words"), counters("cut"))]
 pub fn first_words(mut item: Item, settings: &Settings) -> Result<Option<Item>> {
     let text = String::from_utf8(item.take_bytes("bytes")?).context("not a text")?;

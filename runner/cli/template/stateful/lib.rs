@@ -2,15 +2,15 @@
 
 use penstock_guest::prelude::*;
 
-/// What a pipeline may set under `params`.
+/// Params that a pipeline may set.
 #[derive(Params)]
 pub struct Settings {
-    /// Bytes of one sequence.
+    /// Length of a sequence, in bytes.
     #[param(default = 64, min = 1)]
     pub length: usize,
 }
 
-/// Packs files, one behind the other, into sequences of equal length; the last one of an epoch is filled with zeros.
+/// Concatenates files and cuts them into sequences of equal length; the last sequence of an epoch is filled with zeros.
 pub struct Pack {
     length: usize,
     waiting: Vec<u8>,
@@ -48,7 +48,7 @@ impl StatefulStage for Pack {
 }
 
 impl Pack {
-    /// The item with the sequence of what waits longest.
+    /// An item with the oldest waiting bytes as its sequence.
     fn next(&mut self, item: Item) -> Item {
         let mut sequence = Tensor::zeros([self.length as u32]);
         let bytes = self.waiting.drain(..self.length.min(self.waiting.len()));

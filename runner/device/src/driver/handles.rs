@@ -10,7 +10,7 @@ use super::Driver;
 use super::symbols::{Function, ResultCode, Symbols};
 use crate::error::DriverError;
 
-/// A device's primary context: the one that all libraries of this process share, PyTorch among them.
+/// A device's primary context, which all libraries of this process share, including PyTorch.
 pub(crate) struct CudaContext {
     driver: &'static Driver,
     device: CUdevice,
@@ -20,7 +20,7 @@ pub(crate) struct CudaContext {
     pub(crate) uuid: [u8; 16],
 }
 
-/// A sequence of what the device does for us, beside all others.
+/// A stream of this crate, whose operations run independently of other streams.
 pub(crate) struct CudaStream {
     context: Arc<CudaContext>,
     stream: CUstream,
@@ -31,7 +31,7 @@ pub(crate) struct CudaEvent {
     event: CUevent,
 }
 
-/// The context is this thread's current one as long as this lives; the one before comes back, which a framework may count on.
+/// Guard that makes the context current on this thread; dropping it restores the previous one, on which a framework may rely.
 pub(super) struct Entered<'a>(&'a CudaContext);
 
 const STREAM_NON_BLOCKING: u32 = 1;
@@ -50,7 +50,7 @@ unsafe impl Send for CudaEvent {}
 unsafe impl Sync for CudaEvent {}
 
 impl CudaContext {
-    /// Opens the device of this number, which there is.
+    /// Opens the existing device with this number.
     pub(crate) fn open(driver: &'static Driver, number: u32) -> Result<Arc<Self>, DriverError> {
         let mut device: CUdevice = 0;
         let ordinal = c_int::try_from(number).unwrap_or(c_int::MAX);
@@ -76,8 +76,8 @@ impl CudaContext {
         self.driver.call(function, call)
     }
 
-    /// Asks one function in this context whether something is done.
-    fn ask<F: Copy>(
+    /// Calls a function in this context that reports whether something is done.
+    fn query<F: Copy>(
         &self,
         function: impl Fn(&Symbols) -> &Function<F>,
         call: impl FnOnce(F) -> ResultCode,
@@ -87,11 +87,11 @@ impl CudaContext {
         self.driver.is_done(function, call(function.call))
     }
 
-    /// Gives something back, at a moment at which nobody could do anything about a failure. A lost device, and a driver
-    /// that is ending with its process, have let go of everything already.
-    pub(super) fn give_back(&self, what: &str, result: Result<(), DriverError>) {
+    /// Logs the failure of a release, about which the caller can do nothing. A lost device, and a driver that is shutting down with
+    /// its process, have released everything already.
+    pub(super) fn log_release(&self, what: &str, result: Result<(), DriverError>) {
         if let Err(error) = result {
-            tracing::debug!(device = self.number, %error, "cannot give back {what}");
+            tracing::debug!(device = self.number, %error, "cannot release {what}");
         }
     }
 
@@ -105,17 +105,17 @@ impl CudaContext {
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         let mut popped: CUcontext = null_mut();
-        // SAFETY: `enter` pushed it on this thread: guards are local variables of `call`, dropped last made first.
+        // SAFETY: `enter` pushed the context on this thread: guards are local variables of `call`, dropped in reverse order.
         let result = self.0.driver.call(|all| &all.pop, |pop| unsafe { pop(&raw mut popped) });
-        self.0.give_back("a context", result);
+        self.0.log_release("a context", result);
     }
 }
 
 impl Drop for CudaContext {
     fn drop(&mut self) {
-        // SAFETY: it was retained once, and all that was made in it holds it, so nothing of it is left.
+        // SAFETY: the context was retained once, and every object made in it keeps it alive, so none is left.
         let result = self.driver.call(|all| &all.release, |release| unsafe { release(self.device) });
-        self.give_back("a context", result);
+        self.log_release("a context", result);
     }
 }
 
@@ -129,7 +129,7 @@ impl fmt::Debug for CudaContext {
 }
 
 impl CudaStream {
-    /// A stream that waits for no other one by itself.
+    /// Creates a stream that does not synchronise implicitly with the default stream.
     pub(crate) fn new(context: &Arc<CudaContext>) -> Result<Self, DriverError> {
         let mut stream: CUstream = null_mut();
         context.call(
@@ -144,20 +144,20 @@ impl CudaStream {
         &self.context
     }
 
-    /// What is put into it from now on comes after the event.
+    /// Makes all later operations of the stream wait for the event.
     pub(crate) fn wait_for(&self, event: &CudaEvent) -> Result<(), DriverError> {
-        event.before(self.stream)
+        event.make_wait(self.stream)
     }
 
-    /// Puts the event behind all that is in it.
+    /// Records the event after all operations in the stream.
     pub(crate) fn record(&self, event: &CudaEvent) -> Result<(), DriverError> {
-        event.behind(self.stream)
+        event.record_on(self.stream)
     }
 
-    /// Whether the driver still takes work for it; a lost device answers everything with the reason of its loss.
+    /// Fails if the driver accepts no more work for the stream; a lost device returns the reason of the loss for every call.
     pub(crate) fn check(&self) -> Result<(), DriverError> {
         // SAFETY: `self` owns the stream until its drop.
-        self.context.ask(|all| &all.stream_query, |query| unsafe { query(self.stream) }).map(|_| ())
+        self.context.query(|all| &all.stream_query, |query| unsafe { query(self.stream) }).map(|_| ())
     }
 
     pub(super) fn handle(&self) -> CUstream {
@@ -167,14 +167,14 @@ impl CudaStream {
 
 impl Drop for CudaStream {
     fn drop(&mut self) {
-        // SAFETY: `self` owns the stream and drops it once; the driver finishes what is in it.
+        // SAFETY: `self` owns the stream and drops it once; the driver finishes the operations in it.
         let result = self.context.call(|all| &all.stream_destroy, |destroy| unsafe { destroy(self.stream) });
-        self.context.give_back("a stream", result);
+        self.context.log_release("a stream", result);
     }
 }
 
 impl CudaEvent {
-    /// An event between which and another one the time can be measured.
+    /// Creates an event with a timestamp.
     pub(crate) fn timed(context: &Arc<CudaContext>) -> Result<Self, DriverError> {
         Self::new(context, EVENT_DEFAULT)
     }
@@ -193,13 +193,13 @@ impl CudaEvent {
         Ok(Self { context: context.clone(), event })
     }
 
-    /// Whether all that was before it, where it was recorded last, is done.
+    /// True if all operations before the event's last recording are done.
     pub(crate) fn is_complete(&self) -> Result<bool, DriverError> {
         // SAFETY: `self` owns the event until its drop.
-        self.context.ask(|all| &all.event_query, |query| unsafe { query(self.event) })
+        self.context.query(|all| &all.event_query, |query| unsafe { query(self.event) })
     }
 
-    /// Time between an earlier event and this one; both are timed, and complete.
+    /// Time between an earlier event and this one; both have timestamps and are complete.
     pub(crate) fn since(&self, earlier: &Self) -> Result<Duration, DriverError> {
         let mut millis: f32 = 0.0;
         self.context.call(
@@ -210,14 +210,14 @@ impl CudaEvent {
         Ok(Duration::try_from_secs_f32(millis / 1e3).unwrap_or_default())
     }
 
-    /// The stream, which is alive, goes on after this event only.
-    pub(super) fn before(&self, stream: CUstream) -> Result<(), DriverError> {
+    /// Makes all later operations of the stream, which must be alive, wait for this event.
+    pub(super) fn make_wait(&self, stream: CUstream) -> Result<(), DriverError> {
         // SAFETY: the caller keeps the stream alive for the call, and `self` owns the event.
         self.context.call(|all| &all.stream_wait, |wait| unsafe { wait(stream, self.event, 0) })
     }
 
-    /// The event comes behind all that is in the stream, which is alive.
-    pub(super) fn behind(&self, stream: CUstream) -> Result<(), DriverError> {
+    /// Records the event after all operations in the stream, which must be alive.
+    pub(super) fn record_on(&self, stream: CUstream) -> Result<(), DriverError> {
         // SAFETY: the caller keeps the stream alive for the call, and `self` owns the event.
         self.context.call(|all| &all.event_record, |record| unsafe { record(self.event, stream) })
     }
@@ -225,9 +225,9 @@ impl CudaEvent {
 
 impl Drop for CudaEvent {
     fn drop(&mut self) {
-        // SAFETY: `self` owns the event and drops it once; by the driver's word streams that wait for it go on waiting.
+        // SAFETY: `self` owns the event and drops it once; as the driver documents, streams that wait for it continue to wait.
         let result = self.context.call(|all| &all.event_destroy, |destroy| unsafe { destroy(self.event) });
-        self.context.give_back("an event", result);
+        self.context.log_release("an event", result);
     }
 }
 

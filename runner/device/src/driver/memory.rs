@@ -14,23 +14,23 @@ pub(crate) struct DeviceRegion {
     len: usize,
 }
 
-/// Memory of this process that stays where it is, so that devices read it by themselves.
+/// Pinned memory of this process, which devices can read directly.
 pub(crate) struct HostRegion {
     context: Arc<CudaContext>,
     begin: *mut u8,
     len: usize,
 }
 
-/// Memory that every context of the process takes for pinned. Not write-combined: a stage that read it would crawl.
+/// Flag for memory that is pinned for every context of the process. Write-combined memory would be very slow for a stage to read.
 const PORTABLE: u32 = 1;
 
 // SAFETY: the region is the only owner of its memory, which any thread may free: the driver gave it out as portable.
 unsafe impl Send for HostRegion {}
-// SAFETY: a shared reference gives out `&[u8]` alone, and writing takes a unique one.
+// SAFETY: a shared reference only gives out `&[u8]`, and writing needs a unique one.
 unsafe impl Sync for HostRegion {}
 
 impl DeviceRegion {
-    /// Takes `len` bytes, at least one.
+    /// Allocates `len` bytes, at least one.
     pub(crate) fn new(context: &Arc<CudaContext>, len: usize) -> Result<Self, DriverError> {
         let mut begin: CUdeviceptr = 0;
         // SAFETY: `cuMemAlloc` writes an address to `begin`; `Drop` gives it back, once.
@@ -53,20 +53,20 @@ impl DeviceRegion {
 
 impl Drop for DeviceRegion {
     fn drop(&mut self) {
-        // SAFETY: `self` owns it and drops it once; `cuMemFree` waits for what the device still does with it.
+        // SAFETY: `self` owns the memory and drops it once; `cuMemFree` waits for operations of the device on it.
         let result = self.context.call(|all| &all.free, |free| unsafe { free(self.begin) });
-        self.context.give_back("memory of the device", result);
+        self.context.log_release("memory of the device", result);
     }
 }
 
 impl HostRegion {
-    /// Takes `len` bytes, at least one; they are 0.
+    /// Allocates `len` zeroed bytes, at least one.
     pub(crate) fn new(context: &Arc<CudaContext>, len: usize) -> Result<Self, DriverError> {
         let mut begin: *mut c_void = null_mut();
         // SAFETY: `cuMemHostAlloc` writes an address to `begin`; `Drop` gives it back, once.
         context.call(|all| &all.alloc_host, |alloc| unsafe { alloc(&raw mut begin, len, PORTABLE) })?;
         let begin = begin.cast::<u8>();
-        // SAFETY: the driver has just given out `len` bytes from `begin` on, and there is no other pointer to them.
+        // SAFETY: the driver has just returned `len` bytes at `begin`, and there is no other pointer to them.
         unsafe { begin.write_bytes(0, len) };
         Ok(Self { context: context.clone(), begin, len })
     }
@@ -74,14 +74,14 @@ impl HostRegion {
 
 impl AsRef<[u8]> for HostRegion {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: `new` got `len` bytes from `begin` on and wrote all of them; they are freed by `Drop` alone, so they outlive `&self`.
+        // SAFETY: `new` got `len` bytes at `begin` and wrote all of them; only `Drop` frees them, so they outlive `&self`.
         unsafe { &*slice_from_raw_parts(self.begin, self.len) }
     }
 }
 
 impl AsMut<[u8]> for HostRegion {
     fn as_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as for `as_ref`, and `&mut self` says that there is no other reference to them.
+        // SAFETY: as for `as_ref`, and `&mut self` is the only reference to them.
         unsafe { &mut *slice_from_raw_parts_mut(self.begin, self.len) }
     }
 }
@@ -89,25 +89,25 @@ impl AsMut<[u8]> for HostRegion {
 impl Drop for HostRegion {
     fn drop(&mut self) {
         let begin = self.begin.cast::<c_void>();
-        // SAFETY: `self` owns it and drops it once; copies that read it hold the region as `Bytes`, so none is under way.
+        // SAFETY: `self` owns the memory and drops it once; copies that read it hold the region as `Bytes`, so none is in progress.
         let result = self.context.call(|all| &all.free_host, |free| unsafe { free(begin) });
-        self.context.give_back("pinned memory", result);
+        self.context.log_release("pinned memory", result);
     }
 }
 
-/// Copies to a device that were begun on one stream, and what they read. That is let go once they are known to be done, and
-/// never if that does not come to be known: the device reads on its own time.
+/// Copies to a device that were begun on one stream, and the bytes that they read. The bytes are dropped once the copies are known
+/// to be done, and leaked if that never becomes known: the device may still be reading them.
 #[derive(Default)]
 pub(crate) struct Copies {
     reads: Vec<Bytes>,
 }
 
 impl Copies {
-    /// Begins a copy. From pinned memory it goes on by itself; from any other the driver reads it at once, and waits for all
-    /// that is in the stream.
+    /// Begins a copy. From pinned memory it runs asynchronously; from other memory, the driver waits for the operations in the
+    /// stream and reads the bytes before it returns.
     ///
     /// # Panics
-    /// When the bytes have no room there.
+    /// If the bytes do not fit into the region.
     pub(crate) fn begin(
         &mut self,
         stream: &CudaStream,
@@ -116,21 +116,21 @@ impl Copies {
         at: usize,
     ) -> Result<(), DriverError> {
         let len = bytes.len();
-        assert!(at <= to.len() && len <= to.len() - at, "there are {} bytes of room", to.len());
+        assert!(at <= to.len() && len <= to.len() - at, "the region has {} bytes", to.len());
         if len == 0 {
             return Ok(());
         }
         let (from, to) = (bytes.as_ptr().cast::<c_void>(), to.address() + at as u64);
-        // Kept whatever the driver says: it may have begun.
+        // Kept even if the driver reports an error: the copy may have begun.
         self.reads.push(bytes);
         stream.context().call(
             |all| &all.copy_to_device,
-            // SAFETY: `to` has room for `len` bytes, as asserted above, and `from` stays: `self.reads` holds it until the copy is done.
+            // SAFETY: `to` has room for `len` bytes, as asserted above, and `self.reads` keeps `from` alive until the copy is done.
             |copy| unsafe { copy(to, from, len, stream.handle()) },
         )
     }
 
-    /// Whether they are done; `behind` was recorded behind them on their stream.
+    /// True if the copies are done; `behind` was recorded after them on their stream.
     pub(crate) fn are_done(&mut self, behind: &CudaEvent) -> Result<bool, DriverError> {
         let are_done = behind.is_complete()?;
         if are_done {

@@ -5,45 +5,45 @@ use cudarc::driver::sys::CUstream;
 use super::CudaEvent;
 use crate::error::DriverError;
 
-/// A stream on which somebody else reads a buffer of ours.
+/// A stream of the consumer, on which it reads a [`crate::DeviceBuffer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConsumerStream {
     handle: usize,
-    /// Whether it is to go on only when the buffer is written.
+    /// Set if the stream has to wait until the buffer is written.
     waits: bool,
 }
 
-/// A number that names no stream.
+/// A number that is not a valid stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "found the stream {0}, which names none: use 1 for the default stream, 2 for the thread's own, -1 for no waiting, or a handle"
+    "invalid stream {0}: use 1 for the default stream, 2 for the thread's own, -1 for no waiting, or a handle"
 )]
 pub struct StreamFault(pub i64);
 
-/// The driver's own number for the default stream of a context, and DLPack's.
+/// The number of a context's default stream, in the driver and in DLPack.
 const LEGACY: usize = 1;
 
-/// The same for the default stream of whichever thread says it.
+/// The number of the calling thread's default stream, in the driver and in DLPack.
 const PER_THREAD: usize = 2;
 
-/// What DLPack says for "the consumer waits by itself".
+/// DLPack's number for a consumer that synchronises itself.
 const NO_WAITING: i64 = -1;
 
 impl ConsumerStream {
     /// The default stream of the context.
     pub const DEFAULT: Self = Self { handle: LEGACY, waits: true };
 
-    /// The stream that DLPack's `__dlpack__(stream=...)` names: `None` and 1 the default one, 2 the calling thread's own, -1
-    /// none that is known, so that it is taken to be the default one and does not wait.
+    /// Returns the stream of DLPack's `__dlpack__(stream=...)`: `None` and 1 are the default stream, 2 is the calling thread's
+    /// stream; -1 names no stream, so the default stream is assumed, which does not wait.
     ///
     /// # Safety
-    /// Any other number is the handle of a stream of the buffer's context, which lives until the last clone of the buffer is
+    /// Any other number must be the handle of a stream of the buffer's context that lives until the last clone of the buffer is
     /// dropped.
     pub unsafe fn from_dlpack(stream: Option<i64>) -> Result<Self, StreamFault> {
         match stream {
             None => Ok(Self::DEFAULT),
             Some(NO_WAITING) => Ok(Self { handle: LEGACY, waits: false }),
-            // 0 may mean either of two, says DLPack.
+            // DLPack disallows 0, which could mean either default stream.
             Some(number) => match usize::try_from(number) {
                 Err(_) | Ok(0) => Err(StreamFault(number)),
                 Ok(handle) => Ok(Self { handle, waits: true }),
@@ -51,18 +51,19 @@ impl ConsumerStream {
         }
     }
 
-    /// It goes on after the event only.
+    /// Makes all later operations of the stream wait for the event.
     pub(crate) fn wait_for(self, event: &CudaEvent) -> Result<(), DriverError> {
-        if self.waits { event.before(self.raw()) } else { Ok(()) }
+        if self.waits { event.make_wait(self.raw()) } else { Ok(()) }
     }
 
-    /// Puts the event behind all that is in it, from any thread.
+    /// Records the event after all operations in the stream, from any thread.
     pub(crate) fn record(self, event: &CudaEvent) -> Result<(), DriverError> {
-        // Here a thread's own stream would be that of who lets go, not of who reads. The context's waits for those of all threads.
-        if self.handle == PER_THREAD { Self::DEFAULT.record(event) } else { event.behind(self.raw()) }
+        // On this thread, `PER_THREAD` would be the stream of the releasing thread, not of the reader. The context's default stream
+        // waits for those of all threads.
+        if self.handle == PER_THREAD { Self::DEFAULT.record(event) } else { event.record_on(self.raw()) }
     }
 
-    /// Whether it is the same stream.
+    /// True if both are the same stream.
     pub(crate) fn is(self, other: Self) -> bool {
         self.handle == other.handle
     }
@@ -77,12 +78,12 @@ mod tests {
     use super::*;
 
     fn named(stream: Option<i64>) -> Result<ConsumerStream, StreamFault> {
-        // SAFETY: nothing is done on it.
+        // SAFETY: no operation is put on the stream.
         unsafe { ConsumerStream::from_dlpack(stream) }
     }
 
     #[test]
-    fn streams_are_named_as_dlpack_says() {
+    fn streams_are_numbered_as_in_dlpack() {
         assert_eq!(named(None), Ok(ConsumerStream::DEFAULT));
         assert_eq!(named(Some(1)), Ok(ConsumerStream::DEFAULT));
         assert_eq!(named(Some(2)).map(|stream| stream.handle), Ok(PER_THREAD));
@@ -92,6 +93,6 @@ mod tests {
         for none in [0, -2, i64::MIN] {
             assert_eq!(named(Some(none)), Err(StreamFault(none)));
         }
-        assert!(StreamFault(0).to_string().contains("found the stream 0"));
+        assert!(StreamFault(0).to_string().contains("invalid stream 0"));
     }
 }

@@ -4,28 +4,27 @@ use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUstr
 
 use crate::error::GpuError;
 
-/// The answer of every function. A number and not an enum: newer drivers answer what no enum of today knows.
+/// Result of every function. A number instead of an enum, because newer drivers return codes unknown to this version.
 pub(super) type ResultCode = c_uint;
 
-/// Writes a text about a code.
-pub(super) type Tell = unsafe extern "C" fn(ResultCode, *mut *const c_char) -> ResultCode;
+/// Writes a text that describes a code.
+pub(super) type Describe = unsafe extern "C" fn(ResultCode, *mut *const c_char) -> ResultCode;
 
-/// A function of the driver, and how it is called in messages.
+/// A function of the driver, with its name for messages.
 pub(super) struct Function<F> {
     pub(super) name: &'static str,
     pub(super) call: F,
 }
 
-/// The functions of the driver that are used, each with its name and type in the driver's header. They are looked up at once,
-/// and called by their addresses: those of cudarc are looked up one by one when they are first called, and panic when there is
-/// none.
+/// Driver functions in use, each with its name and type in the driver's header. All are looked up at once when the driver is
+/// loaded, and called by address: cudarc looks its functions up at their first call, and panics if one is missing.
 macro_rules! symbols {
     ($($field:ident: $name:literal, fn($($argument:ty),*);)+) => {
         pub(super) struct Symbols {
             $(pub(super) $field: Function<unsafe extern "C" fn($($argument),*) -> ResultCode>,)+
         }
 
-        /// Loads the driver's library and finds all functions in it.
+        /// Loads the driver's library and looks up all functions.
         pub(super) fn load() -> Result<Symbols, GpuError> {
             // SAFETY: loading a driver runs its initialisers, as in every process that uses it.
             if !unsafe { sys::is_culib_present() } {
@@ -64,9 +63,9 @@ symbols! {
     event_elapsed: "cuEventElapsedTime", fn(*mut f32, CUevent, CUevent);
 }
 
-/// A function of the library, which is there. `F` is its type in the driver's header.
+/// Looks up a function of the loaded library. `F` is its type in the driver's header.
 fn find<F: Copy>(name: &'static str) -> Result<Function<F>, GpuError> {
-    // SAFETY: the library is loaded, stays so, and each name has the type that the driver's header gives it.
+    // SAFETY: the library stays loaded, and each name has the type that the driver's header declares.
     let found = unsafe { sys::culib().get::<F>(name.as_bytes()).map(|symbol| *symbol) };
     found.map(|call| Function { name, call }).map_err(|_| GpuError::MissingSymbol { name })
 }

@@ -1,4 +1,4 @@
-//! What is said where there is no GPU.
+//! Errors without a usable driver or GPU.
 
 use penstock_device::{Gpu, GpuError};
 
@@ -6,19 +6,19 @@ use crate::fake::{Library, with, with_driver};
 
 #[test]
 #[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
-fn without_a_driver_it_is_said() {
+fn a_missing_driver_is_reported() {
     with(Library::None, &[], || match Gpu::open(0) {
         Err(error) => {
             assert_eq!(error, GpuError::NoDriver);
             assert_eq!(error.to_string(), "there is no CUDA driver here (no `libcuda.so.1` can be loaded)");
-            assert_eq!(Gpu::check(0), Err(GpuError::NoDriver), "asking again changes nothing");
+            assert_eq!(Gpu::check(0), Err(GpuError::NoDriver), "a second call gives the same error");
         }
-        Ok(gpu) => eprintln!("SKIPPED: this machine has a driver of its own, and {}", gpu.name()),
+        Ok(gpu) => eprintln!("SKIPPED: this machine has a real driver, and {}", gpu.name()),
     });
 }
 
 #[test]
-fn a_library_that_is_no_driver_is_told() {
+fn a_library_that_is_not_a_driver_is_reported() {
     with(Library::Empty, &[], || {
         assert_eq!(Gpu::check(0), Err(GpuError::MissingSymbol { name: "cuInit" }));
     });
@@ -37,14 +37,14 @@ fn a_function_that_is_missing_is_named() {
 }
 
 #[test]
-fn a_driver_without_a_device_is_told() {
+fn a_driver_without_a_device_is_reported() {
     with_driver(&[("FAKE_CUDA_DEVICES", "0")], || {
         assert_eq!(Gpu::check(0), Err(GpuError::NoDevice));
     });
 }
 
 #[test]
-fn a_number_that_no_device_has_is_told() {
+fn an_unknown_device_number_is_reported() {
     with_driver(&[("FAKE_CUDA_DEVICES", "2")], || {
         assert_eq!((Gpu::check(0), Gpu::check(1)), (Ok(()), Ok(())));
         let error = Gpu::open(2).unwrap_err();
@@ -54,7 +54,7 @@ fn a_number_that_no_device_has_is_told() {
 }
 
 #[test]
-fn a_device_tells_its_names() {
+fn a_device_has_a_name_and_a_uuid() {
     with_driver(&[("FAKE_CUDA_DEVICES", "2")], || {
         let gpu = Gpu::open(1).unwrap();
         assert_eq!((gpu.number(), gpu.name()), (1, "Fake GPU 1"));

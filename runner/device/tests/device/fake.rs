@@ -1,6 +1,6 @@
-//! The fake driver: built once, and found by child processes in which the tests do their work, since a process loads one
-//! driver and keeps it.
-#![expect(unsafe_code, reason = "the fake driver is asked by its C functions")]
+//! The fake driver: built once, and loaded by child processes that run the tests, because a process can load only one
+//! driver.
+#![expect(unsafe_code, reason = "the tests call C functions of the fake driver")]
 
 use std::env;
 use std::ffi::{c_long, c_uint, c_void};
@@ -17,20 +17,20 @@ use penstock_device::{ConsumerStream, DeviceBuffer};
 use penstock_engine::clock::{Clock, MonotonicClock};
 use tempfile::TempDir;
 
-/// What the child process finds as the driver.
+/// Library that the child process finds as the driver.
 #[derive(Clone, Copy)]
 pub(crate) enum Library {
-    /// The whole one.
+    /// The driver with all functions.
     Whole,
-    /// One without `cuEventQuery`.
+    /// A driver without `cuEventQuery`.
     Partial,
-    /// One without any function.
+    /// A library without any function.
     Empty,
-    /// None.
+    /// No library at all.
     None,
 }
 
-/// What the driver holds for us.
+/// Numbers of driver objects that are not freed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) device_regions: i64,
@@ -41,13 +41,13 @@ pub(crate) struct Counts {
     pub(crate) host_bytes: i64,
 }
 
-/// A stream of a training loop.
+/// A stream that stands for one of a training loop.
 pub(crate) struct TrainingStream(*mut c_void);
 
-/// Says to this binary that it is the child.
+/// Environment variable that marks a child process.
 const CHILD: &str = "PENSTOCK_FAKE_CUDA_CHILD";
 
-/// Long enough for every case; a child that takes longer hangs.
+/// Time limit of a child: no case takes that long.
 const MOST: Duration = Duration::from_secs(60);
 
 impl Counts {
@@ -56,7 +56,7 @@ impl Counts {
 
     pub(crate) fn now() -> Self {
         let mut counts = [0 as c_long; 6];
-        // SAFETY: it writes six numbers.
+        // SAFETY: the function writes six numbers.
         unsafe { function::<unsafe extern "C" fn(*mut c_long)>("fake_cuda_counts")(counts.as_mut_ptr()) };
         let [device_regions, host_regions, streams, events, contexts, host_bytes] = counts.map(i64::from);
         Self { device_regions, host_regions, streams, events, contexts, host_bytes }
@@ -64,33 +64,33 @@ impl Counts {
 }
 
 impl TrainingStream {
-    /// A stream of the device that is open.
+    /// Creates a stream of the open device.
     pub(crate) fn new(context: &OpenContext) -> Self {
         let mut stream = std::ptr::null_mut();
         context.within(|| {
             let create: unsafe extern "C" fn(*mut *mut c_void, c_uint) -> c_uint = function("cuStreamCreate");
-            // SAFETY: it writes a handle.
+            // SAFETY: the function writes a handle.
             assert_eq!(unsafe { create(&raw mut stream, 1) }, 0);
         });
         Self(stream)
     }
 
-    /// The default stream of whichever thread uses it.
+    /// The default stream of the calling thread.
     pub(crate) fn of_thread() -> Self {
         Self(without_provenance_mut(2))
     }
 
     pub(crate) fn consumer(&self) -> ConsumerStream {
-        // SAFETY: it is alive to the end of the process.
+        // SAFETY: the stream lives until the end of the process.
         unsafe { ConsumerStream::from_dlpack(Some(self.0.addr() as i64)) }.unwrap()
     }
 
-    /// Puts a kernel into the stream that reads the buffer after so long, and tells the sum of its bytes.
+    /// Enqueues a kernel that reads the buffer after `delay`, and returns the place of the sum of its bytes.
     pub(crate) fn read_later(&self, buffer: &DeviceBuffer, delay: Duration) -> &'static u64 {
         self.add_up(buffer.ptr(), buffer.len(), delay)
     }
 
-    /// Puts a kernel into the stream that takes so long and reads nothing.
+    /// Enqueues a kernel that takes `time` and reads nothing.
     pub(crate) fn be_busy(&self, time: Duration) {
         self.add_up(0, 0, time);
     }
@@ -99,20 +99,20 @@ impl TrainingStream {
         type ReadLater = unsafe extern "C" fn(*mut c_void, u64, usize, c_uint, *mut u64);
         let sum = Box::leak(Box::new(0_u64));
         let read_later: ReadLater = function("fake_cuda_read_later");
-        // SAFETY: what it reads and writes is there as long as the process, the fake's memory included.
+        // SAFETY: the memory that it reads and writes, including the fake device's, exists until the process ends.
         unsafe { read_later(self.0, begin, len, delay.as_micros() as c_uint, sum) };
         sum
     }
 }
 
-/// The bytes of an array: the fake device's memory is memory of the process.
+/// Bytes of an array: memory of the fake device is memory of the process.
 pub(crate) fn bytes(buffer: &DeviceBuffer) -> Vec<u8> {
     let begin = with_exposed_provenance::<u8>(buffer.ptr() as usize);
-    // SAFETY: so many bytes are there as long as the buffer, and nobody writes to it any more.
+    // SAFETY: the bytes exist as long as the buffer, and are no longer written to.
     unsafe { from_raw_parts(begin, buffer.len()) }.to_vec()
 }
 
-/// A way to call functions that want a current context, as frameworks have one.
+/// A context for functions that need a current one, like the context of a framework.
 pub(crate) struct OpenContext(*mut c_void);
 
 impl OpenContext {
@@ -120,24 +120,24 @@ impl OpenContext {
         let retain: unsafe extern "C" fn(*mut *mut c_void, i32) -> c_uint =
             function("cuDevicePrimaryCtxRetain");
         let mut context = std::ptr::null_mut();
-        // SAFETY: it writes a handle.
+        // SAFETY: the function writes a handle.
         assert_eq!(unsafe { retain(&raw mut context, 0) }, 0);
         Self(context)
     }
 
-    /// Takes memory of the device, as another program would.
+    /// Allocates memory of the device, like another program.
     pub(crate) fn allocate(&self, len: usize) -> u64 {
         let allocate: unsafe extern "C" fn(*mut u64, usize) -> c_uint = function("cuMemAlloc_v2");
         let mut begin = 0;
-        // SAFETY: it writes an address.
+        // SAFETY: the function writes an address.
         self.within(|| assert_eq!(unsafe { allocate(&raw mut begin, len) }, 0));
         begin
     }
 
-    /// Lets go of what was allocated.
+    /// Frees memory from [`Self::allocate`].
     pub(crate) fn free(&self, begin: u64) {
         let free: unsafe extern "C" fn(u64) -> c_uint = function("cuMemFree_v2");
-        // SAFETY: nobody reads it.
+        // SAFETY: the memory is no longer read.
         self.within(|| assert_eq!(unsafe { free(begin) }, 0));
     }
 
@@ -148,44 +148,44 @@ impl OpenContext {
         assert_eq!(unsafe { push(self.0) }, 0);
         work();
         let mut popped = std::ptr::null_mut();
-        // SAFETY: it was pushed.
+        // SAFETY: the context was pushed above.
         assert_eq!(unsafe { pop(&raw mut popped) }, 0);
     }
 }
 
-/// Waits for all that streams have to do.
+/// Waits for all operations in all streams.
 pub(crate) fn finish() {
-    // SAFETY: it takes nothing and gives nothing.
+    // SAFETY: the function has no parameters and no result.
     unsafe { function::<unsafe extern "C" fn()>("fake_cuda_finish")() };
 }
 
-/// A function of the driver that was loaded, which is the fake one.
+/// Looks up a function of the loaded driver, which is the fake one.
 fn function<F: Copy>(name: &str) -> F {
-    // SAFETY: the library is loaded, and callers know its functions.
+    // SAFETY: the library is loaded, and callers pass the right types.
     unsafe { *sys::culib().get::<F>(name.as_bytes()).unwrap() }
 }
 
-/// Whether this is a child, in which a test's work is to be done.
+/// True in a child process, which performs a test's work.
 pub(crate) fn is_child() -> bool {
     env::var_os(CHILD).is_some()
 }
 
-/// Does this test's `work` in a child that finds the whole fake driver with these settings.
+/// Runs a test's `work` in a child with the complete fake driver and these settings.
 pub(crate) fn with_driver(settings: &[(&str, &str)], work: fn()) {
     with(Library::Whole, settings, work);
 }
 
-/// Does this test's `work` in a child that finds this driver with these settings.
+/// Runs a test's `work` in a child with this driver and these settings.
 pub(crate) fn with(library: Library, settings: &[(&str, &str)], work: fn()) {
     if is_child() {
         return work();
     }
     let output = run(library, settings);
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{settings:?}: {said}\n{}", String::from_utf8_lossy(&output.stderr));
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{settings:?}: {stdout}\n{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Runs this very test in a child.
+/// Runs the current test in a child process.
 fn run(library: Library, settings: &[(&str, &str)]) -> Output {
     let test = std::thread::current().name().expect("tests have names").to_owned();
     let mut child = Command::new(env::current_exe().unwrap())
@@ -219,7 +219,7 @@ fn ends(child: &mut Child) -> bool {
 }
 
 impl Library {
-    /// Where it lies.
+    /// Folder that contains the library.
     fn folder(self) -> PathBuf {
         static BUILT: OnceLock<TempDir> = OnceLock::new();
         let all = BUILT.get_or_init(|| {
@@ -242,7 +242,7 @@ impl Library {
     }
 }
 
-/// Builds a driver in a folder of its own, by the compiler that links Rust programs, too.
+/// Builds a driver in a separate folder, with the compiler that also links Rust programs.
 fn build(folder: &Path, source: &Path, flags: &[&str]) {
     std::fs::create_dir(folder).unwrap();
     let built = Command::new("cc")

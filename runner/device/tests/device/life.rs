@@ -1,4 +1,4 @@
-//! What is held, and that it is given back.
+//! Tests that resources are released.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::work::{Wanted, Work, assert_whole, buffer, until};
 
 const IMAGE: usize = 20_000;
 
-/// Bytes that may be pinned.
+/// Cap of pinned memory in bytes.
 const CAP: usize = 4 * 4096;
 
 #[test]
-fn all_is_given_back_in_the_end() {
+fn everything_is_released_at_the_end() {
     with_driver(&[], || {
         let gpu = Gpu::open(0).unwrap();
         let mut work = Work::start(&gpu, &Wanted::default()).unwrap();
@@ -31,12 +31,12 @@ fn all_is_given_back_in_the_end() {
 }
 
 #[test]
-fn all_of_a_process_share_what_may_be_pinned() {
+fn all_memories_of_a_process_share_the_cap_of_pinned_bytes() {
     with_driver(&[], || {
         let gpu = Gpu::open(0).unwrap();
         let memories = [(); 2].map(|()| PinnedMemory::new(&gpu, CAP));
         let region = memories[0].make(CAP).unwrap();
-        assert!(memories[1].make(1).is_none(), "the other one has all of it");
+        assert!(memories[1].make(1).is_none(), "the other memory has used up the cap");
         drop(region);
         let region = memories[1].make(CAP).unwrap();
         assert!(memories[0].make(1).is_none());
@@ -47,12 +47,12 @@ fn all_of_a_process_share_what_may_be_pinned() {
 }
 
 #[test]
-fn what_the_driver_has_not_let_go_of_counts_as_pinned() {
+fn memory_counts_as_pinned_until_the_driver_has_freed_it() {
     with_driver(&[], || {
         let gpu = Gpu::open(0).unwrap();
         let memory = PinnedMemory::new(&gpu, CAP);
         let region = memory.make(CAP).unwrap();
-        // The driver waits for the device before it lets go of anything.
+        // The driver waits for the device before it frees any memory.
         TrainingStream::new(&OpenContext::of_first_device()).be_busy(Duration::from_millis(200));
         std::thread::scope(|threads| {
             threads.spawn(move || drop(region));
@@ -62,7 +62,7 @@ fn what_the_driver_has_not_let_go_of_counts_as_pinned() {
                     None => std::thread::sleep(Duration::from_millis(1)),
                 }
             };
-            assert_eq!(Counts::now().host_bytes, CAP as i64, "more than may be");
+            assert_eq!(Counts::now().host_bytes, CAP as i64, "more than the cap");
             drop(next);
         });
     });
@@ -84,7 +84,7 @@ fn a_batch_outlives_its_transfer() {
 }
 
 #[test]
-fn the_end_lets_copies_finish() {
+fn dropping_a_transfer_lets_copies_finish() {
     with_driver(&[("FAKE_CUDA_DELAY_US", "30000")], || {
         let gpu = Gpu::open(0).unwrap();
         let mut work = Work::start(&gpu, &Wanted::default()).unwrap();
@@ -103,7 +103,7 @@ fn the_end_lets_copies_finish() {
 }
 
 #[test]
-fn the_end_does_not_wait_for_a_device_that_does_not_answer() {
+fn dropping_a_transfer_does_not_wait_for_a_device_that_does_not_respond() {
     with_driver(&[], || {
         let gpu = Gpu::open(0).unwrap();
         let stream = TrainingStream::new(&OpenContext::of_first_device());
@@ -112,7 +112,7 @@ fn the_end_does_not_wait_for_a_device_that_does_not_answer() {
         buffer(&batch, 0).prepare(stream.consumer()).unwrap();
         stream.read_later(buffer(&batch, 0), Duration::from_secs(5));
         drop(batch);
-        // This one waits on the device, for the kernel that reads the place it goes to.
+        // The next copy waits on the device for the kernel that reads the slot.
         let next = work.batch(1, IMAGE);
         let unanswered = penstock_engine::ports::TaskOp::start(&work.transfer, next);
         std::thread::sleep(Duration::from_millis(50));
@@ -120,7 +120,7 @@ fn the_end_does_not_wait_for_a_device_that_does_not_answer() {
         drop((unanswered, work.transfer));
         let took = Duration::from_nanos(clock.now().nanos());
         assert!(took < Duration::from_millis(2000), "{took:?}");
-        assert!(Counts::now().device_regions == 1, "what the kernel reads stays");
+        assert!(Counts::now().device_regions == 1, "memory that the kernel reads is not freed");
         finish();
     });
 }

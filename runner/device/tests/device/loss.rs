@@ -1,4 +1,4 @@
-//! Every call of the driver may fail.
+//! Tests in which calls of the driver fail.
 
 use std::env;
 use std::error::Error;
@@ -11,10 +11,10 @@ use crate::work::{Wanted, Work, assert_whole, buffer};
 
 const IMAGE: usize = 20_000;
 
-/// The setting of the fake driver that lets one call fail.
+/// Setting of the fake driver that makes one call fail.
 const FAIL: &str = "FAKE_CUDA_FAIL";
 
-/// Sends batches through and gives what is wrong with those that fail; all others are whole.
+/// Sends batches through the transfer and returns the messages of those that fail; all others must be complete.
 fn faults(work: &mut Work) -> Vec<String> {
     let mut faults = Vec::new();
     for (number, batch) in (0..).zip(work.send(0..12, IMAGE, 2)) {
@@ -33,16 +33,16 @@ fn faults(work: &mut Work) -> Vec<String> {
     faults
 }
 
-/// What an error says, and what its cause says.
-fn told(error: &GpuError) -> Vec<String> {
-    let mut told = vec![error.to_string()];
-    told.extend(error.source().map(ToString::to_string));
-    told
+/// Messages of an error and of its cause.
+fn messages(error: &GpuError) -> Vec<String> {
+    let mut messages = vec![error.to_string()];
+    messages.extend(error.source().map(ToString::to_string));
+    messages
 }
 
-/// Calls that stand in the way of opening a device, or of starting a transfer to it.
+/// Calls that are needed to open a device or to start a transfer to it.
 #[test]
-fn a_call_that_fails_at_the_start_is_told() {
+fn a_failed_call_at_the_start_is_reported() {
     let calls = [
         "cuInit",
         "cuDeviceGetCount",
@@ -59,10 +59,10 @@ fn a_call_that_fails_at_the_start_is_told() {
             let Err(error) = started else { panic!("`{call}` did not fail") };
             assert!(matches!(error, GpuError::Driver(_)), "{error:?}");
             assert_eq!(
-                told(&error),
+                messages(&error),
                 [
                     "the CUDA driver here cannot be used".to_owned(),
-                    format!("`{call}` answered CUDA_ERROR_INVALID_VALUE (invalid argument)")
+                    format!("`{call}` returned CUDA_ERROR_INVALID_VALUE (invalid argument)")
                 ]
             );
         });
@@ -72,9 +72,9 @@ fn a_call_that_fails_at_the_start_is_told() {
     }
 }
 
-/// Calls without which a batch does not arrive: it fails, and those after it arrive.
+/// Calls that are needed to copy a batch: the batch fails, and those after it arrive.
 #[test]
-fn a_call_that_fails_costs_one_batch() {
+fn a_failed_call_fails_one_batch() {
     let calls = [
         "cuMemAlloc_v2:1",
         "cuMemAlloc_v2:2",
@@ -93,7 +93,7 @@ fn a_call_that_fails_costs_one_batch() {
             let name = call.split(':').next().unwrap();
             let mut work = Work::start(&Gpu::open(0).unwrap(), &Wanted::default()).unwrap();
             let expected = format!(
-                "the batch cannot be copied to `cuda:0`: `{name}` answered CUDA_ERROR_INVALID_VALUE (invalid argument)"
+                "cannot copy the batch to `cuda:0`: `{name}` returned CUDA_ERROR_INVALID_VALUE (invalid argument)"
             );
             assert_eq!(faults(&mut work), [expected]);
         });
@@ -103,9 +103,9 @@ fn a_call_that_fails_costs_one_batch() {
     }
 }
 
-/// Calls that can be done without: pinned memory, and all that gives back.
+/// Calls that are not essential: the allocation of pinned memory, and all releases.
 #[test]
-fn a_call_that_fails_on_the_way_back_costs_nothing() {
+fn a_failed_release_fails_no_batch() {
     let calls = [
         "cuMemHostAlloc:1",
         "cuMemHostAlloc:2",
@@ -126,9 +126,9 @@ fn a_call_that_fails_on_the_way_back_costs_nothing() {
     }
 }
 
-/// Calls that are made from many places: whatever they hit, it is told by their name, or nothing of it is seen.
+/// Calls that are made in many places: a failure is either reported with the function's name, or has no effect.
 #[test]
-fn a_call_that_fails_anywhere_is_told_or_costs_nothing() {
+fn a_failed_call_anywhere_is_reported_or_has_no_effect() {
     for call in ["cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuStreamWaitEvent", "cuEventRecord"] {
         for time in 1..16 {
             with_driver(&[(FAIL, &format!("{call}:{time}"))], || {
@@ -136,7 +136,7 @@ fn a_call_that_fails_anywhere_is_told_or_costs_nothing() {
                 let name = call.split(':').next().unwrap();
                 let Ok(gpu) = Gpu::open(0) else { return };
                 match Work::start(&gpu, &Wanted { most_slots: 2, ..Wanted::default() }) {
-                    Err(error) => assert!(told(&error).concat().contains(name), "{error:?}"),
+                    Err(error) => assert!(messages(&error).concat().contains(name), "{error:?}"),
                     Ok(mut work) => {
                         let faults = faults(&mut work);
                         assert!(
@@ -153,9 +153,9 @@ fn a_call_that_fails_anywhere_is_told_or_costs_nothing() {
     }
 }
 
-/// From some copy on the device answers nothing but its loss.
+/// Tests a device that returns only the error of its loss from a certain call on.
 #[test]
-fn a_lost_device_fails_all_that_is_left_with_one_reason() {
+fn a_lost_device_fails_all_remaining_batches_with_one_reason() {
     for lost in
         ["copying:9", "cuMemcpyHtoDAsync_v2:9", "cuEventQuery:9", "cuEventRecord:9", "cuMemAlloc_v2:2"]
     {
@@ -165,7 +165,7 @@ fn a_lost_device_fails_all_that_is_left_with_one_reason() {
             let mut faults = Vec::new();
             for (number, batch) in (0..).zip(work.send(0..20, IMAGE, 3)) {
                 match batch {
-                    // What has arrived before cannot be read any more.
+                    // Batches that arrived before the loss cannot be read any more.
                     Ok(batch) => {
                         assert!(faults.is_empty(), "batch {number} arrived after the loss");
                         assert_eq!(batch.origins[0].index, number * 2);
@@ -176,8 +176,8 @@ fn a_lost_device_fails_all_that_is_left_with_one_reason() {
             }
             assert_eq!(arrived + faults.len(), 20);
             let message = &faults[0].message;
-            assert!(message.starts_with("the batch cannot be copied to `cuda:0`: `cu"), "{message}");
-            let end = "answered CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was encountered); the device is lost to \
+            assert!(message.starts_with("cannot copy the batch to `cuda:0`: `cu"), "{message}");
+            let end = "returned CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was encountered); the device is lost to \
                        this process, so start it again";
             assert!(message.ends_with(end), "{message}");
             assert!(faults.iter().all(|fault| fault == &faults[0]), "{faults:?}");

@@ -1,4 +1,4 @@
-//! The whole way of a batch to a GPU, over a driver without one: see `tests/fake/libcuda.c`.
+//! Transfers of batches with a driver that needs no GPU: see `tests/fake/libcuda.c`.
 #![expect(
     clippy::unwrap_used,
     reason = "what fails here fails its test; `allow-unwrap-in-tests` misses the helpers"

@@ -1,4 +1,4 @@
-//! Order, content, and when a place on the device is used again.
+//! Tests of order, content, and the reuse of slots.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::work::{MIB, SAMPLES, Wanted, Warnings, Work, assert_whole, buffer, ou
 const IMAGE: usize = 20_000;
 
 #[test]
-fn many_batches_arrive_whole_and_in_order_through_a_tiny_ring() {
+fn many_batches_arrive_complete_and_in_order_through_a_small_ring() {
     with_driver(&[("FAKE_CUDA_DELAY_US", "300")], || {
         let gpu = Gpu::open(0).unwrap();
         let mut work = Work::start(&gpu, &Wanted { most_slots: 2, ..Wanted::default() }).unwrap();
@@ -36,7 +36,7 @@ fn many_batches_arrive_whole_and_in_order_through_a_tiny_ring() {
 }
 
 #[test]
-fn what_lies_on_the_heap_is_staged_and_arrives_whole() {
+fn arrays_on_the_heap_are_staged_and_arrive_complete() {
     with_driver(&[("FAKE_CUDA_DELAY_US", "300")], || {
         let gpu = Gpu::open(0).unwrap();
         let mut work = Work::start(&gpu, &Wanted { is_pinned: false, ..Wanted::default() }).unwrap();
@@ -49,7 +49,7 @@ fn what_lies_on_the_heap_is_staged_and_arrives_whole() {
 }
 
 #[test]
-fn beyond_the_cap_batches_lie_on_the_heap_and_arrive_all_the_same() {
+fn batches_beyond_the_cap_use_the_heap_and_arrive_complete() {
     with_driver(&[("FAKE_CUDA_DELAY_US", "300")], || {
         let gpu = Gpu::open(0).unwrap();
         let cap_bytes = 50_000;
@@ -65,7 +65,7 @@ fn beyond_the_cap_batches_lie_on_the_heap_and_arrive_all_the_same() {
 }
 
 #[test]
-fn batches_of_other_sizes_get_their_room() {
+fn batches_of_different_sizes_get_slots_of_their_size() {
     with_driver(&[], || {
         let gpu = Gpu::open(0).unwrap();
         let mut work = Work::start(&gpu, &Wanted { most_slots: 2, ..Wanted::default() }).unwrap();
@@ -77,7 +77,7 @@ fn batches_of_other_sizes_get_their_room() {
 }
 
 #[test]
-fn what_is_not_collated_passes() {
+fn items_that_are_not_collated_pass_unchanged() {
     with_driver(&[], || {
         let work = Work::start(&Gpu::open(0).unwrap(), &Wanted::default()).unwrap();
         let item = Item::Sample(Sample::new("a", Origin::default()));
@@ -86,8 +86,8 @@ fn what_is_not_collated_passes() {
     });
 }
 
-/// Sends batches through a tiny ring to a training loop that reads each of them late, on this stream, and lets it go at once,
-/// by another thread. Gives how many sums are not those of their batches.
+/// Sends batches through a small ring to a training loop that reads each one late, on this stream, and drops it at once, on
+/// another thread. Returns the number of sums that do not match their batches.
 fn corrupted(stream: &TrainingStream) -> usize {
     let gpu = Gpu::open(0).unwrap();
     let mut work = Work::start(&gpu, &Wanted { most_slots: 2, ..Wanted::default() }).unwrap();
@@ -107,28 +107,28 @@ fn corrupted(stream: &TrainingStream) -> usize {
 }
 
 #[test]
-fn a_place_is_written_to_again_only_when_its_reader_is_done() {
+fn a_slot_is_written_again_only_after_its_reader_is_done() {
     with_driver(&[], || {
         assert_eq!(corrupted(&TrainingStream::new(&OpenContext::of_first_device())), 0);
     });
 }
 
 #[test]
-fn a_reader_on_its_threads_own_stream_is_waited_for_whoever_lets_go() {
+fn a_reader_on_its_threads_stream_is_waited_for_even_if_another_thread_drops_the_batch() {
     with_driver(&[], || assert_eq!(corrupted(&TrainingStream::of_thread()), 0));
 }
 
-/// The one above could not fail if this one did.
+/// Validates the tests above: they detect streams that do not wait.
 #[test]
-fn a_stream_that_did_not_wait_for_readers_would_be_seen() {
+fn streams_that_do_not_wait_for_readers_are_detected() {
     with_driver(&[("FAKE_CUDA_SKIP_WAIT", "1")], || {
         let corrupted = corrupted(&TrainingStream::new(&OpenContext::of_first_device()));
-        assert!(corrupted > 0, "all 30 sums hold although nobody waited");
+        assert!(corrupted > 0, "all 30 sums match although no stream waited");
     });
 }
 
 #[test]
-fn a_consumer_that_keeps_all_places_makes_the_next_batch_wait() {
+fn a_consumer_that_keeps_all_slots_makes_the_next_batch_wait() {
     with_driver(&[], || {
         let gpu = Gpu::open(0).unwrap();
         let mut work = Work::start(&gpu, &Wanted { most_slots: 3, ..Wanted::default() }).unwrap();
@@ -140,9 +140,9 @@ fn a_consumer_that_keeps_all_places_makes_the_next_batch_wait() {
         let clock = MonotonicClock::start();
         let mut fourth = work.transfer.start(next);
         std::thread::sleep(Duration::from_millis(30));
-        assert!((&mut fourth).now_or_never().is_none(), "there is no room yet");
+        assert!((&mut fourth).now_or_never().is_none(), "there is no free slot yet");
         assert_whole(&kept[1], 1, IMAGE);
-        // A clone of one of its arrays keeps the place.
+        // A clone of one of the batch's arrays keeps the slot.
         let array = buffer(&kept[0], 1).clone();
         kept.remove(0);
         std::thread::sleep(Duration::from_millis(30));
@@ -160,7 +160,7 @@ fn a_consumer_that_keeps_all_places_makes_the_next_batch_wait() {
 }
 
 #[test]
-fn who_holds_as_many_batches_as_he_may_still_gets_another_one() {
+fn a_consumer_that_holds_its_maximum_of_batches_still_receives_another_one() {
     with_driver(&[], || {
         assert_eq!([0, 14, 15, 16, usize::MAX].map(slots_for), [16, 16, 17, 18, usize::MAX]);
         let gpu = Gpu::open(0).unwrap();
@@ -174,7 +174,7 @@ fn who_holds_as_many_batches_as_he_may_still_gets_another_one() {
 }
 
 #[test]
-fn a_task_that_is_dropped_gives_its_place_back() {
+fn a_dropped_task_returns_its_slot() {
     with_driver(&[("FAKE_CUDA_DELAY_US", "5000")], || {
         let gpu = Gpu::open(0).unwrap();
         let mut work = Work::start(&gpu, &Wanted { most_slots: 1, ..Wanted::default() }).unwrap();
@@ -187,7 +187,7 @@ fn a_task_that_is_dropped_gives_its_place_back() {
 }
 
 #[test]
-fn a_full_device_makes_do_with_fewer_places_and_refuses_only_what_never_fits() {
+fn a_full_device_works_with_fewer_slots_and_fails_only_batches_that_never_fit() {
     let memory = (5 * MIB).to_string();
     with_driver(&[("FAKE_CUDA_MEMORY", &memory)], || {
         let gpu = Gpu::open(0).unwrap();
@@ -196,13 +196,13 @@ fn a_full_device_makes_do_with_fewer_places_and_refuses_only_what_never_fits() {
         let next = work.batch(2, IMAGE);
         let mut third = work.transfer.start(next);
         std::thread::sleep(Duration::from_millis(20));
-        assert!((&mut third).now_or_never().is_none(), "two places are all there are");
+        assert!((&mut third).now_or_never().is_none(), "the device has memory for two slots only");
         kept.clear();
         assert_whole(&outcome(futures::executor::block_on(third)).unwrap(), 2, IMAGE);
         let fault = work.send_one(3, 4 * MIB).unwrap_err();
         assert_eq!(
             &*fault.message,
-            "the batch cannot be copied to `cuda:0`: `cuMemAlloc_v2` answered CUDA_ERROR_OUT_OF_MEMORY (out of memory); use \
+            "cannot copy the batch to `cuda:0`: `cuMemAlloc_v2` returned CUDA_ERROR_OUT_OF_MEMORY (out of memory); use \
              smaller batches, or leave more of the device's memory free"
         );
         assert_whole(&work.send_one(4, IMAGE).unwrap(), 4, IMAGE);
@@ -210,7 +210,7 @@ fn a_full_device_makes_do_with_fewer_places_and_refuses_only_what_never_fits() {
 }
 
 #[test]
-fn that_a_full_device_makes_a_batch_wait_is_told_once_and_what_others_let_go_is_noticed() {
+fn a_full_device_is_logged_once_and_memory_freed_by_other_programs_is_noticed() {
     let memory = (5 * MIB).to_string();
     with_driver(&[("FAKE_CUDA_MEMORY", &memory)], || {
         let warnings = Warnings::listen();
@@ -221,7 +221,7 @@ fn that_a_full_device_makes_a_batch_wait_is_told_once_and_what_others_let_go_is_
         let kept = work.send_one(0, IMAGE).unwrap();
         let next = work.batch(1, IMAGE);
         let second = work.transfer.start(next);
-        until("it is told", || warnings.count() == 1);
+        until("the warning is logged", || warnings.count() == 1);
         others.free(theirs);
         let second = outcome(futures::executor::block_on(second)).unwrap();
         let next = work.batch(2, IMAGE);

@@ -1,4 +1,4 @@
-//! Batches that tell their numbers, and their way through a transfer.
+//! Numbered batches, and their way through a transfer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,23 +19,23 @@ use tracing_subscriber::registry;
 
 use crate::fake::bytes;
 
-/// A device that is open, and a transfer to it.
+/// An open device, and a transfer to it.
 pub(crate) struct Work {
     pub(crate) transfer: CudaTransfer,
     collate: Box<dyn ThreadOp>,
 }
 
-/// What is wanted of it.
+/// Settings of the transfer.
 pub(crate) struct Wanted {
     pub(crate) cap_bytes: usize,
     pub(crate) most_slots: usize,
-    /// Whether batches are stacked in pinned memory.
+    /// Stacks batches in pinned memory.
     pub(crate) is_pinned: bool,
 }
 
 pub(crate) const MIB: usize = 1 << 20;
 
-/// Samples of a batch.
+/// Number of samples in a batch.
 pub(crate) const SAMPLES: u64 = 2;
 
 impl Default for Wanted {
@@ -54,16 +54,16 @@ impl Work {
         Ok(Self { transfer, collate })
     }
 
-    /// A collated batch of images of so many bytes, all of them made of its number; with labels and captions.
+    /// A collated batch of images of `image_bytes` bytes, filled with a value made from the index; with labels and captions.
     pub(crate) fn batch(&mut self, number: u64, image_bytes: usize) -> Item {
         let samples = (0..SAMPLES).map(|place| sample(number * SAMPLES + place, image_bytes)).collect();
         let Items::One(item) = self.collate.apply(Item::Batch(samples), &StopFlag::default()).items else {
-            panic!("alike samples stack")
+            panic!("equal samples can be stacked")
         };
         item
     }
 
-    /// Sends batches through, `at_a_time` of them, and gives what comes out, in order, as it comes.
+    /// Sends batches through the transfer, `at_a_time` at a time, and returns the results in order.
     pub(crate) fn send(
         &mut self,
         numbers: std::ops::Range<u64>,
@@ -77,13 +77,13 @@ impl Work {
         block_on_stream(iter(sent).buffered(at_a_time)).map(outcome)
     }
 
-    /// Sends one batch through.
+    /// Sends one batch through the transfer.
     pub(crate) fn send_one(&mut self, number: u64, image_bytes: usize) -> Result<Collated, Fault> {
         self.send(number..number + 1, image_bytes, 1).next().unwrap()
     }
 }
 
-/// The batch that came out, or why all its samples failed.
+/// The resulting batch, or the reason why all its samples failed.
 pub(crate) fn outcome(output: Output) -> Result<Collated, Fault> {
     match output.items {
         Items::One(Item::Collated(batch)) => {
@@ -100,23 +100,23 @@ pub(crate) fn outcome(output: Output) -> Result<Collated, Fault> {
     }
 }
 
-/// The array of a column, on the device.
+/// Device buffer of a column.
 pub(crate) fn buffer(batch: &Collated, column: usize) -> &DeviceBuffer {
     let Stacked::Device(tensor) = &batch.fields[column].values else { panic!("{:?}", batch.fields[column]) };
     tensor.memory.as_any().downcast_ref().unwrap()
 }
 
-/// The sum of all bytes of the images of this batch.
+/// Sum of all bytes of the images of the batch `number`.
 pub(crate) fn sum(number: u64, image_bytes: usize) -> u64 {
     (0..SAMPLES).map(|place| u64::from(fill(number * SAMPLES + place))).sum::<u64>() * image_bytes as u64
 }
 
-/// Looks whether all of a batch is there.
+/// Checks that the batch is complete and correct.
 pub(crate) fn assert_whole(batch: &Collated, number: u64, image_bytes: usize) {
     let indices = [number * SAMPLES, number * SAMPLES + 1];
     let images: Vec<u8> = indices.iter().flat_map(|index| vec![fill(*index); image_bytes]).collect();
     let labels: Vec<u8> = indices.iter().flat_map(|index| (*index as i64).to_le_bytes()).collect();
-    assert!(bytes(buffer(batch, 0)) == images, "the images of batch {number} are others");
+    assert!(bytes(buffer(batch, 0)) == images, "the images of batch {number} differ");
     assert_eq!(bytes(buffer(batch, 1)), labels);
     assert_eq!(
         batch.fields[2].values,
@@ -149,15 +149,15 @@ impl<S: Subscriber> Layer<S> for Warnings {
     }
 }
 
-/// Waits for what another thread is about to do.
-pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
+/// Waits up to two seconds for a condition that another thread brings about.
+pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
     for _ in 0..2000 {
-        if is_so() {
+        if holds() {
             return;
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    panic!("in two seconds it did not come to be that {what}");
+    panic!("timeout after two seconds, waiting until {what}");
 }
 
 fn sample(index: u64, image_bytes: usize) -> Sample {
@@ -170,7 +170,7 @@ fn sample(index: u64, image_bytes: usize) -> Sample {
     sample
 }
 
-/// Never the same for samples of batches that follow each other, and never 0.
+/// Fill value of a sample: different for samples of consecutive batches, and never 0.
 fn fill(index: u64) -> u8 {
     (index % 251) as u8 + 1
 }

@@ -1,13 +1,13 @@
-/* A CUDA driver without a GPU, for tests. Device memory is memory of the process, streams are threads, and copies are done
- * late, so that who writes too early to what is still being read is found out.
+/* A CUDA driver without a GPU, for tests. Device memory is memory of the process, streams are threads, and copies are made
+ * late, so that a write to memory that is still being read is detected.
  *
  * Environment:
- *   FAKE_CUDA_DEVICES    how many devices there are (1)
- *   FAKE_CUDA_DELAY_US   how long a copy takes before it is done, in one go, at its end (0)
- *   FAKE_CUDA_MEMORY     bytes of memory that a device has (no limit)
- *   FAKE_CUDA_FAIL       CALL:N      the Nth call of CALL answers CUDA_ERROR_INVALID_VALUE and does nothing
- *   FAKE_CUDA_LOST       CALL:N      from the Nth call of CALL on everything answers CUDA_ERROR_ILLEGAL_ADDRESS; the CALL
- *                                    `copying` is the device's own work on a copy
+ *   FAKE_CUDA_DEVICES    number of devices (1)
+ *   FAKE_CUDA_DELAY_US   duration of a copy in microseconds; all bytes are copied at its end (0)
+ *   FAKE_CUDA_MEMORY     memory of a device in bytes (no limit)
+ *   FAKE_CUDA_FAIL       CALL:N      the Nth call of CALL returns CUDA_ERROR_INVALID_VALUE and does nothing
+ *   FAKE_CUDA_LOST       CALL:N      from the Nth call of CALL on, every call returns CUDA_ERROR_ILLEGAL_ADDRESS; the CALL
+ *                                    `copying` is the copy on the device
  *   FAKE_CUDA_SKIP_WAIT  set: streams made by cuStreamCreate do not wait for events
  */
 #include <pthread.h>
@@ -24,7 +24,7 @@ typedef unsigned long long DevicePtr;
 enum { SUCCESS = 0, INVALID_VALUE = 1, NO_MEMORY = 2, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, NOT_READY = 600, ILLEGAL_ADDRESS = 700 };
 
 typedef struct Event {
-    uint64_t recorded, done; /* how often */
+    uint64_t recorded, done; /* numbers of recordings */
     double at_ms;
     int users, destroyed;
 } Event;
@@ -76,7 +76,7 @@ static double now_ms(void) {
     return now.tv_sec * 1e3 + now.tv_nsec / 1e6;
 }
 
-/* Whether this is the call that the setting means: `CALL:N`. */
+/* Returns true for the call that the setting selects: `CALL:N`. */
 static int is_meant(const char *setting, const char *call, long *count) {
     const char *wanted = getenv(setting);
     size_t len = strlen(call);
@@ -84,7 +84,7 @@ static int is_meant(const char *setting, const char *call, long *count) {
     return ++*count == atol(wanted + len + 1);
 }
 
-/* What a call is to answer instead of doing anything. */
+/* Result that a call has to return instead of its normal work, or SUCCESS. */
 static Code entered(const char *call) {
     static long failing, losing;
     pthread_mutex_lock(&lock);
@@ -173,7 +173,7 @@ static void start_stream(Stream *stream) {
     pthread_detach(thread);
 }
 
-/* The stream of a handle; 0 and 1 are the default stream of the context, 2 is that of the calling thread. The lock is held. */
+/* Stream of a handle; 0 and 1 are the default stream of the context, 2 is that of the calling thread. The lock is held. */
 static Stream *stream_of(void *handle) {
     if ((uintptr_t)handle > 2) return handle;
     if ((uintptr_t)handle == 2) {
@@ -191,7 +191,7 @@ static Stream *stream_of(void *handle) {
     return &default_stream;
 }
 
-/* The lock is held. */
+/* Adds a copy of the operation to the end of the stream. The lock is held. */
 static void append(Stream *stream, Op op) {
     Op *own = malloc(sizeof *own);
     *own = op;
@@ -203,7 +203,7 @@ static void append(Stream *stream, Op op) {
     stream->pending++;
 }
 
-/* What comes next on the context's default stream comes after all that is on those of threads. The lock is held. */
+/* Makes the context's default stream wait for all operations in the streams of threads. The lock is held. */
 static void wait_for_threads(void) {
     for (Stream *stream = streams; stream; stream = stream->next) {
         if (!stream->is_of_thread || !stream->pending) continue;
@@ -223,7 +223,7 @@ static void put(void *handle, Op op) {
     pthread_mutex_unlock(&lock);
 }
 
-/* Waits for all that all streams have to do. The lock is held. */
+/* Waits for all operations in all streams. The lock is held. */
 static void wait_for_all(void) {
     for (;;) {
         int pending = 0;
@@ -261,7 +261,7 @@ static size_t take_region(Region **regions, const char *begin) {
     return 0;
 }
 
-/* What tests ask. */
+/* Functions for tests. */
 
 static long regions_in(Region *regions) {
     long count = 0;
@@ -275,7 +275,7 @@ static long bytes_in(Region *regions) {
     return bytes;
 }
 
-/* Device regions, host regions, streams, events and contexts that are still held, and the bytes of the host regions. */
+/* Writes the numbers of device regions, host regions, streams, events and contexts not freed, and the bytes of the host regions. */
 void fake_cuda_counts(long *counts) {
     pthread_mutex_lock(&lock);
     counts[0] = regions_in(device_regions);
@@ -298,7 +298,7 @@ void fake_cuda_finish(void) {
     pthread_mutex_unlock(&lock);
 }
 
-/* What the driver offers. */
+/* Functions of the driver. */
 
 Code cuInit(unsigned flags) {
     (void)flags;
@@ -425,7 +425,7 @@ Code cuMemFreeHost(void *begin) {
     return len ? SUCCESS : INVALID_VALUE;
 }
 
-/* From pinned memory it reads late; from any other at once. */
+/* Pinned memory is read late; other memory at once. */
 Code cuMemcpyHtoDAsync_v2(DevicePtr to, const void *from, size_t len, void *stream) {
     IN_CONTEXT();
     pthread_mutex_lock(&lock);

@@ -1,4 +1,4 @@
-//! Stacking the fields of a batch's samples.
+//! Stacks the fields of a batch's samples.
 
 mod pad;
 
@@ -17,9 +17,9 @@ use crate::item::{Collated, Column, Dtype, Item, Sample, Stacked, Tensor, Value}
 use crate::memory::{BatchMemory, Filling};
 use crate::ports::{Failed, Fault, Output, StopFlag, ThreadOp, ThreadOpFactory};
 
-/// Stacks every field over the samples of a batch. Fields, types and shapes are those that most samples have (of
-/// equally many, the first's); a sample with others fails alone. The order of a sample's fields does not matter. `ragged` decides
-/// about tensors that differ in shape only.
+/// Stacks every field over the samples of a batch. The fields, types and shapes of the largest group of equal samples apply
+/// (of groups of equal size, the one that comes first); a sample that differs fails alone. The order of a sample's fields does
+/// not matter. `ragged` decides about tensors that differ in shape only.
 #[derive(Clone, Debug, Default)]
 pub struct Collate {
     ragged: Ragged,
@@ -27,7 +27,7 @@ pub struct Collate {
 }
 
 impl Collate {
-    /// Writes arrays into `memory`, or to the heap without one.
+    /// Writes arrays into `memory`, or to the heap if `memory` is `None`.
     pub fn new(ragged: Ragged, memory: Option<Arc<dyn BatchMemory>>) -> Self {
         Self { ragged, memory }
     }
@@ -60,20 +60,20 @@ impl ThreadOpFactory for Collate {
 impl ThreadOp for Collate {
     fn apply(&mut self, item: Item, stop: &StopFlag) -> Output {
         match item {
-            // The engine takes no output after a stop, and counts the samples as left.
+            // After a stop, the engine ignores the output and counts the samples as left.
             Item::Batch(samples) => self.collated(samples, stop).unwrap_or_default(),
             Item::Sample(sample) => {
                 let message =
                     "`collate` takes batches, but this is a single sample: put an `aggregate` before it";
                 Output::all_failed([sample], &Fault::new(FailureClass::Bug, message))
             }
-            // Stacked fields stay stacked.
+            // A collated batch passes unchanged.
             Item::Collated(_) => Output::one(item),
         }
     }
 }
 
-/// Properties of a value that agree over all samples of a stacked field.
+/// Properties of a value that must be equal in all samples of a stacked field.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Form<'a> {
     Array(Dtype, &'a [u32]),
@@ -111,30 +111,30 @@ impl fmt::Display for Form<'_> {
     }
 }
 
-/// The samples of a batch by what becomes of them.
+/// Samples of a batch, split into those that are stacked and those that fail.
 struct Kept {
-    /// Samples whose fields agree with most of the others', each with its fields in the order of the first one.
+    /// Samples with the most common fields, each with its fields in the order of the first sample.
     alike: Vec<Sample>,
-    /// The others, as they came in.
+    /// The other samples, unchanged.
     failed: Vec<Failed>,
-    /// Reason why none of them may become a batch.
+    /// Reason why the batch as a whole cannot be stacked.
     fatal: Option<String>,
 }
 
-/// Difference between a sample and the usual one of its batch.
+/// Difference between a sample and the most common form in its batch.
 struct Oddity {
     message: String,
-    /// Set when a shape is all that differs in the field.
+    /// Set if only the shape of the field differs.
     is_shape: bool,
 }
 
-/// Sorts the samples of a batch; `None` once the run is stopping.
+/// Splits the samples of a batch into those that can be stacked and those that fail; `None` once the run is stopping.
 fn keep_alike(mut samples: Vec<Sample>, ragged: Ragged, stop: &StopFlag) -> Option<Kept> {
     let (mut failed, mut fatal) = (Vec::new(), None);
     if !are_alike(&samples, ragged, stop)? {
         let usual = &samples[most_common(&samples, ragged, stop)?];
         let places = places_of(usual);
-        // The message compares with a sample that is moved itself: what is odd is found before any is.
+        // `usual` borrows from `samples`: all differences are found before any sample is moved.
         let oddity = |sample| (!stop.is_set()).then(|| oddity(sample, usual, &places, ragged));
         let oddities: Vec<Option<Oddity>> = samples.iter().map(oddity).collect::<Option<_>>()?;
         let mut alike = Vec::with_capacity(samples.len());
@@ -173,21 +173,21 @@ fn are_alike(samples: &[Sample], ragged: Ragged, stop: &StopFlag) -> Option<bool
     Some(true)
 }
 
-/// True if both samples have the same fields, of one form each, in the same order.
+/// True if both samples have the same fields in the same order, each with an equal form.
 fn are_in_order(a: &Sample, b: &Sample, ragged: Ragged) -> bool {
     let mut pairs = a.fields.iter().zip(&b.fields);
     a.fields.len() == b.fields.len()
         && pairs.all(|(a, b)| a.name == b.name && Form::of(&a.value, ragged) == Form::of(&b.value, ragged))
 }
 
-/// Places of a sample's fields by their names.
+/// Positions of a sample's fields by name.
 type Places = HashMap<Arc<str>, usize>;
 
 fn places_of(sample: &Sample) -> Places {
     sample.fields.iter().enumerate().map(|(place, field)| (field.name.clone(), place)).collect()
 }
 
-/// Puts the fields of samples that are alike into the order of the first one. `None` once the run is stopping.
+/// Sorts the fields of equal samples into the order of the first one. `None` once the run is stopping.
 fn put_in_order(samples: &mut [Sample], ragged: Ragged, stop: &StopFlag) -> Option<()> {
     let Some((first, rest)) = samples.split_first_mut() else { return Some(()) };
     let places = LazyCell::new(|| places_of(first));
@@ -202,8 +202,8 @@ fn put_in_order(samples: &mut [Sample], ragged: Ragged, stop: &StopFlag) -> Opti
     Some(())
 }
 
-/// The place of the first sample of the largest group of samples alike; of groups of one size, the one that comes
-/// first. `None` once the run is stopping.
+/// Position of the first sample of the largest group of equal samples; of groups of equal size, the one that comes first.
+/// `None` once the run is stopping.
 fn most_common(samples: &[Sample], ragged: Ragged, stop: &StopFlag) -> Option<usize> {
     let mut groups: HashMap<Vec<(&str, Form<'_>)>, (usize, usize)> = HashMap::new();
     for (place, sample) in samples.iter().enumerate() {
@@ -219,7 +219,7 @@ fn most_common(samples: &[Sample], ragged: Ragged, stop: &StopFlag) -> Option<us
     largest.map(|(_, place)| place)
 }
 
-/// Compares `sample` with the `usual` one, whose fields have these `places`; `None` when they agree.
+/// Compares `sample` with the `usual` one, whose field positions are `places`; `None` if they agree.
 fn oddity(sample: &Sample, usual: &Sample, places: &Places, ragged: Ragged) -> Option<Oddity> {
     let other = |message| Some(Oddity { message, is_shape: false });
     if are_in_order(usual, sample, ragged) {
@@ -230,7 +230,7 @@ fn oddity(sample: &Sample, usual: &Sample, places: &Places, ragged: Ragged) -> O
         let name = &field.name;
         let wanted = Form::of(&field.value, ragged);
         let Some(value) = own.get(name).map(|place| &sample.fields[*place].value) else {
-            return other(format!("field `{name}` is missing, which the batch has"));
+            return other(format!("field `{name}` is missing, but the rest of the batch has it"));
         };
         match (Form::of(value, ragged), wanted) {
             (found, wanted) if found == wanted => {}
@@ -244,11 +244,11 @@ fn oddity(sample: &Sample, usual: &Sample, places: &Places, ragged: Ragged) -> O
         }
     }
     let extra = sample.fields.iter().find(|field| !places.contains_key(&field.name))?;
-    other(format!("field `{}` is one too many, the batch does not have it", extra.name))
+    other(format!("field `{}` is not in the rest of the batch", extra.name))
 }
 
-/// Stacks samples that are alike, with their fields in one order; there is at least one. Each value is let go as soon as it is
-/// copied. `None` once the run is stopping.
+/// Stacks at least one sample; all have equal fields in the same order. Each value is dropped as soon as it is copied.
+/// `None` once the run is stopping.
 fn stack(
     mut samples: Vec<Sample>,
     ragged: Ragged,
@@ -267,7 +267,7 @@ fn stack(
     Some(Collated { keys: samples.into_iter().map(|sample| sample.key).collect(), origins, fields })
 }
 
-/// Takes the values of one field, which all samples have at `place`, and stacks them.
+/// Takes the values of the field at position `place` out of all samples and stacks them.
 fn stack_field(
     samples: &mut [Sample],
     place: usize,
@@ -314,7 +314,7 @@ fn stack_field(
     })
 }
 
-/// A field on its way to being stacked.
+/// A field that is being stacked.
 enum Filled {
     Array(Dtype, Vec<u32>, Filling),
     Tensors(Vec<Tensor>),
@@ -322,7 +322,7 @@ enum Filled {
     Blobs(Vec<Bytes>),
 }
 
-/// Appends one value's elements, little-endian.
+/// Appends the elements of one value, little-endian.
 fn append(data: &mut Filling, value: &Value) {
     match value {
         Value::Tensor(tensor) => data.append(&tensor.data),
@@ -351,7 +351,7 @@ mod tests {
         sample
     }
 
-    /// What came out, and key and message of what failed.
+    /// Collated batch, and key and message of each failed sample.
     fn collate(samples: Vec<Sample>) -> (Option<Collated>, Vec<(String, String)>) {
         // Samples of other shapes fail alone.
         let output = Collate::new(Ragged::Skip, None).apply(Item::Batch(samples), &StopFlag::default());
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_odd_sample_is_charged() {
+    fn only_the_sample_that_differs_fails() {
         let image = |index, shape: &[u32]| sample(index, &[("image", tensor(shape, 1))]);
         let (batch, failed) =
             collate(vec![image(0, &[10, 224, 3]), image(1, &[224, 224, 3]), image(2, &[224, 224, 3])]);
@@ -459,7 +459,7 @@ mod tests {
         ];
         let output = Collate::new(Ragged::Pad, None).apply(Item::Batch(wide.into()), &StopFlag::default());
         assert!(output.fatal.is_some_and(|message| message.contains("more than 16 times")));
-        // Neither loops over a size that no element stands behind, nor makes a shape larger than any memory.
+        // Neither loops over a dimension without elements, nor computes a shape larger than any memory.
         for shapes in [[[u32::MAX, 1_000, 1, 0], [1, 1, 2, 0]], [[u32::MAX, 1, 1, 0], [1, u32::MAX, 1, 0]]] {
             let empty = (0..).zip(shapes).map(|(index, shape)| sample(index, &[("x", tensor(&shape, 0))]));
             let output =
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_says_what_differs() {
+    fn the_message_of_a_failed_sample_names_the_difference() {
         let usual = || vec![sample(0, &[("a", Value::Int(1))]), sample(1, &[("a", Value::Int(2))])];
         let message = |fields: &[(&str, Value)]| {
             let mut samples = usual();
@@ -503,10 +503,10 @@ mod tests {
             let (_, failed) = collate(samples);
             failed[0].1.clone()
         };
-        assert_eq!(message(&[]), "field `a` is missing, which the batch has");
+        assert_eq!(message(&[]), "field `a` is missing, but the rest of the batch has it");
         assert_eq!(
             message(&[("a", Value::Int(1)), ("b", Value::Int(1))]),
-            "field `b` is one too many, the batch does not have it"
+            "field `b` is not in the rest of the batch"
         );
         assert_eq!(
             message(&[("a", Value::Real(1.0))]),
@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_in_another_order_are_no_oddity_and_land_in_their_columns() {
+    fn fields_in_another_order_are_accepted_and_stacked_by_name() {
         let (x, y) = (("x", Value::Int(1)), ("y", Value::Text("t".into())));
         let (batch, failed) = collate(vec![sample(0, &[x.clone(), y.clone()]), sample(1, &[y, x])]);
         assert_eq!(failed, []);
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_batch_whose_fields_come_in_any_order_is_stacked_in_that_of_its_first_sample() {
+    fn a_wide_batch_is_stacked_in_the_field_order_of_its_first_sample() {
         let (fields, count) = (3_000_usize, 100_usize);
         let names: Vec<Arc<str>> = (0..fields).map(|n| format!("field {n}").into()).collect();
         let value = |index: usize, n: usize| (index * fields + n) as i64;
@@ -547,7 +547,7 @@ mod tests {
         };
         let cpu = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         let times = [0, 7].map(|turns| {
-            // The odd one comes first, so that the usual order is not that of all.
+            // The sample that differs comes first, so that its field order is not the one of the batch.
             let mut samples = vec![sample(0, &[("odd", Value::Int(1))])];
             samples.extend((0..count).map(|index| made(index, index * turns)));
             let begin = cpu();
@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_ends_it_wherever_it_is() {
+    fn a_stop_ends_collation_in_every_phase() {
         let stop = StopFlag::default();
         stop.set();
         let two = |other: Value| vec![sample(0, &[("a", Value::Int(1))]), sample(1, &[("a", other)])];

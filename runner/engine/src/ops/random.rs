@@ -1,38 +1,38 @@
-//! Randomness that is the same for any number of threads and in any order: made from what it is for, not drawn in
-//! turn.
+//! Random numbers that are the same for any number of threads and in any order: each is a hash of its purpose, not the next
+//! draw of a shared generator.
 
 use crate::item::Origin;
 
-/// A short row of random numbers, for one purpose.
+/// A short sequence of random numbers for one purpose.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// The numbers that `seed` and `name` stand for.
+    /// Sequence for a `seed` and a `name`.
     pub(crate) fn named(seed: u64, name: &str) -> Self {
         let named = name.bytes().fold(mix(seed), |state, byte| mix(state ^ u64::from(byte)));
         Self(mix(named ^ name.len() as u64))
     }
 
-    /// The numbers for the sample from `origin`, among these.
+    /// Sub-sequence for the sample from `origin`.
     pub(crate) fn at(self, origin: &Origin) -> Self {
         self.nth(u64::from(origin.epoch)).nth(origin.index).nth(origin.path)
     }
 
-    /// The numbers for the `n`-th thing among these.
+    /// Sub-sequence with the number `n`.
     pub(crate) fn nth(self, n: u64) -> Self {
         Self(mix(self.0 ^ mix(n)))
     }
 
-    /// The next number, from 0.0 to just below 1.0.
+    /// Next number, from 0.0 to just below 1.0.
     pub(crate) fn next(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        // The 53 highest bits are what an f64 holds exactly.
+        // An f64 represents 53 bits exactly.
         (mix(self.0) >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
 
-/// SplitMix64's step: each bit of the input moves about half of the output's, and 0 does not stay 0.
+/// Step of SplitMix64: each input bit affects about half of the output bits, and 0 does not stay 0.
 fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_depend_on_every_part_of_what_they_are_for() {
+    fn numbers_depend_on_seed_name_and_every_part_of_the_origin() {
         let origin = Origin { epoch: 1, index: 2, path: 3 };
         let first = |random: Random, origin: Origin| random.at(&origin).next();
         let base = first(Random::named(7, "delay"), origin);
@@ -69,7 +69,7 @@ mod tests {
             let number = random.nth(n).next();
             tenths[(number * 10.0) as usize] += 1;
         }
-        // 1000 each by chance, with a deviation of 30.
+        // 1000 each expected, with a standard deviation of 30.
         assert!(tenths.iter().all(|count| (850..1150).contains(count)), "{tenths:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! A stage that takes time and changes nothing, to try out how a pipeline behaves.
+//! A stage that takes time and changes no sample, for trying out how a pipeline behaves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,15 +14,15 @@ use crate::item::{Item, Origin};
 use crate::ports::{Fault, Output, StopFlag, TaskOp, ThreadOp, ThreadOpFactory};
 use crate::timer::{Timer, wait};
 
-/// How long each item takes and which ones fail: decided by the document's seed, the stage's name and where the item
-/// came from, so that no number of threads changes it.
+/// Duration of each item and the choice of failing items: derived from the document's seed, the stage's name and the item's
+/// origin, and so the same for any number of threads.
 #[derive(Clone, Copy, Debug)]
 pub struct SleepTimes {
     plan: SleepPlan,
     random: Random,
 }
 
-/// Sleeps as a task that occupies nothing, as a download that waits for its server.
+/// Sleeps as a task that occupies no thread, like a download that waits for its server.
 #[derive(Clone, Debug)]
 pub struct SleepTask {
     times: SleepTimes,
@@ -30,12 +30,12 @@ pub struct SleepTask {
 }
 
 impl SleepTimes {
-    /// The times of the stage `name` in a run whose randomness starts at `seed`.
+    /// Creates the times of the stage `name` in a run with this seed.
     pub fn new(plan: SleepPlan, seed: u64, name: &str) -> Self {
         Self { plan, random: Random::named(seed, name) }
     }
 
-    /// How long the item takes, and whether it fails then.
+    /// Duration of the item, and true if it fails afterwards.
     pub(crate) fn of(&self, item: &Item) -> (Duration, bool) {
         let mut random = self.random.at(&origin(item));
         let factor = match self.plan.shape {
@@ -61,7 +61,7 @@ impl TaskOp for SleepTask {
     }
 }
 
-/// Builds sleeps that occupy a worker thread, as decoding does.
+/// Builds sleeps that occupy a worker thread, like decoding.
 impl ThreadOpFactory for SleepTimes {
     fn build(&self, _: &StopFlag) -> Result<Box<dyn ThreadOp>, Fault> {
         Ok(Box::new(*self))
@@ -76,7 +76,7 @@ impl ThreadOp for SleepTimes {
     }
 }
 
-/// Where the item's first sample came from.
+/// Origin of the item's first sample.
 pub(crate) fn origin(item: &Item) -> Origin {
     item.first().map_or_else(Origin::default, |(_, origin)| origin)
 }
@@ -130,26 +130,26 @@ mod tests {
         let (least, most) = (times.iter().min().unwrap().0, times.iter().max().unwrap().0);
         assert!(least >= Duration::from_millis(50) && least < Duration::from_millis(51), "{least:?}");
         assert!(most <= Duration::from_millis(150) && most > Duration::from_millis(149), "{most:?}");
-        // Deviation of the mean of 10,000: 0.29 ms.
+        // Standard deviation of the mean of 10,000: 0.29 ms.
         assert!((mean_millis(&times) - 100.0).abs() < 1.5, "{}", mean_millis(&times));
     }
 
     #[test]
     fn exponential_times_have_the_mean_and_many_short_ones() {
         let times = times(SleepPlan { shape: SleepShape::Exponential, ..PLAN });
-        // Deviation of the mean of 10,000: 1 ms.
+        // Standard deviation of the mean of 10,000: 1 ms.
         assert!((mean_millis(&times) - 100.0).abs() < 5.0, "{}", mean_millis(&times));
         let shorter = times.iter().filter(|(time, _)| *time < PLAN.mean).count();
-        // 1 - 1/e of them: 6321, with a deviation of 48.
+        // 1 - 1/e of them: 6321 expected, with a standard deviation of 48.
         assert!((6_070..6_570).contains(&shorter), "{shorter}");
     }
 
     #[test]
-    fn the_fail_rate_is_the_share_that_fails_whatever_the_time() {
+    fn the_fail_rate_is_the_share_of_failed_items_independent_of_their_times() {
         let plan = SleepPlan { jitter: 1.0, fail_rate: 0.25, ..PLAN };
         let times = times(plan);
         let failed: Vec<_> = times.iter().copied().filter(|(_, fails)| *fails).collect();
-        // 2500, with a deviation of 43.
+        // 2500 expected, with a standard deviation of 43.
         assert!((2_280..2_720).contains(&failed.len()), "{}", failed.len());
         assert!((mean_millis(&failed) - 100.0).abs() < 6.0, "{}", mean_millis(&failed));
         assert!(times_are(&SleepPlan { fail_rate: 1.0, ..PLAN }, true));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_and_a_thread_decide_alike_and_a_batch_fails_as_a_whole() {
+    fn a_task_and_a_thread_choose_the_same_failures_and_a_batch_fails_as_a_whole() {
         let plan = SleepPlan { mean: Duration::ZERO, fail_rate: 0.5, ..PLAN };
         let times = SleepTimes::new(plan, 7, "delay");
         let task = SleepTask::new(times, Arc::new(Timer::start().unwrap()));

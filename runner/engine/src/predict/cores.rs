@@ -1,15 +1,15 @@
 use std::collections::BTreeMap;
 
-/// Work that shares a machine's cores: each piece runs at full speed while there are cores enough, and all of them equally
-/// slower otherwise (egalitarian processor sharing).
+/// Work that shares a machine's cores: each piece runs at full speed while there are enough cores; otherwise all are slowed
+/// down equally (egalitarian processor sharing).
 #[derive(Debug)]
 pub(super) struct Cores<T> {
     count: f64,
-    /// What each piece was given since the beginning, in nanoseconds of work: the same for all that are here.
+    /// Work that each present piece has received since the beginning, in nanoseconds; the same for all of them.
     given: f64,
-    /// When that was so.
+    /// Time at which `given` was last updated.
     at: u64,
-    /// By how much has to be given until it is done; then in the order in which they came.
+    /// Pieces by the value of `given` at which they are done, then by order of arrival.
     work: BTreeMap<(u64, u64), T>,
     begun: u64,
 }
@@ -25,7 +25,7 @@ impl<T> Cores<T> {
         self.work.insert((self.given as u64 + nanos, self.begun), piece);
     }
 
-    /// When the next piece is done, if nothing else begins before.
+    /// Time at which the next piece is done if no other begins before.
     pub(super) fn next_at(&self, now: u64) -> Option<u64> {
         let ((due, _), _) = self.work.first_key_value()?;
         let left = (*due as f64 - self.given).max(0.0);
@@ -34,7 +34,7 @@ impl<T> Cores<T> {
 
     pub(super) fn take_done(&mut self, now: u64) -> Option<T> {
         self.advance(now);
-        // Half a nanosecond: what rounding costs must not hold anything up.
+        // Half a nanosecond of tolerance, so that rounding never leaves a finished piece waiting.
         let ((due, _), _) = self.work.first_key_value()?;
         if *due as f64 > self.given + 0.5 {
             return None;
@@ -47,7 +47,7 @@ impl<T> Cores<T> {
         self.at = self.at.max(now);
     }
 
-    /// Nanoseconds of work that each piece gets in a nanosecond.
+    /// Nanoseconds of work that each piece receives per nanosecond.
     fn speed(&self) -> f64 {
         (self.count / self.work.len().max(1) as f64).min(1.0)
     }
@@ -57,7 +57,7 @@ impl<T> Cores<T> {
 mod tests {
     use super::*;
 
-    /// Lets all pieces come to their ends; gives when each did.
+    /// Lets all pieces finish; returns the end of each.
     fn ends(mut cores: Cores<&'static str>, mut now: u64) -> Vec<(&'static str, u64)> {
         let mut ends = Vec::new();
         while let Some(at) = cores.next_at(now) {
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_do_not_disturb_each_other_while_there_are_cores() {
+    fn pieces_run_at_full_speed_while_there_are_enough_cores() {
         let mut cores = Cores::new(2.0);
         cores.begin(0, 100, "a");
         cores.begin(50, 100, "b");
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn more_pieces_than_cores_become_slower_alike() {
+    fn more_pieces_than_cores_slow_down_equally() {
         let mut cores = Cores::new(2.0);
         for piece in ["a", "b", "c", "d"] {
             cores.begin(0, 100, piece);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_forgotten_when_the_clock_is_far() {
+    fn no_piece_is_lost_when_the_clock_is_far_advanced() {
         let mut cores = Cores::new(3.0);
         let far = 1_u64 << 50;
         for piece in ["a", "b", "c", "d"] {

@@ -1,5 +1,5 @@
-//! Predictions against the closed forms of queues without overhead, for the eight runs of the simulation that explains the
-//! statistics; times in milliseconds.
+//! Compares predictions with the closed-form results of queues without overhead, for the eight runs of the simulation that
+//! explains the statistics; times in milliseconds.
 
 use penstock_types::plan::SleepPlan;
 use penstock_types::policy::{Capacity, StageKindName};
@@ -24,7 +24,7 @@ fn node(name: &str, capacity: u32) -> GraphNode {
     }
 }
 
-/// A stage that takes `ms` on `place`, uniformly +- 10 %.
+/// A stage that takes `ms` milliseconds +- 10 % (uniform) on `place`.
 fn op(ms: u32, concurrency: u32, place: OpPlace) -> ScenarioStage {
     let plan = SleepPlan {
         mean: MS * ms,
@@ -49,7 +49,7 @@ fn aggregate(size: usize) -> ScenarioStage {
     ScenarioStage { node: node("aggregate", 2), kind: StageKindName::Aggregate, work }
 }
 
-/// Any number of samples through `stages`, to a consumer of 30 ms.
+/// An endless source, `stages`, and a consumer that takes 30 ms per item.
 fn scenario(stages: Vec<ScenarioStage>) -> Scenario {
     samples(u64::MAX >> 2, stages)
 }
@@ -68,7 +68,7 @@ fn samples(count: u64, stages: Vec<ScenarioStage>) -> Scenario {
     }
 }
 
-/// For each queue: items per second, the mean put and get in milliseconds, and its readiness.
+/// Figures of each queue: items per second, the mean put and get in milliseconds, and readiness.
 fn figures(prediction: &Prediction) -> Vec<[f64; 4]> {
     let queues = prediction.window.queues.iter().map(|queue| {
         let figures = &queue.figures;
@@ -96,7 +96,7 @@ fn assert_near(found: &[[f64; 4]], expected: &[[f64; 4]]) {
 }
 
 #[test]
-fn one_stage_is_faster_or_slower_than_the_consumer() {
+fn a_single_stage_is_predicted_faster_and_slower_than_the_consumer() {
     let predicted = |ms| figures(&predict(scenario(vec![op(ms, 1, OpPlace::Task)]), Extent::Events(20_000)));
     assert_near(&predicted(25), &[[33.33, 30.0, 0.0, 1.0], [33.33, 5.0, 0.0, 1.0], [33.33, 30.0, 0.0, 1.0]]);
     assert_near(&predicted(35), &[[28.57, 35.0, 0.0, 1.0], [28.57, 0.0, 35.0, 0.0], [28.57, 0.0, 5.0, 0.0]]);
@@ -140,7 +140,7 @@ fn the_slowest_of_three_stages_limits_until_it_has_more_slots() {
 }
 
 #[test]
-fn a_queue_before_an_aggregate_is_empty_at_times_even_when_the_consumer_limits() {
+fn the_queue_before_an_aggregate_is_sometimes_empty_even_when_the_consumer_limits() {
     let predicted = |size| {
         figures(&predict(scenario(vec![op(6, 1, OpPlace::Task), aggregate(size)]), Extent::Events(40_000)))
     };
@@ -155,7 +155,7 @@ fn a_queue_before_an_aggregate_is_empty_at_times_even_when_the_consumer_limits()
 }
 
 #[test]
-fn threads_and_cores_limit_what_concurrency_does_not() {
+fn threads_and_cores_limit_the_rate_below_the_concurrency() {
     let rate = |threads, cores, computing| {
         let place = OpPlace::Thread { computing, stateful: false };
         let scenario = Scenario { threads, cores, ..scenario(vec![op(100, 8, place)]) };
@@ -163,7 +163,7 @@ fn threads_and_cores_limit_what_concurrency_does_not() {
     };
     let near =
         |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 0.02, "{found} for {expected}");
-    // Eight tasks, but three threads; eight threads, but two cores; half of the time without one.
+    // Eight tasks but three threads; eight threads but two cores; ops that need no core; ops that need one half of the time.
     near(rate(3, 8.0, 1.0), 30.0);
     near(rate(8, 2.0, 1.0), 20.0);
     near(rate(8, 2.0, 0.0), 33.33);
@@ -171,7 +171,7 @@ fn threads_and_cores_limit_what_concurrency_does_not() {
 }
 
 #[test]
-fn a_source_takes_its_time_and_a_stage_yields_less_or_more() {
+fn source_time_and_stage_yield_determine_the_rates() {
     let with = |source_ms, yields| {
         let mut stage = op(1, 1, OpPlace::Task);
         let ScenarioWork::Op(op) = &mut stage.work else { unreachable!() };
@@ -202,17 +202,17 @@ fn a_run_is_predicted_from_its_start_to_its_end_or_for_a_time() {
     let cut = predict(scenario(stages()), Extent::For(Duration::from_secs(2)));
     assert!((cut.window.t1_s - 2.0).abs() < 1e-9);
     assert!((17..=20).contains(&cut.items), "{}", cut.items);
-    // The same every time.
+    // A second prediction gives the same result.
     let again = predict(scenario(stages()), Extent::For(Duration::from_secs(2)));
     assert_eq!(format!("{:?}", again.window), format!("{:?}", cut.window));
 }
 
 #[test]
-fn what_takes_no_time_or_comes_to_nothing_has_an_end_all_the_same() {
+fn pipelines_that_take_no_time_or_deliver_no_item_are_predicted_in_bounded_time() {
     let at_once = |stages| Scenario { consumer: StepTimes::Every(Duration::ZERO), ..scenario(stages) };
     let cut = predict(at_once(vec![op(0, 1, OpPlace::Task)]), Extent::For(Duration::from_secs(10)));
     assert!(cut.items > 0 && cut.window.t1_s < 1e-9, "{:?}", cut.window.t1_s);
-    // Epochs of three samples without end, none of which fills a batch.
+    // Endless epochs of three samples each, none of which fills a batch.
     let endless = TraversalSettings { epochs: None, ..TraversalSettings::IN_ORDER };
     let work = ScenarioWork::Aggregate { size: 4, drop_last: true };
     let drops = ScenarioStage { node: node("aggregate", 2), kind: StageKindName::Aggregate, work };

@@ -9,10 +9,10 @@ use crate::ops::{Random, SleepTimes, origin};
 
 #[derive(Debug)]
 pub enum OpTimes {
-    /// As the document says: for each item as in a run of it.
+    /// Durations of `sleep` as the document defines them: for each item the same as in a run.
     Sleep {
         times: SleepTimes,
-        /// What every op takes on top, since no machine wakes in the very moment.
+        /// Delay added to every op, because a machine never wakes a task exactly on time.
         late: Duration,
     },
     Recorded(RecordedTimes),
@@ -22,21 +22,21 @@ pub enum OpTimes {
 pub enum StepTimes {
     Simulate {
         steps: Simulate,
-        /// What every step takes on top.
+        /// Delay added to every step.
         late: Duration,
     },
     Every(Duration),
 }
 
-/// Times drawn, independently of each other, from those that a run recorded.
+/// Durations drawn independently from those that a run recorded.
 #[derive(Debug)]
 pub struct RecordedTimes {
-    /// By how many of the recorded ones are below: from where to where they lie, in nanoseconds.
+    /// For each bucket: number of durations recorded below it, and its bounds in nanoseconds.
     steps: Vec<(u64, f64, f64)>,
     count: u64,
-    /// Makes the mean of what is drawn the mean of what was recorded, which is known better than a bucket.
+    /// Factor that makes the mean of the drawn durations equal to the recorded mean, which is more exact than the buckets.
     scale: f64,
-    /// Samples of the item for which an op takes so long; `None` if their number does not matter.
+    /// Samples of the item to which the durations apply; `None` if the number does not matter.
     batch: Option<f64>,
     random: Random,
 }
@@ -63,8 +63,8 @@ impl StepTimes {
 }
 
 impl RecordedTimes {
-    /// Times like those of `histogram`, whose mean is `mean_s` seconds, in a run whose randomness starts at `seed`; for the
-    /// stage of this name. No time where nothing was recorded.
+    /// Creates durations distributed like `histogram`, with a mean of `mean_s` seconds, for the stage `name` in a run with this
+    /// seed. Durations are 0 if `histogram` is empty.
     pub fn new(histogram: &Histogram, mean_s: f64, seed: u64, name: &str) -> Self {
         let mut steps = Vec::new();
         let (mut count, mut sum) = (0, 0.0);
@@ -79,7 +79,7 @@ impl RecordedTimes {
         Self { steps, count, scale, batch: None, random: Random::named(seed, name) }
     }
 
-    /// The same for items of `samples` samples on average; of others an op takes in proportion longer or shorter.
+    /// The same durations, applying to items of `samples` samples; those of other items are scaled in proportion.
     #[must_use]
     pub fn for_batches_of(self, samples: f64) -> Self {
         Self { batch: (samples > 0.0).then_some(samples), ..self }
@@ -101,7 +101,7 @@ mod tests {
     use crate::item::{Origin, Sample};
 
     #[test]
-    fn drawn_times_are_spread_as_the_recorded_ones_and_have_their_mean() {
+    fn drawn_times_have_the_distribution_and_the_mean_of_the_recorded_ones() {
         let mut histogram = Histogram::default();
         // Three quarters take a millisecond, the others ten.
         (0..1000).for_each(|n| histogram.record(if n % 4 == 0 { 10_000_000 } else { 1_000_000 }));

@@ -4,15 +4,15 @@ use super::epochs::EpochBooks;
 use super::queue::Take;
 use crate::item::{Item, Sample};
 
-/// Collects samples into batches of `size`. An epoch's last batch is passed on incomplete, or thrown away with `drop_last`;
-/// no batch crosses epochs. It only moves samples, so it works within the step that hands it one.
+/// Collects samples into batches of `size`. An incomplete last batch of an epoch is passed on, or discarded with `drop_last`;
+/// no batch spans two epochs. The stage only moves samples, so it works within the step that gives it one.
 #[derive(Debug)]
 pub(crate) struct Aggregate {
     size: usize,
     drop_last: bool,
     collected: Vec<Sample>,
     collected_bytes: u64,
-    /// Mean size of the samples of this batch so far, or of the last one; in bytes.
+    /// Mean size of the samples in the current batch, or in the last one, in bytes.
     sample_bytes: u64,
     batch: Hand,
     end: Option<Take>,
@@ -49,7 +49,7 @@ impl Aggregate {
         self.collected.len() as u64 + samples_in(&self.batch)
     }
 
-    /// Bytes of the samples that it has collected, and of the batch that waits for room.
+    /// Bytes of the collected samples, and of a batch that waits for room.
     pub(crate) fn bytes(&self) -> u64 {
         self.collected_bytes + bytes_in(&self.batch)
     }
@@ -62,13 +62,13 @@ impl Aggregate {
         self.batch.is_some()
     }
 
-    /// Bytes that the rest of the batch is likely to take.
+    /// Expected bytes of the samples that the current batch still lacks.
     pub(crate) fn promised_bytes(&self) -> u64 {
         let lacking = self.size.saturating_sub(self.collected.len()) as u64;
         lacking.saturating_mul(self.sample_bytes)
     }
 
-    /// How far a begun batch is.
+    /// Progress of an incomplete batch, e.g. `3 of 8 samples`.
     pub(crate) fn in_words(&self) -> Option<String> {
         self.collects().then(|| format!("{} of {} samples", self.collected.len(), self.size))
     }
@@ -79,7 +79,7 @@ impl Aggregate {
         match item {
             Item::Sample(sample) => self.collected.push(sample),
             Item::Batch(samples) => self.collected.extend(samples),
-            // The plan lets none through: what was collated has no samples to collect.
+            // The plan does not allow collated input here: a collated batch has no single samples to collect.
             Item::Collated(batch) => {
                 self.batch = Some((Item::Collated(batch), None));
                 return;

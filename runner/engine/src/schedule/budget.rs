@@ -1,32 +1,32 @@
-//! The memory budget of a run: the bytes that it holds between ops, and the rule by which ops start.
+//! The memory budget of a run: the bytes held between ops, and the rule that admits ops.
 
-/// Bytes that a run holds between the end of one op and the start of the next, in all nodes together, and those that ops
-/// have reserved. Only a result, a delivery and a start change it: what moves from node to node is held as before.
+/// Bytes that all nodes hold between the end of one op and the start of the next, and bytes that ops have reserved. Only a
+/// result, a delivery and a start change the sum; a move from node to node does not.
 #[derive(Debug)]
 pub(crate) struct ByteBudget {
     limit: u64,
     held: u64,
-    /// Set when a start was refused since room was made the last time.
+    /// Set when a start was refused and no memory has been freed since.
     refused: bool,
-    /// Set when room was made for a start that had been refused.
+    /// Set when memory was freed after a refusal, until [`Self::take_freed`].
     freed: bool,
 }
 
-/// Demand of the nodes behind one that wants to start an op.
+/// Memory demand of the nodes downstream of one that is about to start an op.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Behind {
-    /// Bytes by which the ops of free slots may grow what they take.
+    /// Bytes by which the ops of free slots may grow their inputs.
     pub(crate) growth: u64,
-    /// Bytes that begun batches still lack.
+    /// Bytes that incomplete batches still lack.
     pub(crate) promised: u64,
-    /// Set when samples are collected, or held in an op, until others come.
+    /// Set if samples are collected, or held in an op, until others arrive.
     pub(crate) collects: bool,
-    /// Set when nothing but such samples is there: no task, no result and no item.
+    /// Set if there is nothing downstream but such samples: no task, no result and no item.
     pub(crate) is_idle: bool,
 }
 
-/// Divisor of the budget below which no start is looked at closely.
-const ROOMY: u64 = 16;
+/// Divisor of the budget below which every start is admitted without checking downstream demand.
+const FREE_START_DIVISOR: u64 = 16;
 
 impl ByteBudget {
     pub(crate) fn new(limit: u64) -> Self {
@@ -41,25 +41,25 @@ impl ByteBudget {
         self.held
     }
 
-    /// Whether there is a limit: without one the sizes of results do not matter.
+    /// False for an unlimited budget, for which the sizes of results do not matter.
     pub(crate) fn is_limited(&self) -> bool {
         self.limit != u64::MAX
     }
 
-    /// Whether an op may start that takes `input` bytes, which are held already, and reserves `result`. `behind` is asked for
-    /// when the budget is not nearly empty.
+    /// True if an op may start that takes `input` bytes, which are held already, and reserves `result`. `behind` is called only
+    /// if the budget is not nearly empty.
     ///
-    /// An op that reserves no more than it takes may always start, and so may one for whose growth there is room beside what
-    /// the nodes behind it need. Any other has to be the most downstream work: with nothing before it but the consumer, its
-    /// result leaves the run; with a begun batch before it, the result stays, and then the budget must hold without it.
+    /// An op that reserves no more than its input may always start, and so may one whose growth fits beside the demand of the
+    /// downstream nodes. Any other op has to be the most downstream work: if only the consumer follows, its result leaves the
+    /// run; if an incomplete batch follows, the result stays, and the held bytes without it must be within the budget.
     pub(crate) fn admits(&mut self, input: u64, result: u64, behind: impl FnOnce() -> Behind) -> bool {
         let more = result.saturating_sub(input);
         let wanted = self.held.saturating_add(more);
-        if more == 0 || wanted <= self.limit / ROOMY {
+        if more == 0 || wanted <= self.limit / FREE_START_DIVISOR {
             return true;
         }
         let behind = behind();
-        // A batch that the budget cannot hold is no reason to wait: the run fails sooner.
+        // A batch that exceeds the budget is no reason to wait: the run fails sooner.
         let promised = if behind.promised > self.limit { 0 } else { behind.promised };
         let kept = behind.growth.min(self.limit / 2).saturating_add(promised);
         let is_admitted = wanted.saturating_add(kept) <= self.limit
@@ -80,7 +80,7 @@ impl ByteBudget {
         }
     }
 
-    /// Holds `after` bytes where there were `before`.
+    /// Replaces `before` held bytes by `after`.
     pub(crate) fn replace(&mut self, before: u64, after: u64) {
         match after.checked_sub(before) {
             Some(more) => self.hold(more),
@@ -88,13 +88,13 @@ impl ByteBudget {
         }
     }
 
-    /// Makes room for bytes that will never move again.
+    /// Raises the limit by bytes that will never move again.
     pub(crate) fn write_off(&mut self, bytes: u64) {
         self.limit = self.limit.saturating_add(bytes);
         self.refused = false;
     }
 
-    /// Whether a start was refused, and no room was made since.
+    /// True if a start was refused and no memory was freed since.
     pub(crate) fn has_refused(&self) -> bool {
         self.refused
     }
@@ -103,18 +103,18 @@ impl ByteBudget {
         self.refused = false;
     }
 
-    /// Whether room was made, since the last question, for starts that had been refused.
+    /// True if memory was freed, since the last call, after a start had been refused.
     pub(crate) fn take_freed(&mut self) -> bool {
         std::mem::take(&mut self.freed)
     }
 }
 
-/// Sizes of a stage's results, of which the largest of the last thousand or two count: an outlier is forgotten some day.
+/// Sizes of a stage's results; the largest of the last 1024 to 2048 counts, so that an outlier does not count forever.
 #[derive(Debug, Default)]
 pub(crate) struct ResultSizes {
     now: Largest,
     before: Largest,
-    /// Results in `now`.
+    /// Number of results in `now`.
     count: u32,
     is_known: bool,
 }
@@ -122,7 +122,7 @@ pub(crate) struct ResultSizes {
 #[derive(Clone, Copy, Debug, Default)]
 struct Largest {
     bytes: u64,
-    /// Bytes by which a result was larger than what it was made of.
+    /// Bytes by which a result exceeded its input.
     growth: u64,
 }
 
@@ -139,7 +139,7 @@ impl ResultSizes {
         self.now.growth = self.now.growth.max(result.saturating_sub(input));
     }
 
-    /// Bytes of the largest result; `None` before the first.
+    /// Size of the largest result in bytes; `None` before the first.
     pub(crate) fn largest(&self) -> Option<u64> {
         self.is_known.then(|| self.now.bytes.max(self.before.bytes))
     }

@@ -10,7 +10,7 @@ use super::queue::{Queue, Take};
 use super::work::WorkList;
 use crate::item::Item;
 
-/// What all stages have: a name, books, a meter, and a policy for failures.
+/// Parts common to all stages: a name, the ledger's counts, a meter, and a policy for failures.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) id: String,
@@ -18,31 +18,31 @@ pub(crate) struct Core {
     pub(crate) meter: StageMeter,
     pub(crate) on_error: OnError,
     pub(crate) max_failures: Option<FailureLimit>,
-    /// Whether it has put its last.
+    /// Set once the stage has put its last item.
     pub(crate) closed: bool,
-    /// Samples that failed after the task that took them: each of these tasks came to nothing, too.
+    /// Held samples that failed after the task that took them had succeeded; each of these tasks counts as failed, too.
     pub(crate) failed_held: u64,
     failed_samples: u64,
-    /// What failed first: the sample's key and why.
+    /// Description of the first failure: the sample's key and the reason.
     first_failure: Option<String>,
 }
 
-/// An item for the next queue; once it was refused, with the moment since when it waits for room.
+/// An item for the next queue; with the time of its first refusal if it waits for room.
 pub(crate) type Hand = Option<(Item, Option<Tick>)>;
 
-/// One look at a stage: the queues on its two sides, and what it wants done.
+/// Context of one step of a stage: the queues on both sides, and the work to be started.
 pub(crate) struct StageStep<'a> {
     pub(crate) now: Tick,
     pub(crate) input: &'a mut Queue,
     pub(crate) output: &'a mut Queue,
     pub(crate) budget: &'a mut ByteBudget,
-    /// Demand of the nodes behind the output queue; the argument says that nothing is before it.
+    /// Demand of the nodes behind the output queue; the argument is true if no item is between the stage and those nodes.
     pub(crate) behind: &'a dyn Fn(bool) -> Behind,
     pub(crate) work: &'a mut WorkList,
     pub(crate) epochs: &'a mut EpochBooks,
-    /// Whether something was taken, so that the stage before may have room.
+    /// Set if an item was taken, so that the stage before may have room.
     pub(crate) took: bool,
-    /// Whether something was put, so that the stage behind may have work.
+    /// Set if an item was put, so that the stage behind may have work.
     pub(crate) put: bool,
 }
 
@@ -66,7 +66,7 @@ impl Core {
         }
     }
 
-    /// Counts the samples of a task that failed, by the stage's policy. Takes the same time for one as for a million.
+    /// Counts the samples of a failed task by the stage's policy, in constant time.
     pub(crate) fn fail(&mut self, task: &FailedTask) {
         let samples = task.samples();
         self.failed_samples += samples;
@@ -79,7 +79,7 @@ impl Core {
         }
     }
 
-    /// Why the run cannot go on after what failed here, if it cannot. A rate counts tasks, a number counts samples.
+    /// Reason why failures of this stage end the run, if they do. A rate limit counts tasks, a number counts samples.
     pub(crate) fn exceeded(&self, over: bool) -> Option<String> {
         if self.failed_samples == 0 {
             return None;
@@ -146,8 +146,8 @@ impl<'a> StageStep<'a> {
         Ok(bytes)
     }
 
-    /// Whether the budget lets an op start that takes `input` bytes and reserves `result`. `is_alone` says that the stage has
-    /// no other task, and `holds_back` that its op holds samples.
+    /// True if the budget admits an op that takes `input` bytes and reserves `result`. `is_alone` is set if the stage has no
+    /// other task, and `holds_back` if its op holds samples.
     pub(crate) fn admits(&mut self, input: u64, result: u64, is_alone: bool, holds_back: bool) -> bool {
         let is_clear = is_alone && self.output.items() == 0;
         self.budget.admits(input, result, || {

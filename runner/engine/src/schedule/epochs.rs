@@ -3,16 +3,16 @@ use std::collections::VecDeque;
 /// Samples made and failed in each of the latest epochs.
 #[derive(Debug, Default)]
 pub(crate) struct EpochBooks {
-    /// Oldest first.
+    /// Counts by epoch, oldest first.
     books: VecDeque<EpochBook>,
-    /// The first epoch found in which every sample failed.
+    /// Description of the first epoch in which every sample failed.
     lost: Option<String>,
 }
 
 #[derive(Debug)]
 struct EpochBook {
     epoch: u32,
-    /// Samples of the source, and those that fan-outs added, less those discarded with incomplete batches.
+    /// Samples of the source and of fan-outs, less those discarded with incomplete batches.
     made: u64,
     failed: u64,
     first_failure: Option<String>,
@@ -20,12 +20,12 @@ struct EpochBook {
     ended: bool,
 }
 
-/// Epochs under observation: a failure in an older one is counted for the run only. More are in flight only
-/// where queues hold more than a thousand epochs of a few samples each.
+/// Maximum number of observed epochs: a failure in an older one counts for the run only. More are in flight only if queues
+/// hold more than a thousand epochs of a few samples each.
 const MAX_EPOCHS: usize = 1024;
 
 impl EpochBooks {
-    /// Counts a sample of the source, whose epochs come one after the other.
+    /// Counts a sample of the source, which makes its epochs in order.
     pub(crate) fn made(&mut self, epoch: u32) {
         if let Some(book) = self.books.back_mut().filter(|book| book.epoch == epoch) {
             book.made += 1;
@@ -55,7 +55,7 @@ impl EpochBooks {
         });
     }
 
-    /// Notes that the source puts no more samples of the latest epoch.
+    /// Records that the source puts no more samples of the latest epoch.
     pub(crate) fn end(&mut self) {
         if let Some(epoch) = self.books.back().map(|book| book.epoch) {
             self.change(epoch, |book| book.ended = true);

@@ -7,24 +7,24 @@ use penstock_types::text::{MAX_SHOWN_KEY, printable};
 
 use crate::ports::{Failed, Fault, SampleFailure};
 
-/// Most groups a run lists; what comes on top is only counted.
+/// Maximum number of groups of a run; failures of further groups are only counted.
 const MAX_GROUPS: usize = 100;
 const FIRST_KEYS: usize = 5;
 
-/// Samples put into groups before the lock of the groups is released for other threads.
+/// Samples added to groups before the lock of the groups is released for other threads.
 const BOOKED_AT_ONCE: usize = 256;
 
-/// The failed samples of one task, as they leave the schedule: nothing is made of them while the run's lock is held.
+/// Failed samples of one task, as they leave the schedule: they are turned into records outside the run's lock.
 #[derive(Debug)]
 pub(crate) struct FailedTask {
     stage: String,
     disposition: Disposition,
     failed: Vec<Failed>,
-    /// Placeholder of the samples that the op did not give back, and their number.
+    /// Placeholder for the samples that the op did not return, and their number.
     lost: Option<(Failed, u64)>,
 }
 
-/// Failures of a run by group, behind a lock apart from the run's.
+/// Failures of a run by group, behind their own lock.
 #[derive(Debug, Default)]
 pub(crate) struct FailureGroups {
     groups: Vec<OpenGroup>,
@@ -38,7 +38,7 @@ struct OpenGroup {
     class: FailureClass,
     message: String,
     count: u64,
-    /// Epoch, index and key of the group's first samples in the order of the source: failures complete in any order.
+    /// Epoch, index and key of the group's first samples in the order of the source; failures arrive in any order.
     first: Vec<(u32, u64, String)>,
 }
 
@@ -77,8 +77,8 @@ impl FailedTask {
         format!("stage `{}`: {}", self.stage, self.first_in_words())
     }
 
-    /// Puts all samples into their groups, and tells of each. Called without the run's lock.
-    pub(crate) fn book(self, groups: &Mutex<FailureGroups>, mut tell: impl FnMut(&SampleFailure)) {
+    /// Adds all samples to their groups and calls `report` for each. Called without the run's lock.
+    pub(crate) fn book(self, groups: &Mutex<FailureGroups>, mut report: impl FnMut(&SampleFailure)) {
         let Self { stage, disposition, failed, lost } = self;
         let lost = lost.into_iter().flat_map(|(failed, lost)| (0..lost).map(move |_| failed.clone()));
         let mut rest = failed.into_iter().chain(lost).peekable();
@@ -98,13 +98,13 @@ impl FailedTask {
                     message: fault.message.to_string(),
                     disposition,
                 };
-                tell(&SampleFailure { record, sample });
+                report(&SampleFailure { record, sample });
             }
         }
     }
 }
 
-/// The message of a failure with a placeholder for the sample's key: else each sample would make a group.
+/// Message of a failure with a placeholder for the sample's key; otherwise each sample would form a group.
 fn common_message(failed: &Failed) -> String {
     let (key, message) = (&failed.sample.key, &failed.fault.message);
     if !message.contains('`') {
@@ -115,7 +115,7 @@ fn common_message(failed: &Failed) -> String {
 }
 
 impl FailureGroups {
-    /// The groups, most frequent first and then in the order of the source, and the number of failures outside of them.
+    /// Groups, most frequent first and then in the order of the source, and the number of failures in no group.
     pub(crate) fn listed(&self) -> (Vec<FailureGroup>, u64) {
         let mut groups: Vec<&OpenGroup> = self.groups.iter().collect();
         groups.sort_by_key(|group| (Reverse(group.count), &group.first, &group.stage, &group.message));
@@ -160,7 +160,7 @@ impl FailureGroups {
     }
 }
 
-/// Whether `failures` of `tasks` are too many. A rate needs enough tasks to mean something, unless the run is `over`.
+/// True if `failures` of `tasks` are too many. A rate applies only after enough tasks, unless the run is `over`.
 pub(crate) fn exceeds(limit: FailureLimit, failures: u64, tasks: u64, over: bool) -> bool {
     match limit {
         FailureLimit::Count(most) => failures > most,
@@ -189,12 +189,12 @@ pub(crate) fn too_many(who: &str, limit: FailureLimit, failures: u64, of: &str) 
     }
 }
 
-/// The fault of an op that gave back fewer samples than it took.
+/// Fault of an op that returned fewer samples than it took.
 pub(crate) fn lost_samples(missing: u64) -> Fault {
     Fault::new(
         FailureClass::Contract,
         format!(
-            "the stage gave back {missing} samples fewer than it took, without saying what became of them"
+            "the stage returned {missing} samples fewer than it took, and reported them neither as dropped nor as failed"
         ),
     )
 }
@@ -211,15 +211,15 @@ mod tests {
     }
 
     #[test]
-    fn a_group_names_its_first_samples_of_the_source_whatever_order_they_fail_in() {
+    fn a_group_lists_its_first_samples_in_source_order_independent_of_failure_order() {
         let groups = Mutex::new(FailureGroups::default());
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for indexes in [vec![9, 3], vec![12, 6, 0], vec![7], vec![1]] {
             let task =
                 FailedTask::new("1:fetch", OnError::Skip, indexes.into_iter().map(failed).collect(), None);
-            task.book(&groups, |failure| told.push(failure.record.index));
+            task.book(&groups, |failure| reported.push(failure.record.index));
         }
-        assert_eq!(told, [9, 3, 12, 6, 0, 7, 1]);
+        assert_eq!(reported, [9, 3, 12, 6, 0, 7, 1]);
         let (groups, _) = groups.into_inner().unwrap().listed();
         assert_eq!(groups[0].count, 7);
         assert_eq!(groups[0].first_keys, ["0.txt", "1.txt", "3.txt", "6.txt", "7.txt"]);

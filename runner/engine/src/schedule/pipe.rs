@@ -12,7 +12,7 @@ use super::work::{OpCall, OpTime, RunsOn, Task, WorkerJob};
 use crate::item::{Item, Origin, Sample};
 use crate::ports::{Failed, Fault, Items, Output};
 
-/// A stage that calls an op: takes an item, starts a task, and stops taking when `concurrency` tasks live. A task holds its
+/// A stage that calls an op: takes an item, starts a task, and stops taking while `concurrency` tasks live. A task holds its
 /// slot from the take until the put of its last result was accepted.
 #[derive(Debug)]
 pub(crate) struct Pipe {
@@ -21,40 +21,40 @@ pub(crate) struct Pipe {
     order: Order,
     slots: Vec<TaskSlot>,
     free: Vec<usize>,
-    /// Slots in the order of their takes; kept for `Order::Input` only.
+    /// Slots in the order in which they took items; used for `Order::Input` only.
     turns: VecDeque<usize>,
-    /// Slots whose results wait to be put, in the order of completion; for `Order::Completion` only.
+    /// Slots whose results wait to be put, in the order of completion; used for `Order::Completion` only.
     ready: VecDeque<usize>,
     border: Option<Border>,
-    /// Samples inside the op, between calls.
+    /// Samples that the op holds between calls.
     held: u64,
-    /// Bytes that these take in memory outside of a guest.
+    /// Memory of the held samples outside of a guest, in bytes.
     held_bytes: u64,
-    /// Set for an op whose results take no more memory than what they are made of.
+    /// Set if the op's results take no more memory than their inputs.
     keeps_size: bool,
     sizes: ResultSizes,
-    /// Tasks whose op is not done.
+    /// Number of tasks whose op is not done.
     working: usize,
-    /// Epoch of the latest task: the stage starts no other epoch before its tasks are done.
+    /// Epoch of the latest task: the stage starts no other epoch before the tasks of this one are done.
     epoch: u32,
 }
 
-/// Divisor of the budget for what is reserved as long as no result of the stage is known.
+/// Divisor of the budget for the reservation of a task while no result of the stage is known.
 const UNKNOWN_SHARE: u64 = 8;
 
-/// Tasks that a stage starts before a result is known.
+/// Tasks that a stage may start before a result is known.
 const FIRST_TASKS: u64 = 4;
 
 #[derive(Debug, Default)]
 struct TaskSlot {
     state: SlotState,
-    /// Samples in this slot: those that came in until the op is done, then those not yet put.
+    /// Samples in this slot: those taken until the op is done, then those not yet put.
     inside: u64,
-    /// Bytes of the item that came in.
+    /// Bytes of the item that was taken.
     input_bytes: u64,
-    /// Bytes held for this slot: reserved ones until the op is done, then those of results not yet put.
+    /// Bytes held for this slot: the reservation until the op is done, then those of results not yet put.
     bytes: u64,
-    /// Names the first sample that came in, for the case that the op loses it.
+    /// Key and origin of the first sample taken, in case the op loses it.
     first: Option<(Arc<str>, Origin)>,
     results: Results,
     put_waits_since: Option<Tick>,
@@ -74,11 +74,11 @@ struct Results {
     rest: std::vec::IntoIter<Item>,
 }
 
-/// An end that the stage has met and may cross once its tasks are done.
+/// End of an epoch or of the data, which the stage passes on once its tasks are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Border {
     end: End,
-    /// Whether the op was asked for what it holds back.
+    /// Set once the op's `finish` was started.
     finished: bool,
 }
 
@@ -124,24 +124,24 @@ impl Pipe {
         }
     }
 
-    /// Takes nothing any more; what is inside is still passed on.
+    /// Takes no more items; those inside are still passed on.
     pub(crate) fn stop_taking(&mut self) {
         let finished = self.border.is_some_and(|border| border.finished);
         self.border = Some(Border { end: End::Data, finished });
     }
 
-    /// The worker thread `slot`'s task waited for is found.
+    /// Records that a worker thread starts the task in `slot`.
     pub(crate) fn on_thread(&mut self, slot: usize, core: &mut Core, now: Tick) {
         self.turn_slot(slot, SlotState::Working(Slot::Busy), core, now);
     }
 
-    /// `slot`'s task waits for permits from now on, or no longer.
+    /// Records that the task in `slot` begins (`waits`) or ends its wait for permits.
     pub(crate) fn on_permit_wait(&mut self, slot: usize, waits: bool, core: &mut Core, now: Tick) {
         let doing = if waits { Slot::PermitWait } else { Slot::Busy };
         self.turn_slot(slot, SlotState::Working(doing), core, now);
     }
 
-    /// The op of `slot`'s task is done. `Err` means that it never came back with an answer. Returns what failed.
+    /// Records the result of the op in `slot`; `Err` if the op ended without a result. Returns the failures.
     pub(crate) fn complete(
         &mut self,
         slot: usize,
@@ -159,7 +159,7 @@ impl Pipe {
         };
         let passed_on = output.items.samples();
         let given = passed_on + output.dropped + output.failed.len() as u64 + output.held;
-        // All that came in is gone with an op that gave no answer. One that had nothing failed all the same.
+        // Without a result, all samples inside are lost. An op that had none failed all the same, which counts as one.
         let lost = if fault.is_some() { had.max(1) } else { had.saturating_sub(given) };
         core.book.made += (given + lost).saturating_sub(had);
         self.held = output.held;
@@ -203,22 +203,22 @@ impl Pipe {
         self.slots.len() - self.free.len()
     }
 
-    /// Epoch of the tasks under way.
+    /// Epoch of the current tasks.
     pub(crate) fn epoch(&self) -> u32 {
         self.epoch
     }
 
-    /// Tasks whose op is not done.
+    /// Number of tasks whose op is not done.
     pub(crate) fn working(&self) -> usize {
         self.working
     }
 
-    /// Whether the op holds samples until others come.
+    /// True if the op holds samples until others arrive.
     pub(crate) fn holds_back(&self) -> bool {
         self.held_bytes > 0
     }
 
-    /// Bytes held for its tasks, and by its op.
+    /// Bytes held for the tasks and by the op.
     pub(crate) fn bytes(&self) -> u64 {
         self.held_bytes + self.slots.iter().map(|slot| slot.bytes).sum::<u64>()
     }
@@ -233,12 +233,12 @@ impl Pipe {
         self.slots[slot].bytes + self.held_bytes
     }
 
-    /// Bytes of the largest result known.
+    /// Size of the largest known result, in bytes.
     pub(crate) fn largest_bytes(&self) -> u64 {
         self.sizes.largest().unwrap_or(0)
     }
 
-    /// Bytes by which ops in the free slots may grow what they take.
+    /// Bytes by which ops in the free slots may grow their inputs.
     pub(crate) fn free_growth(&self) -> u64 {
         self.sizes.growth().saturating_mul(self.free.len() as u64)
     }
@@ -271,7 +271,7 @@ impl Pipe {
         self.note_waiting_puts(step);
     }
 
-    /// The slot whose result is to be put next, if it is done.
+    /// Slot whose result is to be put next, if its op is done.
     fn next_to_put(&self) -> Option<usize> {
         match self.order {
             Order::Completion => self.ready.front().copied(),
@@ -282,9 +282,9 @@ impl Pipe {
         }
     }
 
-    /// Whatever could not be put waits from now on.
+    /// Starts the wait of each result that could not be put.
     fn note_waiting_puts(&mut self, step: &mut StageStep<'_>) {
-        // The one in front may have put one result and wait with the next; new ones stand at the back.
+        // The slot in front may have put one result and wait with the next; new slots are at the back.
         let front = self.next_to_put();
         let mut fresh: usize = 0;
         for slot in front.into_iter().chain(self.ready.iter().rev().copied()) {
@@ -310,10 +310,10 @@ impl Pipe {
         }
     }
 
-    /// Whether the memory budget lets the stage take what is in front.
+    /// True if the memory budget admits a task for the first item of the input queue.
     ///
-    /// There are no more tasks than results are known, and a few: of as many again as are known, one is larger than all of them
-    /// if sizes come in no order, and so a stage's first results do not outgrow what was reserved for them by much.
+    /// At most `FIRST_TASKS` more tasks run than results are known. If sizes occur in random order, the next n results after n
+    /// known ones contain one larger result on average, so a stage's first results exceed their reservations only slightly.
     fn may_take(&self, core: &Core, step: &mut StageStep<'_>) -> bool {
         if self.keeps_size || !step.budget.is_limited() {
             return true;
@@ -325,7 +325,7 @@ impl Pipe {
             && step.admits(input, reserved, self.alive() == 0, self.holds_back())
     }
 
-    /// Bytes that a task takes from the budget as long as its op is not done.
+    /// Bytes that a task reserves in the budget until its op is done.
     fn reserve(&self, input: u64, budget: &ByteBudget) -> u64 {
         if self.keeps_size || !budget.is_limited() {
             return input;
@@ -366,7 +366,7 @@ impl Pipe {
         }
     }
 
-    /// Passes an end on once all tasks before it are done. Says whether there is more to do.
+    /// Passes an end on once all tasks before it are done. Returns true if the stage can continue.
     fn cross_border(&mut self, core: &mut Core, step: &mut StageStep<'_>) -> bool {
         let Some(border) = self.border else { return false };
         if self.alive() > 0 || core.closed {
@@ -397,7 +397,7 @@ impl Pipe {
         }
     }
 
-    /// Decides what a slot whose op is done does next.
+    /// Decides the next state of a slot whose op is done.
     fn settle_slot(&mut self, slot: usize, core: &mut Core, now: Tick) {
         if self.slots[slot].results.is_empty() {
             self.turns.retain(|turn| *turn != slot);
@@ -413,7 +413,7 @@ impl Pipe {
         }
     }
 
-    /// Frees the slot in front, all of whose results were put.
+    /// Frees the slot in front after all its results were put.
     fn release(&mut self, slot: usize, core: &mut Core, now: Tick) {
         match self.order {
             Order::Completion => self.ready.pop_front(),

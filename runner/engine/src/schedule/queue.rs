@@ -5,20 +5,20 @@ use penstock_types::stats::{QueueMeter, Tick};
 
 use crate::item::Item;
 
-/// A bounded, measured queue with one reader. Holds items and, between them, the ends of epochs, which count for nothing.
+/// A bounded, measured queue with one reader. Contains items and, between them, ends of epochs, which need no capacity.
 #[derive(Debug)]
 pub(crate) struct Queue {
     id: String,
     capacity: usize,
     entries: VecDeque<Entry>,
     items: usize,
-    /// Bytes of all items.
+    /// Total bytes of the items.
     bytes: u64,
     closed: bool,
     meter: QueueMeter,
     put: u64,
     taken: u64,
-    /// Taken by a consumer that made nothing of it.
+    /// Samples that a consumer took but did not complete.
     taken_back: u64,
     reader_waits: bool,
 }
@@ -29,7 +29,7 @@ enum Entry {
     EpochEnd,
 }
 
-/// What an item counts for, worked out once, when it is put.
+/// Size of an item, computed once when it is put.
 #[derive(Clone, Copy, Debug, Default)]
 struct Weight {
     samples: u64,
@@ -38,12 +38,12 @@ struct Weight {
 
 #[derive(Debug)]
 pub(crate) enum Take {
-    /// An item, and the bytes that it takes in memory.
+    /// An item, and the bytes it takes in memory.
     Item(Item, u64),
     EpochEnd,
-    /// Nothing yet: the reader waits from now on.
+    /// The queue is empty: the reader waits from now on.
     Empty,
-    /// Nothing, and nothing will come.
+    /// The queue is empty and its writer has closed it.
     Ended,
 }
 
@@ -64,8 +64,8 @@ impl Queue {
         }
     }
 
-    /// Puts `item` if there is room, and returns its bytes; gives it back otherwise. `since` is when this put began to wait,
-    /// if it had to. The run's budget has no say in it: the item is held already.
+    /// Puts `item` if there is room, and returns its bytes; returns the item otherwise. `since` is the time at which this put
+    /// began to wait, if it did. The memory budget is not involved: the item's bytes are held already.
     pub(crate) fn try_put(&mut self, item: Item, since: Option<Tick>, now: Tick) -> Result<u64, Item> {
         debug_assert!(!self.closed, "a put after the writer closed");
         if self.items >= self.capacity {
@@ -80,19 +80,19 @@ impl Queue {
         Ok(weight.bytes)
     }
 
-    /// A put was refused and waits from now on.
+    /// Records that a put was refused and waits from now on.
     pub(crate) fn on_put_waits(&mut self, now: Tick) {
         self.meter.on_put_waits(now);
     }
 
-    /// Puts an epoch's end, which needs no room. Of epochs without an item one end is enough.
+    /// Puts the end of an epoch, which needs no capacity. Consecutive ends are merged into one.
     pub(crate) fn put_epoch_end(&mut self) {
         if !matches!(self.entries.back(), Some(Entry::EpochEnd)) {
             self.entries.push_back(Entry::EpochEnd);
         }
     }
 
-    /// The writer has put its last.
+    /// Closes the queue after the writer's last put.
     pub(crate) fn close(&mut self, now: Tick) {
         self.closed = true;
         if self.entries.is_empty() {
@@ -101,7 +101,7 @@ impl Queue {
         }
     }
 
-    /// Takes what is in front. A reader that finds nothing waits until it asks again.
+    /// Takes the first entry. A reader that finds the queue empty waits until its next call.
     pub(crate) fn take(&mut self, now: Tick) -> Take {
         match self.entries.pop_front() {
             Some(Entry::Item(item, weight)) => {
@@ -133,13 +133,13 @@ impl Queue {
         }
     }
 
-    /// Counts samples as left that were taken for nothing.
+    /// Counts samples as left that the consumer took but did not complete.
     pub(crate) fn take_back(&mut self, samples: u64) {
         self.taken -= samples;
         self.taken_back += samples;
     }
 
-    /// Whether a `take` would find something other than emptiness.
+    /// True if a `take` would return something other than [`Take::Empty`].
     pub(crate) fn has_news(&self) -> bool {
         self.closed || !self.entries.is_empty()
     }
@@ -149,7 +149,7 @@ impl Queue {
         self.capacity
     }
 
-    /// Bytes of the item in front; `None` where there is no item.
+    /// Bytes of the first entry; `None` if it is not an item.
     pub(crate) fn front_bytes(&self) -> Option<u64> {
         match self.entries.front()? {
             Entry::Item(_, weight) => Some(weight.bytes),
@@ -157,17 +157,17 @@ impl Queue {
         }
     }
 
-    /// Bytes of all items inside.
+    /// Total bytes of the items.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Items inside; ends of epochs are none.
+    /// Number of items; ends of epochs do not count.
     pub(crate) fn items(&self) -> usize {
         self.items
     }
 
-    /// Samples taken out of it, and not given back.
+    /// Samples taken, without those taken back.
     pub(crate) fn taken(&self) -> u64 {
         self.taken
     }
@@ -176,7 +176,7 @@ impl Queue {
         &mut self.meter
     }
 
-    /// What is inside is counted, not derived, so that the book can fail to balance.
+    /// Counts of the queue for the ledger. `left` is counted, not derived, so that a missing sample shows as an imbalance.
     pub(crate) fn book(&self) -> QueueBook {
         let inside = self.entries.iter().map(|entry| match entry {
             Entry::Item(item, _) => item.samples(),

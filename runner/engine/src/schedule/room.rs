@@ -1,4 +1,4 @@
-//! Room in the memory budget: what the nodes behind one need, and a run that waits for memory that nothing can free.
+//! Room in the memory budget: the demand of downstream nodes, and runs that wait for memory that nothing can free.
 
 use penstock_types::stats::Tick;
 
@@ -7,7 +7,7 @@ use super::budget::Behind;
 use super::queue::Queue;
 use super::stage::{Kind, Stage};
 
-/// Nodes behind one: its own output queue is not among them.
+/// Nodes downstream of a node; the node's own output queue is not included.
 pub(crate) struct NodesBehind<'a> {
     pub(super) stages: &'a [Stage],
     pub(super) queues: &'a [Queue],
@@ -15,7 +15,7 @@ pub(crate) struct NodesBehind<'a> {
 }
 
 impl NodesBehind<'_> {
-    /// Demand of these nodes; `is_clear` says that nothing is in the queue before them, or under way before it.
+    /// Demand of these nodes; `is_clear` is set if no item is before them, in a queue or a task.
     pub(crate) fn demand(&self, is_clear: bool) -> Behind {
         let is_empty = self.sink_is_empty && self.queues.iter().all(|queue| queue.items() == 0);
         let mut behind = Behind { is_idle: is_clear && is_empty, ..Behind::default() };
@@ -39,7 +39,7 @@ impl NodesBehind<'_> {
 }
 
 impl Schedule {
-    /// The source has made a chunk of so many bytes, and keeps `kept_bytes` beside it. Says whether it should offer it.
+    /// Records that the source made a chunk of `bytes` and keeps `kept_bytes` beside it. Returns true if the chunk may be offered.
     pub(crate) fn source_waits(&mut self, bytes: u64, kept_bytes: u64, now: Tick) -> bool {
         if self.over {
             return false;
@@ -50,7 +50,7 @@ impl Schedule {
         if self.preparing > 0 {
             return false;
         }
-        // The chunk may be smaller than what was reserved for it.
+        // The chunk may be smaller than its reservation.
         self.move_all(now);
         let calls = self.calls_source();
         if !calls {
@@ -59,14 +59,14 @@ impl Schedule {
         calls
     }
 
-    /// Whether the source waits with a chunk that it should offer now.
+    /// True if the source waits with a chunk that it may offer now.
     pub(crate) fn calls_source(&mut self) -> bool {
         self.wants_more()
             && self.source.waiting_bytes().is_some_and(|bytes| {
                 let Self { source, stages, queues, sink, budget, .. } = self;
                 let behind = NodesBehind { stages, queues, sink_is_empty: sink.is_empty() };
-                // An end takes no room. Behind samples the source makes as many again, but never more than one chunk: that leaves
-                // the stages room enough to grow.
+                // The end of the data needs no memory. After samples, the source makes the next chunk, which reserves at
+                // most the largest chunk so far: that leaves room for the stages, so their growth is not counted.
                 let ahead = if bytes == 0 { 0 } else { bytes + source.largest_bytes() };
                 budget.admits(bytes, ahead, || Behind { growth: 0, ..behind.demand(source.is_empty()) })
             })
@@ -77,7 +77,7 @@ impl Schedule {
         if !self.is_waiting() {
             return;
         }
-        // Looked at once more, since a refusal may be an old one.
+        // Steps all nodes once more, because the refusal may be outdated.
         self.mark_all();
         self.move_all(now);
         if self.is_waiting() && self.budget.has_refused() {
@@ -85,7 +85,7 @@ impl Schedule {
         }
     }
 
-    /// Whether no task runs, the consumer can take nothing and the source can bring nothing.
+    /// True if no task runs, the consumer can take no item and the source can offer no chunk.
     fn is_waiting(&mut self) -> bool {
         if self.over || !self.budget.is_limited() {
             return false;
@@ -97,7 +97,7 @@ impl Schedule {
             && !(self.wants_more() && (self.source.waiting_bytes().is_none() || self.calls_source()))
     }
 
-    /// Bytes held by each node and in the queue behind it, first to last.
+    /// Bytes held by each node and its output queue, first to last.
     pub(super) fn bytes_by_node(&self) -> impl Iterator<Item = u64> {
         let nodes = std::iter::once(self.source.bytes())
             .chain(self.stages.iter().map(Stage::bytes))
@@ -105,7 +105,7 @@ impl Schedule {
         nodes.zip(&self.queues).map(|(node, queue)| node + queue.bytes())
     }
 
-    /// What a run that cannot go on for want of memory holds, and what would do.
+    /// Error for a run that is stuck for lack of memory: the memory held by each node, and the budget that would suffice.
     fn out_of_memory(&self) -> String {
         let ids =
             std::iter::once(self.source.id()).chain(self.stages.iter().map(|stage| stage.core.id.as_str()));
@@ -122,14 +122,14 @@ impl Schedule {
                 format!("`{id}` {}{collected}", mib(bytes))
             })
             .collect();
-        // A batch that lacks samples takes as many bytes more; what it was refused for comes on top.
+        // Each incomplete batch still needs its lacking samples, and the refused op needs its result.
         let lacking: u64 = self.stages.iter().map(Stage::promised_bytes).fold(0, u64::saturating_add);
         let largest =
             self.stages.iter().map(Stage::largest_bytes).fold(self.source.largest_bytes(), u64::max);
         let wanted = self.budget.held().saturating_add(lacking).saturating_add(largest);
         format!(
-            "the run needs more memory than `buffer_mib` allows: {} are held, {} are allowed, no task runs and nothing can \
-             move. Held, with what waits behind them: {}. It takes about {} MiB to go on: raise `buffer_mib`, or make \
+            "the run needs more memory than `buffer_mib` allows: {} of {} are in use, no task runs and no item can \
+             move. In use by stage and its output queue: {}. About {} MiB would suffice: raise `buffer_mib`, or make \
              batches smaller",
             mib(self.budget.held()),
             mib(self.budget.limit()),
@@ -141,7 +141,7 @@ impl Schedule {
 
 const MIB: u64 = 1 << 20;
 
-/// A size as people read it.
+/// A size in MiB with one decimal.
 fn mib(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / MIB as f64)
 }

@@ -5,10 +5,10 @@ use penstock_types::stats::StageMeter;
 use super::core::{Core, Hand, StageStep, bytes_in, samples_in};
 use super::queue::Take;
 
-/// The last stage: moves items into the queue that the consumer drains, one at a time. Ends of epochs stop here.
+/// The last node: moves items one by one into the queue that the consumer drains. Ends of epochs are not passed on.
 #[derive(Debug)]
 pub(crate) struct SinkEnd {
-    /// Not measured: the queues on both sides tell all there is.
+    /// Without a meter: the queues on both sides are measured.
     core: Core,
     hand: Hand,
 }
@@ -32,7 +32,7 @@ impl SinkEnd {
         }
     }
 
-    /// Whether it has no item that waits for room.
+    /// True if no item waits for room.
     pub(crate) fn is_empty(&self) -> bool {
         self.hand.is_none()
     }

@@ -10,8 +10,8 @@ use super::queue::Queue;
 use crate::item::{Item, Sample};
 use crate::ports::Produced;
 
-/// The near end of the source: samples that were produced, and the one that waits for room. The source itself works
-/// elsewhere and offers the next chunk while this one is handed out.
+/// The schedule's side of the source: the current chunk, and the sample that waits for room. The source runs in a task and
+/// makes the next chunk while this one is handed out.
 #[derive(Debug)]
 pub(crate) struct SourceEnd {
     book: StageBook,
@@ -19,12 +19,12 @@ pub(crate) struct SourceEnd {
     hand: Hand,
     /// Bytes of the samples in `chunk`.
     chunk_bytes: u64,
-    /// Bytes of the chunk with which the source waits, or those reserved for the one that it makes.
+    /// Bytes of the chunk that the source is waiting to offer, or the reservation for the one it is making.
     ahead_bytes: u64,
     waits: bool,
-    /// Bytes of the largest chunk so far: the source makes the next one while this one is handed out.
+    /// Bytes of the largest chunk so far, which are reserved for the next one.
     largest_bytes: u64,
-    /// Bytes that the source keeps from chunk to chunk.
+    /// Bytes that the source keeps between chunks.
     kept_bytes: u64,
     ended: bool,
     closed: bool,
@@ -61,12 +61,12 @@ impl SourceEnd {
         self.largest_bytes
     }
 
-    /// Bytes of the chunk with which the source waits; `None` while it makes one.
+    /// Bytes of the chunk that the source is waiting to offer; `None` while it makes one.
     pub(crate) fn waiting_bytes(&self) -> Option<u64> {
         self.waits.then_some(self.ahead_bytes)
     }
 
-    /// The source has made a chunk of so many bytes and waits until it is wanted.
+    /// Records that the source has made a chunk of `bytes` and waits to offer it.
     pub(crate) fn wait_with(&mut self, bytes: u64, budget: &mut ByteBudget) {
         if !self.waits {
             self.waits = true;
@@ -75,12 +75,12 @@ impl SourceEnd {
         }
     }
 
-    /// Whether it has no sample that waits for room.
+    /// True if no sample waits for room.
     pub(crate) fn is_empty(&self) -> bool {
         self.chunk.is_empty() && self.hand.is_none()
     }
 
-    /// Takes a chunk; `None` is the end of the data.
+    /// Accepts a chunk; `None` is the end of the data.
     pub(crate) fn offer(&mut self, produced: Option<Produced>, budget: &mut ByteBudget) {
         self.waits = false;
         let bytes = produced.as_ref().map_or(0, Produced::memory_bytes);
@@ -95,12 +95,12 @@ impl SourceEnd {
         }
     }
 
-    /// The source keeps so many bytes from now on.
+    /// Sets the bytes that the source keeps between chunks.
     pub(crate) fn keep(&mut self, bytes: u64, budget: &mut ByteBudget) {
         budget.replace(std::mem::replace(&mut self.kept_bytes, bytes), bytes);
     }
 
-    /// Produces nothing any more; what was not yet put was never made.
+    /// Ends the source; samples that were not yet put count as never made.
     pub(crate) fn end(&mut self, budget: &mut ByteBudget) {
         self.chunk.clear();
         budget.release(std::mem::take(&mut self.chunk_bytes));
@@ -112,7 +112,7 @@ impl SourceEnd {
         budget.release(std::mem::take(&mut self.ahead_bytes) + std::mem::take(&mut self.kept_bytes));
     }
 
-    /// Puts what there is room for. Says whether anything was put.
+    /// Puts as many samples as there is room for. Returns true if anything was put.
     pub(crate) fn step(&mut self, output: &mut Queue, epochs: &mut EpochBooks, now: Tick) -> bool {
         let mut put = false;
         while !self.closed {
@@ -155,7 +155,7 @@ impl SourceEnd {
         put
     }
 
-    /// Bytes of its samples, of those that the source makes, and of what it keeps.
+    /// Bytes of the samples, of the reservation for the next chunk, and of the memory that the source keeps.
     pub(crate) fn bytes(&self) -> u64 {
         self.chunk_bytes + bytes_in(&self.hand) + self.ahead_bytes + self.kept_bytes
     }

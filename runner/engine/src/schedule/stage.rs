@@ -22,7 +22,7 @@ pub(crate) enum Kind {
 }
 
 impl Stage {
-    /// Measured from the given moment on, if at all.
+    /// Creates a stage that is measured from the time in `measured` on; not measured with `None`.
     pub(crate) fn new(position: usize, shape: StageShape, measured: Option<Tick>) -> Self {
         let kind = match shape.rule {
             StageRule::Pipe { concurrency, order, runs_on } => {
@@ -37,7 +37,7 @@ impl Stage {
         Self { core, kind }
     }
 
-    /// Tasks whose op is not done.
+    /// Number of tasks whose op is not done.
     pub(crate) fn working(&self) -> usize {
         match &self.kind {
             Kind::Pipe(pipe) => pipe.working(),
@@ -45,7 +45,7 @@ impl Stage {
         }
     }
 
-    /// Bytes that it holds; the queue behind it is not among them.
+    /// Bytes held by the stage, without its output queue.
     pub(crate) fn bytes(&self) -> u64 {
         match &self.kind {
             Kind::Pipe(pipe) => pipe.bytes(),
@@ -54,7 +54,7 @@ impl Stage {
         }
     }
 
-    /// Bytes that the rest of a begun batch is likely to take.
+    /// Expected bytes of the samples that an incomplete batch still lacks.
     pub(crate) fn promised_bytes(&self) -> u64 {
         match &self.kind {
             Kind::Aggregate(aggregate) if aggregate.collects() => aggregate.promised_bytes(),
@@ -62,7 +62,7 @@ impl Stage {
         }
     }
 
-    /// Bytes of its largest result.
+    /// Bytes of the largest known result.
     pub(crate) fn largest_bytes(&self) -> u64 {
         match &self.kind {
             Kind::Pipe(pipe) => pipe.largest_bytes(),

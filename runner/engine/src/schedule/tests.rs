@@ -1,4 +1,5 @@
-//! The rules against a tiny sequential reference, and exact counts. No thread, no clock: every event is made here.
+//! Compares the schedule with a small sequential reference, and checks exact counts. The tests create every event, without
+//! threads or a clock.
 
 mod budget;
 
@@ -54,7 +55,7 @@ fn samples(keys: std::ops::Range<u64>, epoch: u32) -> Vec<Sample> {
     keys.map(sample).collect()
 }
 
-/// What an op makes of one sample: a pure function, so that the reference can apply it too.
+/// Output samples of the op for one sample: a pure function, so that the reference can apply it, too.
 fn answer(stage: usize, sample: &Sample) -> Result<Vec<Sample>, ()> {
     let hash = sample.key.bytes().fold(stage as u64 + 7, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(23)
@@ -95,7 +96,7 @@ fn into_samples(item: Item) -> Vec<Sample> {
     }
 }
 
-/// A stateful op: passes samples on in pairs joined into one, and what is left at the end of an epoch alone.
+/// A stateful op: joins pairs of samples into one, and passes a single sample left at the end of an epoch unchanged.
 #[derive(Default)]
 struct Joiner(Vec<Sample>);
 
@@ -120,7 +121,7 @@ enum Mark {
     EpochEnd,
 }
 
-/// What one stage makes of everything, one item after the other.
+/// Output of one stage for a whole stream, computed one item after the other.
 fn reference(position: usize, rule: &StageRule, stream: Vec<Mark>) -> Vec<Mark> {
     let mut out = Vec::new();
     let mut joiner = Joiner::default();
@@ -163,7 +164,7 @@ fn reference(position: usize, rule: &StageRule, stream: Vec<Mark>) -> Vec<Mark> 
     out
 }
 
-/// Drives a schedule with events in any order that the threads of a run could bring.
+/// Drives a schedule with events in any order that the threads of a run could produce.
 struct Driver {
     schedule: Schedule,
     rule: Vec<StageRule>,
@@ -204,7 +205,7 @@ impl Driver {
         Tick::from_nanos(self.now)
     }
 
-    /// Does one of the things that could happen now. Says whether there was any.
+    /// Performs one of the events that are possible now. Returns false if there is none.
     fn step(&mut self, choice: usize, consume: bool) -> bool {
         let now = self.tick();
         let threads_busy = self.running.iter().filter(|(task, _)| self.on_threads(*task)).count();
@@ -261,13 +262,13 @@ impl Driver {
         self.schedule.complete(task, Ok(output), OpTime { wall: 1_000_000, cpu: 0 }, now);
     }
 
-    /// Goes on without a consumer until nothing moves.
+    /// Performs events without a consumer until nothing moves.
     fn fill(&mut self) {
         while self.step(0, false) {}
     }
 
-    /// Gives every node another look.
-    fn look_everywhere(&mut self) {
+    /// Steps every node once more.
+    fn settle_all_nodes(&mut self) {
         let now = Tick::from_nanos(self.now);
         (0..self.rule.len() + 2).for_each(|node| self.schedule.settle(node, now));
     }
@@ -315,7 +316,7 @@ fn any_stages() -> impl Strategy<Value = Vec<StageShape>> {
         1 => (0_usize..2).prop_map(|worker| pipe(1, Order::Completion, RunsOn::OneThread(worker))),
     ];
     prop::collection::vec((rule, 1_usize..4), 0..6).prop_map(|stages| {
-        // As the plan's check has it: what takes samples gets no batches, and the other way round.
+        // The check of the plan guarantees this: stages that take samples get no batches, and vice versa.
         let mut batches = false;
         let mut kept: Vec<StageShape> = Vec::new();
         for (rule, capacity) in stages {
@@ -343,7 +344,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_same_comes_out_as_from_a_sequential_reference(
+    fn a_schedule_delivers_the_same_as_a_sequential_reference(
         stages in any_stages(),
         epochs in prop::collection::vec(0_u64..25, 1..3),
         sink in 1_usize..4,
@@ -374,7 +375,7 @@ proptest! {
             StageRule::Pipe { concurrency, order, .. } => concurrency == 1 || order == Order::Input,
             _ => true,
         });
-        // Which samples meet in a pair or in a dropped batch depends on their order.
+        // The order decides which samples form a pair or end up in a discarded batch.
         let order_matters = stages.iter().any(|stage| matches!(
             stage.rule,
             StageRule::Aggregate { drop_last: true, .. } | StageRule::Pipe { runs_on: RunsOn::OneThread(_), .. }
@@ -389,10 +390,10 @@ proptest! {
             if steps % 7 == 0 {
                 let ledger = driver.ledger();
                 prop_assert!(ledger.balanced, "{ledger:#?}");
-                driver.look_everywhere();
-                prop_assert_eq!(driver.ledger(), ledger, "something could move and did not");
+                driver.settle_all_nodes();
+                prop_assert_eq!(driver.ledger(), ledger, "an item could have moved but did not");
             }
-            prop_assert!(steps < 200_000, "it does not end");
+            prop_assert!(steps < 200_000, "the run does not end");
         }
         let ledger = driver.ledger();
         prop_assert!(ledger.balanced, "{ledger:#?}");
@@ -415,7 +416,7 @@ proptest! {
     }
 
     #[test]
-    fn the_books_balance_wherever_a_run_is_stopped(
+    fn the_ledger_balances_at_whatever_point_a_run_is_stopped(
         stages in any_stages(),
         count in 0_u64..40,
         choices in prop::collection::vec(any::<usize>(), 0..120),
@@ -426,7 +427,7 @@ proptest! {
         }
         driver.schedule.stop();
         while !driver.running.is_empty() {
-            // Answers that come in after the stop change nothing.
+            // Results after the stop change nothing.
             let now = driver.tick();
             driver.finish(0, now);
         }
@@ -436,7 +437,7 @@ proptest! {
     }
 
     #[test]
-    fn a_run_that_fails_too_often_delivers_what_is_made_and_balances(
+    fn a_run_that_fails_too_often_delivers_existing_items_and_its_ledger_balances(
         stages in any_stages(),
         limit in prop_oneof![
             (0_u64..5).prop_map(FailureLimit::Count),
@@ -457,7 +458,7 @@ proptest! {
         while !driver.schedule.is_over() {
             driver.step(choices.next().unwrap_or(0) + steps, true);
             steps += 1;
-            prop_assert!(steps < 200_000, "it does not end");
+            prop_assert!(steps < 200_000, "the run does not end");
         }
         let ledger = driver.ledger();
         prop_assert!(ledger.balanced, "{ledger:#?}");
@@ -482,22 +483,22 @@ fn a_task_that_waits_for_permits_is_not_busy_and_slot_times_add_up() {
     driver.schedule.on_permit_wait(second, true, at(2));
     driver.schedule.on_permit_wait(first, false, at(5));
     driver.schedule.complete(first, Ok(Output::one(item)), OpTime::default(), at(6));
-    // Nobody takes the result, and the other task still waits.
+    // The result is not taken, and the other task still waits.
     let row = driver.schedule.read(at(8)).stages[0].row;
     let seconds = |nanos: u64| nanos / 1_000_000_000;
     assert_eq!([row.permit_wait, row.busy, row.idle].map(seconds), [9, 3, 4]);
     assert_eq!(row.slot_times().iter().sum::<u64>(), 2 * row.elapsed);
     driver.schedule.stop();
-    // Told after the end, it changes nothing.
+    // An event after the end changes nothing.
     driver.schedule.on_permit_wait(second, false, at(9));
     assert_eq!(seconds(driver.schedule.read(at(9)).stages[0].row.permit_wait), 10);
 }
 
 #[test]
-fn what_is_in_flight_without_a_consumer_is_exactly_what_the_shape_allows() {
+fn the_samples_in_flight_without_a_consumer_are_exactly_those_that_capacities_allow() {
     for (threads, order) in [(RunsOn::AnyThread, Order::Completion), (RunsOn::Tasks, Order::Input)] {
         let rule = pipe(4, order, threads);
-        // Keeps every sample, so that the counts are exact.
+        // The op keeps every sample, so that the counts are exact.
         let stages = vec![stage(1, 2, rule), stage(2, 3, StageRule::Aggregate { size: 5, drop_last: false })];
         let mut driver = Driver::new(shape(stages, 3), vec![Produced::Samples(all_kept(1000))], 4);
         driver.fill();
@@ -520,7 +521,7 @@ fn one_thread_three_stages_and_queues_of_one_do_not_deadlock() {
     while !driver.schedule.is_over() {
         driver.step(steps % 5, true);
         steps += 1;
-        assert!(steps < 100_000, "it does not end");
+        assert!(steps < 100_000, "the run does not end");
     }
     assert!(driver.ledger().balanced);
 }
@@ -538,7 +539,7 @@ fn an_op_that_cannot_be_built_ends_the_run_before_anything_is_consumed() {
 }
 
 #[test]
-fn an_op_that_loses_samples_is_caught_and_the_books_balance() {
+fn an_op_that_loses_samples_is_reported_and_the_ledger_balances() {
     let stages = vec![stage(1, 2, pipe(1, Order::Completion, RunsOn::AnyThread))];
     let mut driver = Driver::new(shape(stages, 3), vec![Produced::Samples(samples(0..1, 0))], 1);
     driver.step(0, false);
@@ -554,13 +555,13 @@ fn an_op_that_loses_samples_is_caught_and_the_books_balance() {
     assert!(driver.ledger().balanced);
 }
 
-/// Samples that `answer` keeps, one for one, in a stage at position 0.
+/// Samples for which `answer` returns exactly one sample in the stage at position 0.
 fn all_kept(count: usize) -> Vec<Sample> {
     let kept = |sample: &Sample| matches!(answer(0, sample), Ok(made) if made.len() == 1);
     samples(0..100_000, 0).into_iter().filter(kept).take(count).collect()
 }
 
-/// A run of two epochs in which the op fails the samples of `failing`, drops those of `dropping` and makes two of each other one.
+/// A run of two epochs whose op fails the samples of `failing`, drops those of `dropping` and duplicates the others.
 fn run_of_two_epochs(failing: &'static [&str], dropping: &'static [&str], all_may_fail: bool) -> Schedule {
     let stages = vec![stage(1, 2, pipe(2, Order::Completion, RunsOn::AnyThread))];
     let epoch = |epoch: u32| Produced::Samples(samples(0..3, epoch));
@@ -597,13 +598,13 @@ fn run_of_two_epochs(failing: &'static [&str], dropping: &'static [&str], all_ma
 #[test]
 fn an_epoch_in_which_every_sample_fails_ends_the_run() {
     let first = run_of_two_epochs(&["0/0", "0/1", "0/2"], &[], false);
-    let said = "all 3 samples of epoch 0 failed, the first in stage `1`: sample `0` failed: damaged";
-    assert_eq!(first.error(), Some(said));
+    let expected = "all 3 samples of epoch 0 failed, the first in stage `1`: sample `0` failed: damaged";
+    assert_eq!(first.error(), Some(expected));
     let second = run_of_two_epochs(&["1/0", "1/1", "1/2"], &[], false);
     assert!(second.error().is_some_and(|error| error.starts_with("all 3 samples of epoch 1 failed")));
 }
 
-/// Fails batches of three of an epoch of `samples`, and tells only then that the epoch is over; another epoch would follow.
+/// Fails an epoch of `count` samples in batches of three, and only then ends the epoch; a second epoch follows.
 fn run_of_failing_batches(count: u64, drop_last: bool) -> Schedule {
     let stages = vec![
         stage(1, 2, StageRule::Aggregate { size: 3, drop_last }),
@@ -634,21 +635,21 @@ fn run_of_failing_batches(count: u64, drop_last: bool) -> Schedule {
 }
 
 #[test]
-fn an_epoch_that_is_lost_before_its_end_is_known_ends_the_run() {
-    // The fourth sample waits for a batch that the end of the epoch completes, or discards.
+fn an_epoch_whose_samples_all_failed_before_its_end_ends_the_run() {
+    // The fourth sample waits for a batch that the end of the epoch either passes on or discards.
     for (count, drop_last, failed) in [(3, false, 3), (3, true, 3), (4, true, 3), (4, false, 4)] {
         let mut schedule = run_of_failing_batches(count, drop_last);
-        let said = format!(
+        let expected = format!(
             "all {failed} samples of epoch 0 failed, the first in stage `2`: sample `0` failed: damaged"
         );
-        assert_eq!(schedule.error(), Some(said.as_str()), "{count} {drop_last}");
-        assert!(matches!(schedule.deliver(Tick::ZERO), SinkDelivery::Ended), "it ends: {schedule:?}");
+        assert_eq!(schedule.error(), Some(expected.as_str()), "{count} {drop_last}");
+        assert!(matches!(schedule.deliver(Tick::ZERO), SinkDelivery::Ended), "the run ends: {schedule:?}");
         assert!(schedule.ledger().balanced);
     }
 }
 
 #[test]
-fn a_rate_of_the_run_counts_what_fan_outs_made() {
+fn a_rate_limit_of_the_run_counts_samples_made_by_fan_outs() {
     let stages = vec![
         stage(1, 5, pipe(1, Order::Completion, RunsOn::AnyThread)),
         stage(2, 5, pipe(1, Order::Completion, RunsOn::AnyThread)),
@@ -666,11 +667,11 @@ fn a_rate_of_the_run_counts_what_fan_outs_made() {
     let job = schedule.take_job(0, Tick::ZERO).unwrap();
     schedule.complete(job.task, Err(Fault::new(FailureClass::Bug, "trapped")), OpTime::default(), Tick::ZERO);
     schedule.time_is_up();
-    assert_eq!(schedule.error(), None, "one of four, not one of one");
+    assert_eq!(schedule.error(), None, "one of four samples failed, not one of one");
 }
 
 #[test]
-fn an_epoch_goes_on_when_a_sample_comes_through_or_is_dropped() {
+fn an_epoch_continues_if_one_sample_is_delivered_or_dropped() {
     for (failing, dropping) in
         [(&["0/0", "0/1", "1/0", "1/1"][..], &[][..]), (&["0/1", "0/2", "1/1", "1/2"], &["0/0", "1/0"])]
     {
@@ -680,7 +681,7 @@ fn an_epoch_goes_on_when_a_sample_comes_through_or_is_dropped() {
 }
 
 #[test]
-fn the_limit_of_a_run_that_names_none_is_a_rate_after_a_thousand_samples() {
+fn the_default_limit_of_a_run_is_a_rate_after_a_thousand_samples() {
     for (failed, of, is_exceeded) in
         [(999, 999, false), (50, 1_000, false), (51, 1_000, true), (51, 1_100, false)]
     {
@@ -689,7 +690,7 @@ fn the_limit_of_a_run_that_names_none_is_a_rate_after_a_thousand_samples() {
 }
 
 #[test]
-fn a_stop_while_an_op_is_being_built_is_a_stop_and_no_failure() {
+fn a_stop_while_an_op_is_being_built_is_not_a_failure() {
     let stages = vec![stage(1, 2, pipe(1, Order::Completion, RunsOn::AnyThread))];
     let mut schedule = Schedule::new(shape(stages, 3), Tick::ZERO);
     let job = schedule.take_job(0, Tick::ZERO).unwrap();
@@ -701,7 +702,7 @@ fn a_stop_while_an_op_is_being_built_is_a_stop_and_no_failure() {
 }
 
 #[test]
-fn every_put_of_a_fan_out_that_waits_is_measured() {
+fn every_waiting_put_of_a_fan_out_is_measured() {
     let at = |ms: u64| Tick::from_nanos(ms * 1_000_000);
     let stages = vec![stage(1, 1, pipe(2, Order::Completion, RunsOn::AnyThread))];
     let shape = ChainShape { sink: node(2, 1), ..shape(stages, 1) };
@@ -713,11 +714,11 @@ fn every_put_of_a_fan_out_that_waits_is_measured() {
         let output = Output { items: Items::Many(three), ..Output::default() };
         driver.schedule.complete(job.task, Ok(output), OpTime::default(), at(0));
     }
-    // One is in the sink queue, one in the sink's hand, one in the stage's queue: the fourth waits, and every later one.
+    // One item is in the sink queue, one in the sink's hand and one in the stage's queue: the fourth and all later ones wait.
     for ms in [10, 20, 30] {
         assert!(matches!(driver.schedule.deliver(at(ms)), SinkDelivery::Item(_)));
     }
-    // The first task's three were put at once; the second task's waited since it was done: 10, then 10 and 10 more.
+    // The first task's three puts never waited; those of the second waited since the op was done: 10, then 10 and 10 more.
     let queue = &driver.schedule.read(at(30)).queues[1];
     assert_eq!((queue.row.puts, queue.row.put_wait), (6, 30_000_000));
     assert_eq!(queue.put_times.quantile_s(0.5).map(|s| (s * 1e3).round()), Some(0.0));
@@ -735,14 +736,14 @@ fn a_run_whose_items_are_all_delivered_is_over_when_the_consumer_is_done() {
     assert!(!driver.schedule.is_over());
     driver.schedule.consumer_done(Ok(()), 2);
     assert!(driver.schedule.is_over());
-    // What the consumer made nothing of was not delivered.
+    // Samples that the consumer did not complete count as left.
     let ledger = driver.ledger();
     assert!(ledger.balanced);
     assert_eq!((ledger.total.made, ledger.total.delivered, ledger.total.left), (3, 1, 2));
 }
 
 #[test]
-fn time_ends_with_the_run() {
+fn events_after_the_end_of_a_run_do_not_advance_its_time() {
     let at = |ms: u64| Tick::from_nanos(ms * 1_000_000);
     let stages = vec![stage(1, 1, pipe(1, Order::Completion, RunsOn::AnyThread))];
     let mut driver = Driver::new(shape(stages, 1), vec![], 1);
@@ -764,7 +765,7 @@ fn a_consumer_that_cannot_finish_fails_the_run_even_after_a_stop() {
 }
 
 #[test]
-fn a_rate_is_looked_at_when_the_time_is_up_however_few_the_tasks_were() {
+fn a_rate_limit_is_checked_at_the_end_of_the_time_however_few_tasks_there_were() {
     let mut stages = vec![stage(1, 2, pipe(1, Order::Completion, RunsOn::AnyThread))];
     stages[0].max_failures = Some(FailureLimit::Rate(0.5));
     let mut driver = Driver::new(shape(stages, 3), vec![Produced::Samples(samples(0..1, 0))], 1);
@@ -781,7 +782,7 @@ fn a_rate_is_looked_at_when_the_time_is_up_however_few_the_tasks_were() {
     assert!(driver.schedule.error().is_some_and(|error| error.contains("1 of 1 tasks failed")));
 }
 
-/// A stateful stage that holds four samples, fails with them in `finish`, and allows a share of its tasks to fail.
+/// A stateful stage that holds four samples, produces `outcome` in `finish`, and allows a share of its tasks to fail.
 fn failed_in_finish(rate: f64, outcome: impl Fn(Vec<Sample>) -> Result<Output, Fault>) -> Schedule {
     let mut stages = vec![stage(1, 2, pipe(1, Order::Completion, RunsOn::OneThread(0)))];
     stages[0].max_failures = Some(FailureLimit::Rate(rate));
@@ -826,7 +827,7 @@ fn cpu_time(work: impl FnOnce()) -> std::time::Duration {
 }
 
 #[test]
-fn a_batch_of_a_million_that_fails_is_counted_under_the_runs_lock_and_booked_without_it() {
+fn a_failed_batch_of_a_million_is_counted_under_the_lock_and_grouped_without_it() {
     const SAMPLES: u64 = 1_000_000;
     for is_lost in [false, true] {
         let stages = vec![
@@ -850,20 +851,24 @@ fn a_batch_of_a_million_that_fails_is_counted_under_the_runs_lock_and_booked_wit
         assert_eq!((ledger.total.skipped, ledger.balanced), (SAMPLES, true));
 
         let groups = std::sync::Mutex::new(FailureGroups::default());
-        let mut told = 0;
+        let mut reported = 0;
         let booking = cpu_time(|| {
-            driver.schedule.take_failures().into_iter().for_each(|task| task.book(&groups, |_| told += 1));
+            driver
+                .schedule
+                .take_failures()
+                .into_iter()
+                .for_each(|task| task.book(&groups, |_| reported += 1));
         });
-        assert_eq!(told, SAMPLES);
+        assert_eq!(reported, SAMPLES);
         let (groups, _) = groups.into_inner().unwrap().listed();
         assert_eq!((groups.len(), groups[0].count), (1, SAMPLES));
-        // Microseconds, where booking takes a second.
+        // Counting takes microseconds, grouping takes a second.
         assert!(counting * 100 < booking, "{counting:?} and {booking:?}");
     }
 }
 
 #[test]
-fn a_finish_that_panics_with_nothing_held_is_a_failure_all_the_same() {
+fn a_finish_that_panics_with_no_sample_held_is_a_failure() {
     let mut stages = vec![stage(1, 2, pipe(1, Order::Completion, RunsOn::OneThread(0)))];
     stages[0].on_error = OnError::Fail;
     let mut driver = Driver::new(shape(stages, 3), vec![], 1);
@@ -877,7 +882,7 @@ fn a_finish_that_panics_with_nothing_held_is_a_failure_all_the_same() {
 }
 
 #[test]
-fn a_queue_whose_last_entry_is_an_epochs_end_is_drained_by_taking_it() {
+fn taking_the_end_of_an_epoch_drains_a_closed_queue() {
     let at = |ms: u64| Tick::from_nanos(ms * 1_000_000);
     let mut queue = Queue::new("q".into(), 2, QueueMeter::starting_at(at(0)));
     queue.put_epoch_end();

@@ -4,18 +4,18 @@ use crate::item::Item;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Task {
-    /// Position of its stage, 0 for the first one behind the source.
+    /// Position of the stage, 0 for the first one after the source.
     pub(crate) stage: usize,
     pub(crate) slot: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunsOn {
-    /// As futures on the I/O runtime; they need no thread while they wait.
+    /// Futures on the I/O runtime, which need no thread while they wait.
     Tasks,
-    /// On any worker thread, each with an op of its own.
+    /// Any worker thread; each thread has a separate instance of the op.
     AnyThread,
-    /// On one worker thread only, because the op keeps state from item to item.
+    /// A single worker thread, because the op keeps state between items.
     OneThread(usize),
 }
 
@@ -23,41 +23,41 @@ pub(crate) enum RunsOn {
 pub(crate) struct WorkerJob {
     pub(crate) task: Task,
     pub(crate) work: OpCall,
-    /// The only worker that may do it, if it matters.
+    /// The only worker that may run the job; `None` for any.
     pub(crate) worker: Option<usize>,
 }
 
-/// How long an op took, in nanoseconds.
+/// Time that an op took, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OpTime {
     pub(crate) wall: u64,
-    /// On a core; 0 for what runs on no worker thread.
+    /// Time on a core; 0 for ops that run on no worker thread.
     pub(crate) cpu: u64,
 }
 
 #[derive(Debug)]
 pub(crate) enum OpCall {
-    /// Build the op, before anything else happens.
+    /// Builds the op before the source starts.
     Prepare,
     Apply(Item),
-    /// Ask the op for what it holds back: the epoch is over.
+    /// Requests the samples that the op still holds at the end of an epoch.
     Finish,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct WorkList {
-    /// For worker threads, oldest first.
+    /// Jobs for worker threads, oldest first.
     pub(crate) jobs: VecDeque<WorkerJob>,
     pub(crate) starts: Vec<(Task, Item)>,
 }
 
 impl RunsOn {
-    /// Any of so many threads, or a single one: stateful stages are spread over the threads by their positions.
+    /// Any of the worker threads, or for stateful stages a single one: these are spread over the threads by position.
     pub(crate) fn thread(stateful: bool, position: usize, threads: usize) -> Self {
         if stateful { Self::OneThread(position % threads) } else { Self::AnyThread }
     }
 
-    /// The only worker that may run the ops, if it matters.
+    /// The only worker that may run the ops; `None` for any.
     pub(crate) fn worker(self) -> Option<usize> {
         match self {
             Self::OneThread(worker) => Some(worker),

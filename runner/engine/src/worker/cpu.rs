@@ -2,32 +2,32 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Time of ops after which the thread's CPU clock is read again: reading it costs a system call, which is nothing to this.
+/// Time of ops after which the thread's CPU clock is read again; the read is a system call, which is negligible at this interval.
 const READ_EVERY: u64 = 1_000_000;
 
-/// What share of their time the ops of this thread had a core: exact for ops longer than [`READ_EVERY`], and for shorter ones
-/// that of the last so many.
+/// Share of their time for which the ops of this thread had a core: exact for ops longer than [`READ_EVERY`]; for shorter ones,
+/// the share in the last measured interval.
 #[derive(Debug)]
 pub(super) struct CpuShare {
     read: Duration,
-    /// Time of ops since then, in nanoseconds.
+    /// Time of ops since the last reading, in nanoseconds.
     ops: u64,
     share: f64,
 }
 
 impl CpuShare {
-    /// Of ops from now on.
+    /// Starts the measurement for the ops from now on.
     pub(super) fn starting() -> Self {
         Self { read: thread_cpu(), ops: 0, share: 1.0 }
     }
 
-    /// How long an op that took `wall` nanoseconds had a core, in nanoseconds.
+    /// Time for which an op that took `wall` nanoseconds had a core, in nanoseconds.
     pub(super) fn of(&mut self, wall: u64) -> u64 {
         self.ops = self.ops.saturating_add(wall);
         if self.ops >= READ_EVERY {
             let now = thread_cpu();
             let cpu = now.saturating_sub(self.read).as_nanos() as f64;
-            // What this thread did between its ops is in it too, and is next to nothing.
+            // Includes the thread's work between ops, which is negligible.
             self.share = (cpu / self.ops as f64).min(1.0);
             (self.read, self.ops) = (now, 0);
         }
@@ -47,7 +47,7 @@ mod tests {
     use crate::clock::{Clock, MonotonicClock};
 
     #[test]
-    fn what_computes_has_a_core_and_what_sleeps_has_none() {
+    fn computing_ops_use_a_core_and_sleeping_ops_do_not() {
         let clock = MonotonicClock::start();
         let timed = |cpu: &mut CpuShare, work: &mut dyn FnMut()| {
             let begin = clock.now();

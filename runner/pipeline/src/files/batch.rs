@@ -1,16 +1,16 @@
-//! A collated batch as a safetensors file.
+//! Converts a collated batch to a safetensors file.
 //!
 //! | Field of the batch | Tensors in the file |
 //! |---|---|
-//! | tensor, int, real | one of its name, type and shape, the first dimension the samples (ints `I64`, reals `F64`) |
-//! | list of tensors | `NAME`: all elements one after another, `NAME.offsets` as below, counted in elements, and `NAME.shapes`: the shape of each (`I64`, `[samples, dimensions]`) |
-//! | text, blob | `NAME`: all bytes one after another (`U8`; texts are UTF-8), and `NAME.offsets`: where each begins, and the end (`I64`, one more than there are samples) |
+//! | tensor, int, real | one tensor of its name, type and shape, with the samples as first dimension (ints `I64`, reals `F64`) |
+//! | list of tensors | `NAME`: the elements of all tensors in sequence; `NAME.offsets` as below, counted in elements; and `NAME.shapes`: the shape of each tensor (`I64`, `[samples, dimensions]`) |
+//! | text, blob | `NAME`: the bytes of all values in sequence (`U8`; texts are UTF-8), and `NAME.offsets`: the start of each value, and the end of the last (`I64`, one more than there are samples) |
 //!
-//! The header's `__metadata__` has one member, `penstock`, whose text is JSON: `format`, the `batch`'s number, and of every
+//! The header's `__metadata__` has one member, `penstock`, whose text is JSON: `format`; `batch`, the number of the batch; for every
 //! sample its key (`keys`), pass over the source (`epochs`) and position in the unshuffled source (`indexes`); `paths`, hashes of
-//! fan-outs, only where there were any; `fields`, in the batch's order, with `tensor`, `tensors`, `text` or `blob` for each; `data`, the SHA-256
-//! of all bytes behind the header, so that equal headers are equal files. One member, because the format does not order them, and
-//! equal batches have to be equal bytes.
+//! fan-outs, only if there were any; `fields`, in the order of the batch, with `tensor`, `tensors`, `text` or `blob` for each; `data`,
+//! the SHA-256 of all bytes after the header, so that equal headers mean equal files. There is only one member because the format does
+//! not define an order of members, and equal batches must have equal bytes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -23,19 +23,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-/// Our member of `__metadata__`.
+/// Penstock's member of `__metadata__`.
 const METADATA: &str = "penstock";
 
-/// Name reserved by the format.
+/// Name that the format reserves.
 const RESERVED: &str = "__metadata__";
 
-/// Bytes before the header, which hold its length.
+/// Length of the field before the header that holds the header's length, in bytes.
 pub(super) const LENGTH_BYTES: usize = 8;
 
-/// Longest header that readers of the format accept, in bytes.
+/// Maximum size of a header that readers of the format accept, in bytes.
 pub(super) const MAX_HEADER_BYTES: usize = 100_000_000;
 
-/// Reasons why a batch cannot be a file.
+/// Reasons why a batch cannot be written as a file.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BatchFault {
     #[error("it does not fit the format: {0}")]
@@ -46,7 +46,7 @@ pub(super) enum BatchFault {
     Header { keys: usize, bytes: usize },
     #[error("the field `{0}` is on a GPU, and files are written from the memory of the host")]
     OnDevice(String),
-    #[error("the file format keeps the name `{RESERVED}` for itself; rename the field")]
+    #[error("the file format reserves the name `{RESERVED}`; rename the field")]
     Reserved,
     #[error(
         "the field `{0}` has the name of a tensor that describes the values of another field; rename one of them"
@@ -62,9 +62,9 @@ pub(super) struct File {
     data_bytes: usize,
 }
 
-/// The header's description of the samples.
+/// Description of the samples in the header.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Told {
+pub(super) struct BatchMetadata {
     format: u32,
     batch: u64,
     pub(super) keys: Vec<Arc<str>>,
@@ -73,7 +73,7 @@ pub(super) struct Told {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     paths: Option<Vec<u64>>,
     fields: Map<String, Value>,
-    /// In hex.
+    /// SHA-256 of the data, in hex.
     pub(super) data: String,
 }
 
@@ -93,15 +93,15 @@ enum PartData {
 }
 
 impl File {
-    /// The file of a batch; fails with the reason why there can be none.
+    /// Converts a batch to a file, or returns the reason why it cannot be one.
     pub(super) fn of(batch: Collated, number: u64) -> Result<Self, BatchFault> {
-        let mut told = Told::of(&batch, number);
+        let mut description = BatchMetadata::of(&batch, number);
         let mut parts = Vec::with_capacity(batch.fields.len());
         for column in batch.fields {
             parts.extend(parts_of(&column.name, column.values)?);
         }
         check_names(&parts)?;
-        // As the format's own writer orders them: large elements first, so that all are aligned, then by name.
+        // Same order as the format's own writer: large elements first, for alignment, then by name.
         parts.sort_by(|one, other| other.dtype.cmp(&one.dtype).then_with(|| one.name.cmp(&other.name)));
         let mut data_bytes = 0;
         let infos = parts.iter().map(|part| {
@@ -111,9 +111,9 @@ impl File {
             (part.name.clone(), TensorInfo { dtype: part.dtype, shape: part.shape.clone(), data_offsets })
         });
         let infos: Vec<_> = infos.collect();
-        told.data = digest(&parts);
-        let told = serde_json::to_string(&told).expect("keys and numbers are JSON");
-        let metadata = Metadata::new(Some(HashMap::from([(METADATA.to_owned(), told)])), infos)
+        description.data = digest(&parts);
+        let description = serde_json::to_string(&description).expect("keys and numbers are JSON");
+        let metadata = Metadata::new(Some(HashMap::from([(METADATA.to_owned(), description)])), infos)
             .map_err(|error| BatchFault::Format(error.to_string()))?;
         let mut header = serde_json::to_vec(&metadata).expect("a header is JSON");
         header.resize(header.len().next_multiple_of(LENGTH_BYTES), b' ');
@@ -142,14 +142,14 @@ impl File {
     }
 }
 
-/// Digest of all data, in the order in which it is written.
+/// Digest of all data, in the order of the file.
 fn digest(parts: &[Part]) -> String {
     let mut digest = Sha256::new();
     parts.iter().for_each(|part| part.data.each(|piece| digest.update(piece)));
     format!("{:x}", digest.finalize())
 }
 
-impl Told {
+impl BatchMetadata {
     fn of(batch: &Collated, number: u64) -> Self {
         let each = |of: fn(&Origin) -> u64| batch.origins.iter().map(of).collect::<Vec<_>>();
         let paths = each(|origin| origin.path);
@@ -175,7 +175,7 @@ impl Told {
         }
     }
 
-    /// Reads our metadata from a header without its length; `None` for a foreign header.
+    /// Reads Penstock's metadata from a header without its length; `None` for a foreign header.
     pub(super) fn read(header: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]
         struct Header {
@@ -196,7 +196,7 @@ impl PartData {
         }
     }
 
-    /// Passes all bytes to `piece`.
+    /// Passes all bytes to `piece`, in order.
     fn each(&self, mut piece: impl FnMut(&[u8])) {
         match self {
             Self::Whole(bytes) => piece(bytes),
@@ -206,7 +206,7 @@ impl PartData {
     }
 }
 
-/// The tensors of one field.
+/// Converts one field to tensors.
 fn parts_of(name: &str, values: Stacked) -> Result<Vec<Part>, BatchFault> {
     Ok(match values {
         Stacked::Tensor(Tensor { dtype, shape, data }) => vec![Part {
@@ -244,7 +244,7 @@ fn parts_of(name: &str, values: Stacked) -> Result<Vec<Part>, BatchFault> {
     })
 }
 
-/// Elements one after another, and the offsets where the values begin.
+/// Creates the tensor of all elements in sequence, and the tensor of offsets at which values start.
 fn parts_with_offsets(name: &str, dtype: FileDtype, lengths: &[usize], data: PartData) -> Vec<Part> {
     let mut end = 0;
     let mut offsets = 0_i64.to_le_bytes().to_vec();
@@ -264,7 +264,7 @@ fn offsets_name(name: &str) -> String {
     format!("{name}.offsets")
 }
 
-/// Of two tensors with one name, one would be lost.
+/// Checks names: of two tensors with the same name, one would be lost.
 fn check_names(parts: &[Part]) -> Result<(), BatchFault> {
     let mut seen = BTreeSet::new();
     for Part { name, .. } in parts {
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_field_comes_back_from_the_formats_own_reader() {
+    fn every_kind_of_field_is_read_back_by_the_formats_own_reader() {
         let mut fields: Vec<(&str, Stacked)> =
             Dtype::all().map(|dtype| (dtype.name(), tensor(dtype, &[2, 3]))).collect();
         fields.push(("none", tensor(Dtype::Float32, &[2, 0])));
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn the_header_tells_where_every_sample_came_from_and_is_the_same_every_time() {
+    fn the_header_contains_the_origin_of_every_sample_and_is_deterministic() {
         let fields =
             || vec![("x", tensor(Dtype::Int64, &[2])), ("a", Stacked::Texts(vec![String::new(); 2]))];
         let bytes = file(fields());
@@ -369,9 +369,9 @@ mod tests {
         let head = whole.head();
         assert_eq!(bytes[..head.len()], head);
         assert!(head.len().is_multiple_of(8));
-        let told = Told::read(&head[LENGTH_BYTES..]).unwrap();
+        let description = BatchMetadata::read(&head[LENGTH_BYTES..]).unwrap();
         assert_eq!(
-            serde_json::to_string(&told).unwrap(),
+            serde_json::to_string(&description).unwrap(),
             format!(
                 r#"{{"format":2,"batch":7,"keys":["a","b\n"],"epochs":[1,1],"indexes":[5,3],"fields":{{"x":"tensor","a":"text"}},"data":"{:x}"}}"#,
                 Sha256::digest(&bytes[head.len()..])
@@ -380,11 +380,11 @@ mod tests {
     }
 
     #[test]
-    fn names_that_would_hide_each_other_are_refused() {
+    fn clashing_names_are_rejected() {
         let clash =
             vec![("a", Stacked::Texts(vec![String::new(); 2])), ("a.offsets", tensor(Dtype::Int64, &[2]))];
         assert!(File::of(batch(clash), 0).unwrap_err().to_string().contains("`a.offsets`"));
         let reserved = vec![(RESERVED, tensor(Dtype::Int64, &[2]))];
-        assert!(File::of(batch(reserved), 0).unwrap_err().to_string().contains("keeps the name"));
+        assert!(File::of(batch(reserved), 0).unwrap_err().to_string().contains("reserves the name"));
     }
 }

@@ -13,20 +13,20 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::batch::{File, LENGTH_BYTES, MAX_HEADER_BYTES, Told};
+use super::batch::{BatchMetadata, File, LENGTH_BYTES, MAX_HEADER_BYTES};
 use super::manifest::{Complete, Manifest};
 use super::{FilesFolder, Opened, batch_name};
 
-/// Batches written or compared at a time, so that a bucket's latency does not add up.
+/// Batches written or compared at a time, to hide the latency of a bucket.
 const IN_FLIGHT: usize = 4;
 
 /// Interval at which a wait checks the stop flag.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Wait for batches under way when the run stops: the engine allows two seconds.
+/// Time that batches in flight have to finish when the run stops: the engine allows two seconds.
 const GRACE: Duration = Duration::from_millis(1500);
 
-/// Writes batches, a few at a time. See [`crate::files`].
+/// Writes batches, several at a time. See [`crate::files`].
 #[derive(Debug)]
 pub(crate) struct FilesConsumer {
     place: FilesFolder,
@@ -37,14 +37,14 @@ pub(crate) struct FilesConsumer {
     next: u64,
     /// Samples of all batches so far.
     samples: u64,
-    /// Each returns the samples of its batch.
+    /// Writes in flight; each returns the number of samples in its batch.
     under_way: JoinSet<Result<u64, Fault>>,
-    /// Samples of batches that are neither written nor abandoned yet.
+    /// Samples of batches that are neither written nor abandoned.
     pending: u64,
     count: Arc<FilesCount>,
 }
 
-/// Batches of a run so far.
+/// Counts of the batches of a run so far.
 #[derive(Debug, Default)]
 pub(crate) struct FilesCount {
     written: AtomicU64,
@@ -92,7 +92,7 @@ impl FilesConsumer {
                 if is_written.map_err(unanswered)? {
                     count.written.fetch_add(1, Ordering::Relaxed);
                 } else {
-                    // There before, or meanwhile: another run may be writing the same.
+                    // The batch existed before or was written meanwhile: another run may write the same batches.
                     compare(&place, key, number, size, head).await?;
                     count.already_there.fetch_add(1, Ordering::Relaxed);
                 }
@@ -102,10 +102,10 @@ impl FilesConsumer {
         );
     }
 
-    /// Waits until fewer than `most` are under way.
+    /// Waits until fewer than `most` batches are in flight.
     fn wait_for_fewer_than(&mut self, most: usize, stop: &StopFlag) -> Result<(), Broken> {
         loop {
-            // What has failed meanwhile is told now, not when there is no room.
+            // Failures are reported at once, not only when all slots are taken.
             while let Some(done) = self.under_way.try_join_next() {
                 self.settle(done)?;
             }
@@ -123,7 +123,7 @@ impl FilesConsumer {
         }
     }
 
-    /// Waits up to `GRACE` for batches under way, although the run is stopping, and abandons the rest.
+    /// Waits up to `GRACE` for batches in flight, although the run is stopping, and abandons the rest.
     fn wait_for_the_last(&mut self) -> Result<(), Fault> {
         let mut first_fault = None;
         let runtime = self.runtime.clone();
@@ -134,7 +134,7 @@ impl FilesConsumer {
                 }
             }
         };
-        // Late or not: what is not done by then is pending, and stays so.
+        // Batches that are not finished in time stay pending.
         let is_late = runtime.block_on(async { timeout(GRACE, all).await }).is_err();
         if is_late {
             self.under_way.abort_all();
@@ -153,7 +153,7 @@ impl FilesConsumer {
         if let Some(extra) = self.there.range(self.next..).next() {
             return Err(Broken::Fault(fault(format!(
                 "{} holds `{}`, but this run made only {} batches; the source's data or its failures have changed since; write \
-                 to another prefix, or remove what is there",
+                 to another prefix, or remove the files",
                 self.place,
                 batch_name(*extra),
                 self.next
@@ -224,7 +224,7 @@ impl FilesCount {
     }
 }
 
-/// Compares the existing batch with this one by size and header, which contains the digest of its data.
+/// Compares an existing batch with this one by size and header, which contains the digest of the data.
 async fn compare(
     place: &FilesFolder,
     key: Arc<str>,
@@ -240,49 +240,49 @@ async fn compare(
     }
     let what = match header(place, &key, found_size).await.map_err(unanswered)? {
         Some(_) if found_head == head => {
-            format!("it has {found_size} bytes, and {size} would be written, so it is not whole")
+            format!("it has {found_size} bytes, and {size} would be written, so it is incomplete")
         }
         Some(header) => difference(&header, &head[LENGTH_BYTES..]),
-        None => "it is no whole safetensors file".to_owned(),
+        None => "it is not a complete safetensors file".to_owned(),
     };
     Err(fault(format!(
         "{place} holds `{}`, which is not batch {number} of this run: {what}; the source's data or its failures have changed since, \
-         or something else has written it; write to another prefix, or remove what is there",
+         or another program has written it; write to another prefix, or remove the files",
         batch_name(number)
     )))
 }
 
-/// The header of a file of `size` bytes, without its length; `None` when it has none.
+/// Reads the header of a file of `size` bytes, without its length field; `None` when it has none.
 async fn header(place: &FilesFolder, key: &Arc<str>, size: u64) -> Result<Option<Bytes>, StoreError> {
     let begin = LENGTH_BYTES as u64;
     if size < begin {
         return Ok(None);
     }
     let length = place.store.get_range(key.clone(), None, 0..begin).await?;
-    let length = u64::from_le_bytes(length[..].try_into().expect("eight bytes were asked for"));
+    let length = u64::from_le_bytes(length[..].try_into().expect("eight bytes were requested"));
     if length > (size - begin).min(MAX_HEADER_BYTES as u64) {
         return Ok(None);
     }
     place.store.get_range(key.clone(), None, begin..begin + length).await.map(Some)
 }
 
-/// Description of how the existing header differs from this one.
+/// Describes the difference between the existing header and this one.
 fn difference(there: &[u8], here: &[u8]) -> String {
-    let (Some(there), Some(here)) = (Told::read(there), Told::read(here)) else {
+    let (Some(there), Some(here)) = (BatchMetadata::read(there), BatchMetadata::read(here)) else {
         return "its metadata is not that of `files`".to_owned();
     };
     if there.keys.len() != here.keys.len() {
-        return format!("it has {} samples, and here there are {}", there.keys.len(), here.keys.len());
+        return format!("it has {} samples, and this run has {}", there.keys.len(), here.keys.len());
     }
     let mut pairs = there.keys.iter().zip(&here.keys).enumerate();
     match pairs.find(|(_, (there, here))| there != here) {
         Some((place, (there, here))) => format!(
-            "its sample {place} is `{}`, and here it is `{}`",
+            "its sample {place} is `{}`, and in this run it is `{}`",
             printable(there, MAX_SHOWN_KEY),
             printable(here, MAX_SHOWN_KEY)
         ),
         None if there.data != here.data => "its samples have the same keys, but other data".to_owned(),
-        None => "its samples are the same, but not where they came from, or their fields".to_owned(),
+        None => "its samples have the same keys and data, but differ in origin or fields".to_owned(),
     }
 }
 

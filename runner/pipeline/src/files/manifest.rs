@@ -8,13 +8,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Version of the files' form: names, metadata, and the mapping of fields to tensors.
+/// Version of the files' format: names, metadata, and the mapping of fields to tensors.
 pub(super) const FORMAT: u32 = 2;
 
-/// Most characters of a value in a difference.
+/// Maximum length of a value in a difference, in characters.
 const MAX_SHOWN_VALUE: usize = 80;
 
-/// The recipe of a folder's batches: `penstock-files.json`.
+/// Manifest of a folder of batches: `penstock-files.json`.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Manifest {
@@ -23,12 +23,12 @@ pub(super) struct Manifest {
     pub(super) complete: Option<Complete>,
 }
 
-/// Equal recipes make equal files.
+/// Recipe of the batches: equal recipes make equal files.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct MadeBy {
-    /// See [`FORMAT`].
+    /// Version of the format, see [`FORMAT`].
     format: u32,
-    /// The document without the settings that cannot change a byte.
+    /// Document without the settings that cannot change the batches.
     document: Value,
 }
 
@@ -39,24 +39,24 @@ pub(super) struct Complete {
     pub(super) samples: u64,
 }
 
-/// Most differences that are listed.
+/// Maximum number of differences in a list.
 const MAX_CHANGES: usize = 1000;
 
-/// A place at which two documents differ.
+/// A difference between two documents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct DocumentChange {
-    /// Where.
+    /// Place in both documents.
     #[schemars(with = "String")]
     pub pointer: Pointer,
-    /// What stands there in the first one, as JSON; `null` for nothing.
+    /// Value in the first document, as JSON; `null` if it has none.
     pub from: Option<String>,
-    /// What stands there in the second one.
+    /// Value in the second document, as JSON; `null` if it has none.
     pub to: Option<String>,
 }
 
 impl Manifest {
     pub(super) const NAME: &str = "penstock-files.json";
-    /// A document has at most 4 MiB; written with line breaks and indented it takes more.
+    /// Upper bound of the size: a document has at most 4 MiB, but line breaks and indentation make it longer.
     pub(super) const MOST_BYTES: u64 = 64 << 20;
 
     pub(super) fn of(plan: &FilesPlan) -> Self {
@@ -73,15 +73,15 @@ impl Manifest {
         text.into()
     }
 
-    /// The part that has to be equal for a later run to continue.
+    /// Part of the manifest that must be equal for a later run to continue.
     pub(super) fn recipe(&self) -> Value {
-        // By way of text, as the one that is there: a number may be read a little differently than it was computed.
+        // Serialised and parsed like the stored manifest, since a computed number may differ slightly from a parsed one.
         let text = serde_json::to_vec(&self.made_by).expect("a manifest is JSON");
         serde_json::from_slice(&text).expect("what was just written can be read")
     }
 }
 
-/// Places at which `there` and `here` differ, the first [`MAX_CHANGES`] of them.
+/// Lists the differences between `there` and `here`, at most [`MAX_CHANGES`] of them.
 pub(crate) fn differences(there: &Value, here: &Value) -> Vec<DocumentChange> {
     let mut found = Vec::new();
     compare(&Pointer::ROOT, Some(there), Some(here), &mut found);
@@ -92,7 +92,7 @@ fn compare(place: &Pointer, there: Option<&Value>, here: Option<&Value>, found: 
     if found.len() == MAX_CHANGES {
         return;
     }
-    // The place of a part is written where it differs only: a stranger's names can be long.
+    // Pointers are built only where values differ: names from untrusted documents can be long.
     match (there, here) {
         (Some(Value::Object(there)), Some(Value::Object(here))) => {
             for (name, value) in there.iter().filter(|(name, value)| here.get(*name) != Some(*value)) {
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn differences_have_an_end_and_short_places() {
+    fn differences_are_limited_in_number_and_length() {
         let name = "x".repeat(1 << 20);
         let long = |value: u32| json!({ "a": vec![value; 5000], (name.clone()): vec![value; 5000] });
         let found = differences(&long(1), &long(2));
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn every_difference_is_told_with_its_place() {
+    fn every_difference_is_reported_with_its_place() {
         let there = json!({ "document": { "seed": 1, "stages": [{ "a": 1 }], "old": true }, "format": 1 });
         let here =
             json!({ "format": 1, "document": { "stages": [{ "a": 2 }, "b"], "seed": 1, "new": null } });

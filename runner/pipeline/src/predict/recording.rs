@@ -25,7 +25,7 @@ pub struct Recording {
 /// Reasons why a run cannot serve for predictions.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
-    #[error("`{}` holds no run that is over: there is no `{name}`; name a folder that `penstock run --out` has made", .folder.display())]
+    #[error("`{}` contains no finished run (no `{name}`); pass a folder written by `penstock run --out`", .folder.display())]
     None { folder: PathBuf, name: &'static str },
     #[error("cannot read `{}`", .path.display())]
     Unreadable { path: PathBuf, source: io::Error },
@@ -35,11 +35,11 @@ pub enum RecordingError {
 pub(super) struct RecordedStage<'a> {
     pub(super) times: &'a Histogram,
     record: &'a StageRecord,
-    /// Samples that went through, whatever their outcome.
+    /// Samples that the stage has taken, of any outcome.
     taken: u64,
     out: u64,
-    /// Mean of a `sleep` in the document, in seconds, if the measured mean can be compared with it.
-    told_s: Option<f64>,
+    /// Mean duration of a `sleep` in the document, in seconds, if the measured mean can be compared with it.
+    document_mean_s: Option<f64>,
 }
 
 impl Recording {
@@ -48,7 +48,7 @@ impl Recording {
         Ok(Self::new(read(folder, SNAPSHOT)?, read(folder, SPEC)?, &times))
     }
 
-    /// A run of this document, with its last snapshot and the times of ops by stage id.
+    /// Creates a recording from the run's last snapshot, its document, and the times of ops by stage id.
     pub fn new(snapshot: RunSnapshot, document: Value, times: &BTreeMap<String, TaskTimes>) -> Self {
         let times = times.iter().map(|(stage, times)| (stage.clone(), Histogram::from(times)));
         Self { snapshot, document, times: times.collect() }
@@ -62,7 +62,7 @@ impl Recording {
         &self.document
     }
 
-    /// Items per second of its consumer.
+    /// Items that the consumer took per second.
     pub(super) fn rate(&self) -> Option<f64> {
         self.snapshot.queues.last()?.figures.qps
     }
@@ -71,7 +71,7 @@ impl Recording {
         self.snapshot.threads
     }
 
-    /// The stage of this name and kind; `name#1` is the second one of its name. `None` if it did nothing.
+    /// Stage of this name and kind; `name#1` is the second stage of that name. `None` if it completed no op.
     pub(super) fn stage(&self, name: &str, kind: StageKindName) -> Option<RecordedStage<'_>> {
         let (base, before) = match name.rsplit_once('#') {
             Some((base, number)) => (base, number.parse().unwrap_or(0)),
@@ -80,10 +80,10 @@ impl Recording {
         let stages = self.snapshot.stages.iter().enumerate();
         let (place, record) = stages.filter(|(_, stage)| stage.name == base).nth(before)?;
         let times = self.times.get(&record.id).filter(|times| times.count() > 0)?;
-        // The first book is the source's.
+        // The first book is that of the source.
         let book = self.snapshot.ledger.stages.get(place + 1)?;
         let sleep = self.document.pointer(&format!("/stages/{place}/sleep"));
-        // The mean of exponential times strays from what was told by more than any machine is late.
+        // The mean of exponential times deviates from the setting by more than any delay of a machine.
         let even = sleep.filter(|sleep| sleep.get("shape").is_none_or(|shape| shape == "uniform"));
         let told = even.and_then(|sleep| sleep.get("mean_ms")).and_then(Value::as_f64);
         (record.kind == kind).then_some(RecordedStage {
@@ -91,11 +91,11 @@ impl Recording {
             record,
             taken: book.taken.saturating_sub(book.left),
             out: book.out,
-            told_s: told.map(|ms| ms / 1e3),
+            document_mean_s: told.map(|ms| ms / 1e3),
         })
     }
 
-    /// Time of the source for a sample, without waits for room.
+    /// Time that the source takes for a sample, excluding waits for room.
     pub(super) fn source_time(&self) -> Duration {
         let Some(QueueRecord { figures, .. }) = self.snapshot.queues.first() else { return Duration::ZERO };
         if figures.num_items == 0 {
@@ -105,7 +105,7 @@ impl Recording {
         seconds(each - figures.ave_put_time_s.unwrap_or(0.0))
     }
 
-    /// Time of the consumer for an item, without waits for one.
+    /// Time that the consumer takes for an item, excluding waits for items.
     pub(super) fn step_time(&self) -> Duration {
         let Some(QueueRecord { figures, .. }) = self.snapshot.queues.last() else { return Duration::ZERO };
         if figures.num_items == 0 {
@@ -114,7 +114,7 @@ impl Recording {
         seconds(figures.elapsed_s * (1.0 - figures.starved.unwrap_or(0.0)) / figures.num_items as f64)
     }
 
-    /// Excess of a step of the consumer `simulate` over its setting.
+    /// Delay of a step of the consumer `simulate` beyond its setting.
     pub(super) fn late_steps(&self) -> Duration {
         let told = self.document.pointer("/consumer/simulate/step_ms").and_then(Value::as_f64);
         told.map_or(Duration::ZERO, |ms| seconds(self.step_time().as_secs_f64() - ms / 1e3))
@@ -122,8 +122,8 @@ impl Recording {
 }
 
 impl RecordedStage<'_> {
-    /// Mean time of an op in a prediction: on worker threads its time on a core, since the prediction itself shares out
-    /// the cores.
+    /// Mean time of an op in a prediction: for ops on worker threads only their time on a core, since the prediction itself
+    /// distributes the cores.
     pub(super) fn mean_s(&self, place: OpPlace) -> f64 {
         let task = &self.record.task;
         let mean = task.ave_time_s.unwrap_or(0.0);
@@ -138,14 +138,14 @@ impl RecordedStage<'_> {
         self.taken as f64 / self.record.task.num_tasks.max(1) as f64
     }
 
-    /// Samples out per sample in.
+    /// Number of output samples per input sample.
     pub(super) fn yields(&self) -> f64 {
         if self.taken == 0 { 1.0 } else { self.out as f64 / self.taken as f64 }
     }
 
-    /// Excess of a `sleep` over its setting.
+    /// Delay of a `sleep` beyond its setting.
     pub(super) fn late(&self) -> Duration {
-        let late = self.told_s.and_then(|told| Some(self.record.task.ave_time_s? - told));
+        let late = self.document_mean_s.and_then(|told| Some(self.record.task.ave_time_s? - told));
         seconds(late.unwrap_or(0.0))
     }
 }

@@ -11,15 +11,16 @@ use serde::Serialize;
 use super::{Machine, PredictError, Recording, scenario};
 use crate::memory::{instances_mib, settings_mib};
 
-/// Events of one prediction of a sweep: enough for about one percent, since hundreds are made.
+/// Number of events in one prediction of a sweep: gives about one percent of accuracy, since a sweep makes hundreds of
+/// predictions.
 const EVENTS: usize = 20_000;
-/// Least gain that counts: predictions err by as much.
+/// Minimum gain that counts: the error of predictions is as large.
 const GAIN: f64 = 0.01;
 /// Share of the rate that a smaller setting may cost.
 const SLACK: f64 = 0.005;
-/// Most successive changes.
+/// Maximum number of successive changes.
 const STEPS: usize = 40;
-/// Most predictions of a sweep, which ends with its results so far.
+/// Maximum number of predictions in a sweep, which then ends with its results so far.
 const PREDICTIONS: u32 = 1_500;
 
 /// Bounds of a sweep's settings.
@@ -30,30 +31,30 @@ pub struct SweepBudget {
     pub memory_mib: u64,
 }
 
-/// Settings that together make a pipeline faster, or as fast with less.
+/// Settings that make a pipeline faster, or equally fast with fewer resources.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Proposal {
-    /// What to set.
+    /// Settings to change together.
     pub changes: Vec<Change>,
-    /// Items that the consumer would take in a second then.
+    /// Items per second that the consumer would take with these settings.
     pub rate: f64,
-    /// That rate to the one without changes.
+    /// Ratio of that rate to the rate without changes.
     pub gain: f64,
-    /// Worker threads in all.
+    /// Total number of worker threads.
     pub threads: u32,
-    /// Memory that instances of modules may take, in MiB.
+    /// Memory limit of all instances of modules together, in MiB.
     pub memory_mib: u64,
 }
 
-/// One setting of the document.
+/// Change of one setting of the document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Change {
-    /// Where in the document.
+    /// Place of the setting in the document.
     #[schemars(with = "String")]
     pub pointer: Pointer,
-    /// What it is.
+    /// Current value.
     pub from: u32,
-    /// What it would be.
+    /// Proposed value.
     pub to: u32,
 }
 
@@ -66,8 +67,8 @@ struct Setting {
 
 type Rate<'a> = dyn Fn(&Plan, Machine) -> Result<f64, PredictError> + 'a;
 
-/// The best few changes of concurrency, threads and queues within a budget, cheapest first; each is faster than the ones
-/// before. Empty when the consumer is the limit, or nothing helps.
+/// Proposes a few sets of changes of concurrency, threads and queues within a budget, cheapest first; each is faster than the
+/// ones before. Empty when the consumer is the limit, or no change helps.
 pub fn sweep(
     plan: &Plan,
     recording: Option<&Recording>,
@@ -75,7 +76,7 @@ pub fn sweep(
     budget: SweepBudget,
 ) -> Result<Vec<Proposal>, PredictError> {
     let made = Cell::new(0);
-    // Once enough were made, nothing is found to be any better.
+    // Beyond the maximum number of predictions, no candidate counts as better.
     let rate = |plan: &Plan, machine: Machine| -> Result<f64, PredictError> {
         if made.replace(made.get() + 1) >= PREDICTIONS {
             return Ok(0.0);
@@ -112,7 +113,7 @@ pub fn sweep(
     Ok(proposals)
 }
 
-/// Prefers the faster one; of two equally fast ones the cheaper.
+/// Prefers the faster setting; of two equally fast ones the cheaper.
 fn preference(one: &Setting, other: &Setting) -> Ordering {
     let (least, most) = (one.rate.min(other.rate), one.rate.max(other.rate));
     if most > least * (1.0 + SLACK) {
@@ -121,7 +122,7 @@ fn preference(one: &Setting, other: &Setting) -> Ordering {
     cost(other).cmp(&cost(one))
 }
 
-/// Threads count most, then tasks, then places in queues.
+/// Cost of a setting: threads count most, then tasks, then slots in queues.
 fn cost(setting: &Setting) -> (u32, u32, u32) {
     let stages = &setting.plan.stages;
     (
@@ -131,8 +132,8 @@ fn cost(setting: &Setting) -> (u32, u32, u32) {
     )
 }
 
-/// Settings one step further: a stage with more tasks (with threads for them, too), more threads, or a deeper queue; and
-/// all stages with twice as many, for those that limit together.
+/// Candidates one step further: a stage with more tasks (and threads for them), more threads, or a deeper queue; and all stages
+/// with twice as many tasks, for stages that limit together.
 fn neighbours(setting: &Setting, budget: SweepBudget) -> Vec<Setting> {
     let mut found = Vec::new();
     let threads = setting.machine.threads;
@@ -174,7 +175,7 @@ fn neighbours(setting: &Setting, budget: SweepBudget) -> Vec<Setting> {
     found
 }
 
-/// Takes every needless change back as far as the rate allows.
+/// Reverts every change that the rate does not need.
 fn trimmed(mut setting: Setting, start: &Setting, rate: &Rate<'_>) -> Result<Setting, PredictError> {
     let enough = setting.rate * (1.0 - SLACK);
     for place in 0..setting.plan.stages.len() {
@@ -199,12 +200,12 @@ fn trimmed(mut setting: Setting, start: &Setting, rate: &Rate<'_>) -> Result<Set
         Ok(rate(&setting.plan, with(threads))? >= enough)
     })?;
     setting.machine = with(threads);
-    // At least what was held to be enough, which is all that is known when no more is predicted.
+    // Without further predictions, only the lower bound is known.
     setting.rate = rate(&setting.plan, setting.machine)?.max(enough);
     Ok(setting)
 }
 
-/// The least sufficient number from `from` to `to`; `to` is sufficient, and so is every number above a sufficient one.
+/// Smallest sufficient number from `from` to `to`; `to` is sufficient, and so is every number above a sufficient one.
 fn least(
     mut from: u32,
     mut to: u32,

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use memchr::memchr;
 
-/// Longest letter that is read, in bytes: it is held in memory while it is decoded.
+/// Maximum length of a dead letter, in bytes: it is held in memory while it is decoded.
 pub const MAX_LETTER_BYTES: usize = 256 << 20;
 
-/// Lines of a file, one at a time, none of them longer than [`MAX_LETTER_BYTES`].
+/// Reads lines of a file one at a time, none of them longer than [`MAX_LETTER_BYTES`].
 #[derive(Debug)]
 pub(super) struct LetterLines {
     file: BufReader<File>,
@@ -15,14 +15,14 @@ pub(super) struct LetterLines {
     line: Vec<u8>,
 }
 
-/// One line.
+/// One line of a file of dead letters.
 #[derive(Debug)]
 pub(super) struct LetterLine<'a> {
-    /// From 1.
+    /// Line number, from 1.
     pub(super) number: u64,
-    /// Without its end; `None` when it was longer than what is read.
+    /// Text without the line break; `None` when the line is too long.
     pub(super) text: Option<&'a [u8]>,
-    /// Whether it has an end; the last one of a file whose writer was killed may have none.
+    /// Set if the line ends with a line break; the last line may lack it if its writer was killed.
     pub(super) has_end: bool,
 }
 
@@ -31,10 +31,10 @@ impl LetterLines {
         Ok(Self { file: BufReader::with_capacity(1 << 20, File::open(path)?), number: 0, line: Vec::new() })
     }
 
-    /// The next line; `None` at the end.
+    /// Reads the next line; `None` at the end.
     pub(super) fn next(&mut self) -> io::Result<Option<LetterLine<'_>>> {
         self.number += 1;
-        // What one long letter took is not kept for all the short ones behind it.
+        // Memory taken for one long line is released before the following short ones.
         self.line.clear();
         self.line.shrink_to(1 << 20);
         let mut is_too_long = false;
@@ -74,10 +74,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_come_with_their_numbers_and_a_line_that_is_too_long_comes_without_its_text() {
+    fn lines_are_numbered_and_a_line_that_is_too_long_has_no_text() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(b"one\n\n").unwrap();
-        // A hole in the file: it takes no room on the disk.
+        // A sparse file: the hole takes no space on the disk.
         file.as_file().set_len(5 + MAX_LETTER_BYTES as u64 + 1).unwrap();
         let mut end = std::fs::OpenOptions::new().append(true).open(file.path()).unwrap();
         end.write_all(b"\nlast").unwrap();

@@ -11,14 +11,14 @@ use super::StageLetters;
 use super::lines::LetterLines;
 use super::survey::letter;
 
-/// Samples handed over at a time, at most.
+/// Maximum number of samples in a chunk.
 const CHUNK: usize = 64;
 
-/// Bytes of their values, at most, but for the last of them.
+/// Maximum size of their values in bytes, not counting the last sample.
 const CHUNK_BYTES: u64 = 4 << 20;
 
-/// Makes the samples of one stage's letters, as they came into it, in the order in which they failed. The file is read as
-/// a stream; lines that are no letters were told before.
+/// Produces the samples of one stage's dead letters as they came into the stage, in the order of their failures. The file is
+/// streamed; lines that are not dead letters were reported before.
 #[derive(Debug)]
 pub(super) struct LetterSource {
     path: PathBuf,

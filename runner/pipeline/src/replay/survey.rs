@@ -15,16 +15,16 @@ use super::lines::{LetterLine, LetterLines, MAX_LETTER_BYTES};
 use crate::dead_letter::{LetterFault, ReadLetter};
 use crate::output::{DEAD_LETTERS, SPEC};
 
-/// Most unreadable lines that are told one by one.
+/// Maximum number of unreadable lines that are reported one by one.
 const MAX_TOLD: usize = 20;
 
-/// Most different modules of one stage that are told.
+/// Maximum number of different modules of one stage in a report.
 const MAX_MODULES: usize = 10;
 
-/// Most bytes of a reason that are shown.
+/// Maximum length of a reason in a report, in bytes.
 const MAX_REASON: usize = 300;
 
-/// The dead letters of a run, found and counted. They stay on the disk.
+/// Dead letters of a run, counted by stage. They stay on disk.
 #[derive(Debug)]
 pub struct Letters {
     spec: Spec,
@@ -33,41 +33,41 @@ pub struct Letters {
     unreadable: Unreadable,
 }
 
-/// The letters of one stage.
+/// Dead letters of one stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageLetters {
     pub id: StageId,
-    /// Its name as it goes into seeds.
+    /// Name of the stage in seeds.
     pub(super) seeded_as: String,
     pub count: u64,
-    /// Digests of the modules in which they failed.
+    /// Digests of the modules in which the samples failed.
     pub modules: BTreeSet<String>,
 }
 
-/// Lines that are no letters of this run.
+/// Lines that are not dead letters of this run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Unreadable {
-    /// How many.
+    /// Total number of such lines.
     pub count: u64,
-    /// The first of them.
+    /// The first such lines, with reasons.
     pub first: Vec<UnreadableLetter>,
 }
 
-/// A line that is no letter of this run.
+/// A line that is not a dead letter of this run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct UnreadableLetter {
-    /// Its number, from 1.
+    /// Line number, from 1.
     pub line: u64,
-    /// What is wrong with it.
+    /// Reason why the line cannot be replayed.
     pub reason: String,
 }
 
-/// Reasons why nothing can be replayed.
+/// Reasons why a run cannot be replayed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReplayFault {
-    #[error("`{}` holds no run: there is no `{SPEC}` in it; name a folder that `penstock run --out` has made", .0.display())]
+    #[error("`{}` contains no run (no `{SPEC}`); pass a folder written by `penstock run --out`", .0.display())]
     NoRun(PathBuf),
-    /// The document in it cannot be read any more.
+    /// The run's document is not valid in this version.
     #[error("`{}` cannot run as written", path.display())]
     Document { path: PathBuf, faults: Vec<SpecFault> },
     #[error("cannot read `{}`", path.display())]
@@ -75,14 +75,14 @@ pub enum ReplayFault {
 }
 
 impl StageLetters {
-    /// The stage's place among the document's stages, from 0.
+    /// Position of the stage among the document's stages, from 0.
     pub fn place(&self) -> usize {
         self.id.position() as usize - 1
     }
 }
 
 impl Letters {
-    /// Reads the document of the run in `folder` and looks at all of its letters once.
+    /// Reads the document of the run in `folder` and scans all of its dead letters once.
     pub fn open(folder: &Path) -> Result<Self, ReplayFault> {
         let spec = read_spec(&folder.join(SPEC), folder)?;
         let path = folder.join(DEAD_LETTERS);
@@ -95,7 +95,7 @@ impl Letters {
         &self.spec
     }
 
-    /// The stages that have letters, in the pipeline's order.
+    /// Stages with dead letters, in the order of the pipeline.
     pub fn stages(&self) -> &[StageLetters] {
         &self.stages
     }
@@ -125,7 +125,7 @@ impl Letters {
     }
 }
 
-/// Counts the letter on a line to its stage.
+/// Counts the dead letter on a line for its stage.
 fn count(
     spec: &Spec,
     line: &LetterLine<'_>,
@@ -152,7 +152,7 @@ fn count(
     Ok(())
 }
 
-/// The letter on a line; `None` when it is blank.
+/// Parses the dead letter on a line; `None` for a blank line.
 pub(super) fn letter(line: &LetterLine<'_>) -> Result<Option<ReadLetter>, LetterFault> {
     let text = line.text.ok_or(LetterFault::TooLong(MAX_LETTER_BYTES))?;
     if text.trim_ascii().is_empty() {
@@ -164,7 +164,7 @@ pub(super) fn letter(line: &LetterLine<'_>) -> Result<Option<ReadLetter>, Letter
     })
 }
 
-/// The stage of this id, if the document has it and something can fail in it.
+/// Finds the stage of this id, if the document has it and samples can fail in it.
 fn stage_of(spec: &Spec, written: &str) -> Result<StageId, LetterFault> {
     let id = StageId::parse(written);
     let stage = id.as_ref().and_then(|id| {
@@ -181,7 +181,7 @@ fn stage_of(spec: &Spec, written: &str) -> Result<StageId, LetterFault> {
     }
 }
 
-/// Whether a stage goes by this name. What one without a name of its own is called depends on its module.
+/// True if a stage may have this name. The name of a stage without `name` may depend on its module.
 fn may_be_called(stage: &Stage, name: &str) -> bool {
     match (stage.name(), stage) {
         (Some(own), _) => own.as_str() == name,

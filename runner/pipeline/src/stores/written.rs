@@ -9,23 +9,22 @@ use penstock_types::text::with_causes;
 
 use super::{StoreFault, Stores};
 
-/// What a store may be written as.
+/// Accepted forms of a store on the command line.
 const WANTED: &str = "a folder, a `*.json` file that describes a data set in S3, or `s3://bucket/prefix`";
 
-/// Why what a user wrote is no store. Never repeats what a file of credentials holds, nor an address, which may have a password
-/// in it.
+/// Reason why user input is not a store. Never repeats contents of a credentials file, nor an address, which may contain a
+/// password.
 #[derive(Debug, thiserror::Error)]
 pub enum WrittenFault {
-    /// The name is none, or what it should stand for cannot be that.
+    /// The name is invalid, or the store cannot be added.
     #[error("{0}")]
     Wrong(String),
-    #[error("`{file}` cannot be used as written: {}", .faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    #[error("`{file}` is not valid as written: {}", .faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Dataset { file: String, faults: Vec<SpecFault> },
 }
 
 impl Stores {
-    /// Lets `name` stand for what a user wrote: a folder, a `*.json` file that describes a data set in S3, or
-    /// `s3://bucket/prefix`.
+    /// Adds a store from user input: a folder, a `*.json` file that describes a data set in S3, or `s3://bucket/prefix`.
     pub fn add_written(&mut self, name: &str, what: &str) -> Result<(), WrittenFault> {
         if Name::new(name).is_none() {
             return Err(WrittenFault::Wrong(
@@ -38,7 +37,7 @@ impl Stores {
             return Ok(self.add(name, &StoreConfig::S3(store))?);
         }
         if what.contains("://") {
-            let message = format!("it is an address that does not begin with `s3://`; wanted {WANTED}");
+            let message = format!("the address does not begin with `s3://`; expected {WANTED}");
             return Err(WrittenFault::Wrong(message));
         }
         let path = Path::new(what);
@@ -52,18 +51,18 @@ impl Stores {
                 Ok(self.add_dataset(name, &dataset)?)
             }
             Ok(found) if !found.is_dir() => {
-                Err(WrittenFault::Wrong(format!("it is no folder; wanted {WANTED}")))
+                Err(WrittenFault::Wrong(format!("not a folder; expected {WANTED}")))
             }
             Err(error) if is_json => {
-                Err(WrittenFault::Wrong(format!("it cannot be read: {error}; wanted {WANTED}")))
+                Err(WrittenFault::Wrong(format!("it cannot be read: {error}; expected {WANTED}")))
             }
-            // A folder that is not there is told of where it is opened.
+            // Opening a missing folder reports the error.
             _ => Ok(self.add(name, &StoreConfig::Folder(FolderConfig::new(path)))?),
         }
     }
 }
 
-/// A file's bytes; of one larger than any description only the beginning.
+/// Reads a file; of one larger than any description only the beginning.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(MAX_DOCUMENT_BYTES as u64 + 1).read_to_end(&mut bytes)?;

@@ -12,7 +12,7 @@ use super::field::made_field;
 use super::report::{CallTrial, Failure, MadeSample, Outcome, SampleTrial, StartTrial};
 use super::settings::TrialSettings;
 
-/// One instance of a module, and its costs.
+/// One instance of a module, with its costs.
 pub(super) struct TrialGuest {
     factory: StageFactory,
     op: Box<dyn ThreadOp>,
@@ -57,17 +57,17 @@ impl TrialGuest {
         self.start
     }
 
-    /// True if its last call ended it.
+    /// True if its last call ended the instance.
     pub(super) fn is_broken(&self) -> bool {
         self.is_broken
     }
 
-    pub(super) fn said(&self) -> (BTreeMap<String, f64>, LogLines) {
+    pub(super) fn counters_and_logs(&self) -> (BTreeMap<String, f64>, LogLines) {
         (self.factory.counters(), self.factory.logs())
     }
 
-    /// Calls it with a sample or a batch; `all` are the samples of the trial by index, `shown` the bytes of tensors that
-    /// may still be reported.
+    /// Calls the module with a sample or a batch. `all` are the samples of the trial by index; `shown` is the number of tensor
+    /// bytes that may still be reported.
     pub(super) fn call(&mut self, samples: &[Sample], all: &[Sample], shown: &mut u64) -> CallTrial {
         let item = match (self.mode(), samples) {
             (Mode::Sample | Mode::Stateful, [sample]) => Item::Sample(sample.clone()),
@@ -94,7 +94,7 @@ impl TrialGuest {
         self.called(samples, took)
     }
 
-    /// Asks it for the samples that it holds.
+    /// Requests the samples that the module holds.
     pub(super) fn finish(&mut self, all: &[Sample], shown: &mut u64) -> CallTrial {
         let (output, took) = self.timed(|op, stop| op.finish(stop));
         let trial = self.trial("finish", samples_of(output.items), output.failed, all, shown);
@@ -119,7 +119,7 @@ impl TrialGuest {
         }
     }
 
-    /// Result of the sample `key`. Of several failures the first is its own; the others were held.
+    /// Result of the sample `key`. Of several failures, the first is that of the sample; the others are held samples.
     fn trial(
         &self,
         key: &str,
@@ -185,7 +185,7 @@ fn samples_of(items: Items) -> Vec<Sample> {
     let samples = items.into_iter().flat_map(|item| match item {
         Item::Sample(sample) => vec![sample],
         Item::Batch(samples) => samples,
-        // No module makes these.
+        // Modules never return collated batches.
         Item::Collated(_) => Vec::new(),
     });
     samples.collect()

@@ -2,12 +2,12 @@ use penstock_types::run::FailureClass;
 
 use super::report::{CallTrial, Difference, DifferenceCause, MadeSample, Pass, SampleTrial};
 
-/// The samples with different results between passes, each with the first difference.
+/// Lists the samples whose results differ between passes, each with the first difference.
 pub(super) fn compare(passes: &[Pass]) -> Vec<Difference> {
     let Some(baseline) = passes.iter().find(|pass| pass.is_fresh) else { return Vec::new() };
-    // By position: keys may be alike.
+    // Samples are identified by position, since keys may repeat.
     let mut differences: Vec<(usize, Difference)> = Vec::new();
-    // What differs between fresh instances differs by chance, whatever used ones do.
+    // Differences between new instances are random, even if used instances differ, too.
     for is_fresh in [true, false] {
         let cause = if is_fresh { DifferenceCause::Chance } else { DifferenceCause::State };
         for pass in passes.iter().filter(|pass| pass.is_fresh == is_fresh) {
@@ -30,21 +30,21 @@ fn samples(pass: &Pass) -> impl Iterator<Item = &SampleTrial> {
     pass.calls.iter().chain(&pass.finish).flat_map(|call: &CallTrial| &call.samples)
 }
 
-/// The difference and the two values.
+/// First difference between two results, with both values.
 fn difference(one: &SampleTrial, other: &SampleTrial) -> Option<(String, String, String)> {
     let told = |what: &str, one: &str, other: &str| Some((what.to_owned(), one.to_owned(), other.to_owned()));
     if one.outcome != other.outcome {
-        return told("what becomes of it", one.outcome.name(), other.outcome.name());
+        return told("the outcome", one.outcome.name(), other.outcome.name());
     }
     if let (Some(one), Some(other)) = (&one.failure, &other.failure) {
-        // What a trap says may name how much memory there was before.
+        // The message of a trap may contain the memory size, which depends on earlier calls.
         if one.class != other.class || (one.class == FailureClass::Data && one.message != other.message) {
-            return told("why it fails", &one.message, &other.message);
+            return told("the failure", &one.message, &other.message);
         }
         return None;
     }
     if one.made.len() != other.made.len() {
-        return told("how many samples come out", &one.made.len().to_string(), &other.made.len().to_string());
+        return told("the number of samples", &one.made.len().to_string(), &other.made.len().to_string());
     }
     one.made.iter().zip(&other.made).find_map(|(one, other)| difference_of_made(one, other))
 }
@@ -55,7 +55,7 @@ fn difference_of_made(one: &MadeSample, other: &MadeSample) -> Option<(String, S
     }
     let names = |made: &MadeSample| made.fields.iter().map(|field| field.name.clone()).collect::<Vec<_>>();
     if names(one) != names(other) {
-        return Some(("which fields come out".to_owned(), names(one).join(", "), names(other).join(", ")));
+        return Some(("the set of fields".to_owned(), names(one).join(", "), names(other).join(", ")));
     }
     let differs = one.fields.iter().zip(&other.fields).find(|(one, other)| one.digest != other.digest);
     differs.map(|(one, other)| (format!("field `{}`", one.name), one.digest.clone(), other.digest.clone()))
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_of_one_key_differ_each_for_itself() {
+    fn samples_with_the_same_key_are_compared_separately() {
         let passes = [pass(["a", "b"], true), pass(["x", "y"], false), pass(["z", "b"], false)];
         let found: Vec<_> = compare(&passes).into_iter().map(|found| (found.fresh, found.other)).collect();
         assert_eq!(found, [("a", "x"), ("b", "y")].map(|(one, other)| (one.to_owned(), other.to_owned())));

@@ -6,70 +6,70 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-/// Most bytes of a text in a report.
+/// Maximum length of a text in a report, in bytes.
 const MAX_START: usize = 60;
-/// Bytes of a digest in a report: enough to see that two values differ.
+/// Length of a digest in a report, in bytes: enough to see that two values differ.
 const DIGEST_BYTES: usize = 6;
 
-/// A field that came out of a module.
+/// A field of a module's output.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct MadeField {
-    /// Its name.
+    /// Name of the field.
     pub name: String,
-    /// What it holds.
+    /// Type and summary of the value.
     #[serde(flatten)]
     pub value: MadeValue,
-    /// Bytes of its value.
+    /// Size of the value, in bytes.
     pub bytes: u64,
-    /// The start of the SHA-256 digest of type and value.
+    /// Start of the SHA-256 digest of type and value, in hex.
     pub digest: String,
 }
 
-/// What a field holds, in short.
+/// Summary of the value of a field.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum MadeValue {
-    /// Bytes.
+    /// Bytes without further summary.
     Blob,
-    /// Text.
+    /// Text with its beginning.
     Text {
-        /// Its length in characters.
+        /// Length in characters.
         characters: u64,
-        /// How it begins, printable.
+        /// Beginning of the text, made printable.
         start: String,
     },
-    /// A whole number.
+    /// A whole number, 64 bits.
     Int {
-        /// The number.
+        /// Value of the number.
         value: i64,
     },
-    /// A real number.
+    /// A floating-point number, 64 bits.
     Real {
-        /// The number; `null` in JSON unless it is finite.
+        /// Value of the number; `null` in JSON unless it is finite.
         value: f64,
     },
-    /// An array.
+    /// A multi-dimensional array.
     Tensor {
         /// Element type, e.g. `float32`.
         dtype: &'static str,
         /// Dimensions, slowest first.
         shape: Vec<u32>,
-        /// Smallest element; `null` without elements that are numbers.
+        /// Smallest element; `null` if all elements are NaN or there are none.
         min: Option<f64>,
-        /// Largest element.
+        /// Largest element; `null` if all elements are NaN or there are none.
         max: Option<f64>,
-        /// Mean of the elements that are numbers.
+        /// Mean of the elements that are not NaN.
         mean: Option<f64>,
-        /// Elements that are not a number.
+        /// Number of elements that are NaN.
         nan: u64,
-        /// All elements in base64, row-major and little-endian, if the trial was to show them and they are not too many.
+        /// All elements in base64, row-major and little-endian, if the trial requested them and they fit its limit.
         #[serde(skip_serializing_if = "Option::is_none")]
         data: Option<String>,
     },
 }
 
-/// Report of a field. The elements of a tensor are included while they fit into `shown_bytes`, the rest of the trial's
-/// allowance.
+/// Reports a field. The elements of a tensor are included while they fit into `shown_bytes`, the remaining allowance of the
+/// trial.
 pub(super) fn made_field(field: &Field, shown_bytes: &mut u64) -> MadeField {
     let value = match &field.value {
         Value::Blob(_) => MadeValue::Blob,
@@ -112,7 +112,7 @@ fn of_tensor(tensor: &Tensor, shown_bytes: &mut u64) -> MadeValue {
     }
 }
 
-/// One element, little-endian, of the type's size.
+/// Decodes one little-endian element of the type's size.
 fn number(dtype: Dtype, bytes: &[u8]) -> f64 {
     let bits = bytes.iter().rev().fold(0_u64, |bits, byte| bits << 8 | u64::from(*byte));
     match dtype {
@@ -128,7 +128,7 @@ fn number(dtype: Dtype, bytes: &[u8]) -> f64 {
     }
 }
 
-/// An IEEE half: one bit of sign, five of exponent, ten of fraction.
+/// Decodes an IEEE half: one bit of sign, five of exponent, ten of fraction.
 fn half(bits: u64) -> f64 {
     let (exponent, fraction) = (i32::from((bits >> 10) as u8 & 0x1f), (bits & 0x3ff) as f64 / 1024.0);
     let magnitude = match exponent {
@@ -142,7 +142,7 @@ fn half(bits: u64) -> f64 {
 
 fn digest(value: &Value) -> String {
     let digest = Sha256::new();
-    // Values of different types may have the same bytes: a number of the type follows them.
+    // Values of different types may have the same bytes, so a number of the type is appended.
     let (digest, kind) = match value {
         Value::Blob(bytes) => (digest.chain_update(bytes), 0),
         Value::Text(text) => (digest.chain_update(text), 1),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_number_is_counted_and_left_out() {
+    fn nan_elements_are_counted_and_excluded() {
         let data = [1.0_f32, f32::NAN, 3.0].iter().flat_map(|number| number.to_le_bytes()).collect();
         let MadeValue::Tensor { min, max, mean, nan, .. } = tensor(Dtype::Float32, data) else { panic!() };
         assert_eq!((min, max, mean, nan), (Some(1.0), Some(3.0), Some(2.0), 1));

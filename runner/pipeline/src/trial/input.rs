@@ -1,4 +1,4 @@
-//! Samples of files, made as a run makes them.
+//! Reads samples from files in the same form as a run.
 
 use std::fs;
 use std::io;
@@ -12,7 +12,7 @@ use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore, ListSource, Ope
 use penstock_types::traversal::TraversalSettings;
 
 pub const MAX_INPUT_SAMPLES: usize = 10_000;
-/// Most bytes of all samples.
+/// Maximum size of all samples, in bytes.
 pub const MAX_INPUT_BYTES: u64 = 1 << 30;
 
 /// Suffixes of files whose lines are samples.
@@ -21,7 +21,7 @@ const RECORDS: [&str; 2] = [".ndjson", ".jsonl"];
 #[derive(Clone, Debug)]
 pub struct FileField {
     pub name: String,
-    /// Text rather than bytes.
+    /// Set for text, unset for bytes.
     pub is_text: bool,
 }
 
@@ -31,31 +31,31 @@ pub enum InputError {
     Read { path: PathBuf, source: io::Error },
     #[error("cannot read `{}`", .path.display())]
     Open { path: PathBuf, source: OpenFault },
-    /// A folder's listing, or the lines of a file, cannot be read.
+    /// The listing of a folder, or the lines of a file, cannot be read.
     #[error("`{}`", .path.display())]
     Source { path: PathBuf, source: SourceFault },
-    #[error("`{}` is not UTF-8 text: byte {byte} is no character's start; leave `--text` away to hand it over as bytes", .path.display())]
+    #[error("`{}` is not UTF-8 text (invalid byte {byte}); omit `--text` to pass the file as bytes", .path.display())]
     NotText {
         path: PathBuf,
-        /// End of the valid text, from 1.
+        /// Position of the first invalid byte, from 1.
         byte: usize,
     },
-    /// More than a trial accepts.
+    /// The input is larger than a trial accepts.
     #[error(
-        "that is more than {MAX_INPUT_SAMPLES} samples or {} MiB of them; try a few, and run a pipeline on the rest",
+        "the input has more than {MAX_INPUT_SAMPLES} samples or {} MiB; pass fewer, and run a pipeline on the rest",
         MAX_INPUT_BYTES >> 20
     )]
     TooMany,
 }
 
-/// The samples of files and folders, in order. A line of an NDJSON file (`.ndjson`, `.jsonl`) is a sample as the source
-/// `records` makes it; any other file is one as `fetch` makes it, with its content in `field`. A folder stands for all
-/// files in it, by their keys.
+/// Reads the samples of files and folders, in order. A line of an NDJSON file (`.ndjson`, `.jsonl`) is a sample as from the
+/// source `records`; any other file is one sample as from `fetch`, with its content in `field`. A folder means all files in it,
+/// sorted by key.
 pub async fn read_samples(paths: &[PathBuf], field: &FileField) -> Result<Vec<Sample>, InputError> {
     let mut read = Samples { samples: Vec::new(), bytes: 0, field };
     for path in paths {
         let unreadable = |source| InputError::Read { path: path.clone(), source };
-        // A link to a file is as good as the file; a store of its folder would not follow it out.
+        // A link to a file is resolved first, since a store of its folder would not follow it out of the folder.
         let place = fs::canonicalize(path).map_err(unreadable)?;
         if place.is_dir() {
             read.folder(path, &place).await?;
@@ -83,7 +83,7 @@ impl Samples<'_> {
         Ok(())
     }
 
-    /// The file at `place`, called `path` by the user.
+    /// Reads the file at `place`, which the user calls `path`.
     async fn file(&mut self, path: &Path, key: &str, place: &Path) -> Result<(), InputError> {
         if RECORDS.iter().any(|end| key.ends_with(end)) {
             return self.records(path, place).await;

@@ -13,193 +13,193 @@ use super::compare::compare;
 use super::field::MadeField;
 use super::settings::TrialSettings;
 
-/// Factor from the most memory seen to the suggested limit.
+/// Factor from the highest measured memory to the suggested limit.
 const MEMORY_MARGIN: f64 = 1.5;
-/// Factor from the longest CPU time seen to the suggested deadline: machines and samples differ.
+/// Factor from the longest measured CPU time to the suggested deadline: machines and samples differ.
 const TIME_MARGIN: f64 = 10.0;
-/// Step of the suggested memory, in MiB.
+/// Step of the suggested memory limit, in MiB.
 const MEMORY_STEP_MIB: u32 = 16;
 /// Shortest suggested deadline, in milliseconds.
 const LEAST_DEADLINE_MS: u32 = 10;
 
-/// What a module did with a few samples.
+/// Result of trying a module on a few samples.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct TrialReport {
-    /// The module's name.
+    /// Name of the module.
     pub module: String,
-    /// Its version.
+    /// Version of the module.
     pub version: String,
-    /// `sha256:` and its digest.
+    /// Digest of the module: `sha256:` and 64 hex digits.
     pub digest: String,
-    /// What it is called with.
+    /// Unit of work of one call.
     pub mode: Mode,
-    /// What it was set up with.
+    /// Parameters of the module.
     pub params: Map<String, Value>,
-    /// What it was allowed.
+    /// Limits of the module in the trial.
     pub limits: TrialLimits,
-    /// How often each sample was tried; the times of a call are the medians.
+    /// Number of times that each sample was tried; times of a call are medians.
     pub repeat: u32,
-    /// What the first instance's start took, `init` included.
+    /// Costs of starting the first instance, including `init`.
     pub start: StartTrial,
-    /// Every call, in the order of the samples.
+    /// All calls, in the order of the samples.
     pub calls: Vec<CallTrial>,
-    /// What a stateful module gave in the end; `null` for the others.
+    /// Call of `finish` of a stateful module; `null` for other modes.
     pub finish: Option<CallTrial>,
-    /// Sums of its counters over the first time that all samples were tried.
+    /// Sums of the module's counters over the first pass.
     pub counters: BTreeMap<String, f64>,
-    /// What it logged in that time.
+    /// Lines that the module logged in the first pass.
     pub logs: Vec<ModuleLine>,
-    /// Lines left out because there were too many at a time.
+    /// Number of log lines left out, because too many came at a time.
     pub logs_dropped: u64,
-    /// Fields that it wants and no sample has.
+    /// Fields that the module wants and no sample has.
     pub missing_fields: Vec<String>,
-    /// Names of the fields that the samples have.
+    /// Names of all fields in the samples.
     pub input_fields: Vec<String>,
-    /// Samples that did not always become the same; `null` when each was tried once.
+    /// Samples with different results between passes; `null` with a single pass.
     pub differences: Option<Vec<Difference>>,
-    /// Limits that would do for what was seen.
+    /// Limits suggested by the measurements.
     pub suggested: Suggestion,
 }
 
-/// What a module is allowed.
+/// Limits of a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct TrialLimits {
-    /// CPU time for one sample, in milliseconds.
+    /// CPU time limit for one sample, in milliseconds.
     pub deadline_ms: u32,
-    /// Memory of one instance, in MiB.
+    /// Memory limit of one instance, in MiB.
     pub memory_mib: u32,
 }
 
-/// What the start of an instance took.
+/// Costs of starting an instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct StartTrial {
     /// CPU time, in seconds.
     pub cpu_s: f64,
-    /// Time by the clock, in seconds.
+    /// Wall-clock time, in seconds.
     pub wall_s: f64,
-    /// Memory it had then, in bytes.
+    /// Memory of the instance after the start, in bytes.
     pub memory_bytes: u64,
 }
 
 /// One call: one sample, or the samples of one batch.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct CallTrial {
-    /// What became of each sample.
+    /// Result of each sample in the call.
     pub samples: Vec<SampleTrial>,
-    /// CPU time of the call with copying in and out, in seconds.
+    /// CPU time of the call, including copies in and out, in seconds.
     pub cpu_s: f64,
-    /// Time by the clock, in seconds.
+    /// Wall-clock time of the call, in seconds.
     pub wall_s: f64,
-    /// The most memory that the instance had until the call's end, in bytes. An instance never gives any back.
+    /// Peak memory of the instance until the end of the call, in bytes. The memory of an instance never shrinks.
     pub memory_bytes: u64,
 }
 
-/// What became of one sample.
+/// Result of one sample.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct SampleTrial {
-    /// Its key; `finish` for what a stateful module gives in the end.
+    /// Key of the sample; `finish` for the final samples of a stateful module.
     pub key: String,
-    /// What became of it.
+    /// Outcome of the sample.
     pub outcome: Outcome,
-    /// Why it failed, if it did.
+    /// Failure of the sample; `null` if it did not fail.
     pub failure: Option<Failure>,
-    /// Bytes of its fields that went into the module.
+    /// Size of its fields that went into the module, in bytes.
     pub bytes_in: u64,
-    /// Bytes of the fields that came out.
+    /// Size of the fields that came out, in bytes.
     pub bytes_out: u64,
-    /// The samples that came out, without the fields that were carried past the module.
+    /// Output samples, without the fields that bypass the module.
     pub made: Vec<MadeSample>,
 }
 
-/// What became of one sample.
+/// Outcome of one sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// It goes on.
+    /// Passed on by the module.
     Kept,
-    /// It was left out on purpose.
+    /// Left out on purpose by the module.
     Dropped,
-    /// Others came out in its place, or along with it.
+    /// Replaced by other samples, or passed on along with them.
     Many,
-    /// It stays inside.
+    /// Held by a stateful module.
     Held,
-    /// It, or the module, is at fault.
+    /// Failed, because of the sample or of the module.
     Failed,
 }
 
-/// Why a sample failed.
+/// Failure of a sample.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Failure {
-    /// Whose fault it is.
+    /// Cause of the failure.
     pub class: FailureClass,
-    /// What was found.
+    /// Description of the problem.
     pub message: String,
-    /// Samples held inside that were lost with it.
+    /// Number of held samples that were lost with it.
     pub held_lost: u64,
 }
 
-/// A sample that came out.
+/// An output sample of the module.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct MadeSample {
-    /// Its key.
+    /// Key of the sample.
     pub key: String,
-    /// Its fields.
+    /// Fields of the sample.
     pub fields: Vec<MadeField>,
 }
 
 /// A line that the module logged.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ModuleLine {
-    /// How much it matters.
+    /// Severity of the line.
     pub level: LogLevel,
-    /// What it says, printable.
+    /// Text of the line, made printable.
     pub message: String,
 }
 
-/// A sample that did not always become the same.
+/// A sample whose results differ between passes.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Difference {
-    /// The sample's key.
+    /// Key of the sample.
     pub key: String,
-    /// What it depends on.
+    /// Cause of the difference.
     pub cause: DifferenceCause,
-    /// What differs, e.g. ``field `text` ``.
+    /// Property that differs, e.g. ``field `text` ``.
     pub what: String,
-    /// What an instance made of it that had seen nothing else: a digest, or a word.
+    /// Value from a new instance: a digest, or a word.
     pub fresh: String,
-    /// What another time gave.
+    /// Value from another pass.
     pub other: String,
 }
 
-/// What a sample's result depends on beside the sample.
+/// Cause of different results for the same sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DifferenceCause {
-    /// What the instance had seen before.
+    /// State that the instance kept from earlier samples.
     State,
-    /// Nothing that the host knows of: two instances that had seen nothing differ.
+    /// No cause known to the host: two new instances gave different results.
     Chance,
 }
 
-/// Limits that would do.
+/// Suggested limits for a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Suggestion {
-    /// CPU time for one sample, in milliseconds.
+    /// CPU time limit for one sample, in milliseconds.
     pub deadline_ms: u32,
-    /// Memory of one instance, in MiB.
+    /// Memory limit of one instance, in MiB.
     pub memory_mib: u32,
-    /// The longest CPU time seen, for one sample on average over its call, in seconds.
+    /// Longest measured CPU time per sample, averaged over its call, in seconds.
     pub longest_cpu_s: f64,
-    /// The most memory seen, in bytes.
+    /// Highest measured memory, in bytes.
     pub most_memory_bytes: u64,
 }
 
 /// One pass over all samples.
 #[derive(Default)]
 pub(super) struct Pass {
-    /// True if each sample (of a stateful module, the first) met a new instance.
+    /// Set if each sample (of a stateful module, the first) came to a new instance.
     pub(super) is_fresh: bool,
-    /// In the order of the samples, for any order of calls.
+    /// Calls in the order of the samples, for any order of execution.
     pub(super) calls: Vec<CallTrial>,
     pub(super) finish: Option<CallTrial>,
     pub(super) start: StartTrial,
@@ -248,8 +248,8 @@ pub(super) fn report(
     }
 }
 
-/// Median CPU and wall-clock times of each call of the first pass, and of `finish`, over all passes with instances of the
-/// same age.
+/// Median CPU and wall-clock times of each call of the first pass, and of `finish`, over all passes that used instances in the
+/// same way.
 fn medians(passes: &[Pass]) -> Vec<(f64, f64)> {
     let calls = |pass: &'_ Pass| -> Vec<(f64, f64)> {
         pass.calls.iter().chain(&pass.finish).map(|call| (call.cpu_s, call.wall_s)).collect()
@@ -262,7 +262,7 @@ fn medians(passes: &[Pass]) -> Vec<(f64, f64)> {
     (0..alike[0].len()).map(of_call).collect()
 }
 
-/// The middle one, or the mean of the two in the middle. There is at least one.
+/// Median of at least one value; of an even number, the mean of the two in the middle.
 fn median(times: impl Iterator<Item = f64>) -> f64 {
     let mut times: Vec<f64> = times.collect();
     times.sort_by(f64::total_cmp);
@@ -284,7 +284,7 @@ fn suggestion(passes: &[Pass]) -> Suggestion {
     }
 }
 
-/// The next number that is 1, 2 or 5 times a power of ten.
+/// Next number that is 1, 2 or 5 times a power of ten.
 fn round_up(number: u32) -> u32 {
     let powers = (0..9).map(|power| 10_u32.pow(power));
     powers
@@ -306,7 +306,7 @@ impl Outcome {
 }
 
 impl TrialReport {
-    /// All samples, and those that a stateful module returned in the end.
+    /// All samples, including those that a stateful module returned in `finish`.
     pub fn samples(&self) -> impl Iterator<Item = &SampleTrial> {
         self.calls.iter().chain(&self.finish).flat_map(|call| &call.samples)
     }
@@ -344,12 +344,12 @@ mod tests {
             pass([3.0, 2.0], false),
         ];
         assert_eq!(medians(&passes), [(3.0, 30.0), (2.0, 20.0)]);
-        // Of an even number there is none in the middle.
+        // With an even number of passes, the median is a mean.
         assert_eq!(medians(&passes[..3]), [(3.0, 30.0), (2.0, 20.0)]);
     }
 
     #[test]
-    fn what_a_stateful_module_gives_in_the_end_takes_the_medians_too() {
+    fn finish_takes_the_medians_too() {
         let finished =
             |cpu_s, wall_s| Pass { finish: Some(call(cpu_s, wall_s)), is_fresh: true, ..Pass::default() };
         let passes = [finished(4.0, 5.0), finished(1.0, 9.0), finished(2.0, 6.0)];
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn the_suggestion_leaves_room_above_the_most_that_was_seen() {
+    fn the_suggestion_leaves_room_above_the_measured_maximum() {
         let suggested = suggestion(&[pass([0.010, 0.030], false), pass([0.020, 0.0], true)]);
         // 1.5 x 20 MiB in steps of 16 MiB; 10 x 30 ms, rounded up.
         assert_eq!((suggested.memory_mib, suggested.deadline_ms), (32, 500));

@@ -8,20 +8,20 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug)]
 pub struct TrialSettings {
     pub params: Map<String, Value>,
-    /// CPU time for one sample.
+    /// CPU time limit for one sample.
     pub deadline: DeadlineMs,
-    /// Memory of one instance.
+    /// Memory limit of one instance.
     pub memory: MemoryMib,
-    /// Data that one sample may become.
+    /// Limit of the data returned for one sample.
     pub output: OutputMib,
     pub assets: BTreeMap<String, Bytes>,
-    /// In place of the document's seed.
+    /// Seed that replaces the document's.
     pub seed: u64,
-    /// Samples of one call to a module of mode `batch`; other modes take one.
+    /// Samples in one call to a module of mode `batch`; other modes take one.
     pub batch: usize,
-    /// Passes over each sample. From 2 on, differences between passes are reported.
+    /// Number of passes over each sample. From 2 on, differences between passes are reported.
     pub repeat: u32,
-    /// Bytes of output tensors whose elements are reported, all together.
+    /// Maximum size of output tensors whose elements are reported, over all of them, in bytes.
     pub shown_bytes: u64,
 }
 

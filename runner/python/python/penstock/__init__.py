@@ -9,7 +9,7 @@
             images = torch.from_dlpack(batch["image"])
     print(pipeline.verdict())
 
-Stages run as WebAssembly modules on threads of Penstock's own, without Python's lock; batches are handed over without a copy.
+Stages run as WebAssembly modules on Penstock's threads, without the GIL; batches are passed without a copy.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ from penstock._penstock import (
     __version__,
 )
 from penstock._parts import Document
-# Sources, which begin a document. `__all__` leaves them out, so that `import *` does not replace Python's `list` and `range`.
+# Sources begin a document. `__all__` omits them, so that `import *` does not replace Python's `list` and `range`.
 from penstock._parts import index as index
 from penstock._parts import list as list
 from penstock._parts import range as range

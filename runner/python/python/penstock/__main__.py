@@ -1,4 +1,4 @@
-"""The command `penstock`, as the scripts folder of an environment and `python -m penstock` have it."""
+"""Entry point of the command `penstock` and of `python -m penstock`."""
 
 import os
 import signal
@@ -8,8 +8,8 @@ from penstock import _penstock
 
 
 def main() -> int:
-    """Executes the command line of this process. Gives the exit code."""
-    # A process that ignores Ctrl-C still does; in all others the command decides, and not the interpreter.
+    """Executes the command line of this process and returns the exit code."""
+    # A process that ignores Ctrl-C keeps doing so; in all others the command handles it instead of the interpreter.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     # Opens /dev/null in place of closed standard streams, so that no other file gets descriptors 0 to 2.

@@ -10,12 +10,13 @@ from pathlib import Path
 
 
 def announced_token(url: str) -> str | None:
-    """The token of this user's server at `url`. A server keeps a file that is named by its address and holds the path of its
-    token's file, and a lock on it: one without a lock was left by a server that was killed, and another user's program may answer there.
+    """Returns the token of this user's server at `url`, if there is one. A server keeps a file named after its address, with the path
+    of its token file, and holds a lock on it: a file without a lock was left by a killed server, and another user's program may answer
+    at that address.
     """
     try:
         parts = urllib.parse.urlsplit(url)
-        # A name may lead elsewhere.
+        # A host name may resolve to another machine.
         address = ipaddress.ip_address(parts.hostname or "")
         port = parts.port or (443 if parts.scheme == "https" else 80)
         host = f"[{address}]" if address.version == 6 else str(address)

@@ -1,4 +1,4 @@
-"""Runs of a server on the same machine, drained from here."""
+"""Client of a server on the same machine, whose runs this process drains."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from penstock._document import AnyDocument, bytes_of
 from penstock._penstock import Batch, InvalidPipeline, PenstockError, RunFailed, StreamError
 from penstock._whole import whole_number
 
-# How long a server may take to answer, and a run to end after its stream, in seconds.
+# Maximum time for an answer of the server, and for a run to end after its stream, in seconds.
 _PATIENCE = 30.0
 
-# How often it is asked whether a run has begun, or has ended, in seconds.
+# Interval of requests for the state of a run that has not begun or not ended, in seconds.
 _LOOK = 0.05
 
-# Where `penstock serve` listens unless it is told otherwise.
+# Default address of `penstock serve`.
 _USUAL = "http://127.0.0.1:7700"
 
-# Most characters of an answer that a message repeats.
+# Maximum length of an answer in a message, in bytes.
 _SHOWN = 100
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """The token is for the server that was named, and for no other."""
+    """Refuses redirects, which would send the token to another server."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
 
 
-# A proxy would look for the server on a machine of its own.
+# A proxy would look for the server on its own machine.
 _open = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects).open
 
 
 def connect(url: str | None = None, *, token: str | None = None) -> Server:
-    """The server at `url`, else at PENSTOCK_SERVER, else where it listens by default. Its token comes from `token`, else from
-    PENSTOCK_TOKEN, else from the file of a server that this user runs at that address, else there is none.
+    """Connects to the server at `url`, else at PENSTOCK_SERVER, else at the default address. The token is `token`, else PENSTOCK_TOKEN,
+    else that of a server that the same user runs at that address, else none.
     """
     url = url if url is not None else os.environ.get("PENSTOCK_SERVER", _USUAL)
     token = token if token is not None else os.environ.get("PENSTOCK_TOKEN")
@@ -57,36 +57,36 @@ class Server:
 
     def __init__(self, url: str, token: str | None) -> None:
         if not url.startswith(("http://", "https://")):
-            raise PenstockError(f"`{url}` is no address of a server; wanted is one like {_USUAL}")
+            raise PenstockError(f"`{url}` is not an address of a server; expected one like {_USUAL}")
         if token is not None and not (token.isascii() and token.isprintable()):
-            raise PenstockError("the token has characters that no token has; a line break at its end is one")
+            raise PenstockError("the token contains invalid characters, such as a line break at its end")
         self._url = url.rstrip("/")
         self._token = token
 
     def submit(self, document: AnyDocument) -> str:
-        """Submits a run of a pipeline, the path of a document, a dict or a `Document`, whose consumer is best `{"stream": {}}`, and gives its id."""
-        return str(self._ask("POST", "/runs", bytes_of(document), wanted=("id",))["id"])
+        """Submits a run of a document (a path, a dict or a `Document`) and returns its id. To read its batches, use the consumer `{"stream": {}}`."""
+        return str(self._request("POST", "/runs", bytes_of(document), wanted=("id",))["id"])
 
     def run(self, run: str) -> dict[str, Any]:
-        """A run with all its figures."""
-        return self._ask("GET", f"/runs/{urllib.parse.quote(run, safe='')}", wanted=("state",))
+        """Details of a run with all its figures."""
+        return self._request("GET", f"/runs/{urllib.parse.quote(run, safe='')}", wanted=("state",))
 
     def stream(self, run: str, *, max_held: int = 16) -> Stream:
-        """The batches of a run whose consumer is `stream`. One process at a time takes them. Waits as long as the run waits its turn.
-        `max_held` is how many batches the loop may hold at a time, arrays made of them included.
+        """Iterates over the batches of a run whose consumer is `stream`; one process at a time reads them. Waits while the run is queued.
+        `max_held` is the number of batches that the loop may hold at a time, including arrays made from them.
         """
         most = whole_number("max_held", max_held, 2)
         while self.run(run)["state"] == "queued":
             time.sleep(_LOOK)
         try:
-            address = self._ask("GET", f"/runs/{urllib.parse.quote(run, safe='')}/stream", wanted=("socket", "secret"))
+            address = self._request("GET", f"/runs/{urllib.parse.quote(run, safe='')}/stream", wanted=("socket", "secret"))
         except PenstockError:
             _check(self.run(run))
             raise
         return Stream(_penstock.StreamClient(address["socket"], address["secret"], most), self, run)
 
-    def _ask(self, method: str, path: str, body: bytes | None = None, *, wanted: tuple[str, ...] = ()) -> dict[str, Any]:
-        """What the server answers: an object, in which the members that are wanted are texts."""
+    def _request(self, method: str, path: str, body: bytes | None = None, *, wanted: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Sends a request and returns the answer: an object in which the `wanted` members are texts."""
         headers = {"Accept": "application/json"}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
@@ -98,30 +98,30 @@ class Server:
                 told = answer.read()
         except urllib.error.HTTPError as error:
             with error:
-                raise self._refused(error) from None
+                raise self._error_of(error) from None
         except OSError as error:
-            raise self._silent(error) from None
+            raise self._no_answer(error) from None
         except (ValueError, http.client.InvalidURL) as error:
-            raise PenstockError(f"`{self._url}` is no address of a server: {error}") from None
+            raise PenstockError(f"`{self._url}` is not an address of a server: {error}") from None
         except http.client.HTTPException as error:
-            raise PenstockError(f"what answers at {self._url} is no Penstock server, or breaks off: {error!r}") from None
+            raise PenstockError(f"the program at {self._url} is not a Penstock server, or ended the connection: {error!r}") from None
         found = _object(told)
         if found is None or not all(isinstance(found.get(name), str) for name in wanted):
-            raise PenstockError(f"what answers at {self._url} is no Penstock server: it sent `{_shown(told)}`")
+            raise PenstockError(f"the program at {self._url} is not a Penstock server: it sent `{_shown(told)}`")
         return found
 
-    def _silent(self, error: OSError) -> PenstockError:
+    def _no_answer(self, error: OSError) -> PenstockError:
         return PenstockError(f"the server at {self._url} does not answer: {getattr(error, 'reason', error)}")
 
-    def _refused(self, error: urllib.error.HTTPError) -> PenstockError:
-        """What the server says of its refusal."""
+    def _error_of(self, error: urllib.error.HTTPError) -> PenstockError:
+        """Converts an error answer of the server to an exception."""
         if 300 <= error.code < 400:
             where = error.headers.get("Location", "nowhere")
-            return PenstockError(f"what answers at {self._url} leads on to {where}, and a token is not sent after it: give the server's own address")
+            return PenstockError(f"the program at {self._url} redirects to {where}, where the token is not sent: use that address")
         try:
             told = error.read()
         except OSError as silent:
-            return self._silent(silent)
+            return self._no_answer(silent)
         except http.client.HTTPException:
             told = b""
         problem = _object(told)
@@ -137,27 +137,27 @@ class Server:
 
 
 class Stream:
-    """Batches of a server's run, an iterator. A batch is acknowledged when the one after it is asked for: then nobody is given it
-    again. What was not acknowledged when this process ends, or calls `close`, goes to the next one that connects. Threads
-    that share it ask one after another, and each acknowledges the batch before, whoever got that.
+    """Batches of a server's run, an iterator. Requesting the next batch acknowledges the one before, which is then never delivered
+    again. When this process ends or calls `close`, batches that are not acknowledged go to the next process that connects. Threads that
+    share a stream take turns, and each request acknowledges the batch before, which another thread may have got.
     """
 
     def __init__(self, client: _penstock.StreamClient, server: Server, run: str) -> None:
         self._client: _penstock.StreamClient | None = client
         self._server = server
         self._run = run
-        # One thread at a time: what is acknowledged is the last batch that was given.
-        self._asking = threading.Lock()
+        # One thread at a time, since a request acknowledges the last delivered batch.
+        self._lock = threading.Lock()
         #: Number of the last batch in the run, from 0; -1 before the first.
         self.number = -1
-        #: Whether an earlier process was given the last batch, and may have used it.
+        #: Set if the last batch was also delivered to an earlier process, which may have used it.
         self.redelivered = False
 
     def __iter__(self) -> Stream:
         return self
 
     def __next__(self) -> Batch:
-        with self._asking:
+        with self._lock:
             return self._next()
 
     def _next(self) -> Batch:
@@ -178,7 +178,7 @@ class Stream:
         return batch
 
     def _closed(self, error: StreamError) -> None:
-        """Ends the loop as the run has ended, where its server can still be asked: a loop that takes batches slowly may not hear it."""
+        """Ends the loop in the same way as the run, if the server still answers: a slow loop may lose the connection before the end."""
         try:
             self._end_early()
         except RunFailed:
@@ -188,13 +188,13 @@ class Stream:
         raise StopIteration
 
     def _end_early(self) -> None:
-        """Raises what the run failed of. Who stopped it knows that its batches are not all there are."""
+        """Raises the failure of the run. A run that was stopped raises nothing, although batches are missing."""
         end = time.monotonic() + _PATIENCE
         run = self._server.run(self._run)
         while run["state"] in ("running", "draining"):
             if time.monotonic() >= end:
                 raise PenstockError(f"the stream of the run has ended, and the run is still {run['state']} after {_PATIENCE:.0f} s")
-            # The stream ends a moment before the run does.
+            # The stream ends shortly before the run.
             time.sleep(_LOOK)
             run = self._server.run(self._run)
         _check(run)
@@ -206,18 +206,18 @@ class Stream:
         self.close()
 
     def close(self) -> None:
-        """Leaves: batches that were not acknowledged go to the next process that connects."""
+        """Disconnects: batches that are not acknowledged go to the next process that connects."""
         self._client = None
 
 
 def _check(run: Mapping[str, Any]) -> None:
-    """Raises what a run has failed of, if it has; one that its server did not live to end has failed, too."""
+    """Raises the failure of a run, if it failed; an interrupted run counts as failed."""
     if run["state"] in ("failed", "interrupted"):
-        raise RunFailed(run.get("error") or "the server that ran it ended before the run did")
+        raise RunFailed(run.get("error") or "the server ended before the run")
 
 
 def _object(told: bytes) -> dict[str, Any] | None:
-    """The JSON object that these bytes are, if they are one."""
+    """Parses a JSON object; `None` for anything else."""
     try:
         found = json.loads(told)
     except ValueError:
@@ -226,6 +226,6 @@ def _object(told: bytes) -> dict[str, Any] | None:
 
 
 def _shown(told: bytes) -> str:
-    """The beginning of an answer, in one line."""
+    """Returns the beginning of an answer, in one line."""
     text = " ".join(told[:_SHOWN].decode(errors="replace").split())
     return text if len(told) <= _SHOWN else f"{text} ..."

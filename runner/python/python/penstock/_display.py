@@ -21,17 +21,17 @@ _LOGGER = logging.getLogger("penstock")
 
 # Columns of the chart, in pixels: names, bars, percentages.
 _NAMES, _BARS, _FIGURES, _ROW = 230, 320, 60, 22
-# Most characters of a name in the chart.
+# Maximum length of a name in the chart, in characters.
 _LONGEST = 28
-# Contrast of 3:1 or more with white and with black.
+# Contrast of 3:1 or more with both white and black.
 _COLOR = "#1a959e"
 # States of a run that has ended.
 _OVER = ("completed", "failed", "stopped")
-# Samples that are not delivered, in words.
+# Samples that are not delivered, by their name in the ledger and in words.
 _LOST = {"dropped": "dropped", "skipped": "skipped", "dead_lettered": "dead letters"}
-# Members of a document that the view has in another place, or that a training loop does not use.
+# Members of a document that the view shows elsewhere, or that a training loop does not use.
 _NOT_OPTIONS = ("name", "source", "stages", "sink", "consumer")
-# Return to the start of a terminal's line, and erase the rest of a longer line before it.
+# Return to the start of the line, and erase the rest of a longer previous line.
 _LINE_START, _LINE_REST = "\r", "\x1b[K"
 
 
@@ -46,12 +46,12 @@ def watch(loader: Iterable[T], *, every_s: float = 1.0) -> Iterator[T]:
     if not hasattr(pipeline, "stats"):
         raise PenstockError(f"`watch` takes a Pipeline or a penstock.torch.DataLoader, not `{type(loader).__name__}`")
     if not every_s > 0:
-        raise PenstockError(f"`every_s` is {every_s!r}; wanted is a number of seconds above 0")
+        raise PenstockError(f"`every_s` is {every_s!r}; expected a number of seconds above 0")
     return _watched(loader, pipeline, every_s)
 
 
 def _watched(loader: Iterable[T], pipeline: Any, every_s: float) -> Iterator[T]:
-    # Until the run starts, the figures are those of the run before.
+    # Until the run starts, the figures are those of the previous run.
     before = pipeline._run
     show = _screen()
 
@@ -81,7 +81,7 @@ def _watched(loader: Iterable[T], pipeline: Any, every_s: float) -> Iterator[T]:
 
 
 def _screen() -> Callable[[RunView, bool], None]:
-    """Function that replaces the view on the screen; its second argument is true for the last view."""
+    """Returns a function that replaces the view on the screen; its second argument is true for the last view."""
     # Optional: a process in which a kernel runs has imported IPython already.
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
@@ -93,7 +93,7 @@ def _screen() -> Callable[[RunView, bool], None]:
 
 
 def _show_line(view: RunView, is_last: bool) -> None:
-    # A process that was started with its standard error closed has none.
+    # A process started with a closed standard error has no such stream.
     if sys.stderr is None:
         return
     terminal = sys.stderr.isatty()
@@ -101,7 +101,7 @@ def _show_line(view: RunView, is_last: bool) -> None:
         return
     text = repr(view)
     if not is_last:
-        # A line that wraps cannot be written over.
+        # A wrapped line could not be overwritten.
         text = text[: max(shutil.get_terminal_size().columns - 1, 1)]
     sys.stderr.write(f"{_LINE_START}{text}{_LINE_REST}" if terminal else text)
     sys.stderr.write("\n" if is_last else "")
@@ -150,8 +150,8 @@ def _block(*parts: str) -> str:
 
 
 def _run_html(stats: Mapping[str, Any]) -> str:
-    """Figures, verdict with its advice, and the chart."""
-    # During a run advice comes and goes, and would move the chart up and down.
+    """Figures, verdict with advice, and the chart, as HTML."""
+    # During a run, changing advice would move the chart up and down.
     advised = (stats["verdict"] or {}).get("advice", ()) if stats["state"] in _OVER else ()
     advice = "".join(f"<li>{_words(one['text'])}{_settings_html(one['set'])}</li>" for one in advised)
     return "".join(
@@ -165,7 +165,7 @@ def _run_html(stats: Mapping[str, Any]) -> str:
 
 
 def _settings_html(settings: Iterable[Mapping[str, Any]]) -> str:
-    """Advised settings as the argument of `Pipeline`."""
+    """Advised settings as an argument of `Pipeline`, in HTML."""
     changes = {one["pointer"]: one["value"] for one in settings}
     return f" <code>settings={escape(repr(changes))}</code>" if changes else ""
 
@@ -227,7 +227,7 @@ def _milliseconds(seconds: float | None) -> str:
 
 
 def _words(text: str) -> str:
-    """Text as HTML, names in backticks as code."""
+    """Converts text to HTML, with names in backticks as code."""
     return re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
@@ -250,7 +250,7 @@ def _parts_table(document: Mapping[str, Any], stats: Mapping[str, Any] | None) -
 
 
 def _row(tag: str, texts: Iterable[str]) -> str:
-    """A row of a table: three columns of text, then figures."""
+    """Row of a table: three columns of text, then figures."""
     name, text, figure = ("text-align: left; white-space: nowrap", "text-align: left", "text-align: right; white-space: nowrap")
     styles = (name, name, text, *[figure] * 4)
     cells = (f'<{tag} style="{style}">{escape(text)}</{tag}>' for style, text in zip(styles, texts))
@@ -282,7 +282,7 @@ def readiness_chart(queues: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _part_of(queue: Mapping[str, Any]) -> str:
-    """Id of the part at whose exit a queue stands."""
+    """Id of the part in front of a queue."""
     return str(queue["id"]).removesuffix("_queue")
 
 

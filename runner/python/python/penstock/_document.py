@@ -35,7 +35,7 @@ class Written:
         except (ValueError, RecursionError) as error:
             raise InvalidPipeline(f"the document is not JSON: {error}") from None
         if not isinstance(found, dict):
-            raise InvalidPipeline(f"the document is a JSON value of type `{type(found).__name__}`; wanted is an object")
+            raise InvalidPipeline(f"the document is a JSON value of type `{type(found).__name__}`; expected an object")
         # Python reads numbers that JSON does not have: NaN, and 1e999 as infinity.
         json_of("the document", found)
         return cls()._with(found)
@@ -71,7 +71,7 @@ class Written:
         return made
 
     def _with_part(self, place: str, kind: str, given: Mapping[str, Any]) -> Self:
-        """Adds a part: appends a stage, replaces any other part."""
+        """Returns a copy with one more part: appends a stage, replaces any other part."""
         members = json.loads(json_of(f"an argument of `{kind}`", given))
         if place == "stages":
             members = {place: [*self._members.get(place, []), {kind: members}]}
@@ -92,7 +92,7 @@ class Written:
                 yield place, kind, given
 
     def __eq__(self, other: object) -> bool:
-        # A document without stages may leave `stages` out or have an empty list.
+        # A document without stages may omit `stages` or have an empty list.
         return isinstance(other, Written) and {"stages": [], **self._members} == {"stages": [], **other._members}
 
     def __repr__(self) -> str:
@@ -112,7 +112,7 @@ class Written:
         return line if len(line) <= _LINE else "(\n    " + "\n    .".join(calls) + "\n)"
 
 
-# Forms of a document that functions take.
+# Types of arguments accepted as a document.
 AnyDocument: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | Written
 
 # Signatures of the functions that add parts, by place and kind.
@@ -120,7 +120,7 @@ _DECLARED: dict[tuple[str, str], inspect.Signature] = {}
 
 
 def part(place: str) -> Callable[[Declared], Declared]:
-    """Makes a function add a part to the document that it returns. The function's name is the kind of the part. Only the
+    """Decorates a function that adds a part to the document that it returns. The name of the function is the kind of the part. Only the
     arguments of the call become members, so that no default is written into the document.
     """
 
@@ -144,7 +144,7 @@ def part(place: str) -> Callable[[Declared], Declared]:
 
 
 def _arguments(signature: inspect.Signature, given: dict[str, Any]) -> str:
-    """The arguments of a call, as Python. Raises TypeError for arguments that the function does not take."""
+    """Arguments of a call, as Python code. Raises TypeError for arguments that the function does not take."""
     signature.bind(**given)
     needed = [name for name, parameter in signature.parameters.items() if parameter.kind is not parameter.KEYWORD_ONLY]
     named = [f"{name}={value!r}" for name, value in given.items() if name not in needed]
@@ -152,7 +152,7 @@ def _arguments(signature: inspect.Signature, given: dict[str, Any]) -> str:
 
 
 def bytes_of(document: AnyDocument) -> bytes:
-    """A document as JSON: the content of a path, or a dict or `Document` written as JSON."""
+    """Converts a document to JSON: the content of a path, or a dict or `Document`."""
     if isinstance(document, Written):
         document = document._members
     if isinstance(document, Mapping):
@@ -161,7 +161,7 @@ def bytes_of(document: AnyDocument) -> bytes:
         path = Path(document)
     except TypeError:
         found = f"the document is of type `{type(document).__name__}`"
-        raise InvalidPipeline(f"{found}; wanted is the path of a JSON document, or the document as a dict") from None
+        raise InvalidPipeline(f"{found}; expected the path of a JSON document, or the document as a dict") from None
     try:
         return path.read_bytes()
     except OSError as error:
@@ -169,7 +169,7 @@ def bytes_of(document: AnyDocument) -> bytes:
 
 
 def json_of(what: str, value: Any) -> str:
-    """A value as JSON, which knows no numbers that are none."""
+    """Converts a value to JSON, which has no NaN or infinity."""
     try:
         return json.dumps(value, allow_nan=False)
     except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""What there is to gain by loading faster."""
+"""Measures the possible gain from faster loading."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from penstock import _penstock
 from penstock._penstock import Batch, PenstockError, RunFailed
 from penstock._pipeline import Pipeline
 
-# Most batches that the loop gets again and again when it works alone.
+# Maximum number of batches that the loop gets repeatedly when it is measured alone.
 _KEPT = 8
-# Batches that the loop holds besides: the one it works on while the next one is asked for.
+# Further batches that the loop holds: the current one, while it requests the next.
 _AT_WORK = 2
-# Measurements that are made until one does not contradict itself.
+# Maximum number of measurements, repeated while their results contradict each other.
 _ATTEMPTS = 3
-# Share of each measurement at its begin that is left out: queues fill, and libraries warm up.
+# Share at the start of each measurement that is left out: queues fill, and libraries warm up.
 _WARM_UP = 0.25
 
 
 @dataclass(frozen=True)
 class Headspace:
-    """Rates in batches per second, and what follows from them."""
+    """Rates in batches per second, and the possible gain from faster loading."""
 
-    #: Of the loop fed by the loader.
+    #: Rate of the loop fed by the loader.
     real_rate: float
-    #: Of the loader with nobody to wait for.
+    #: Rate of the loader without a loop to wait for.
     loader_rate: float
-    #: Of the loop with batches that are there already.
+    #: Rate of the loop with batches in memory.
     consumer_rate: float
-    #: How much faster all would be if loading took no time: 0.25 is 25 %.
+    #: Possible speed-up if loading took no time: 0.25 is 25 %.
     to_gain: float
-    #: How many such loops the loader could feed.
+    #: Number of such loops that the loader could feed.
     feeds: float
-    #: Whether there is nothing worth gaining.
+    #: Set if the possible gain is not worth any work.
     is_enough: bool
-    #: All of it in one sentence.
+    #: Result in one sentence.
     sentence: str
 
     def __str__(self) -> str:
@@ -47,14 +47,13 @@ class Headspace:
 
 
 def headspace(pipeline: Pipeline, step: Callable[[Batch], Any], *, seconds: float = 10.0) -> Headspace:
-    """Measures three things, each for so many seconds: `step` on the batches of the pipeline, the pipeline without `step`, and
-    `step` on batches that are there already. A `step` that starts work on a GPU has to wait for its end. The pipeline's next
-    iteration begins with the epoch with which it would have begun. What contradicts itself is measured again, and raises PenstockError if it
-    still does. Its `max_held` is at least 3: `step` alone gets the same batches again
-    and again, which are held meanwhile.
+    """Measures three rates, each for the given time: `step` on the batches of the pipeline, the pipeline without `step`, and `step` on
+    batches in memory. A `step` that starts work on a GPU must wait for its end. The next iteration of the pipeline begins with the same
+    epoch as without this measurement. Contradicting results are measured again; PenstockError is raised if they persist. The
+    pipeline's `max_held` must be at least 3: `step` alone gets the same batches repeatedly, which are held meanwhile.
     """
     if pipeline.max_held <= _AT_WORK:
-        raise PenstockError(f"`max_held` is {pipeline.max_held}; to measure the loop alone takes a pipeline with {_AT_WORK + 1} or more")
+        raise PenstockError(f"`max_held` is {pipeline.max_held}; measuring the loop alone needs a pipeline with {_AT_WORK + 1} or more")
     for _ in range(_ATTEMPTS):
         found, contradiction = _penstock.headspace_of(*_measured(pipeline, step, seconds))
         if contradiction is None:
@@ -64,7 +63,7 @@ def headspace(pipeline: Pipeline, step: Callable[[Batch], Any], *, seconds: floa
 
 
 def _measured(pipeline: Pipeline, step: Callable[[Batch], Any], seconds: float) -> tuple[float, float, float, str]:
-    """The rates of both together, of the loader and of the loop, and the figures of the run of both."""
+    """Rates of both together, of the loader and of the loop, and the snapshot of the run of both."""
     kept: list[Batch] = []
     epoch = pipeline.epoch
     try:
@@ -94,7 +93,7 @@ def _real(pipeline: Pipeline, step: Callable[[Batch], Any], seconds: float, kept
 
 
 def _loader(pipeline: Pipeline, seconds: float) -> float:
-    """Batches per second that the loader gives when nothing holds it up."""
+    """Batches per second that the loader delivers without a loop to wait for."""
 
     def taken(run: _penstock.Running) -> tuple[float, int]:
         snapshot = json.loads(run.snapshot())
@@ -111,12 +110,12 @@ def _loader(pipeline: Pipeline, seconds: float) -> float:
     finally:
         run.close()
     if after == before:
-        raise PenstockError(f"the loader gave no batch within {seconds * (1 - _WARM_UP)} s; measure longer")
+        raise PenstockError(f"the loader delivered no batch within {seconds * (1 - _WARM_UP)} s; measure longer")
     return (after - before) / (until - since)
 
 
 def _rate(step: Callable[[Batch], Any], batches: Iterable[Batch], seconds: float) -> float:
-    """Batches per second that `step` takes, the warm-up left out."""
+    """Batches per second that `step` takes, without the warm-up."""
     begin = now = time.perf_counter()
     since, count = begin, 0
     for batch in batches:
@@ -129,5 +128,5 @@ def _rate(step: Callable[[Batch], Any], batches: Iterable[Batch], seconds: float
         if now - begin >= seconds:
             break
     if count == 0:
-        raise PenstockError("the pipeline gave no batches after the first quarter of the time: it has none, or measure longer")
+        raise PenstockError("the pipeline delivered no batches after the first quarter of the time: it has none, or raise `seconds`")
     return count / (now - since)

@@ -9,13 +9,13 @@ from penstock._document import Written, part
 
 
 class Shard(TypedDict):
-    """Which share of the entries this process visits."""
+    """Part of the entries that this process visits."""
 
-    #: Which of the processes this is, from 0; below `world`.
+    #: Number of this process, from 0; below `world`.
     rank: int
-    #: How many processes share the source.
+    #: Number of processes that share the source.
     world: int
-    #: What becomes of the last entries when `world` does not divide their number.
+    #: Handling of the last entries when `world` does not divide their number.
     uneven: NotRequired[Uneven]
 
 
@@ -29,13 +29,13 @@ OnError: TypeAlias = Literal["skip", "dead_letter", "fail"]
 
 
 class FailureLimitCount(TypedDict):
-    """More than this many failed samples."""
+    """Number of failed samples that is still permitted."""
 
     count: int
 
 
 class FailureLimitRate(TypedDict):
-    """More than this share of tasks failed, above 0.0 and up to 1.0; looked at after 100 tasks and at the end."""
+    """Share of failed tasks that is still permitted, above 0.0 and up to 1.0; checked after 100 tasks and at the end."""
 
     rate: float
 
@@ -44,11 +44,11 @@ FailureLimit: TypeAlias = FailureLimitCount | FailureLimitRate
 
 
 class Asset(TypedDict):
-    """An object that a module may ask for."""
+    """An object that a module may read."""
 
-    #: The store it lies in.
+    #: Store that holds the object.
     store: str
-    #: Its key.
+    #: Key of the object in the store.
     key: str
 
 
@@ -62,7 +62,7 @@ SleepOn: TypeAlias = Literal["async", "thread"]
 
 
 class Document(Written):
-    """A pipeline document: where samples come from, the stages they pass, and what drains them."""
+    """A pipeline document: the source of samples, the stages that process them, and the consumer that drains them."""
 
     @part("")
     def set(
@@ -77,24 +77,25 @@ class Document(Written):
     ) -> Self:
         """Sets the given members of the document itself.
 
-        name: What the pipeline is called.
-        seed: Where all randomness starts: the same seed gives the same samples for any number of threads and ranks.
-        threads: Worker threads, shared by the stages that compute; the machine's cores when missing.
+        name: Name of the pipeline.
+        seed: Seed of all randomness: the same seed gives the same samples for any number of threads and ranks.
+        threads: Worker threads, shared by the stages that compute; the number of the machine's cores when missing.
         interval_s: Length of a measuring window, in seconds.
-        buffer_mib: Memory held between ops, in MiB: items in queues, results that wait, samples of begun batches, keys of the source.
-        max_failures: Limit of failed samples over all stages. When missing here and in all stages: 5 % of the samples, looked at after
-            1,000 of them. `None` permits any number; an epoch in which every sample fails ends the run all the same.
+        buffer_mib: Memory held between ops, in MiB: items in queues, results waiting for a queue, samples of incomplete batches, keys of
+            the source.
+        max_failures: Limit of failed samples over all stages. When missing here and in all stages: 5 % of the samples, checked after the
+            first 1,000. `None` permits any number; an epoch in which every sample fails ends the run all the same.
         """
         return self
 
     @part("stages")
     def aggregate(self, size: int, *, drop_last: bool = False, name: str | None = None, queue: int = 2) -> Self:
-        """Collects samples into batches; epochs never share one.
+        """Collects samples into batches; a batch never contains samples of two epochs.
 
-        size: Samples of a batch.
-        drop_last: Whether an epoch's last batch is left out when it is not full.
-        name: What the stage is called in statistics; its kind when missing.
-        queue: Items the queue at the stage's exit may hold.
+        size: Number of samples in a batch.
+        drop_last: Discards the last batch of an epoch when it is not full.
+        name: Name of the stage in statistics; its kind when missing.
+        queue: Maximum number of items in the queue behind the stage.
         """
         return self
 
@@ -110,29 +111,29 @@ class Document(Written):
         on_error: OnError = "skip",
         max_failures: FailureLimit | None = None,
     ) -> Self:
-        """Reads the object each sample's key names. A batch is read concurrently and answered sample by sample.
+        """Reads the object that each sample's key names. The objects of a batch are read concurrently; each may fail on its own.
 
-        store: The store to read from; the source's when missing.
-        name: What the stage is called in statistics; its kind, or its module's name, when missing.
-        queue: Items the queue at the stage's exit may hold.
-        concurrency: Tasks alive at a time.
-        order: In which order results are passed on.
-          `completion`: As tasks complete.
-          `input`: As the items came in.
-        on_error: What becomes of a sample that failed.
-          `skip`: It is counted, logged and left out.
-          `dead_letter`: It is kept aside with its input and its error, to be replayed.
-          `fail`: The run ends as failed; what is already made is still delivered.
-        max_failures: How many failures of this stage are too many; any number will do when missing.
+        store: Store to read from; the store of the source when missing.
+        name: Name of the stage in statistics; its kind, or the name of its module, when missing.
+        queue: Maximum number of items in the queue behind the stage.
+        concurrency: Number of tasks that may run at a time.
+        order: Order in which results are passed on.
+          `completion`: Order in which tasks complete.
+          `input`: Order in which items came in.
+        on_error: Handling of a sample that failed.
+          `skip`: Counts and logs the failure and leaves the sample out.
+          `dead_letter`: Writes the sample to the dead letters with its input and its error, to be replayed.
+          `fail`: Ends the run as failed; samples that are already processed are still delivered.
+        max_failures: Limit of failures in this stage, beyond which the run fails; no limit when missing.
         """
         return self
 
     @part("stages")
     def disaggregate(self, *, name: str | None = None, queue: int = 2) -> Self:
-        """Takes batches apart into samples.
+        """Splits batches into samples.
 
-        name: What the stage is called in statistics; its kind when missing.
-        queue: Items the queue at the stage's exit may hold.
+        name: Name of the stage in statistics; its kind when missing.
+        queue: Maximum number of items in the queue behind the stage.
         """
         return self
 
@@ -153,25 +154,25 @@ class Document(Written):
         on_error: OnError = "skip",
         max_failures: FailureLimit | None = None,
     ) -> Self:
-        """Runs an uploaded module on the run's worker threads.
+        """Runs an uploaded WebAssembly module on the worker threads of the run.
 
-        module: The module: `name`, `name@version-or-alias` or `sha256:...`.
-        params: What the module is set up with; its manifest says what it takes.
-        deadline_ms: CPU time it may use for one sample, in milliseconds.
-        memory_mib: Memory one instance may use, in MiB.
-        output_mib: Data it may make of one sample, over all its children, in MiB. A call that gives back more fails.
-        assets: Objects it may ask for by name: vocabularies, tables.
-        name: What the stage is called in statistics; its kind, or its module's name, when missing.
-        queue: Items the queue at the stage's exit may hold.
-        concurrency: Tasks alive at a time.
-        order: In which order results are passed on.
-          `completion`: As tasks complete.
-          `input`: As the items came in.
-        on_error: What becomes of a sample that failed.
-          `skip`: It is counted, logged and left out.
-          `dead_letter`: It is kept aside with its input and its error, to be replayed.
-          `fail`: The run ends as failed; what is already made is still delivered.
-        max_failures: How many failures of this stage are too many; any number will do when missing.
+        module: Reference to the module: `name`, `name@version-or-alias` or `sha256:...`.
+        params: Parameters of the module; its manifest has their JSON Schema.
+        deadline_ms: CPU time the module may use for one sample, in milliseconds.
+        memory_mib: Memory that one instance of the module may use, in MiB.
+        output_mib: Data the module may return for one sample, over all samples made from it, in MiB. A call that returns more fails.
+        assets: Objects that the module may read by name: vocabularies, tables.
+        name: Name of the stage in statistics; its kind, or the name of its module, when missing.
+        queue: Maximum number of items in the queue behind the stage.
+        concurrency: Number of tasks that may run at a time.
+        order: Order in which results are passed on.
+          `completion`: Order in which tasks complete.
+          `input`: Order in which items came in.
+        on_error: Handling of a sample that failed.
+          `skip`: Counts and logs the failure and leaves the sample out.
+          `dead_letter`: Writes the sample to the dead letters with its input and its error, to be replayed.
+          `fail`: Ends the run as failed; samples that are already processed are still delivered.
+        max_failures: Limit of failures in this stage, beyond which the run fails; no limit when missing.
         """
         return self
 
@@ -189,23 +190,24 @@ class Document(Written):
     ) -> Self:
         """Stacks every field over the samples of a batch.
 
-        ragged: Treatment of tensors that differ in shape within a batch.
-          `fail`: The run fails, whatever `on_error` says.
-          `pad`: Zeros fill each tensor up to the largest size of each dimension; the field `NAME.shape` (int64, `[samples, dimensions]`)
-            keeps the sizes before. Every tensor field with at least one dimension gets one, so that all batches have the same fields.
-          `list`: Tensor fields with at least one dimension become lists of tensors, which stay in the memory of the host.
-          `skip`: Samples whose shapes differ from those of most others in the batch fail, as `on_error` says.
-        name: What the stage is called in statistics; its kind, or its module's name, when missing.
-        queue: Items the queue at the stage's exit may hold.
-        concurrency: Tasks alive at a time.
-        order: In which order results are passed on.
-          `completion`: As tasks complete.
-          `input`: As the items came in.
-        on_error: What becomes of a sample that failed.
-          `skip`: It is counted, logged and left out.
-          `dead_letter`: It is kept aside with its input and its error, to be replayed.
-          `fail`: The run ends as failed; what is already made is still delivered.
-        max_failures: How many failures of this stage are too many; any number will do when missing.
+        ragged: Handling of tensors that differ in shape within a batch.
+          `fail`: Fails the run, with any `on_error`.
+          `pad`: Pads each tensor with zeros to the largest size of each dimension; the field `NAME.shape` (int64, `[samples, dimensions]`)
+            holds the original sizes. Every tensor field with at least one dimension gets such a field, so that all batches have the same
+            fields.
+          `list`: Turns tensor fields with at least one dimension into lists of tensors, which stay in host memory.
+          `skip`: Fails the samples whose shapes differ from the most frequent shape in the batch; `on_error` applies to them.
+        name: Name of the stage in statistics; its kind, or the name of its module, when missing.
+        queue: Maximum number of items in the queue behind the stage.
+        concurrency: Number of tasks that may run at a time.
+        order: Order in which results are passed on.
+          `completion`: Order in which tasks complete.
+          `input`: Order in which items came in.
+        on_error: Handling of a sample that failed.
+          `skip`: Counts and logs the failure and leaves the sample out.
+          `dead_letter`: Writes the sample to the dead letters with its input and its error, to be replayed.
+          `fail`: Ends the run as failed; samples that are already processed are still delivered.
+        max_failures: Limit of failures in this stage, beyond which the run fails; no limit when missing.
         """
         return self
 
@@ -221,20 +223,20 @@ class Document(Written):
         on_error: OnError = "skip",
         max_failures: FailureLimit | None = None,
     ) -> Self:
-        """Brings batches to the device that trains.
+        """Copies batches to the training device.
 
-        device: `auto` (the first device there is, else the host), `host`, or `cuda:N`.
-        name: What the stage is called in statistics; its kind, or its module's name, when missing.
-        queue: Items the queue at the stage's exit may hold.
-        concurrency: Tasks alive at a time.
-        order: In which order results are passed on.
-          `completion`: As tasks complete.
-          `input`: As the items came in.
-        on_error: What becomes of a sample that failed.
-          `skip`: It is counted, logged and left out.
-          `dead_letter`: It is kept aside with its input and its error, to be replayed.
-          `fail`: The run ends as failed; what is already made is still delivered.
-        max_failures: How many failures of this stage are too many; any number will do when missing.
+        device: `auto` (the first device found, otherwise the host), `host`, or `cuda:N`.
+        name: Name of the stage in statistics; its kind, or the name of its module, when missing.
+        queue: Maximum number of items in the queue behind the stage.
+        concurrency: Number of tasks that may run at a time.
+        order: Order in which results are passed on.
+          `completion`: Order in which tasks complete.
+          `input`: Order in which items came in.
+        on_error: Handling of a sample that failed.
+          `skip`: Counts and logs the failure and leaves the sample out.
+          `dead_letter`: Writes the sample to the dead letters with its input and its error, to be replayed.
+          `fail`: Ends the run as failed; samples that are already processed are still delivered.
+        max_failures: Limit of failures in this stage, beyond which the run fails; no limit when missing.
         """
         return self
 
@@ -254,28 +256,28 @@ class Document(Written):
         on_error: OnError = "skip",
         max_failures: FailureLimit | None = None,
     ) -> Self:
-        """Takes time and changes nothing, to try out how a pipeline behaves.
+        """Waits without changing its items, to try out the behaviour of a pipeline.
 
         mean_ms: Mean time of a task, in milliseconds.
-        jitter: How far times stray from the mean, as a share of it; for the uniform shape only.
-        shape: How times are distributed.
-          `uniform`: All alike between mean x (1 - jitter) and mean x (1 + jitter).
-          `exponential`: Many short, few long ones: what queues at a busy server look like.
-        on: What a task occupies while it sleeps.
-          `async`: Nothing, as a download that waits for its server.
-          `thread`: A worker thread, as decoding does.
-        fail_rate: Share of tasks that fail on purpose.
-        name: What the stage is called in statistics; its kind, or its module's name, when missing.
-        queue: Items the queue at the stage's exit may hold.
-        concurrency: Tasks alive at a time.
-        order: In which order results are passed on.
-          `completion`: As tasks complete.
-          `input`: As the items came in.
-        on_error: What becomes of a sample that failed.
-          `skip`: It is counted, logged and left out.
-          `dead_letter`: It is kept aside with its input and its error, to be replayed.
-          `fail`: The run ends as failed; what is already made is still delivered.
-        max_failures: How many failures of this stage are too many; any number will do when missing.
+        jitter: Maximum deviation from the mean, as a share of the mean; for the shape `uniform` only.
+        shape: Distribution of the times.
+          `uniform`: Uniform between mean x (1 - jitter) and mean x (1 + jitter).
+          `exponential`: Exponential: many short times and few long ones, as of a busy server.
+        on: Resource that a task occupies while it waits.
+          `async`: No thread, as a download that waits for its server.
+          `thread`: One worker thread, as decoding does.
+        fail_rate: Share of tasks that fail on purpose, 0.0 to 1.0.
+        name: Name of the stage in statistics; its kind, or the name of its module, when missing.
+        queue: Maximum number of items in the queue behind the stage.
+        concurrency: Number of tasks that may run at a time.
+        order: Order in which results are passed on.
+          `completion`: Order in which tasks complete.
+          `input`: Order in which items came in.
+        on_error: Handling of a sample that failed.
+          `skip`: Counts and logs the failure and leaves the sample out.
+          `dead_letter`: Writes the sample to the dead letters with its input and its error, to be replayed.
+          `fail`: Ends the run as failed; samples that are already processed are still delivered.
+        max_failures: Limit of failures in this stage, beyond which the run fails; no limit when missing.
         """
         return self
 
@@ -297,27 +299,27 @@ class Document(Written):
         """Waits after every item.
 
         step_ms: Mean time of a training step, in milliseconds.
-        jitter: How far steps stray from the mean, as a share of it.
+        jitter: Maximum deviation of a step from the mean, as a share of the mean.
         """
         return self
 
     @part("consumer")
     def files(self, store: str, *, prefix: str = "") -> Self:
-        """Writes every collated batch as `PREFIX/batch-00000000.safetensors`, numbered as they come, each whole or not at all.
+        """Writes every collated batch as `PREFIX/batch-00000000.safetensors`, numbered in order of arrival; a file is complete or absent.
 
-        store: The store they are written to.
-        prefix: The folder they lie in; the whole store when empty.
+        store: Store that the files are written to.
+        prefix: Folder of the files in the store; the whole store when empty.
         """
         return self
 
     @part("consumer")
     def stream(self, *, ahead: int = 4, wait_s: float = 300.0) -> Self:
-        """Hands every collated batch to a training loop in another process of the same machine, in shared memory, again and again until it is
-        acknowledged: `penstock.connect(url).stream(run)` in Python.
+        """Passes every collated batch to a training loop in another process of the same machine, through shared memory. A batch is delivered
+        again until it is acknowledged. Python: `penstock.connect(url).stream(run)`.
 
-        ahead: Batches that may be handed out and not acknowledged yet.
-        wait_s: Longest that a batch waits while nobody is connected to take it, in seconds; then the run fails. Whoever is connected may
-            take as long as it wants.
+        ahead: Batches that may be delivered and not acknowledged yet.
+        wait_s: Longest time that a batch waits while no reader is connected, in seconds; then the run fails. A connected reader has no time
+            limit.
         """
         return self
 
@@ -333,15 +335,15 @@ def list(
     epochs: int | None = 1,
     limit: int | None = None,
 ) -> Document:
-    """One sample for every key of a store, sorted by bytes.
+    """Produces one sample for every key of a store, sorted by bytes.
 
-    store: The store whose keys are listed.
-    prefix: What a key has to start with.
-    suffix: What a key has to end with, e.g. `.jpg`.
-    shuffle: Whether the samples are permuted, differently in every epoch.
-    shard: The share of this process; everything when missing.
-    epochs: Passes over the source; `None` for passes without end.
-    limit: Most samples of one epoch, over all shards together; all when missing.
+    store: Store whose keys are listed.
+    prefix: Prefix of the keys to list; all keys when empty.
+    suffix: Suffix of the keys to list, e.g. `.jpg`; all keys when empty.
+    shuffle: Permutes the samples, differently in every epoch.
+    shard: Part of the samples that this process reads; all when missing.
+    epochs: Number of passes over the source; `None` for an endless run.
+    limit: Maximum number of samples in one epoch, over all shards together; all when missing.
     """
     return Document()
 
@@ -356,14 +358,14 @@ def index(
     epochs: int | None = 1,
     limit: int | None = None,
 ) -> Document:
-    """One sample for every key that an index names, in its order.
+    """Produces one sample for every key in an index, in the order of the index.
 
-    store: The store that holds the objects.
-    index: Key of the index in that store: a JSON array of keys. When missing, the index that the store's own configuration names.
-    shuffle: Whether the samples are permuted, differently in every epoch.
-    shard: The share of this process; everything when missing.
-    epochs: Passes over the source; `None` for passes without end.
-    limit: Most samples of one epoch, over all shards together; all when missing.
+    store: Store that holds the objects.
+    index: Key of the index in that store: a JSON array of keys. When missing, the `index` in the configuration of the store.
+    shuffle: Permutes the samples, differently in every epoch.
+    shard: Part of the samples that this process reads; all when missing.
+    epochs: Number of passes over the source; `None` for an endless run.
+    limit: Maximum number of samples in one epoch, over all shards together; all when missing.
     """
     return Document()
 
@@ -377,13 +379,13 @@ def range(
     epochs: int | None = 1,
     limit: int | None = None,
 ) -> Document:
-    """Samples numbered from 0, without fields.
+    """Produces samples numbered from 0, without fields.
 
-    count: How many.
-    shuffle: Whether the samples are permuted, differently in every epoch.
-    shard: The share of this process; everything when missing.
-    epochs: Passes over the source; `None` for passes without end.
-    limit: Most samples of one epoch, over all shards together; all when missing.
+    count: Number of samples in one epoch.
+    shuffle: Permutes the samples, differently in every epoch.
+    shard: Part of the samples that this process reads; all when missing.
+    epochs: Number of passes over the source; `None` for an endless run.
+    limit: Maximum number of samples in one epoch, over all shards together; all when missing.
     """
     return Document()
 
@@ -398,13 +400,13 @@ def records(
     epochs: int | None = 1,
     limit: int | None = None,
 ) -> Document:
-    """One sample for every line of an NDJSON object: `key`, and the line's other members as fields.
+    """Produces one sample for every line of an NDJSON object: `key`, and the other members of the line as fields.
 
-    store: The store the object lies in.
-    key: The object's key.
-    shuffle: Whether the samples are permuted, differently in every epoch.
-    shard: The share of this process; everything when missing.
-    epochs: Passes over the source; `None` for passes without end.
-    limit: Most samples of one epoch, over all shards together; all when missing.
+    store: Store that holds the object.
+    key: Key of the object in the store.
+    shuffle: Permutes the samples, differently in every epoch.
+    shard: Part of the samples that this process reads; all when missing.
+    epochs: Number of passes over the source; `None` for an endless run.
+    limit: Maximum number of samples in one epoch, over all shards together; all when missing.
     """
     return Document()

@@ -1,4 +1,4 @@
-"""The native part. People call `penstock`; what stands behind an underscore there is called from here alone."""
+"""Types of the native part. Use `penstock`; names with an underscore are private to the package."""
 
 from collections.abc import Iterator, Sequence
 from os import PathLike
@@ -29,84 +29,84 @@ __all__ = [
 __version__: str
 
 class PenstockError(Exception):
-    """Anything that Penstock cannot do."""
+    """Base class of all errors of Penstock."""
 
 class InvalidPipeline(PenstockError):
-    """The document, a store or a module cannot be used; the message tells all that is wrong, and where."""
+    """The document, a store or a module is invalid; the message lists all faults with their places."""
 
 class RunFailed(PenstockError):
-    """A run ended early; the message says why."""
+    """A run ended early; the message states the reason."""
 
 class BatchesHeld(PenstockError):
-    """The training loop keeps so many batches that there is no memory for the next one."""
+    """The training loop holds the maximum number of batches, so that the next one cannot be delivered."""
 
 class ForkError(PenstockError):
-    """This process was forked from one whose threads run pipelines; its own threads do not. Use `spawn`."""
+    """This process was forked from one that runs pipelines, whose threads do not exist after a fork. Use `spawn`."""
 
 class StreamError(PenstockError):
-    """The stream of a server's run cannot be read; the message says why."""
+    """The stream of a server's run cannot be read; the message states the reason."""
 
 @final
 class Batch:
-    """Samples whose fields are stacked: a mapping from field to `Array`, list of texts or list of bytes. Where the `collate` has
-    `"ragged": "list"`, a tensor field with at least one dimension is a list of `Array`, one a sample, which stays in host memory behind
+    """Samples whose fields are stacked: a mapping from field to `Array`, list of texts or list of bytes. If the `collate` has
+    `"ragged": "list"`, a tensor field with at least one dimension is a list of `Array`, one per sample, which stays in host memory behind
     `transfer`. With `"pad"` it is one `Array`, and the field `NAME.shape` has the shapes of the samples.
     """
 
     def __getitem__(self, name: str, /) -> Any:
-        """An `Array`, or a list of `Array`, `str` or `bytes`; the pipeline determines the type. KeyError names the fields of the batch."""
+        """An `Array`, or a list of `Array`, `str` or `bytes`; the pipeline determines the type. A KeyError lists the fields of the batch."""
 
     def get(self, name: str, default: Any = None) -> Any: ...
     def __contains__(self, name: object, /) -> bool: ...
     def __len__(self) -> int:
-        """How many fields there are."""
+        """Number of fields."""
 
     def __iter__(self) -> Iterator[str]: ...
     def keys(self) -> list[str]:
-        """The names of the fields."""
+        """Names of the fields."""
 
     def values(self) -> list[Any]: ...
     def items(self) -> list[tuple[str, Any]]: ...
     def to(self, device: Any, *, non_blocking: bool = False) -> dict[str, Any]:
-        """The fields as PyTorch's tensors on a device, lists of `Array` as lists of tensors, and texts and bytes as lists."""
+        """Fields as PyTorch tensors on a device, lists of `Array` as lists of tensors, and texts and bytes as lists."""
 
     @property
     def size(self) -> int:
-        """How many samples it holds: the first dimension of every field."""
+        """Number of samples: the first dimension of every field."""
 
     @property
     def samples(self) -> list[str]:
-        """What names each sample: an object's key, a record's key, an index."""
+        """Name of each sample: an object's key, a record's key, or an index."""
 
     @property
     def epoch(self) -> int:
-        """The pass over the source that they are of, from 0: batches never hold samples of two."""
+        """Pass over the source, from 0: a batch never contains samples of two passes."""
 
     @property
     def indexes(self) -> list[int]:
-        """Where each sample stands in the unshuffled source, from 0."""
+        """Position of each sample in the unshuffled source, from 0."""
 
 @final
 class Array:
-    """An array in the memory of this process or of a GPU. Any library that speaks DLPack takes it as it is, without a copy:
+    """An array in the memory of this process or of a GPU. Any library that supports DLPack reads it without a copy:
     `torch.from_dlpack(array)`, `numpy.from_dlpack(array)`, `jax.dlpack.from_dlpack(array)`, `cupy.from_dlpack(array)`.
     """
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its dimensions, slowest first."""
+        """Dimensions, slowest first."""
 
     @property
     def dtype(self) -> str:
-        """The type of its elements, as NumPy and PyTorch name it."""
+        """Element type, by its name in NumPy and PyTorch."""
 
     @property
     def device(self) -> str:
-        """`cpu` or `cuda:N`."""
+        """Device of the array: `cpu` or `cuda:N`."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its elements."""
+        """Size of the elements, in bytes."""
 
     def __dlpack__(
         self,
@@ -116,27 +116,27 @@ class Array:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> CapsuleType:
-        """Hands the memory over. `stream` is the consumer's on a GPU, which then waits for the copy: a stream that is named by its
-        handle has to outlive the array. `max_version` is the version of DLPack that the consumer takes.
+        """Exports the memory. On a GPU, `stream` is the consumer's stream, which waits for the copy: a stream given by its handle must
+        outlive the array. `max_version` is the version of DLPack that the consumer supports.
         """
 
     def __dlpack_device__(self) -> tuple[int, int]: ...
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> numpy.ndarray[Any, numpy.dtype[Any]]:
-        """For `numpy.asarray`."""
+        """Converts the array for `numpy.asarray`."""
 
     def __getitem__(self, index: Any, /) -> Any:
-        """What NumPy has at an index, without a copy where it makes none."""
+        """Indexes like NumPy, without a copy where NumPy makes none."""
 
     def __iter__(self) -> Iterator[Any]:
-        """Over the first dimension, as NumPy does."""
+        """Iterates over the first dimension, like NumPy."""
 
     def __len__(self) -> int:
-        """The first dimension."""
+        """Size of the first dimension."""
 
 @final
 class Loader:
-    """A pipeline that was checked. `device` is where all transfers lead; `local_rank` the GPU that is theirs when they may choose. Runs that
-    keep dead letters are given a folder for them.
+    """A checked pipeline. `device` is the target of all transfers; `local_rank` is the GPU for transfers with `auto`. With
+    `keeps_letters`, each run gets a folder for dead letters.
     """
 
     def __new__(
@@ -156,22 +156,22 @@ class Loader:
     ) -> Loader: ...
     @property
     def name(self) -> str:
-        """What the pipeline is called."""
+        """Name of the pipeline."""
 
     @property
     def document(self) -> str:
-        """The document as JSON: as given, without defaults, with settings and `device` applied."""
+        """Document as JSON: as given, without defaults, with settings and `device` applied."""
 
     @property
     def shard(self) -> tuple[int, int, bool] | None:
-        """The document's share of the source: rank, number of ranks, and whether the last uneven round is kept."""
+        """The document's share of the source: rank, number of ranks, and true if the last uneven round is kept."""
 
     @property
     def epochs(self) -> int | None:
-        """Passes over the source that one run makes; `None` when they never end."""
+        """Number of passes over the source in one run; `None` for endless runs."""
 
     def explain(self, shard: tuple[int, int, bool] | None) -> str:
-        """The pipeline in words, as it runs over a share of the source."""
+        """Description of the pipeline for a share of the source."""
 
     def start(
         self,
@@ -182,26 +182,26 @@ class Loader:
         drained: bool = True,
         endless: bool = False,
     ) -> Running:
-        """Starts a run over a share of the source, from the pass `first_epoch` on; one run at a time. It makes as many passes as the
-        document says, or never ends with `endless`. `drained = false` drops batches as they arrive. `out` is the folder in which the
-        run's own folder is made.
+        """Starts a run over a share of the source, beginning with the pass `first_epoch`; one run at a time. It makes as many passes as in
+        the document, or never ends with `endless`. `drained = false` drops batches as they arrive. The run's own folder is created in
+        `out`.
         """
 
     def batches(self, shard: tuple[int, int, bool] | None) -> int | None:
-        """How many batches one run over a share of the source gives when no sample fails or is dropped; `None` when it never ends."""
+        """Number of batches in one run over a share of the source if no sample fails or is dropped; `None` for endless runs."""
 
 @final
 class Running:
     """A run of a pipeline, drained by the training loop."""
 
     def next(self) -> Batch | None:
-        """The next batch; `None` when there are no more. Waits without Python's lock, and answers Ctrl-C."""
+        """Next batch; `None` after the last. Waits without the GIL, and handles Ctrl-C."""
 
     def snapshot(self) -> str:
-        """Its figures, as JSON."""
+        """Figures of the run, as JSON."""
 
     def close(self) -> None:
-        """Ends it where it is, and waits until it is over; fails if that takes too long."""
+        """Stops the run early and waits for its end; fails if that takes too long."""
 
 @final
 class StreamClient:
@@ -209,32 +209,31 @@ class StreamClient:
 
     def __new__(cls, socket: str, secret: str, max_held: int) -> StreamClient: ...
     def next(self) -> tuple[int, bool, Batch] | None:
-        """Says that the last batch is done with, so that it is never given to anybody again, and gives the next one with its
-        number and whether an earlier consumer was given it; `None` when there are no more. Waits without Python's lock, and
-        answers Ctrl-C, which costs no batch.
+        """Acknowledges the last batch, so that it is never delivered again, and returns the next one with its number and true if it was
+        delivered to an earlier consumer; `None` after the last. Waits without the GIL, and handles Ctrl-C, which loses no batch.
         """
 
     @property
     def is_closed(self) -> bool:
-        """Whether the server has closed the connection, or is gone."""
+        """True once the server has closed the connection or ended."""
 
     @property
     def is_whole(self) -> bool | None:
-        """Whether all batches of the run were acknowledged; `None` as long as the stream goes on."""
+        """True if all batches of the run were acknowledged; `None` before the end of the stream."""
 
     @property
     def ahead(self) -> int:
-        """Batches that may be out and not acknowledged."""
+        """Maximum number of batches delivered and not acknowledged."""
 
 def headspace_of(real: float, loader: float, consumer: float, snapshot: str) -> tuple[str, str | None]:
-    """What follows from three rates, in batches per second, and the reason why they cannot be, if they cannot. The sink queue's figures
-    come from a snapshot. As JSON.
+    """Computes the headspace from three rates in batches per second, as JSON, and describes the contradiction between them, if there is
+    one. The figures of the sink queue come from a snapshot.
     """
 
 def compile_module() -> int:
-    """What the child does that compiles a module: answers the one question on standard input. Gives the exit code."""
+    """Compiles one module, read from standard input, in a child process. Returns the exit code."""
 
 def main(arguments: Sequence[str], interpreter: str, library: str) -> int:
-    """Executes a command line of `penstock`, whose first argument is the command's name. Gives the exit code. The process is the command's
-    own: it changes limits and signals, and may end it.
+    """Executes a command line of `penstock`, whose first argument is the command's name, and returns the exit code. Requires a separate
+    process: it changes limits and signals, and may end the process.
     """

@@ -28,34 +28,34 @@ class _CacheDir(enum.Enum):
 class Pipeline:
     """A checked pipeline. Each iteration is a run of it, over the next pass of its source.
 
-    document: the path of a JSON document, the document as a dict, or a `Document`.
-    stores:   what its stores stand for: a folder, a `*.json` file that describes a data set in S3, or `s3://bucket/prefix`.
-    modules:  what its modules stand for: the path of a `.wasm` file, or its bytes.
-    settings: changes of the document by JSON pointer, as `--set` on the command line: `{"/stages/3/aggregate/size": 64}`.
-    threads:  worker threads; else the document's, else as many as there are cores.
-    rank, world: which share of the source this process reads. Without them they are found at the first `iter` or `len`: from
+    document: path of a JSON document, the document as a dict, or a `Document`.
+    stores:   location of each store in the document: a folder, a `*.json` file that describes a data set in S3, or `s3://bucket/prefix`.
+    modules:  content of each module in the document: the path of a `.wasm` file, or its bytes.
+    settings: changes to the document by JSON pointer, like `--set` on the command line: `{"/stages/3/aggregate/size": 64}`.
+    threads:  number of worker threads; else the document's, else the number of cores.
+    rank, world: share of the source that this process reads. Without them it is found at the first `iter` or `len`: from
               `torch.distributed` if it is initialised, else from the launcher's variables, PENSTOCK_SHARD/PENSTOCK_SHARDS,
               RANK/WORLD_SIZE (torchrun) or SLURM_PROCID/SLURM_NTASKS (srun), else from the document's `shard`. A document that
               contradicts the others raises InvalidPipeline.
-    uneven:   what becomes of the last samples when `world` does not divide their number, in place of what the document says: `drop`,
-              so that all ranks get equally many, for training, or `keep`, so that none is left out, for validation.
-    workers:  what the worker processes of a torch DataLoader do when there are several: `raise`, by default, since each would give
-              every sample; `share` the samples of their rank; or read `all` of them, where you share them by `rank` and `world`.
-    device:   where the document's `transfer` stages lead, in place of what it says: `cuda:1`, `host` or `auto`. `auto` is the GPU of
-              the number that a launcher says, LOCAL_RANK (torchrun) or SLURM_LOCALID (srun), where there is that one; else
-              the first GPU, and the host where there is none.
-    epoch:    the first pass over the source, to resume a training.
-    max_held: batches that the training loop may hold at a time, arrays made of them included; at least 2, since a loop still has
-              one while it asks for the next.
-    out:      a folder for what runs leave, as `penstock run --out` writes it: each iteration writes `epoch-N` below it, N being its first
-              pass, or `epoch-N/rank-R` where there are several ranks. No run is overwritten: the second run over the same pass goes to
-              `epoch-N-2`, or `epoch-N/rank-R-2`. `penstock replay` and `penstock compare` take these folders. A document with
-              `dead_letter` raises InvalidPipeline without it, since the failed samples would be kept nowhere.
-    cache_dir: where compiled modules are kept; by default where the command line keeps them. `None` compiles anew.
+    uneven:   handling of the last samples when `world` does not divide their number, in place of the document's: `drop`, so that all
+              ranks get the same number, for training, or `keep`, so that none is left out, for validation.
+    workers:  behaviour in several worker processes of a torch DataLoader: `raise`, the default, since each worker would read every
+              sample; `share` the samples of their rank; or read `all` of them, if you share them by `rank` and `world`.
+    device:   target of the document's `transfer` stages, in place of the document's: `cuda:1`, `host` or `auto`. `auto` is the GPU with
+              the number from the launcher, LOCAL_RANK (torchrun) or SLURM_LOCALID (srun), if it exists; else the first GPU, or the
+              host if there is none.
+    epoch:    first pass over the source, to resume a training.
+    max_held: number of batches that the training loop may hold at a time, including arrays made from them; at least 2, since a loop
+              still holds one while it requests the next.
+    out:      folder for the output of runs, as written by `penstock run --out`: each iteration writes `epoch-N` below it, where N is its
+              first pass, or `epoch-N/rank-R` with several ranks. No run is overwritten: the second run over the same pass goes to
+              `epoch-N-2`, or `epoch-N/rank-R-2`. `penstock replay` and `penstock compare` read these folders. A document with
+              `dead_letter` raises InvalidPipeline without it, since the failed samples would be lost.
+    cache_dir: folder for compiled modules; by default that of the command line. `None` disables the cache.
 
-    A pipeline can be pickled, for another process to run it; a rank that is known by then goes with it.
+    A pipeline can be pickled, for another process to run it; a rank found before is kept.
 
-    Raises InvalidPipeline with everything that is wrong with the document by itself, or else with it, the stores and the modules
+    Raises InvalidPipeline with all faults of the document itself, or else with all faults of the document, the stores and the modules
     together. The document's `consumer` is not used: the loop is the consumer.
     """
 
@@ -78,15 +78,15 @@ class Pipeline:
         cache_dir: str | os.PathLike[str] | _CacheDir | None = _CacheDir.USUAL,
     ) -> None:
         if (rank is None) != (world is None):
-            raise InvalidPipeline("`rank` and `world` belong together: give both, or none")
+            raise InvalidPipeline("`rank` and `world` belong together: set both, or neither")
         given = None if rank is None or world is None else checked_rank("rank", rank, "world", world)
         if uneven not in (None, "drop", "keep"):
-            raise InvalidPipeline(f"`uneven` is {uneven!r}; wanted is `drop` or `keep`")
+            raise InvalidPipeline(f"`uneven` is {uneven!r}; expected `drop` or `keep`")
         if workers not in WORKERS:
-            raise InvalidPipeline(f"`workers` is {workers!r}; wanted is `raise`, `share` or `all`")
+            raise InvalidPipeline(f"`workers` is {workers!r}; expected `raise`, `share` or `all`")
         if modules and not sys.executable:
             raise PenstockError(
-                "modules are compiled by a Python interpreter of their own, and `sys.executable` does not say which: set it to one's path"
+                "modules are compiled in a separate Python interpreter, and `sys.executable` is empty: set it to the path of an interpreter"
             )
         changes = dict(settings or {})
         if threads is not None:
@@ -106,7 +106,7 @@ class Pipeline:
             interpreter=sys.executable or "",
             library=_penstock.__file__,
         )
-        #: The pass over the source that the next iteration begins with.
+        #: Pass over the source with which the next iteration begins.
         self.epoch = whole_number("epoch", epoch, 0)
         self._run: _penstock.Running | None = None
         self._rank: Rank | None = given
@@ -135,27 +135,27 @@ class Pipeline:
 
     @property
     def name(self) -> str:
-        """What the document calls it."""
+        """Name of the pipeline in the document."""
         return self._loader.name
 
     @property
     def max_held(self) -> int:
-        """Batches that the training loop may hold at a time."""
+        """Number of batches that the training loop may hold at a time."""
         return self._max_held
 
     @property
     def rank(self) -> int:
-        """Which of the `world` shares of the source this process reads, from 0."""
+        """Number of the share of the source that this process reads, from 0; below `world`."""
         return (self._found_rank() or (0, 1))[0]
 
     @property
     def world(self) -> int:
-        """How many shares the source has; 1 when this process reads all of it."""
+        """Number of shares of the source; 1 when this process reads all of it."""
         return (self._found_rank() or (0, 1))[1]
 
     def __iter__(self) -> Iterator[Batch]:
-        """The batches of a run, which starts when the first of them is asked for. Leaving the loop early ends the run. One run at a
-        time: a second one at the same time needs a `Pipeline` of its own.
+        """Iterates over the batches of a run, which starts with the request for the first batch. Leaving the loop early ends the run. A
+        pipeline has one run at a time: for a second one at the same time, create another `Pipeline`.
         """
         self._share()
         return self._batches()
@@ -167,7 +167,7 @@ class Pipeline:
                 if self._loader.epochs is None:
                     self.epoch = batch.epoch + 1
                 yield batch
-                # The loop has the only reference: what it drops is free for the next one.
+                # The loop has the only reference, so memory that it releases is free for the next batch.
                 del batch
         finally:
             try:
@@ -178,19 +178,19 @@ class Pipeline:
     def __len__(self) -> int:
         """Number of batches of an iteration in which no sample fails or is dropped.
 
-        TypeError where that is not known: epochs without end, stages that hold samples, and modules that may make several samples of one, or do
-        not say in their manifest (`fan_out`).
+        Raises TypeError if it is not known: for endless runs, stages that hold samples, and modules that may make several samples from
+        one, or do not state it in their manifest (`fan_out`).
         """
         share = self._share()
         if share not in self._lengths:
             self._lengths[share] = self._loader.batches(share)
         batches = self._lengths[share]
         if batches is None:
-            raise TypeError("the source is read again and again (`epochs` is null): there is no last batch")
+            raise TypeError("the source is read endlessly (`epochs` is null), so there is no last batch")
         return batches
 
     def __bool__(self) -> bool:
-        """Whether there is one: it is there without batches, too."""
+        """True for every pipeline, even one without batches."""
         return True
 
     def __enter__(self) -> Pipeline:
@@ -200,26 +200,26 @@ class Pipeline:
         self.close()
 
     def close(self) -> None:
-        """Ends the run that goes on, if one does. PenstockError tells when it did not end in time."""
+        """Ends the active run, if there is one. Raises PenstockError if it does not end in time."""
         if self._run is not None:
             self._run.close()
 
     def explain(self) -> str:
-        """The pipeline in words, for `print`: each part with its settings, and the queues between them. Numbers of items of an epoch are
-        known for the source `range`, and hold as long as no sample fails, is dropped, or becomes several.
+        """Describes the pipeline, for `print`: each part with its settings, and the queues between them. Numbers of items per epoch are
+        known for the source `range`, and are exact as long as no sample fails, is dropped, or becomes several.
         """
         stores = [f"store `{name}`: {os.fspath(what)}" for name, what in (self._options["stores"] or {}).items()]
         loop = f"consumer: the training loop, which may hold {self.max_held} batches at a time"
         return "\n".join([self._loader.explain(self._share()), *stores, loop])
 
     def stats(self) -> dict[str, Any]:
-        """The figures of the run that goes on, or of the last one: as `snapshot.json`, of which `penstock run` tells the shape."""
+        """Figures of the active run, or of the last one, in the form of `snapshot.json` of `penstock run`."""
         if self._run is None:
             raise PenstockError("there are no figures yet: iterate over the pipeline first")
         return dict(json.loads(self._run.snapshot()))
 
     def verdict(self) -> str:
-        """What limits the run that goes on, or limited the last one, in a sentence."""
+        """Limit of the active run, or of the last one, in a sentence."""
         verdict = self.stats()["verdict"]
         return "" if verdict is None else str(verdict["sentence"])
 
@@ -231,14 +231,14 @@ class Pipeline:
         return run
 
     def _found_rank(self) -> Rank | None:
-        """The rank of this process, found when it is asked for first."""
+        """Rank of this process, found on first use."""
         if self._rank is None:
             written = self._loader.shard
             self._rank = rank_of_process(written and written[:2])
         return self._rank
 
     def _share(self) -> Share | None:
-        """The share of the source that a run reads."""
+        """Share of the source that a run reads."""
         rank = rank_of_worker(self._found_rank(), self._workers)
         if rank is None:
             return None
@@ -276,18 +276,18 @@ def _log_failures(pipeline: str, snapshot: dict[str, Any]) -> None:
 
 
 def _rebuilt(options: dict[str, Any]) -> Pipeline:
-    """A pipeline in the process that has unpickled it."""
+    """Rebuilds a pipeline in the process that unpickles it."""
     return Pipeline(**options)
 
 
 def _named(what: str, given: Mapping[str, Any] | None, example: str) -> list[tuple[str, Any]]:
-    """What names stand for."""
+    """Checks a dict of stores or modules and returns its items."""
     if not isinstance(given, Mapping | None):
         wanted = json.dumps({Path(example).stem: example})
-        raise InvalidPipeline(f"`{what}` is of type `{type(given).__name__}`; wanted is a dict of what each name stands for, such as {wanted}")
+        raise InvalidPipeline(f"`{what}` is of type `{type(given).__name__}`; expected a dict by name, such as {wanted}")
     for name, value in (given or {}).items():
         if not isinstance(name, str) or not isinstance(value, str | os.PathLike | bytes):
-            raise InvalidPipeline(f"`{what}` has {name!r}: {value!r}; wanted is a text for a name, and a path for what it stands for")
+            raise InvalidPipeline(f"`{what}` has {name!r}: {value!r}; expected a text as name and a path as value")
     return list((given or {}).items())
 
 

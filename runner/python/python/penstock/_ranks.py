@@ -1,4 +1,4 @@
-"""Which share of the source a process reads."""
+"""Finds the share of the source that a process reads."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from penstock._whole import whole_number
 # Rank of a process, and the number of ranks.
 Rank = tuple[int, int]
 
-# The same, and whether the last uneven round is kept.
+# Rank, number of ranks, and true if the last uneven round is kept.
 Share = tuple[int, int, bool]
 
-# What a DataLoader's workers do with a pipeline.
+# Behaviour of a DataLoader's workers with a pipeline.
 WORKERS = ("raise", "share", "all")
 
-# Variables in which a launcher tells a process its rank and the number of ranks; the first pair that is there counts.
+# Variables in which a launcher passes a process its rank and the number of ranks; the first pair that is set counts.
 _RANKS = (
     ("PENSTOCK_SHARD", "PENSTOCK_SHARDS"),
     ("RANK", "WORLD_SIZE"),
     ("SLURM_PROCID", "SLURM_NTASKS"),
 )
 
-# Variables in which it tells the number of the process on its machine, from 0.
+# Variables in which a launcher passes the number of the process on its machine, from 0.
 _LOCAL_RANKS = ("LOCAL_RANK", "SLURM_LOCALID")
 
 
 def rank_of_process(written: Rank | None) -> Rank | None:
-    """The rank of this process: of `torch.distributed` if that is initialised, else of its launcher, else what the document says.
-    Raises InvalidPipeline when the document contradicts the others.
+    """Rank of this process: that of `torch.distributed` if it is initialised, else that of the launcher, else that of the document.
+    Raises InvalidPipeline if the document contradicts the others.
     """
     if (told := rank_of_torch()) is not None:
         teller = "`torch.distributed`"
@@ -41,14 +41,14 @@ def rank_of_process(written: Rank | None) -> Rank | None:
         return written
     if written not in (None, told):
         raise InvalidPipeline(
-            f"the document says rank {written[0]} of {written[1]}, but {teller} says rank {told[0]} of {told[1]}: take `shard` out of the "
-            "document, or give `rank=` and `world=`"
+            f"the document has rank {written[0]} of {written[1]}, but {teller} has rank {told[0]} of {told[1]}: remove `shard` from the "
+            "document, or set `rank=` and `world=`"
         )
     return told
 
 
 def rank_of_torch() -> Rank | None:
-    """The rank in `torch.distributed`, if that is initialised."""
+    """Rank in `torch.distributed`, if it is initialised."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
@@ -56,8 +56,8 @@ def rank_of_torch() -> Rank | None:
 
 
 def rank_of_worker(rank: Rank | None, workers: str) -> Rank | None:
-    """The rank of a worker process of a DataLoader, of this rank of the training; the same rank in any other process. Raises
-    InvalidPipeline in one of several workers unless `workers` says what they do.
+    """Rank for a worker process of a DataLoader in this rank of the training; the same rank in any other process. Raises
+    InvalidPipeline in one of several workers unless `workers` selects their behaviour.
     """
     data = sys.modules.get("torch.utils.data")
     worker = None if data is None else data.get_worker_info()
@@ -66,28 +66,28 @@ def rank_of_worker(rank: Rank | None, workers: str) -> Rank | None:
     if workers == "raise":
         raise InvalidPipeline(
             f"worker {worker.id} of {worker.num_workers} of a DataLoader reads this pipeline, and each of them would read all of it: use "
-            "`num_workers=0`, since the pipeline has threads of its own, or give it `workers=\"share\"`"
+            "`num_workers=0`, since the pipeline has its own threads, or set `workers=\"share\"`"
         )
     number, world = rank or (0, 1)
     return number * worker.num_workers + worker.id, world * worker.num_workers
 
 
 def refuse_second_sharding(rank: Rank | None) -> None:
-    """Raises InvalidPipeline where Accelerate would give each of several ranks a part of what the pipeline gives this one."""
+    """Raises InvalidPipeline if Accelerate would split the share of this rank among the ranks again."""
     if "accelerate.data_loader" not in sys.modules or rank is None or rank[1] == 1:
         return
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_globals.get("__name__") == "accelerate.data_loader":
             raise InvalidPipeline(
-                f"Accelerate shards what this pipeline gives rank {rank[0]} of {rank[1]} once more, so that samples are lost: hand "
+                f"Accelerate shards the samples of rank {rank[0]} of {rank[1]} again, so that samples are lost: pass "
                 "`penstock.torch.DataLoader(pipeline)` to `prepare`"
             )
         frame = frame.f_back
 
 
 def checked_rank(name: str, rank: int, world_name: str, world: int) -> Rank:
-    """A rank that there can be."""
+    """Checks a rank and the number of ranks."""
     rank, world = whole_number(name, rank, 0), whole_number(world_name, world, 1)
     if rank >= world:
         raise InvalidPipeline(f"rank {rank} is not below world {world}; ranks count from 0")
@@ -95,12 +95,12 @@ def checked_rank(name: str, rank: int, world_name: str, world: int) -> Rank:
 
 
 def local_rank() -> int | None:
-    """The number of this process on its machine, as its launcher says."""
+    """Number of this process on its machine, from the launcher's environment."""
     for name in _LOCAL_RANKS:
         if (found := _environment(name)) is not None:
             if found.isdecimal():
                 return whole_number(name, int(found), 0)
-            raise InvalidPipeline(f"the environment says {name}={found}; wanted is a whole number")
+            raise InvalidPipeline(f"the environment has {name}={found}; expected a whole number")
     return None
 
 
@@ -111,17 +111,17 @@ def _launched() -> Rank | None:
             continue
         if found is None:
             raise InvalidPipeline(
-                f"the environment says {world}={of}, but not {rank}, which of them this process is: initialise `torch.distributed` before "
-                "the first iteration, or give `rank=` and `world=`"
+                f"the environment has {world}={of}, but not {rank}, the rank of this process: initialise `torch.distributed` before "
+                "the first iteration, or set `rank=` and `world=`"
             )
         if found.isdecimal() and of.isdecimal():
             return checked_rank(rank, int(found), world, int(of))
-        raise InvalidPipeline(f"the environment says {rank}={found} and {world}={of}; wanted are two whole numbers")
+        raise InvalidPipeline(f"the environment has {rank}={found} and {world}={of}; expected two whole numbers")
     return None
 
 
 def _environment(name: str) -> str | None:
-    """A variable of the environment. Slurm's numbers are of a task that `srun` started: a batch script has some, and is no task."""
+    """Reads a variable. Slurm's variables count only in a task started by `srun`: a batch script also has them, but is not a task."""
     if name.startswith("SLURM_") and "SLURM_STEP_ID" not in os.environ:
         return None
     return os.environ.get(name)

@@ -1,4 +1,4 @@
-"""Numbers that people give."""
+"""Checks numbers in arguments."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from operator import index
 
 from penstock._penstock import InvalidPipeline
 
-# Most that any of them may be.
+# Maximum of all such numbers.
 _MOST = 2**32 - 1
 
 
 def whole_number(name: str, value: int, least: int) -> int:
-    """A whole number that may be as small as `least`; NumPy's do as well."""
+    """Checks a whole number of at least `least`; accepts NumPy integers, too."""
     try:
         number = index(value)
     except TypeError:
         number = -1
     if not least <= number <= _MOST:
-        raise InvalidPipeline(f"`{name}` is {value!r}; wanted is a whole number from {least} to {_MOST}")
+        raise InvalidPipeline(f"`{name}` is {value!r}; expected a whole number from {least} to {_MOST}")
     return number

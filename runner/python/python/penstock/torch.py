@@ -1,4 +1,4 @@
-"""A pipeline where PyTorch, Lightning or Accelerate want a data set or a loader of their own.
+"""Adapters for PyTorch, Lightning and Accelerate, which expect a data set or a data loader.
 
     import penstock.torch
 
@@ -9,7 +9,7 @@
     trainer.fit(model, loader)                                        # Lightning
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)    # Accelerate
 
-Ranks are those of the pipeline: nobody shards it again. Tensors of the host share the memory of the batch they are from.
+The pipeline shards by rank, and no library shards it again. Tensors in host memory share the memory of their batch.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ __all__ = ["DataLoader", "IterableDataset", "tensors"]
 
 def tensors(batch: Batch | Mapping[str, Any], device: torch.device | str | int | None = None, *, non_blocking: bool = False) -> dict[str, Any]:
     """Fields of a batch: arrays as tensors, on a device if one is given, and texts and bytes as lists. With `"ragged": "list"` in the
-    `collate`, an array with at least one dimension is a list of tensors, one a sample, which stay in host memory behind `transfer` unless a
-    device is given here.
+    `collate`, an array with at least one dimension is a list of tensors, one per sample, which stay in host memory behind `transfer` unless
+    a device is given here.
     """
 
     def converted(value: Any) -> Any:
@@ -43,8 +43,8 @@ def tensors(batch: Batch | Mapping[str, Any], device: torch.device | str | int |
 
 
 class IterableDataset(torch.utils.data.IterableDataset[dict[str, Any]]):
-    """The batches of a pipeline, as dicts of tensors and lists. A DataLoader takes it with `batch_size=None`; its workers start with
-    `multiprocessing_context="spawn"` and share the samples if the pipeline has `workers="share"`.
+    """Batches of a pipeline, as dicts of tensors and lists. Pass it to a DataLoader with `batch_size=None`; start its workers with
+    `multiprocessing_context="spawn"`; they share the samples if the pipeline has `workers="share"`.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -55,20 +55,20 @@ class IterableDataset(torch.utils.data.IterableDataset[dict[str, Any]]):
         return map(tensors, self.pipeline)
 
     def __len__(self) -> int:
-        """As `len` of the pipeline."""
+        """Number of batches, as `len` of the pipeline."""
         return len(self.pipeline)
 
     def set_epoch(self, epoch: int) -> None:
-        """Says with which pass over the source the next iteration begins. Without it, each begins where the last one ended."""
+        """Sets the pass over the source with which the next iteration begins. By default, it begins where the last one ended."""
         self.pipeline.epoch = epoch
 
 
 class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
-    """A loader over a pipeline. It has no worker processes, since the pipeline has threads, and no batch size, since the document
-    says that.
+    """A data loader over a pipeline. It has no worker processes, since the pipeline has threads, and no batch size, since the document
+    sets it.
     """
 
-    # Accelerate shards other loaders again.
+    # Accelerate would shard other loaders again.
     _is_accelerate_prepared = True
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -76,5 +76,5 @@ class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
         super().__init__(IterableDataset(pipeline), batch_size=None)
 
     def set_epoch(self, epoch: int) -> None:
-        """Says with which pass over the source the next iteration begins. Without it, each begins where the last one ended."""
+        """Sets the pass over the source with which the next iteration begins. By default, it begins where the last one ended."""
         self.pipeline.epoch = epoch

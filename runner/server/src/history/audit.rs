@@ -1,4 +1,4 @@
-//! The audit log as rows of a table.
+//! The table of audit log entries.
 
 use rusqlite::{Connection, Row, params};
 
@@ -6,7 +6,7 @@ use super::error::HistoryError;
 use super::query::PageQuery;
 use crate::wire::AuditEntry;
 
-/// Adds an entry, and removes the oldest where there are more than `most`.
+/// Adds an entry, and removes the oldest if there are more than `most`.
 pub(crate) fn insert(connection: &Connection, entry: &AuditEntry, most: u32) -> Result<(), HistoryError> {
     let AuditEntry { at, token, address, action, target, status } = entry;
     connection.execute(
@@ -19,7 +19,7 @@ pub(crate) fn insert(connection: &Connection, entry: &AuditEntry, most: u32) -> 
     Ok(())
 }
 
-/// Entries with their numbers, newest first, those before the number `before`; and true if there are more.
+/// Lists entries with their numbers, newest first, from before the number `before`; also returns true if there are more.
 pub(crate) fn list(
     connection: &Connection,
     before: Option<i64>,
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_entries_are_kept_and_come_a_page_at_a_time() {
+    fn the_newest_entries_are_kept_and_listed_in_pages() {
         let mut file = Connection::open_in_memory().unwrap();
         migrate(&mut file).unwrap();
         for status in 1..=5 {

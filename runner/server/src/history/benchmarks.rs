@@ -1,4 +1,4 @@
-//! Reports of benchmarks as rows of a table. What they say is the business of who sends and reads them.
+//! The table of benchmark reports, whose content is opaque to the server.
 
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
@@ -7,12 +7,12 @@ use super::error::HistoryError;
 use super::query::{PageQuery, first};
 use crate::wire::KeptBenchmark;
 
-/// Reports that are kept; the oldest go.
+/// Maximum number of stored reports; a further report replaces the oldest.
 pub const MAX_BENCHMARKS: u32 = 1_000;
-/// Most bytes of a report.
+/// Largest size of a report, in bytes.
 pub const MAX_BENCHMARK_BYTES: usize = 16 << 20;
 
-/// A report on its way into the table.
+/// Compressed report to store in the table.
 #[derive(Debug)]
 pub(crate) struct Packed {
     /// SHA-256 of the report.
@@ -21,7 +21,7 @@ pub(crate) struct Packed {
 }
 
 impl Packed {
-    /// Takes a while for a large report.
+    /// Compresses a report, which takes a while if it is large.
     pub(crate) fn new(digest: [u8; 32], report: &[u8]) -> Self {
         Self { digest, report: compress(report) }
     }
@@ -31,8 +31,8 @@ impl Packed {
     }
 }
 
-/// Keeps a report, and removes the oldest where there are too many. One that is known stays as it is: then that is what
-/// comes back, and `false`.
+/// Stores a report, and removes the oldest if there are too many. If the same report is stored already, returns that benchmark and
+/// `false`.
 pub(crate) fn insert(
     transaction: &Transaction<'_>,
     benchmark: KeptBenchmark,
@@ -60,7 +60,7 @@ pub(crate) fn insert(
     Ok((benchmark, true))
 }
 
-/// Benchmarks with their numbers, newest first, from before the number `before`; and whether there are more.
+/// Lists benchmarks with their numbers, newest first, from before the number `before`; also returns true if there are more.
 pub(crate) fn list(
     connection: &Connection,
     before: i64,
@@ -81,12 +81,12 @@ pub(crate) fn report(connection: &Connection, id: &str) -> Result<Option<Vec<u8>
     packed.map(|packed| decompress(&packed, MAX_BENCHMARK_BYTES).map_err(damaged)).transpose()
 }
 
-/// Removes a benchmark; false when there is none.
+/// Removes a benchmark; returns false if there is no such benchmark.
 pub(crate) fn remove(transaction: &Transaction<'_>, id: &str) -> Result<bool, HistoryError> {
     Ok(transaction.execute("DELETE FROM benchmarks WHERE id = ?1", [id])? > 0)
 }
 
-/// The columns `number, id, kept_at, summary`; the inner error is of what they hold.
+/// Reads the columns `number, id, kept_at, summary`. The inner error reports damaged content.
 fn read(row: &Row<'_>) -> rusqlite::Result<Result<(i64, KeptBenchmark), HistoryError>> {
     let (number, id, kept_at, summary): (i64, String, String, String) = row.try_into()?;
     let summary = serde_json::from_str(&summary).map_err(HistoryError::from);

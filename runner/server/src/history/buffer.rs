@@ -8,12 +8,12 @@ use penstock_types::stats::Histogram;
 use super::chunk::{MAX_ROWS, pack, pack_times};
 use super::layout::Layout;
 
-/// Time for which task times are counted together: a chunk of the middle level, in nanoseconds.
+/// Interval whose task times share a histogram: a chunk of the middle level, in nanoseconds.
 const TIMES_NANOS: u64 = Level::Middle.width() * MAX_ROWS;
-/// Most chunks of a level that wait to be written; the oldest one beyond is lost, and counted.
+/// Maximum number of chunks of a level that wait to be written; beyond it the oldest is dropped, and counted as lost.
 const MAX_WAITING: usize = 16;
 
-/// Rows of one run that are not written yet: those of the open chunk of each level, and of chunks that wait.
+/// Rows of one run that are not written yet: the open chunk of each level, and chunks that wait to be written.
 #[derive(Debug)]
 pub(crate) struct RowBuffer(Mutex<Buffered>);
 
@@ -21,7 +21,7 @@ pub(crate) struct RowBuffer(Mutex<Buffered>);
 struct Buffered {
     stages: usize,
     queues: usize,
-    /// By level.
+    /// Rows by level, the finest first.
     levels: [LevelRows; 3],
     times: VecDeque<Times>,
     lost: u64,
@@ -29,9 +29,9 @@ struct Buffered {
 
 #[derive(Debug, Default)]
 struct LevelRows {
-    /// The row that is not complete.
+    /// Row that is not complete yet.
     open: Option<Row>,
-    /// Closed rows by chunk, oldest first; the last one may grow.
+    /// Complete rows by chunk, oldest first; the last chunk may grow.
     chunks: VecDeque<Chunk>,
 }
 
@@ -39,7 +39,7 @@ struct LevelRows {
 struct Chunk {
     number: u64,
     rows: Vec<Row>,
-    /// How many of the rows are written.
+    /// Number of rows that are written.
     written: usize,
 }
 
@@ -50,11 +50,11 @@ struct Times {
     is_written: bool,
 }
 
-/// Packed chunks to write.
+/// Packed chunks and histograms to write.
 #[derive(Debug, Default)]
 pub(crate) struct Unwritten {
     pub(crate) chunks: Vec<UnwrittenChunk>,
-    /// Number, packed histograms, and the durations that they count.
+    /// Number of the interval, its packed histograms, and the number of durations that they count.
     pub(crate) times: Vec<(u64, Vec<u8>, u64)>,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct UnwrittenChunk {
     rows: usize,
 }
 
-/// Buffered rows of a level, and the numbers of their chunks, of which stored versions are out of date.
+/// Buffered rows of a level, and the numbers of their chunks, whose stored versions are out of date.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     pub(crate) rows: Vec<Row>,
@@ -85,12 +85,12 @@ impl RowBuffer {
         }))
     }
 
-    /// Adds the sums of a pulse. Returns the finest row that they complete, if any.
+    /// Adds the sums of a pulse. Returns the row of the finest level that they complete, if any.
     pub(crate) fn add(&self, pulse: &Sums) -> Option<Row> {
         self.lock().add(pulse)
     }
 
-    /// Completes all rows at the end of the run. Returns the last finest one, if it was open.
+    /// Completes all rows at the end of the run. Returns the last row of the finest level, if it was open.
     pub(crate) fn finish(&self) -> Option<Row> {
         let mut buffered = self.lock();
         let last = buffered.levels[0].open.clone();
@@ -100,7 +100,7 @@ impl RowBuffer {
         last
     }
 
-    /// Packs all chunks that have rows which are not written.
+    /// Packs all chunks that have unwritten rows.
     pub(crate) fn unwritten(&self) -> Unwritten {
         let (chunks, times) = {
             let buffered = self.lock();
@@ -115,7 +115,7 @@ impl RowBuffer {
                 buffered.times.iter().filter(|times| !times.is_written).cloned().collect();
             (chunks, times)
         };
-        // Without the lock: a run goes on meanwhile.
+        // Packed without the lock, because the run continues meanwhile.
         let chunk = |(level, chunk): (Level, Chunk)| UnwrittenChunk {
             level,
             number: chunk.number,
@@ -130,7 +130,7 @@ impl RowBuffer {
         Unwritten { chunks: chunks.into_iter().map(chunk).collect(), times: times.collect() }
     }
 
-    /// Notes a successful write, and drops chunks that are complete and written.
+    /// Records a successful write, and drops chunks that are complete and written.
     pub(crate) fn on_written(&self, unwritten: &Unwritten) {
         let mut buffered = self.lock();
         for written in &unwritten.chunks {
@@ -153,12 +153,12 @@ impl RowBuffer {
         }
     }
 
-    /// Chunks that were given up because they could not be written for too long.
+    /// Number of chunks that were dropped because they could not be written for too long.
     pub(crate) fn lost(&self) -> u64 {
         self.lock().lost
     }
 
-    /// Copies all rows of a level, the open one included.
+    /// Copies all rows of a level, including the open one.
     pub(crate) fn held(&self, level: Level) -> Held {
         let buffered = self.lock();
         let LevelRows { open, chunks } = &buffered.levels[usize::from(level.number())];
@@ -168,7 +168,7 @@ impl RowBuffer {
         }
     }
 
-    /// Copies the histograms, with their numbers.
+    /// Copies the histograms, with the numbers of their intervals.
     pub(crate) fn held_times(&self) -> Vec<(u64, Vec<Histogram>)> {
         self.lock().times.iter().map(|times| (times.number, times.histograms.clone())).collect()
     }
@@ -182,7 +182,7 @@ impl Buffered {
     fn add(&mut self, pulse: &Sums) -> Option<Row> {
         let (t0, t1) = (pulse.t0.nanos(), pulse.t1.nanos());
         self.count_times(t1, pulse);
-        // By its middle: readings come a little after their moments.
+        // Assigned by the middle of the pulse, because readings are taken slightly late.
         let number = (t0 + t1) / 2 / Level::Finest.width();
         let completed = self.add_at(Level::Finest, number, pulse);
         self.add_at(Level::Middle, number / 16, pulse);
@@ -191,8 +191,8 @@ impl Buffered {
         if is_complete { self.close(Level::Finest) } else { completed }
     }
 
-    /// Adds the pulse to the open row of a level. Returns the row before, if the pulse lies behind it. The spreads of coarser
-    /// rows follow when the finest row is complete.
+    /// Adds the pulse to the open row of a level. Returns the previous row if the pulse begins a new one. The spreads of coarser
+    /// rows are updated once a row of the finest level is complete.
     fn add_at(&mut self, level: Level, number: u64, pulse: &Sums) -> Option<Row> {
         let place = usize::from(level.number());
         let is_new = self.levels[place].open.as_ref().is_some_and(|open| open.number != number);

@@ -1,4 +1,4 @@
-//! Chunks of rows and histograms as they lie in the database: postcard, compressed, and checked when they are read.
+//! Stored form of chunks of rows and of histograms: postcard, compressed, and validated when they are read.
 
 use std::mem::replace;
 
@@ -9,24 +9,25 @@ use serde::{Deserialize, Serialize};
 
 use super::error::HistoryError;
 
-/// Higher levels cost more time and save next to nothing.
+/// Compression level of zstd; higher levels cost more time and save almost no space.
 const COMPRESSION: i32 = 3;
-/// Most bytes of a chunk before compression: 256 rows of the longest pipeline there can be.
+/// Largest size of a chunk before compression, in bytes: 256 rows of the longest possible pipeline.
 const MAX_BYTES: usize = 256 << 20;
-/// Most rows of a chunk.
+/// Maximum number of rows of a chunk.
 pub(crate) const MAX_ROWS: u64 = 256;
-/// First byte of histograms, and of rows as up to schema 2.
+/// First byte of histograms, and of rows up to schema 2.
 const SCHEMA_2: u8 = 2;
 /// First byte of [`Columns`] up to schema 3.
 const SCHEMA_3: u8 = 3;
 /// First byte of [`Columns`].
 const COLUMNS: u8 = 4;
-/// Sums and metrics of a stage up to schema 3: all but the last of now, which is the wait for permits.
+/// Number of sums of a stage up to schema 3, which had all but the last: the wait for permits.
 const OLD_SUMS: usize = TaskRow::WIDTH - 1;
+/// Number of metrics of a stage up to schema 3, which had all but the last: the wait for permits.
 const OLD_METRICS: usize = Metric::STAGE.len() - 1;
-/// Numbers of a row before those of its stages.
+/// Count of the numbers in a row before the numbers of its stages.
 const HEAD: usize = 3;
-/// Most stages, with room to spare.
+/// Limit of the numbers of stages and queues, above any real pipeline.
 const MAX_NODES: u64 = 1024;
 
 /// Reason why stored bytes cannot be read.
@@ -34,9 +35,9 @@ const MAX_NODES: u64 = 1024;
 pub(crate) enum UnreadableChunk {
     #[error("it is larger than {most} bytes")]
     TooLarge { most: usize },
-    #[error("it does not decompress")]
+    #[error("it cannot be decompressed")]
     Compression(#[source] std::io::Error),
-    #[error("it is of another form")]
+    #[error("its form is unknown")]
     Form,
     #[error("{0}")]
     Content(#[from] postcard::Error),
@@ -53,14 +54,14 @@ impl From<UnreadableChunk> for HistoryError {
 pub(super) fn compress(bytes: &[u8]) -> Vec<u8> {
     let compress = || {
         let mut compressor = zstd::bulk::Compressor::new(COMPRESSION)?;
-        // Without it, a bit that a disk turns over would be another number.
+        // Without a checksum, a flipped bit on the disk would change a figure unnoticed.
         compressor.include_checksum(true)?;
         compressor.compress(bytes)
     };
     compress().expect("compressing into memory does not fail")
 }
 
-/// Decompresses at most `most` bytes: a damaged length must not take all memory.
+/// Decompresses at most `most` bytes, so that a damaged length cannot take all memory.
 pub(super) fn decompress(packed: &[u8], most: usize) -> Result<Vec<u8>, UnreadableChunk> {
     let size = zstd::zstd_safe::get_frame_content_size(packed).ok().flatten().unwrap_or(0);
     let size =
@@ -68,14 +69,14 @@ pub(super) fn decompress(packed: &[u8], most: usize) -> Result<Vec<u8>, Unreadab
     zstd::bulk::decompress(packed, size).map_err(UnreadableChunk::Compression)
 }
 
-/// Rows as they are stored. Rows one after another take 1.8 times as many bytes.
+/// Stored form of rows, by column. Row by row, they would take 1.8 times as many bytes.
 #[derive(Serialize, Deserialize)]
 struct Columns {
     stages: usize,
     queues: usize,
-    /// Each number of all rows, as its difference to the row before.
+    /// Columns of numbers, each value as the difference to the previous row.
     numbers: Vec<Vec<i64>>,
-    /// The least and the greatest of each spread.
+    /// Columns of the minimum and of the maximum of each spread.
     spreads: Vec<[Vec<f32>; 2]>,
 }
 
@@ -107,7 +108,7 @@ impl Columns {
         }
     }
 
-    /// Reads columns as schemas 1 and 2 stored them: all sizes first, and the columns without their lengths.
+    /// Reads columns in the form of schemas 1 and 2: all sizes first, then the columns without their lengths.
     fn of_schema_2(mut input: &[u8]) -> Result<Self, UnreadableChunk> {
         let [count, stages, queues, spreads] = next::<[u64; 4]>(&mut input)?;
         if count > MAX_ROWS || stages.max(queues) > MAX_NODES || spreads > 16 * MAX_NODES {
@@ -123,13 +124,13 @@ impl Columns {
         Ok(Self { stages, queues, numbers, spreads })
     }
 
-    /// The same with what rows had not up to schema 3: tasks that wait for permits counted as busy, and no metric told of it.
+    /// Adds the sum and the metric that rows up to schema 3 lack; until then, waits for permits were counted as busy.
     fn widened(mut self) -> Option<Self> {
         let is_whole = self.stages.max(self.queues) <= MAX_NODES as usize
             && (self.numbers.is_empty() || self.numbers.len() == width(OLD_SUMS, self.stages, self.queues))
             && (self.spreads.is_empty() || self.spreads.len() >= self.stages * OLD_METRICS);
         let rows = is_whole.then(|| self.numbers.first().map_or(0, Vec::len))?;
-        // From the back, so that the places before stay as they are.
+        // From the last stage to the first, so that earlier positions do not move.
         for stage in (1..=self.stages).rev() {
             if !self.numbers.is_empty() {
                 self.numbers.insert(HEAD + stage * OLD_SUMS, vec![0; rows]);
@@ -196,7 +197,7 @@ pub(crate) fn unpack(packed: &[u8]) -> Result<Vec<Row>, UnreadableChunk> {
     columns.and_then(Columns::rows).ok_or(UnreadableChunk::Form)
 }
 
-/// Columns of rows with so many stages, of so many sums each, and queues.
+/// Number of columns of rows with these numbers of sums per stage, stages and queues.
 fn width(sums: usize, stages: usize, queues: usize) -> usize {
     HEAD + stages * sums + queues * QueueRow::WIDTH
 }
@@ -207,7 +208,7 @@ fn next<T: DeserializeOwned>(input: &mut &[u8]) -> Result<T, postcard::Error> {
     Ok(value)
 }
 
-/// A histogram as it is stored: its longest duration, and its counts, each with its distance to the bucket before.
+/// Stored form of a histogram: the longest duration, and each count with the distance to the previous bucket.
 type StoredHistogram = (u64, Vec<(usize, u64)>);
 
 /// Packs a histogram for each stage.
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_come_back_bit_by_bit_whatever_their_numbers_are() {
+    fn rows_are_restored_exactly_for_all_numbers() {
         let values = [0, 1, u64::MAX, 250_000_123, 1 << 63, u64::MAX - 1, 42];
         let rows: Vec<Row> = values.iter().zip(0..).map(|(value, number)| row(number, *value)).collect();
         assert_eq!(unpack(&pack(&rows)).unwrap(), rows);
@@ -270,17 +271,17 @@ mod tests {
         assert_eq!(unpack(&pack(&[])).unwrap(), []);
     }
 
-    /// Rows of a run of three stages, as schema 3 stored them; its own server told the figures.
+    /// Rows of a run of three stages in the form of schema 3, with the figures that the server of that version reported.
     #[test]
-    fn rows_of_schema_3_come_back_with_no_wait_for_permits() {
+    fn rows_of_schema_3_are_read_without_a_wait_for_permits() {
         let finest = unpack(include_bytes!("../../tests/data/form-3-finest.bin")).unwrap();
         let middle = unpack(include_bytes!("../../tests/data/form-3-middle.bin")).unwrap();
         for rows in [&finest, &middle] {
             let mut all = rows[0].clone();
             rows[1..].iter().for_each(|row| all.merge(row));
             let tasks = all.stages.iter().map(|stage| (stage.tasks, stage.busy, stage.blocked));
-            let told = [(595, 18_007_179_269, 3_959_275), (587, 0, 74_407_357), (146, 3_241_002_518, 0)];
-            assert!(tasks.eq(told), "{:?}", all.stages);
+            let expected = [(595, 18_007_179_269, 3_959_275), (587, 0, 74_407_357), (146, 3_241_002_518, 0)];
+            assert!(tasks.eq(expected), "{:?}", all.stages);
             assert!(all.stages.iter().all(|stage| stage.permit_wait == 0));
             assert!(
                 all.queues.iter().map(|queue| queue.gets).eq([598, 587, 146, 146, 146]),
@@ -288,7 +289,7 @@ mod tests {
                 all.queues
             );
         }
-        // The spreads stand where they belong: those of rows of a second cover the rows of a quarter.
+        // The spreads are in their places: those of one-second rows cover the quarter-second rows.
         let mut spreads = vec![Spread::NONE; Row::spread_count(3, 5)];
         for row in finest {
             let row = row.widened(0);
@@ -301,13 +302,13 @@ mod tests {
         for (place, (stored, spread)) in stored.iter().zip(&spreads).enumerate() {
             let is_new = place < 3 * Metric::STAGE.len()
                 && Metric::STAGE[place % Metric::STAGE.len()] == Metric::PermitWait;
-            let wanted = if is_new { (None, None) } else { (spread.least(), spread.greatest()) };
-            assert_eq!((stored.least(), stored.greatest()), wanted, "{place}");
+            let expected = if is_new { (None, None) } else { (spread.least(), spread.greatest()) };
+            assert_eq!((stored.least(), stored.greatest()), expected, "{place}");
         }
     }
 
     #[test]
-    fn histograms_come_back() {
+    fn histograms_are_restored_exactly() {
         let mut histogram = Histogram::default();
         [3, 1_000_000, 1_000_001, u64::MAX].into_iter().for_each(|nanos| histogram.record(nanos));
         let times = [histogram, Histogram::default()];
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_chunks_are_told_and_take_no_memory() {
+    fn damaged_chunks_are_reported_and_take_little_memory() {
         let rows = [row(0, 1), row(1, 2)];
         let packed = pack(&rows);
         for cut in 0..packed.len() {
@@ -329,8 +330,11 @@ mod tests {
         for place in 0..packed.len() * 8 {
             let mut damaged = packed.clone();
             damaged[place / 8] ^= 1 << (place % 8);
-            // One bit of the head means nothing.
-            assert!(unpack(&damaged).map_or(true, |found| found == rows), "bit {place} is not noticed");
+            // One bit of the frame header has no effect.
+            assert!(
+                unpack(&damaged).map_or(true, |found| found == rows),
+                "the damage of bit {place} was not detected"
+            );
         }
         assert!(unpack(b"not a chunk").is_err());
     }

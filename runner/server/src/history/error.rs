@@ -10,16 +10,16 @@ pub enum HistoryError {
     },
     #[error("the history is damaged: {0}")]
     Damaged(String),
-    #[error("the disk is too slow for what is to be written down; try again")]
+    #[error("the disk is too slow for the pending writes; try again")]
     Behind,
-    #[error("the history was not written; the server's log says more")]
+    #[error("the history was not written; the server's log has the details")]
     Defect,
     #[error("the history is closed")]
     Closed,
 }
 
 impl HistoryError {
-    /// The same error of a transaction, which writes.
+    /// Turns an error of a read into the error of a write, for a transaction.
     pub(crate) fn in_writing(self) -> Self {
         match self {
             Self::Database { source, .. } => Self::Database { what: "written", source },
@@ -28,7 +28,7 @@ impl HistoryError {
     }
 }
 
-/// Closures on a connection are taken to read; [`super::transact`] corrects it.
+/// Assumes that the closure reads; [`super::transact`] corrects the error for writes.
 impl From<rusqlite::Error> for HistoryError {
     fn from(source: rusqlite::Error) -> Self {
         Self::Database { what: "read", source: Arc::new(source) }
@@ -37,7 +37,7 @@ impl From<rusqlite::Error> for HistoryError {
 
 impl From<serde_json::Error> for HistoryError {
     fn from(error: serde_json::Error) -> Self {
-        Self::Damaged(format!("a part of it is not the JSON that was expected: {error}"))
+        Self::Damaged(format!("a part of it is not the expected JSON: {error}"))
     }
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn undamaged<T>(
         ) => error.to_string(),
         Err(error) => return Err(error.into()),
     };
-    tracing::error!(what, damage, "a row of the history is damaged and left out");
+    tracing::error!(what, damage, "left out a damaged row of the history");
     Ok(None)
 }
 
@@ -72,6 +72,6 @@ fn in_words(error: &rusqlite::Error) -> &'static str {
         Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => "its file cannot be opened",
         Some(ErrorCode::SystemIoFailure) => "the disk reports an error",
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => "its file is damaged",
-        _ => "the database refuses",
+        _ => "the database reports an error",
     }
 }

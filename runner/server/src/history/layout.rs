@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::wire::ValidQueue;
 
-/// The stages and queues of a run, in order: what the numbers of rows belong to.
+/// Stages and queues of a run, in the order in which rows hold their figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Layout {
     pub(crate) stages: Vec<LayoutStage>,
@@ -46,7 +46,7 @@ impl Layout {
         Self { stages: stages.collect(), queues: queues.map(queue).collect() }
     }
 
-    /// Makes a window of a row, without percentiles: those need histograms.
+    /// Makes a window of a row, without percentiles, which need histograms.
     pub(crate) fn window(&self, row: &Row) -> Window {
         let stage = |(stage, row): (&LayoutStage, &TaskRow)| StageRecord {
             id: stage.id.clone(),

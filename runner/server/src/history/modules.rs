@@ -1,4 +1,4 @@
-//! Modules as rows of tables: names, numbered versions, and aliases that move.
+//! The tables of modules: names, numbered versions, and aliases.
 
 use std::collections::BTreeMap;
 
@@ -11,22 +11,23 @@ use super::query::{self, PageQuery, all, first, like};
 use super::runs::now;
 use crate::wire::ModuleVersion;
 
-/// Runs that are not over, listed with a version they use.
+/// Maximum number of live runs that are listed with a version that they use.
 const MAX_IN_USE: usize = 100;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ModuleRemoval {
-    /// It is gone; these bytes belong to nothing any more.
+    /// The version was removed; the bytes with this digest belong to no version any more.
     Yes { digest: String },
-    /// There is none.
+    /// There is no such version.
     NotThere,
-    /// An alias stands for it.
+    /// An alias stands for the version.
     Aliased(String),
-    /// A run that is not over uses it.
+    /// A live run uses the version.
     InUse(RunId),
 }
 
-/// Gives the module's name its next version. Bytes that are known keep theirs. Says the digest of the version before.
+/// Registers a module as the next version of its name; bytes that are stored already keep their version.
+/// Returns the version, true if it is new, and the digest of the previous version.
 pub(crate) fn insert(
     transaction: &Transaction<'_>,
     report: &ModuleReport,
@@ -61,7 +62,7 @@ pub(crate) fn insert(
     Ok((version, known.is_none(), previous))
 }
 
-/// Lets an alias stand for a version; false when there is no such version.
+/// Sets an alias to a version; returns false if there is no such version.
 pub(crate) fn set_alias(
     transaction: &Transaction<'_>,
     name: &str,
@@ -89,7 +90,7 @@ pub(crate) fn remove_alias(
     Ok(transaction.execute("DELETE FROM aliases WHERE name = ?1 AND alias = ?2", [name, alias])? > 0)
 }
 
-/// Removes a version that nothing needs.
+/// Removes a version unless an alias or a live run needs it.
 pub(crate) fn remove(
     transaction: &Transaction<'_>,
     name: &str,
@@ -110,7 +111,7 @@ pub(crate) fn remove(
     Ok(ModuleRemoval::Yes { digest })
 }
 
-/// The version that `written` stands for: a number, an alias, or `latest`.
+/// Version that `written` stands for: a number, an alias, or `latest`.
 pub(crate) fn version_of(
     connection: &Connection,
     name: &str,
@@ -128,12 +129,12 @@ pub(crate) fn version_of(
     Ok(found?)
 }
 
-/// A version's number as it is given: without a sign, and without zeros before it.
+/// Parses the number of a version, without a sign and without leading zeros.
 fn number(written: &str) -> Option<u32> {
     written.parse().ok().filter(|number: &u32| number.to_string() == written)
 }
 
-/// The version that a document calls `written`: `name`, `name@version-or-alias`, or a digest.
+/// Version to which `written` in a document refers: `name`, `name@version-or-alias`, or a digest.
 pub(crate) fn resolve(connection: &Connection, written: &str) -> Result<Option<ModuleVersion>, HistoryError> {
     if written.starts_with("sha256:") {
         let found: Option<(String, u32)> = connection
@@ -181,7 +182,7 @@ pub(crate) fn find(
     }))
 }
 
-/// All versions of a module, newest first; none when there is no such module.
+/// Returns the versions of a module, newest first; empty if there is no such module.
 pub(crate) fn versions(connection: &Connection, name: &str) -> Result<Vec<ModuleVersion>, HistoryError> {
     let query = "SELECT version FROM modules WHERE name = ?1 ORDER BY version DESC";
     let numbers: Vec<u32> = all(connection, query, [name])?;
@@ -194,7 +195,7 @@ pub(crate) fn aliases(connection: &Connection, name: &str) -> Result<BTreeMap<St
     Ok(statement.query_map([name], |row| row.try_into())?.collect::<rusqlite::Result<_>>()?)
 }
 
-/// Names with at least one version, in order, behind `after`; and whether there are more.
+/// Lists names with at least one version, in order, after the name `after`; also returns true if there are more.
 pub(crate) fn names(
     connection: &Connection,
     text: Option<&str>,
@@ -227,7 +228,7 @@ pub(crate) fn has(connection: &Connection, digest: &str) -> Result<bool, History
     Ok(connection.prepare_cached("SELECT 1 FROM modules WHERE digest = ?1")?.exists([digest])?)
 }
 
-/// Runs that are not over and run these bytes.
+/// Live runs that use the module with this digest.
 fn in_use(connection: &Connection, digest: &str) -> Result<Vec<RunId>, HistoryError> {
     let query = "SELECT id FROM runs WHERE state IN ('queued', 'running', 'draining') \
          AND id IN (SELECT run FROM run_modules WHERE digest = ?1) ORDER BY id LIMIT ?2";

@@ -1,4 +1,4 @@
-//! Forms of queries that the tables share.
+//! Query helpers that the tables share.
 
 use rusqlite::types::{FromSql, Value as Sql};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params_from_iter};
@@ -23,18 +23,18 @@ pub(crate) fn all<T: FromSql>(
     connection.prepare_cached(query)?.query_map(params, |row| row.get(0))?.collect()
 }
 
-/// Returns what a query counts.
+/// Returns the count that a query selects.
 pub(crate) fn count(connection: &Connection, query: &str, params: impl Params) -> Result<u64, HistoryError> {
     let count: i64 = connection.prepare_cached(query)?.query_row(params, |row| row.get(0))?;
     Ok(count as u64)
 }
 
-/// The text anywhere, taken literally.
+/// Pattern of `LIKE` that matches a text anywhere, without wildcards.
 pub(crate) fn like(text: &str) -> String {
     format!("%{}%", text.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_"))
 }
 
-/// A query of the rows of a page that satisfy all conditions.
+/// Query of the rows of a page that satisfy all conditions.
 #[derive(Default)]
 pub(crate) struct PageQuery {
     conditions: Vec<String>,
@@ -51,14 +51,14 @@ impl PageQuery {
         self
     }
 
-    /// Adds a condition of rows behind one whose value of `column` and id these are.
+    /// Adds the condition that a row comes after the one with this value of `column` and this id.
     pub(crate) fn beyond(mut self, column: &str, than: &str, (last, id): (Sql, String)) -> Self {
         let places = [self.value(last), self.value(id)].join(", ");
         self.conditions.push(format!("({column}, id) {than} ({places})"));
         self
     }
 
-    /// Reads the undamaged rows of the page, e.g. of `name FROM modules` in the order `name`; and true if there are more.
+    /// Reads the undamaged rows of the page, e.g. `name FROM modules` in the order `name`; also returns true if there are more.
     pub(crate) fn read<T>(
         mut self,
         connection: &Connection,

@@ -15,13 +15,13 @@ use super::layout::Layout;
 use super::query::{PageQuery, first, like};
 use crate::wire::{ErrorQuery, LogEntry, LogQuery, limit};
 
-/// Rows of one run: those in the file, and those that a live run holds.
+/// Rows of one run: those in the database, and those that a live run holds.
 pub(crate) struct RunRows<'a> {
     connection: &'a Connection,
     run: &'a str,
     buffer: Option<&'a RowBuffer>,
-    /// By level, taken once, and before the file is read: what is written meanwhile is not read twice, and what was written
-    /// before is there.
+    /// Rows of a live run by level. They are taken once, before the database is read, so that rows that are written in between
+    /// are neither missing nor counted twice.
     held: OnceCell<[Held; 3]>,
 }
 
@@ -35,7 +35,7 @@ impl<'a> RunRows<'a> {
         &self.held.get_or_init(|| Level::ALL.map(held))[usize::from(level.number())]
     }
 
-    /// End of the last row, in nanoseconds since the run's start; 0 without any.
+    /// End of the last row, in nanoseconds since the run's start; 0 without rows.
     pub(crate) fn end(&self) -> Result<u64, HistoryError> {
         if let Some(last) = self.held(Level::Finest).rows.last() {
             return Ok((last.number + 1) * Level::Finest.width());
@@ -48,7 +48,7 @@ impl<'a> RunRows<'a> {
             )?;
             let Some(last) = last else { continue };
             let rows = unpack(&last)?;
-            // Readings come a little after their moments; where only coarse rows are left, that cannot be told apart.
+            // Readings are taken slightly late. Rows of coarser levels do not show the delay, so their actual end is used.
             let end = |row: &Row| {
                 if level == Level::Finest {
                     row.number.saturating_add(1).saturating_mul(level.width())
@@ -61,10 +61,10 @@ impl<'a> RunRows<'a> {
         Ok(0)
     }
 
-    /// These buckets as a run can fill them: none behind its end, and wider ones where only coarser rows are left. Nanoseconds since
-    /// its start.
-    pub(crate) fn buckets(&self, wanted: Buckets, end: u64) -> Result<Buckets, HistoryError> {
-        let mut buckets = until(wanted, end);
+    /// Restricts buckets to those that the run can fill: none after `end`, in nanoseconds since the run's start, and wider ones if
+    /// only rows of coarser levels are left.
+    pub(crate) fn buckets(&self, requested: Buckets, end: u64) -> Result<Buckets, HistoryError> {
+        let mut buckets = until(requested, end);
         for level in [Level::Middle, Level::Coarsest] {
             if level <= buckets.level {
                 continue;
@@ -77,8 +77,8 @@ impl<'a> RunRows<'a> {
         Ok(buckets)
     }
 
-    /// The rows in buckets: those of the buckets' level, and behind the last of them finer ones, because those of a process that
-    /// died end early.
+    /// Rows in buckets: those of the buckets' level, and after the last of them those of finer levels, because the coarser rows of
+    /// a killed process end early.
     pub(crate) fn thinned(&self, buckets: Buckets) -> Result<Thinned, HistoryError> {
         let mut thinned = Thinned::new(buckets);
         let mut covered = 0;
@@ -112,7 +112,7 @@ impl<'a> RunRows<'a> {
         Ok(thinned)
     }
 
-    /// The rows in buckets, as people read them.
+    /// Rows in buckets, as windows for display.
     pub(crate) fn windows(&self, layout: &Layout, buckets: Buckets) -> Result<Vec<Window>, HistoryError> {
         let thinned = self.thinned(buckets)?;
         Ok(thinned.rows().iter().flatten().map(|row| layout.window(row)).collect())
@@ -120,7 +120,7 @@ impl<'a> RunRows<'a> {
 
     /// Task times of a stage over the whole run.
     pub(crate) fn times(&self, stage: usize) -> Result<Histogram, HistoryError> {
-        // Before the file is read, as rows.
+        // Taken before the database is read, like rows.
         let held = self.buffer.map_or_else(Vec::new, RowBuffer::held_times);
         let mut all = Histogram::default();
         let mut statement =
@@ -137,7 +137,7 @@ impl<'a> RunRows<'a> {
         Ok(all)
     }
 
-    /// Returns true if rows of the buckets' level were removed and coarser ones were not.
+    /// Returns true if the rows of the buckets' level were removed and rows of the next level remain.
     fn is_gone(&self, buckets: &Buckets) -> Result<bool, HistoryError> {
         if !self.held(buckets.level).rows.is_empty() {
             return Ok(false);
@@ -155,33 +155,33 @@ impl<'a> RunRows<'a> {
     }
 }
 
-/// The buckets that begin before `end`, the first one in any case. They keep their width, by which whoever asked counts.
+/// Buckets that begin before `end`, at least the first one. They keep the width that the caller requested.
 fn until(buckets: Buckets, end: u64) -> Buckets {
     let filled = end.saturating_sub(buckets.from).div_ceil(buckets.width).max(1);
     Buckets { count: buckets.count.min(usize::try_from(filled).unwrap_or(usize::MAX)), ..buckets }
 }
 
-/// The asked columns of a run with this layout; all metrics when none is named.
+/// Columns of the requested metrics of a run with this layout; all metrics if `metrics` is empty.
 pub(crate) fn columns(layout: &Layout, thinned: &Thinned, metrics: &[Metric]) -> Vec<SeriesColumn> {
-    let wanted = |metric: &Metric| metrics.is_empty() || metrics.contains(metric);
+    let is_requested = |metric: &Metric| metrics.is_empty() || metrics.contains(metric);
     let stages = layout.stages.iter().enumerate().flat_map(|(place, stage)| {
-        let metrics = Metric::STAGE.into_iter().filter(wanted);
+        let metrics = Metric::STAGE.into_iter().filter(is_requested);
         metrics.map(move |metric| thinned.stage(place, metric, &stage.id))
     });
     let queues = layout.queues.iter().enumerate().flat_map(|(place, queue)| {
-        let metrics = Metric::QUEUE.into_iter().filter(wanted);
+        let metrics = Metric::QUEUE.into_iter().filter(is_requested);
         metrics.map(move |metric| thinned.queue(place, metric, &queue.id))
     });
     stages.chain(queues).collect()
 }
 
-/// Numbers of the first and the last chunk of a level that buckets touch.
+/// Numbers of the first and the last chunk of a level that overlap with buckets.
 fn chunks(level: Level, buckets: &Buckets) -> (i64, i64) {
     let chunk = level.width() * MAX_ROWS;
     ((buckets.from / chunk) as i64, (buckets.to() / chunk) as i64)
 }
 
-/// Returns failed samples behind the number `after`, in order, and true if there are more.
+/// Returns failed samples after the number `after`, in order, and true if there are more.
 pub(crate) fn errors(
     connection: &Connection,
     run: &str,
@@ -200,7 +200,7 @@ pub(crate) fn errors(
         })
 }
 
-/// Returns log lines behind the number `after`, in order, and true if there are more.
+/// Returns log lines after the number `after`, in order, and true if there are more.
 pub(crate) fn logs(
     connection: &Connection,
     run: &str,

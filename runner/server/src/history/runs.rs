@@ -16,42 +16,43 @@ use super::query::{PageQuery, all, count, first, like};
 use super::schema;
 use crate::wire::{LogEntry, RunColumn, RunQuery, RunSort, RunSpec, limit};
 
-/// Errors of one run that are kept: the first ones.
+/// Maximum number of stored errors of one run; the first ones are kept.
 pub(crate) const MAX_ERRORS: u64 = 10_000;
-/// Log lines of one run that are kept: the last ones.
+/// Maximum number of stored log lines of one run; the last ones are kept.
 pub(crate) const MAX_LOGS: u64 = 10_000;
 /// Time for which a key stands for its request, in seconds.
 const KEY_SECONDS: i64 = 24 * 3600;
 /// Time for which the finest rows are kept, in seconds.
 const FINEST_SECONDS: i64 = 7 * 24 * 3600;
 
-/// The unchanging facts of a submitted run.
+/// Unchanging facts of a submitted run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Registered {
-    /// As it was when it was submitted.
+    /// Summary of the run as of its submission.
     pub(crate) summary: RunSummary,
     pub(crate) layout: Layout,
     pub(crate) for_s: Option<f64>,
     pub(crate) cloned_from: Option<RunId>,
 }
 
-/// A key that makes a request safe to repeat, and the digest of the request.
+/// Key that makes a request safe to repeat, and the digest of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Repeat {
     pub(crate) key: String,
     pub(crate) request: [u8; 32],
 }
 
-/// Meaning of a key.
+/// Earlier use of a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum KnownSubmission {
     No,
-    /// The run of the same request.
+    /// The same request was submitted before, as this run.
     Same(RunId),
+    /// The key was used for another request.
     Other,
 }
 
-/// Everything of a run to write at a time.
+/// Data of a run to write in one transaction.
 #[derive(Debug, Default)]
 pub(crate) struct Entry {
     pub(crate) summary: Option<(RunSummary, Option<RunSnapshot>)>,
@@ -62,10 +63,10 @@ pub(crate) struct Entry {
     pub(crate) logs_left_out: u64,
 }
 
-/// Members of a [`RunSummary`] that are columns of `runs` and stay as they were submitted.
+/// Fields of a [`RunSummary`] that are columns of `runs` and do not change after the submission.
 const SUBMITTED: [&str; 6] = ["id", "name", "submitted_at", "threads", "memory_mib", "modules"];
-/// Members of a [`RunSummary`] that change as the run goes on, with the types of their columns. A file without one of these
-/// columns gets it; a member that is not optional has a column with a default.
+/// Fields of a [`RunSummary`] that change during the run, with the types of their columns. A column that is missing in a file is
+/// added; the column of a field that is not optional has a default.
 pub(crate) const CHANGING: [(&str, &str); 11] = [
     ("state", "TEXT NOT NULL DEFAULT 'interrupted'"),
     ("error", "TEXT"),
@@ -80,7 +81,7 @@ pub(crate) const CHANGING: [(&str, &str); 11] = [
     ("qps", "REAL"),
 ];
 
-/// Marks the runs of a server that has ended as interrupted.
+/// Marks the unfinished runs of an earlier start of the server as interrupted.
 pub(crate) fn interrupt_all(connection: &Connection) -> rusqlite::Result<usize> {
     connection.execute(
         "UPDATE runs SET state = 'interrupted', ended_at = ?1, \
@@ -247,7 +248,7 @@ pub(crate) fn find(connection: &Connection, id: &str) -> Result<Option<RunDetail
         let snapshot: Option<String> = row.get("snapshot")?;
         let snapshot =
             snapshot.map(|text| serde_json::from_str(&text).map(RunSnapshot::completed)).transpose();
-        let damage = snapshot.as_ref().err().map(|_| "its last snapshot is damaged".to_owned());
+        let damage = snapshot.as_ref().err().map(|_| "the last snapshot is damaged".to_owned());
         let history: Vec<String> = row.get::<_, Option<_>>("history")?.into_iter().chain(damage).collect();
         let left_out = |column: &str| row.get::<_, i64>(column).map(|count| count as u64);
         let (errors_left_out, logs_left_out) = (left_out("errors_left_out")?, left_out("logs_left_out")?);
@@ -265,7 +266,7 @@ pub(crate) fn find(connection: &Connection, id: &str) -> Result<Option<RunDetail
     found.optional()?.transpose()
 }
 
-/// Returns the document of a run, and the time that was asked for.
+/// Returns the document of a run, and the `for_s` of its submission.
 pub(crate) fn document(
     connection: &Connection,
     id: &str,
@@ -311,7 +312,7 @@ pub(crate) fn list(
     page.read(connection, ("run", &columns, &format!("{column} {order}, id {order}")), limit, summary)
 }
 
-/// Place of runs without a figure among those that have it.
+/// Value by which runs without a figure are sorted.
 const NO_FIGURE: f64 = -1.0;
 
 /// Value of the sorted column, as a cursor holds it.
@@ -330,7 +331,7 @@ pub(crate) fn sort_value(summary: &RunSummary, by: RunColumn) -> Value {
     figure.unwrap_or(NO_FIGURE).into()
 }
 
-/// The order of two runs in a list, as the database has it.
+/// Order of two runs in a list, the same as in the database.
 pub(crate) fn compare(one: &RunSummary, other: &RunSummary, sort: RunSort) -> Ordering {
     let (first, second) = (sort_value(one, sort.by), sort_value(other, sort.by));
     let order = match (first.as_f64(), second.as_f64()) {
@@ -343,7 +344,7 @@ pub(crate) fn compare(one: &RunSummary, other: &RunSummary, sort: RunSort) -> Or
 
 fn column(by: RunColumn) -> String {
     match by {
-        // As they are in the index.
+        // Plain columns, so that the index applies.
         RunColumn::SubmittedAt | RunColumn::Name | RunColumn::State => by.name().to_owned(),
         figure => format!("coalesce({}, {NO_FIGURE})", figure.name()),
     }
@@ -355,7 +356,7 @@ pub(crate) fn unregister(transaction: &Transaction<'_>, id: &str) -> Result<(), 
     Ok(())
 }
 
-/// The oldest runs that are over, where there are more than are `kept`; so many of them at most.
+/// Returns the oldest runs that have ended, as far as more than `kept` runs are stored; at most `most` of them.
 pub(crate) fn oldest(connection: &Connection, kept: u64, most: u32) -> Result<Vec<RunId>, HistoryError> {
     let beyond =
         count(connection, "SELECT count(*) FROM runs", [])?.saturating_sub(kept).min(u64::from(most));
@@ -374,7 +375,7 @@ pub(crate) enum RunRemoval {
     Alive,
 }
 
-/// Removes a run that is over, and all that is kept of it.
+/// Removes a run that has ended, with all of its rows in other tables.
 pub(crate) fn remove(transaction: &Transaction<'_>, id: &str) -> Result<RunRemoval, HistoryError> {
     let removed = transaction
         .execute("DELETE FROM runs WHERE id = ?1 AND state NOT IN ('queued', 'running', 'draining')", [id])?;
@@ -395,7 +396,7 @@ pub(crate) fn count_by_state(connection: &Connection) -> Result<BTreeMap<RunStat
     Ok(counts)
 }
 
-/// Removes the finest rows that are old and whose time coarser ones cover.
+/// Removes old rows of the finest level whose time is covered by rows of the next level.
 pub(crate) fn sweep(transaction: &Transaction<'_>) -> Result<usize, HistoryError> {
     Ok(transaction.execute(
         "DELETE FROM chunks WHERE level = 0 AND written_at < ?1 AND EXISTS (SELECT 1 FROM chunks AS wider \
@@ -414,13 +415,13 @@ fn seconds_ago(seconds: i64) -> String {
     humantime::format_rfc3339_millis(past).to_string()
 }
 
-/// Names of the columns that [`summary`] reads.
+/// Columns that [`summary`] reads, separated by commas.
 fn columns() -> String {
     let changing = CHANGING.iter().map(|(column, _)| *column);
     SUBMITTED.into_iter().chain(changing).collect::<Vec<_>>().join(", ")
 }
 
-/// Reads the [`columns`] of a row; the inner error is of what they hold.
+/// Reads the [`columns`] of a row. The inner error reports damaged content.
 fn summary(row: &Row<'_>) -> rusqlite::Result<Result<RunSummary, HistoryError>> {
     let mut members = Map::new();
     for column in SUBMITTED.into_iter().chain(CHANGING.iter().map(|(column, _)| *column)) {
@@ -444,4 +445,4 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<Result<RunSummary, HistoryError>> 
     Ok(parts())
 }
 
-const _: () = assert!(schema::VERSION == 5, "look through the queries here when the schema changes");
+const _: () = assert!(schema::VERSION == 5, "check the queries in this file when the schema changes");

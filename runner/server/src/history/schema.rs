@@ -4,10 +4,10 @@ use rusqlite::Connection;
 
 use super::runs::CHANGING;
 
-/// Marks the file as one of ours: `PSTK`.
+/// Application id that marks the file as a history of Penstock: `PSTK`.
 const APPLICATION: i32 = 0x5053_544b;
 
-/// Statements that make each version of the schema of the one before. Never change one that was released.
+/// Statements that turn each version of the schema into the next. Never change a released one.
 const MIGRATIONS: [&str; 5] = [RUNS_AND_MODULES, BENCHMARKS, POSTCARD, PERMIT_WAIT, AUDIT];
 
 const RUNS_AND_MODULES: &str = "
@@ -114,11 +114,11 @@ const BENCHMARKS: &str = "
     ) STRICT;
 ";
 
-/// From here on chunks are written by postcard. Older ones stay as they are: the first byte of each says which it is, so that there
-/// is nothing to convert, however large the file is and whenever the process is killed.
+/// Chunks are written by postcard since this version. Older chunks stay unchanged: the first byte of a chunk states its form. So no
+/// conversion is needed, which could take long or be interrupted.
 const POSTCARD: &str = "ALTER TABLE chunks RENAME COLUMN last_slot TO last_row;";
 
-/// From here on rows of chunks have one more sum. Older chunks stay as they are; earlier programs cannot read these.
+/// Rows of chunks have one more sum since this version. Older chunks stay unchanged; earlier programs cannot read the new ones.
 const PERMIT_WAIT: &str = "";
 
 const AUDIT: &str = "
@@ -133,21 +133,21 @@ const AUDIT: &str = "
     ) STRICT;
 ";
 
-/// The version of the schema that this program reads and writes.
+/// Version of the schema that this program reads and writes.
 pub(crate) const VERSION: i64 = MIGRATIONS.len() as i64;
 
 /// State of a file after [`migrate`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// Ours, and now of our version.
+    /// A history with the schema of this program.
     Ready,
-    /// Ours, of a later program.
+    /// A history with the schema of a newer program.
     Newer(i64),
-    /// A database of something else.
+    /// A database of another program.
     Foreign,
 }
 
-/// Brings the file to this program's schema, unless it is another program's.
+/// Migrates the file to this program's schema, unless it is newer or belongs to another program.
 pub(crate) fn migrate(connection: &mut Connection) -> rusqlite::Result<Found> {
     let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let (application, version) = (number("application_id")?, number("user_version")?);
@@ -179,14 +179,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_file_becomes_ours_once() {
+    fn an_empty_file_is_migrated_once() {
         let mut file = Connection::open_in_memory().unwrap();
         assert_eq!(migrate(&mut file).unwrap(), Found::Ready);
         assert_eq!(migrate(&mut file).unwrap(), Found::Ready);
     }
 
     #[test]
-    fn a_file_of_the_first_version_keeps_what_it_holds() {
+    fn a_file_of_the_first_version_keeps_its_data() {
         let mut file = Connection::open_in_memory().unwrap();
         file.execute_batch(RUNS_AND_MODULES).unwrap();
         file.pragma_update(None, "application_id", APPLICATION).unwrap();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_column_of_summaries_gets_it_and_its_runs_can_be_read() {
+    fn a_missing_column_of_summaries_is_added_and_its_runs_can_be_read() {
         for (column, _) in CHANGING {
             let mut file = Connection::open_in_memory().unwrap();
             migrate(&mut file).unwrap();
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_file_and_a_strangers_file_are_left_alone() {
+    fn a_newer_file_and_a_foreign_file_are_not_changed() {
         let mut newer = Connection::open_in_memory().unwrap();
         migrate(&mut newer).unwrap();
         newer.pragma_update(None, "user_version", VERSION + 1).unwrap();

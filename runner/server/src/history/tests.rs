@@ -37,11 +37,11 @@ fn layout() -> Layout {
     Layout { stages: stages.collect(), queues: (0..=STAGES).map(queue).collect() }
 }
 
-/// A quarter of a second of a run whose figures are never the same.
+/// Sums of a quarter of a second, with pseudo-random figures.
 fn pulse(quarter: u64) -> Sums {
     let mut noise = quarter;
     let mut some = |most: u64| {
-        // Knuth's MMIX generator; its high bits are the good ones.
+        // Knuth's MMIX generator; only its high bits are random enough.
         noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (noise >> 33) % most
     };
@@ -89,7 +89,7 @@ fn pulse(quarter: u64) -> Sums {
     }
 }
 
-/// A history of one run, of so many hours.
+/// History of one run of `hours` hours.
 fn recorded(hours: u64) -> (tempfile::TempDir, Connection) {
     let folder = tempfile::tempdir().unwrap();
     let mut connection = Connection::open(folder.path().join("history")).unwrap();
@@ -118,7 +118,7 @@ fn recorded(hours: u64) -> (tempfile::TempDir, Connection) {
         if is_last {
             buffer.finish();
         }
-        // As often as a chunk of the finest rows is full; a run writes more often, and the same.
+        // Written whenever a chunk of the finest level is full; a real run writes the same rows more often.
         if is_last || quarter % 256 == 255 {
             let unwritten = buffer.unwritten();
             let entry = Entry::default();
@@ -131,10 +131,10 @@ fn recorded(hours: u64) -> (tempfile::TempDir, Connection) {
 }
 
 #[test]
-fn four_hours_of_ten_queues_open_within_a_second() {
+fn a_series_of_four_hours_and_ten_queues_is_read_within_a_second() {
     let (_folder, connection) = recorded(4);
     let rows = RunRows::of(&connection, "run", None);
-    let opened = || {
+    let read_series = || {
         let start = cpu_time();
         let wanted = penstock_types::series::Buckets::over(0, 4 * HOUR, 600);
         let thinned = rows.thinned(rows.buckets(wanted, 4 * HOUR).unwrap()).unwrap();
@@ -143,8 +143,8 @@ fn four_hours_of_ten_queues_open_within_a_second() {
         assert!(shown.len() > 1_000_000, "{}", shown.len());
         cpu_time() - start
     };
-    // Unoptimised code on a core that others use, too: a wait for the core does not count.
-    let took = [opened(), opened(), opened()];
+    // CPU time is measured, because other processes may use the core of this unoptimised test.
+    let took = [read_series(), read_series(), read_series()];
     assert!(took.iter().any(|took| *took < Duration::from_secs(1)), "{took:?}");
 }
 
@@ -154,11 +154,11 @@ fn cpu_time() -> Duration {
 }
 
 #[test]
-fn the_finest_rows_go_after_a_week_and_coarser_ones_tell_the_same() {
+fn the_finest_rows_are_removed_after_a_week_and_coarser_rows_have_the_same_sums() {
     let (_folder, mut connection) = recorded(1);
     let sums = |connection: &Connection, width: u64| {
         let rows = RunRows::of(connection, "run", None);
-        // However far into the future it is asked for.
+        // The range extends far beyond the end of the run.
         let wanted = penstock_types::series::Buckets::every(0, 1000 * HOUR, width);
         let buckets = rows.buckets(wanted, HOUR).unwrap();
         assert!(buckets.count as u64 <= HOUR.div_ceil(buckets.width));
@@ -179,7 +179,7 @@ fn the_finest_rows_go_after_a_week_and_coarser_ones_tell_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_read_that_nobody_waits_for_keeps_its_place_until_it_is_over() {
+async fn a_dropped_read_keeps_its_place_until_it_has_ended() {
     let folder = tempfile::tempdir().unwrap();
     let history = History::open(folder.path(), &tokio::runtime::Handle::current()).unwrap();
     let (gate, opened) = tokio::sync::watch::channel(false);
@@ -194,7 +194,7 @@ async fn a_read_that_nobody_waits_for_keeps_its_place_until_it_is_over() {
         });
         tokio::select! {
             biased;
-            _ = read => panic!("it is not over"),
+            _ = read => panic!("the read has not ended"),
             begun = has_begun => begun.unwrap(),
         }
     }
@@ -204,7 +204,7 @@ async fn a_read_that_nobody_waits_for_keeps_its_place_until_it_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn work_that_panics_costs_itself_alone() {
+async fn work_that_panics_is_rolled_back_and_others_continue() {
     let folder = tempfile::tempdir().unwrap();
     let history = History::open(folder.path(), &tokio::runtime::Handle::current()).unwrap();
     let failed = history
@@ -226,20 +226,20 @@ async fn work_that_panics_costs_itself_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_disk_that_hangs_holds_up_no_end() {
+async fn a_disk_that_hangs_does_not_delay_the_shutdown() {
     let folder = tempfile::tempdir().unwrap();
     let history = History::open(folder.path(), &tokio::runtime::Handle::current()).unwrap();
     let (gate, hangs) = std::sync::mpsc::sync_channel::<()>(0);
     history.hand_over(Box::new(move |_| assert!(hangs.recv().is_err()))).unwrap();
-    let (told, last) = std::sync::mpsc::sync_channel(1);
-    history.close(Box::new(move |_| told.send(()).unwrap()), Duration::from_millis(20));
+    let (send, last) = std::sync::mpsc::sync_channel(1);
+    history.close(Box::new(move |_| send.send(()).unwrap()), Duration::from_millis(20));
     assert!(last.try_recv().is_err());
     drop(gate);
     assert_eq!(last.recv_timeout(Duration::from_secs(60)), Ok(()));
 }
 
 #[test]
-fn a_buffer_that_is_not_written_keeps_so_much_and_says_what_it_lost() {
+fn a_buffer_that_is_not_written_keeps_a_limited_number_of_chunks_and_counts_the_lost() {
     let buffer = RowBuffer::new(&layout());
     // Chunks have 256 rows of a quarter of a second; 16 of them wait.
     (0..18 * 256).for_each(|quarter| {
@@ -251,7 +251,7 @@ fn a_buffer_that_is_not_written_keeps_so_much_and_says_what_it_lost() {
 }
 
 #[test]
-fn what_came_while_a_write_was_under_way_or_failed_is_written_with_the_next() {
+fn rows_added_during_a_write_or_after_a_failed_one_are_written_by_the_next() {
     let buffer = RowBuffer::new(&layout());
     let finest = |unwritten: &Unwritten| {
         let chunks = unwritten.chunks.iter().filter(|chunk| chunk.level == Level::Finest);
@@ -266,14 +266,14 @@ fn what_came_while_a_write_was_under_way_or_failed_is_written_with_the_next() {
     assert_eq!(finest(&under_way), 14);
     add(14..15);
     buffer.on_written(&under_way);
-    // The chunk is written as a whole.
+    // The whole chunk is written again.
     assert_eq!(finest(&buffer.unwritten()), 15);
     buffer.on_written(&buffer.unwritten());
     assert_eq!(finest(&buffer.unwritten()), 0);
 }
 
 #[test]
-fn rows_that_are_held_and_rows_that_are_stored_are_told_once() {
+fn buffered_and_stored_rows_are_counted_once() {
     let (_folder, mut connection) = recorded(0);
     let buffer = RowBuffer::new(&layout());
     let mut tasks = 0;
@@ -281,7 +281,7 @@ fn rows_that_are_held_and_rows_that_are_stored_are_told_once() {
         let pulse = pulse(quarter);
         tasks += pulse.stages[0].row.tasks;
         buffer.add(&pulse);
-        // In the middle of a chunk, so that a part of it is stored and all of it held.
+        // In the middle of a chunk, so that a part of it is stored and the whole chunk is buffered.
         if quarter == 600 {
             let unwritten = buffer.unwritten();
             transact(&mut connection, |transaction| write(transaction, "run", &Entry::default(), &unwritten))
@@ -294,13 +294,13 @@ fn rows_that_are_held_and_rows_that_are_stored_are_told_once() {
     for width in [QUARTER, 4 * QUARTER, 16 * QUARTER, 256 * QUARTER] {
         let buckets = penstock_types::series::Buckets::every(0, 700 * QUARTER, width);
         let windows = rows.windows(&layout(), buckets).unwrap();
-        let told: u64 = windows.iter().map(|window| window.stages[0].task.num_tasks).sum();
-        assert_eq!((windows.len() as u64, told), ((700 * QUARTER).div_ceil(width), tasks));
+        let counted: u64 = windows.iter().map(|window| window.stages[0].task.num_tasks).sum();
+        assert_eq!((windows.len() as u64, counted), ((700 * QUARTER).div_ceil(width), tasks));
     }
 }
 
 #[test]
-fn overwritten_pages_are_told_and_a_check_ends_in_its_time() {
+fn overwritten_pages_are_reported_and_a_check_ends_in_time() {
     let (folder, connection) = recorded(1);
     assert_eq!(damage(&connection, CHECK_TIME), None);
     connection.pragma_update(None, "journal_mode", "delete").unwrap();
@@ -313,7 +313,7 @@ fn overwritten_pages_are_told_and_a_check_ends_in_its_time() {
     std::fs::write(&path, bytes).unwrap();
     let connection = Connection::open(&path).unwrap();
     assert!(damage(&connection, CHECK_TIME).is_some());
-    // A check that may take no time at all finds nothing, and ends.
+    // A check with a time limit of zero ends and finds no damage.
     let (_folder, whole) = recorded(1);
     assert_eq!(damage(&whole, Duration::ZERO), None);
 }

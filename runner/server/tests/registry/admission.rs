@@ -1,4 +1,4 @@
-//! Who runs, who waits, and who is told that it never can.
+//! Admission: runs that start, runs that wait, and documents that can never run.
 
 use penstock_server::{ClientId, RunQuery, RunsError, Submission};
 use penstock_types::run::RunState;
@@ -16,19 +16,19 @@ fn endless(name: &str, threads: u32) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn runs_start_in_the_order_in_which_they_came() {
+async fn runs_start_in_the_order_of_their_submission() {
     let folder = tempfile::tempdir().unwrap();
     let runs = open(&folder.path().join("data"), stores(folder.path()));
     let first = submit(&runs, &endless("first", 3)).await.summary.id;
     until(&runs, &first, |run| run.summary.state == RunState::Running).await;
     let large = submit(&runs, &endless("large", 4)).await;
     assert_eq!(large.summary.state, RunState::Queued);
-    assert_eq!(large.waiting.as_deref(), Some("it needs 4 threads, and 1 of 4 are free"));
-    // It would fit, but not before the one that came before it.
+    assert_eq!(large.waiting.as_deref(), Some("not enough capacity: 4 threads needed, 1 of 4 free"));
+    // The run would fit, but an earlier run comes first.
     let small = submit(&runs, &endless("small", 1)).await;
-    assert_eq!(small.waiting.as_deref(), Some("1 run before it waits too"));
+    assert_eq!(small.waiting.as_deref(), Some("1 earlier run of the client waits, too"));
     let told = runs.validate(submission(&endless("other", 1)).document).await.unwrap();
-    assert_eq!(told.would_wait.as_deref(), Some("2 runs before it wait too"));
+    assert_eq!(told.would_wait.as_deref(), Some("2 earlier runs of the client wait, too"));
     assert_eq!((runs.use_now().threads_used, runs.use_now().runs_queued), (3, 2));
 
     let stopped = runs.stop(&first).await.unwrap();
@@ -36,7 +36,7 @@ async fn runs_start_in_the_order_in_which_they_came() {
     assert!(stopped.snapshot.unwrap().ledger.balanced);
     until(&runs, &large.summary.id, |run| run.summary.state == RunState::Running).await;
     assert_eq!(runs.detail(&small.summary.id).await.unwrap().summary.state, RunState::Queued);
-    // One that waits is stopped before it starts.
+    // A waiting run is stopped before it starts.
     let small = runs.stop(&small.summary.id).await.unwrap();
     assert_eq!((small.summary.state, small.summary.started_at), (RunState::Stopped, None));
     let again = runs.stop(&large.summary.id).await.unwrap();
@@ -45,32 +45,32 @@ async fn runs_start_in_the_order_in_which_they_came() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_can_never_fit_is_refused_with_the_arithmetic() {
+async fn a_pipeline_beyond_the_whole_budget_is_refused_with_the_arithmetic() {
     let folder = tempfile::tempdir().unwrap();
     let runs = open(&folder.path().join("data"), stores(folder.path()));
     let faults = refusal(&runs, &endless("wide", 5)).await;
     assert_eq!(
         faults[0].to_string(),
-        "/threads: it asks for 5 worker threads, and the server has 4 for all runs together"
+        "/threads: the pipeline needs 5 worker threads, but the server has 4 for all runs together"
     );
     let mut large = endless("large", 1);
     large["buffer_mib"] = json!(5000);
     let faults = refusal(&runs, &large).await;
     assert_eq!(
         faults[0].to_string(),
-        "/buffer_mib: it may use 5064 MiB of memory (5000 MiB between ops (`buffer_mib`) + 64 MiB of its own), and the server has 4096 MiB for all runs together"
+        "/buffer_mib: the pipeline may use 5064 MiB of memory (5000 MiB between ops (`buffer_mib`) + 64 MiB for the run itself), but the server has 4096 MiB for all runs together"
     );
     let nothing =
         json!({ "source": { "range": { "count": 1 } }, "stages": [{ "wasm": { "module": "decode@2" } }] });
     let faults = refusal(&runs, &nothing).await;
     assert_eq!(
         faults.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        ["/stages/0/wasm/module: there is no module `decode@2`: known are nothing; upload it first"]
+        ["/stages/0/wasm/module: there is no module `decode@2`: known are nothing; upload the module first"]
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fetches_assets_and_tasks_are_counted_with_the_arithmetic() {
+async fn faults_of_fetches_assets_and_tasks_show_the_arithmetic() {
     let folder = tempfile::tempdir().unwrap();
     let runs = open(&folder.path().join("data"), stores(folder.path()));
     let told = |faults: Vec<penstock_types::fault::SpecFault>| {
@@ -85,8 +85,8 @@ async fn fetches_assets_and_tasks_are_counted_with_the_arithmetic() {
     assert_eq!(
         told(refusal(&runs, &fetching(4_000)).await),
         [
-            "/buffer_mib: it may use 4128 MiB of memory (4000 fetches at a time x 1 MiB + 64 MiB between ops (`buffer_mib`) + 64 MiB of its own), and the server has 4096 MiB for all runs together",
-            "/stages: the `concurrency` of all 2 stages comes to 4100, this server allows 4096 at most (`limits.runs.concurrency`)"
+            "/buffer_mib: the pipeline may use 4128 MiB of memory (4000 fetches at a time x 1 MiB + 64 MiB between ops (`buffer_mib`) + 64 MiB for the run itself), but the server has 4096 MiB for all runs together",
+            "/stages: the `concurrency` of all 2 stages adds up to 4100, but this server allows at most 4096 (`limits.runs.concurrency`)"
         ]
     );
     let valid = runs.validate(submission(&fetching(32)).document).await.unwrap();
@@ -100,13 +100,13 @@ async fn fetches_assets_and_tasks_are_counted_with_the_arithmetic() {
     assert_eq!(
         told(refusal(&runs, &document).await),
         [
-            "/stages/0/wasm/assets: the assets of all stages are 300 MiB, this server allows 256 MiB at most (`limits.runs.assets_mib`)"
+            "/stages/0/wasm/assets: the assets of all stages have 300 MiB, but this server allows at most 256 MiB (`limits.runs.assets_mib`)"
         ]
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_faults_are_told_at_once_in_the_order_of_the_document() {
+async fn all_faults_are_reported_at_once_in_the_order_of_the_document() {
     let folder = tempfile::tempdir().unwrap();
     let runs = open(&folder.path().join("data"), stores(folder.path()));
     let stages: Vec<Value> =
@@ -115,7 +115,7 @@ async fn all_faults_are_told_at_once_in_the_order_of_the_document() {
     let faults = refusal(&runs, &document).await;
     let places: Vec<String> = faults.iter().map(|fault| fault.pointer.to_string()).collect();
     let mut wanted: Vec<String> = (0..11).map(|number| format!("/stages/{number}/wasm/module")).collect();
-    // So many threads with so many modules ask for too much memory and for too many instances, too.
+    // 1024 threads with 11 modules also need too much memory and too many instances.
     wanted.insert(10, "/stages/10/wasm/memory_mib".to_owned());
     wanted.splice(0..0, ["/source/list/store".to_owned(), "/stages".to_owned()]);
     wanted.push("/threads".to_owned());
@@ -124,7 +124,7 @@ async fn all_faults_are_told_at_once_in_the_order_of_the_document() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_so_many_may_wait_and_of_one_client_fewer() {
+async fn the_number_of_waiting_runs_is_limited_in_total_and_per_client() {
     let folder = tempfile::tempdir().unwrap();
     let runs = open(&folder.path().join("data"), stores(folder.path()));
     let first = submit(&runs, &endless("first", 4)).await.summary.id;
@@ -138,7 +138,7 @@ async fn only_so_many_may_wait_and_of_one_client_fewer() {
         (refused.kind(), &*refused.to_string()),
         (
             "quota",
-            "`this server` has 3 runs that wait, which is as many as one client may have now: 75 % of the 4 of 4 places that other clients leave (`limits.clients.share_percent`, `limits.runs.queued`); stop one, or try again when one has started"
+            "`this server` has 3 waiting runs, which is the limit of one client now: 75 % of the 4 of 4 places that other clients leave (`limits.clients.share_percent`, `limits.runs.queued`); stop one, or try again when one has started"
         )
     );
     submit(&other, &endless("other", 4)).await;
@@ -158,7 +158,7 @@ async fn only_so_many_may_wait_and_of_one_client_fewer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_acknowledged_while_the_server_ends_ends_with_it() {
+async fn runs_acknowledged_during_a_shutdown_are_ended_by_it() {
     let document = json!({ "threads": 4, "source": { "range": { "count": 1 } } });
     let mut count = 0;
     for _ in 0..5 {
@@ -193,11 +193,11 @@ async fn what_was_acknowledged_while_the_server_ends_ends_with_it() {
         }
         runs.shutdown().await;
     }
-    assert!(count > 0, "nothing was acknowledged");
+    assert!(count > 0, "no run was acknowledged");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_means_one_run_however_often_it_is_sent() {
+async fn a_key_stands_for_one_run_however_often_it_is_sent() {
     let folder = tempfile::tempdir().unwrap();
     let runs = open(&folder.path().join("data"), stores(folder.path()));
     let document = json!({ "threads": 1, "source": { "range": { "count": 3 } } });
@@ -218,7 +218,7 @@ async fn a_key_means_one_run_however_often_it_is_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_was_just_submitted_is_stopped_and_not_deleted_while_it_lives() {
+async fn a_run_that_was_just_submitted_can_be_stopped_but_not_deleted_while_it_is_live() {
     let folder = tempfile::tempdir().unwrap();
     let runs = open(&folder.path().join("data"), stores(folder.path()));
     for number in 0..60 {
@@ -227,7 +227,7 @@ async fn a_run_that_was_just_submitted_is_stopped_and_not_deleted_while_it_lives
             let (runs, submission) = (runs.clone(), submission(&endless("race", 4)));
             async move { runs.submit(submission).await.unwrap().run.summary.id }
         });
-        // As soon as anybody can know of it.
+        // As early as a client can know the id of the run.
         let id = loop {
             let listed = runs.list(RunQuery::default()).await.unwrap().items;
             match listed.first().filter(|run| !run.state.is_over()) {

@@ -1,4 +1,4 @@
-//! Reports of benchmarks: kept, listed, and no more of them than are allowed.
+//! Reports of benchmarks are stored and listed, up to a limit.
 
 use penstock_server::{
     BenchmarkQuery, KeptBenchmark, MAX_BENCHMARK_BYTES, MAX_BENCHMARKS, PushedBenchmark, Runs,
@@ -8,12 +8,12 @@ use serde_json::json;
 
 use crate::support::{Kind, open, stores};
 
-/// A report of a few bytes, unlike all others.
+/// Stores a report of a few bytes that differs from all others.
 async fn push(runs: &Runs, number: u32) -> PushedBenchmark {
     runs.keep_benchmark(json!({ "number": number }), number.to_string().into_bytes()).await.unwrap()
 }
 
-/// All of them, so many at a time.
+/// Lists all benchmarks, in pages of `limit`.
 async fn all(runs: &Runs, limit: u32) -> Vec<KeptBenchmark> {
     let (mut all, mut cursor) = (Vec::new(), None);
     loop {
@@ -28,7 +28,7 @@ async fn all(runs: &Runs, limit: u32) -> Vec<KeptBenchmark> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reports_are_kept_newest_first_until_somebody_deletes_them() {
+async fn reports_are_listed_newest_first_until_they_are_deleted() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let runs = open(&data, stores(folder.path()));
@@ -45,7 +45,7 @@ async fn reports_are_kept_newest_first_until_somebody_deletes_them() {
     assert_eq!(all(&runs, 3).await, pushed);
     assert_eq!(all(&runs, 7).await, pushed);
     assert_eq!(runs.benchmark_report(&pushed[0].id).await.unwrap(), b"6");
-    // The same report is the same benchmark, whatever is said of it.
+    // The same report is the same benchmark, even with another summary.
     let again = runs.keep_benchmark(json!("other words"), b"6".to_vec()).await.unwrap();
     assert_eq!(again, PushedBenchmark { benchmark: pushed[0].clone(), is_new: false });
 
@@ -65,7 +65,7 @@ async fn reports_are_kept_newest_first_until_somebody_deletes_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_oldest_reports_go_when_there_are_too_many_and_too_large_ones_do_not_come() {
+async fn the_oldest_surplus_reports_are_removed_and_too_large_ones_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let runs = open(&folder.path().join("data"), stores(folder.path()));
     for number in 0..MAX_BENCHMARKS + 2 {
@@ -84,7 +84,7 @@ async fn the_oldest_reports_go_when_there_are_too_many_and_too_large_ones_do_not
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_report_many_times_at_once_is_one_benchmark() {
+async fn the_same_report_stored_many_times_at_once_is_one_benchmark() {
     let folder = tempfile::tempdir().unwrap();
     let runs = open(&folder.path().join("data"), stores(folder.path()));
     let mut pushes = tokio::task::JoinSet::new();
@@ -98,7 +98,7 @@ async fn the_same_report_many_times_at_once_is_one_benchmark() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_damaged_report_costs_itself_alone() {
+async fn a_damaged_report_does_not_affect_others() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let runs = open(&data, stores(folder.path()));

@@ -1,4 +1,4 @@
-//! What is kept of a run is what the run itself says.
+//! The stored figures of a run agree with the figures of the run itself.
 
 use penstock_server::{ErrorQuery, RunQuery, RunSort, SeriesQuery, WindowQuery};
 use penstock_types::run::{FailureClass, RunState};
@@ -28,10 +28,10 @@ async fn series_windows_errors_and_times_add_up_to_the_runs_own_snapshot() {
     assert_eq!(run.summary.samples, Some(snapshot.ledger.total.delivered));
     assert_eq!((run.history, run.errors_left_out), (None, 0));
 
-    // All of it in one bucket is all of it.
+    // A single bucket covers the whole run.
     let whole = runs.series(&id, SeriesQuery { points: Some(1), ..SeriesQuery::default() }).await.unwrap();
     assert_eq!(whole.t_s.len(), 1);
-    // Nothing is told of a time that never was, however far it is asked for.
+    // A range beyond the end of the run adds no buckets.
     let far = SeriesQuery { points: Some(5_000), to_s: Some(3.9e9), ..SeriesQuery::default() };
     assert_eq!(runs.series(&id, far).await.unwrap().t_s.len(), 1);
     let far = WindowQuery { to_s: Some(3.9e9), every_s: Some(0.25), ..WindowQuery::default() };
@@ -51,7 +51,7 @@ async fn series_windows_errors_and_times_add_up_to_the_runs_own_snapshot() {
         assert!((busy - stage.task.busy_s / slots).abs() < 1e-9, "{}: {busy}", stage.id);
     }
 
-    // Windows of any width add up too, and lie one behind the other.
+    // Windows of any width add up, too, and follow each other without gaps.
     for every_s in [0.25, 0.5, 3.0] {
         let query = WindowQuery { every_s: Some(every_s), ..WindowQuery::default() };
         let windows = runs.windows(&id, query).await.unwrap();
@@ -94,7 +94,7 @@ async fn series_windows_errors_and_times_add_up_to_the_runs_own_snapshot() {
     assert_eq!(counts.samples, snapshot.ledger.total.delivered);
     assert_eq!(counts.failures.values().sum::<u64>(), task.failed_samples);
 
-    // The same after the next start, from the file alone.
+    // The figures are the same after the next start, read from the file alone.
     let before = runs.series(&id, SeriesQuery::default()).await.unwrap();
     runs.shutdown().await;
     drop(runs);
@@ -108,7 +108,7 @@ async fn series_windows_errors_and_times_add_up_to_the_runs_own_snapshot() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_of_runs_hold_still_while_others_come() {
+async fn pages_of_runs_are_stable_while_runs_are_added() {
     let folder = tempfile::tempdir().unwrap();
     let runs = open(&folder.path().join("data"), stores(folder.path()));
     let document = |name: &str| json!({ "name": name, "threads": 1, "source": { "range": { "count": 1 } } });
@@ -149,17 +149,17 @@ async fn pages_of_runs_hold_still_while_others_come() {
         let count = seen.len();
         seen.sort();
         seen.dedup();
-        assert_eq!(seen.len(), count, "{sort:?} gave a run twice");
-        assert!(count >= 5, "{sort:?} left runs out");
+        assert_eq!(seen.len(), count, "{sort:?} listed a run twice");
+        assert!(count >= 5, "{sort:?} left out runs");
     }
     let named = RunQuery { text: Some("r_".to_owned()), ..RunQuery::default() };
-    assert_eq!(runs.list(named).await.unwrap().items, [], "what is asked for is no pattern");
+    assert_eq!(runs.list(named).await.unwrap().items, [], "the text is not a pattern");
     let wrong = RunQuery { cursor: Some("x".to_owned()), ..RunQuery::default() };
     assert_eq!(runs.list(wrong).await.unwrap_err().kind(), "refused");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_list_of_what_is_alive_holds_what_was_asked_for_in_its_order() {
+async fn a_list_of_live_runs_is_filtered_and_sorted_by_current_figures() {
     let folder = tempfile::tempdir().unwrap();
     let runs = open(&folder.path().join("data"), stores(folder.path()));
     let document = |ms: u32| {
@@ -170,7 +170,7 @@ async fn a_list_of_what_is_alive_holds_what_was_asked_for_in_its_order() {
     let slow = submit(&runs, &document(50)).await.summary.id;
     until(&runs, &slow, |run| run.summary.samples > Some(0)).await;
     let fast = submit(&runs, &document(1)).await.summary.id;
-    // What was written of them by now has another order.
+    // The stored figures have another order by now.
     until(&runs, &fast, |run| run.summary.samples > Some(500)).await;
     let listed = async |states: Vec<RunState>| {
         let sort = RunSort::parse("-samples").unwrap();
@@ -212,7 +212,7 @@ async fn a_clone_runs_the_same_document_and_a_removed_run_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn time_that_is_asked_for_ends_a_run_as_completed() {
+async fn a_run_ends_as_completed_after_its_requested_time() {
     let folder = tempfile::tempdir().unwrap();
     let runs = open(&folder.path().join("data"), stores(folder.path()));
     let document = json!({

@@ -1,4 +1,4 @@
-//! What a server keeps, and no more of it than it is allowed to.
+//! Limits of the data that a server stores.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use crate::support::{Kind, PATIENCE, end_of, guest, open, open_with, stores, submission, submit, upload};
 
-/// A run in which every sample fails, and is kept.
+/// Document of a run in which every sample fails and becomes a dead letter.
 fn failing(count: u32) -> Value {
     json!({
         "threads": 1, "max_failures": null, "source": { "range": { "count": count } },
@@ -32,16 +32,16 @@ async fn dead_letters_of_a_run_are_kept_up_to_a_limit_and_the_rest_is_counted() 
     assert!(letters.left_out > 0 && kept > 1_000, "{letters:?}");
     assert_eq!(kept + letters.left_out, 10_000);
     assert!(fs::metadata(data.join("runs").join(&*id).join("dead_letters.ndjson")).unwrap().len() <= 1 << 20);
-    let told = run.history.unwrap();
+    let message = run.history.unwrap();
     let wanted = format!(
-        "its dead letters are not whole: {} were left out, as 1 MiB of them are kept (`limits.runs.dead_letters_mib`)",
+        "the dead letters are incomplete: {} were left out, since at most 1 MiB of them are kept (`limits.runs.dead_letters_mib`)",
         letters.left_out
     );
-    assert_eq!(told, wanted);
+    assert_eq!(message, wanted);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_quota_refuses_what_is_new_and_deletions_free_it() {
+async fn a_full_disk_quota_refuses_new_data_and_deletions_free_it() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     drop(open(&data, stores(folder.path())));
@@ -61,20 +61,20 @@ async fn a_full_disk_quota_refuses_what_is_new_and_deletions_free_it() {
     let letters = runs.dead_letters(&id).await.unwrap();
     let kept = letters.stages[0].letters;
     assert!(letters.left_out > 0 && kept > 100 && kept + letters.left_out == 10_000, "{letters:?}");
-    let told = run.history.unwrap();
+    let message = run.history.unwrap();
     let wanted = "left out, as the data directory has no more room (`limits.disk_mib`)";
-    assert!(told.ends_with(wanted), "{told}");
+    assert!(message.ends_with(wanted), "{message}");
     assert!(used().await <= most, "{} of {most}", used().await);
 
     let module = guest("guest-misbehaving");
     let mut draft = runs.begin_upload().await.unwrap();
     let refused = draft.write(&module).await.unwrap_err();
     assert_eq!(refused.kind(), "disk-full");
-    let told = refused.to_string();
-    assert!(told.contains("(`limits.disk_mib`)") && told.contains("delete runs"), "{told}");
+    let message = refused.to_string();
+    assert!(message.contains("(`limits.disk_mib`)") && message.contains("delete runs"), "{message}");
     drop(draft);
     assert_eq!(runs.submit(submission(&failing(1))).await.unwrap_err().kind(), "disk-full");
-    // Four bits of each byte are new, so that it cannot be packed to less than that.
+    // Four bits of each byte are random, so that compression saves at most half of the size.
     let digits = |number: u64| format!("{:x}", Sha256::digest(number.to_le_bytes()));
     let report = json!({ "x": (0..1_000).map(digits).collect::<String>() }).to_string().into_bytes();
     let refused = runs.keep_benchmark(json!({}), report.clone()).await.unwrap_err();
@@ -90,20 +90,20 @@ async fn a_full_disk_quota_refuses_what_is_new_and_deletions_free_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn letters_that_cannot_be_read_tell_no_path() {
+async fn errors_of_unreadable_dead_letters_contain_no_path() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let runs = open(&data, stores(folder.path()));
     let id = submit(&runs, &failing(3)).await.summary.id;
     end_of(&runs, &id).await;
     fs::write(data.join("runs").join(&*id).join("spec.json"), "{").unwrap();
-    let told = runs.dead_letters(&id).await.unwrap_err().to_string();
-    assert!(told.starts_with("the document beside the run's dead letters is damaged: "), "{told}");
-    assert!(!told.contains(data.to_str().unwrap()), "{told}");
+    let message = runs.dead_letters(&id).await.unwrap_err().to_string();
+    assert!(message.starts_with("the document stored with the run's dead letters is damaged: "), "{message}");
+    assert!(!message.contains(data.to_str().unwrap()), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_oldest_runs_go_with_their_letters_when_there_are_too_many() {
+async fn the_oldest_surplus_runs_are_removed_with_their_dead_letters() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let runs = open_with(&data, stores(folder.path()), |settings| {
@@ -120,7 +120,7 @@ async fn the_oldest_runs_go_with_their_letters_when_there_are_too_many() {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, wait).await.expect("the oldest go");
+    tokio::time::timeout(PATIENCE, wait).await.expect("the oldest runs are removed");
     ids.reverse();
     let kept = runs.list(RunQuery::default()).await.unwrap().items;
     assert_eq!(kept.into_iter().map(|run| run.id).collect::<Vec<_>>(), ids[..3]);
@@ -130,7 +130,7 @@ async fn the_oldest_runs_go_with_their_letters_when_there_are_too_many() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_version_more_than_are_kept_is_refused_and_known_bytes_are_not() {
+async fn a_version_beyond_the_limit_is_refused_but_known_bytes_are_not() {
     let folder = tempfile::tempdir().unwrap();
     let runs = open_with(&folder.path().join("data"), stores(folder.path()), |settings| {
         settings.sandbox.gate.versions = 1;
@@ -141,7 +141,9 @@ async fn one_version_more_than_are_kept_is_refused_and_known_bytes_are_not() {
     let mut draft = runs.begin_upload().await.unwrap();
     draft.write(&guest("guest-carrying")).await.unwrap();
     match draft.finish(None).await.unwrap_err() {
-        RunsError::Refused(told) => assert!(told.contains("1 versions of modules at most"), "{told}"),
+        RunsError::Refused(message) => {
+            assert!(message.contains("at most 1 versions of modules"), "{message}")
+        }
         other => panic!("{other:?}"),
     }
     runs.delete_module("misbehaving", "1").await.unwrap();

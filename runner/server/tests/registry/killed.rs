@@ -1,4 +1,4 @@
-//! A server that is killed in the middle of everything.
+//! A server that is killed while runs are active.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,9 +13,9 @@ use crate::support::{open, stores, submit};
 
 const FOLDER: &str = "PENSTOCK_KILLED_FOLDER";
 
-/// What the process does that is killed.
+/// Work of the process that is killed.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "started by the test below, in a process of its own"]
+#[ignore = "started by the test below, in a separate process"]
 async fn writes_until_it_is_killed() {
     let folder = std::env::var(FOLDER).unwrap();
     let folder = Path::new(&folder);
@@ -27,14 +27,14 @@ async fn writes_until_it_is_killed() {
     let id = submit(&runs, &document).await.summary.id;
     submit(&runs, &document).await;
     loop {
-        // What is asked for is written first.
+        // A request makes the server write first.
         runs.errors(&id, Default::default()).await.unwrap();
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_killed_server_wrote_opens_and_balances_and_its_runs_are_interrupted() {
+async fn data_of_a_killed_server_opens_and_balances_and_its_runs_are_interrupted() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "killed::writes_until_it_is_killed", "--ignored", "--nocapture"])
@@ -51,11 +51,11 @@ async fn what_a_killed_server_wrote_opens_and_balances_and_its_runs_are_interrup
         connection.query_row("SELECT max(samples) FROM runs", [], |row| row.get(0)).ok()?
     };
     while delivered().unwrap_or(0) < 1000 {
-        assert!(start.elapsed() < Duration::from_secs(60), "nothing is written");
-        assert!(child.try_wait().unwrap().is_none(), "the child ended by itself");
+        assert!(start.elapsed() < Duration::from_secs(60), "no samples were written");
+        assert!(child.try_wait().unwrap().is_none(), "the child ended before it was killed");
         std::thread::sleep(Duration::from_millis(20));
     }
-    // The lock is held by the process, not by a file that is there.
+    // The lock is held by the process; the lock file alone does not lock.
     let taken = crate::support::try_open(&folder.path().join("data"), stores(folder.path()));
     assert!(taken.unwrap_err().to_string().contains("is used by another server"));
     child.kill().unwrap();
@@ -73,13 +73,13 @@ async fn what_a_killed_server_wrote_opens_and_balances_and_its_runs_are_interrup
     let windows = runs.windows(id, WindowQuery::default()).await.unwrap();
     let kept: u64 = windows.iter().map(|window| window.stages[0].task.num_tasks).sum();
     let own = snapshot.stages[0].task.num_tasks;
-    // Rows are of stretches that were over; the snapshot is of the moment of the write.
+    // Rows cover complete intervals; the snapshot is of the time of the write.
     assert!(kept > 0 && kept <= own, "{kept} of {own}");
     let errors = runs.errors(id, Default::default()).await.unwrap().items;
     assert!(!errors.is_empty());
     let series = runs.series(id, SeriesQuery { points: Some(1), ..SeriesQuery::default() }).await.unwrap();
     assert!(series.columns.iter().any(|column| column.mean[0].is_some()));
-    // The other one had never started.
+    // The other run had not started.
     assert_eq!(list[0].started_at, None);
     let check: String =
         Connection::open(&file).unwrap().query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();

@@ -1,4 +1,4 @@
-//! Samples that were kept aside, tried again by another module.
+//! Dead letters, replayed with another module.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::support::{Kind, end_of, guest, open, stores, submit, upload};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dead_letters_are_kept_and_mended_by_a_better_module() {
+async fn dead_letters_are_stored_and_replayed_with_a_better_module() {
     let folder = tempfile::tempdir().unwrap();
     let lines = ["fine", "bad", "good", "bad2"].map(|key| format!("{{\"key\": \"{key}\", \"n\": 1}}"));
     fs::write(folder.path().join("in.ndjson"), lines.join("\n")).unwrap();
@@ -26,7 +26,7 @@ async fn dead_letters_are_kept_and_mended_by_a_better_module() {
     let skips = submit(&runs, &document("skip")).await.summary.id;
     let run = end_of(&runs, &skips).await;
     assert_eq!(run.summary.failed_samples, 2);
-    assert!(!data.join("runs").join(&*skips).exists(), "nothing is made that is not needed");
+    assert!(!data.join("runs").join(&*skips).exists(), "no folder is created without dead letters");
     let errors = runs.errors(&skips, Default::default()).await.unwrap().items;
     let payload = errors[0].payload.as_ref().unwrap();
     assert_eq!((payload[0].kind.as_str(), payload[0].head.as_str(), payload[0].size_bytes), ("int", "1", 8));
@@ -38,20 +38,20 @@ async fn dead_letters_are_kept_and_mended_by_a_better_module() {
     assert_eq!((letters.stages[0].stage.as_str(), letters.stages[0].letters), ("1:misbehaving", 2));
     let same = runs.replay(&keeps, BTreeMap::new()).await.unwrap();
     assert_eq!((same.stages[0].mended, same.stages[0].still_failing), (0, 2));
-    // A module of another name takes its place; that it takes no params is told where the document has them.
+    // A module of another name replaces it. The fault that it takes no params points to the params in the document.
     upload(&runs, &guest("guest-carrying")).await;
     let by = |module: &str| BTreeMap::from([("misbehaving".to_owned(), module.to_owned())]);
     let error = runs.replay(&keeps, by("carrying@1")).await.unwrap_err();
     let penstock_server::RunsError::Invalid(faults) = error else { panic!("{error:?}") };
     assert_eq!(faults[0].to_string(), "/stages/0/wasm/params: the module `misbehaving` takes no parameters");
     assert_eq!(runs.replay(&keeps, by("carrying@7")).await.unwrap_err().kind(), "not-found");
-    assert_eq!(runs.use_now().threads_used, 0, "what a replay used is given back");
+    assert_eq!(runs.use_now().threads_used, 0, "the budget of a replay is given back");
     runs.delete(&keeps).await.unwrap();
     assert!(!data.join("runs").join(&*keeps).exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn letters_are_mended_when_what_was_missing_is_there() {
+async fn a_replay_succeeds_once_missing_objects_exist() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("in.ndjson"), "{\"key\": \"late\"}\n{\"key\": \"in.ndjson\"}\n").unwrap();
     let runs = open(&folder.path().join("data"), stores(folder.path()));

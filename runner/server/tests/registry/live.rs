@@ -1,4 +1,4 @@
-//! What happens, as it happens.
+//! Live events of runs.
 
 use std::fs;
 
@@ -37,7 +37,7 @@ async fn a_run_is_followed_from_its_start_to_its_end() {
                     Event::Sample(sample) => samples.push(sample.clone()),
                     Event::Log(log) => logs.push(log.entry.clone()),
                     Event::End(summary) => return summary.clone(),
-                    Event::Gap(_) => panic!("nothing was lost"),
+                    Event::Gap(_) => panic!("no event may be lost"),
                     Event::State(_) | Event::Runs(_) => {}
                 }
             }
@@ -45,13 +45,13 @@ async fn a_run_is_followed_from_its_start_to_its_end() {
     };
     let end = tokio::time::timeout(PATIENCE, follow).await.unwrap();
     assert_eq!((end.state, end.samples), (RunState::Completed, Some(60)));
-    // Ended means stored.
+    // A run that has ended is stored.
     assert_eq!(runs.detail(&id).await.unwrap().summary, end);
     assert!(samples.len() >= 4, "{} samples in {:?} s", samples.len(), end.elapsed_s);
     assert!(samples.is_sorted_by(|one, next| one.t1_s <= next.t0_s));
     assert_eq!(samples.last().unwrap().samples, 60);
     assert!(samples.iter().all(|sample| sample.values.len() == 2 + 4 && sample.occupancy.len() == 4));
-    assert!(logs.len() >= 50, "those before the first look are in the history");
+    assert!(logs.len() >= 50, "lines logged before the first read are in the history");
     let kept = runs.logs(&id, LogQuery { limit: Some(200), ..LogQuery::default() }).await.unwrap().items;
     assert_eq!(kept.len(), 60);
     assert!(
@@ -61,7 +61,7 @@ async fn a_run_is_followed_from_its_start_to_its_end() {
     assert!(kept.iter().all(|line| line.at_s > 0.0 && line.at_s <= end.elapsed_s.unwrap()));
     assert!(kept.ends_with(&logs));
 
-    // Lists hear of every state, without watching.
+    // Lists get every state of a run that is not watched.
     let mut states = Vec::new();
     while states.last() != Some(&RunState::Completed) {
         for (_, event) in tokio::time::timeout(PATIENCE, lists.next()).await.unwrap().unwrap() {
@@ -74,7 +74,7 @@ async fn a_run_is_followed_from_its_start_to_its_end() {
     states.dedup();
     assert!(states.contains(&RunState::Running) && states.is_sorted(), "{states:?}");
 
-    // From a number on, what came later comes again; of a run that is over, the end.
+    // A reader that begins after a number gets the later events again; for a run that has ended, it gets the end.
     let series = runs.series(&id, SeriesQuery::default()).await.unwrap();
     let (epoch, last) = parse_event_id(&series.last).unwrap();
     assert_eq!(epoch, runs.epoch());
@@ -112,7 +112,7 @@ async fn series_of_a_live_run_are_as_new_as_its_events() {
         }
     }
     let series = runs.series(&id, SeriesQuery::default()).await.unwrap();
-    // Readings come a little after their moments.
+    // Readings are taken slightly late.
     assert!(series.to_s >= 1.5 && series.t_s.len() >= 6, "{} s, {} buckets", series.to_s, series.t_s.len());
     let tasks = series.columns.iter().find(|column| column.id == "1:sleep").unwrap();
     assert!(tasks.mean.iter().all(Option::is_some), "{:?}", tasks.mean);

@@ -1,4 +1,4 @@
-//! A data folder that an earlier version wrote.
+//! A data folder written by an earlier version.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::{open, stores};
 
-/// Whether `now` says all that `then` said; it may say more.
+/// Returns true if `now` contains all of `then`; it may contain more.
 fn holds(now: &Value, then: &Value) -> bool {
     match (now, then) {
         (Value::Object(now), Value::Object(then)) => {
@@ -29,7 +29,7 @@ fn holds(now: &Value, then: &Value) -> bool {
     }
 }
 
-/// The data folder of a server that wrote schema 2: see `make-schema-2.sh` beside its file.
+/// Data folder of a server that wrote schema 2; `make-schema-2.sh` beside the file makes it.
 fn data_of_schema_2(folder: &Path) -> PathBuf {
     let data = folder.join("data");
     fs::create_dir(&data).unwrap();
@@ -43,19 +43,19 @@ fn check(now: &impl Serialize, then: &Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_of_schema_2_opens_and_tells_what_its_own_server_told() {
+async fn a_folder_of_schema_2_opens_and_gives_the_answers_of_its_own_server() {
     let folder = tempfile::tempdir().unwrap();
     let data = data_of_schema_2(folder.path());
     let told: Vec<Value> = serde_json::from_slice(include_bytes!("../data/schema-2.json")).unwrap();
     assert_eq!(told.len(), 3);
-    // The second time it is migrated already.
+    // The second pass opens a folder that is migrated already.
     for _ in 0..2 {
         let runs = open(&data, stores(folder.path()));
         for told in &told {
             let id = &RunId::from(told["id"].as_str().unwrap());
             let coarse = SeriesQuery { points: Some(8), ..SeriesQuery::default() };
             let mut series = runs.series(id, coarse).await.unwrap();
-            // It knew of no permits.
+            // That version did not measure waits for permits.
             series.columns.retain(|column| column.metric != Metric::PermitWait);
             check(&series, &told["series"]);
             let metrics = vec![Metric::Readiness, Metric::Busy];
@@ -76,7 +76,7 @@ async fn a_folder_of_schema_2_opens_and_tells_what_its_own_server_told() {
     }
 }
 
-/// What the columns of the file hold, and the rate that follows from two of them.
+/// Summaries with the values in the columns of the file, and the rate computed from two of them.
 fn summaries() -> Vec<RunSummary> {
     let summaries = json!([
         {
@@ -113,7 +113,7 @@ async fn runs_of_a_folder_of_schema_2_are_listed_and_shown_with_their_exact_figu
     let runs = open(&data_of_schema_2(folder.path()), stores(folder.path()));
     let listed = runs.list(RunQuery::default()).await.unwrap();
     assert_eq!((listed.items, listed.next), (summaries(), None));
-    // By name: share of time in which the consumer waited, samples delivered and left, and rate of the first stage's tasks.
+    // By run name: share of time in which the consumer waited, samples delivered and left, and task rate of the first stage.
     let figures = [
         ("stopped", (0.9995959411125903, 145, 4), 145.0 / 3.020044944),
         ("logs", (0.9995524703870272, 60, 0), 60.0 / 1.216998271),
@@ -133,7 +133,7 @@ async fn runs_of_a_folder_of_schema_2_are_listed_and_shown_with_their_exact_figu
         let total = snapshot.ledger.total;
         assert_eq!((snapshot.consumer_waited, total.delivered, total.left), (Some(waited), delivered, left));
         assert_eq!(snapshot.stages[0].task.tasks_per_s, Some(tasks_per_s));
-        // In `long` alone: the sink gives batches of four.
+        // Only in `long` does the sink deliver batches of four.
         let in_fours = [
             ("0:src_queue", 0.25),
             ("1:download", 0.25),

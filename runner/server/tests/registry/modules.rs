@@ -1,4 +1,4 @@
-//! Modules: uploaded, named, tried, removed.
+//! Modules are uploaded, named, tried and removed.
 
 use std::fs;
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn files(folder: &std::path::Path) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_bytes_a_hundred_times_at_once_are_one_module() {
+async fn the_same_bytes_uploaded_a_hundred_times_at_once_are_one_module() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let runs = open(&data, stores(folder.path()));
@@ -40,7 +40,7 @@ async fn the_same_bytes_a_hundred_times_at_once_are_one_module() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_module_that_is_deleted_while_it_is_uploaded_is_whole_or_gone() {
+async fn a_module_that_is_deleted_during_its_upload_is_complete_or_gone() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let runs = open(&data, stores(folder.path()));
@@ -68,7 +68,7 @@ async fn a_module_that_is_deleted_while_it_is_uploaded_is_whole_or_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn drafts_leave_nothing_behind_whatever_becomes_of_them() {
+async fn drafts_leave_no_files_behind() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let runs = open(&data, stores(folder.path()));
@@ -94,7 +94,7 @@ async fn drafts_leave_nothing_behind_whatever_becomes_of_them() {
     assert_eq!(looked_at.inspect().await.unwrap().manifest.name, "batch");
     assert_eq!(files(&drafts), [""; 0]);
     assert_eq!(files(&data.join("modules/sha256")), [""; 0]);
-    // What a server that was killed left is gone after the next start.
+    // Files left by a killed server are removed at the next start.
     upload(&runs, &guest("guest-batch")).await;
     runs.shutdown().await;
     drop(runs);
@@ -106,11 +106,11 @@ async fn drafts_leave_nothing_behind_whatever_becomes_of_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn versions_are_numbered_named_and_removed_when_nothing_needs_them() {
+async fn versions_are_numbered_and_aliased_and_can_be_removed_when_unused() {
     let folder = tempfile::tempdir().unwrap();
     let runs = open(&folder.path().join("data"), stores(folder.path()));
     let first = guest("guest-misbehaving");
-    // Another module of the same name: a custom section more, which changes the bytes and nothing else.
+    // Another module of the same name: an additional custom section changes only the bytes.
     let mut second = first.clone();
     second.extend([0, 3, 1, b'x', 0]);
     assert_eq!(upload(&runs, &first).await.version.version, 1);
@@ -124,7 +124,7 @@ async fn versions_are_numbered_named_and_removed_when_nothing_needs_them() {
     }
     assert_eq!(runs.set_alias("misbehaving", "x", 3).await.unwrap_err().kind(), "not-found");
 
-    // A run keeps what its document named when it was submitted.
+    // A run keeps the versions to which its document referred at the submission.
     let document = json!({
         "name": "uses", "threads": 1, "source": { "range": { "count": 100_000 } },
         "stages": [
@@ -146,7 +146,7 @@ async fn versions_are_numbered_named_and_removed_when_nothing_needs_them() {
     assert_eq!(
         runs.delete_module("misbehaving", "2").await.unwrap_err().kind(),
         "conflict",
-        "an alias names it"
+        "an alias stands for the version"
     );
     runs.delete_module("misbehaving", "1").await.unwrap();
     assert_eq!(runs.module_file("misbehaving", "1").await.unwrap_err().kind(), "not-found");
@@ -154,7 +154,7 @@ async fn versions_are_numbered_named_and_removed_when_nothing_needs_them() {
     let mut file = runs.module_file("misbehaving", "2").await.unwrap().file;
     std::io::Read::read_to_end(&mut file, &mut bytes).unwrap();
     assert_eq!(bytes, second);
-    // A number is not given twice.
+    // The number of a version is not reused.
     assert_eq!(upload(&runs, &first).await.version.version, 3);
     assert_eq!(runs.module("misbehaving").await.unwrap().versions.len(), 2);
 }
@@ -196,7 +196,7 @@ async fn a_module_is_tried_on_samples_of_a_request_and_of_a_store() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn trials_end_in_time_and_with_those_who_wait_for_them() {
+async fn trials_end_in_time_or_when_their_clients_disconnect() {
     let folder = tempfile::tempdir().unwrap();
     let runs = open_with(&folder.path().join("data"), stores(folder.path()), |settings| {
         settings.trial_time = Duration::from_secs(4);
@@ -217,7 +217,7 @@ async fn trials_end_in_time_and_with_those_who_wait_for_them() {
         "the trial did not end within 4 s; try fewer samples, a smaller `repeat` or a shorter `deadline_ms`"
     );
     drop(runs);
-    // Both places are taken by clients that go away; without that, they would be free after minutes.
+    // Both places are taken by clients that disconnect; otherwise the places would be taken for minutes.
     let runs = open_with(&folder.path().join("data"), stores(folder.path()), |settings| {
         settings.trial_time = Duration::from_secs(600);
     });
@@ -226,7 +226,7 @@ async fn trials_end_in_time_and_with_those_who_wait_for_them() {
         let (runs, request) = (runs.clone(), request("loop", 10_000));
         gone.spawn(async move { runs.try_module("misbehaving", "1", request).await.map(drop) });
     }
-    // They have begun, or they do not come to it.
+    // By now the trials have begun, or never will.
     tokio::time::sleep(Duration::from_millis(300)).await;
     gone.shutdown().await;
     runs.try_module("misbehaving", "1", request("good", 1_000)).await.unwrap();
@@ -243,15 +243,15 @@ async fn bytes_of_modules_are_kept_when_the_history_is_lost() {
     runs.shutdown().await;
     drop(runs);
     let beside = fs::metadata(data.join("penstock.sqlite-wal")).map_or(0, |file| file.len());
-    assert_eq!(beside, 0, "all of the history is in its file");
-    // What a killed upload left goes.
+    assert_eq!(beside, 0, "the whole history is in its main file");
+    // The bytes of a killed upload are removed.
     fs::write(data.join("modules/sha256").join("0".repeat(64)), "x").unwrap();
     drop(open(&data, stores(folder.path())));
     assert_eq!(objects(), 2);
     fs::rename(data.join("penstock.sqlite"), data.join("mislaid")).unwrap();
     let runs = open(&data, stores(folder.path()));
     assert_eq!(objects(), 2);
-    // Nor do they go when something was uploaded before anybody noticed.
+    // The bytes are kept even if another module was uploaded to the new history.
     upload(&runs, &guest("guest-batch")).await;
     drop(runs);
     drop(open(&data, stores(folder.path())));
@@ -259,7 +259,7 @@ async fn bytes_of_modules_are_kept_when_the_history_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_module_that_cannot_start_fails_the_run_and_says_why() {
+async fn a_module_that_cannot_start_fails_the_run_with_its_message() {
     let folder = tempfile::tempdir().unwrap();
     let runs = open(&folder.path().join("data"), stores(folder.path()));
     upload(&runs, &guest("guest-misbehaving")).await;

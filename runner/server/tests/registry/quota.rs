@@ -1,4 +1,4 @@
-//! Shares of clients, and times of runs.
+//! Shares of clients, and time limits of runs.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn span(text: &str) -> TimeSpan {
     TimeSpan::new(text).unwrap()
 }
 
-/// A client's alive and waiting runs.
+/// Numbers of a client's active and waiting runs.
 fn runs_of(runs: &Runs, client: &str) -> (u64, u64) {
     let clients = runs.clients();
     let found = clients.iter().find(|found| found.client == client);
@@ -40,18 +40,18 @@ async fn endless_runs_of_one_client_leave_room_for_runs_of_others() {
             Err(error) => break error.kind(),
         }
     };
-    // Three of four threads, and three of four places.
+    // Three of four threads are used, and three of four places.
     assert_eq!((refused, accepted.len(), runs_of(&runs, "many")), ("quota", 6, (3, 3)));
     let told = runs.detail(&accepted[3]).await.unwrap().waiting.unwrap();
     assert_eq!(
         told,
-        "with its other runs its client would have 4 of 4 threads, which is more than its share of what other clients leave (`limits.clients.share_percent`)"
+        "with this run its client would have 4 of 4 threads, which is more than its share of what other clients leave (`limits.clients.share_percent`)"
     );
     assert_eq!(other.validate(submission(&endless(1)).document).await.unwrap().would_wait, None);
     let own = submit(&other, &endless(1)).await.summary.id;
     until(&runs, &own, |run| run.summary.state == RunState::Running).await;
-    // Two threads are free when the second has ended: both clients may have one, and have one. It is the turn of the one with many,
-    // and after that of the other one.
+    // Two threads are free once the second run has ended, and each client gets one: first the client with many runs, then the
+    // other.
     let second = submit(&other, &endless(1)).await.summary.id;
     for id in &accepted[..3] {
         runs.stop(id).await.unwrap();
@@ -66,7 +66,7 @@ async fn endless_runs_of_one_client_leave_room_for_runs_of_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_has_as_many_runs_as_the_operator_says() {
+async fn a_client_has_at_most_the_configured_number_of_runs() {
     let folder = tempfile::tempdir().unwrap();
     let runs = open_with(&folder.path().join("data"), stores(folder.path()), |settings| {
         settings.clients.runs = Some(2.try_into().unwrap());
@@ -78,7 +78,7 @@ async fn a_client_has_as_many_runs_as_the_operator_says() {
         (refused.kind(), &*refused.to_string()),
         (
             "quota",
-            "`this server` has 2 runs that wait or are alive, which is as many as one client may have (`limits.clients.runs`); stop one, or try again when one is over"
+            "`this server` has 2 waiting or active runs, which is the limit of one client (`limits.clients.runs`); stop one, or try again when one has ended"
         )
     );
     let other = runs.for_client(ClientId::new("other"));
@@ -88,19 +88,19 @@ async fn a_client_has_as_many_runs_as_the_operator_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_takes_longer_than_any_may_fails_and_its_books_balance() {
+async fn a_run_beyond_its_time_limit_fails_and_its_books_balance() {
     let folder = tempfile::tempdir().unwrap();
     let runs = open_with(&folder.path().join("data"), stores(folder.path()), |settings| {
         settings.bounds.max_time = Some(span("500ms"));
     });
     let id = submit(&runs, &endless(1)).await.summary.id;
     let run = end_of(&runs, &id).await;
-    let told = "it took longer than 500ms, which is as long as a run may (`limits.runs.max_time`)";
+    let told = "the run took longer than 500ms, which is the limit (`limits.runs.max_time`)";
     assert_eq!((run.summary.state, run.summary.error.as_deref()), (RunState::Failed, Some(told)));
     let snapshot = run.snapshot.unwrap();
     assert!(snapshot.ledger.balanced && snapshot.elapsed_s < 30.0, "{snapshot:?}");
     assert_eq!(snapshot.error.as_deref(), Some(told));
-    // One that is asked for less ends as asked.
+    // A run with a shorter `for_s` ends as completed.
     let mut short = submission(&endless(1));
     short.for_s = Some(0.05);
     let id = runs.submit(short).await.unwrap().run.summary.id;
@@ -108,7 +108,7 @@ async fn a_run_that_takes_longer_than_any_may_fails_and_its_books_balance() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_waits_longer_than_any_may_fails_with_the_reason() {
+async fn a_run_that_waits_beyond_the_limit_fails_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let runs = open_with(&folder.path().join("data"), stores(folder.path()), |settings| {
         settings.bounds.max_wait = span("700ms");
@@ -116,11 +116,11 @@ async fn a_run_that_waits_longer_than_any_may_fails_with_the_reason() {
     let first = submit(&runs, &endless(3)).await.summary.id;
     let late = submit(&runs, &endless(4)).await.summary.id;
     let run = end_of(&runs, &late).await;
-    let told = "it waited for its start for 700ms, which is as long as a run may (`limits.runs.max_wait`)";
+    let told = "the run waited 700ms for its start, which is the limit (`limits.runs.max_wait`)";
     assert_eq!((run.summary.state, run.summary.error.as_deref()), (RunState::Failed, Some(told)));
     assert_eq!((run.summary.started_at, run.snapshot), (None, None));
     assert_eq!(runs.detail(&first).await.unwrap().summary.state, RunState::Running);
-    // Its place is free.
+    // The place of the failed run is free.
     assert_eq!((runs.use_now().runs_alive, runs.use_now().runs_queued), (1, 0));
 }
 
@@ -140,7 +140,7 @@ async fn a_client_that_tries_modules_leaves_a_place_for_others() {
         let (runs, request) = (runs.for_client(ClientId::new("one")), request("loop"));
         tried.spawn(async move { runs.try_module("misbehaving", "1", request).await });
     }
-    // One place is kept for others.
+    // One place is kept for other clients.
     runs.for_client(ClientId::new("other")).try_module("misbehaving", "1", request("good")).await.unwrap();
     tried.shutdown().await;
 }

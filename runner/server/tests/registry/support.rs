@@ -1,4 +1,4 @@
-//! Runs in folders of their own, and words for what is asked of them.
+//! Helpers that open registries in temporary folders and submit runs.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,12 +11,12 @@ use penstock_types::fault::SpecFault;
 use penstock_types::run::{RunDetail, RunId};
 use serde_json::Value;
 
-/// How long anything may take on a machine that does other things too.
+/// Longest wait for any event, with time to spare for a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The bytes of a guest of this workspace.
+/// Bytes of a guest module of this workspace.
 pub(crate) fn guest(name: &str) -> Vec<u8> {
-    // `TARGET/PROFILE/deps/registry-0123` runs, wherever cargo was told to build.
+    // The test binary is `TARGET/PROFILE/deps/registry-0123`, so its path gives the target folder.
     let program = std::env::current_exe().unwrap();
     let folder = program.ancestors().nth(3).unwrap().join("wasm32-unknown-unknown/guest");
     let path: PathBuf = folder.join(format!("{}.wasm", name.replace('-', "_")));
@@ -24,7 +24,7 @@ pub(crate) fn guest(name: &str) -> Vec<u8> {
         .unwrap_or_else(|error| panic!("{}: {error}; run `make guests` first", path.display()))
 }
 
-/// A word for each thing that can be wrong.
+/// Names of the kinds of errors.
 pub(crate) trait Kind {
     fn kind(&self) -> &'static str;
 }
@@ -49,7 +49,7 @@ impl Kind for RunsError {
     }
 }
 
-/// Four threads and 4 GiB for all runs.
+/// Opens a registry with a budget of four threads and 4 GiB for all runs.
 pub(crate) fn open(data_dir: &Path, stores: Stores) -> Runs {
     try_open(data_dir, stores).unwrap()
 }
@@ -58,7 +58,7 @@ pub(crate) fn try_open(data_dir: &Path, stores: Stores) -> Result<Runs, penstock
     Runs::open(&tokio::runtime::Handle::current(), settings(data_dir, stores))
 }
 
-/// As [`open`], with other settings.
+/// Opens a registry like [`open`], with changed settings.
 pub(crate) fn open_with(data_dir: &Path, stores: Stores, change: impl FnOnce(&mut RunsSettings)) -> Runs {
     let mut settings = settings(data_dir, stores);
     change(&mut settings);
@@ -73,7 +73,7 @@ fn settings(data_dir: &Path, stores: Stores) -> RunsSettings {
     }
 }
 
-/// A store `in` over a folder.
+/// Stores with one store `in` over a folder.
 pub(crate) fn stores(folder: &Path) -> Stores {
     let mut stores = Stores::default();
     stores.add_folder("in", folder).unwrap();
@@ -97,7 +97,7 @@ pub(crate) async fn refusal(runs: &Runs, document: &Value) -> Vec<SpecFault> {
     }
 }
 
-/// Waits until the run is over and stored.
+/// Waits until the run has ended and is stored.
 pub(crate) async fn end_of(runs: &Runs, id: &RunId) -> RunDetail {
     until(runs, id, |run| run.summary.state.is_over()).await
 }
@@ -112,10 +112,10 @@ pub(crate) async fn until(runs: &Runs, id: &RunId, is_it: impl Fn(&RunDetail) ->
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, wait).await.expect("it does not come")
+    tokio::time::timeout(PATIENCE, wait).await.expect("the run reaches the state in time")
 }
 
-/// Uploads a module, and says its version.
+/// Uploads a module; returns its version.
 pub(crate) async fn upload(runs: &Runs, bytes: &[u8]) -> penstock_server::ModuleUpload {
     let mut draft = runs.begin_upload().await.unwrap();
     for piece in bytes.chunks(64 << 10) {

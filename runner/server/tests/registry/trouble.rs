@@ -1,4 +1,4 @@
-//! Data directories that cannot be used, and disks that stop taking anything.
+//! Data directories that cannot be used, and disks on which writes fail.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use crate::support::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_that_will_not_do_is_told_in_words() {
+async fn an_unusable_data_directory_is_reported_with_its_reason() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, "x").unwrap();
@@ -23,7 +23,10 @@ async fn a_directory_that_will_not_do_is_told_in_words() {
     drop(open(&newer, stores(folder.path())));
     Connection::open(newer.join("penstock.sqlite")).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let error = try_open(&newer, stores(folder.path())).unwrap_err();
-    assert!(error.to_string().contains("written by a newer Penstock (its schema is 99"), "{error}");
+    assert!(
+        error.to_string().contains("written by a newer version of Penstock (its schema is 99"),
+        "{error}"
+    );
 
     let foreign = folder.path().join("foreign");
     fs::create_dir(&foreign).unwrap();
@@ -34,7 +37,7 @@ async fn a_directory_that_will_not_do_is_told_in_words() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_whose_history_cannot_be_written_goes_on_and_says_so() {
+async fn a_run_whose_history_cannot_be_written_continues_and_reports_it() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let runs = open(&data, stores(folder.path()));
@@ -43,21 +46,21 @@ async fn a_run_whose_history_cannot_be_written_goes_on_and_says_so() {
         "stages": [{ "sleep": { "mean_ms": 5 } }]
     });
     let id = submit(&runs, &document).await.summary.id;
-    // As with a full disk, every write fails from now on.
+    // Every write fails from now on, as on a full disk.
     let break_it = "ALTER TABLE chunks RENAME TO hidden";
     Connection::open(data.join("penstock.sqlite")).unwrap().execute_batch(break_it).unwrap();
     let run = end_of(&runs, &id).await;
     assert_eq!((run.summary.state, run.summary.samples), (RunState::Completed, Some(300)));
     assert!(run.history.unwrap().starts_with("the history cannot be written"));
     assert!(run.snapshot.unwrap().ledger.balanced);
-    // When the disk takes it again, nothing is lost.
+    // No data is lost once writes succeed again.
     let mend_it = "ALTER TABLE hidden RENAME TO chunks";
     Connection::open(data.join("penstock.sqlite")).unwrap().execute_batch(mend_it).unwrap();
     let stored = crate::support::until(&runs, &id, |run| run.history.is_none()).await;
     assert_eq!(stored.summary.state, RunState::Completed);
     let series = runs.series(&id, SeriesQuery { points: Some(1), ..SeriesQuery::default() }).await.unwrap();
     assert!(series.columns.iter().any(|column| column.mean[0].is_some()));
-    // One that cannot be registered is not half there.
+    // A run that cannot be registered leaves no partial state.
     Connection::open(data.join("penstock.sqlite"))
         .unwrap()
         .execute_batch("DROP TABLE run_modules; ALTER TABLE runs RENAME TO gone")
@@ -66,7 +69,7 @@ async fn a_run_whose_history_cannot_be_written_goes_on_and_says_so() {
     assert_eq!(runs.use_now().runs_alive, 0);
 }
 
-/// Lets every write of rows fail from now on, or no more.
+/// Makes every write of rows fail, or succeed again.
 fn break_rows(data: &std::path::Path, is_broken: bool) {
     let (from, to) = if is_broken { ("chunks", "hidden") } else { ("hidden", "chunks") };
     let rename = format!("ALTER TABLE {from} RENAME TO {to}");
@@ -74,7 +77,7 @@ fn break_rows(data: &std::path::Path, is_broken: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_could_not_be_stored_is_tried_again_although_there_is_always_something_to_do() {
+async fn runs_that_could_not_be_stored_are_tried_again_even_under_constant_load() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let runs = open(&data, stores(folder.path()));
@@ -100,7 +103,7 @@ async fn what_could_not_be_stored_is_tried_again_although_there_is_always_someth
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn runs_that_can_neither_be_stored_nor_held_back_still_tell_how_they_ended() {
+async fn runs_that_can_be_neither_stored_nor_kept_in_memory_still_report_their_end() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let runs = open(&data, stores(folder.path()));
@@ -116,7 +119,7 @@ async fn runs_that_can_neither_be_stored_nor_held_back_still_tell_how_they_ended
         let run = until(&runs, id, |run| run.summary.state.is_over() && run.history.is_some()).await;
         assert_eq!(run.summary.state, RunState::Completed);
         assert!(run.history.unwrap().contains("cannot be written"), "{id}");
-        // Who opens its page learns that nothing comes any more.
+        // A client that opens the page of the run gets its end.
         let mut events = runs.events(std::slice::from_ref(id), None).await.unwrap();
         let first = tokio::time::timeout(PATIENCE, events.next()).await.unwrap().unwrap();
         assert!(matches!(&*first[0].1, Event::End(summary) if summary.state == RunState::Completed));
@@ -127,13 +130,13 @@ async fn runs_that_can_neither_be_stored_nor_held_back_still_tell_how_they_ended
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, all).await.expect("how each ended is stored");
+    tokio::time::timeout(PATIENCE, all).await.expect("the end of each run is stored");
     break_rows(&data, false);
     runs.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_damaged_row_costs_itself_alone() {
+async fn one_damaged_row_does_not_affect_others() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let runs = open(&data, stores(folder.path()));
@@ -158,7 +161,7 @@ async fn one_damaged_row_costs_itself_alone() {
     assert_eq!(kept, [(&ids[2], RunState::Completed), (&ids[1], RunState::Interrupted)]);
     let interrupted = runs.detail(&ids[1]).await.unwrap();
     assert_eq!(interrupted.snapshot, None);
-    assert_eq!(interrupted.history.as_deref(), Some("its last snapshot is damaged"));
+    assert_eq!(interrupted.history.as_deref(), Some("the last snapshot is damaged"));
     let modules = runs.modules(Default::default()).await.unwrap().items;
     assert_eq!(modules.iter().map(|module| module.name.as_str()).collect::<Vec<_>>(), ["carrying"]);
 }

@@ -1,4 +1,4 @@
-//! A JSON array of keys, read block by block, so that neither its bytes nor its texts are ever held all at once.
+//! Parser of a JSON array of keys that reads block by block, so that neither the array nor its text is held as a whole.
 
 #[cfg(test)]
 mod tests;
@@ -13,11 +13,11 @@ use crate::key::{MAX_KEY_BYTES, check_key};
 use crate::keys::Keys;
 use crate::lines::BYTE_ORDER_MARK;
 
-/// Most bytes of one element as written: every byte of the longest key escaped as `\u0041`, and the quotes.
+/// Maximum length of an element in the index: every byte of the longest key escaped as `\u0041`, and the quotes.
 const MAX_ELEMENT_BYTES: usize = 6 * MAX_KEY_BYTES + 2;
 
-/// The end of a sentence that begins with the index: what was found, where, and what would do. Elements count from 1,
-/// bytes from 0.
+/// Message that continues a sentence about the index: what was found, where, and the remedy. Elements count
+/// from 1, bytes from 0.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct IndexFault(String);
@@ -27,11 +27,11 @@ pub(super) struct IndexFault(String);
 pub(super) struct Parser {
     keys: Keys,
     state: State,
-    /// The beginning of an element that the blocks so far did not end, with its opening quote.
+    /// Start of an element that continues in the next block, with its opening quote.
     begun: Vec<u8>,
-    /// Where that element begins.
+    /// Byte position of the start of that element.
     begun_at: u64,
-    /// Bytes read.
+    /// Number of bytes read so far.
     read: u64,
 }
 
@@ -39,20 +39,20 @@ pub(super) struct Parser {
 enum State {
     #[default]
     Start,
-    /// First element, or `]`.
+    /// Expects the first element, or `]`.
     First,
     Element,
-    /// Rest of a text; `escaped` when its next byte follows a backslash.
+    /// Inside a string; `escaped` if its next byte follows a backslash.
     Text {
         escaped: bool,
     },
     Comma,
-    /// White space.
+    /// After the array, where only white space is allowed.
     Ended,
 }
 
 impl Parser {
-    /// Reads the next block; the first one tells the encoding by its first three bytes.
+    /// Reads the next block. The first one must have at least three bytes, which determine the encoding.
     pub(super) fn read(&mut self, block: &[u8]) -> Result<(), IndexFault> {
         let mut position = if self.read == 0 { skip_mark(block)? } else { 0 };
         while let Some(byte) = block.get(position) {
@@ -79,18 +79,18 @@ impl Parser {
         Ok(())
     }
 
-    /// Keys read so far.
+    /// Keys read so far, in order.
     pub(super) fn keys(&self) -> &Keys {
         &self.keys
     }
 
-    /// The keys, once the array has ended.
+    /// Returns the keys after the array has ended.
     pub(super) fn finish(self) -> Result<Keys, IndexFault> {
         let (end, count) = (self.read, self.keys.len());
         match self.state {
-            State::Ended if self.keys.is_empty() => Err(IndexFault("names no key at all".to_owned())),
+            State::Ended if self.keys.is_empty() => Err(IndexFault("contains no keys".to_owned())),
             State::Ended => Ok(self.keys),
-            State::Start => Err(IndexFault("is empty, wanted a JSON array of keys".to_owned())),
+            State::Start => Err(IndexFault("is empty; expected a JSON array of keys".to_owned())),
             State::Text { .. } => {
                 Err(IndexFault(format!("ends at byte {end}, within element {}; is it complete?", count + 1)))
             }
@@ -103,7 +103,7 @@ impl Parser {
         }
     }
 
-    /// Reads a text on from the start of `rest`; returns how many bytes belong to it.
+    /// Continues a string at the start of `rest`; returns the number of bytes that belong to it.
     fn read_text(&mut self, rest: &[u8], mut escaped: bool) -> Result<usize, IndexFault> {
         let mut length = 0;
         loop {
@@ -129,7 +129,7 @@ impl Parser {
     fn extend(&mut self, more: &[u8]) -> Result<(), IndexFault> {
         if self.begun.len() + more.len() > MAX_ELEMENT_BYTES {
             return Err(IndexFault(format!(
-                "has, {}, a text longer than a key's {MAX_KEY_BYTES} bytes",
+                "has, {}, a string longer than the limit of {MAX_KEY_BYTES} bytes for keys",
                 self.place()
             )));
         }
@@ -139,11 +139,11 @@ impl Parser {
 
     fn end_text(&mut self) -> Result<(), IndexFault> {
         let key = text(&self.begun).map_err(|reason| {
-            IndexFault(format!("has, {}, a text that is no JSON: {reason}", self.place()))
+            IndexFault(format!("has, {}, a string that is not valid JSON: {reason}", self.place()))
         })?;
         if let Err(reason) = check_key(&key) {
             return Err(IndexFault(format!(
-                "has, {}, the text {}, which is no key: {reason}",
+                "has, {}, the string {}, which is not a valid key: {reason}",
                 self.place(),
                 shown(&key)
             )));
@@ -154,7 +154,7 @@ impl Parser {
         Ok(())
     }
 
-    /// Position of the current text, for messages.
+    /// Position of the current string, for messages.
     fn place(&self) -> String {
         format!("as element {} at byte {}", self.keys.len() + 1, self.begun_at)
     }
@@ -162,27 +162,27 @@ impl Parser {
     fn misplaced(&self, state: State, byte: u8, at: u64) -> String {
         let (found, count) = (in_words(byte), self.keys.len());
         match state {
-            State::Start => format!("begins with {found} at byte {at}, wanted a JSON array of keys"),
+            State::Start => format!("begins with {found} at byte {at}; expected a JSON array of keys"),
             State::Element if byte == b']' => {
-                format!("has a comma after element {count}, its last, before `]` at byte {at}; leave it out")
+                format!("has a comma after element {count}, its last, before `]` at byte {at}; remove it")
             }
             State::First | State::Element => {
                 format!(
-                    "has, as element {} at byte {at}, {found}; wanted a key as a text: \"a/b.jpg\"",
+                    "has, as element {} at byte {at}, {found}; expected a key as a string: \"a/b.jpg\"",
                     count + 1
                 )
             }
             State::Comma | State::Text { .. } => {
-                format!("has, after element {count} at byte {at}, {found}; wanted `,` or `]`")
+                format!("has, after element {count} at byte {at}, {found}; expected `,` or `]`")
             }
             State::Ended => {
-                format!("goes on after its array, with {found} at byte {at}; wanted nothing more")
+                format!("continues after its array with {found} at byte {at}; remove it")
             }
         }
     }
 }
 
-/// Length of the byte order mark of the index's first block.
+/// Length of the byte order mark at the start of the first block.
 fn skip_mark(block: &[u8]) -> Result<usize, IndexFault> {
     match block {
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => Err(IndexFault("is UTF-16; save it as UTF-8".to_owned())),
@@ -192,23 +192,23 @@ fn skip_mark(block: &[u8]) -> Result<usize, IndexFault> {
     }
 }
 
-/// The text of an element, `written` with its quotes.
+/// Decodes the string of an element, `written` with its quotes.
 fn text(written: &[u8]) -> Result<Cow<'_, str>, String> {
     let read = if written.contains(&b'\\') {
         serde_json::from_slice(written).map(Cow::Owned)
     } else {
         serde_json::from_slice(written).map(Cow::Borrowed)
     };
-    // Its line and column would count from the element's start.
+    // The error's line and column count from the start of the element and would mislead.
     read.map_err(|error| without_place(&error))
 }
 
-/// Description of an unexpected byte.
+/// Description of an unexpected byte for messages.
 fn in_words(byte: u8) -> String {
     match byte {
         b'{' => "an object".to_owned(),
-        b'[' => "a list".to_owned(),
-        b'"' => "a text".to_owned(),
+        b'[' => "an array".to_owned(),
+        b'"' => "a string".to_owned(),
         b'-' | b'0'..=b'9' => "a number".to_owned(),
         b't' => "`true`".to_owned(),
         b'f' => "`false`".to_owned(),

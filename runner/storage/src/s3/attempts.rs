@@ -1,4 +1,4 @@
-//! Tries again, within bounds of number and time.
+//! Repeats failed attempts, with limits of number and time.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::observe::{note, now};
 use crate::s3::failure::{Cause, S3Failure};
 use crate::s3::settings::{S3Retries, S3Timeouts};
 
-/// Does `attempt` until it succeeds, or fails for good, or has failed too often, or for too long. Each attempt, and all of
-/// them together, may take `allowance` longer than the timeouts say.
+/// Runs `attempt` until it succeeds or fails permanently, or the number of attempts or the time is used up. Each attempt, and all
+/// of them together, may take `allowance` longer than the timeouts.
 ///
-/// What the SDK logs meanwhile is dropped: it logs requests with all that is in them.
+/// Log messages of the SDK are dropped meanwhile: they contain requests with all their headers.
 pub(crate) async fn attempts<T, A: Future<Output = Result<T, S3Failure>>>(
     retries: S3Retries,
     timeouts: S3Timeouts,
@@ -31,7 +31,7 @@ pub(crate) async fn attempts<T, A: Future<Output = Result<T, S3Failure>>>(
         let ended = match tried {
             Ok(Err(S3Failure::Passing { cause, after })) => (cause, after),
             Ok(ended) => return ended,
-            Err(_) => (Cause::new(format!("no end within {:?}", most.min(left))), None),
+            Err(_) => (Cause::new(format!("not finished within {:?}", most.min(left))), None),
         };
         let (cause, after) = ended;
         let wait = pause(retries, made, after);
@@ -41,12 +41,12 @@ pub(crate) async fn attempts<T, A: Future<Output = Result<T, S3Failure>>>(
         if start.elapsed() + wait >= operation {
             return Err(gave_up(made, &format!(" and {:.1?}", start.elapsed()), &cause));
         }
-        debug!(attempt = made, %cause, ?wait, "will try again");
+        debug!(attempt = made, %cause, ?wait, "attempt failed, will retry");
         sleep(wait).await;
     }
 }
 
-/// Wait after attempt `made`; `after` is the wait that the service asked for.
+/// Wait after attempt number `made`; `after` is the wait that the service requested.
 fn pause(retries: S3Retries, made: u32, after: Option<Duration>) -> Duration {
     let doubled = retries.base.saturating_mul(2_u32.saturating_pow(made - 1)).min(retries.cap);
     let drawn = doubled.mul_f64(fastrand::f64());
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn as_many_attempts_are_made_as_allowed_and_no_more() {
+    async fn no_more_attempts_are_made_than_allowed() {
         let timeouts = S3Timeouts::default();
         assert_eq!(ended(quick(5), timeouts, 4).await, (5, Ok(5)));
         let gave_up = "gave up after 5 attempts, the last: busy".to_owned();
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_attempt_begins_that_would_end_too_late() {
+    async fn no_attempt_begins_after_the_time_limit() {
         let timeouts = S3Timeouts { operation: Duration::ZERO, ..S3Timeouts::default() };
         let (made, result) = ended(quick(5), timeouts, 9).await;
         assert_eq!(made, 1);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_hangs_is_ended_and_tried_again() {
+    async fn an_attempt_that_hangs_is_cancelled_and_repeated() {
         let timeouts = S3Timeouts { attempt: Duration::from_millis(5), ..S3Timeouts::default() };
         let made = AtomicU32::new(0);
         let result = attempts(quick(3), timeouts, Duration::ZERO, || {
@@ -113,12 +113,12 @@ mod tests {
             std::future::pending::<Result<(), S3Failure>>()
         });
         let Err(S3Failure::Lasting(cause)) = result.await else { panic!("it cannot succeed") };
-        assert_eq!(cause.to_string(), "gave up after 3 attempts, the last: no end within 5ms");
+        assert_eq!(cause.to_string(), "gave up after 3 attempts, the last: not finished within 5ms");
         assert_eq!(made.into_inner(), 3);
     }
 
     #[tokio::test]
-    async fn what_is_large_has_more_time_in_each_attempt_and_in_all() {
+    async fn an_allowance_extends_each_attempt_and_the_whole_operation() {
         let timeouts =
             S3Timeouts { attempt: Duration::ZERO, operation: Duration::ZERO, ..S3Timeouts::default() };
         let with = |allowance, takes: Option<Duration>| {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_double_below_a_cap_that_binds_the_service_too() {
+    fn waits_double_up_to_a_cap_that_also_limits_the_requested_wait() {
         let ms = Duration::from_millis;
         let retries = S3Retries { base: ms(100), cap: ms(1000), ..S3Retries::default() };
         for _ in 0..100 {

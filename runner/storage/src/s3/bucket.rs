@@ -1,4 +1,4 @@
-//! A bucket that answers, as the operations of a store use it.
+//! A bucket with its client, as the operations of a store use it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,16 +17,16 @@ use crate::s3::client::connect;
 use crate::s3::failure::{Cause, S3Failure};
 use crate::s3::settings::{S3Settings, S3Timeouts};
 
-/// Time without another search for a region after one that found none.
+/// Time for which the search for a region is not repeated after it failed.
 const REFUSED_FOR: Duration = Duration::from_secs(30);
 
-/// A bucket, and its client from the first request on.
+/// A bucket, and its client once the first request was made.
 pub(crate) struct Bucket {
     store: Arc<str>,
     settings: S3Settings,
     client: OnceCell<Client>,
-    /// Time and reason of the last failure to create a client: the search for a region may take seconds, and would end
-    /// the same for the samples right behind.
+    /// Time and reason of the last failure to create a client: the search for a region may take seconds, and would fail the same
+    /// way for the requests that follow at once.
     refused: Mutex<Option<(Instant, Cause)>>,
 }
 
@@ -43,12 +43,12 @@ impl Bucket {
         &self.settings.bucket
     }
 
-    /// Prefix of each key of the store.
+    /// Prefix of each key of the store in the bucket.
     pub(crate) fn prefix(&self) -> &str {
         &self.settings.prefix
     }
 
-    /// The bucket's key of a key or prefix of the store.
+    /// Converts a key or prefix of the store into that of the bucket.
     pub(crate) fn full(&self, key: &str) -> String {
         format!("{}{key}", self.settings.prefix)
     }
@@ -57,10 +57,10 @@ impl Bucket {
         self.settings.timeouts
     }
 
-    /// The client, created at the first call.
+    /// Returns the client, which the first call creates.
     async fn client(&self) -> Result<&Client, S3Failure> {
         let most = self.settings.timeouts.attempt;
-        // One at a time; those that waited find out what the first one did.
+        // One search at a time; waiting requests get the result of the first one.
         let connect = || async {
             let last = self.refused().clone();
             if let Some((_, cause)) = last.filter(|(at, _)| at.elapsed() < REFUSED_FOR) {
@@ -69,9 +69,9 @@ impl Bucket {
             let cause = match timeout(most, connect(&self.settings).with_subscriber(Dispatch::none())).await {
                 Ok(Ok(client)) => return Ok(client),
                 Ok(Err(fault)) => Cause::new(fault.to_string()),
-                Err(_) => Cause::new(format!(
-                    "no region was found within {most:?}; name it in the store's settings"
-                )),
+                Err(_) => {
+                    Cause::new(format!("no region was found within {most:?}; set it in the store's settings"))
+                }
             };
             *self.refused() = Some((now(), cause.clone()));
             Err(cause)
@@ -83,18 +83,18 @@ impl Bucket {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Repeats `attempt` within the settings; each attempt, and all together, may take `allowance` longer.
+    /// Repeats `attempt` within the limits of the settings; each attempt, and all together, may take `allowance` longer.
     pub(crate) async fn attempts<'a, T, A: Future<Output = Result<T, S3Failure>>>(
         &'a self,
         allowance: Duration,
         mut attempt: impl FnMut(&'a Client) -> A,
     ) -> Result<T, S3Failure> {
-        // Before the first attempt's time begins, which is for the request alone.
+        // Created before the first attempt's time begins, which is for the request alone.
         let client = self.client().await?;
         attempts(self.settings.retries, self.settings.timeouts, allowance, || attempt(client)).await
     }
 
-    /// The response to a request, once it has begun.
+    /// Waits for the start of the response to a request.
     pub(crate) async fn answer<T, E: ProvideErrorMetadata>(
         &self,
         request: impl Future<Output = Result<T, SdkError<E, HttpResponse>>>,
@@ -107,7 +107,7 @@ impl Bucket {
                 Ok(answer)
             }
             Ok(Err(error)) => Err(S3Failure::of_request(&error)),
-            Err(_) => Err(S3Failure::passing(format!("no answer within {most:?}"))),
+            Err(_) => Err(S3Failure::passing(format!("no response within {most:?}"))),
         }
     }
 }

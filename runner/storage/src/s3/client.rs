@@ -1,4 +1,4 @@
-//! The SDK's client, set up so that it does what this store does not do itself, and nothing twice.
+//! The SDK's client, configured to leave to this crate what it does itself.
 
 use std::time::Duration;
 
@@ -23,17 +23,17 @@ use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
 use crate::s3::connection::WatchedClient;
 use crate::s3::settings::{S3Credentials, S3Settings};
 
-/// Region of a server with an endpoint and no region.
+/// Region of a server with an endpoint and no configured region.
 const USUAL_REGION: &str = "us-east-1";
 
-/// Idle time of a connection; servers close theirs later, Amazon after about 20 seconds.
+/// Idle time of a connection; servers close connections later, Amazon after about 20 seconds.
 const REST: Duration = Duration::from_secs(15);
 
 #[derive(Debug, thiserror::Error)]
-#[error("no region is known; name it in the store's settings or in AWS_REGION")]
+#[error("no region is known; set it in the store's settings or in AWS_REGION")]
 pub(crate) struct NoRegion;
 
-/// Connects to the bucket of `settings`. Looks up the region; credentials wait until a request needs them.
+/// Creates a client for the bucket of `settings`. Looks up the region; credentials are looked up when a request needs them.
 pub(crate) async fn connect(settings: &S3Settings) -> Result<Client, NoRegion> {
     let http = http_client(settings);
     let provider = ProviderConfig::default()
@@ -46,11 +46,11 @@ pub(crate) async fn connect(settings: &S3Settings) -> Result<Client, NoRegion> {
         .http_client(WatchedClient(http))
         .region(region.clone())
         .timeout_config(timeouts)
-        // Attempts are counted in one place: around the request and the reading of its answer.
+        // Attempts are counted in one place, around the request and the reading of its response.
         .retry_config(RetryConfig::disabled())
-        // Bodies have a timeout of their own.
+        // This crate has a separate timeout for bodies.
         .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
-        // Asked for where the whole object is read. Some servers send the whole object's checksum with a part of it.
+        // Requested only for reads of whole objects. Some servers send the whole object's checksum with a part of it.
         .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
         .force_path_style(settings.path_style.unwrap_or(settings.endpoint.is_some()));
     let config = match &settings.endpoint {
@@ -62,9 +62,9 @@ pub(crate) async fn connect(settings: &S3Settings) -> Result<Client, NoRegion> {
     ))
 }
 
-/// HTTP with a connection for each request in flight, kept for the next one; the SDK's client sets `TCP_NODELAY`.
+/// HTTP client with one connection per concurrent request, kept for later ones; the SDK's client sets `TCP_NODELAY`.
 fn http_client(settings: &S3Settings) -> SharedHttpClient {
-    // Reading the system's certificates takes milliseconds; without TLS nobody needs them.
+    // Reading the system's certificates takes milliseconds, and they are only needed for TLS.
     let needs_tls = settings.endpoint.as_ref().is_none_or(|endpoint| endpoint.starts_with("https"))
         || !matches!(settings.credentials, S3Credentials::Static { .. } | S3Credentials::Anonymous);
     let trusted = TrustStore::empty().with_native_roots(needs_tls);
@@ -73,7 +73,7 @@ fn http_client(settings: &S3Settings) -> SharedHttpClient {
         .tls_provider(Provider::Rustls(CryptoMode::Ring));
     match TlsContext::builder().with_trust_store(trusted).build() {
         Ok(context) => builder.tls_context(context).build_https(),
-        // There is nothing in it that could be wrong; the default is the same with the system's certificates.
+        // A context with default settings does not fail; the fallback is equal, with the system's certificates.
         Err(_) => builder.build_https(),
     }
 }
@@ -86,7 +86,7 @@ async fn region(settings: &S3Settings, provider: &ProviderConfig) -> Option<Regi
         .or_else(ProfileFileRegionProvider::builder().configure(provider).build());
     let chain = match settings.endpoint {
         None => written.or_else(ImdsRegionProvider::builder().configure(provider).build()),
-        // A server of one's own: nothing that Amazon's machines are asked for.
+        // With an endpoint, the metadata service of Amazon's machines does not apply.
         Some(_) => written.or_else(Region::from_static(USUAL_REGION)),
     };
     chain.region().await

@@ -1,4 +1,4 @@
-//! Sees whether a request had to wait for a connection.
+//! Detects whether a request had to wait for a connection.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -48,7 +48,7 @@ impl HttpClient for WatchedClient {
 
 impl HttpConnector for WatchedConnector {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        // The SDK puts it there, to give up connections that do harm.
+        // The SDK sets this extension, in order to close broken connections.
         let connection = request.extension::<CaptureSmithyConnection>().filter(|_| is_observed()).cloned();
         let answer = self.0.call(request);
         match connection {
@@ -58,7 +58,7 @@ impl HttpConnector for WatchedConnector {
     }
 }
 
-/// Progress of a request's connection.
+/// State of a request's connection.
 #[derive(Clone, Copy)]
 enum Connection {
     Unasked,
@@ -66,8 +66,8 @@ enum Connection {
     There,
 }
 
-/// Waits for the response. At its first poll the client takes an idle connection; if there is none, it opens one and
-/// sends the request on that, or on another that comes free before.
+/// Waits for the response. At its first poll the client takes an idle connection; if there is none, it opens one and sends the
+/// request on that one, or on another one that becomes free earlier.
 async fn watch(
     answer: HttpConnectorFuture,
     connection: CaptureSmithyConnection,

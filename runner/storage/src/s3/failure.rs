@@ -1,4 +1,4 @@
-//! What a failed attempt was about, and whether another one could do better.
+//! Failures of attempts, and whether another attempt may succeed.
 
 use std::error::Error;
 use std::ops::Range;
@@ -13,15 +13,15 @@ use penstock_types::text::printable;
 use crate::asked::{Asked, CHANGED};
 use crate::error::StoreError;
 
-/// Most bytes of a service's message that are passed on.
+/// Maximum length of a service's message in an error, in bytes.
 const MOST_MESSAGE: usize = 300;
 
-/// Beginning of the TLS library's message that goes on with names of hosts.
+/// Start of a message of the TLS library that continues with host names.
 const OTHER_NAME: &str = "invalid peer certificate: certificate not valid for name";
 
 #[derive(Debug)]
 pub(crate) enum S3Failure {
-    /// Another attempt may succeed, best after this time.
+    /// Another attempt may succeed, preferably after this time.
     Passing {
         cause: Cause,
         after: Option<Duration>,
@@ -40,7 +40,7 @@ pub(crate) enum S3Failure {
     TooLarge {
         size: u64,
     },
-    /// The request's condition does not hold: another version, or the object exists.
+    /// The condition of the request does not hold: there is another version, or the object exists.
     Unmet,
     NotImplemented(Cause),
 }
@@ -65,7 +65,7 @@ impl S3Failure {
         Self::Lasting(Cause::new(text))
     }
 
-    /// The store's error for this failure.
+    /// Converts the failure into the store's error.
     pub(crate) fn of(self, asked: &Asked) -> StoreError {
         match self {
             Self::NotFound => asked.not_found(),
@@ -73,7 +73,7 @@ impl S3Failure {
             Self::OutOfRange { range, size } => asked.out_of_range(range, size),
             Self::TooLarge { size } => asked.too_large(size),
             Self::NothingThere => {
-                asked.failed(Cause::new("the service says that the object has no such bytes"))
+                asked.failed(Cause::new("the service reports that the object ends before the range"))
             }
             Self::Unmet => asked.failed(CHANGED),
             Self::Passing { cause, .. } | Self::Lasting(cause) | Self::NotImplemented(cause) => {
@@ -82,11 +82,11 @@ impl S3Failure {
         }
     }
 
-    /// S3Failure of a request without a response, or with an error response.
+    /// Failure of a request without a response, or with an error response.
     pub(crate) fn of_request<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> Self {
         match error {
             SdkError::ConstructionFailure(_) => {
-                Self::lasting("the request could not be made of the store's settings")
+                Self::lasting("no request could be built from the store's settings")
             }
             SdkError::TimeoutError(_) => Self::passing("the connection timed out"),
             SdkError::DispatchFailure(failure) => match failure.as_connector_error() {
@@ -95,31 +95,31 @@ impl S3Failure {
             },
             SdkError::ResponseError(answer) => Self::of_answer(answer.raw(), None, None),
             SdkError::ServiceError(answer) => {
-                let said = answer.err().meta();
-                Self::of_answer(answer.raw(), said.code(), said.message())
+                let found = answer.err().meta();
+                Self::of_answer(answer.raw(), found.code(), found.message())
             }
-            _ => Self::lasting("the SDK failed in a way it has no name for"),
+            _ => Self::lasting("the SDK failed with an unknown error"),
         }
     }
 
-    /// S3Failure of a response body.
+    /// Failure of a response body.
     pub(crate) fn of_body(error: &ByteStreamError) -> Self {
-        Self::passing(format!("the answer broke off: {}", innermost(error)))
+        Self::passing(format!("the response ended early: {}", innermost(error)))
     }
 
-    /// S3Failure of a request that was not sent, for want of credentials or a connection, or whose response never began.
+    /// Failure of a request that was not sent, for lack of credentials or a connection, or whose response never began.
     fn of_connection(error: &ConnectorError) -> Self {
         match find::<CredentialsError>(error) {
             Some(CredentialsError::ProviderTimedOut(_)) => Self::passing("looking up credentials timed out"),
             Some(CredentialsError::CredentialsNotLoaded(_)) => Self::lasting(
-                "no credentials were found; name them in the store's settings or the environment",
+                "no credentials were found; set them in the store's settings or the environment",
             ),
-            // Whoever gives credentials may say in an error what must not be repeated.
+            // The error of a credentials provider may contain secrets, so it is not repeated.
             Some(_) => {
-                Self::lasting("credentials were found that cannot be used; is their file or profile right?")
+                Self::lasting("the credentials that were found cannot be used; check their file or profile")
             }
-            None if error.is_user() => Self::lasting("the request could not be made of the store's settings"),
-            None if error.is_timeout() => Self::passing("no connection within the time allowed"),
+            None if error.is_user() => Self::lasting("no request could be built from the store's settings"),
+            None if error.is_timeout() => Self::passing("no connection within the time limit"),
             None => Self::passing(format!("the connection failed: {}", innermost(error))),
         }
     }
@@ -150,7 +150,7 @@ impl S3Failure {
                 | "RequestLimitExceeded"
                 | "OperationAborted"
                 | "ConditionalRequestConflict"
-                // A clock that was wrong is put right meanwhile.
+                // The clock may be corrected meanwhile.
                 | "RequestTimeTooSkewed",
             ) => Self::Passing { cause, after: retry_after(answer) },
             (_, "NoSuchKey") => Self::NotFound,
@@ -184,10 +184,10 @@ fn innermost(error: &(dyn Error + 'static)) -> String {
     while let Some(source) = innermost.source() {
         innermost = source;
     }
-    let said = innermost.to_string();
-    match said.starts_with(OTHER_NAME) {
-        true => "the server's certificate is not for the name by which it was asked".to_owned(),
-        false => printable(&said, MOST_MESSAGE),
+    let found = innermost.to_string();
+    match found.starts_with(OTHER_NAME) {
+        true => "the server's certificate is not valid for the host name of the request".to_owned(),
+        false => printable(&found, MOST_MESSAGE),
     }
 }
 
@@ -198,12 +198,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_strangers_say_moves_no_cursor_and_names_no_host() {
-        let shown = |said: &str| innermost(&io::Error::other(said.to_owned()));
+    fn messages_of_servers_contain_no_control_characters_and_no_host_names() {
+        let shown = |found: &str| innermost(&io::Error::other(found.to_owned()));
         assert_eq!(shown("reset\u{202e}\u{1b}[2J"), "reset\\u{202e}\\u{1b}[2J");
         assert_eq!(
             shown(&format!("{OTHER_NAME} \"inside.example\"; certificate is only valid for DnsName(\"a\")")),
-            "the server's certificate is not for the name by which it was asked"
+            "the server's certificate is not valid for the host name of the request"
         );
         let unknown = "invalid peer certificate: UnknownIssuer";
         assert_eq!(shown(unknown), unknown);

@@ -1,4 +1,4 @@
-//! Lists a bucket, page by page.
+//! Lists a bucket page by page.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use crate::keys::{Keys, LeftOut};
 use crate::s3::bucket::Bucket;
 use crate::s3::failure::S3Failure;
 
-/// Most responses in a row without a key. A service may send some while it skips deleted keys; one that never ends would
-/// send nothing else.
+/// Maximum number of consecutive responses without a key. A service may send some while it skips deleted keys; in an endless
+/// listing, all responses would be empty.
 const MOST_EMPTY: u32 = 1000;
 
-const LEFT_OUT: &str = "keys that no pipeline can name: `//`, `.` or `..` in them";
+const LEFT_OUT: &str = "keys that are not valid in pipelines: they contain `//`, `.` or `..`";
 
 pub(crate) struct Listing {
-    /// The store's own prefix included.
+    /// Prefix in the bucket, including that of the store.
     prefix: String,
     next: Next,
-    /// The last key seen, to notice a service that does not sort.
+    /// The last key received, to detect a service that does not sort.
     last: String,
-    /// Responses without a key since the last one with a key.
+    /// Number of consecutive responses without a key.
     empty: u32,
     left_out: LeftOut,
 }
@@ -39,7 +39,7 @@ impl Listing {
         Self { prefix, next: Next::First, last: String::new(), empty: 0, left_out: LeftOut::default() }
     }
 
-    /// The next keys in order, which may be none for a page; `None` at the end.
+    /// The next keys in order, possibly none; `None` at the end.
     pub(crate) async fn next_page(&mut self, bucket: &Bucket) -> Result<Option<Keys>, S3Failure> {
         let token = match &self.next {
             Next::First => None,
@@ -48,7 +48,7 @@ impl Listing {
         };
         let request = |client: &Client| {
             let request = client.list_objects_v2().bucket(bucket.name()).prefix(&self.prefix);
-            // A key may hold what XML cannot.
+            // URL encoding, because a key may contain characters that are not valid in XML.
             let request = request.set_continuation_token(token.clone()).encoding_type(EncodingType::Url);
             async { bucket.answer(request.send()).await }
         };
@@ -56,7 +56,9 @@ impl Listing {
         self.next = match (answer.is_truncated, answer.next_continuation_token) {
             (Some(true), Some(next)) if Some(&next) != token.as_ref() => Next::After(next),
             (Some(true), _) => {
-                return Err(S3Failure::lasting("the listing goes on, but the answer does not say where"));
+                return Err(S3Failure::lasting(
+                    "the listing is truncated, but the response has no continuation token",
+                ));
             }
             _ => Next::None,
         };
@@ -65,7 +67,7 @@ impl Listing {
         self.empty = if objects.is_empty() { self.empty + 1 } else { 0 };
         if self.empty == MOST_EMPTY && !matches!(self.next, Next::None) {
             return Err(S3Failure::lasting(format!(
-                "the listing goes on, but the last {MOST_EMPTY} answers had no keys"
+                "the listing is truncated, but the last {MOST_EMPTY} responses had no keys"
             )));
         }
         let mut page = Keys::default();
@@ -85,12 +87,10 @@ impl Listing {
             return Ok(());
         };
         if key <= self.last && !self.last.is_empty() {
-            return Err(S3Failure::lasting(
-                "the service does not list keys in the order of their bytes, as S3 does",
-            ));
+            return Err(S3Failure::lasting("the service does not list keys in byte order, as S3 does"));
         }
         match key.strip_prefix(bucket.prefix()) {
-            // What consoles make to show a folder.
+            // Objects that consoles create to represent folders.
             Some(folder) if folder.is_empty() || folder.ends_with('/') => {}
             Some(own) if key.starts_with(&self.prefix) && check_key(own).is_ok() => page.push(own),
             _ => self.left_out.add(Some(key.clone())),
@@ -100,7 +100,7 @@ impl Listing {
     }
 }
 
-/// Decodes a form-encoded key: `+` is a blank, `%` and two digits a byte.
+/// Decodes a form-encoded key: `+` is a space, `%` and two hex digits a byte.
 fn decoded(key: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(key.len());
     let mut rest = key.bytes();
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_decoded_as_a_form_is() {
+    fn keys_are_decoded_like_form_data() {
         assert_eq!(decoded("a/b+c%2Bd%e4%bd%a0").as_deref(), Some("a/b c+d\u{4f60}"));
         for bad in ["%", "%2", "%zz", "%ff"] {
             assert_eq!(decoded(bad), None, "{bad:?}");

@@ -1,4 +1,4 @@
-//! Reads objects: small ones in one request, large ones in parts side by side.
+//! Reads objects: small ones in one request, large ones in parallel parts.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::store::{MAX_GET_BYTES, Version};
 
 const PART_BYTES: u64 = 8 << 20;
 
-/// An object up to this size is read in one request: a second one would cost more than it saves.
+/// Maximum size of an object that is read in one request: a second request would cost more than it saves.
 const SPLIT_BYTES: u64 = 2 * PART_BYTES;
 
 const PARTS: usize = 4;
@@ -28,18 +28,18 @@ const PARTS: usize = 4;
 struct Begun {
     bytes: Bytes,
     version: Version,
-    /// Checksum of the whole object, if the service has it.
+    /// Checksum of the whole object, if the service provides it.
     crc32: Option<u32>,
 }
 
 pub(crate) async fn read_whole(bucket: &Bucket, key: &str) -> Result<Bytes, S3Failure> {
-    // Not a range: the checksum of the whole comes with the whole only, and of an empty object there is no range.
+    // Not a range request: only a response with the whole object includes its checksum, and an empty object has no range.
     let begun = bucket.attempts(Duration::ZERO, |client| begin(bucket, client, key)).await?;
     let size = begun.version.size;
     read_rest(bucket, key, 0..size, begun).await
 }
 
-/// Exactly the bytes of `range`, which is not empty, of `version` if given.
+/// Reads exactly `range`, which is not empty, of `version` if given.
 pub(crate) async fn read_range(
     bucket: &Bucket,
     key: &str,
@@ -80,7 +80,7 @@ pub(crate) async fn version(bucket: &Bucket, key: &str) -> Result<Version, S3Fai
     bucket.attempts(Duration::ZERO, head).await
 }
 
-/// One request for the whole object, read to the end, or to the end of the first part if it is large.
+/// Makes one request for the whole object and reads it to the end, or to the end of the first part if it is large.
 async fn begin(bucket: &Bucket, client: &Client, key: &str) -> Result<Begun, S3Failure> {
     let request = client.get_object().bucket(bucket.name()).key(bucket.full(key));
     let answer = bucket.answer(request.checksum_mode(ChecksumMode::Enabled).send()).await?;
@@ -90,13 +90,13 @@ async fn begin(bucket: &Bucket, client: &Client, key: &str) -> Result<Begun, S3F
         return Err(S3Failure::TooLarge { size });
     }
     let crc32 = answer.checksum_crc32.as_deref().and_then(parse_crc32);
-    // Of a large object the rest of this answer is given up, and its connection with it: one of many requests.
+    // For a large object, the rest of this response is abandoned together with its connection, which is one of many requests.
     let most = if size <= SPLIT_BYTES { size } else { PART_BYTES };
     let bytes = body(answer.body, most, most == size, bucket.timeouts().idle).await?;
     Ok(Begun { bytes, version, crc32 })
 }
 
-/// One request for the bytes of `range`, of `version` if given.
+/// Makes one request for `range`, of `version` if given.
 async fn read_part(
     bucket: &Bucket,
     client: &Client,
@@ -109,29 +109,31 @@ async fn read_part(
     let request = request.range(format!("bytes={}-{}", range.start, range.end - 1));
     let answer = bucket.answer(request.send()).await?;
     let Some((found, size)) = answer.content_range.as_deref().and_then(parse_content_range) else {
-        return Err(S3Failure::passing("a part was asked for, and the answer does not say which part it is"));
+        return Err(S3Failure::passing("the response to a request for a range does not state its range"));
     };
     let version = Version { size, tag: answer.e_tag.map(Arc::from) };
-    // A server may overhear the condition.
+    // A server may ignore the condition.
     if of.is_some_and(|of| of.size != version.size || (of.tag.is_some() && of.tag != version.tag)) {
         return Err(S3Failure::Unmet);
     }
     if found.start != range.start || found.end != range.end.min(size) {
         return Err(S3Failure::passing(format!(
-            "bytes {}..{} were asked for, and {}..{} came",
+            "bytes {}..{} were requested, but {}..{} arrived",
             range.start, range.end, found.start, found.end
         )));
     }
     let expected = found.end - found.start;
-    let said = length(answer.content_length)?;
-    if said != expected {
-        return Err(S3Failure::passing(format!("{expected} bytes were to come, and {said} did")));
+    let content_length = length(answer.content_length)?;
+    if content_length != expected {
+        return Err(S3Failure::passing(format!(
+            "expected {expected} bytes, but the response announces {content_length}"
+        )));
     }
     let bytes = body(answer.body, expected, true, bucket.timeouts().idle).await?;
     Ok(Begun { bytes, version, crc32: None })
 }
 
-/// The rest of `range`, in parallel parts, all of the same version of the object.
+/// Reads the rest of `range`, in parallel parts, all of the same version of the object.
 async fn read_rest(bucket: &Bucket, key: &str, range: Range<u64>, begun: Begun) -> Result<Bytes, S3Failure> {
     let Begun { bytes: first, version, crc32 } = begun;
     let start = range.start + first.len() as u64;
@@ -168,19 +170,19 @@ async fn read_rest(bucket: &Bucket, key: &str, range: Range<u64>, begun: Begun) 
         }
         Ok(())
     });
-    // Of requests side by side the times mean nothing to who observes the whole read.
+    // The times of parallel requests are meaningless for an observer of the whole read.
     let (read, requests) = observe(read).await;
     note(|parts| parts.add_counts(requests));
     read.unwrap_or_else(|_| Err(S3Failure::lasting(format!("its parts were not read within {most:?}"))))?;
     drop(parts);
     note(|parts| (parts.body, parts.verify) = (parts.body + begin.elapsed().saturating_sub(verify), verify));
     if crc32.is_some_and(|crc32| crc32 != found_crc32.finalize()) {
-        return Err(S3Failure::lasting("its bytes do not have the checksum that the service has of it"));
+        return Err(S3Failure::lasting("its bytes do not match the checksum of the service"));
     }
     Ok(Bytes::from(all))
 }
 
-/// The first `expected` bytes of a response, which has no more if `is_all`.
+/// Reads the first `expected` bytes of a response; if `is_all`, it is an error if there are more.
 async fn body(
     mut stream: ByteStream,
     expected: u64,
@@ -189,23 +191,21 @@ async fn body(
 ) -> Result<Bytes, S3Failure> {
     let begin = now();
     let mut bytes = room(expected)?;
-    // It fits, for there is room for it.
+    // The conversion succeeds, because the buffer could be allocated.
     let expected = usize::try_from(expected).unwrap_or(usize::MAX);
     while is_all || bytes.len() < expected {
         let next = timeout(idle, stream.next()).await;
-        let next = next.map_err(|_| S3Failure::passing(format!("the answer stopped for {idle:?}")))?;
+        let next = next.map_err(|_| S3Failure::passing(format!("the response stopped for {idle:?}")))?;
         match next {
             Some(Ok(piece)) if is_all && bytes.len() + piece.len() > expected => {
-                return Err(S3Failure::passing(format!(
-                    "more than the {expected} bytes came that were to come"
-                )));
+                return Err(S3Failure::passing(format!("expected {expected} bytes, but more arrived")));
             }
             Some(Ok(piece)) => bytes.extend_from_slice(&piece[..piece.len().min(expected - bytes.len())]),
             Some(Err(error)) => return Err(S3Failure::of_body(&error)),
             None if bytes.len() == expected => break,
             None => {
                 let found = bytes.len();
-                return Err(S3Failure::passing(format!("{expected} bytes were to come, and {found} did")));
+                return Err(S3Failure::passing(format!("expected {expected} bytes, but {found} arrived")));
             }
         }
     }
@@ -213,21 +213,21 @@ async fn body(
     Ok(Bytes::from(bytes))
 }
 
-/// Buffer of exactly this size, if there is so much memory.
+/// Allocates a buffer of exactly this size, if there is enough memory.
 fn room(bytes: u64) -> Result<Vec<u8>, S3Failure> {
-    let too_large = |_| S3Failure::lasting("there is not enough memory for it");
+    let too_large = |_| S3Failure::lasting("there is not enough memory for the object");
     let bytes = usize::try_from(bytes).or(Err(())).map_err(too_large)?;
     let mut room = Vec::new();
     room.try_reserve_exact(bytes).or(Err(())).map_err(too_large)?;
     Ok(room)
 }
 
-fn length(said: Option<i64>) -> Result<u64, S3Failure> {
-    let length = said.and_then(|length| u64::try_from(length).ok());
-    length.ok_or_else(|| S3Failure::passing("the answer does not say how long it is"))
+fn length(content_length: Option<i64>) -> Result<u64, S3Failure> {
+    let length = content_length.and_then(|length| u64::try_from(length).ok());
+    length.ok_or_else(|| S3Failure::passing("the response does not state its length"))
 }
 
-/// Range and object size of a header `bytes 0-99/1234`.
+/// Parses the range and the object size of a header `bytes 0-99/1234`.
 fn parse_content_range(text: &str) -> Option<(Range<u64>, u64)> {
     let (range, size) = text.strip_prefix("bytes ")?.split_once('/')?;
     let (first, last) = range.split_once('-')?;
@@ -235,7 +235,7 @@ fn parse_content_range(text: &str) -> Option<(Range<u64>, u64)> {
     (first <= last).then_some((first..last.checked_add(1)?, size.trim().parse().ok()?))
 }
 
-/// The CRC-32 of a whole object. One of an object made of parts (`AAAAAA==-3`) is a checksum of checksums: `None`.
+/// Parses the CRC-32 of a whole object. `None` for that of an object made of parts (`AAAAAA==-3`), a checksum of checksums.
 fn parse_crc32(text: &str) -> Option<u32> {
     Some(u32::from_be_bytes(STANDARD.decode(text).ok()?.try_into().ok()?))
 }
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_checksum_of_a_whole_is_one() {
+    fn only_the_checksum_of_a_whole_object_is_used() {
         assert_eq!(parse_crc32("AAAB/w=="), Some(0x1ff));
         for other in ["AAAB/w==-2", "", "AAA=", "AAAAAAAA"] {
             assert_eq!(parse_crc32(other), None, "{other}");
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_content_range_says_which_bytes_of_how_many() {
+    fn a_content_range_contains_the_range_and_the_size() {
         assert_eq!(parse_content_range("bytes 0-99/1234"), Some((0..100, 1234)));
         assert_eq!(parse_content_range("bytes 5-5/6"), Some((5..6, 6)));
         for bad in

@@ -1,4 +1,4 @@
-//! What an operator says about a bucket.
+//! An operator's settings for a bucket.
 
 use std::env;
 use std::fs::File;
@@ -13,21 +13,21 @@ use url::Url;
 
 use crate::key::check_prefix;
 
-/// Environment variables with the server's address; the first that is set counts.
+/// Environment variables for the server's address; the first one that is set applies.
 const ENDPOINT_VARIABLES: [&str; 2] = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"];
 
 #[derive(Clone, Debug, Default)]
 pub struct S3Settings {
     pub bucket: String,
-    /// Prefix of each key, such as `photos/train/`; a missing `/` is added. Empty for the whole bucket.
+    /// Prefix of each key, such as `photos/train/`; a missing `/` at the end is added. Empty for the whole bucket.
     pub prefix: String,
-    /// The server's address, such as `http://127.0.0.1:9000`; `None` for the one in the environment (`AWS_ENDPOINT_URL_S3`,
-    /// else `AWS_ENDPOINT_URL`), else Amazon's of the region.
+    /// Address of the server, such as `http://127.0.0.1:9000`; with `None`, the address in the environment (`AWS_ENDPOINT_URL_S3`,
+    /// otherwise `AWS_ENDPOINT_URL`), otherwise Amazon's address for the region.
     pub endpoint: Option<String>,
-    /// The region; `None` to look in the environment and the user's AWS configuration, then to ask the machine's
-    /// metadata service, or, with an endpoint, to fall back to `us-east-1`.
+    /// Region of the bucket; with `None`, the region in the environment or the user's AWS configuration, otherwise that of the
+    /// machine's metadata service, or `us-east-1` if there is an endpoint.
     pub region: Option<String>,
-    /// Puts the bucket into the path, not the host name; `None` for yes with an endpoint, no without.
+    /// Puts the bucket into the path instead of the host name; with `None`, only if there is an endpoint.
     pub path_style: Option<bool>,
     pub credentials: S3Credentials,
     pub timeouts: S3Timeouts,
@@ -36,8 +36,8 @@ pub struct S3Settings {
 
 #[derive(Clone, Debug, Default)]
 pub enum S3Credentials {
-    /// Whoever the environment, the user's AWS configuration, or the machine's metadata service names, looked up at the
-    /// first use. (Profiles of `aws sso` are not among them.)
+    /// Credentials from the environment, the user's AWS configuration, or the machine's metadata service, looked up at the first
+    /// use. Profiles of `aws sso` are not supported.
     #[default]
     Chain,
     Static {
@@ -45,48 +45,48 @@ pub enum S3Credentials {
         secret_access_key: SecretText,
         session_token: Option<SecretText>,
     },
-    /// This file in the format of `~/.aws/credentials`: the profile `default`, or that of `AWS_PROFILE`.
+    /// A file in the format of `~/.aws/credentials`, of which the profile `default` is used, or the one in `AWS_PROFILE`.
     File(PathBuf),
     /// Unsigned requests, for public buckets.
     Anonymous,
 }
 
-/// Time limits. `operation` ends all attempts, the others one attempt.
+/// Time limits. `operation` applies to all attempts together, the others to one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct S3Timeouts {
-    /// For a connection, name lookup and TLS included.
+    /// Limit for opening a connection, including name lookup and TLS.
     pub connect: Duration,
-    /// From the start of the request to the start of the response.
+    /// Limit from the start of the request to the start of the response.
     pub first_byte: Duration,
-    /// For the next bytes of a response.
+    /// Limit for a pause within a response.
     pub idle: Duration,
-    /// For one request of at most 16 MiB, the whole of its answer included; a write has a second more for each MiB.
+    /// Limit for one request of at most 16 MiB, including its response; a write has one second more per MiB.
     pub attempt: Duration,
-    /// For a request with all its attempts and the waits between, the same seconds more for a write; and once more for all
-    /// parts of a large object.
+    /// Limit for a request with all its attempts and the waits between, extended for a write in the same way; applies once more to
+    /// all parts of a large object.
     pub operation: Duration,
 }
 
-/// Attempts and waits: a random wait below `base`, doubled with each failure, at most `cap`; no less than the service
-/// asked for, within `cap`.
+/// Attempts and waits: a wait is random, at most `base`, which doubles with each failure up to `cap`. A longer wait requested
+/// by the service applies, up to `cap`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct S3Retries {
-    /// Attempts in all.
+    /// Maximum number of attempts, including the first one.
     pub attempts: NonZeroU32,
-    /// Bound of the wait before the second attempt.
+    /// Upper bound of the wait before the second attempt.
     pub base: Duration,
     pub cap: Duration,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum S3Fault {
-    #[error("store `{store}` names no bucket")]
+    #[error("store `{store}` has no bucket name")]
     Bucket { store: Arc<str> },
-    /// Keys could not begin like this.
-    #[error("store `{store}` has a prefix that no key can have: {reason}")]
+    /// The prefix is not a valid start of a key.
+    #[error("store `{store}` has an invalid prefix: {reason}")]
     Prefix { store: Arc<str>, reason: &'static str },
-    /// Not repeated in the message, since it may hold a password.
-    #[error("the endpoint of store `{store}` {reason}; it has to be like `https://host:port`")]
+    /// The endpoint is not repeated in the message, since it may contain a password.
+    #[error("the endpoint of store `{store}` {reason}; use the form `https://host:port`")]
     Endpoint { store: Arc<str>, reason: &'static str },
     #[error("store `{store}` cannot open its credentials file `{}`", path.display())]
     CredentialsFile {
@@ -98,7 +98,7 @@ pub enum S3Fault {
 }
 
 impl Default for S3Timeouts {
-    /// 5 s, 20 s, 20 s, 60 s, 10 minutes.
+    /// Limits of 5 s, 20 s, 20 s, 60 s and 10 minutes, in the order of the fields.
     fn default() -> Self {
         let seconds = Duration::from_secs;
         Self {
@@ -112,7 +112,7 @@ impl Default for S3Timeouts {
 }
 
 impl Default for S3Retries {
-    /// 5 attempts, 100 ms, 5 s.
+    /// 5 attempts, with waits from 100 ms up to 5 s.
     fn default() -> Self {
         Self {
             attempts: NonZeroU32::new(5).expect("5 is not zero"),
@@ -123,7 +123,7 @@ impl Default for S3Retries {
 }
 
 impl S3Settings {
-    /// Checks the settings without a request, and adds the `/` at the prefix's end.
+    /// Checks the settings without a request, and adds a missing `/` at the end of the prefix.
     pub(crate) fn checked(mut self, store: &Arc<str>) -> Result<(Self, Option<Url>), S3Fault> {
         let store = || store.clone();
         if self.bucket.is_empty() {
@@ -152,15 +152,15 @@ fn variable(name: &str) -> Option<String> {
 }
 
 fn check_endpoint(text: &str) -> Result<Url, &'static str> {
-    let url = Url::parse(text).map_err(|_| "is no URL")?;
+    let url = Url::parse(text).map_err(|_| "is not a URL")?;
     if !matches!(url.scheme(), "http" | "https") {
         Err("begins with neither `http://` nor `https://`")
     } else if !url.username().is_empty() || url.password().is_some() {
-        Err("holds a user name or a password; give credentials apart from it")
+        Err("contains a user name or a password; set credentials separately")
     } else if url.query().is_some() || url.fragment().is_some() {
-        Err("holds a query or a fragment")
+        Err("contains a query or a fragment")
     } else if url.host_str().is_none_or(str::is_empty) {
-        Err("names no host")
+        Err("has no host")
     } else {
         Ok(url)
     }
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_ends_with_a_slash_and_does_not_climb() {
+    fn a_prefix_gets_a_final_slash_and_cannot_lead_upwards() {
         let with_prefix = |prefix: &str| {
             let (bucket, prefix) = ("b".to_owned(), prefix.to_owned());
             checked(S3Settings { bucket, prefix, ..S3Settings::default() }).map(|settings| settings.prefix)
@@ -211,15 +211,12 @@ mod tests {
         assert_eq!(with_prefix("a/b").as_deref(), Ok("a/b/"));
         assert_eq!(with_prefix("a/b/").as_deref(), Ok("a/b/"));
         let fault = with_prefix("a/../b").unwrap_err();
-        assert!(
-            fault.starts_with("store `photos` has a prefix that no key can have: it has a segment"),
-            "{fault}"
-        );
+        assert!(fault.starts_with("store `photos` has an invalid prefix: it has a segment"), "{fault}");
     }
 
     #[test]
-    fn a_bucket_needs_a_name_and_a_credentials_file_has_to_be_there() {
-        assert_eq!(checked(S3Settings::default()).unwrap_err(), "store `photos` names no bucket");
+    fn a_bucket_needs_a_name_and_a_credentials_file_must_exist() {
+        assert_eq!(checked(S3Settings::default()).unwrap_err(), "store `photos` has no bucket name");
         let credentials = S3Credentials::File(PathBuf::from("/nowhere/credentials"));
         let fault = checked(S3Settings { bucket: "b".to_owned(), credentials, ..S3Settings::default() });
         assert_eq!(

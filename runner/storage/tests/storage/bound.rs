@@ -1,4 +1,4 @@
-//! The bound on reads in flight, and who is let through.
+//! Tests of the limit on concurrent reads, and of the order in which reads are admitted.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
@@ -15,7 +15,7 @@ use penstock_engine::ports::{SlotWatch, TaskOp, TaskSlot};
 use penstock_storage::{BoundedStore, FetchOp, IfThere, Keys, Store, StoreError, Version};
 use tokio::sync::oneshot;
 
-/// Counts the reads in flight. Every read lets all others go first, several times.
+/// A store that counts concurrent reads. Every read yields to all others several times.
 #[derive(Default)]
 struct Counting {
     in_flight: Arc<AtomicUsize>,
@@ -79,11 +79,11 @@ async fn stages_that_share_a_store_share_its_bound() {
     assert_eq!(most.load(Ordering::Relaxed), 3);
 }
 
-/// Lets a read end when it is told to.
+/// A store whose reads end when the test calls [`Gated::end_one`].
 #[derive(Clone, Default)]
 struct Gated(Arc<Mutex<VecDeque<UnderWay>>>);
 
-/// A read: its key, and what lets it end.
+/// A read: its key, and the sender that ends it.
 type UnderWay = (Arc<str>, oneshot::Sender<()>);
 
 impl Gated {
@@ -91,7 +91,7 @@ impl Gated {
         BoundedStore::new(Arc::new(self.clone()), NonZeroUsize::new(reads).unwrap())
     }
 
-    /// Ends the read that has been under way for longest, and tells its key.
+    /// Ends the read that has been in progress longest, and returns its key.
     fn end_one(&self) -> Option<Arc<str>> {
         let (key, gate) = self.0.lock().unwrap().pop_front()?;
         gate.send(()).unwrap();
@@ -145,7 +145,7 @@ fn batch(key: &str, samples: usize) -> Item {
 }
 
 #[tokio::test]
-async fn a_run_with_huge_batches_leaves_another_run_its_turns() {
+async fn a_run_with_huge_batches_lets_another_run_take_turns() {
     let gated = Gated::default();
     let store = gated.store(8);
     let large = FetchOp::new(store.for_user());
@@ -165,14 +165,14 @@ async fn a_run_with_huge_batches_leaves_another_run_its_turns() {
     };
     let (large, small, ended) = futures::join!(large.start(batch("large", 20_000)), small, ended);
     assert!(large.failed.is_empty() && small.iter().all(|output| output.failed.is_empty()));
-    // Alone it would have had all of them; the large batch came first and so held all permits at the begin.
+    // The large batch came first and so held all permits at the beginning; without turns it would keep them.
     let last = ended.iter().rposition(|key| **key == *"small").unwrap();
     let of_large = ended[..last].iter().filter(|key| ***key == *"large").count();
     assert!(of_large <= 200 + 2 * 8, "{of_large} reads of the large batch came before 200 of the other run");
 }
 
 #[test]
-fn a_batch_asks_for_no_more_permits_than_there_are() {
+fn a_batch_requests_no_more_permits_than_there_are() {
     let gated = Gated::default();
     let op = FetchOp::new(gated.store(3));
     let key: Arc<str> = Arc::from("k");
@@ -180,18 +180,18 @@ fn a_batch_asks_for_no_more_permits_than_there_are() {
     let before = Arc::strong_count(&key);
     let mut fetch = op.start(Item::Batch(samples));
     assert!((&mut fetch).now_or_never().is_none());
-    // Each request holds its key.
+    // Each request holds a reference to its key.
     assert!(Arc::strong_count(&key) <= before + 100_000 + 3, "{}", Arc::strong_count(&key));
     while (&mut fetch).now_or_never().is_none() {
         gated.end_one().unwrap();
     }
 }
 
-/// Writes down what slots are told.
+/// Records the reports of slots.
 #[derive(Default)]
-struct Told(Mutex<Vec<bool>>);
+struct Recorded(Mutex<Vec<bool>>);
 
-impl SlotWatch for Told {
+impl SlotWatch for Recorded {
     fn on_permit_wait(&self, stage: usize, slot: usize, waits: bool) {
         assert_eq!((stage, slot), (4, 2));
         self.0.lock().unwrap().push(waits);
@@ -199,34 +199,35 @@ impl SlotWatch for Told {
 }
 
 #[test]
-fn a_task_waits_for_permits_as_long_as_none_of_its_reads_has_one() {
+fn a_task_waits_for_permits_while_none_of_its_reads_has_one() {
     let gated = Gated::default();
     let store = gated.store(2);
     let other = store.for_user();
-    // Another run has both permits.
+    // Another run holds both permits.
     let mut held = [other.get("other".into()).boxed(), other.get("other".into()).boxed()];
     held.iter_mut().for_each(|read| assert!(read.now_or_never().is_none()));
-    let told = Arc::new(Told::default());
-    let said = || told.0.lock().unwrap().clone();
-    let mut fetch = FetchOp::new(store).start_in(batch("mine", 4), TaskSlot::new(told.clone(), 4, 2));
+    let watch = Arc::new(Recorded::default());
+    let reports = || watch.0.lock().unwrap().clone();
+    let mut fetch = FetchOp::new(store).start_in(batch("mine", 4), TaskSlot::new(watch.clone(), 4, 2));
     assert!((&mut fetch).now_or_never().is_none());
-    assert_eq!(said(), [true]);
-    // One ends: one of the four reads, the others still wait.
+    assert_eq!(reports(), [true]);
+    // One permit is freed for one of the four reads; the others still wait.
     gated.end_one().unwrap();
     assert!((&mut held[0]).now_or_never().is_some());
     assert!((&mut fetch).now_or_never().is_none());
-    assert_eq!(said(), [true, false]);
-    // From then on a permit goes from read to read, or two reads have one each.
+    assert_eq!(reports(), [true, false]);
+    // Afterwards, a permit passes from read to read, or two reads have one each.
     gated.end_one().unwrap();
     assert!((&mut held[1]).now_or_never().is_some());
     while (&mut fetch).now_or_never().is_none() {
         gated.end_one().unwrap();
     }
-    assert_eq!(said(), [true, false]);
-    // A permit that is free at once is no wait.
-    let mut free = FetchOp::new(gated.store(2)).start_in(batch("mine", 4), TaskSlot::new(told.clone(), 4, 2));
+    assert_eq!(reports(), [true, false]);
+    // A permit that is granted at once is no wait.
+    let mut free =
+        FetchOp::new(gated.store(2)).start_in(batch("mine", 4), TaskSlot::new(watch.clone(), 4, 2));
     while (&mut free).now_or_never().is_none() {
         gated.end_one().unwrap();
     }
-    assert_eq!(said(), [true, false]);
+    assert_eq!(reports(), [true, false]);
 }

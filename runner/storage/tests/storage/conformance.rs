@@ -1,5 +1,5 @@
-//! What every store must do, whatever keeps its objects: run [`check`] over a store that holds [`OBJECTS`] and no more.
-//! Afterwards it holds those that were put as well.
+//! Behaviour required of every store: run [`check`] on a store that contains exactly [`OBJECTS`]. Afterwards the store also
+//! contains the objects that the checks have written.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use futures::TryStreamExt;
 use futures::future::join_all;
 use penstock_storage::{Keys, Store, StoreError};
 
-/// In the byte order of their keys. Folders sort otherwise: by name, `a` stands before `a-b`.
+/// Objects in the byte order of their keys. Folders sort differently: by name, `a` comes before `a-b`.
 pub(crate) const OBJECTS: &[(&str, &[u8])] = &[
     ("%2e%2e", b"percent"),
     (".hidden/x", b"hidden"),
@@ -26,23 +26,23 @@ pub(crate) const OBJECTS: &[(&str, &[u8])] = &[
     ("\u{1f5bb}/\u{1f5bb}", b"four bytes"),
 ];
 
-/// Panics where `store` does not do as [`Store`] says.
+/// Panics if `store` does not behave as documented in [`Store`].
 pub(crate) async fn check(store: &dyn Store) {
     check_alone(store).await;
-    of_several_that_put_what_is_new_one_does(store).await;
-    readers_see_whole_objects_while_others_put(store).await;
+    one_of_several_concurrent_new_writes_succeeds(store).await;
+    readers_see_complete_objects_during_writes(store).await;
 }
 
-/// [`check`] for a server that shows an object while it is being written and knows no conditions on writes, as no bucket
-/// of Amazon's does.
+/// Like [`check`], for a server that shows an object while it is being written and does not support conditional writes, unlike
+/// any bucket of Amazon.
 pub(crate) async fn check_alone(store: &dyn Store) {
     every_object_is_read_whole_and_in_parts(store).await;
     listings_are_in_byte_order_and_prefixes_are_strings(store).await;
-    what_is_not_there_is_not_found(store).await;
-    what_is_no_key_is_refused(store).await;
+    missing_objects_are_not_found(store).await;
+    invalid_keys_are_refused(store).await;
     ranges_are_exact_or_errors(store).await;
-    what_is_put_is_there(store).await;
-    a_version_is_read_or_nothing(store).await;
+    written_objects_can_be_read(store).await;
+    a_replaced_version_is_an_error(store).await;
 }
 
 async fn listed(store: &dyn Store, prefix: &str) -> Vec<String> {
@@ -72,8 +72,8 @@ async fn listings_are_in_byte_order_and_prefixes_are_strings(store: &dyn Store) 
     }
 }
 
-async fn what_is_not_there_is_not_found(store: &dyn Store) {
-    // A folder is no object, nor is what would be inside one.
+async fn missing_objects_are_not_found(store: &dyn Store) {
+    // A folder is not an object, and neither is a path below an object.
     for missing in ["nothing", "a", "a/b0", "zebra/x", "%2E%2E", "a/B", &"n".repeat(1024)] {
         let key: Arc<str> = Arc::from(missing);
         for error in [
@@ -88,7 +88,7 @@ async fn what_is_not_there_is_not_found(store: &dyn Store) {
     assert_eq!(message, format!("store `{}` has no object `no\\nsuch`", store.name()));
 }
 
-async fn what_is_no_key_is_refused(store: &dyn Store) {
+async fn invalid_keys_are_refused(store: &dyn Store) {
     let long = "k".repeat(4096);
     for bad in ["", "..", "../x", "a/../zebra", "./zebra", "/etc/passwd", "zebra/", "a//b", "zebra\0", &long]
     {
@@ -124,7 +124,7 @@ async fn ranges_are_exact_or_errors(store: &dyn Store) {
     }
 }
 
-async fn what_is_put_is_there(store: &dyn Store) {
+async fn written_objects_can_be_read(store: &dyn Store) {
     let before = listed(store, "").await;
     let mut expected = before.clone();
     let puts: [(&str, &[u8]); 5] = [
@@ -146,7 +146,7 @@ async fn what_is_put_is_there(store: &dyn Store) {
     assert_eq!(listed(store, "").await, expected);
 }
 
-async fn a_version_is_read_or_nothing(store: &dyn Store) {
+async fn a_replaced_version_is_an_error(store: &dyn Store) {
     let key: Arc<str> = Arc::from("put/versions");
     store.put(key.clone(), Bytes::from_static(b"old one")).await.unwrap();
     let old = store.version(key.clone()).await.unwrap();
@@ -163,7 +163,7 @@ async fn a_version_is_read_or_nothing(store: &dyn Store) {
     assert_eq!(store.get_range(key, Some(new), 0..7).await.unwrap(), "new one");
 }
 
-async fn of_several_that_put_what_is_new_one_does(store: &dyn Store) {
+async fn one_of_several_concurrent_new_writes_succeeds(store: &dyn Store) {
     let key: Arc<str> = Arc::from("put/new/er");
     let version = |byte: u8| Bytes::from(vec![byte; 100_000]);
     let puts = join_all((0..16).map(|byte| store.put_new(key.clone(), version(byte)))).await;
@@ -177,7 +177,7 @@ async fn of_several_that_put_what_is_new_one_does(store: &dyn Store) {
     assert!(store.get(key).await.unwrap() == version(77));
 }
 
-async fn readers_see_whole_objects_while_others_put(store: &dyn Store) {
+async fn readers_see_complete_objects_during_writes(store: &dyn Store) {
     let key: Arc<str> = Arc::from("put/contended");
     let version = |byte: u8| Bytes::from(vec![byte; 100_000 + usize::from(byte)]);
     let is_whole = |read: &Bytes| read.len() == 100_000 + usize::from(read[0]) && *read == version(read[0]);
@@ -188,7 +188,7 @@ async fn readers_see_whole_objects_while_others_put(store: &dyn Store) {
     assert!(puts.iter().all(Result::is_ok), "{puts:?}");
     assert!(reads.iter().all(|read| read.as_ref().is_ok_and(is_whole)));
     assert!(is_whole(&store.get(key.clone()).await.unwrap()));
-    // Neighbours, which make their folder at the same time.
+    // Concurrent writes that create the same folder.
     let keys: Vec<String> = (0..16).map(|number| format!("put/together/{number:02}")).collect();
     let puts = join_all(keys.iter().map(|key| store.put(Arc::from(key.as_str()), version(1)))).await;
     assert!(puts.iter().all(Result::is_ok), "{puts:?}");

@@ -1,4 +1,4 @@
-//! The `fetch` stage.
+//! Tests of the `fetch` stage.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ async fn a_sample_keeps_its_fields_and_gets_its_bytes() {
 }
 
 #[tokio::test]
-async fn a_missing_key_costs_its_neighbours_nothing() {
+async fn a_missing_key_does_not_fail_the_other_samples() {
     let (_folder, store) = folder_with(&[("a", b"one"), ("b", b""), ("c", b"three")]);
     let batch = ["c", "missing", "a", "../a", "b", "a"].map(sample).to_vec();
     let output = FetchOp::new(store).start(Item::Batch(batch)).await;
@@ -61,7 +61,7 @@ async fn a_missing_key_costs_its_neighbours_nothing() {
 }
 
 #[tokio::test]
-async fn nothing_is_passed_on_when_all_samples_failed() {
+async fn no_item_is_passed_on_if_all_samples_failed() {
     let (_folder, store) = folder_with(&[]);
     let op = FetchOp::new(store);
     let output = op.start(Item::Batch(vec![sample("a"), sample("b")])).await;
@@ -73,7 +73,7 @@ async fn nothing_is_passed_on_when_all_samples_failed() {
 }
 
 #[tokio::test]
-async fn a_collated_batch_is_charged_and_not_lost() {
+async fn all_samples_of_a_collated_batch_fail_and_none_is_lost() {
     let (_folder, store) = folder_with(&[]);
     let keys: Vec<Arc<str>> = vec![Arc::from("a"), Arc::from("b")];
     let batch = Collated { keys, origins: vec![Origin::default(); 2], fields: Vec::new() };

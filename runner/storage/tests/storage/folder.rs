@@ -1,4 +1,4 @@
-//! What only a folder can get wrong: links, special files, names that are no text.
+//! Tests of cases that only occur in folders: links, special files, names that are not UTF-8.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -85,7 +85,7 @@ async fn links_that_stay_inside_are_followed_but_folders_are_listed_once() {
 }
 
 #[tokio::test]
-async fn links_in_a_circle_end() {
+async fn circular_links_are_refused_and_listings_end() {
     let (folder, _) = folder_with(&[("sub/x", b"x")]);
     let root = folder.path();
     symlink("two", root.join("one")).unwrap();
@@ -93,13 +93,13 @@ async fn links_in_a_circle_end() {
     symlink(".", root.join("sub/here")).unwrap();
     symlink("../sub", root.join("sub/above")).unwrap();
     let store = open(root);
-    assert!(refusal(&store, "one").await.contains("go in a circle"));
+    assert!(refusal(&store, "one").await.contains("circular links"));
     assert_eq!(listed(&store, "").await, ["sub/x"]);
     assert_eq!(store.get(Arc::from("sub/here/here/above/x")).await.unwrap(), "x");
 }
 
 #[tokio::test]
-async fn special_files_are_no_objects_and_block_nobody() {
+async fn special_files_are_not_objects_and_never_block() {
     let (folder, _) = folder_with(&[("x", b"x")]);
     let root = folder.path();
     mknodat(CWD, root.join("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
@@ -112,7 +112,7 @@ async fn special_files_are_no_objects_and_block_nobody() {
 }
 
 #[tokio::test]
-async fn names_that_are_no_keys_are_left_out_of_a_listing() {
+async fn names_that_are_not_valid_keys_are_left_out_of_a_listing() {
     let (folder, _) = folder_with(&[("x", b"x")]);
     let root = folder.path();
     std::fs::write(root.join(OsStr::from_bytes(b"bad\xff.jpg")), b"").unwrap();
@@ -124,7 +124,7 @@ async fn names_that_are_no_keys_are_left_out_of_a_listing() {
 }
 
 #[tokio::test]
-async fn a_listing_of_several_pages_is_whole_and_sorted() {
+async fn a_listing_of_several_pages_is_complete_and_sorted() {
     let (folder, _) = folder_with(&[]);
     let mut expected = BTreeSet::new();
     for number in 0..2_500 {
@@ -136,7 +136,7 @@ async fn a_listing_of_several_pages_is_whole_and_sorted() {
 }
 
 #[tokio::test]
-async fn nothing_is_written_outside_or_over_what_is_no_object() {
+async fn writes_outside_the_folder_or_over_other_files_are_refused() {
     let outside = tempfile::tempdir().unwrap();
     put(outside.path(), "victim", b"as it was");
     let (folder, _) = folder_with(&[("file", b"x"), ("sub/x", b"x")]);
@@ -158,15 +158,15 @@ async fn nothing_is_written_outside_or_over_what_is_no_object() {
     }
     let reasons: Vec<&str> = refusals.iter().map(|text| text.split_once(": ").unwrap().1).collect();
     let leads_outside =
-        "it leads out of the store's folder (through a link: inside, links must be relative and stay inside)";
+        "it leads out of the store's folder; links inside it must be relative and stay inside";
     assert_eq!(
         reasons,
         [
             leads_outside,
             leads_outside,
-            "a part of it before a `/` is a link that leads nowhere",
-            "a part of it before a `/` names a file, which can hold no objects",
-            "a folder of that name is there; only files are objects",
+            "a part of it before a `/` is a broken link",
+            "a part of it before a `/` names a file, not a folder",
+            "a folder with that name exists; only files are objects",
             "it names a pipe, a socket or a device; only regular files are objects",
             "a part of it is longer than the folder's file system allows",
         ]
@@ -176,7 +176,7 @@ async fn nothing_is_written_outside_or_over_what_is_no_object() {
 }
 
 #[tokio::test]
-async fn a_link_is_replaced_and_what_it_led_to_stays() {
+async fn a_link_is_replaced_and_its_target_is_unchanged() {
     let outside = tempfile::tempdir().unwrap();
     put(outside.path(), "victim", b"as it was");
     let (folder, _) = folder_with(&[("real/x", b"x")]);
@@ -193,30 +193,32 @@ async fn a_link_is_replaced_and_what_it_led_to_stays() {
 }
 
 #[tokio::test]
-async fn a_write_leaves_nothing_but_its_object() {
+async fn a_write_leaves_no_file_but_its_object() {
     let (folder, _) = folder_with(&[]);
     let root = folder.path();
-    // What a process leaves that dies while it writes.
+    // A draft of a process that died during a write.
     let draft = ".penstock-draft-0123456789abcdef";
     std::fs::write(root.join(draft), b"half").unwrap();
     let store = open(root);
     assert_eq!(listed(&store, "").await, [""; 0]);
-    assert!(refusal(&store, draft).await.ends_with("the name of an unfinished write, which is no object"));
+    assert!(
+        refusal(&store, draft).await.ends_with("the name of an unfinished write, which is not an object")
+    );
     store.put(Arc::from("x"), Bytes::from_static(b"whole")).await.unwrap();
     assert!(!store.put_new(Arc::from("x"), Bytes::from_static(b"other")).await.unwrap());
-    // Fails where it would get its name.
+    // This write fails when the draft is renamed.
     store.put(Arc::from(&*"n".repeat(300)), Bytes::from_static(b"!")).await.unwrap_err();
     assert_eq!(listed(&store, "").await, ["x"]);
     assert_eq!(std::fs::read_dir(root).unwrap().count(), 2);
 }
 
 #[test]
-fn what_is_no_folder_does_not_open() {
+fn a_store_opens_existing_folders_only() {
     let (folder, _) = folder_with(&[("x", b"x")]);
     for path in [folder.path().join("x"), folder.path().join("missing")] {
         let fault = FolderStore::open("data", &path).unwrap_err();
         let expected = format!(
-            "store `data` cannot open its folder `{}`; is there one, and may it be read?",
+            "store `data` cannot open its folder `{}`; check that it exists and is readable",
             path.display()
         );
         assert_eq!(fault.to_string(), expected);
@@ -226,8 +228,8 @@ fn what_is_no_folder_does_not_open() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
     #[test]
-    fn listings_are_sorted_as_a_bucket_sorts_them(
-        // Folders and files can never have the same path here: only files end in `f`.
+    fn listings_are_sorted_like_those_of_a_bucket(
+        // A folder and a file never have the same path here: only files end in `f`.
         keys in proptest::collection::btree_set("([a0.\u{e4}-]{1,2}[a0-]/){0,3}[aA0.-]{0,2}f", 0..40),
         prefix in "([a0.-]{1,2}[a0-]/)?[a0.-]{0,1}",
     ) {

@@ -1,4 +1,4 @@
-//! The `index` source.
+//! Tests of the `index` source.
 
 use std::fs::File;
 use std::num::NonZeroU32;
@@ -13,7 +13,7 @@ use crate::{drain, folder_with};
 const INDEX: &[u8] = br#"["b.jpg", "a/1.jpg", "gone.jpg", "a/1.jpg"]"#;
 
 #[tokio::test]
-async fn keys_are_numbered_in_the_order_of_the_index_and_need_not_be_there() {
+async fn keys_are_numbered_in_the_order_of_the_index_and_need_not_exist() {
     let (_folder, store) = folder_with(&[("index.json", INDEX)]);
     let mut source = IndexSource::new(store.clone(), "index.json", TraversalSettings::IN_ORDER);
     assert_eq!(source.total(), None);
@@ -26,7 +26,7 @@ async fn keys_are_numbered_in_the_order_of_the_index_and_need_not_be_there() {
 }
 
 #[tokio::test]
-async fn an_index_of_a_listing_is_visited_as_the_listing_is() {
+async fn an_index_of_a_listing_is_visited_like_the_listing() {
     let keys: Vec<String> = (0..1000).map(|number| format!("{:02}/{number:04}.jpg", number % 7)).collect();
     let files: Vec<(&str, &[u8])> = keys.iter().map(|key| (key.as_str(), &b""[..])).collect();
     let (folder, store) = folder_with(&files);
@@ -70,11 +70,11 @@ async fn a_fault_names_index_and_store() {
     };
     assert_eq!(
         fault("index.json").await,
-        "the index `index.json` in store `data` has, as element 2 at byte 10, a number; wanted a key as a text: \"a/b.jpg\""
+        "the index `index.json` in store `data` has, as element 2 at byte 10, a number; expected a key as a string: \"a/b.jpg\""
     );
     assert_eq!(
         fault("empty.json").await,
-        "the index `empty.json` in store `data` is empty, wanted a JSON array of keys"
+        "the index `empty.json` in store `data` is empty; expected a JSON array of keys"
     );
     assert_eq!(
         fault("huge.json").await,
@@ -84,7 +84,7 @@ async fn a_fault_names_index_and_store() {
 }
 
 #[tokio::test]
-async fn keys_that_take_more_than_the_run_gives_them_are_a_fault_and_counted_otherwise() {
+async fn keys_count_as_kept_memory_and_are_a_fault_beyond_the_limit() {
     let (_folder, store) = folder_with(&[("index.json", br#"["a.jpg", "b.jpg"]"#)]);
     let source =
         |bytes| IndexSource::new(store.clone(), "index.json", TraversalSettings::IN_ORDER).within(bytes);
@@ -93,7 +93,7 @@ async fn keys_that_take_more_than_the_run_gives_them_are_a_fault_and_counted_oth
     assert_eq!(enough.kept_bytes(), 26);
     assert_eq!(
         drain(source(25)).await.fault(),
-        "the index `index.json` in store `data` has, in its first 18 of 18 bytes, 2 keys that take more than the 25 bytes of memory \
-         that keys may take; split it up, or raise `buffer_mib`, a part of which the source may keep"
+        "the index `index.json` in store `data` has, in its first 18 of 18 bytes, 2 keys that take more than the limit of 25 bytes of \
+         memory; split it up, or raise `buffer_mib`, of which the source may use a part"
     );
 }

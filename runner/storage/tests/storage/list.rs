@@ -1,4 +1,4 @@
-//! The `list` source.
+//! Tests of the `list` source.
 
 use std::num::NonZeroU32;
 
@@ -53,7 +53,7 @@ async fn epochs_are_shuffled_differently_and_ranks_share_them() {
 }
 
 #[tokio::test]
-async fn finding_nothing_says_what_was_looked_for() {
+async fn an_empty_result_is_a_fault_that_names_prefix_and_suffix() {
     let (_folder, store) = folder_with(FILES);
     let fault = |prefix, suffix| {
         let source = ListSource::new(store.clone(), prefix, suffix, TraversalSettings::IN_ORDER);
@@ -67,11 +67,11 @@ async fn finding_nothing_says_what_was_looked_for() {
     assert_eq!(fault("c/", ".jpg").await, "store `data` holds no object whose key starts with `c/`");
     let (_empty, store) = folder_with(&[]);
     let source = ListSource::new(store, "", ".jpg", TraversalSettings::IN_ORDER);
-    assert_eq!(drain(source).await.fault(), "store `data` holds no objects at all");
+    assert_eq!(drain(source).await.fault(), "store `data` contains no objects");
 }
 
 #[tokio::test]
-async fn a_prefix_that_climbs_is_a_fault() {
+async fn a_prefix_that_leads_upwards_is_a_fault() {
     let (_folder, store) = folder_with(FILES);
     let fault = drain(ListSource::new(store, "../", "", TraversalSettings::IN_ORDER)).await.fault();
     assert_eq!(

@@ -1,5 +1,5 @@
-//! What the stores, the sources over them and `fetch` do, seen from outside.
-#![expect(clippy::unwrap_used, reason = "a test that cannot set up its files has nothing to say")]
+//! Behaviour of the stores, of the sources over them and of `fetch`, seen from outside.
+#![expect(clippy::unwrap_used, reason = "a failure to set up the files of a test fails the test")]
 
 mod bound;
 mod conformance;
@@ -42,10 +42,10 @@ fn put(root: &Path, key: &str, bytes: &[u8]) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// All that a source gives.
+/// Complete output of a source.
 struct Drained {
     samples: Vec<Sample>,
-    /// How many samples had come when each epoch ended.
+    /// Number of samples before the end of each epoch.
     ends: Vec<usize>,
     fault: Option<SourceFault>,
 }

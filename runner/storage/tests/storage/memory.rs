@@ -1,8 +1,5 @@
-//! What only a store in memory does: objects that nobody put there, at a time that is known.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "what a read is said to have taken is compared with what it took"
-)]
+//! Tests of the memory store: synthetic objects and latency.
+#![expect(clippy::disallowed_methods, reason = "the configured latency is compared with the measured time")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,7 +30,7 @@ async fn with_objects_and_latency() -> MemoryStore {
 }
 
 #[tokio::test]
-async fn synthetic_objects_have_the_sizes_asked_for_and_bytes_of_their_own() {
+async fn synthetic_objects_have_the_given_sizes_and_different_bytes() {
     let store = MemoryStore::synthetic("data", &[(1_500, 100_000), (2, 8), (1, 0)]);
     let pages: Vec<Keys> = store.list("").try_collect().await.unwrap();
     let keys: Vec<Arc<str>> = pages.iter().flat_map(Keys::iter).map(Arc::from).collect();
@@ -51,7 +48,7 @@ async fn synthetic_objects_have_the_sizes_asked_for_and_bytes_of_their_own() {
 }
 
 #[tokio::test]
-async fn reads_side_by_side_wait_at_the_same_time_and_never_less_than_told() {
+async fn concurrent_reads_wait_in_parallel_for_at_least_the_latency() {
     let latency = Duration::from_millis(20);
     let store = MemoryStore::synthetic("data", &[(50, 10)]).with_latency(latency).unwrap();
     let start = Instant::now();

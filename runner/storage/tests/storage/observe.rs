@@ -1,8 +1,5 @@
-//! What a read is said to have consisted of.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "what a read is said to have taken is compared with what it took"
-)]
+//! Tests of the reported phases of a read.
+#![expect(clippy::disallowed_methods, reason = "reported times are compared with measured ones")]
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -22,7 +19,7 @@ fn ms(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
-/// A server that takes 20 ms to answer, with the object `x`.
+/// A server that takes 20 ms to respond, with the object `x`.
 fn slow_server(bytes: impl Into<Bytes>) -> Server {
     let latency = Latency { usual: ms(20), ..Latency::default() };
     let server = Server::start(Settings { latency, ..Settings::default() }).unwrap();
@@ -40,7 +37,7 @@ fn sum(parts: ReadParts) -> Duration {
     parts.retry + parts.connect + parts.first_byte + parts.body + parts.verify
 }
 
-/// Reads `x`, and checks what holds for every read.
+/// Reads `x`, and checks that the phases are not longer than the read.
 async fn observed(store: &dyn Store) -> (Result<Bytes, StoreError>, ReadParts) {
     let start = Instant::now();
     let (read, parts) = observe(store.get(Arc::from("x"))).await;
@@ -50,7 +47,7 @@ async fn observed(store: &dyn Store) -> (Result<Bytes, StoreError>, ReadParts) {
 }
 
 #[tokio::test]
-async fn waiting_for_a_server_is_told_from_connecting_and_from_reading() {
+async fn waiting_for_a_server_is_distinguished_from_connecting_and_reading() {
     let server = slow_server("short");
     let store = store(&server, 5);
     let (read, parts) = observed(&store).await;
@@ -61,11 +58,11 @@ async fn waiting_for_a_server_is_told_from_connecting_and_from_reading() {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_kept_is_not_opened_again() {
+async fn an_idle_connection_is_reused() {
     let server = slow_server("short");
     let store = store(&server, 5);
     observed(&store).await.0.unwrap();
-    // The client's own task puts the connection back.
+    // A task of the client returns the connection to its pool.
     tokio::time::sleep(ms(50)).await;
     let (_, parts) = observed(&store).await;
     assert_eq!((parts.new_connections, parts.connect), (0, Duration::ZERO), "{parts:?}");
@@ -75,7 +72,7 @@ async fn a_connection_that_is_kept_is_not_opened_again() {
 }
 
 #[tokio::test]
-async fn attempts_that_failed_are_counted_and_their_time_is_apart() {
+async fn failed_attempts_are_counted_and_their_time_is_separate() {
     let server = slow_server("short");
     server.inject(Fault::on("x", Trouble::Status(503, "SlowDown")).times(1));
     let (read, parts) = observed(&store(&server, 5)).await;
@@ -90,31 +87,31 @@ async fn attempts_that_failed_are_counted_and_their_time_is_apart() {
 }
 
 #[tokio::test]
-async fn a_body_that_trickles_is_told_as_such() {
+async fn a_slow_body_is_reported_as_body_time() {
     let server = slow_server(vec![7; 5_000]);
     server.inject(Fault::on("x", Trouble::Trickle(250, ms(50))));
     let (read, parts) = observed(&store(&server, 5)).await;
     assert_eq!(read.unwrap().len(), 5_000);
-    // Of a second, in case the client is late for the first pieces.
+    // The body takes a second; half of it allows for a client that is late for the first pieces.
     assert!(parts.body >= ms(500), "{parts:?}");
 }
 
 #[tokio::test]
-async fn of_a_large_object_every_part_is_a_request_and_the_whole_has_one_first_byte() {
+async fn every_part_of_a_large_object_is_a_request_and_the_first_byte_counts_once() {
     let server = slow_server("");
     let store = store(&server, 5);
-    // With its own write the object has a CRC-32 to be verified.
+    // Objects written by this store have a CRC-32, which is verified.
     store.put(Arc::from("x"), Bytes::from(vec![7; 20 << 20])).await.unwrap();
     let (read, parts) = observed(&store).await;
     assert_eq!(read.unwrap().len(), 20 << 20);
-    // 8 MiB of the whole, 8 MiB, 4 MiB.
+    // The whole object up to 8 MiB, then parts of 8 MiB and 4 MiB.
     assert_eq!((parts.attempts, parts.retries), (3, 0), "{parts:?}");
     assert!(parts.first_byte >= ms(20) && parts.body >= ms(20), "{parts:?}");
     assert!(parts.verify > Duration::ZERO, "{parts:?}");
 }
 
 #[tokio::test]
-async fn a_file_is_opened_and_read() {
+async fn the_phases_of_a_file_are_opening_and_reading() {
     let (_folder, store) = folder_with(&[("x", &[7; 1 << 20])]);
     let start = Instant::now();
     let ((read, time), parts) = observe(store.get(Arc::from("x"))).await;
@@ -130,7 +127,7 @@ async fn a_file_is_opened_and_read() {
 }
 
 #[tokio::test]
-async fn a_latency_of_memory_is_its_first_byte() {
+async fn the_latency_of_a_memory_store_is_reported_as_first_byte() {
     let memory = MemoryStore::synthetic("memory", &[(1, 1_000)]).with_latency(ms(2)).unwrap();
     let store = BoundedStore::new(Arc::new(memory), DEFAULT_READS);
     let ((read, time), parts) = observe(store.get(Arc::from("000000.bin"))).await;
@@ -140,7 +137,7 @@ async fn a_latency_of_memory_is_its_first_byte() {
 }
 
 #[tokio::test]
-async fn reads_side_by_side_do_not_tell_of_each_other() {
+async fn concurrent_reads_are_observed_separately() {
     let (server, (_folder, folder)) = (slow_server("short"), folder_with(&[("x", b"x")]));
     let store = store(&server, 5);
     let (slow, quick) = futures::join!(observed(&store), observe(folder.get(Arc::from("x"))));

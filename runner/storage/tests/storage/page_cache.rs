@@ -1,4 +1,4 @@
-//! What this machine keeps of files, and forgets when it is asked.
+//! Tests of probing and dropping files in the page cache.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ async fn a_file_that_was_read_is_cached_until_it_is_forgotten() {
     let share = store.cached_share(key.clone()).await.unwrap();
     if share.is_none() || !store.forget(key.clone()).await.unwrap() {
         eprintln!(
-            "skipped: the file system of the temporary folder does not tell what it keeps in memory, or keeps all of it there"
+            "skipped: the file system of the temporary folder does not report cached pages, or keeps files only in memory"
         );
         return;
     }
     assert_eq!(share, Some(1.0));
-    // It was just written, so that this has to write it to the disk first. A page that the system is using at that moment
-    // stays, so that asking again may be needed.
+    // The file was just written, so `forget` has to write it to the disk first. A page that is in use at that moment stays, so the
+    // call may have to be repeated.
     let mut left = None;
     for _ in 0..20 {
         assert!(store.forget(key.clone()).await.unwrap());
@@ -39,7 +39,7 @@ async fn a_file_that_was_read_is_cached_until_it_is_forgotten() {
 }
 
 #[tokio::test]
-async fn what_no_file_keeps_is_neither_cached_nor_forgotten() {
+async fn empty_files_and_memory_objects_have_no_cached_share() {
     let (_folder, folder) = folder_with(&[("empty", b""), ("one page", b"x")]);
     assert_eq!(folder.cached_share(Arc::from("empty")).await.unwrap(), None);
     assert!(matches!(folder.cached_share(Arc::from("one page")).await.unwrap(), None | Some(1.0)));
@@ -50,7 +50,7 @@ async fn what_no_file_keeps_is_neither_cached_nor_forgotten() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_not_looked_at_either() {
+async fn objects_that_cannot_be_read_cannot_be_probed() {
     let (folder, store) = folder_with(&[("x", BYTES)]);
     std::os::unix::fs::symlink("/etc/passwd", folder.path().join("outside")).unwrap();
     for key in ["outside", "../x"] {
@@ -63,7 +63,7 @@ async fn what_cannot_be_read_is_not_looked_at_either() {
 }
 
 #[tokio::test]
-async fn a_store_with_a_bound_of_its_own_is_the_same_store() {
+async fn a_store_with_a_separate_limit_is_the_same_store() {
     let (_folder, store) = folder_with(&[("x", BYTES)]);
     let own = store.with_reads(NonZeroUsize::MIN);
     assert_eq!(own.name(), store.name());

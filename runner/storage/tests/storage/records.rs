@@ -1,4 +1,4 @@
-//! The `records` source.
+//! Tests of the `records` source.
 
 use std::fs::File;
 use std::num::NonZeroU32;
@@ -37,7 +37,7 @@ async fn lines_become_samples() {
 async fn blank_lines_line_ends_and_byte_order_marks_do_not_matter() {
     let (_folder, store) = file(b"\xef\xbb\xbf{\"n\":1}\r\n\r\n  \t\n{\"n\":2}\n\n{\"n\":3}\n{\"n\":4}");
     let found = read(&store, TraversalSettings::IN_ORDER).await;
-    // The key is the line's number, which counts the blank ones.
+    // The key is the line number, which counts blank lines.
     assert_eq!(found.keys(), ["1", "4", "6", "7"]);
     let mut shuffled = read(&store, SHUFFLED).await;
     shuffled.samples.sort_by_key(|sample| sample.origin.index);
@@ -57,7 +57,7 @@ async fn an_empty_object_has_no_samples_and_no_endless_epochs() {
 }
 
 #[tokio::test]
-async fn a_bad_line_is_named_after_what_came_before_it_was_made() {
+async fn samples_before_a_bad_line_are_made_and_the_line_is_named() {
     let (_folder, store) = file(b"{\"n\":1}\n\n{\"n\":2}\n{\"n\":\n{\"n\":4}\n");
     let found = read(&store, TraversalSettings::IN_ORDER).await;
     assert_eq!(found.samples.len(), 2);
@@ -92,8 +92,8 @@ async fn an_endless_line_is_refused_before_it_fills_the_memory() {
 }
 
 #[tokio::test]
-async fn lines_across_block_borders_arrive_whole() {
-    // Larger than what a shuffled reading keeps in memory; lines from 10 bytes to 3 MB.
+async fn lines_across_block_borders_are_complete() {
+    // The object is larger than a shuffled reading keeps in memory; its lines have 10 bytes to 3 MB.
     let mut text = String::new();
     let mut lengths = Vec::new();
     for number in 0_usize.. {
@@ -140,7 +140,7 @@ async fn an_object_that_shrinks_while_being_read_is_a_fault() {
 
 #[tokio::test]
 async fn an_object_that_is_replaced_while_being_read_is_a_fault() {
-    // Too large to be kept in memory.
+    // The object is too large to be kept in memory.
     let lines = |letter: &str| format!("{{\"x\":\"{}\"}}\n", letter.repeat(1000)).repeat(40_000);
     for settings in [TraversalSettings::IN_ORDER, SHUFFLED] {
         let (_folder, store) = file(lines("y").as_bytes());
@@ -159,7 +159,7 @@ async fn an_object_that_is_replaced_while_being_read_is_a_fault() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
     #[test]
-    fn records_are_visited_as_any_source_visits_its_entries(
+    fn records_are_visited_in_the_order_of_a_traversal(
         count in 0_u64..700, world in 1_u32..6, rank in 0_u32..6, keep: bool, shuffle: bool, seed: u64,
         limit in proptest::option::of(0_u64..800), epochs in 1_u32..4, first_epoch in 0_u32..3,
     ) {
@@ -186,10 +186,10 @@ proptest! {
 }
 
 #[tokio::test]
-async fn lines_whose_starts_take_more_than_the_run_gives_them_are_a_fault_and_counted_otherwise() {
+async fn line_starts_count_as_kept_memory_and_are_a_fault_beyond_the_limit() {
     let (_folder, store) = file("{\"n\": 1}\n".repeat(100).as_bytes());
     let source = |bytes| RecordSource::new(store.clone(), "lines.ndjson", SHUFFLED).within(bytes);
-    // Too little to keep the object itself, and just enough for where its lines start.
+    // Too few bytes to keep the object itself, and just enough for the starts of its lines.
     let mut enough = source(100 * 8);
     assert!(enough.next().await.unwrap().is_some());
     assert_eq!(enough.kept_bytes(), 101 * 8);
@@ -197,7 +197,7 @@ async fn lines_whose_starts_take_more_than_the_run_gives_them_are_a_fault_and_co
     assert_eq!(
         fault,
         "line 100 of `lines.ndjson` in store `data` and those before it take more than the 799 bytes of memory that a shuffled \
-         reading may keep, 8 for each line; split the object up, read it without `shuffle`, or raise `buffer_mib`, a part of which \
-         the source may keep"
+         reading may keep, 8 for each line; split the object up, read it without `shuffle`, or raise `buffer_mib`, of which the source \
+         may use a part"
     );
 }

@@ -1,4 +1,4 @@
-//! What a bucket does as a store, on two servers that were not written by the same people.
+//! Behaviour of a bucket as a store, on two independent server implementations.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -43,7 +43,7 @@ async fn listed(store: &S3Store, prefix: &str) -> Vec<String> {
     pages.iter().flat_map(Keys::iter).map(str::to_owned).collect()
 }
 
-/// Bytes that differ from place to place, and with `seed`.
+/// Pseudo-random bytes that depend on `seed`.
 fn noise(length: usize, seed: u64) -> Bytes {
     let mut state = seed;
     let words = std::iter::repeat_with(|| {
@@ -61,7 +61,7 @@ async fn a_bucket_is_a_store() {
 }
 
 #[tokio::test]
-async fn a_prefix_of_a_bucket_is_a_store_and_nothing_else_of_the_bucket() {
+async fn a_prefix_of_a_bucket_is_a_store_without_the_other_objects() {
     let server = server();
     server.put("some/where", "beside");
     server.put("some/where0", "behind");
@@ -80,7 +80,7 @@ async fn a_bucket_served_by_rclone_is_the_same_store() {
     let rclone = Rclone::serve(folder.path(), "penstock-test", "penstock-test-secret");
     let store = S3Store::new("data", settings(rclone.endpoint())).unwrap();
     conformance::check_alone(&store).await;
-    // It overhears the condition on a write.
+    // rclone ignores the condition on a write.
     let key: Arc<str> = Arc::from("put/twice");
     assert!(store.put_new(key.clone(), Bytes::from_static(b"one")).await.unwrap());
     assert!(store.put_new(key, Bytes::from_static(b"two")).await.unwrap());
@@ -92,7 +92,7 @@ async fn a_bucket_served_by_rclone_is_the_same_store() {
 }
 
 #[tokio::test]
-async fn a_listing_of_several_pages_is_whole_and_sorted_and_shows_objects_only() {
+async fn a_listing_of_several_pages_is_complete_and_sorted_and_contains_objects_only() {
     let server = server();
     let mut expected = BTreeSet::new();
     for number in 0..2_500 {
@@ -100,7 +100,7 @@ async fn a_listing_of_several_pages_is_whole_and_sorted_and_shows_objects_only()
         server.put(&key, "");
         expected.insert(key);
     }
-    // What consoles make of folders, and what a folder could not hold.
+    // Objects that consoles create as folders, and keys that a folder could not store.
     for unusable in ["3/", "folder/", "4//5", "../up", "6/./x"] {
         server.put(unusable, "");
     }
@@ -168,7 +168,7 @@ async fn a_large_object_is_read_in_parts_of_one_version() {
 #[tokio::test]
 async fn an_object_that_is_replaced_while_it_is_read_is_an_error() {
     let (before, after) = (noise(20 << 20, 3), noise(20 << 20, 4));
-    // A server that overhears the condition is noticed by its answer.
+    // A server that ignores the condition is detected by its response.
     for conditions in [Conditions::Kept, Conditions::Ignored] {
         let server = Server::start(Settings { conditions, ..Settings::default() }).unwrap();
         server.put("large", before.clone());
@@ -194,16 +194,16 @@ async fn the_checksum_of_a_large_object_covers_its_parts() {
     server.put("large", noise(20 << 20, 6));
     let store = store(&server);
     assert!(store.get(Arc::from("large")).await.unwrap() == noise(20 << 20, 6));
-    // Of a part alone there is no checksum.
+    // The response with a part has no checksum.
     server.inject(Fault::on("large", Trouble::FlippedBit).after(1).times(1));
     assert_eq!(
         store.get(Arc::from("large")).await.unwrap_err().with_causes(),
-        "reading `large` of store `data` failed: its bytes do not have the checksum that the service has of it"
+        "reading `large` of store `data` failed: its bytes do not match the checksum of the service"
     );
 }
 
 #[tokio::test]
-async fn a_server_that_knows_no_conditions_is_asked_whether_an_object_is_there() {
+async fn without_conditional_writes_the_store_checks_for_an_existing_object() {
     let started = |conditions| Server::start(Settings { conditions, ..Settings::default() }).unwrap();
     let put = async |store: &S3Store, bytes: &'static str| {
         store.put_new(Arc::from("x"), Bytes::from_static(bytes.as_bytes())).await.unwrap()
@@ -213,7 +213,7 @@ async fn a_server_that_knows_no_conditions_is_asked_whether_an_object_is_there()
     assert!(put(&store, "first").await);
     assert!(!put(&store, "second").await);
     assert_eq!(store.get(Arc::from("x")).await.unwrap(), "first");
-    // One that does not say so replaces it: nothing in its answer tells.
+    // A server that ignores the condition replaces the object, which its response does not show.
     let ignoring = started(Conditions::Ignored);
     let store = S3Store::new("data", settings(ignoring.endpoint())).unwrap();
     assert!(put(&store, "first").await && put(&store, "second").await);
@@ -234,12 +234,12 @@ async fn connections_are_kept_for_the_next_request() {
             read.unwrap();
         });
     }
-    // A read that begins while another ends may open a connection that it does not need.
+    // A read that begins while another one ends may open a connection unnecessarily.
     assert!(ports() <= 32, "{} connections for at most 16 reads in flight", ports());
 }
 
 #[tokio::test]
-async fn who_has_a_wrong_secret_is_denied_at_once() {
+async fn wrong_credentials_are_denied_without_a_retry() {
     let server = server();
     server.put("x", "x");
     for credentials in
@@ -259,7 +259,7 @@ async fn who_has_a_wrong_secret_is_denied_at_once() {
 }
 
 #[tokio::test]
-async fn credentials_come_from_a_file_too() {
+async fn credentials_can_be_read_from_a_file() {
     let server = server();
     server.put("x", "x");
     let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -273,7 +273,7 @@ async fn credentials_come_from_a_file_too() {
 }
 
 #[tokio::test]
-async fn a_bucket_that_is_not_there_is_not_an_object_that_is_not_there() {
+async fn a_missing_bucket_is_not_reported_as_a_missing_object() {
     let server = server();
     let bucket = "elsewhere".to_owned();
     let store = S3Store::new("data", S3Settings { bucket, ..settings(server.endpoint()) }).unwrap();
@@ -284,7 +284,7 @@ async fn a_bucket_that_is_not_there_is_not_an_object_that_is_not_there() {
 }
 
 #[test]
-fn a_description_says_where_the_bucket_is() {
+fn a_description_names_the_bucket_and_its_host() {
     let described = |settings: S3Settings| S3Store::new("photos", settings).unwrap().describe();
     let here = S3Settings { prefix: "a/b".to_owned(), ..settings("http://127.0.0.1:9000".to_owned()) };
     assert_eq!(described(here), "store `photos` (S3 bucket `data`, prefix `a/b/` at 127.0.0.1:9000)");

@@ -1,4 +1,4 @@
-//! What goes wrong between a store and its bucket, and what becomes of it.
+//! Tests of failures between a store and its bucket.
 
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ fn ms(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
-/// Short waits, and timeouts that a busy machine keeps when nothing is wrong.
+/// Settings with short waits between attempts, and with default timeouts.
 fn quick(server: &Server, attempts: u32) -> S3Settings {
     S3Settings {
         retries: S3Retries { attempts: NonZeroU32::new(attempts).unwrap(), base: ms(1), cap: ms(5) },
@@ -27,7 +27,7 @@ fn quick(server: &Server, attempts: u32) -> S3Settings {
     }
 }
 
-/// With timeouts that a test can wait for.
+/// A store with timeouts that are short enough for a test.
 fn impatient(server: &Server, timeouts: S3Timeouts) -> S3Store {
     S3Store::new("data", S3Settings { timeouts, ..quick(server, 2) }).unwrap()
 }
@@ -48,7 +48,7 @@ async fn failure(store: &S3Store) -> String {
     store.get(Arc::from("x")).await.unwrap_err().with_causes()
 }
 
-/// All trouble that may pass, and what is said of it.
+/// All temporary failures, and their error messages.
 fn passing() -> Vec<(Trouble, &'static str)> {
     vec![
         (Trouble::Status(500, "InternalError"), "InternalError: Made to fail. (status 500)"),
@@ -57,16 +57,16 @@ fn passing() -> Vec<(Trouble, &'static str)> {
         (Trouble::SlowDown { after_s: 3600 }, "SlowDown: Made to fail. (status 503)"),
         (Trouble::Page(502), "status 502 without an S3 error"),
         (Trouble::Reset, "the connection failed: "),
-        (Trouble::ResetInBody(20_000), "the answer broke off: "),
-        (Trouble::Truncated(20_000), "the answer broke off: "),
-        (Trouble::Truncated(0), "the answer broke off: "),
-        (Trouble::OverLong(9), "the answer broke off: body checksum mismatch"),
-        (Trouble::FlippedBit, "the answer broke off: body checksum mismatch"),
+        (Trouble::ResetInBody(20_000), "the response ended early: "),
+        (Trouble::Truncated(20_000), "the response ended early: "),
+        (Trouble::Truncated(0), "the response ended early: "),
+        (Trouble::OverLong(9), "the response ended early: body checksum mismatch"),
+        (Trouble::FlippedBit, "the response ended early: body checksum mismatch"),
     ]
 }
 
 #[tokio::test]
-async fn trouble_that_passes_costs_attempts_and_nothing_else() {
+async fn temporary_failures_cost_attempts_only() {
     for (trouble, _) in passing() {
         let server = troubled(trouble.clone(), 4);
         assert_eq!(store(&server).get(Arc::from("x")).await.unwrap(), BODY, "{trouble:?}");
@@ -75,19 +75,20 @@ async fn trouble_that_passes_costs_attempts_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn trouble_that_stays_ends_after_the_last_attempt_and_says_why() {
-    for (trouble, said) in passing() {
+async fn persistent_failures_end_after_the_last_attempt_with_their_reason() {
+    for (trouble, expected_text) in passing() {
         let server = troubled(trouble.clone(), u64::MAX);
         let failure = failure(&store(&server)).await;
-        let expected =
-            format!("reading `x` of store `data` failed: gave up after 5 attempts, the last: {said}");
+        let expected = format!(
+            "reading `x` of store `data` failed: gave up after 5 attempts, the last: {expected_text}"
+        );
         assert!(failure.starts_with(&expected), "{trouble:?}: {failure}");
         assert_eq!(server.seen().len(), 5, "{trouble:?}");
     }
 }
 
 #[tokio::test]
-async fn trouble_that_lasts_is_not_tried_again() {
+async fn permanent_failures_are_not_retried() {
     let cases = [
         (Trouble::Status(404, "NoSuchKey"), "store `data` has no object `x`"),
         (
@@ -103,33 +104,34 @@ async fn trouble_that_lasts_is_not_tried_again() {
             "reading `x` of store `data` failed: PermanentRedirect: Made to fail. (status 301)",
         ),
     ];
-    for (trouble, said) in cases {
+    for (trouble, expected_text) in cases {
         let server = troubled(trouble, u64::MAX);
-        assert_eq!(failure(&store(&server)).await, said);
+        assert_eq!(failure(&store(&server)).await, expected_text);
         assert_eq!(server.seen().len(), 1);
     }
 }
 
 #[tokio::test]
-async fn nothing_hangs() {
+async fn every_request_that_hangs_is_cancelled() {
     let long = Duration::from_secs(3600);
     let patient = S3Timeouts { connect: long, first_byte: long, idle: long, attempt: long, operation: long };
     let first_byte = S3Timeouts { first_byte: ms(200), ..patient };
     let idle = S3Timeouts { idle: ms(200), ..patient };
     let attempt = S3Timeouts { attempt: ms(1000), ..patient };
     let cases = [
-        (Trouble::Hang, first_byte, "no answer within 200ms"),
-        (Trouble::Slow(long), first_byte, "no answer within 200ms"),
-        (Trouble::HangInBody(20_000), idle, "the answer stopped for 200ms"),
-        (Trouble::HangInBody(0), idle, "the answer stopped for 200ms"),
-        (Trouble::Trickle(10, ms(100)), attempt, "no end within 1s"),
-        (Trouble::Hang, attempt, "no end within 1s"),
+        (Trouble::Hang, first_byte, "no response within 200ms"),
+        (Trouble::Slow(long), first_byte, "no response within 200ms"),
+        (Trouble::HangInBody(20_000), idle, "the response stopped for 200ms"),
+        (Trouble::HangInBody(0), idle, "the response stopped for 200ms"),
+        (Trouble::Trickle(10, ms(100)), attempt, "not finished within 1s"),
+        (Trouble::Hang, attempt, "not finished within 1s"),
     ];
-    for (trouble, timeouts, said) in cases {
+    for (trouble, timeouts, expected_text) in cases {
         let server = troubled(trouble.clone(), u64::MAX);
         let failure = failure(&impatient(&server, timeouts)).await;
-        let expected =
-            format!("reading `x` of store `data` failed: gave up after 2 attempts, the last: {said}");
+        let expected = format!(
+            "reading `x` of store `data` failed: gave up after 2 attempts, the last: {expected_text}"
+        );
         assert_eq!(failure, expected, "{trouble:?}");
         assert_eq!(server.seen().len(), 2, "{trouble:?}");
     }
@@ -139,8 +141,8 @@ async fn nothing_hangs() {
 }
 
 #[tokio::test]
-async fn who_does_not_listen_is_not_waited_for() {
-    // Nobody listens where a server has been.
+async fn a_server_that_is_not_listening_fails_quickly() {
+    // The port was that of a server that has ended.
     let server = server();
     let settings = quick(&server, 3);
     drop(server);
@@ -151,27 +153,27 @@ async fn who_does_not_listen_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn ranges_survive_what_servers_do_with_them() {
+async fn ranges_are_correct_despite_misbehaving_servers() {
     let server = troubled(Trouble::ChecksumOfWholeOnPart, u64::MAX);
     assert_eq!(store(&server).get_range(Arc::from("x"), None, 5..15).await.unwrap(), BODY[5..15]);
     assert_eq!(server.seen().len(), 1);
     let cases = [
-        (Trouble::RangeIgnored, "a part was asked for, and the answer does not say which part it is"),
-        (Trouble::OverLong(3), "10 bytes were to come, and 13 did"),
-        (Trouble::Truncated(4), "the answer broke off: "),
+        (Trouble::RangeIgnored, "the response to a request for a range does not state its range"),
+        (Trouble::OverLong(3), "expected 10 bytes, but the response announces 13"),
+        (Trouble::Truncated(4), "the response ended early: "),
     ];
-    for (trouble, said) in cases {
+    for (trouble, expected_text) in cases {
         let server = troubled(trouble.clone(), 2);
         assert_eq!(store(&server).get_range(Arc::from("x"), None, 5..15).await.unwrap(), BODY[5..15]);
         assert_eq!(server.seen().len(), 3);
         let server = troubled(trouble, u64::MAX);
         let error = store(&server).get_range(Arc::from("x"), None, 5..15).await.unwrap_err().with_causes();
-        assert!(error.contains(&format!("gave up after 5 attempts, the last: {said}")), "{error}");
+        assert!(error.contains(&format!("gave up after 5 attempts, the last: {expected_text}")), "{error}");
     }
 }
 
 #[tokio::test]
-async fn a_part_of_a_large_object_is_tried_again_alone() {
+async fn a_failed_part_of_a_large_object_is_retried_alone() {
     let server = server();
     let bytes = Bytes::from(vec![3; 30 << 20]);
     server.put("x", bytes.clone());
@@ -181,19 +183,19 @@ async fn a_part_of_a_large_object_is_tried_again_alone() {
 }
 
 #[tokio::test]
-async fn a_listing_that_never_ends_is_ended() {
+async fn an_endless_listing_of_empty_pages_is_an_error() {
     let server = server();
     server.inject(Fault::on("", Trouble::EmptyPages).method("GET"));
     let listing: Result<Vec<Keys>, StoreError> = store(&server).list("").try_collect().await;
     assert_eq!(
         listing.unwrap_err().with_causes(),
-        "listing all keys of store `data` failed: the listing goes on, but the last 1000 answers had no keys"
+        "listing all keys of store `data` failed: the listing is truncated, but the last 1000 responses had no keys"
     );
     assert_eq!(server.seen().len(), 1000);
 }
 
 #[tokio::test]
-async fn sizes_listings_and_writes_are_tried_again_too() {
+async fn sizes_listings_and_writes_are_retried_too() {
     let server = server();
     let store = store(&server);
     for trouble in [Trouble::Status(503, "ServiceUnavailable"), Trouble::Reset] {
@@ -214,7 +216,7 @@ async fn sizes_listings_and_writes_are_tried_again_too() {
     assert!(error.starts_with("listing `some` of store `data` failed: gave up after 5 attempts"), "{error}");
 }
 
-/// Keeps all that is logged.
+/// Keeps all log output.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -241,10 +243,10 @@ impl<'a> MakeWriter<'a> for Log {
 async fn secrets_are_in_no_log_error_or_description() {
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(log.clone());
-    // Places that another test passes first, with nobody listening, would be silent from then on: somebody always listens.
+    // Log call sites that another test reaches first without a subscriber would be disabled from then on, so one is always set.
     tracing::subscriber::set_global_default(tracing_subscriber::registry()).ok();
     let _guard = tracing::subscriber::set_default(subscriber.finish());
-    let mut said = String::new();
+    let mut output = String::new();
     let secrets = |id: &str| S3Credentials::Static {
         access_key_id: id.to_owned(),
         secret_access_key: SecretText::new("canary-secret").unwrap(),
@@ -255,21 +257,21 @@ async fn secrets_are_in_no_log_error_or_description() {
     for credentials in [secrets("penstock-test"), S3Credentials::File(file.path().to_owned())] {
         let server = troubled(Trouble::Reset, 2);
         let settings = S3Settings { credentials, ..quick(&server, 3) };
-        said.push_str(&format!("{settings:?}"));
+        output.push_str(&format!("{settings:?}"));
         let store = S3Store::new("data", settings).unwrap();
-        said.push_str(&format!("{} {store:?}", store.describe()));
+        output.push_str(&format!("{} {store:?}", store.describe()));
         for error in [
             store.get(Arc::from("x")).await.unwrap_err(),
             store.put(Arc::from("x"), Bytes::from_static(BODY)).await.unwrap_err(),
             store.list("").try_collect::<Vec<Keys>>().await.unwrap_err(),
         ] {
-            said.push_str(&format!("{error:?} {} ", error.with_causes()));
+            output.push_str(&format!("{error:?} {} ", error.with_causes()));
         }
     }
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-    // It has heard of the retries, and of what other crates log.
-    assert!(log.contains("will try again"), "{log}");
-    for text in [&said, &log] {
+    // The log contains the retries, and messages of other crates.
+    assert!(log.contains("attempt failed, will retry"), "{log}");
+    for text in [&output, &log] {
         let at = text.find("canary");
         assert!(at.is_none(), "{}", &text[at.unwrap_or_default().saturating_sub(300)..]);
     }

@@ -4,45 +4,48 @@ use super::text::{BucketName, Endpoint, IndexUrl, KeyPrefix, Region, SecretText}
 use crate::fault::{Pointer, SpecFault};
 use crate::spec::{parse, read_all};
 
-/// A data set in S3 as a file that is shared between projects describes it, with its credentials or without. What
-/// reads it treats the file as secret: no fault repeats a value of it.
+/// Description of a data set in S3, in a file shared between projects, with or without credentials. Its readers treat the file as
+/// secret: no fault repeats one of its values.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DatasetConfig {
-    /// Id of the key that signs requests; looked up in the standard places when missing, together with the secret.
+    /// Id of the access key that signs requests; taken from the standard places when missing, together with the secret.
     #[serde(default)]
     pub aws_access_key_id: Option<SecretText>,
-    /// The key itself.
+    /// Secret access key that belongs to the id.
     #[serde(default)]
     pub aws_secret_access_key: Option<SecretText>,
-    /// What comes with a key that is valid for some hours.
+    /// Session token of a temporary access key.
     #[serde(default)]
     pub aws_session_token: Option<SecretText>,
-    /// The bucket.
+    /// Name of the bucket.
     pub bucket_name: BucketName,
-    /// The part of the bucket that is the store.
+    /// Prefix of all keys of the store; the whole bucket when empty.
     #[serde(default)]
     pub prefix: KeyPrefix,
-    /// Where the index lies, in this bucket or another one that the same credentials open.
+    /// Location of the index, in this bucket or in another one that the same credentials can read.
     #[serde(default)]
     pub index_file_download_url: Option<IndexUrl>,
-    /// The service.
+    /// Address of the S3 service.
     #[serde(default)]
     pub endpoint_url: Option<Endpoint>,
-    /// The region.
+    /// Region of the bucket.
     #[serde(default)]
     pub region_name: Option<Region>,
 }
 
 impl DatasetConfig {
-    /// Reads a configuration. Fails with everything that is wrong with it.
+    /// Reads a description. On failure, returns all faults.
     pub fn read(bytes: &[u8]) -> Result<Self, Vec<SpecFault>> {
         read_all(parse(bytes)?, Vec::new(), Self::check)
     }
 
     fn check(&self) -> Vec<SpecFault> {
         let missing = |field: &str, other: &str| {
-            vec![SpecFault::new(Pointer::ROOT.key(field), format!("it is missing, and goes with `{other}`"))]
+            vec![SpecFault::new(
+                Pointer::ROOT.key(field),
+                format!("the field is missing; `{other}` requires it"),
+            )]
         };
         match (&self.aws_access_key_id, &self.aws_secret_access_key, &self.aws_session_token) {
             (Some(_), None, _) => missing("aws_secret_access_key", "aws_access_key_id"),

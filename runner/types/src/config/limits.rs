@@ -1,4 +1,4 @@
-//! Limits of what strangers upload, and of what a server runs.
+//! Limits of uploaded modules and of the runs of a server.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -8,126 +8,126 @@ use serde::Deserialize;
 use super::TimeSpan;
 use crate::spec::{DeadlineMs, MemoryMib, OutputMib, Percent};
 
-/// Limits of modules, of compiling them, of runs and of clients. A setting that is missing is as built in.
+/// Limits of modules, of their compilation, of runs and of clients. A missing setting has its built-in default.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Sizes and counts of a module, looked at before it is compiled.
+    /// Sizes and counts of a module, checked before it is compiled.
     pub modules: GateBounds,
-    /// What compiling one module may use.
+    /// Resources that the compilation of one module may use.
     pub compile: CompileBounds,
-    /// What runs of a server may be.
+    /// Limits of the runs of a server.
     pub runs: RunBounds,
     /// Shares and quotas of one client of a server.
     pub clients: ClientBounds,
-    /// Size of a server's data directory, in MiB; no bound when missing.
+    /// Maximum size of a server's data directory, in MiB; no limit when missing.
     pub disk_mib: Option<NonZeroU32>,
 }
 
-/// How large and how deep a module may be. Counts are over all core modules of a component. The built-in bounds leave room for
+/// Maximum size and complexity of a module. Counts are over all core modules of a component. The built-in bounds suffice for
 /// codecs and for interpreters: CPython and SpiderMonkey builds are 12-18 MB.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GateBounds {
     /// Size of an upload, in bytes.
     pub module_bytes: u64,
-    /// Functions.
+    /// Number of functions in all modules.
     pub functions: u64,
     /// Size of the body of one function, in bytes.
     pub body_bytes: u64,
-    /// Locals of one function, parameters not counted.
+    /// Number of locals of one function, without its parameters.
     pub locals: u64,
-    /// Targets of one `br_table`.
+    /// Number of targets of one `br_table`.
     pub branch_targets: u64,
-    /// Blocks open at a time in one function.
+    /// Nesting of blocks in one function.
     pub nesting: u64,
-    /// Imports.
+    /// Number of imports in all modules.
     pub imports: u64,
-    /// Exports.
+    /// Number of exports in all modules.
     pub exports: u64,
-    /// Globals.
+    /// Number of globals in all modules.
     pub globals: u64,
-    /// Data segments.
+    /// Number of data segments.
     pub data_segments: u64,
-    /// Element segments, which fill tables.
+    /// Number of element segments, which fill tables.
     pub element_segments: u64,
-    /// Types.
+    /// Number of types in all modules.
     pub types: u64,
-    /// Entries one table starts with.
+    /// Initial number of entries of one table.
     pub table_entries: u64,
-    /// Bytes one memory starts with. The stage's own limit is looked at when it starts.
+    /// Initial size of one memory, in bytes. The limit of the stage is checked when the stage starts.
     pub memory_bytes: u64,
     /// Length of the name of an import or export, in bytes.
     pub name_bytes: u64,
-    /// Core modules in a component.
+    /// Number of core modules in a component.
     pub core_modules: u64,
-    /// Components within components.
+    /// Nesting of components within components.
     pub component_depth: u64,
-    /// Types, instances, aliases, imports, exports and functions that components define of their own.
+    /// Number of types, instances, aliases, imports, exports and functions that components define themselves.
     pub component_items: u64,
-    /// Versions of modules that a server keeps, of all modules together.
+    /// Number of module versions that a server keeps, over all modules.
     pub versions: u64,
 }
 
-/// What compiling one module may use, in a process of its own.
+/// Resources that the compilation of one module, in a separate process, may use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CompileBounds {
-    /// Address space, in MiB. A few hundred of it are taken by threads.
+    /// Address space, in MiB. Threads take a few hundred MiB of it.
     pub memory_mib: NonZeroU32,
     /// CPU time over all threads, in seconds.
     pub cpu_s: NonZeroU32,
-    /// Time by the clock on the wall, in seconds: for what hangs, not for what works on a busy machine.
+    /// Wall-clock time, in seconds: a limit for a process that hangs, not for one that is slow on a busy machine.
     pub wall_s: NonZeroU32,
     /// Size of the machine code, in MiB.
     pub code_mib: NonZeroU32,
 }
 
-/// What runs may use of the machine at a time, all together. A run that does not fit waits until others have ended.
+/// Resources that all runs together may use at a time. A run that does not fit waits until others have ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Budget {
-    /// Worker threads; four for each core, but at least 32, when missing.
+    /// Worker threads; when missing, four for each core, but at least 32.
     pub threads: Option<NonZeroU32>,
-    /// Memory of instances and queues, in MiB; three quarters of what the system lets it use when missing.
+    /// Memory of instances and queues, in MiB; when missing, three quarters of the memory available to the server.
     pub memory_mib: Option<NonZeroU32>,
 }
 
-/// What runs of a server may be.
+/// Limits of the runs of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunBounds {
-    /// Runs that wait for their turn at a time; more are refused.
+    /// Number of runs that may wait for their turn; further ones are rejected.
     pub queued: NonZeroU32,
-    /// Memory one instance of a module may ask for, in MiB.
+    /// Memory that a document may set for one instance of a module, in MiB.
     pub instance_memory_mib: NonZeroU32,
-    /// Data that a module may ask to make of one sample, in MiB.
+    /// Data that a document may let a module return for one sample, in MiB.
     pub output_mib: NonZeroU32,
-    /// CPU time one sample may ask for, in milliseconds.
+    /// CPU time that a document may set for one sample, in milliseconds.
     pub deadline_ms: NonZeroU32,
-    /// Tasks of all stages together that a run may have at a time: the sum of their `concurrency`.
+    /// Tasks that one run may have at a time over all stages: the sum of their `concurrency`.
     pub concurrency: NonZeroU32,
     /// Assets of all modules of a run together, in MiB.
     pub assets_mib: NonZeroU32,
-    /// Dead letters that are kept of one run, in MiB; what comes on top is counted.
+    /// Dead letters kept of one run, in MiB; further ones are only counted.
     pub dead_letters_mib: NonZeroU32,
-    /// Runs that are kept; of more, the oldest that are over go with all that is kept of them.
+    /// Number of runs that are kept; beyond it, the oldest finished runs are deleted with all their data.
     pub kept: NonZeroU32,
-    /// Longest time of a run from its start to its end; a longer one is stopped and fails. No bound when missing.
+    /// Longest time of a run from its start to its end; a longer run is stopped and fails. No limit when missing.
     pub max_time: Option<TimeSpan>,
-    /// Longest time that a run waits for its start; then it fails.
+    /// Longest time that a run waits for its start; then the run fails.
     pub max_wait: TimeSpan,
 }
 
-/// Shares and quotas of one client of a server, which leave something for other clients.
+/// Shares and quotas of one client of a server, which reserve resources for other clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClientBounds {
-    /// Share of what other clients leave that one client may have, in per cent: of the budget of runs, of the places of runs that
-    /// wait, and of the places in which modules are compiled and tried and documents are checked. A client that has none of it may
-    /// have any part that is free.
+    /// Share, in per cent, that one client may use of the resources left by other clients: the budget of runs, the queue of
+    /// waiting runs, and the slots in which modules are compiled and tried and documents are checked. A client that uses none of
+    /// a resource may take any free part of it.
     pub share_percent: Percent,
-    /// Runs of one client that wait or are alive; bound by the share alone when missing.
+    /// Number of waiting and active runs of one client; limited by the share alone when missing.
     pub runs: Option<NonZeroU32>,
 }
 

@@ -2,7 +2,7 @@ use std::fmt::Write;
 
 use super::*;
 
-/// No message may have it.
+/// A secret that no message may contain.
 const SECRET: &str = "wJalrXUtnFEMIK7MDENG";
 
 fn told(result: Result<impl Sized, Vec<SpecFault>>) -> String {
@@ -12,7 +12,7 @@ fn told(result: Result<impl Sized, Vec<SpecFault>>) -> String {
     }
 }
 
-/// The faults of every document, each below its document.
+/// The faults of every document, each after its document.
 fn all_told<T>(documents: &[&str], read: impl Fn(&[u8]) -> Result<T, Vec<SpecFault>>) -> String {
     let mut text = String::new();
     for document in documents {
@@ -25,7 +25,7 @@ fn all_told<T>(documents: &[&str], read: impl Fn(&[u8]) -> Result<T, Vec<SpecFau
 }
 
 #[test]
-fn each_malformed_configuration_is_told_where_and_why() {
+fn each_malformed_configuration_is_reported_with_place_and_reason() {
     let address = format!(
         r#"{{"stores": {{"a": {{"s3": {{"bucket": "b", "endpoint": "https://me:{SECRET}@s3.example"}}}}}}}}"#
     );
@@ -99,7 +99,7 @@ fn each_malformed_configuration_is_told_where_and_why() {
 }
 
 #[test]
-fn each_malformed_description_of_a_data_set_is_told_without_its_values() {
+fn each_malformed_description_of_a_data_set_is_reported_without_its_values() {
     let with = |members: &str| format!(r#"{{"bucket_name": "b", {members}}}"#);
     let documents = [
         "".to_owned(),
@@ -180,7 +180,7 @@ fn every_field_reads_and_paths_are_relative_to_the_configuration() {
 }
 
 #[test]
-fn the_seeds_own_data_set_reads() {
+fn the_example_data_set_reads() {
     let written = format!(
         r#"{{
             "aws_access_key_id": "XXX",
@@ -219,7 +219,7 @@ fn an_address_of_a_store_is_a_bucket_and_a_prefix() {
 }
 
 #[test]
-fn limits_that_are_missing_are_as_built_in() {
+fn missing_limits_have_their_defaults() {
     let config = Config::read(
         br#"{"limits": {
             "modules": {"functions": 7}, "compile": {"cpu_s": 3}, "runs": {"max_time": "1h 30m"}, "clients": {"runs": 5}, "disk_mib": 9
@@ -239,7 +239,7 @@ fn limits_that_are_missing_are_as_built_in() {
 }
 
 #[test]
-fn limits_that_are_none_are_told() {
+fn invalid_limits_are_reported() {
     insta::assert_snapshot!(told(Config::read(
         br#"{"limits": {"modules": {"functionz": 1, "nesting": -1}, "compile": {"cpu_s": 0}, "run": {},
             "runs": {"max_time": 90, "max_wait": "0s"}, "clients": {"share_percent": 101}, "disk_mib": 0}}"#

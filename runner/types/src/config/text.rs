@@ -1,4 +1,4 @@
-//! The texts of a configuration. No fault repeats one: a secret may have been written to the wrong place.
+//! Texts of a configuration. No fault repeats one of them: a secret may have been written to the wrong place.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,11 +11,11 @@ use serde_json::Value;
 
 use crate::spec::ObjectKey;
 
-/// Longest time that a setting may be.
+/// Upper bound of a setting that is a length of time.
 const LONGEST: Duration = Duration::from_secs(3_660 * 86_400);
 
-/// Declares texts: how each is kept and given out, what is wanted of it, and how it is read; reading fails with what is wrong,
-/// without repeating it.
+/// Declares text types: how each is stored, returned and parsed, and the form that its faults expect. A fault states the problem
+/// without repeating the text.
 macro_rules! texts {
     ($($(#[$attribute:meta])* $name:ident($kept:ty), $get:ident: $given:ty, $read:expr, $wanted:literal;)+) => { $(
         $(#[$attribute])*
@@ -23,13 +23,13 @@ macro_rules! texts {
         pub struct $name(pub(super) $kept);
 
         impl $name {
-            /// Reads the text. Fails with what is wrong with it.
+            /// Parses the text. The error is the problem found.
             pub fn new(text: &str) -> Result<Self, String> {
                 let read: fn(&str) -> Result<$kept, String> = $read;
                 read(text).map(Self)
             }
 
-            /// The checked text.
+            /// Returns the checked text.
             pub fn $get(&self) -> &$given {
                 &self.0
             }
@@ -44,34 +44,34 @@ macro_rules! texts {
 }
 
 texts! {
-    /// Name of a bucket.
+    /// Name of an S3 bucket.
     #[derive(Debug)]
     BucketName(String), as_str: str, bucket, "a bucket's name: 1 to 255 letters, digits, `.`, `_` or `-`";
-    /// What all keys of a store begin with in its bucket: empty, or ending in `/`.
+    /// Prefix of all keys of a store in its bucket: empty, or ending in `/`.
     #[derive(Debug, Default)]
-    KeyPrefix(String), as_str: str, prefix, "what keys begin with: `folder/folder`";
-    /// Address of a service, without credentials.
+    KeyPrefix(String), as_str: str, prefix, "a prefix of keys: `folder/folder`";
+    /// Address of an S3 service, without credentials.
     #[derive(Debug)]
     Endpoint(String), as_str: str, endpoint, "a service's address: `https://host` or `http://host:port`";
-    /// Name of a region.
+    /// Name of an S3 region.
     #[derive(Debug)]
     Region(String), as_str: str,
         |text| only(text, 64, |letter| letter.is_ascii_alphanumeric() || "_-".contains(letter)),
         "a region's name, such as `eu-central-1`";
-    /// Path of a folder.
+    /// Path of a folder on this machine.
     #[derive(Debug)]
     FolderPath(PathBuf), as_path: Path, path, "a folder's path";
-    /// Path of a file.
+    /// Path of a file on this machine.
     #[derive(Debug)]
     FilePath(PathBuf), as_path: Path, path, "a file's path";
-    /// A text that is shown to nobody. It becomes part of a header.
+    /// A secret, never displayed. It becomes part of an HTTP header.
     SecretText(String), expose: str, |text| only(text, 16 * 1024, |letter| letter.is_ascii_graphic()), "a credential";
-    /// Where a server listens: an address and a port.
+    /// Address and port that a server listens on.
     #[derive(Debug)]
     ListenAddress(SocketAddr), address: SocketAddr,
-        |text| text.parse().map_err(|_| "it is no address with a port".to_owned()),
+        |text| text.parse().map_err(|_| "not an address with a port".to_owned()),
         "an address and a port: `127.0.0.1:7700` or `[::1]:7700`";
-    /// A name that a server goes by, in lower case.
+    /// Host name of a server, in lower case.
     #[derive(Debug)]
     HostName(String), as_str: str,
         |text| {
@@ -84,12 +84,12 @@ texts! {
     TimeSpan(Duration), get: Duration, time_span, "a length of time with its unit, such as `90s`, `12h` or `7days`";
 }
 
-/// Where an index lies: `s3://bucket/key`.
+/// Location of an index: `s3://bucket/key`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexUrl {
-    /// The bucket.
+    /// Bucket that holds the index.
     pub bucket: BucketName,
-    /// Its key in the bucket.
+    /// Key of the index in the bucket.
     pub key: ObjectKey,
 }
 
@@ -105,7 +105,7 @@ impl IndexUrl {
             return Err("it does not begin with `s3://`".to_owned());
         };
         let Some((bucket, key)) = place.split_once('/') else { return Err("it has no key".to_owned()) };
-        let bucket = BucketName::new(bucket).map_err(|reason| format!("of its bucket, {reason}"))?;
+        let bucket = BucketName::new(bucket).map_err(|reason| format!("invalid bucket: {reason}"))?;
         let key = ObjectKey::new(key)
             .ok_or("its key is empty, longer than 1024 bytes or has control characters")?;
         Ok(Self { bucket, key })
@@ -120,7 +120,7 @@ impl<'de> Deserialize<'de> for IndexUrl {
 
 fn bucket(text: &str) -> Result<String, String> {
     let name = only(text, 255, |letter| letter.is_ascii_alphanumeric() || "._-".contains(letter))?;
-    if matches!(text, "." | "..") { Err("it is a folder's name".to_owned()) } else { Ok(name) }
+    if matches!(text, "." | "..") { Err("`.` and `..` are not bucket names".to_owned()) } else { Ok(name) }
 }
 
 fn prefix(text: &str) -> Result<String, String> {
@@ -136,10 +136,10 @@ fn prefix(text: &str) -> Result<String, String> {
 }
 
 fn time_span(text: &str) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text).map_err(|_| "it is no number with a unit".to_owned())?;
+    let time = humantime::parse_duration(text).map_err(|_| "not a number with a unit".to_owned())?;
     match time {
-        Duration::ZERO => Err("it is no time at all".to_owned()),
-        time if time > LONGEST => Err("it is longer than ten years".to_owned()),
+        Duration::ZERO => Err("the time is zero".to_owned()),
+        time if time > LONGEST => Err("the time is longer than ten years".to_owned()),
         time => Ok(time),
     }
 }
@@ -150,20 +150,20 @@ fn endpoint(text: &str) -> Result<String, String> {
         return Err("it begins with neither `https://` nor `http://`".to_owned());
     };
     if address.contains('@') {
-        return Err("it holds a user or a password, which belong into a file of credentials".to_owned());
+        return Err("it contains a user or a password; put them into a credentials file".to_owned());
     }
     if address.contains(['?', '#']) {
         return Err("it has a query or a fragment".to_owned());
     }
     only(address, 1000, |letter| letter.is_ascii_graphic())?;
     let host = address.split('/').next().unwrap_or_default();
-    // In brackets an IPv6 address has colons of its own.
+    // The colons of an IPv6 address are inside the brackets.
     let port = host.rsplit(']').next().and_then(|rest| rest.rsplit_once(':')).map(|(_, port)| port);
     if host.is_empty() || host.starts_with(':') {
         return Err("it has no host".to_owned());
     }
     if port.is_some_and(|port| port.parse::<u16>().is_err()) {
-        return Err("its port is no number up to 65535".to_owned());
+        return Err("the port is not a number up to 65535".to_owned());
     }
     Ok(text.to_owned())
 }
@@ -172,7 +172,7 @@ fn path(text: &str) -> Result<PathBuf, String> {
     only(text, 4096, |letter| letter != '\0').map(PathBuf::from)
 }
 
-/// A text of 1 to `most` bytes that has these letters alone.
+/// Checks that a text has 1 to `most` bytes and contains allowed characters only.
 fn only(text: &str, most: usize, allowed: impl Fn(char) -> bool) -> Result<String, String> {
     if text.is_empty() {
         return Err("it is empty".to_owned());
@@ -186,7 +186,7 @@ fn only(text: &str, most: usize, allowed: impl Fn(char) -> bool) -> Result<Strin
     }
 }
 
-/// Reads a text, and tells of anything else what serde by itself would repeat.
+/// Deserializes a text. serde's own error would repeat the value, so a value of another type is described only by its type.
 fn deserialize<'de, T, D: Deserializer<'de>>(
     deserializer: D,
     read: fn(&str) -> Result<T, String>,
@@ -195,7 +195,7 @@ fn deserialize<'de, T, D: Deserializer<'de>>(
     let found = match Value::deserialize(deserializer)? {
         Value::String(text) => match read(&text) {
             Ok(read) => return Ok(read),
-            Err(reason) => format!("a text that will not do ({reason})"),
+            Err(reason) => format!("an invalid text ({reason})"),
         },
         Value::Bool(_) => "`true` or `false`".to_owned(),
         Value::Number(_) => "a number".to_owned(),
@@ -203,5 +203,5 @@ fn deserialize<'de, T, D: Deserializer<'de>>(
         Value::Array(_) => "a list".to_owned(),
         Value::Object(_) => "an object".to_owned(),
     };
-    Err(D::Error::custom(format_args!("found {found}, wanted {wanted}")))
+    Err(D::Error::custom(format_args!("found {found}, expected {wanted}")))
 }

@@ -1,4 +1,4 @@
-//! From the document as written to the plan, with everything that stands in the way.
+//! Translates the document into a plan, with all faults that prevent a run.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,26 +18,26 @@ use crate::spec::{
 
 const MIB: u64 = 1 << 20;
 
-/// Bytes of memory that a sample takes at least: one without fields and with an empty key.
+/// Minimum memory of a sample, in bytes: a sample without fields and with an empty key.
 pub const LEAST_SAMPLE_BYTES: u64 = 80;
 
-/// A document's plan as far as it goes, and everything that is wrong with it.
+/// Plan of a document as far as it can be derived, with all faults.
 #[derive(Clone, Debug)]
 pub struct Draft {
-    /// The plan. Where something is wrong, a stand-in keeps its place.
+    /// Plan of the pipeline. A placeholder stands in for each faulty part.
     pub plan: Plan,
-    /// Everything that is wrong; with nothing wrong, the plan can be built.
+    /// All faults; if there are none, the plan can be built.
     pub faults: Vec<SpecFault>,
 }
 
 impl Plan {
-    /// Checks a document and resolves its names. Fails with everything that is wrong with it.
+    /// Checks a document and resolves its names. On failure, returns all faults.
     pub fn check(spec: &Spec, known: Known<'_>) -> Result<Self, Vec<SpecFault>> {
         let Draft { plan, faults } = Self::draft(spec, known);
         if faults.is_empty() { Ok(plan) } else { Err(faults) }
     }
 
-    /// The same for callers with checks of their own, which need the plan whatever was found.
+    /// Same as [`Plan::check`], for callers with further checks, which need the plan even if there are faults.
     pub fn draft(spec: &Spec, known: Known<'_>) -> Draft {
         let mut fields = known.fields.clone().unwrap_or_else(|| Fields::of_source(&spec.source));
         let mut check = Check { known, faults: Vec::new() };
@@ -52,7 +52,7 @@ impl Plan {
             fields = check.fields(stage, &planned, fields);
             stages.push(planned);
         }
-        tell_namesakes_apart(&mut stages);
+        number_namesakes(&mut stages);
         let (flow, is_known) = flow;
         let flow = is_known.then_some(flow.unit);
         match &spec.consumer {
@@ -124,7 +124,7 @@ impl Check<'_> {
         {
             let found =
                 format!("there is no index to read: the configuration of store `{}` names none", index.store);
-            let hint = "`index` has to name one, the key of a JSON array of keys";
+            let hint = "set `index` to the key of a JSON array of keys";
             self.faults.push(SpecFault::new(place.clone(), found).of_kind(FaultKind::NoIndex).hint(hint));
         }
         let flow = Flow::of_source(spec.source.samples(traversal));
@@ -168,7 +168,7 @@ impl Check<'_> {
             self.fault(
                 place.clone(),
                 "there is no store to read from: the source has none",
-                "`fetch` needs a `store` of its own",
+                "set `store` of the `fetch`",
             );
         }
         StageKind::Fetch { store: store.map(ToString::to_string).unwrap_or_default() }
@@ -184,7 +184,7 @@ impl Check<'_> {
         let mode = facts.map(|facts| facts.manifest.mode).unwrap_or_default();
         if mode == Mode::Stateful && concurrency.get() > 1 {
             let found = format!("found {}, but `{}` is stateful", concurrency.get(), wasm.module);
-            self.fault(place.key("concurrency"), found, "all samples pass one instance, so only 1 will do");
+            self.fault(place.key("concurrency"), found, "use 1, since all samples pass one instance");
         }
         WasmPlan {
             module: wasm.module.to_string(),
@@ -219,12 +219,12 @@ impl Check<'_> {
         }
     }
 
-    /// What is known of a store; `None` when it is not known at all.
+    /// Properties of a store; `None` if it is not known.
     fn facts(&self, store: &Name) -> Option<StoreFacts> {
         self.known.stores?.get(store.as_str()).copied()
     }
 
-    /// Consumers that pass batches on take collated ones and nothing else.
+    /// Checks the input of consumers that require collated batches.
     fn takes_collated(&mut self, spec: &Spec, consumer: &'static str, flow: Option<Unit>) {
         let place = Pointer::ROOT.key("consumer").key(consumer);
         let (found, remedy) = match flow {
@@ -240,7 +240,7 @@ impl Check<'_> {
         self.fault(place, found, remedy);
     }
 
-    /// Checks that batches whose number of samples is certain fit into the memory budget, were the samples empty.
+    /// Checks that batches with a certain number of samples would fit into the memory budget even with empty samples.
     fn batches_fit(&mut self, plan: &Plan) {
         let is_lossless = |stage: &&StagePlan| match &stage.kind {
             StageKind::Fetch { .. } | StageKind::Wasm(_) => false,
@@ -269,7 +269,7 @@ impl Check<'_> {
         }
     }
 
-    /// The target of a transfer. Consumers that read batches want them where they can: on the host.
+    /// Resolves the target of a transfer. Consumers that read batches need them in host memory.
     fn device(&mut self, device: &DeviceName, consumer: &Consumer, place: &Pointer) -> Device {
         let reads = match consumer {
             Consumer::Files(_) => Some("files"),
@@ -282,13 +282,13 @@ impl Check<'_> {
         };
         match (reads, number.parse()) {
             (None, Ok(number)) => Device::Cuda(number),
-            // A number that is none was found when the document was read.
+            // Reading the document has reported a number that is out of range.
             (None, Err(_)) => Device::Host,
             (Some(consumer), _) => {
                 let found = format!(
                     "found `{device}`, but the consumer `{consumer}` reads batches from the memory of the host"
                 );
-                self.fault(place.key("device"), found, "use `host`, or leave the stage out");
+                self.fault(place.key("device"), found, "use `host`, or omit the stage");
                 Device::Host
             }
         }
@@ -317,8 +317,8 @@ impl<'a> Check<'a> {
         facts
     }
 
-    /// Checks that the stage takes what comes in. Gives what goes out, and says whether it is known: not behind a stage that
-    /// passes on what it does not take.
+    /// Checks that the stage accepts its input. Returns its output and whether that is certain: not behind a stage that passes on
+    /// an input it does not accept.
     fn flow(
         &mut self,
         spec: &Spec,
@@ -362,13 +362,13 @@ impl<'a> Check<'a> {
             let found = format!("{subject} takes {wanted}, but {giver} gives {given}");
             self.fault(place.clone(), found, remedy(before.unit, takes));
         }
-        // Where the kind alone decides, the right thing is taken to go out: one fault, not one per stage.
+        // Where the kind alone determines the output, later stages are checked against it: one fault instead of one per stage.
         (after, is_certain || (is_known && is_taken))
     }
 }
 
 impl Check<'_> {
-    /// Checks that the samples have the fields that a stage wants. Gives the fields behind it.
+    /// Checks that the samples have the fields that a stage needs. Returns the fields behind it.
     fn fields(&mut self, stage: &Stage, planned: &StagePlan, fields: Fields) -> Fields {
         let Stage::Wasm(wasm) = stage else { return fields.after(&planned.kind) };
         let Some(facts) = self.known.modules.get(wasm.module.as_str()) else { return Fields::UNKNOWN };
@@ -378,7 +378,7 @@ impl Check<'_> {
             let named = param.filter(|param| wasm.params.contains_key(param));
             let place = named.map_or_else(|| place.clone(), |param| place.key("params").key(&param));
             let found =
-                format!("module `{}` wants the field `{field}`, but {}", wasm.module, fields.in_words());
+                format!("module `{}` needs the field `{field}`, but {}", wasm.module, fields.in_words());
             let kind = FaultKind::MissingField(field);
             self.faults.push(SpecFault::new(place, found).of_kind(kind).hint(hint));
         }
@@ -386,19 +386,21 @@ impl Check<'_> {
     }
 }
 
-/// What to put between a stage that gives `found` and one that takes `takes`.
+/// Stages to insert between one that gives `found` and one that takes `takes`.
 fn remedy(found: Unit, takes: &[Unit]) -> &'static str {
     match found {
         Unit::Samples if takes == [Unit::Collated] => "put an `aggregate` and a `collate` between them",
         Unit::Samples => "put an `aggregate` between them",
         Unit::Batches if takes == [Unit::Collated] => "put a `collate` between them",
         Unit::Batches if takes.contains(&Unit::Samples) => "put a `disaggregate` between them",
-        Unit::Batches | Unit::Collated => "what is collated stays so, put this stage before the `collate`",
+        Unit::Batches | Unit::Collated => {
+            "collated batches cannot be split; put this stage before the `collate`"
+        }
     }
 }
 
-/// Of stages with one name, all but the first get the number of those before them into their seeds.
-fn tell_namesakes_apart(stages: &mut [StagePlan]) {
+/// Makes seeds of stages with the same name differ: all but the first get the number of earlier namesakes into their seeds.
+fn number_namesakes(stages: &mut [StagePlan]) {
     let mut namesakes = BTreeMap::<String, u32>::new();
     for stage in stages {
         let before = namesakes.entry(stage.id.name().to_owned()).or_default();

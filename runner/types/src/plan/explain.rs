@@ -1,4 +1,4 @@
-//! A plan in words, for readers who did not write the document.
+//! Explains a plan in words, for readers who did not write the document.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use crate::text::{MAX_SHOWN_KEY, printable};
 use crate::traversal::{Shard, Uneven};
 use crate::verdict::StageWork;
 
-/// Characters of a module's digest that are shown.
+/// Length of a module's digest in the text, in bytes.
 const SHOWN_DIGEST: usize = "sha256:".len() + 12;
 
 impl Plan {
-    /// The pipeline in words: each part in order with its settings, then the queue at its exit, with the items of an epoch in which no
-    /// sample fails, is dropped or fans out. The last line names the fields of the samples that come out.
+    /// Describes the pipeline: each part in order with its settings, then the queue behind it, with the items of an epoch in
+    /// which no sample fails, is dropped or fans out. The last line names the fields of the samples that come out.
     pub fn explain(&self) -> String {
         let mut flow = Flow::of_source(self.source.spec.samples(self.source.traversal));
         let mut lines = vec![self.source.in_words()];
@@ -36,7 +36,7 @@ impl Plan {
             lines.push(queue(stage.queue, flow));
             parts.push((stage.label(), lines));
         }
-        let handed = "hands them to the consumer".to_owned();
+        let handed = "passes them to the consumer".to_owned();
         parts.push((self.sink.id.to_string(), vec![handed, queue(self.sink.queue, flow)]));
         let width = parts.iter().map(|(label, _)| label.len()).max().unwrap_or_default();
         let mut text = vec![self.in_words()];
@@ -98,7 +98,7 @@ impl SourcePlan {
             if visits.shuffle { ", in another order each epoch" } else { ", in the same order each epoch" };
         words += &match visits.epochs {
             Some(epochs) => format!(", {} a run", plural(u64::from(epochs.get()), "epoch")),
-            None => ", epochs without end".to_owned(),
+            None => ", endless epochs".to_owned(),
         };
         words
     }
@@ -120,7 +120,7 @@ impl StageKind {
                 let last = if *drop_last { ", drops an epoch's last batch if it is not full" } else { "" };
                 format!("collects {} into a batch{last}", plural(*size as u64, "sample"))
             }
-            Self::Disaggregate => "takes batches apart into samples".to_owned(),
+            Self::Disaggregate => "splits batches into samples".to_owned(),
             Self::Fetch { store } => {
                 format!("reads the object of each sample's key from the store `{store}`")
             }
@@ -175,7 +175,7 @@ impl WasmPlan {
 }
 
 impl StagePlan {
-    /// Tasks, order and failures; `None` for stages without tasks.
+    /// Tasks, order and handling of failures; `None` for stages without tasks.
     fn tasks_in_words(&self) -> Option<String> {
         let on = match StageWork::of(&self.kind) {
             StageWork::Moving => return None,
@@ -201,7 +201,8 @@ impl StagePlan {
 }
 
 impl FailureLimit {
-    /// The limit as a noun phrase: `more than 100 failed samples`. A rate is one of `of`: the samples of a run, the tasks of a stage.
+    /// Describes the limit as a noun phrase: `more than 100 failed samples`. `of` is the unit of a rate: the samples of a run,
+    /// the tasks of a stage.
     pub fn in_words(self, of: &str) -> String {
         match self {
             Self::Count(samples) => format!("more than {}", plural(samples, "failed sample")),
@@ -215,7 +216,7 @@ impl FailureLimit {
     }
 }
 
-/// The queue and its items.
+/// Describes the queue and its items.
 fn queue(capacity: Capacity, flow: Flow) -> String {
     let of = match flow.unit {
         Unit::Samples => String::new(),

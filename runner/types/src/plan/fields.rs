@@ -1,4 +1,4 @@
-//! Fields that samples have between two stages, as far as they are known before a run.
+//! Fields of the samples between two stages, as far as they are known before a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,22 +13,22 @@ use crate::spec::Source;
 /// Name of the field that `fetch` reads objects into.
 pub const BYTES_FIELD: &str = "bytes";
 
-/// Most fields that a message lists.
+/// Maximum number of fields in a message.
 const SHOWN_FIELDS: usize = 20;
 
 /// Fields of the samples at one point of a pipeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fields {
     named: BTreeMap<String, Presence>,
-    /// Presence of every field without a name here.
+    /// Presence of every field that `named` does not contain.
     others: Presence,
 }
 
-/// Knowledge of one field.
+/// Knowledge about one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Presence {
     Present,
-    /// With the module that removed it, if one did.
+    /// Absent; with the module that removed it, if one did.
     Absent(Option<String>),
     Unknown,
 }
@@ -37,13 +37,13 @@ enum Presence {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Missing {
     pub(super) field: String,
-    /// The param that names it, if one does.
+    /// Param that contains the name, if one does.
     pub(super) param: Option<String>,
     pub(super) hint: String,
 }
 
 impl Fields {
-    /// Nothing is known.
+    /// No knowledge of any field.
     pub const UNKNOWN: Self = Self { named: BTreeMap::new(), others: Presence::Unknown };
     const NONE: Self = Self { named: BTreeMap::new(), others: Presence::Absent(None) };
 
@@ -55,51 +55,51 @@ impl Fields {
         }
     }
 
-    /// Fields behind a stage that runs no module.
+    /// Fields after a stage that runs no module.
     #[must_use]
     pub(super) fn after(mut self, kind: &StageKind) -> Self {
         if matches!(kind, StageKind::Fetch { .. }) {
             self.named.insert(BYTES_FIELD.to_owned(), Presence::Present);
         }
-        // Padding adds a field of shapes for each tensor field, and nothing tells which fields are tensors.
+        // Padding adds a field of shapes for each tensor field, and the plan does not know which fields are tensors.
         if matches!(kind, StageKind::Collate { ragged: Ragged::Pad }) {
             self.others = Presence::Unknown;
         }
         self
     }
 
-    /// Fields behind a module. It may remove whatever it is given, unless it says what it removes; and make more than it says,
-    /// if it says nothing.
+    /// Fields after a module. Without `removes` in its manifest, the module may remove any field it gets; without `makes`, it may
+    /// make any field.
     #[must_use]
     pub(super) fn after_module(mut self, manifest: &Manifest, params: &Map<String, Value>) -> Self {
         let NamedFields { wants, makes, removes } = manifest.fields(params);
         let wants: Option<BTreeSet<&str>> =
             wants.as_ref().map(|wants| wants.iter().map(|want| want.field.as_str()).collect());
         let is_given = |name: &str| wants.as_ref().is_none_or(|wants| wants.contains(name));
-        // What a stateful module gives at an epoch's end comes from no sample.
+        // The samples that a stateful module returns at an epoch's end derive from no particular sample.
         let may_lose = |name: &str| manifest.mode == Mode::Stateful || (removes.is_none() && is_given(name));
         for (name, presence) in &mut self.named {
             if *presence == Presence::Present && may_lose(name) {
                 *presence = Presence::Unknown;
             }
         }
-        // A manifest that tells nothing of what it removes may leave out what it makes, too.
+        // A module whose manifest has no `removes` may leave out fields in `makes`, too.
         if makes.is_none() || removes.is_none() {
             self.named.retain(|_, presence| *presence == Presence::Present);
             self.others = Presence::Unknown;
         }
-        // What is not given to a module is carried past it, whatever it says.
+        // Fields that are not passed to a module bypass it, even those in `removes`.
         for name in removes.into_iter().flatten().filter(|name| is_given(name)) {
             self.named.insert(name, Presence::Absent(Some(manifest.name.clone())));
         }
         for name in makes.into_iter().flatten() {
             self.named.insert(name, Presence::Present);
         }
-        // Samples never have so many: what is known of them is not worth its memory.
+        // Real samples never have this many fields; tracking them would only take memory.
         if self.named.len() > 4 * MAX_NAMED_FIELDS { Self::UNKNOWN } else { self }
     }
 
-    /// Fields that a module wants and that are absent, `most` of them.
+    /// Fields that a module wants and that are absent, at most `most` of them.
     pub(super) fn missing(
         &self,
         manifest: &Manifest,
@@ -124,7 +124,7 @@ impl Fields {
         absent.take(most).collect()
     }
 
-    /// The fields for messages, e.g. ``samples have `image` here``.
+    /// Describes the fields for messages, e.g. ``samples have `image` here``.
     pub(super) fn in_words(&self) -> String {
         if self.present().next().is_none() {
             return "samples have no fields here".to_owned();
@@ -133,7 +133,7 @@ impl Fields {
         format!("samples have {}{more} here", listed(self.present().take(SHOWN_FIELDS)))
     }
 
-    /// The fields for explanations, e.g. ``fields: `image`, possibly others``.
+    /// Describes the fields for explanations, e.g. ``fields: `image`, possibly others``.
     pub(super) fn explained(&self) -> String {
         let is_unknown = |presence: &Presence| *presence == Presence::Unknown;
         let may_have_others = is_unknown(&self.others)
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_behind_a_list_wants_a_fetch_before_it() {
+    fn a_module_that_reads_bytes_needs_a_fetch_before_it() {
         let wants = json!({ "wants": ["bytes"], "makes": ["image"] });
         let told = [("bytes".to_owned(), "put a `fetch` before it".to_owned())];
         assert_eq!(missing(&Fields::NONE, wants.clone()), told);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_module_is_given_is_unknown_behind_it_unless_it_says_what_it_removes() {
+    fn fields_passed_to_a_module_are_unknown_after_it_unless_its_manifest_lists_removed_fields() {
         let wants_bytes = json!({ "wants": ["bytes"] });
         let behind = |removes: Value| {
             let module = manifest(json!({ "wants": ["bytes"], "makes": ["image"], "removes": removes }));
@@ -200,13 +200,13 @@ mod tests {
         assert_eq!(missing(&behind(json!(["bytes"])), wants_bytes), told);
         let told = [("imag".to_owned(), "did you mean `image`?".to_owned())];
         assert_eq!(missing(&behind(json!([])), json!({ "wants": ["imag"] })), told);
-        // It does not say all: it may make more than it names, too.
+        // Without `removes`, the manifest may also list only a part of what the module makes.
         assert_eq!(missing(&behind(Value::Null), json!({ "wants": ["imag"] })), []);
         assert_eq!(behind(json!([])).in_words(), "samples have `bytes`, `image` here");
     }
 
     #[test]
-    fn what_is_carried_past_a_module_stays_and_what_it_does_not_tell_is_unknown() {
+    fn fields_that_bypass_a_module_stay_and_others_may_be_unknown() {
         let past = manifest(json!({ "wants": [], "makes": ["label"], "removes": [] }));
         let fields = fetched().after_module(&past, &Map::new());
         assert_eq!(fields.in_words(), "samples have `bytes`, `label` here");
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_more_names_than_a_sample_has_fields_counts_as_not_known() {
+    fn a_list_of_more_names_than_a_sample_has_fields_counts_as_unknown() {
         let names: Vec<String> = (0..=MAX_NAMED_FIELDS).map(|number| format!("f{number}")).collect();
         let of = |wants: Value| {
             manifest(json!({ "wants": wants, "params": { "properties": { "all": { "default": names } } } }))
@@ -253,14 +253,14 @@ mod tests {
         let named = json!({ "output": "tokens" });
         let fields = Fields::NONE.after_module(&module, named.as_object().unwrap());
         assert_eq!(fields.in_words(), "samples have `tokens` here");
-        // A name that is not known may be any.
+        // A field whose name is unknown may be any field.
         let fields = Fields::NONE.after_module(&module, &Map::new());
         assert_eq!(fields.missing(&manifest(json!({ "wants": ["x"] })), &Map::new(), 9), []);
     }
 
     proptest! {
         #[test]
-        fn nothing_is_missing_where_nothing_is_known(
+        fn no_field_is_missing_while_fields_are_unknown(
             modules in prop::collection::vec((prop::option::of(prop::collection::vec("[a-c]", 0..3)), prop::collection::vec("[a-c]", 0..3)), 0..5),
             wants in prop::collection::vec("[a-c]", 0..4),
         ) {

@@ -1,41 +1,41 @@
-//! Items that pass between two stages.
+//! Units and amounts of the items that pass between two stages.
 
 use super::{Plan, StageKind};
 use crate::manifest::Mode;
 
-/// Items that pass a queue.
+/// Items that pass through a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// Kind of the items.
+    /// Unit of the items.
     pub unit: Unit,
-    /// Samples of a full item.
+    /// Number of samples in a full item.
     pub samples: u64,
     /// Samples and items of one epoch when no sample fails, is dropped or fans out; `None` when they are not known.
     pub epoch: Option<Epoch>,
 }
 
-/// Kind of items.
+/// Unit of the items in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Single samples.
+    /// Samples, not collected into batches.
     Samples,
-    /// Samples together.
+    /// Collected samples, not stacked.
     Batches,
     /// Batches whose fields are stacked.
     Collated,
 }
 
-/// Amounts of one epoch.
+/// Number of samples and items in one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Epoch {
-    /// Samples.
+    /// Number of samples in the epoch.
     pub samples: u64,
-    /// Items that carry them.
+    /// Number of items that contain these samples.
     pub items: u64,
 }
 
 impl Unit {
-    /// The plural word for messages and figures.
+    /// Plural name of the unit for messages and figures.
     pub fn name(self) -> &'static str {
         match self {
             Self::Samples => "samples",
@@ -46,13 +46,13 @@ impl Unit {
 }
 
 impl Flow {
-    /// Items of a source that makes `samples` in one epoch, if their number is known.
+    /// Items of a source that produces `samples` in one epoch, if their number is known.
     pub fn of_source(samples: Option<u64>) -> Self {
         let epoch = samples.map(|samples| Epoch { samples, items: samples });
         Self { unit: Unit::Samples, samples: 1, epoch }
     }
 
-    /// Items that a stage of this kind makes of these.
+    /// Items that a stage of this kind produces from these.
     #[must_use]
     pub fn after(self, kind: &StageKind) -> Self {
         match kind {
@@ -69,7 +69,7 @@ impl Flow {
             StageKind::Wasm(wasm) => match wasm.mode {
                 Mode::Sample => Self { unit: Unit::Samples, ..self },
                 Mode::Batch => Self { unit: Unit::Batches, ..self },
-                // It decides by itself how many samples it gives.
+                // The module itself decides how many samples it returns.
                 Mode::Stateful => Self { unit: Unit::Samples, epoch: None, ..self },
             },
             StageKind::Fetch { .. } | StageKind::Transfer { .. } | StageKind::Sleep(_) => self,
@@ -88,7 +88,7 @@ impl Plan {
         index.checked_sub(1).map_or(self.source.flow, |before| self.stages[before].flow)
     }
 
-    /// Items that reach the sink in one epoch of a source that makes `samples`; `None` when their number is not known.
+    /// Items that reach the sink in one epoch of a source that produces `samples`; `None` when their number is not known.
     pub fn items_of(&self, samples: u64) -> Option<u64> {
         let source = Flow::of_source(Some(samples));
         let flow = self.stages.iter().fold(source, |flow, stage| flow.after(&stage.kind));
@@ -109,7 +109,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn items_are_as_many_as_counting_them_gives(samples in 0_u64..200, size in 1_usize..20, again in 1_usize..20, drop_last: bool) {
+        fn item_counts_match_a_count_one_by_one(samples in 0_u64..200, size in 1_usize..20, again in 1_usize..20, drop_last: bool) {
             let batches = Flow::of_source(Some(samples)).after(&aggregate(size, drop_last));
             let counted: Vec<u64> = (0..samples)
                 .collect::<Vec<_>>()
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_of_the_source_stays_unknown() {
+    fn an_unknown_number_of_samples_stays_unknown() {
         let flow = Flow::of_source(None).after(&aggregate(4, false)).after(&StageKind::Disaggregate);
         assert_eq!(flow.epoch, None);
     }

@@ -1,4 +1,4 @@
-//! What decides the bytes that a pipeline makes.
+//! Extracts the settings that determine the bytes of a pipeline's batches.
 
 use serde_json::{Map, Value};
 
@@ -7,22 +7,22 @@ use crate::fault::Pointer;
 use crate::policy::Order;
 use crate::spec::Spec;
 
-/// Members of the document that say how a run is done, or what becomes of what it made.
+/// Members of the document that concern the execution of a run or its output, not the content of batches.
 const OF_THE_RUN: [&str; 7] =
     ["name", "threads", "interval_s", "buffer_mib", "sink", "consumer", "max_failures"];
 
-/// Members of a stage that cannot change what comes out of it. A failed sample is missing in the batches, whatever else
-/// `on_error` does with it. `order` and, where seeds are made of it, `name` are written again as they work out.
+/// Members of a stage that cannot change its results. A failed sample is missing from the batches with every `on_error`. `order`
+/// and, where it is part of a seed, `name` are written back with their effective values.
 const OF_ANY_STAGE: [&str; 6] = ["name", "queue", "concurrency", "order", "on_error", "max_failures"];
 
-/// How long a sleep takes changes nothing; whom it fails does.
+/// The duration of a sleep changes no result; the rate and seed of its failures do.
 const OF_SLEEP: [&str; 4] = ["mean_ms", "jitter", "shape", "on"];
 
-/// The document less what cannot change a byte of the batches, so that two runs of equal recipes over the same data make
-/// the same ones, as long as their order is fixed.
+/// Returns the document without the settings that cannot change the batches, so that two runs of equal recipes over the same data
+/// make the same batches, as long as their order is fixed.
 ///
-/// Modules are named by digest, and the stages whose seeds depend on it by the name they work out to. What the stores
-/// hold is not in it.
+/// Modules are named by digest, and stages whose seeds contain their name by its effective value. The contents of the stores are
+/// not part of a recipe.
 pub(super) fn recipe(spec: &Spec, stages: &[StagePlan]) -> Value {
     let mut document = serde_json::to_value(spec).expect("a document is JSON");
     let members = members_of(&mut document);
@@ -51,12 +51,12 @@ pub(super) fn recipe(spec: &Spec, stages: &[StagePlan]) -> Value {
     document
 }
 
-/// The settings that let batches come in another order, or hold other samples, from run to run.
+/// Settings that let the order or the content of batches differ from run to run.
 pub(super) fn unordered(stages: &[StagePlan]) -> Vec<Pointer> {
     stages.iter().filter(|stage| !keeps_order(stage)).map(|stage| stage.place().key("order")).collect()
 }
 
-/// One task at a time completes in the order of the input.
+/// True if results come in input order, as with one task at a time.
 fn keeps_order(stage: &StagePlan) -> bool {
     stage.order == Order::Input || stage.concurrency.get() == 1
 }

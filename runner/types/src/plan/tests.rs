@@ -20,7 +20,7 @@ fn names() -> Vec<String> {
     modules().into_keys().collect()
 }
 
-/// `photos`, and `tables`, which has an index.
+/// The store `photos`, and `tables`, which has an index.
 fn stores() -> BTreeMap<String, StoreFacts> {
     [("photos", false), ("tables", true)]
         .map(|(name, has_index)| (name.to_owned(), StoreFacts { has_index }))
@@ -45,7 +45,7 @@ fn faults(stages: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_seed_pipeline_becomes_a_plan_with_ids_and_labels() {
+fn the_example_pipeline_becomes_a_plan_with_ids_and_labels() {
     let document = include_str!("../../../../examples/pipelines/photos.json");
     let plan = check(document).unwrap();
     let labels: Vec<String> = plan.stages.iter().map(StagePlan::label).collect();
@@ -77,7 +77,7 @@ fn the_seed_pipeline_becomes_a_plan_with_ids_and_labels() {
 }
 
 #[test]
-fn a_stage_without_a_name_is_called_by_its_kind_or_its_module() {
+fn a_stage_without_a_name_is_named_after_its_kind_or_its_module() {
     let plan = check_stages(
         r#"{"wasm": {"module": "decode-resize"}}, {"aggregate": {"size": 2}}, {"wasm": {"module": "mixup@2"}},
            {"sleep": {"mean_ms": 1, "name": "delay"}}"#,
@@ -95,7 +95,7 @@ fn a_pipeline_without_stages_is_a_plan() {
 }
 
 #[test]
-fn a_stage_that_gets_the_wrong_thing_says_what_would_do() {
+fn a_stage_with_the_wrong_input_is_reported_with_a_remedy() {
     insta::assert_snapshot!(
         [
             r#"{"collate": {}}"#,
@@ -119,7 +119,7 @@ fn one_wrong_stage_is_one_fault_and_does_not_blame_the_next() {
 }
 
 #[test]
-fn every_fault_is_told_at_once_with_what_would_do() {
+fn all_faults_are_reported_at_once_with_remedies() {
     let spec = Spec::read(
         br#"{
             "source": {"range": {"count": 9, "shard": {"rank": 2, "world": 2}}},
@@ -160,12 +160,12 @@ fn an_index_is_named_by_the_document_or_by_the_store() {
     assert_eq!(index(r#"{"store": "photos", "index": "all.json"}"#), (photos, Some("all.json".to_owned())));
     assert_eq!(index(r#"{"store": "tables"}"#), (tables, None));
     insta::assert_snapshot!(kind(r#"{"store": "photos"}"#).unwrap_err());
-    // One fault: nothing can be said of a store that is not there.
+    // One fault: an index is checked for existing stores only.
     insta::assert_snapshot!(kind(r#"{"store": "photo"}"#).unwrap_err());
 }
 
 #[test]
-fn any_store_will_do_while_the_stores_are_unknown() {
+fn any_store_name_is_accepted_while_the_stores_are_unknown() {
     let spec =
         Spec::read(br#"{"source": {"list": {"store": "elsewhere"}}, "stages": [{"fetch": {}}]}"#).unwrap();
     let plan =
@@ -226,7 +226,7 @@ fn files_take_collated_batches_and_nothing_else() {
 }
 
 #[test]
-fn who_reads_batches_wants_them_on_the_host() {
+fn consumers_that_read_batches_need_them_on_the_host() {
     let stages = |device: &str, consumer: &str| {
         check(&format!(
             r#"{{"source": {{"range": {{"count": 9}}}}, "consumer": {consumer}, "stages": [
@@ -270,7 +270,7 @@ fn a_stream_takes_collated_batches_and_a_gpu_too() {
 }
 
 #[test]
-fn a_recipe_holds_what_decides_the_bytes_and_nothing_else() {
+fn a_recipe_contains_exactly_the_settings_that_determine_the_batches() {
     let document = |run: &str, seed: u64| {
         format!(
             r#"{{"seed": {seed}, {run} "source": {{"list": {{"store": "photos", "shuffle": true}}}}, "stages": [
@@ -287,13 +287,13 @@ fn a_recipe_holds_what_decides_the_bytes_and_nothing_else() {
     assert_eq!(files_plan(&document(run, 7)).recipe, one.recipe);
     assert_ne!(files_plan(&document("", 8)).recipe, one.recipe);
     assert_eq!(one.prefix, "train");
-    // A stage that does one thing at a time keeps the order, whatever it promises.
+    // A stage with one task at a time keeps the order with any setting.
     assert_eq!(one.unordered.iter().map(Pointer::as_str).collect::<Vec<_>>(), ["/stages/3/sleep/order"]);
     insta::assert_json_snapshot!(one.recipe);
 }
 
 #[test]
-fn a_batch_that_could_not_be_held_were_its_samples_empty_is_a_fault() {
+fn a_batch_too_large_for_the_budget_even_with_empty_samples_is_a_fault() {
     let told = |buffer_mib: u32, count: u64, stages: &str| {
         let document = format!(
             r#"{{"buffer_mib": {buffer_mib}, "source": {{"range": {{"count": {count}}}}}, "stages": [{stages}]}}"#
@@ -307,7 +307,7 @@ fn a_batch_that_could_not_be_held_were_its_samples_empty_is_a_fault() {
          larger `buffer_mib`"
     );
     assert_eq!(told(8, 1_000_000, batch), "");
-    // No batch is larger than an epoch, and of what may fail nobody knows how much is left.
+    // No batch is larger than an epoch, and the number of samples behind a stage that may fail is not known.
     assert_eq!(told(7, 90_000, batch), "");
     assert_eq!(
         told(7, 1_000_000, r#"{"sleep": {"mean_ms": 1, "fail_rate": 0.1}}, {"aggregate": {"size": 100000}}"#),

@@ -8,64 +8,64 @@ use crate::run::{RunId, RunState};
 use crate::stats::Histogram;
 use crate::verdict::VerdictSpan;
 
-/// What a run did in the last quarter of a second.
+/// Activity of a run in the last quarter of a second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LiveSample {
     /// Id of the run.
     pub run: RunId,
-    /// Its begin, in seconds since the run's start.
+    /// Start of the interval, in seconds since the start of the run.
     pub t0_s: f64,
-    /// Its end, in seconds since the run's start.
+    /// End of the interval, in seconds since the start of the run.
     pub t1_s: f64,
-    /// What the run was doing at its end.
+    /// State of the run at the end of the interval.
     pub state: RunState,
     /// Figures by the id of their stage or queue; `null` where nothing was measured.
     pub values: BTreeMap<String, BTreeMap<Metric, Option<f64>>>,
-    /// Samples that the consumer had taken by then.
+    /// Samples that the consumer had taken by the end of the interval.
     pub samples: u64,
-    /// Samples that had failed by then.
+    /// Samples that had failed by the end of the interval.
     pub failed_samples: u64,
-    /// How many samples the source makes in all; `null` as long as it does not know, or when there is no end.
+    /// Total number of samples that the source produces; `null` for an endless source and as long as the number is not known.
     pub expected: Option<u64>,
-    /// Items in each queue at its end, by the queue's id.
+    /// Number of items in each queue at the end of the interval, by the id of the queue.
     pub occupancy: BTreeMap<String, u64>,
-    /// What limits the run now, and since when.
+    /// Current limiting factor of the run, and the start of its period.
     pub verdict: Option<VerdictSpan>,
 }
 
-/// How long the successful ops of a stage took.
+/// Distribution of the times of a stage's successful ops.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskTimes {
-    /// All of them.
+    /// Total number of ops.
     #[serde(default)]
     pub count: u64,
-    /// Counts by length, shortest first; lengths that never came are left out.
+    /// Counts by length, shortest first; empty buckets are left out.
     pub buckets: Vec<TimeBucket>,
-    /// Half of them took no longer, in seconds.
+    /// Median time, in seconds.
     pub p50_s: Option<f64>,
-    /// 90 % of them took no longer, in seconds.
+    /// 90th percentile, in seconds.
     pub p90_s: Option<f64>,
-    /// 99 % of them took no longer, in seconds.
+    /// 99th percentile, in seconds.
     pub p99_s: Option<f64>,
-    /// The longest, in seconds.
+    /// Longest time, in seconds.
     pub max_s: Option<f64>,
 }
 
 /// Ops of about the same length.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TimeBucket {
-    /// They took at least this long, in seconds.
+    /// Lower bound of the length, inclusive, in seconds.
     pub from_s: f64,
-    /// They took less than this, in seconds.
+    /// Upper bound of the length, exclusive, in seconds.
     pub to_s: f64,
-    /// Number of ops.
+    /// Number of ops in the bucket.
     pub count: u64,
     /// Share of all ops, 0.0 to 1.0.
     #[serde(default)]
     pub share: f64,
 }
 
-/// The same counts as before; within a bucket nothing is known any more.
+/// Restores the counts; the position of a time within its bucket is lost.
 impl From<&TaskTimes> for Histogram {
     fn from(times: &TaskTimes) -> Self {
         let nanos = |seconds: f64| (seconds * 1e9).round() as u64;

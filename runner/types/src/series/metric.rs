@@ -1,38 +1,38 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A figure that is drawn over time.
+/// A figure of a stage or queue over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
-    /// Of a stage: mean time of the op alone over successful tasks, in seconds.
+    /// Stage: mean time of the op alone over successful tasks, in seconds.
     AveTimeS,
-    /// Of a stage: tasks completed per second, failed ones included.
+    /// Stage: tasks completed per second, including failed ones.
     TasksPerS,
-    /// Of a stage: tasks with a failed sample per second.
+    /// Stage: tasks with a failed sample per second.
     FailuresPerS,
-    /// Of a stage: share of its slots' time in which ops ran.
+    /// Stage: share of its slots' time in which ops ran, 0.0 to 1.0.
     Busy,
-    /// Of a stage: share of its slots' time in which tasks waited for a worker thread.
+    /// Stage: share of its slots' time in which tasks waited for a worker thread, 0.0 to 1.0.
     ThreadWait,
-    /// Of a stage: share of its slots' time in which results waited for room in the next queue.
+    /// Stage: share of its slots' time in which results waited for room in the next queue, 0.0 to 1.0.
     Blocked,
-    /// Of a stage: share of its slots' time in which tasks waited for permits of the store they read.
+    /// Stage: share of its slots' time in which tasks waited for permits of the store they read, 0.0 to 1.0.
     PermitWait,
-    /// Of a queue: share of time with at least one item in it.
+    /// Queue: share of time with at least one item in it, 0.0 to 1.0.
     Readiness,
-    /// Of a queue: items taken per second.
+    /// Queue: items taken per second.
     Qps,
-    /// Of a queue: mean time one get waited for an item, in seconds.
+    /// Queue: mean time that one get waited for an item, in seconds.
     AveGetTimeS,
-    /// Of a queue: mean time one put waited for room, in seconds.
+    /// Queue: mean time that one put waited for room, in seconds.
     AvePutTimeS,
-    /// Of a queue: share of time with at least one get waiting.
+    /// Queue: share of time with at least one get waiting, 0.0 to 1.0.
     Starved,
 }
 
 impl Metric {
-    /// Those of stages.
+    /// Metrics of stages, in the order of stored rows.
     pub const STAGE: [Self; 7] = [
         Self::AveTimeS,
         Self::TasksPerS,
@@ -42,7 +42,7 @@ impl Metric {
         Self::Blocked,
         Self::PermitWait,
     ];
-    /// Those of queues.
+    /// Metrics of queues, in the order of stored rows.
     pub const QUEUE: [Self; 5] =
         [Self::Readiness, Self::Qps, Self::AveGetTimeS, Self::AvePutTimeS, Self::Starved];
 }

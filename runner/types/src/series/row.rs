@@ -1,25 +1,25 @@
 use super::metric::Metric;
 use crate::stats::{QueueRow, QueueSums, TaskRow, TaskSums, per_second};
 
-/// Exact sums of a run over one row of a level.
+/// Exact sums of a run over the interval of one row.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
-    /// Its place among the rows of its level, from 0 at the run's start.
+    /// Number of the row within its level, from 0 at the start of the run.
     pub number: u64,
-    /// When it began, in nanoseconds since the run's start.
+    /// Start of the row, in nanoseconds since the start of the run.
     pub t0: u64,
-    /// When it ended.
+    /// End of the row, in nanoseconds since the start of the run.
     pub t1: u64,
-    /// The stages, first to last.
+    /// Sums of the stages, first to last.
     pub stages: Vec<TaskRow>,
-    /// The queues, first to last.
+    /// Sums of the queues, first to last.
     pub queues: Vec<QueueRow>,
-    /// For each stage its metrics, then for each queue: what the finest rows in it had. Empty for a finest row, which has
-    /// one value of each.
+    /// Spreads over the finest rows inside: the metrics of each stage, then of each queue. Empty for a finest row, which has one
+    /// value of each metric.
     pub spreads: Vec<Spread>,
 }
 
-/// The least and the greatest of a metric over the finest rows, rounded outwards; nothing where none had it.
+/// Minimum and maximum of a metric over the finest rows, rounded outwards; NaN where no row has a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     least: f32,
@@ -27,7 +27,7 @@ pub struct Spread {
 }
 
 impl TaskRow {
-    /// The value of a metric; `None` where nothing was measured, and for metrics of queues.
+    /// Value of a metric; `None` where nothing was measured, and for metrics of queues.
     pub fn metric(&self, metric: Metric) -> Option<f64> {
         let figures = self.figures();
         match metric {
@@ -44,7 +44,7 @@ impl TaskRow {
 }
 
 impl QueueRow {
-    /// The value of a metric; `None` where nothing was measured, and for metrics of stages.
+    /// Value of a metric; `None` where nothing was measured, and for metrics of stages.
     pub fn metric(&self, metric: Metric) -> Option<f64> {
         let figures = self.figures(0);
         match metric {
@@ -59,10 +59,10 @@ impl QueueRow {
 }
 
 impl Spread {
-    /// Nothing was measured.
+    /// Spread without a measurement.
     pub const NONE: Self = Self { least: f32::NAN, greatest: f32::NAN };
 
-    /// Of one value.
+    /// Spread of a single value.
     pub fn of(value: Option<f64>) -> Self {
         let Some(value) = value else { return Self::NONE };
         let near = value as f32;
@@ -72,36 +72,36 @@ impl Spread {
         }
     }
 
-    /// Of these two ends, as [`Self::ends`] gives them.
+    /// Restores a spread from its [`Self::ends`].
     pub fn of_ends(least: f32, greatest: f32) -> Self {
         Self { least, greatest }
     }
 
-    /// The least and the greatest; not a number where nothing was measured.
+    /// Minimum and maximum; NaN where nothing was measured.
     pub fn ends(self) -> (f32, f32) {
         (self.least, self.greatest)
     }
 
-    /// The least; `None` where nothing was measured.
+    /// Minimum; `None` where nothing was measured.
     pub fn least(self) -> Option<f64> {
         (!self.least.is_nan()).then(|| f64::from(self.least))
     }
 
-    /// The greatest; `None` where nothing was measured.
+    /// Maximum; `None` where nothing was measured.
     pub fn greatest(self) -> Option<f64> {
         (!self.greatest.is_nan()).then(|| f64::from(self.greatest))
     }
 
-    /// Takes in what another one holds.
+    /// Extends the spread by another one.
     pub fn merge(&mut self, other: Self) {
-        // The least and the greatest of a number and none is the number.
+        // `min` and `max` of a number and NaN return the number.
         self.least = self.least.min(other.least);
         self.greatest = self.greatest.max(other.greatest);
     }
 }
 
 impl Row {
-    /// An empty row of a run with so many stages and queues.
+    /// Creates an empty row of a run with this number of stages and queues.
     pub fn empty(number: u64, t0: u64, stages: usize, queues: usize) -> Self {
         Self {
             number,
@@ -113,7 +113,7 @@ impl Row {
         }
     }
 
-    /// Adds the sums of the interval that follows.
+    /// Adds the sums of the following interval.
     pub fn add(&mut self, t1: u64, stages: &[TaskSums], queues: &[QueueSums]) {
         self.t1 = t1;
         for (row, sums) in self.stages.iter_mut().zip(stages) {
@@ -124,7 +124,7 @@ impl Row {
         }
     }
 
-    /// Adds another row of the same run. The spreads then cover both.
+    /// Adds another row of the same run. The spreads then cover both rows.
     pub fn merge(&mut self, other: &Self) {
         let mut spreads = self.all_spreads();
         for (mine, theirs) in spreads.iter_mut().zip(other.all_spreads()) {
@@ -141,14 +141,14 @@ impl Row {
         self.spreads = spreads;
     }
 
-    /// Takes into the spreads what a finest row in it had.
+    /// Extends the spreads by the values of a finest row inside this one.
     pub fn spread(&mut self, finest: &Self) {
         for (mine, theirs) in self.spreads.iter_mut().zip(finest.all_spreads()) {
             mine.merge(theirs);
         }
     }
 
-    /// The same as a row of a coarser level, which keeps its spreads.
+    /// Converts the row to one of a coarser level, which has spreads.
     #[must_use]
     pub fn widened(mut self, number: u64) -> Self {
         self.spreads = self.all_spreads();
@@ -156,7 +156,7 @@ impl Row {
         self
     }
 
-    /// How many spreads a row has, if it has any.
+    /// Number of spreads in a row that has any.
     pub fn spread_count(stages: usize, queues: usize) -> usize {
         stages * Metric::STAGE.len() + queues * Metric::QUEUE.len()
     }

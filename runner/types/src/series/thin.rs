@@ -6,20 +6,20 @@ use super::metric::Metric;
 use super::row::{Row, Spread};
 use crate::stats::{QueueRow, TaskRow};
 
-/// Figures of a run over time, on one x axis for all of them.
+/// Figures of a run over time, on a common x axis.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Series {
-    /// Where the first bucket begins, in seconds since the run's start.
+    /// Start of the first bucket, in seconds since the start of the run.
     pub from_s: f64,
-    /// Where the last bucket ends.
+    /// End of the last bucket, in seconds since the start of the run.
     pub to_s: f64,
     /// Length of every bucket, in seconds.
     pub bucket_s: f64,
-    /// End of each bucket, in seconds since the run's start.
+    /// End of each bucket, in seconds since the start of the run.
     pub t_s: Vec<f64>,
-    /// The figures.
+    /// One column for each requested figure.
     pub columns: Vec<SeriesColumn>,
-    /// Number of the last event before this was read: where to go on from with `/events`.
+    /// Number of the last event before this reading: the position from which `/events` continues.
     pub last: String,
 }
 
@@ -28,30 +28,30 @@ pub struct Series {
 pub struct SeriesColumn {
     /// Id of the stage or queue.
     pub id: String,
-    /// What it is.
+    /// Figure in this column.
     pub metric: Metric,
-    /// For each bucket the figure of all of it, from its sums.
+    /// Figure of each whole bucket, computed from its sums.
     pub mean: Vec<Option<f64>>,
-    /// For each bucket the least over the 250 ms in it.
+    /// Minimum over the 250 ms intervals of each bucket.
     pub min: Vec<Option<f64>>,
-    /// For each bucket the greatest over the 250 ms in it.
+    /// Maximum over the 250 ms intervals of each bucket.
     pub max: Vec<Option<f64>>,
 }
 
-/// Equal parts of a stretch of time. No row of the level lies in two of them.
+/// Equal parts of an interval. Every row of the level lies in one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buckets {
-    /// The level whose rows fill them.
+    /// Level whose rows fill the buckets.
     pub level: Level,
-    /// Where the first one begins, in nanoseconds since the run's start.
+    /// Start of the first bucket, in nanoseconds since the start of the run.
     pub from: u64,
-    /// Length of each, in nanoseconds.
+    /// Length of each bucket, in nanoseconds.
     pub width: u64,
-    /// How many.
+    /// Number of buckets in the range.
     pub count: usize,
 }
 
-/// Rows gathered in buckets.
+/// Rows merged into buckets.
 #[derive(Clone, Debug)]
 pub struct Thinned {
     buckets: Buckets,
@@ -59,8 +59,8 @@ pub struct Thinned {
 }
 
 impl Buckets {
-    /// At most `points` buckets that cover `from` to `to`, in nanoseconds, filled by the coarsest rows that are no wider
-    /// than a bucket. Their ends are moved outwards, to ends of rows.
+    /// At most `points` buckets that cover `from` to `to`, in nanoseconds, filled by the coarsest rows that are no wider than a
+    /// bucket. Both ends move outwards to row boundaries.
     pub fn over(from: u64, to: u64, points: usize) -> Self {
         let points = points.max(1) as u64;
         let wanted = to.saturating_sub(from).div_ceil(points);
@@ -72,18 +72,18 @@ impl Buckets {
         Self::of_rows(level, from, to, (to - from).div_ceil(points))
     }
 
-    /// Buckets of this width, at least that of the finest rows, which fill them.
+    /// Buckets of this width, filled by the finest rows; at least as wide as those rows.
     pub fn every(from: u64, to: u64, width: u64) -> Self {
         Self::of_rows(Level::Finest, from, to, width)
     }
 
-    /// The same stretch filled by coarser rows, with buckets at least as wide as those.
+    /// Covers the same interval with coarser rows and buckets at least as wide as those rows.
     #[must_use]
     pub fn at(self, level: Level) -> Self {
         Self::of_rows(level, self.from, self.to(), self.width)
     }
 
-    /// Buckets of at least this width, which begin and end with rows of the level.
+    /// Buckets of at least this width that begin and end at row boundaries of the level.
     fn of_rows(level: Level, from: u64, to: u64, width: u64) -> Self {
         let row = level.width();
         let width = width.max(row).div_ceil(row) * row;
@@ -92,30 +92,30 @@ impl Buckets {
         Self { level, from, width, count: usize::try_from(count).unwrap_or(usize::MAX) }
     }
 
-    /// Where the last one ends, in nanoseconds since the run's start.
+    /// End of the last bucket, in nanoseconds since the start of the run.
     pub fn to(&self) -> u64 {
         self.from.saturating_add(self.width.saturating_mul(self.count as u64))
     }
 
-    /// Which one a row of `level` falls into; `None` for one outside.
+    /// Index of the bucket that contains a row of `level`; `None` outside all buckets.
     pub fn of(&self, level: Level, number: u64) -> Option<usize> {
         let begin = number.checked_mul(level.width())?.checked_sub(self.from)?;
         usize::try_from(begin / self.width).ok().filter(|bucket| *bucket < self.count)
     }
 
-    /// Where a bucket ends, in seconds.
+    /// End of a bucket, in seconds since the start of the run.
     pub fn end_s(&self, bucket: usize) -> f64 {
         (self.from + self.width * (bucket as u64 + 1)) as f64 / 1e9
     }
 }
 
 impl Thinned {
-    /// Nothing yet.
+    /// Creates the buckets without any rows.
     pub fn new(buckets: Buckets) -> Self {
         Self { buckets, rows: vec![None; buckets.count] }
     }
 
-    /// Takes a row of `level` in; one outside all buckets is left out.
+    /// Adds a row of `level`; a row outside all buckets is ignored.
     pub fn add(&mut self, level: Level, row: &Row) {
         let Some(bucket) = self.buckets.of(level, row.number) else { return };
         match &mut self.rows[bucket] {
@@ -124,17 +124,17 @@ impl Thinned {
         }
     }
 
-    /// What was gathered in each bucket; `None` where no row fell.
+    /// Merged row of each bucket; `None` for buckets without a row.
     pub fn rows(&self) -> &[Option<Row>] {
         &self.rows
     }
 
-    /// The end of each bucket, in seconds since the run's start.
+    /// End of each bucket, in seconds since the start of the run.
     pub fn ends_s(&self) -> Vec<f64> {
         (0..self.buckets.count).map(|bucket| self.buckets.end_s(bucket)).collect()
     }
 
-    /// A metric of the stage at `stage` of a run with so many `stages`.
+    /// Column of a metric of the stage with this index.
     pub fn stage(&self, stage: usize, metric: Metric, id: &str) -> SeriesColumn {
         let place = Metric::STAGE.iter().position(|known| *known == metric);
         self.column(id, metric, |row| {
@@ -143,7 +143,7 @@ impl Thinned {
         })
     }
 
-    /// A metric of the queue at `queue`.
+    /// Column of a metric of the queue with this index.
     pub fn queue(&self, queue: usize, metric: Metric, id: &str) -> SeriesColumn {
         let place = Metric::QUEUE.iter().position(|known| *known == metric);
         self.column(id, metric, |row| {
@@ -153,7 +153,7 @@ impl Thinned {
         })
     }
 
-    /// `find` gives a metric's value in a row and the place of its spread.
+    /// Builds a column; `find` returns a metric's value in a row and the index of its spread.
     fn column(
         &self,
         id: &str,
@@ -174,7 +174,7 @@ impl Thinned {
             let (least, greatest) =
                 spread.map_or((mean, mean), |spread: &Spread| (spread.least(), spread.greatest()));
             column.mean.push(mean);
-            // Waits of a row without a put or get count in the mean of a wider one, which may so lie beyond all of them.
+            // The mean of a wider row includes waits of narrow rows without a put or get, so it may lie outside their range.
             column.min.push(least.map(|least| mean.map_or(least, |mean| mean.min(least))).or(mean));
             column
                 .max
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(Buckets::over(0, 0, 600).count, 1);
     }
 
-    /// Rows of the finest level, one for each of the first slots, as a run would make them.
+    /// Rows of the finest level, one for each of the first intervals, as of a real run.
     fn rows() -> impl Strategy<Value = Vec<Row>> {
         let times = || 0_u64..250_000_000;
         let stage = (times(), 0_u64..50, prop::array::uniform6(times()), times()).prop_map(
@@ -276,7 +276,7 @@ mod tests {
         }
 
         #[test]
-        fn the_parts_merged_in_any_way_are_the_whole(rows in rows(), cuts in prop::collection::vec(1_usize..20, 1..20)) {
+        fn rows_merged_in_any_way_give_the_whole(rows in rows(), cuts in prop::collection::vec(1_usize..20, 1..20)) {
             let whole = merged(&rows);
             let mut parts = Vec::new();
             let mut rest = rows.as_slice();
@@ -291,7 +291,7 @@ mod tests {
             prop_assert_eq!(&again.queues, &whole.queues);
             if rows.len() > 1 && parts.len() > 1 {
                 prop_assert_eq!(again.spreads.len(), whole.spreads.len());
-                // Parts of one row are told by their own value: no less than what the rows say.
+                // The spread of a part with a single row is its own value, which other merges can only widen.
                 for (again, whole) in again.spreads.iter().zip(&whole.spreads) {
                     prop_assert_eq!(again.least(), whole.least());
                     prop_assert_eq!(again.greatest(), whole.greatest());
@@ -300,7 +300,7 @@ mod tests {
         }
 
         #[test]
-        fn the_mean_lies_between_min_and_max_and_buckets_add_up(rows in rows(), points in 1_usize..60) {
+        fn the_mean_is_between_min_and_max_and_buckets_add_up(rows in rows(), points in 1_usize..60) {
             let to = rows.last().unwrap().t1;
             let buckets = Buckets::over(0, to, points);
             let mut thinned = Thinned::new(buckets);
@@ -320,7 +320,7 @@ mod tests {
         }
 
         #[test]
-        fn numbers_make_the_same_row_again(numbers in prop::array::uniform15(0_u64..u64::MAX), queue in prop::array::uniform6(0_u64..u64::MAX)) {
+        fn a_row_is_restored_from_its_numbers(numbers in prop::array::uniform15(0_u64..u64::MAX), queue in prop::array::uniform6(0_u64..u64::MAX)) {
             prop_assert_eq!(TaskRow::of_numbers(numbers).numbers(), numbers);
             prop_assert_eq!(QueueRow::of_numbers(queue).numbers(), queue);
         }

@@ -1,4 +1,4 @@
-//! Numbers and texts of the document that know what they may be: one definition for reading and for the JSON Schema.
+//! Bounded numbers and checked texts of the document: one definition for reading and for the JSON Schema.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display};
@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A number type that bounds can be put on.
+/// A number type that can have bounds.
 pub(crate) trait Number: Copy + PartialOrd + Display {
     const WORDS: &'static str;
     const SCHEMA_TYPE: &'static str;
@@ -37,7 +37,7 @@ impl Number for f64 {
     }
 }
 
-/// Reads a number from `least` to `most`, both allowed.
+/// Reads a number from `least` to `most`, inclusive.
 pub(crate) fn read_number<'de, N: Number, D: Deserializer<'de>>(
     deserializer: D,
     least: N,
@@ -78,7 +78,7 @@ pub(crate) fn read_number<'de, N: Number, D: Deserializer<'de>>(
     deserializer.deserialize_any(Within(least, most))
 }
 
-/// Gives number types their bounds, reading and schema, and the value for a missing one.
+/// Declares number types with their bounds, reading, schema, and default for a missing value.
 macro_rules! bounded {
     ($($(#[$doc:meta])* $name:ident($number:ty): $least:literal to $most:literal $(, else $default:literal)?;)+) => { $(
         $(#[$doc])*
@@ -87,17 +87,17 @@ macro_rules! bounded {
         pub struct $name($number);
 
         impl $name {
-            /// The least value allowed.
+            /// Lower bound of the value, inclusive.
             pub const LEAST: $number = $least;
-            /// The greatest value allowed.
+            /// Upper bound of the value, inclusive.
             pub const MOST: $number = $most;
 
-            /// The value; `None` outside the bounds.
+            /// Wraps a value; `None` outside the bounds.
             pub fn new(value: $number) -> Option<Self> {
                 (Self::LEAST..=Self::MOST).contains(&value).then_some(Self(value))
             }
 
-            /// The number.
+            /// Returns the plain number.
             pub fn get(self) -> $number {
                 self.0
             }
@@ -140,13 +140,13 @@ bounded! {
     BufferMib(u32): 1 to 16_777_216, else 1024;
     /// Items that a queue may hold.
     Capacity(u32): 1 to 1_000_000, else 2;
-    /// Tasks of one stage that may be alive at a time.
+    /// Tasks of one stage that may run at a time.
     Concurrency(u32): 1 to 4096, else 1;
-    /// Samples of a batch.
+    /// Number of samples in a batch.
     BatchSize(u32): 1 to 1_000_000;
     /// Memory one instance of a module may use, in MiB.
     MemoryMib(u32): 1 to 4096, else 256;
-    /// Data a module may make of one sample, in MiB. One call returns at most 1,024 MiB, for any number of samples.
+    /// Data a module may produce from one sample, in MiB. One call returns at most 1,024 MiB, for any number of samples.
     OutputMib(u32): 1 to 1024, else 128;
     /// CPU time a module may use for one sample, in milliseconds.
     DeadlineMs(u32): 1 to 3_600_000, else 5000;
@@ -154,29 +154,29 @@ bounded! {
     Reads(u32): 1 to 4096;
     /// Batches handed out and not acknowledged yet.
     Ahead(u32): 1 to 64, else 4;
-    /// Longest wait for somebody, in seconds.
+    /// Longest wait for a client or a reader, in seconds.
     WaitS(f64): 1.0 to 604_800.0, else 300.0;
     /// A duration in milliseconds.
     Millis(f64): 0.0 to 3_600_000.0;
-    /// A share of a whole.
+    /// A share of a whole, 0.0 to 1.0.
     Share(f64): 0.0 to 1.0, else 0.0;
     /// A share of a whole, in per cent.
     Percent(u32): 1 to 100, else 75;
 }
 
-/// What a text of the document has to look like.
+/// Format of a text in the document.
 trait Text {
     const WANTED: &'static str;
     const PATTERN: &'static str;
     fn is_valid(text: &str) -> bool;
 }
 
-/// A name people give: of a pipeline, a stage, a store, an asset. ASCII letters, digits, `.`, `_` and `-`, starting
-/// with a letter or a digit, at most 128 characters.
+/// Name of a pipeline, stage, store or asset. ASCII letters, digits, `.`, `_` and `-`, starting with a letter or a digit, at most
+/// 128 characters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(String);
 
-/// What names a module: `name`, `name@version-or-alias` or `sha256:` and 64 hex digits.
+/// Reference to a module: `name`, `name@version-or-alias` or `sha256:` and 64 hex digits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ModuleRef(String);
 
@@ -184,7 +184,7 @@ pub struct ModuleRef(String);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey(String);
 
-/// Where `transfer` puts batches, as written.
+/// Device that `transfer` copies batches to, as written.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceName(String);
 
@@ -211,7 +211,7 @@ impl Text for ModuleRef {
                 && digest.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         }
         match text.split_once('@') {
-            // A build's `+` is the only letter that a version has beyond those of a name.
+            // Besides the characters of a name, a version may contain the `+` of build metadata.
             Some((name, version)) => {
                 Name::is_valid(name)
                     && !version.starts_with('+')
@@ -255,13 +255,13 @@ fn read_text<'de, T: Text, D: Deserializer<'de>>(deserializer: D) -> Result<Stri
 macro_rules! texts {
     ($($name:ident),+) => { $(
         impl $name {
-            /// The text, if it is one that will do.
+            /// Checks and wraps a text; `None` if its format is invalid.
             pub fn new(text: impl Into<String>) -> Option<Self> {
                 let text = text.into();
                 <Self as Text>::is_valid(&text).then_some(Self(text))
             }
 
-            /// As written.
+            /// Returns the text as written.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -304,7 +304,7 @@ macro_rules! texts {
 texts!(Name, ModuleRef, ObjectKey, DeviceName);
 
 impl DeviceName {
-    /// Whether it names a GPU.
+    /// True if the name refers to a GPU.
     pub fn is_cuda(&self) -> bool {
         self.0.starts_with("cuda:")
     }

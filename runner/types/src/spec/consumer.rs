@@ -5,17 +5,17 @@ use serde::{Deserialize, Serialize};
 
 use super::bounds::{Ahead, Millis, Name, Share, WaitS};
 
-/// What drains the sink queue: the training loop, or what stands in for it.
+/// Consumer that drains the sink queue: the training loop, or a replacement for it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Consumer {
-    /// Drops every item at once, to see how fast the pipeline can be.
+    /// Drops every item at once, to measure the pipeline's maximum speed.
     Discard(Discard),
     /// Waits after every item, as a training step of that length would.
     Simulate(Simulate),
     /// Writes every collated batch as a safetensors file.
     Files(Files),
-    /// Hands every collated batch to a training loop in another process of the same machine.
+    /// Passes every collated batch to a training loop in another process of the same machine.
     Stream(Stream),
 }
 
@@ -30,38 +30,39 @@ pub struct Discard {}
 pub struct Simulate {
     /// Mean time of a training step, in milliseconds.
     pub step_ms: Millis,
-    /// How far steps stray from the mean, as a share of it.
+    /// Maximum deviation of a step from the mean, as a share of the mean.
     #[serde(default)]
     pub jitter: Share,
 }
 
-/// Writes every collated batch as `PREFIX/batch-00000000.safetensors`, numbered as they come, each whole or not at all.
+/// Writes every collated batch as `PREFIX/batch-00000000.safetensors`, numbered in order of arrival; a file is complete or
+/// absent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Files {
-    /// The store they are written to.
+    /// Store that the files are written to.
     pub store: Name,
-    /// The folder they lie in; the whole store when empty.
+    /// Folder of the files in the store; the whole store when empty.
     #[serde(default)]
     pub prefix: String,
 }
 
-/// Hands every collated batch to a training loop in another process of the same machine, in shared memory, again and again until
-/// it is acknowledged: `penstock.connect(url).stream(run)` in Python.
+/// Passes every collated batch to a training loop in another process of the same machine, through shared memory. A batch is
+/// delivered again until it is acknowledged. Python: `penstock.connect(url).stream(run)`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Stream {
-    /// Batches that may be handed out and not acknowledged yet.
+    /// Batches that may be delivered and not acknowledged yet.
     #[serde(default)]
     pub ahead: Ahead,
-    /// Longest that a batch waits while nobody is connected to take it, in seconds; then the run fails. Whoever is connected may
-    /// take as long as it wants.
+    /// Longest time that a batch waits while no reader is connected, in seconds; then the run fails. A connected reader has no
+    /// time limit.
     #[serde(default)]
     pub wait_s: WaitS,
 }
 
 impl Consumer {
-    /// The store it writes to.
+    /// Store that the consumer writes to, if it writes to one.
     pub(crate) fn store(&self) -> Option<&Name> {
         match self {
             Self::Files(files) => Some(&files.store),

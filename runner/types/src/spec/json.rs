@@ -1,4 +1,4 @@
-//! Bytes to JSON, with every repeated member found.
+//! Parses bytes to JSON and reports every repeated member.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -11,21 +11,21 @@ use super::read::MAX_FAULTS;
 use crate::fault::{Pointer, SpecFault};
 use crate::text::{MAX_SHOWN_KEY, printable};
 
-/// Largest document, in bytes.
+/// Size of the largest document, in bytes.
 pub const MAX_DOCUMENT_BYTES: usize = 4 << 20;
 
-/// Most names and values of a document: room for several stages with as many params as one may have.
+/// Maximum number of names and values in a document: room for several stages with the maximum number of params each.
 const MAX_DOCUMENT_NODES: usize = 1 << 16;
 
-/// Deepest nesting of objects and lists in a document.
+/// Maximum nesting of objects and lists in a document.
 pub const MAX_DEPTH: usize = 64;
 
 /// Bounds of a JSON text.
 #[derive(Clone, Copy, Debug)]
 pub struct JsonBounds {
-    /// Most bytes.
+    /// Maximum size of the text, in bytes.
     pub bytes: usize,
-    /// Most names and values: one of a single character costs dozens of bytes once it is read.
+    /// Maximum number of names and values: one of a single character takes dozens of bytes in memory.
     pub nodes: usize,
 }
 
@@ -33,25 +33,22 @@ impl JsonBounds {
     /// Bounds of a pipeline document.
     pub const DOCUMENT: Self = Self::of_bytes(MAX_DOCUMENT_BYTES);
 
-    /// At most so many bytes, and as many names and values as a pipeline document.
+    /// Bounds of this size in bytes, with as many names and values as a pipeline document.
     pub const fn of_bytes(bytes: usize) -> Self {
         Self { bytes, nodes: MAX_DOCUMENT_NODES }
     }
 }
 
-/// Reads JSON. Unlike serde_json alone it refuses an object that has a member twice, where one of them would be lost
-/// without a word.
+/// Reads JSON. Unlike serde_json alone, it rejects an object that has a member twice, where one of them would be lost silently.
 pub fn parse(bytes: &[u8]) -> Result<Value, Vec<SpecFault>> {
     parse_within(bytes, JsonBounds::DOCUMENT)
 }
 
-/// The same within other bounds, for JSON that is no pipeline document.
+/// Reads JSON that is no pipeline document, within other bounds.
 pub fn parse_within(bytes: &[u8], most: JsonBounds) -> Result<Value, Vec<SpecFault>> {
     let whole = |message: String| vec![SpecFault::new(Pointer::ROOT, message)];
     let too_much = |most: usize, what: &str| {
-        Err(whole(format!(
-            "has more than {most} {what}, which are the most that is read; large data belong into `assets`"
-        )))
+        Err(whole(format!("has more than {most} {what}, the maximum; move large data into `assets`")))
     };
     if bytes.len() > most.bytes {
         return too_much(most.bytes, "bytes");
@@ -69,22 +66,22 @@ pub fn parse_within(bytes: &[u8], most: JsonBounds) -> Result<Value, Vec<SpecFau
     if faults.is_empty() { Ok(value) } else { Err(faults) }
 }
 
-/// What else it is, where its first bytes say so, and else where it stops being JSON.
+/// Names the actual format where the first bytes reveal it, and otherwise the place where JSON ends.
 fn not_json(bytes: &[u8], error: &serde_json::Error) -> String {
     match bytes {
         [0xef, 0xbb, 0xbf, ..] => "starts with a byte order mark; save it as UTF-8 without one".to_owned(),
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0, b'{', ..] | [b'{', 0, ..] => {
             "is UTF-16; save it as UTF-8".to_owned()
         }
-        [0x1f, 0x8b, ..] => "is compressed with gzip; give it decompressed".to_owned(),
+        [0x1f, 0x8b, ..] => "is compressed with gzip; decompress it first".to_owned(),
         [0, b'a', b's', b'm', ..] => {
-            "is a WebAssembly module; a pipeline document, which is JSON, names it".to_owned()
+            "is a WebAssembly module; pass a pipeline document (JSON) that names the module".to_owned()
         }
         _ => format!("is not JSON: {error}"),
     }
 }
 
-/// Where the reader is; made a pointer only when there is a fault to tell of.
+/// Position of the reader; becomes a pointer only when there is a fault to report.
 #[derive(Clone, Copy)]
 enum Place<'a> {
     Root,
@@ -112,7 +109,7 @@ impl Place<'_> {
 impl<'a> Strict<'a> {
     fn within<E: Error>(&self, place: Place<'a>) -> Result<Self, E> {
         if self.depth == MAX_DEPTH {
-            return Err(E::custom(format_args!("it is nested deeper than {MAX_DEPTH} levels")));
+            return Err(E::custom(format_args!("nested deeper than {MAX_DEPTH} levels")));
         }
         Ok(Self { faults: self.faults, place, depth: self.depth + 1 })
     }
@@ -126,7 +123,7 @@ impl<'de> DeserializeSeed<'de> for Strict<'_> {
     }
 }
 
-/// Visits of what is a JSON value already.
+/// Visitor methods for values that are JSON already.
 macro_rules! plain {
     ($($visit:ident: $value:ty),+) => { $(
         fn $visit<E>(self, value: $value) -> Result<Value, E> {
@@ -169,7 +166,7 @@ impl<'de> Visitor<'de> for Strict<'_> {
                     self.place.pointer().key(&key),
                     format!("`{name}` is written twice, keep one of them"),
                 );
-                // Once, however often it is written.
+                // Reported once, however often the member is repeated.
                 if faults.len() < MAX_FAULTS && !faults.contains(&fault) {
                     faults.push(fault);
                 }
@@ -189,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn every_repeated_member_is_named_with_its_place() {
+    fn every_repeated_member_is_reported_with_its_place() {
         assert_eq!(
             faults(r#"{"a": [{"b": 1, "b": 2}], "c": 1, "c": {"d": 0, "d": 0}}"#),
             [
@@ -202,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_says_where_it_stops_being_json() {
+    fn text_that_is_not_json_is_reported_with_the_position_of_the_error() {
         assert_eq!(
             faults("{"),
             ["the document: is not JSON: EOF while parsing an object at line 1 column 1"]
@@ -211,12 +208,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_something_else_is_told_what_it_is() {
+    fn other_file_formats_are_named_in_the_error() {
         let told = |bytes: &[u8]| parse(bytes).unwrap_err()[0].message();
         assert_eq!(told(b"\xef\xbb\xbf{}"), "starts with a byte order mark; save it as UTF-8 without one");
         assert_eq!(told(b"\xff\xfe{\0}\0"), "is UTF-16; save it as UTF-8");
         assert_eq!(told(b"\0{\0}"), "is UTF-16; save it as UTF-8");
-        assert_eq!(told(b"\x1f\x8b\x08"), "is compressed with gzip; give it decompressed");
+        assert_eq!(told(b"\x1f\x8b\x08"), "is compressed with gzip; decompress it first");
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! Size of a JSON document in memory, counted in its text.
+//! In-memory size of a JSON document, estimated from its text.
 
-/// Memory of one name or value of a document, in bytes at most: twice a `serde_json::Value` with its share of the container around
-/// it, as what is read from a value may hold all of it again. Lists and objects of one member are the dearest.
+/// Upper bound of the memory of one name or value, in bytes: twice a `serde_json::Value` with its share of the surrounding
+/// container, as a type deserialized from a value may hold a full copy. Lists and objects of one member cost the most.
 const NODE_BYTES: usize = 512;
 
-/// Counts names, values and bytes of a JSON text piece by piece, without building any of it.
+/// Counts names, values and bytes of a JSON text piece by piece, without building a tree.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct JsonSize {
     bytes: usize,
@@ -14,14 +14,14 @@ pub struct JsonSize {
 }
 
 impl JsonSize {
-    /// Counts a whole text.
+    /// Measures a whole text.
     pub fn of(text: &[u8]) -> Self {
         let mut size = Self::default();
         size.add(text);
         size
     }
 
-    /// Counts the next piece of the text.
+    /// Adds the next piece of the text.
     pub fn add(&mut self, piece: &[u8]) {
         self.bytes += piece.len();
         for byte in piece {
@@ -37,12 +37,12 @@ impl JsonSize {
         }
     }
 
-    /// Names and values, the outermost one left out; an empty list or object counts as two.
+    /// Number of names and values, without the outermost one; an empty list or object counts as two.
     pub fn nodes(&self) -> usize {
         self.nodes
     }
 
-    /// Memory of the text, or of its tree, together with what is read from it, in bytes at most.
+    /// Upper bound, in bytes, of the memory of the text or of its tree, together with the types deserialized from it.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.saturating_mul(2).saturating_add(self.nodes.saturating_mul(NODE_BYTES))
     }
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_or_value_is_missed_and_texts_are_passed_over() {
+    fn every_name_and_value_is_counted_and_string_contents_are_ignored() {
         for (text, nodes) in [
             ("0", 0),
             (r#""a,[{:\",[""#, 0),
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_count_as_the_whole_does() {
+    fn a_text_in_pieces_counts_the_same_as_in_one() {
         let text = br#"{"a\\\"": ["x,\u005b", [1, {}]], "b": "\\"}"#;
         for cut in 0..text.len() {
             let mut size = JsonSize::of(&text[..cut]);

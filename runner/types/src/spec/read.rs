@@ -1,4 +1,4 @@
-//! Reading a document so that one look tells everything that is wrong with it.
+//! Reads a document and reports all of its faults at once.
 
 use std::collections::BTreeSet;
 
@@ -9,18 +9,18 @@ use super::reader::{Misread, Node, Step, pointer};
 use super::{MAX_STAGES, Name, Spec, Stage, parse};
 use crate::fault::{Pointer, SpecFault};
 
-/// Most faults that are told at a time; who has more of them starts with these.
+/// Maximum number of faults reported at a time; any beyond it are reported by the next check.
 pub const MAX_FAULTS: usize = 100;
-/// Times that a document is read to find them: some rounds only find what an earlier fault has caused, or what was told before.
+/// Times that a document is read to find all faults: some rounds find only consequences or repetitions of earlier faults.
 const MAX_ROUNDS: usize = 4 * MAX_FAULTS;
 
 impl Spec {
-    /// Reads a document. Fails with everything that is wrong with it, up to [`MAX_FAULTS`].
+    /// Reads a document. On failure, returns all faults, up to [`MAX_FAULTS`].
     pub fn read(bytes: &[u8]) -> Result<Self, Vec<SpecFault>> {
         Self::from_value(parse(bytes)?)
     }
 
-    /// Reads a document that is JSON already. Fails with everything that is wrong with it, up to [`MAX_FAULTS`].
+    /// Reads a document that is parsed already. On failure, returns all faults, up to [`MAX_FAULTS`].
     pub fn from_value(mut document: Value) -> Result<Self, Vec<SpecFault>> {
         let mut faults = Vec::new();
         if let Some(stages) = document.get_mut("stages").and_then(Value::as_array_mut)
@@ -33,23 +33,23 @@ impl Spec {
         read_all(document, faults, |_| Vec::new())
     }
 
-    /// The stores that the document names; one may come more than once.
+    /// Stores that the document names; may contain repetitions.
     pub fn stores(&self) -> impl Iterator<Item = &Name> {
         let of_stages = self.stages.iter().flat_map(Stage::stores);
         self.source.store().into_iter().chain(of_stages).chain(self.consumer.store())
     }
 }
 
-/// Reads JSON of any shape. Fails with everything that is wrong with it, up to [`MAX_FAULTS`].
+/// Reads JSON of any shape. On failure, returns all faults, up to [`MAX_FAULTS`].
 pub fn read_value<T: DeserializeOwned>(value: Value) -> Result<T, Vec<SpecFault>> {
     read_all(value, Vec::new(), |_| Vec::new())
 }
 
-/// Reads JSON whose `faults` so far are known, and lets `check` look at what serde is content with. Fails with everything
-/// that is wrong, up to [`MAX_FAULTS`].
+/// Reads JSON with the `faults` found so far, and lets `check` inspect a value that deserializes. On failure, returns all faults,
+/// up to [`MAX_FAULTS`].
 ///
-/// serde stops at the first fault. So what is at fault is taken out of the document, which is then read again, until
-/// nothing is left to complain about; members that are missing only since they were taken out do not count.
+/// serde stops at the first fault. So the faulty value is removed from the document, which is then read again until no fault is
+/// left; members that are missing only because of such a removal do not count.
 pub fn read_all<T: DeserializeOwned>(
     mut document: Value,
     mut faults: Vec<SpecFault>,
@@ -68,7 +68,7 @@ pub fn read_all<T: DeserializeOwned>(
             Err(misread) => {
                 let steps = misread.steps();
                 let fault = SpecFault::new(pointer(&steps), misread.to_string());
-                // Long names that begin alike are told alike.
+                // Long names with the same beginning have the same message.
                 if !is_caused_by(&misread, &steps, &removed) && !faults.contains(&fault) {
                     faults.push(fault);
                 }
@@ -81,22 +81,22 @@ pub fn read_all<T: DeserializeOwned>(
     Err(faults)
 }
 
-/// Whether a member is missing only because it was removed for a fault of its own, or what stands in for a removed element
-/// is none either.
+/// True if a member is missing only because it was removed for another fault, or if the fault is in the placeholder of a removed
+/// element.
 fn is_caused_by(misread: &Misread, steps: &[Step], removed: &BTreeSet<Pointer>) -> bool {
     let place = pointer(steps);
     removed.contains(&place) || misread.missing().is_some_and(|field| removed.contains(&place.key(field)))
 }
 
-/// Takes the value at `steps` out of the document; `false` when that is the whole document.
+/// Removes the value at `steps` from the document; `false` when that is the whole document.
 fn remove(document: &mut Value, mut steps: Vec<Step>, removed: &mut BTreeSet<Pointer>) -> bool {
-    // Without its tag, an object that says its kind would be a new fault.
+    // Removing only the content of a tagged object would cause a new fault, so the tag is removed as well.
     while let Some(Step::Tag(_)) = steps.last() {
         steps.pop();
     }
     let place = pointer(&steps);
     let Some(last) = steps.pop() else { return false };
-    // Places in a list must not move, so that the pointers of later faults are right: something else stands in.
+    // A placeholder keeps positions in a list, so that the pointers of later faults stay correct.
     let stand_in = match steps.last() {
         Some(Step::Key(list)) if list == "stages" => json!({ "disaggregate": {} }),
         _ => json!("x"),
@@ -112,7 +112,7 @@ fn remove(document: &mut Value, mut steps: Vec<Step>, removed: &mut BTreeSet<Poi
                 *element = stand_in;
                 true
             }
-            // Nothing of this list takes what stands in: without it there is more to be found.
+            // No placeholder is valid in this list; removing the whole list lets reading find further faults.
             Some(_) => remove(document, steps, removed),
             None => false,
         },

@@ -1,5 +1,5 @@
-//! A serde deserializer over JSON values whose errors know where they are and what they are, so that reading can go
-//! on behind them. serde_json's own errors are text without a place.
+//! A serde deserializer over JSON values whose errors carry a place and a kind, so that reading can continue after them.
+//! serde_json's own errors are text without a place.
 
 use std::fmt;
 
@@ -13,14 +13,14 @@ use serde_json::{Map, Value};
 
 use crate::fault::{Pointer, listed, suggestion};
 
-/// Longest piece of a document that a message repeats, in characters.
+/// Maximum length of a quotation from the document in a message, in characters.
 const MAX_QUOTED: usize = 80;
 
-/// Why a value could not be read.
+/// Reason why a value could not be read, with its place.
 #[derive(Debug, thiserror::Error)]
 #[error("{problem}")]
 pub(super) struct Misread {
-    /// Innermost step first.
+    /// Steps to the place, innermost first.
     steps: Vec<Step>,
     problem: Problem,
 }
@@ -30,7 +30,7 @@ pub(super) struct Misread {
 pub(super) enum Step {
     /// A member of an object.
     Key(String),
-    /// The only member of an object, which says what kind of thing it is.
+    /// The only member of an object, whose name is the kind of the object.
     Tag(String),
     /// An element of a list.
     Index(usize),
@@ -44,17 +44,17 @@ enum Problem {
     Other(String),
 }
 
-/// A place in a document to be read.
+/// A JSON value to deserialize.
 #[derive(Clone, Copy)]
 pub(super) struct Node<'de>(pub(super) &'de Value);
 
 impl Misread {
-    /// The steps from the document's root.
+    /// Steps from the document's root to the value.
     pub(super) fn steps(&self) -> Vec<Step> {
         self.steps.iter().rev().cloned().collect()
     }
 
-    /// The member that is missing, if that is the problem.
+    /// Name of the missing member, if that is the problem.
     pub(super) fn missing(&self) -> Option<&'static str> {
         match self.problem {
             Problem::Missing(field) => Some(field),
@@ -68,7 +68,7 @@ impl Misread {
     }
 }
 
-/// The place that `steps` lead to.
+/// Converts `steps` to a pointer.
 pub(super) fn pointer(steps: &[Step]) -> Pointer {
     steps.iter().fold(Pointer::ROOT, |pointer, step| match step {
         Step::Key(key) | Step::Tag(key) => pointer.key(key),
@@ -82,7 +82,11 @@ impl Error for Misread {
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::custom(format_args!("found {}, wanted {}", found_in_words(found), expected_in_words(expected)))
+        Self::custom(format_args!(
+            "found {}, expected {}",
+            found_in_words(found),
+            expected_in_words(expected)
+        ))
     }
 
     fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
@@ -112,11 +116,10 @@ impl Error for Misread {
     }
 }
 
-/// Text of the document, escaped and cut to a length that a message can bear. An address with a user in it is not
-/// repeated: there may be a password beside.
+/// Text of the document, escaped and cut to a readable length. An address with a user is not repeated: it may contain a password.
 fn quoted(text: &str) -> String {
     if text.split_once("://").is_some_and(|(_, rest)| rest.contains('@')) {
-        return "(not shown: an address with a user, maybe a password)".to_owned();
+        return "(not shown: an address with a user, possibly with a password)".to_owned();
     }
     let escaped = text.escape_debug().to_string();
     match escaped.char_indices().nth(MAX_QUOTED) {
@@ -130,7 +133,7 @@ fn found_in_words(found: Unexpected<'_>) -> String {
         Unexpected::Bool(value) => format!("`{value}`"),
         Unexpected::Unsigned(value) => format!("`{value}`"),
         Unexpected::Signed(value) => format!("`{value}`"),
-        // With its fraction, so that 1.0 is told from 1, or its exponent.
+        // With fraction or exponent, to distinguish 1.0 from 1.
         Unexpected::Float(value) => format!("`{value:?}`"),
         Unexpected::Str("") => "an empty text".to_owned(),
         Unexpected::Str(text) => format!("the text {}", quoted(text)),
@@ -141,7 +144,7 @@ fn found_in_words(found: Unexpected<'_>) -> String {
     }
 }
 
-/// serde names Rust's types; people who write JSON are told of JSON's.
+/// Replaces the names of Rust's types, which serde uses, by those of JSON.
 fn expected_in_words(expected: &dyn Expected) -> String {
     match expected.to_string().as_str() {
         "u64" | "u32" => "a whole number, 0 or more".to_owned(),
@@ -201,7 +204,7 @@ impl<'de> Deserializer<'de> for Node<'de> {
         visitor.visit_newtype_struct(self)
     }
 
-    // Derived visitors also read a list of values in the order of the fields, which nobody means to write.
+    // Derived visitors also accept a list of values in the order of the fields, which would only hide a mistake.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
@@ -226,13 +229,13 @@ impl<'de> Deserializer<'de> for Node<'de> {
             Value::Object(members) => match single(members) {
                 Some((tag, content)) => visitor.visit_enum(Tagged { tag, content }),
                 None => Err(Misread::custom(format_args!(
-                    "found an object with {} members, wanted one that says its kind: {}",
+                    "found an object with {} members, expected one that names its kind: {}",
                     members.len(),
                     listed(known.iter().copied())
                 ))),
             },
             other => Err(Misread::custom(format_args!(
-                "found {}, wanted one of {}",
+                "found {}, expected one of {}",
                 found_in_words(unexpected(other)),
                 listed(known.iter().copied())
             ))),
@@ -282,13 +285,12 @@ impl<'de> MapAccess<'de> for Members<'de> {
     }
 
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Misread> {
-        let (key, value) =
-            self.current.take().ok_or_else(|| Misread::custom("a value was asked for twice"))?;
+        let (key, value) = self.current.take().ok_or_else(|| Misread::custom("a value was read twice"))?;
         seed.deserialize(Node(value)).map_err(|error| error.within(Step::Key(key.clone())))
     }
 }
 
-/// A kind written as a word alone, as `"input"`.
+/// A kind written as a single word, as in `"input"`.
 struct Word<'de>(&'de str);
 
 impl<'de> EnumAccess<'de> for Word<'de> {
@@ -304,7 +306,9 @@ impl<'de> EnumAccess<'de> for Word<'de> {
 impl Word<'_> {
     fn needs_content(&self) -> Misread {
         let word = self.0;
-        Misread::custom(format_args!("found the text `{word}`, wanted an object: `{{\"{word}\": {{...}}}}`"))
+        Misread::custom(format_args!(
+            "found the text `{word}`, expected an object: `{{\"{word}\": {{...}}}}`"
+        ))
     }
 }
 
@@ -328,7 +332,7 @@ impl<'de> VariantAccess<'de> for Word<'de> {
     }
 }
 
-/// A kind written as the only member of an object, as `{"fetch": {}}`.
+/// A kind written as the only member of an object, as in `{"fetch": {}}`.
 struct Tagged<'de> {
     tag: &'de str,
     content: &'de Value,
@@ -357,7 +361,7 @@ impl<'de> VariantAccess<'de> for Tagged<'de> {
     type Error = Misread;
 
     fn unit_variant(self) -> Result<(), Misread> {
-        Err(Misread::custom(format_args!("found an object, wanted the text `\"{}\"`", self.tag)))
+        Err(Misread::custom(format_args!("found an object, expected the text `\"{}\"`", self.tag)))
     }
 
     fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, Misread> {

@@ -1,18 +1,18 @@
-//! Changing a document before it is read, as `--set` does.
+//! Changes a document before it is read, for `--set`.
 
 use serde_json::{Map, Value};
 
 use crate::fault::{Pointer, SpecFault, listed, suggestion};
 
-/// Objects of a document that are made where they are missing.
+/// Objects of a document that are created where they are missing.
 const MAY_BE_MISSING: [&str; 5] = ["params", "sink", "shard", "assets", "max_failures"];
 
-/// Sets the value at `pointer` (RFC 6901). The last step may name a member that is not there yet; everything before
-/// it must be there, but for objects that documents may leave out, and so must every element of a list.
+/// Sets the value at `pointer` (RFC 6901). The last step may name a new member; everything before it must exist, except objects
+/// that documents may omit. Elements of a list must exist in any case.
 pub fn set(document: &mut Value, pointer: &str, value: Value) -> Result<(), SpecFault> {
     let Some(whole) = Pointer::parse(pointer) else {
         let message =
-            format!("`{pointer}` is no JSON pointer: it starts with `/`, as in `/stages/0/sleep/mean_ms`");
+            format!("`{pointer}` is not a JSON pointer; start it with `/`, as in `/stages/0/sleep/mean_ms`");
         return Err(SpecFault::new(Pointer::ROOT, message));
     };
     let mut steps: Vec<String> = whole.steps().collect();
@@ -45,11 +45,11 @@ pub fn set(document: &mut Value, pointer: &str, value: Value) -> Result<(), Spec
     Ok(())
 }
 
-/// Takes `POINTER=VALUE` apart. The value is JSON, or else text: `/seed=7`, `/name=night`, `/threads=null`.
+/// Splits `POINTER=VALUE`. The value is JSON, or otherwise text: `/seed=7`, `/name=night`, `/threads=null`.
 pub fn parse_setting(setting: &str) -> Result<(String, Value), SpecFault> {
-    // A pointer may hold `=` in theory; members of a pipeline document that would need it do not exist.
+    // A pointer may contain `=` in theory, but no member of a pipeline document needs it.
     let Some((pointer, text)) = setting.split_once('=') else {
-        let message = format!("`{setting}` sets nothing, write `POINTER=VALUE`, as in `/seed=7`");
+        let message = format!("`{setting}` is not a setting; write `POINTER=VALUE`, as in `/seed=7`");
         return Err(SpecFault::new(Pointer::ROOT, message));
     };
     let value = serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()));
@@ -58,14 +58,14 @@ pub fn parse_setting(setting: &str) -> Result<(String, Value), SpecFault> {
 
 fn element<'a>(elements: &'a mut [Value], step: &str, place: &Pointer) -> Result<&'a mut Value, SpecFault> {
     let len = elements.len();
-    // RFC 6901: digits alone, without a leading zero.
+    // RFC 6901: digits only, without a leading zero.
     let is_index = step == "0" || (!step.starts_with('0') && step.bytes().all(|byte| byte.is_ascii_digit()));
     step.parse::<usize>().ok().filter(|_| is_index).and_then(|index| elements.get_mut(index)).ok_or_else(
         || {
             let message = match len {
-                0 => format!("there is no element `{step}`: the list is empty"),
-                1 => format!("there is no element `{step}`: the list has element 0 only"),
-                _ => format!("there is no element `{step}`: the list has elements 0 to {}", len - 1),
+                0 => format!("no element `{step}`: the list is empty"),
+                1 => format!("no element `{step}`: the list has element 0 only"),
+                _ => format!("no element `{step}`: the list has elements 0 to {}", len - 1),
             };
             SpecFault::new(place.key(step), message)
         },
@@ -74,16 +74,13 @@ fn element<'a>(elements: &'a mut [Value], step: &str, place: &Pointer) -> Result
 
 fn missing_member(members: &Map<String, Value>, step: &str, place: &Pointer) -> SpecFault {
     let names = || members.keys().map(String::as_str);
-    let message = format!(
-        "there is no `{step}` to set anything in: {}there are {}",
-        suggestion(step, names()),
-        listed(names())
-    );
+    let message =
+        format!("no member `{step}`: {}this object has {}", suggestion(step, names()), listed(names()));
     SpecFault::new(place.key(step), message)
 }
 
 fn has_no_members(place: &Pointer) -> SpecFault {
-    SpecFault::new(place.clone(), "this is neither an object nor a list, so nothing can be set in it")
+    SpecFault::new(place.clone(), "neither an object nor a list, so it has no members to set")
 }
 
 #[cfg(test)]
@@ -101,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_replaced_or_added_where_the_pointer_says() {
+    fn a_value_is_replaced_or_added_at_the_pointer() {
         let mut document = document();
         set(&mut document, "/stages/0/sleep/mean_ms", json!(2.5)).unwrap();
         set(&mut document, "/stages/0/sleep/name", json!("delay")).unwrap();
@@ -113,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_that_may_be_missing_are_made() {
+    fn objects_that_may_be_missing_are_created() {
         let mut document = json!({ "stages": [{ "wasm": { "module": "m" } }] });
         set(&mut document, "/stages/0/wasm/params/size", json!(64)).unwrap();
         set(&mut document, "/sink/queue", json!(2)).unwrap();
@@ -122,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pointer_into_nothing_says_what_there_is() {
+    fn a_pointer_without_a_target_is_reported_with_the_existing_members() {
         insta::assert_snapshot!(
             ["/stages/1", "/stages/00", "/stages/-", "/stage/0", "/seed/x", "seed", "/stages/0/slep/mean_ms"]
                 .map(fault)

@@ -9,22 +9,22 @@ use strum::IntoStaticStr;
 use super::bounds::{Name, ObjectKey};
 use crate::traversal::{Shard, Traversal, TraversalSettings};
 
-/// Where samples come from.
+/// Source of the samples.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Source {
-    /// The keys of a store.
+    /// Reads the keys of a store.
     List(ListSource),
-    /// The keys that an index file names.
+    /// Reads the keys of an index file.
     Index(IndexSource),
-    /// Numbers.
+    /// Counts numbers from 0.
     Range(RangeSource),
-    /// The lines of an NDJSON object.
+    /// Reads the lines of an NDJSON object.
     Records(RecordsSource),
 }
 
-/// Declares a source: its own fields, then how it is visited.
+/// Declares a source: its own fields, then the order and range in which it is visited.
 macro_rules! source {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* }) => {
         $(#[$doc])*
@@ -32,16 +32,16 @@ macro_rules! source {
         #[serde(deny_unknown_fields)]
         pub struct $name {
             $($(#[$field_doc])* pub $field: $type,)*
-            /// Whether the samples are permuted, differently in every epoch.
+            /// Permutes the samples, differently in every epoch.
             #[serde(default)]
             pub shuffle: bool,
-            /// The share of this process; everything when missing.
+            /// Part of the samples that this process reads; all when missing.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub shard: Option<Shard>,
-            /// Passes over the source; `null` for passes without end.
+            /// Number of passes over the source; `null` for an endless run.
             #[serde(default = "default_epochs")]
             pub epochs: Option<NonZeroU32>,
-            /// Most samples of one epoch, over all shards together; all when missing.
+            /// Maximum number of samples in one epoch, over all shards together; all when missing.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub limit: Option<u64>,
         }
@@ -62,56 +62,55 @@ macro_rules! source {
 }
 
 source! {
-    /// One sample for every key of a store, sorted by bytes.
+    /// Produces one sample for every key of a store, sorted by bytes.
     ListSource {
-        /// The store whose keys are listed.
+        /// Store whose keys are listed.
         store: Name,
-        /// What a key has to start with.
+        /// Prefix of the keys to list; all keys when empty.
         #[serde(default)]
         prefix: String,
-        /// What a key has to end with, e.g. `.jpg`.
+        /// Suffix of the keys to list, e.g. `.jpg`; all keys when empty.
         #[serde(default)]
         suffix: String,
     }
 }
 
 source! {
-    /// One sample for every key that an index names, in its order.
+    /// Produces one sample for every key in an index, in the order of the index.
     IndexSource {
-        /// The store that holds the objects.
+        /// Store that holds the objects.
         store: Name,
-        /// Key of the index in that store: a JSON array of keys. When missing, the index that the store's own
-        /// configuration names.
+        /// Key of the index in that store: a JSON array of keys. When missing, the `index` in the configuration of the store.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         index: Option<ObjectKey>,
     }
 }
 
 source! {
-    /// Samples numbered from 0, without fields.
+    /// Produces samples numbered from 0, without fields.
     RangeSource {
-        /// How many.
+        /// Number of samples in one epoch.
         count: u64,
     }
 }
 
 source! {
-    /// One sample for every line of an NDJSON object: `key`, and the line's other members as fields.
+    /// Produces one sample for every line of an NDJSON object: `key`, and the other members of the line as fields.
     RecordsSource {
-        /// The store the object lies in.
+        /// Store that holds the object.
         store: Name,
-        /// The object's key.
+        /// Key of the object in the store.
         key: ObjectKey,
     }
 }
 
 impl Source {
-    /// The word for its kind, as in the document.
+    /// Kind of the source, as written in the document.
     pub fn kind(&self) -> &'static str {
         self.into()
     }
 
-    /// The store it reads from; `None` when it needs none.
+    /// Store that the source reads from; `None` if it needs none.
     pub fn store(&self) -> Option<&Name> {
         match self {
             Self::List(source) => Some(&source.store),
@@ -121,7 +120,7 @@ impl Source {
         }
     }
 
-    /// Samples of one epoch when it is visited in this way; `None` before it is read.
+    /// Number of samples in one epoch with this traversal; `None` if only reading the source reveals it.
     pub(crate) fn samples(&self, traversal: TraversalSettings) -> Option<u64> {
         match self {
             Self::Range(range) => Traversal::new(range.count, traversal).ok().map(|all| all.len_per_epoch()),
@@ -129,7 +128,7 @@ impl Source {
         }
     }
 
-    /// How it is visited when all randomness starts at `seed`.
+    /// Settings of the traversal for this `seed`.
     pub(crate) fn traversal(&self, seed: u64) -> TraversalSettings {
         match self {
             Self::List(source) => source.traversal(seed),

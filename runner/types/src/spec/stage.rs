@@ -13,29 +13,29 @@ use super::bounds::{
 };
 use crate::policy::{FailureLimit, OnError, Order, Ragged};
 
-/// One stage: takes items from the queue before it and puts items into a queue of its own.
+/// One stage: takes items from the queue before it and puts its results into the queue behind it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Stage {
     /// Collects samples into batches.
     Aggregate(Aggregate),
-    /// Reads the object each sample names.
+    /// Reads the object that each sample's key names.
     Fetch(Fetch),
-    /// Takes batches apart into samples.
+    /// Splits batches into samples.
     Disaggregate(Disaggregate),
-    /// Runs an uploaded module.
+    /// Runs an uploaded WebAssembly module.
     Wasm(Wasm),
-    /// Stacks the fields of a batch's samples.
+    /// Stacks the fields of the samples of a batch.
     Collate(Collate),
-    /// Brings batches to the device that trains.
+    /// Copies batches to the training device.
     Transfer(Transfer),
-    /// Takes time and changes nothing, to try out how a pipeline behaves.
+    /// Waits without changing its items, to try out the behaviour of a pipeline.
     Sleep(Sleep),
 }
 
-/// Declares a stage whose tasks may run side by side and may fail: its own fields, then those all such stages have.
-/// (serde's `flatten` would do the same but cannot refuse unknown fields.)
+/// Declares a stage whose tasks may run concurrently and may fail: its own fields, then the fields shared by all such stages.
+/// (serde's `flatten` would do the same but cannot reject unknown fields.)
 macro_rules! tasked_stage {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* }) => {
         $(#[$doc])*
@@ -43,28 +43,28 @@ macro_rules! tasked_stage {
         #[serde(deny_unknown_fields)]
         pub struct $name {
             $($(#[$field_doc])* pub $field: $type,)*
-            /// What the stage is called in statistics; its kind, or its module's name, when missing.
+            /// Name of the stage in statistics; its kind, or the name of its module, when missing.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub name: Option<Name>,
-            /// Items the queue at the stage's exit may hold.
+            /// Maximum number of items in the queue behind the stage.
             #[serde(default)]
             pub queue: Capacity,
-            /// Tasks alive at a time.
+            /// Number of tasks that may run at a time.
             #[serde(default)]
             pub concurrency: Concurrency,
-            /// In which order results are passed on.
+            /// Order in which results are passed on.
             #[serde(default)]
             pub order: Order,
-            /// What becomes of a sample that failed.
+            /// Handling of a sample that failed.
             #[serde(default)]
             pub on_error: OnError,
-            /// How many failures of this stage are too many; any number will do when missing.
+            /// Limit of failures in this stage, beyond which the run fails; no limit when missing.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub max_failures: Option<FailureLimit>,
         }
 
         impl $name {
-            /// What all stages have.
+            /// Returns the fields that all stages share.
             fn settings(&self) -> Settings<'_> {
                 Settings {
                     name: self.name.as_ref(),
@@ -79,87 +79,87 @@ macro_rules! tasked_stage {
     };
 }
 
-/// Collects samples into batches; epochs never share one.
+/// Collects samples into batches; a batch never contains samples of two epochs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Aggregate {
-    /// Samples of a batch.
+    /// Number of samples in a batch.
     pub size: BatchSize,
-    /// Whether an epoch's last batch is left out when it is not full.
+    /// Discards the last batch of an epoch when it is not full.
     #[serde(default)]
     pub drop_last: bool,
-    /// What the stage is called in statistics; its kind when missing.
+    /// Name of the stage in statistics; its kind when missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Name>,
-    /// Items the queue at the stage's exit may hold.
+    /// Maximum number of items in the queue behind the stage.
     #[serde(default)]
     pub queue: Capacity,
 }
 
-/// Takes batches apart into samples.
+/// Splits batches into samples.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Disaggregate {
-    /// What the stage is called in statistics; its kind when missing.
+    /// Name of the stage in statistics; its kind when missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Name>,
-    /// Items the queue at the stage's exit may hold.
+    /// Maximum number of items in the queue behind the stage.
     #[serde(default)]
     pub queue: Capacity,
 }
 
 tasked_stage! {
-    /// Reads the object each sample's key names. A batch is read concurrently and answered sample by sample.
+    /// Reads the object that each sample's key names. The objects of a batch are read concurrently; each may fail on its own.
     Fetch {
-        /// The store to read from; the source's when missing.
+        /// Store to read from; the store of the source when missing.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         store: Option<Name>,
     }
 }
 
 tasked_stage! {
-    /// Runs an uploaded module on the run's worker threads.
+    /// Runs an uploaded WebAssembly module on the worker threads of the run.
     Wasm {
-        /// The module: `name`, `name@version-or-alias` or `sha256:...`.
+        /// Reference to the module: `name`, `name@version-or-alias` or `sha256:...`.
         module: ModuleRef,
-        /// What the module is set up with; its manifest says what it takes.
+        /// Parameters of the module; its manifest has their JSON Schema.
         #[serde(default)]
         params: Map<String, Value>,
-        /// CPU time it may use for one sample, in milliseconds.
+        /// CPU time the module may use for one sample, in milliseconds.
         #[serde(default)]
         deadline_ms: DeadlineMs,
-        /// Memory one instance may use, in MiB.
+        /// Memory that one instance of the module may use, in MiB.
         #[serde(default)]
         memory_mib: MemoryMib,
-        /// Data it may make of one sample, over all its children, in MiB. A call that gives back more fails.
+        /// Data the module may return for one sample, over all samples made from it, in MiB. A call that returns more fails.
         #[serde(default, skip_serializing_if = "is_usual_output")]
         #[schemars(extend("default" = OutputMib::default()))]
         output_mib: OutputMib,
-        /// Objects it may ask for by name: vocabularies, tables.
+        /// Objects that the module may read by name: vocabularies, tables.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         assets: BTreeMap<Name, Asset>,
     }
 }
 
-/// True for the default, which is not written, so that recipes of existing folders stay equal.
+/// True for the default, which is not serialized, so that the recipes of existing folders stay equal.
 fn is_usual_output(output: &OutputMib) -> bool {
     *output == OutputMib::default()
 }
 
-/// An object that a module may ask for.
+/// An object that a module may read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Asset {
-    /// The store it lies in.
+    /// Store that holds the object.
     pub store: Name,
-    /// Its key.
+    /// Key of the object in the store.
     pub key: ObjectKey,
 }
 
 tasked_stage! {
     /// Stacks every field over the samples of a batch.
     Collate {
-        /// Treatment of tensors that differ in shape within a batch.
+        /// Handling of tensors that differ in shape within a batch.
         #[serde(default, skip_serializing_if = "Ragged::is_usual")]
         #[schemars(extend("default" = Ragged::default()))]
         ragged: Ragged,
@@ -167,57 +167,57 @@ tasked_stage! {
 }
 
 tasked_stage! {
-    /// Brings batches to the device that trains.
+    /// Copies batches to the training device.
     Transfer {
-        /// `auto` (the first device there is, else the host), `host`, or `cuda:N`.
+        /// `auto` (the first device found, otherwise the host), `host`, or `cuda:N`.
         #[serde(default = "default_device")]
         device: DeviceName,
     }
 }
 
 tasked_stage! {
-    /// Takes time and changes nothing, to try out how a pipeline behaves.
+    /// Waits without changing its items, to try out the behaviour of a pipeline.
     Sleep {
         /// Mean time of a task, in milliseconds.
         mean_ms: Millis,
-        /// How far times stray from the mean, as a share of it; for the uniform shape only.
+        /// Maximum deviation from the mean, as a share of the mean; for the shape `uniform` only.
         #[serde(default)]
         jitter: Share,
-        /// How times are distributed.
+        /// Distribution of the times.
         #[serde(default)]
         shape: SleepShape,
-        /// What a task occupies while it sleeps.
+        /// Resource that a task occupies while it waits.
         #[serde(default)]
         on: SleepOn,
-        /// Share of tasks that fail on purpose.
+        /// Share of tasks that fail on purpose, 0.0 to 1.0.
         #[serde(default)]
         fail_rate: Share,
     }
 }
 
-/// How the times of `sleep` are distributed.
+/// Distribution of the times of `sleep`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SleepShape {
-    /// All alike between mean x (1 - jitter) and mean x (1 + jitter).
+    /// Uniform between mean x (1 - jitter) and mean x (1 + jitter).
     #[default]
     Uniform,
-    /// Many short, few long ones: what queues at a busy server look like.
+    /// Exponential: many short times and few long ones, as of a busy server.
     Exponential,
 }
 
-/// What a task of `sleep` occupies.
+/// Resource that a task of `sleep` occupies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SleepOn {
-    /// Nothing, as a download that waits for its server.
+    /// No thread, as a download that waits for its server.
     #[default]
     Async,
-    /// A worker thread, as decoding does.
+    /// One worker thread, as decoding does.
     Thread,
 }
 
-/// What all stages have, whatever their kind.
+/// Fields that all stages have, of any kind.
 pub(crate) struct Settings<'a> {
     pub(crate) name: Option<&'a Name>,
     pub(crate) queue: Capacity,
@@ -228,17 +228,17 @@ pub(crate) struct Settings<'a> {
 }
 
 impl Stage {
-    /// The word for its kind, as in the document.
+    /// Kind of the stage, as written in the document.
     pub fn kind(&self) -> &'static str {
         self.into()
     }
 
-    /// What the document calls it; `None` when it goes by its kind or its module.
+    /// Name in the document; `None` when the stage is named after its kind or module.
     pub fn name(&self) -> Option<&Name> {
         self.settings().name
     }
 
-    /// The stores that it names.
+    /// Stores that the stage reads from by name.
     pub(crate) fn stores(&self) -> Vec<&Name> {
         match self {
             Self::Fetch(stage) => stage.store.iter().collect(),
@@ -265,7 +265,7 @@ impl Stage {
 }
 
 impl<'a> Settings<'a> {
-    /// Rebatching is one loop that keeps the order and has nothing that could fail.
+    /// Settings of a rebatching stage, which runs in one loop, keeps the order and cannot fail.
     fn of_rebatching(name: Option<&'a Name>, queue: Capacity) -> Self {
         Self {
             name,

@@ -18,7 +18,7 @@ fn with_stage(stage: &str) -> String {
     format!(r#"{{"source": {{"range": {{"count": 1}}}}, "stages": [{stage}]}}"#)
 }
 
-/// The schema as editors use it: draft 2020-12, refusing what it does not know.
+/// The schema as editors use it: draft 2020-12, rejecting unknown members.
 fn validator() -> jsonschema::Validator {
     jsonschema::draft202012::new(&schema()).unwrap()
 }
@@ -42,7 +42,7 @@ fn every_kind_reads_with_the_defaults_of_the_design() {
 }
 
 #[test]
-fn every_store_that_a_document_names_is_known() {
+fn all_stores_of_a_document_are_found() {
     let stores = |source: Value| {
         let document = json!({
             "source": source,
@@ -57,11 +57,11 @@ fn every_store_that_a_document_names_is_known() {
     assert_eq!(stores(json!({"records": {"store": "a", "key": "k"}})), ["a", "b", "c", "d"]);
     let has_store = |kind: &&Value| kind.pointer("/properties/store").is_some();
     let kinds = schema()["$defs"].as_object().unwrap().values().filter(has_store).count();
-    assert_eq!(kinds, 6, "another place for a store has to be looked at here and in `Spec::stores`");
+    assert_eq!(kinds, 6, "add the new place of a store here and in `Spec::stores`");
 }
 
 #[test]
-fn every_fault_of_a_document_is_told_at_once() {
+fn all_faults_of_a_document_are_reported_at_once() {
     insta::assert_snapshot!(faults(
         r#"{
             "name": "", "sead": 1, "threads": 0, "interval_s": "1s", "buffer_mib": 0.5,
@@ -82,7 +82,7 @@ fn every_fault_of_a_document_is_told_at_once() {
 }
 
 #[test]
-fn each_malformed_document_is_told_where_and_why() {
+fn each_malformed_document_is_reported_with_place_and_reason() {
     let stage = with_stage;
     let documents = [
         String::new(),
@@ -152,7 +152,7 @@ fn at_most_256_stages_are_read() {
 }
 
 #[test]
-fn a_document_full_of_faults_tells_the_first_hundred() {
+fn a_document_full_of_faults_reports_the_first_hundred() {
     let members: serde_json::Map<String, Value> = (0..500).map(|i| (format!("x{i}"), json!(i))).collect();
     let faults = Spec::from_value(Value::Object(members)).unwrap_err();
     assert_eq!(faults.len(), MAX_FAULTS);
@@ -190,7 +190,7 @@ fn the_example_pipelines_read_and_fit_the_schema() {
 }
 
 #[test]
-fn the_schema_refuses_what_reading_refuses() {
+fn the_schema_rejects_what_reading_rejects() {
     let validator = validator();
     for document in [
         r#"{"source": {"range": {"count": 1}}, "nam": "a"}"#,
@@ -214,7 +214,7 @@ fn the_schema_is_the_one_that_was_reviewed() {
 }
 
 #[test]
-fn the_schema_says_its_draft_and_describes_every_field() {
+fn the_schema_names_its_draft_and_describes_every_field() {
     let schema = schema();
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
     assert_eq!(schema["title"], "Penstock pipeline");
@@ -262,7 +262,7 @@ fn limit() -> impl Strategy<Value = Option<FailureLimit>> {
     proptest::option::of(limit)
 }
 
-/// What the stages with tasks share: name, queue, concurrency, order, on_error, max_failures.
+/// Fields that stages with tasks share: name, queue, concurrency, order, on_error, max_failures.
 fn settings()
 -> impl Strategy<Value = (Option<Name>, Capacity, Concurrency, Order, OnError, Option<FailureLimit>)> {
     (
@@ -456,7 +456,7 @@ fn spec() -> impl Strategy<Value = Spec> {
 
 proptest! {
     #[test]
-    fn what_is_written_reads_the_same_and_fits_the_schema(spec in spec()) {
+    fn a_serialised_document_reads_the_same_and_fits_the_schema(spec in spec()) {
         thread_local!(static VALIDATOR: jsonschema::Validator = validator());
         let text = serde_json::to_vec(&spec).unwrap();
         let read = Spec::read(&text);
@@ -469,14 +469,14 @@ proptest! {
     }
 
     #[test]
-    fn reading_anything_gives_faults_and_never_panics(text in ".{0,80}", params in params()) {
+    fn reading_any_text_gives_faults_and_never_panics(text in ".{0,80}", params in params()) {
         let _ignored = Spec::read(text.as_bytes());
         let _ignored = Spec::from_value(Value::Object(params));
     }
 }
 
 #[test]
-fn an_element_for_which_nothing_stands_in_is_one_fault() {
+fn an_element_without_a_valid_placeholder_is_one_fault() {
     #[derive(Debug, serde::Deserialize)]
     #[expect(dead_code, reason = "it is only read")]
     struct Cell {

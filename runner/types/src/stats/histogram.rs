@@ -1,24 +1,24 @@
 use super::tick::nanos_to_seconds;
 
-/// Buckets that share one power of two; a bucket is at most 1/32 of its value wide.
+/// Number of buckets per power of two; a bucket is at most 1/32 of its value wide.
 const BUCKETS_PER_OCTAVE: usize = 32;
 const OCTAVE_BITS: u32 = BUCKETS_PER_OCTAVE.trailing_zeros();
 
-/// Counts of durations in log-linear buckets: exact below 32 ns, within 1.6 % above. Merging and subtracting lose nothing.
+/// Counts of durations in log-linear buckets: exact below 32 ns, within 1.6 % above. Merging and subtracting lose no precision.
 //
-// `hdrhistogram` 7.6 with two digits takes 8 times as long to record (9 ns, 1.1 ns here), 5 to 27 times to merge, 45 to 120 times to
-// subtract, 2.5 times the memory (and 2 KiB when empty) and twice the stored bytes, for the same error: it is
-// configured at run time, and keeps the mean and the extremes of both ends up to date.
+// `hdrhistogram` 7.6 with two digits takes 8 times as long to record (9 ns, 1.1 ns here), 5 to 27 times to merge, 45 to 120 times
+// to subtract, 2.5 times the memory (and 2 KiB when empty) and twice the stored bytes, for the same error: it is configured at
+// run time, and maintains the mean and the minimum and maximum.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
-    /// Grows to the longest duration seen: 0.25 KB for each power of two above 32 ns.
+    /// Grows up to the longest recorded duration: 0.25 KB for each power of two above 32 ns.
     counts: Vec<u64>,
     total: u64,
     longest: u64,
 }
 
 impl Histogram {
-    /// Counts one duration.
+    /// Records one duration in nanoseconds.
     #[inline]
     pub fn record(&mut self, nanos: u64) {
         let bucket = bucket_of(nanos);
@@ -30,18 +30,18 @@ impl Histogram {
         self.longest = self.longest.max(nanos);
     }
 
-    /// The buckets that are not empty, by number, with what they counted.
+    /// Non-empty buckets by number, with their counts.
     pub fn buckets(&self) -> impl Iterator<Item = (usize, u64)> {
         self.counts.iter().copied().enumerate().filter(|(_, count)| *count > 0)
     }
 
-    /// The longest counted duration, in nanoseconds; 0 when nothing was counted.
+    /// Longest recorded duration, in nanoseconds; 0 for an empty histogram.
     pub fn longest(&self) -> u64 {
         self.longest
     }
 
-    /// The histogram of these [`Self::buckets`] and this [`Self::longest`]; `None` when there is no such bucket, or they
-    /// count more than a number holds.
+    /// Rebuilds a histogram from its [`Self::buckets`] and [`Self::longest`]; `None` when a bucket number is out of range or the
+    /// counts overflow.
     pub fn of_buckets(buckets: impl IntoIterator<Item = (usize, u64)>, longest: u64) -> Option<Self> {
         let mut histogram = Self { longest, ..Self::default() };
         for (bucket, count) in buckets {
@@ -57,7 +57,7 @@ impl Histogram {
         Some(histogram)
     }
 
-    /// From where to where a bucket counts, in nanoseconds; the end is not in it.
+    /// Range of a bucket in nanoseconds; the end is exclusive.
     pub fn bounds(bucket: usize) -> (u64, u64) {
         let lowest = |bucket: usize| {
             if bucket < BUCKETS_PER_OCTAVE {
@@ -70,17 +70,17 @@ impl Histogram {
         (lowest(bucket), lowest(bucket + 1))
     }
 
-    /// The bucket that counts durations of `nanos` nanoseconds.
+    /// Number of the bucket for a duration of `nanos` nanoseconds.
     pub fn bucket_of(nanos: u64) -> usize {
         bucket_of(nanos)
     }
 
-    /// How many durations were counted.
+    /// Number of recorded durations.
     pub fn count(&self) -> u64 {
         self.total
     }
 
-    /// Adds what `other` counted.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &Self) {
         if other.counts.len() > self.counts.len() {
             self.counts.resize(other.counts.len(), 0);
@@ -92,8 +92,8 @@ impl Histogram {
         self.longest = self.longest.max(other.longest);
     }
 
-    /// What was counted after `earlier`, an earlier reading of this histogram. The longest of the difference is known to
-    /// the bucket only.
+    /// Durations recorded since `earlier`, an earlier reading of this histogram. The longest of them is only accurate to its
+    /// bucket.
     pub fn since(&self, earlier: &Self) -> Self {
         let counts: Vec<u64> = self
             .counts
@@ -109,8 +109,7 @@ impl Histogram {
         Self { counts, total: self.total - earlier.total, longest }
     }
 
-    /// The duration, in seconds, that the share `q` (0.0 to 1.0) of all counted ones does not exceed; `None` when
-    /// nothing was counted.
+    /// Duration, in seconds, that the share `q` (0.0 to 1.0) of all recorded ones does not exceed; `None` for an empty histogram.
     pub fn quantile_s(&self, q: f64) -> Option<f64> {
         if self.total == 0 {
             return None;
@@ -126,7 +125,7 @@ impl Histogram {
         self.longest_s()
     }
 
-    /// The longest counted duration in seconds; `None` when nothing was counted.
+    /// Longest recorded duration in seconds; `None` for an empty histogram.
     pub fn longest_s(&self) -> Option<f64> {
         (self.total > 0).then(|| nanos_to_seconds(self.longest))
     }
@@ -141,7 +140,7 @@ fn bucket_of(nanos: u64) -> usize {
     (octave as usize + 1) * BUCKETS_PER_OCTAVE + within
 }
 
-/// The middle of a bucket, in nanoseconds.
+/// Middle of a bucket, in nanoseconds.
 fn middle_of(bucket: usize) -> u64 {
     if bucket < BUCKETS_PER_OCTAVE {
         return bucket as u64;
@@ -178,13 +177,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_bucket_stands_within_a_sixtieth_of_its_durations(nanos in 0_u64..1 << 62) {
+        fn the_middle_of_a_bucket_is_within_a_sixtieth_of_its_durations(nanos in 0_u64..1 << 62) {
             let middle = middle_of(bucket_of(nanos));
             prop_assert!(middle.abs_diff(nanos) as f64 <= nanos as f64 / 60.0);
         }
 
         #[test]
-        fn a_histogram_is_made_again_of_its_buckets(nanos in prop::collection::vec(0_u64..u64::MAX, 0..50)) {
+        fn a_histogram_is_rebuilt_from_its_buckets(nanos in prop::collection::vec(0_u64..u64::MAX, 0..50)) {
             let mut histogram = Histogram::default();
             nanos.iter().for_each(|n| histogram.record(*n));
             let again = Histogram::of_buckets(histogram.buckets(), histogram.longest());
@@ -209,7 +208,7 @@ mod tests {
         }
 
         #[test]
-        fn a_difference_is_what_came_later(first in prop::collection::vec(0_u64..1 << 40, 0..50), later in prop::collection::vec(0_u64..1 << 40, 0..50)) {
+        fn a_difference_contains_the_later_durations(first in prop::collection::vec(0_u64..1 << 40, 0..50), later in prop::collection::vec(0_u64..1 << 40, 0..50)) {
             let mut histogram = Histogram::default();
             first.iter().for_each(|n| histogram.record(*n));
             let earlier = histogram.clone();

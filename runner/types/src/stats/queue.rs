@@ -3,7 +3,7 @@ use super::histogram::Histogram;
 use super::sums::sums;
 use super::tick::{Tick, nanos_to_seconds};
 
-/// Measures one queue. Told of every put and take, and of every wait that begins; never reads a clock.
+/// Measures one queue. The caller reports every put and take, and the begin of every wait; the meter never reads a clock.
 #[derive(Clone, Debug)]
 pub struct QueueMeter {
     sums: QueueSums,
@@ -15,38 +15,38 @@ pub struct QueueMeter {
     off: bool,
 }
 
-/// Sums of one queue over a time, with the lengths of the waits.
+/// Sums of one queue over an interval, with the lengths of the waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueSums {
-    /// The sums.
+    /// Sums without the distributions of waits.
     pub row: QueueRow,
-    /// Waits of accepted puts, those that did not wait included.
+    /// Waits of accepted puts, including those that did not wait.
     pub put_times: Histogram,
-    /// Waits of finished gets, those that did not wait included.
+    /// Waits of finished gets, including those that did not wait.
     pub get_times: Histogram,
 }
 
 sums! {
-    /// Sums of one queue over a time. All lengths in nanoseconds.
+    /// Sums of one queue over an interval. All lengths in nanoseconds.
     QueueRow {
-        /// Measured time.
+        /// Length of the measured time.
         elapsed,
-        /// Puts accepted.
+        /// Number of accepted puts.
         puts,
-        /// Items taken.
+        /// Number of items taken.
         gets,
-        /// Time puts waited for a free slot; waits of several producers overlap and add up.
+        /// Time that puts waited for a free slot; the waits of several producers overlap and are added.
         put_wait,
-        /// Time the reader waited for an item. There is one reader, so this is also the time with a get waiting. An open
-        /// wait counts, and may turn out to be for the end of the data: a later reading is then less.
+        /// Time that the reader waited for an item. There is one reader, so this is also the time with a get waiting. An open
+        /// wait counts; if it turns out to be for the end of the data, a later reading has a lower value.
         get_wait,
-        /// Time without an item.
+        /// Time without an item in the queue.
         empty,
     }
 }
 
 impl QueueMeter {
-    /// A meter of an empty queue.
+    /// Creates the meter of an empty queue.
     pub fn starting_at(now: Tick) -> Self {
         Self {
             sums: QueueSums::default(),
@@ -59,12 +59,12 @@ impl QueueMeter {
         }
     }
 
-    /// A meter that measures nothing: to learn what measuring costs.
+    /// Creates a meter that measures nothing, to find the cost of measuring.
     pub fn off() -> Self {
         Self { off: true, ..Self::starting_at(Tick::ZERO) }
     }
 
-    /// A put found the queue full and waits.
+    /// Records that a put found the queue full and waits.
     #[inline]
     pub fn on_put_waits(&mut self, now: Tick) {
         if self.off {
@@ -74,7 +74,7 @@ impl QueueMeter {
         self.puts_waiting += 1;
     }
 
-    /// A put was accepted; `since` is when it began to wait, if it had to.
+    /// Records an accepted put; `since` is the begin of its wait, if it waited.
     #[inline]
     pub fn on_put(&mut self, now: Tick, since: Option<Tick>) {
         if self.off {
@@ -89,7 +89,7 @@ impl QueueMeter {
         self.empty = false;
     }
 
-    /// The reader found the queue empty and waits. It counts once it is known to have been for an item.
+    /// Records that the reader found the queue empty and waits. The wait counts once an item ends it.
     #[inline]
     pub fn on_get_waits(&mut self, now: Tick) {
         if self.off {
@@ -98,7 +98,7 @@ impl QueueMeter {
         self.get_waits_since = Some(now);
     }
 
-    /// An item was taken and `left` items are still there.
+    /// Records that an item was taken and `left` items remain.
     #[inline]
     pub fn on_take(&mut self, now: Tick, left: usize) {
         if self.off {
@@ -112,12 +112,12 @@ impl QueueMeter {
         self.empty = left == 0;
     }
 
-    /// A waiting get was given up: only an end was to come, and waiting for that does not count.
+    /// Records that a waiting get gave up because the data ended: such a wait does not count.
     pub fn on_get_given_up(&mut self) {
         self.get_waits_since = None;
     }
 
-    /// The writer has closed and nothing is left: the clock stops.
+    /// Stops the measurement: the writer has closed and the queue is empty.
     pub fn on_drained(&mut self, now: Tick) {
         if self.off {
             return;
@@ -126,7 +126,7 @@ impl QueueMeter {
         self.closed = true;
     }
 
-    /// The sums up to `now`, open stretches included. A wait that is open counts as one for an item.
+    /// Sums up to `now`, including open intervals. An open wait counts as a wait for an item.
     pub fn sums(&mut self, now: Tick) -> QueueSums {
         self.advance(now);
         let mut sums = self.sums.clone();
@@ -150,7 +150,7 @@ impl QueueMeter {
 }
 
 impl QueueSums {
-    /// The sums since `earlier`, an earlier reading of the same queue.
+    /// Difference to `earlier`, an earlier reading of the same queue.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             row: self.row.since(&earlier.row),
@@ -159,14 +159,14 @@ impl QueueSums {
         }
     }
 
-    /// Adds the sums of a neighbouring time of the same queue.
+    /// Adds the sums of an adjacent interval of the same queue.
     pub fn merge(&mut self, other: &Self) {
         self.row.merge(&other.row);
         self.put_times.merge(&other.put_times);
         self.get_times.merge(&other.get_times);
     }
 
-    /// The figures people read.
+    /// Computes the figures for users.
     pub fn figures(&self, capacity: usize) -> QueueFigures {
         QueueFigures {
             p90_put_time_s: self.put_times.quantile_s(0.90),
@@ -179,7 +179,7 @@ impl QueueSums {
 }
 
 impl QueueRow {
-    /// The figures people read, without percentiles: those take histograms.
+    /// Computes the figures for users, without percentiles, which need histograms.
     pub fn figures(&self, capacity: usize) -> QueueFigures {
         let elapsed_s = nanos_to_seconds(self.elapsed);
         QueueFigures {
@@ -200,7 +200,7 @@ impl QueueRow {
 mod tests {
     use super::*;
 
-    /// Eighths of a second, which floating point holds exactly.
+    /// Time in eighths of a second, which floating point holds exactly.
     fn at(eighths: u64) -> Tick {
         Tick::from_nanos(eighths * 125_000_000)
     }
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_reads_none_and_not_zero() {
+    fn figures_without_a_measurement_are_none_and_not_zero() {
         let figures = figures(&mut QueueMeter::starting_at(at(1)), at(1));
         assert_eq!(
             (figures.readiness, figures.qps, figures.ave_put_time_s, figures.starved),
@@ -233,11 +233,11 @@ mod tests {
         let before = meter.sums(at(8));
         let window = meter.sums(at(16)).since(&before);
         assert_eq!(window.figures(2).readiness, Some(0.0));
-        assert_eq!(window.figures(2).starved, Some(0.0), "nobody asked for an item");
+        assert_eq!(window.figures(2).starved, Some(0.0), "no get waited");
     }
 
     #[test]
-    fn a_wait_across_a_border_is_split_between_both_windows() {
+    fn a_wait_across_a_window_boundary_is_split_between_both_windows() {
         let mut meter = QueueMeter::starting_at(Tick::ZERO);
         meter.on_get_waits(at(4));
         let first = meter.sums(at(8));
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_for_the_end_does_not_count_whoever_looks_meanwhile() {
+    fn waiting_for_the_end_does_not_count_even_after_an_earlier_reading() {
         let mut meter = QueueMeter::starting_at(Tick::ZERO);
         meter.on_get_waits(at(2));
         let first = meter.sums(at(4));
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn stretches_add_up_to_the_whole() {
+    fn intervals_add_up_to_the_whole() {
         let mut meter = QueueMeter::starting_at(Tick::ZERO);
         let mut added = QueueSums::default();
         let mut last = QueueSums::default();

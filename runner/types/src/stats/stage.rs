@@ -3,18 +3,18 @@ use super::histogram::Histogram;
 use super::sums::sums;
 use super::tick::{Tick, nanos_to_seconds};
 
-/// What one slot of a stage is doing. A stage has as many slots as its concurrency.
+/// State of one slot of a stage. A stage has as many slots as its concurrency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slot {
-    /// No task.
+    /// The slot has no task.
     Idle,
     /// A task waits for a free worker thread.
     ThreadWait,
     /// The op waits for permits of a store and has none.
     PermitWait,
-    /// The op runs.
+    /// The op of the task runs.
     Busy,
-    /// The result waits for its turn in the input order.
+    /// The result waits for earlier results, to keep the input order.
     OrderWait,
     /// The result waits for room in the queue behind the stage.
     Blocked,
@@ -22,7 +22,8 @@ pub enum Slot {
 
 pub(super) const SLOT_STATES: usize = 6;
 
-/// Measures one stage. Told of every slot that changes what it does, and of every task that ends; never reads a clock.
+/// Measures one stage. The caller reports every change of a slot's state and the end of every task; the meter never reads a
+/// clock.
 #[derive(Clone, Debug)]
 pub struct StageMeter {
     sums: TaskSums,
@@ -32,33 +33,33 @@ pub struct StageMeter {
     off: bool,
 }
 
-/// Sums of one stage over a time, with the lengths of its ops.
+/// Sums of one stage over an interval, with the lengths of its ops.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskSums {
-    /// The sums.
+    /// Sums without the distribution of op times.
     pub row: TaskRow,
-    /// Op times of successful tasks, each counted.
+    /// Distribution of the op times of successful tasks.
     pub op_times: Histogram,
 }
 
 sums! {
-    /// Sums of one stage over a time. All lengths in nanoseconds.
+    /// Sums of one stage over an interval. All lengths in nanoseconds.
     TaskRow {
-        /// Measured time.
+        /// Length of the measured time.
         elapsed,
-        /// Tasks completed, failed ones included.
+        /// Tasks completed, including failed ones.
         tasks,
         /// Tasks with at least one failed sample.
         failures,
-        /// Samples that failed.
+        /// Number of samples that failed.
         failed_samples,
         /// Ops that began on a worker thread.
         thread_starts,
-        /// Instances of the op that were made.
+        /// Number of instances of the op that were created.
         instances,
-        /// Op times of successful tasks, without waiting for a thread.
+        /// Op times of successful tasks, excluding waits for a thread.
         op_time,
-        /// Number of these op times.
+        /// Number of op times in `op_time`.
         op_count,
         /// CPU time of the ops of all tasks on worker threads.
         cpu_time,
@@ -68,29 +69,29 @@ sums! {
         thread_wait,
         /// Slot time in which ops ran.
         busy,
-        /// Slot time of results that waited for their turn in the input order.
+        /// Slot time of results that waited for earlier results, to keep the input order.
         order_wait,
         /// Slot time of results that waited for room in the next queue.
         blocked,
-        /// Slot time of tasks none of whose reads had a permit of the store.
+        /// Slot time of tasks with no permit of the store for any of their reads.
         permit_wait,
     }
 }
 
 impl StageMeter {
-    /// A meter of a stage with `concurrency` idle slots.
+    /// Creates the meter of a stage with `concurrency` idle slots.
     pub fn starting_at(now: Tick, concurrency: usize) -> Self {
         let mut slots = [0; SLOT_STATES];
         slots[Slot::Idle as usize] = u32::try_from(concurrency).unwrap_or(u32::MAX);
         Self { sums: TaskSums::default(), slots, read_at: now, closed: false, off: false }
     }
 
-    /// A meter that measures nothing but the tasks that limits look at: to learn what measuring costs.
+    /// Creates a meter that only counts tasks, as failure limits require, to find the cost of measuring.
     pub fn off() -> Self {
         Self { off: true, ..Self::starting_at(Tick::ZERO, 0) }
     }
 
-    /// One slot stops doing `from` and starts doing `to`.
+    /// Records that one slot changes its state from `from` to `to`.
     #[inline]
     pub fn on_slot(&mut self, now: Tick, from: Slot, to: Slot) {
         if self.off {
@@ -104,7 +105,7 @@ impl StageMeter {
         }
     }
 
-    /// A task ended. `op_nanos` is the time of the op alone; `None` where there is no op to measure.
+    /// Records the end of a task. `op_nanos` is the time of the op alone; `None` where no op is measured.
     #[inline]
     pub fn on_task(&mut self, op_nanos: Option<u64>, failed_samples: u64) {
         self.sums.row.tasks += 1;
@@ -118,7 +119,7 @@ impl StageMeter {
         }
     }
 
-    /// An op on a worker thread used a core for so long.
+    /// Records the CPU time that an op on a worker thread used.
     #[inline]
     pub fn on_cpu(&mut self, nanos: u64) {
         if self.off {
@@ -127,7 +128,7 @@ impl StageMeter {
         self.sums.row.cpu_time += nanos;
     }
 
-    /// Instances of the op were made.
+    /// Records that instances of the op were created.
     #[inline]
     pub fn on_instances(&mut self, made: u64) {
         if self.off {
@@ -136,7 +137,7 @@ impl StageMeter {
         self.sums.row.instances += made;
     }
 
-    /// The stage has passed on its last item: the clock stops.
+    /// Stops the measurement: the stage has passed on its last item.
     pub fn on_closed(&mut self, now: Tick) {
         if self.off {
             return;
@@ -145,12 +146,12 @@ impl StageMeter {
         self.closed = true;
     }
 
-    /// Tasks completed so far, and those of them with a failed sample.
+    /// Number of completed tasks so far, and of those with a failed sample.
     pub fn tasks(&self) -> (u64, u64) {
         (self.sums.row.tasks, self.sums.row.failures)
     }
 
-    /// The sums up to `now`, open stretches included.
+    /// Sums up to `now`, including open intervals.
     pub fn sums(&mut self, now: Tick) -> &TaskSums {
         self.advance(now);
         &self.sums
@@ -177,18 +178,18 @@ impl StageMeter {
 }
 
 impl TaskSums {
-    /// The sums since `earlier`, an earlier reading of the same stage.
+    /// Difference to `earlier`, an earlier reading of the same stage.
     pub fn since(&self, earlier: &Self) -> Self {
         Self { row: self.row.since(&earlier.row), op_times: self.op_times.since(&earlier.op_times) }
     }
 
-    /// Adds the sums of a neighbouring time of the same stage.
+    /// Adds the sums of an adjacent interval of the same stage.
     pub fn merge(&mut self, other: &Self) {
         self.row.merge(&other.row);
         self.op_times.merge(&other.op_times);
     }
 
-    /// The figures people read.
+    /// Computes the figures for users.
     pub fn figures(&self) -> TaskFigures {
         TaskFigures {
             p50_time_s: self.op_times.quantile_s(0.50),
@@ -206,7 +207,7 @@ impl TaskRow {
         [self.idle, self.thread_wait, self.permit_wait, self.busy, self.order_wait, self.blocked]
     }
 
-    /// The figures people read, without percentiles: those take a histogram.
+    /// Computes the figures for users, without percentiles, which need a histogram.
     pub fn figures(&self) -> TaskFigures {
         let slots_s = self.slot_times().map(nanos_to_seconds);
         let [idle_s, thread_wait_s, permit_wait_s, busy_s, order_wait_s, blocked_s] = slots_s;

@@ -1,4 +1,4 @@
-/// Defines a struct of sums with its arithmetic. No sum of a row read from a file overflows.
+/// Defines a struct of sums with its arithmetic, which saturates: rows read from a file cannot overflow.
 macro_rules! sums {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident,)+ }) => {
         $(#[$doc])*
@@ -8,7 +8,7 @@ macro_rules! sums {
         }
 
         impl $name {
-            /// Number of sums.
+            /// Number of sums in the struct.
             pub const WIDTH: usize = [$(stringify!($field)),+].len();
 
             /// All sums, in the order of the fields.
@@ -16,17 +16,17 @@ macro_rules! sums {
                 [$(self.$field),+]
             }
 
-            /// The same from [`Self::numbers`].
+            /// Restores the struct from [`Self::numbers`].
             pub fn of_numbers([$($field),+]: [u64; Self::WIDTH]) -> Self {
                 Self { $($field),+ }
             }
 
-            /// Adds the sums of another time.
+            /// Adds the sums of another interval.
             pub fn merge(&mut self, other: &Self) {
                 $(self.$field = self.$field.saturating_add(other.$field);)+
             }
 
-            /// The sums since `earlier`, an earlier reading.
+            /// Difference to `earlier`, an earlier reading.
             pub fn since(&self, earlier: &Self) -> Self {
                 Self { $($field: self.$field.saturating_sub(earlier.$field)),+ }
             }

@@ -6,32 +6,32 @@ use std::time::Duration;
 pub struct Tick(u64);
 
 impl Tick {
-    /// The run's start.
+    /// Start of the run.
     pub const ZERO: Self = Self(0);
 
-    /// The moment `nanos` nanoseconds after the start.
+    /// Tick `nanos` nanoseconds after the start.
     pub fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the start.
+    /// Nanoseconds since the start of the run.
     #[inline]
     pub fn nanos(self) -> u64 {
         self.0
     }
 
-    /// Seconds since the start.
+    /// Seconds since the start of the run.
     pub fn seconds(self) -> f64 {
         nanos_to_seconds(self.0)
     }
 
-    /// The moment `later` after this one.
+    /// Tick by `later` after this one.
     pub fn after(self, later: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(later.as_nanos()).unwrap_or(u64::MAX)))
     }
 }
 
-/// Nanoseconds from `earlier` to `self`; 0 when `earlier` is not earlier.
+/// Computes the nanoseconds from `earlier` to `self`; 0 when `earlier` is not earlier.
 impl Sub for Tick {
     type Output = u64;
 
@@ -41,7 +41,7 @@ impl Sub for Tick {
     }
 }
 
-/// The same length in seconds.
+/// Converts nanoseconds to seconds.
 pub(crate) fn nanos_to_seconds(nanos: u64) -> f64 {
     Duration::from_nanos(nanos).as_secs_f64()
 }

@@ -11,45 +11,46 @@ use crate::fault::Pointer;
 use crate::policy::{Capacity, Order};
 use crate::spec::Reads;
 
-/// No step asks for more than so many times the rate: by then something else is the limit.
+/// Largest increase of the rate that one step aims at; beyond it, another part becomes the limit.
 const MOST: f64 = 4.0;
-/// A queue that did not hold a burst is made deeper by this factor.
+/// Factor by which a queue grows if it could not hold a burst.
 const DEEPER: usize = 4;
 
-/// Something to do about a pipeline.
+/// A suggestion to improve a pipeline.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Advice {
-    /// What it is good for.
+    /// Benefit of following the advice.
     pub goal: Goal,
-    /// What to do and what it would bring, in words.
+    /// Action and expected effect, in words.
     pub text: String,
-    /// What to set in the document, all of it together: `penstock run --set POINTER=VALUE`. Empty where no setting does it.
+    /// Settings to apply together: `penstock run --set POINTER=VALUE`. Empty if no setting achieves the effect.
     pub set: Vec<Setting>,
 }
 
-/// What advice is good for.
+/// Benefit of following advice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Goal {
-    /// A higher rate.
+    /// A higher rate of items.
     Rate,
-    /// The same rate for less.
+    /// The same rate with fewer resources.
     Saving,
 }
 
-/// A value in the pipeline document.
+/// A new value in the pipeline document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Setting {
-    /// Where, as RFC 6901 writes it, e.g. `/stages/3/wasm/concurrency`.
+    /// Place of the setting as an RFC 6901 pointer, e.g. `/stages/3/wasm/concurrency`.
     pub pointer: Pointer,
-    /// What to write there.
+    /// New value of the setting.
     pub value: Value,
 }
 
 pub(super) fn advice(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>) -> Vec<Advice> {
     match kind {
         VerdictKind::Consumer => {
-            let stop = rate("Nothing would make it faster but a faster consumer: stop here.", Vec::new());
+            let stop =
+                rate("Only a faster consumer would make the run faster: no change is needed.", Vec::new());
             std::iter::once(stop).chain(savings(look)).collect()
         }
         VerdictKind::Variance => deeper(look, limit).into_iter().chain(savings(look)).collect(),
@@ -65,7 +66,7 @@ pub(super) fn advice(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>) -
         }
         VerdictKind::Source => vec![source(look)],
         VerdictKind::Failures => vec![rate(
-            "Mend what fails: the messages name the samples, and dead letters can be tried again with `penstock replay`.",
+            "Fix the failures: the messages name the samples, and `penstock replay` retries dead letters.",
             Vec::new(),
         )],
         VerdictKind::NothingWaits | VerdictKind::TooLittle => Vec::new(),
@@ -80,13 +81,13 @@ fn setting(pointer: Pointer, value: impl Into<Value>) -> Setting {
     Setting { pointer, value: value.into() }
 }
 
-/// How many times the rate is wanted: what the consumer could take.
+/// Factor between the rate that the consumer could take and the current rate.
 fn wanted(look: &Look<'_>) -> f64 {
     let ratio = look.demand().zip(look.rate()).map(|(demand, rate)| demand / rate);
     ratio.filter(|ratio| ratio.is_finite()).map_or(MOST, |ratio| ratio.clamp(1.0, MOST))
 }
 
-/// What the consumer gets out of it.
+/// Effect of the higher rate, in words.
 fn wanted_in_words(look: &Look<'_>, more: f64) -> String {
     match look.demand().filter(|_| more < MOST) {
         Some(demand) => format!("for the {}/s that the consumer could take", crate::amount::rate(demand)),
@@ -94,10 +95,10 @@ fn wanted_in_words(look: &Look<'_>, more: f64) -> String {
     }
 }
 
-/// More slots for every stage that could not give the rate that is wanted, and the threads they need.
+/// Suggests more slots for every stage that could not sustain the wanted rate, and the threads these slots need.
 fn wider(look: &Look<'_>) -> Option<Advice> {
     let more = wanted(look);
-    // More tasks would only wait for permits, too.
+    // Further tasks would only wait for permits, too.
     let may_grow = |(place, stage): &(usize, &StageTraits)| stage.may_grow && !look.waits_for_permits(*place);
     let stages = look.shape.stages.iter().enumerate().filter(may_grow);
     let slots = stages.filter_map(|(place, stage)| Some((stage, look.slots[place].as_ref()?)));
@@ -107,7 +108,7 @@ fn wider(look: &Look<'_>) -> Option<Advice> {
     let mut needs_threads = false;
     for (stage, slots) in slots.filter(|(stage, slots)| slots.in_use(stage) * more > 1.0) {
         let least = slots.least_for(stage, more).max(slots.concurrency + 1);
-        // More tasks than cores can compute at a time would only wait for a thread.
+        // Tasks beyond the number of cores would only wait for a thread.
         let most =
             if stage.work == StageWork::Computing { look.shape.cores.unwrap_or(u32::MAX) } else { u32::MAX };
         let least = least.min(most.max(slots.concurrency));
@@ -131,7 +132,7 @@ fn wider(look: &Look<'_>) -> Option<Advice> {
     Some(rate(format!("{text}, {}.", wanted_in_words(look, more)), set))
 }
 
-/// The permits of the store that a stage waits for. They are set in the configuration, and not in the document.
+/// Suggests more permits of the store that a stage waits for. They are set in the configuration, not in the document.
 fn permits(look: &Look<'_>, limit: Option<Limit>) -> Option<Advice> {
     let (stage, _) = look.stage(limit)?;
     let store = stage.store.as_ref()?;
@@ -148,7 +149,7 @@ fn permits(look: &Look<'_>, limit: Option<Limit>) -> Option<Advice> {
     ))
 }
 
-/// What to set so that a store has permits for so many reads at a time, if it has fewer and can have more.
+/// Setting that gives a store permits for `wanted` reads at a time, if it has fewer and may have more.
 fn more_reads(stage: &StageTraits, wanted: u64) -> Option<String> {
     let store = stage.store.as_ref()?;
     let reads = store.reads?;
@@ -157,7 +158,7 @@ fn more_reads(stage: &StageTraits, wanted: u64) -> Option<String> {
         .then(|| format!("`reads` of store `{}` in the configuration from {reads} to {wanted}", store.name))
 }
 
-/// The threads that `more` times the rate needs, if these are more than there are and the machine has them.
+/// Number of threads needed for `more` times the rate, if the run has fewer and the machine allows them.
 fn enough_threads(look: &Look<'_>, more: f64) -> Option<u32> {
     let least = look.threads?.least_for(more);
     let most = look.shape.cores.filter(|_| look.shape.computes_only()).unwrap_or(crate::spec::Threads::MOST);
@@ -166,7 +167,7 @@ fn enough_threads(look: &Look<'_>, more: f64) -> Option<u32> {
 
 fn threads(look: &Look<'_>, limit: Option<Limit>) -> Vec<Advice> {
     let more = wanted(look);
-    // Tasks beyond the slots of all stages never are.
+    // More threads than slots of all stages would never run.
     let on_threads = look.shape.stages.iter().filter(|stage| stage.work.is_on_thread());
     let slots = on_threads.fold(0_u32, |sum, stage| sum.saturating_add(stage.concurrency));
     let wanted = enough_threads(look, more).map(|threads| threads.min(slots));
@@ -187,7 +188,7 @@ fn threads(look: &Look<'_>, limit: Option<Limit>) -> Vec<Advice> {
     wider.into_iter().chain(full).chain(faster(look, VerdictKind::Stage, limit)).collect()
 }
 
-/// A slow task holds up the results of those that came after it.
+/// Suggests the order of completion where a slow task delays the results of later tasks.
 fn completion_order(stage: &StageTraits, slots: &SlotUse) -> Option<Advice> {
     let waits = slots.own_order_wait(stage) / f64::from(slots.concurrency);
     (stage.order == Order::Input && waits >= 0.1).then(|| {
@@ -197,7 +198,7 @@ fn completion_order(stage: &StageTraits, slots: &SlotUse) -> Option<Advice> {
     })
 }
 
-/// The op itself.
+/// Suggests a faster op or storage.
 fn faster(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>) -> Option<Advice> {
     let Some(Limit::Stage(place)) = limit else { return None };
     let stage = &look.shape.stages[place];
@@ -223,14 +224,14 @@ fn faster(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>) -> Option<Ad
 fn source(look: &Look<'_>) -> Advice {
     let text = match &look.shape.source.store {
         Some(store) => format!(
-            "Name the samples faster: the source reads their keys from store `{store}`; an index (`penstock index create`) is read in one piece."
+            "List the samples faster: the source reads their keys from store `{store}`; an index (`penstock index create`) is read in one piece."
         ),
-        None => "Make samples faster: no setting of the document does it.".to_owned(),
+        None => "Produce samples faster: no setting of the document achieves this.".to_owned(),
     };
     rate(text, Vec::new())
 }
 
-/// Deeper queues behind what gives in bursts: its own, and the one in front of the consumer.
+/// Suggests deeper queues for bursts: the queue behind the stage that causes them, and the one in front of the consumer.
 fn deeper(look: &Look<'_>, limit: Option<Limit>) -> Option<Advice> {
     let Some(Limit::Stage(stage)) = limit else { return None };
     let stage = &look.shape.stages[stage];
@@ -246,7 +247,7 @@ fn deeper(look: &Look<'_>, limit: Option<Limit>) -> Option<Advice> {
     ))
 }
 
-/// Slots and threads that the rate does not need.
+/// Suggests removing slots and threads that the rate does not need.
 fn savings(look: &Look<'_>) -> impl Iterator<Item = Advice> {
     let of_slots =
         look.slots.iter().flatten().filter(|slots| slots.least < slots.concurrency).filter_map(|slots| {

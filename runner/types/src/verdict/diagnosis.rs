@@ -9,39 +9,40 @@ use crate::run::FailureGroup;
 use crate::series::Row;
 use crate::stats::{QueueFigures, QueueSums, TaskFigures, TaskRow, TaskSums};
 
-/// A window is judged once it is this long, in nanoseconds, and so many items went through it ...
+/// A window is judged once it has this length, in nanoseconds, and this number of items ...
 const WINDOW: u64 = 1_000_000_000;
 const WINDOW_ITEMS: u64 = 50;
-/// ... or after this time, whatever went through.
+/// ... or after this time, with any number of items.
 const LONGEST_WINDOW: u64 = 10_000_000_000;
-/// A verdict moves when so many windows in a row agree on another one ...
+/// The verdict changes when this number of windows in a row agree on another one ...
 const HOLDS: u32 = 3;
-/// ... or at once, when what was the limit is in use for less than this share of its time, and the new one for more than that.
+/// ... or at once, when the current limit is in use for less than the share `SLACK` of its time, and the new one for at least
+/// `FULL`.
 const SLACK: f64 = 0.5;
 const FULL: f64 = 0.9;
-/// Spans that are kept; earlier ones give way.
+/// Number of spans kept; older ones are dropped.
 const MAX_SPANS: usize = 100;
 
-/// Follows a run and keeps its verdicts: of the whole, and of the time since the last one moved. Knows no clock: it is given
-/// what the run added up, stretch by stretch.
+/// Follows a run and keeps its verdicts: one of the whole run, and one for each span of time in which it stayed the same. Uses no
+/// clock: the caller passes the sums with their time.
 #[derive(Clone, Debug)]
 pub struct Diagnosis {
     shape: PipelineShape,
-    /// Up to the stretch in which the consumer got its first item.
+    /// Sums up to the interval in which the consumer got its first item.
     warm_up: Row,
     is_warm: bool,
-    /// All after that.
+    /// Sums after the warm-up.
     warm: Row,
-    /// The window that is not judged yet.
+    /// Sums of the current window, which is not judged yet.
     open: Row,
     spans: VecDeque<VerdictSpan>,
-    /// What windows agree on that is not the standing verdict, and how many there are.
+    /// Verdict of the latest windows that differs from the current one, and the number of windows that agree on it.
     next: Option<(VerdictSpan, u32)>,
     is_over: bool,
 }
 
 impl Diagnosis {
-    /// A run that is about to start.
+    /// Diagnosis of a run that is about to start.
     pub fn of(shape: PipelineShape) -> Self {
         let (stages, queues) = (shape.stages.len(), shape.stages.len() + 2);
         let row = || Row::empty(0, 0, stages, queues);
@@ -57,7 +58,7 @@ impl Diagnosis {
         }
     }
 
-    /// Takes in what the run added up until `t1`, in nanoseconds since its start.
+    /// Adds the sums of the interval that ends at `t1`, in nanoseconds since the start of the run.
     pub fn add(&mut self, t1: u64, stages: &[TaskSums], queues: &[QueueSums], is_over: bool) {
         self.is_over = is_over;
         if !self.is_warm {
@@ -83,7 +84,7 @@ impl Diagnosis {
         }
     }
 
-    /// The standing verdict goes on; before there is one, it is said how much was delivered.
+    /// Extends the current verdict; before the first one, updates the number of delivered items.
     fn go_on(&mut self, t1: u64) {
         let to_s = t1 as f64 / 1e9;
         match self.spans.back_mut() {
@@ -99,15 +100,15 @@ impl Diagnosis {
         }
     }
 
-    /// Warm-up and all after it.
+    /// Sums of the warm-up and the time after it.
     fn all(&self) -> Row {
         let mut all = self.warm_up.clone();
         all.merge(&self.warm);
         all
     }
 
-    /// The verdict of the whole run so far. Warm-up, which ends with the first item, is left out as soon as there is enough
-    /// without it.
+    /// Verdict of the whole run so far. Excludes the warm-up, which ends with the first item, as soon as the time after it is
+    /// sufficient.
     pub fn whole(&self, failures: &[FailureGroup]) -> Verdict {
         let warm = self.verdict(&self.warm, true, failures);
         if warm.kind != VerdictKind::TooLittle {
@@ -116,12 +117,12 @@ impl Diagnosis {
         self.verdict(&self.all(), false, failures)
     }
 
-    /// When the verdict moved, and to what: oldest first, without gaps, the last of them going on; the last hundred.
+    /// Spans of verdicts, oldest first, without gaps; at most the last hundred. The last one may continue.
     pub fn spans(&self) -> Vec<VerdictSpan> {
         self.spans.iter().cloned().collect()
     }
 
-    /// The verdict that stands now; `None` before anything was measured.
+    /// Current verdict; `None` before the first measurement.
     pub fn current(&self) -> Option<&VerdictSpan> {
         self.spans.back()
     }
@@ -152,7 +153,7 @@ impl Diagnosis {
         })
     }
 
-    /// A window is over.
+    /// Judges a complete window.
     fn judge(&mut self, window: &Row) {
         let found = VerdictSpan::from(self.verdict(window, true, &[]));
         let Some(standing) = self.spans.back_mut() else { return };
@@ -178,7 +179,7 @@ impl Diagnosis {
         }
     }
 
-    /// Whether one window is enough: what stood has slack, and what comes has none.
+    /// True if one window suffices: the current limit has slack, and the new one has none.
     fn is_decisive(&self, window: &Row, standing: &VerdictSpan, next: &VerdictSpan) -> bool {
         self.figures(window, true, &[], |measured| {
             let look = Look::at(&self.shape, measured);
@@ -208,7 +209,7 @@ impl Diagnosis {
         }
     }
 
-    /// A run that was too short for a window is told as a whole.
+    /// Ends the last span. A run that was too short for a window gets the verdict of the whole run.
     fn end(&mut self, t1: u64) {
         if self.spans.back().is_none_or(|span| span.kind == VerdictKind::TooLittle) {
             let whole = VerdictSpan::from(self.whole(&[]));

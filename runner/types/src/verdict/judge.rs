@@ -2,36 +2,36 @@ use super::shape::{PipelineShape, StageTraits, StageWork};
 use super::slots::{SlotUse, ThreadUse};
 use super::{Answer, Measured, Verdict, VerdictKind, advice, words};
 
-/// A reader that waits less than this share of the time has what it needs.
+/// Share of time up to which a waiting reader counts as supplied.
 const STARVES: f64 = 0.05;
-/// A wait shorter than this, in seconds, is none: no training step is so short that it could be felt.
+/// Shortest wait that counts, in seconds: shorter ones do not matter for any training step.
 const FELT_S: f64 = 0.001;
-/// A verdict needs so many items of the sink, or so many seconds: fewer items say nothing of a pipeline that holds as many.
+/// Minimum of items at the sink or of seconds for a verdict: fewer items reveal nothing about a pipeline that holds that many.
 const MIN_ITEMS: u64 = 8;
 const MIN_S: f64 = 10.0;
-/// A stage is busier than the one that the walk names only if it is by this factor: shares of equal stages differ by chance.
+/// Factor by which another stage must be busier than the suspect to replace it: shares of equal stages differ by chance.
 const BUSIER: f64 = 1.05;
-/// Below this share nothing is at work enough to be called the limit.
+/// Share of time in use below which no part counts as the limit.
 const AT_WORK: f64 = 0.6;
-/// The threads are the limit when they run ops for this share of their time ...
+/// The threads are the limit when they run ops for at least the share `THREADS_FULL` of their time ...
 const THREADS_FULL: f64 = 0.8;
-/// ... and tasks wait for them, or for permits, for this share of the time that they hold their slots.
+/// ... and tasks wait for them, or for permits, for at least the share `WANTED` of the time that they hold their slots.
 const WANTED: f64 = 0.2;
-/// Failures below this share are no reason.
+/// Share of failed samples below which failures are not a reason.
 const FAILS: f64 = 0.05;
-/// From this share on, most of what a stage does is for nothing.
+/// Share of failed samples from which most of a stage's work is lost.
 const FAILS_MOSTLY: f64 = 0.5;
 
-/// Figures of one stretch of time, ready to be judged.
+/// Figures of one interval, ready for a verdict.
 pub(super) struct Look<'a> {
     pub(super) shape: &'a PipelineShape,
     pub(super) measured: Measured<'a>,
-    /// By stage; `None` for those that only move samples, and where nothing was measured.
+    /// Use of slots by stage; `None` for stages that only move samples, and where nothing was measured.
     pub(super) slots: Vec<Option<SlotUse>>,
     pub(super) threads: Option<ThreadUse>,
 }
 
-/// What gives less than the rest.
+/// Part that limits the pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Limit {
     Consumer,
@@ -70,7 +70,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// What kind of limit it is, and what the sentence names.
+    /// Kind of the limit, and the part that the sentence names.
     pub(super) fn judge(&self) -> (VerdictKind, Option<Limit>) {
         let Some(sink) = self.measured.queues.last() else { return (VerdictKind::TooLittle, None) };
         let (failing, share) = self.failing();
@@ -120,7 +120,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Share of its time, 0.0 to 1.0, for which something could not have given more.
+    /// Share of time, 0.0 to 1.0, in which a part worked at its maximum.
     pub(super) fn in_use(&self, limit: Limit) -> f64 {
         match limit {
             Limit::Consumer => 1.0 - self.consumer_wait().unwrap_or(0.0),
@@ -134,24 +134,24 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Stages that do work, with how much they are in use; those before a drained queue have none.
+    /// Stages that do work, with their share of time in use; stages that only move samples are left out.
     pub(super) fn uses(&self) -> impl Iterator<Item = (usize, f64)> {
         let places = self.slots.iter().enumerate().filter(|(_, slots)| slots.is_some());
         places.map(|(stage, _)| (stage, self.in_use(Limit::Stage(stage))))
     }
 
-    /// The stage that is in use the most; of equal ones the first.
+    /// The stage with the highest share of time in use; of equal ones the first.
     fn busiest(&self) -> Option<(usize, f64)> {
         self.uses().reduce(|most, next| if next.1 > most.1 { next } else { most })
     }
 
-    /// From the sink queue up as long as readers starve: what feeds the most upstream of these queues. What only moves
-    /// samples has nothing to give, so that what feeds it is named in its place.
+    /// Searches from the sink queue upstream as long as readers starve; returns the part that feeds the most upstream of these
+    /// queues. A part that only moves samples is replaced by the one that feeds it.
     fn walk(&self) -> Limit {
         let starves =
             |queue: &&crate::stats::QueueFigures| queue.starved.is_some_and(|share| share >= STARVES);
         let run = self.measured.queues.iter().rev().take_while(starves).count().max(1);
-        // The queue at the exit of stage i has number i + 1; the sink only moves items, too.
+        // The queue behind stage i has number i + 1; the sink only moves items, too.
         let stages = self.shape.stages.len();
         let feeds = (stages + 1 - (run - 1).min(stages + 1)).min(stages);
         let works = |stage: &usize| self.shape.stages[*stage].work != StageWork::Moving;
@@ -163,8 +163,8 @@ impl<'a> Look<'a> {
         is_full && self.waits(stage, |slots| slots.thread_wait) >= WANTED
     }
 
-    /// Whether more permits of its store would help a stage more than more tasks. A task that has a permit for one of its reads
-    /// is busy, however many others wait, so that what all tasks ask for is looked at, too.
+    /// True if more permits of its store would help a stage more than more tasks would. A task with a permit for one of its reads
+    /// counts as busy even if its other reads wait, so the number of reads that all tasks request counts as well.
     pub(super) fn waits_for_permits(&self, stage: usize) -> bool {
         let shape = &self.shape.stages[stage];
         let reads = shape.store.as_ref().and_then(|store| store.reads).map(u64::from);
@@ -172,7 +172,7 @@ impl<'a> Look<'a> {
         asks_for_more || self.waits(stage, |slots| slots.permit_wait) >= WANTED
     }
 
-    /// Share of the time that a stage's ops and one of their waits held slots, which was that wait.
+    /// Share that one kind of wait has of the time in which a stage's ops and that wait held slots.
     fn waits(&self, stage: usize, wait: impl Fn(&SlotUse) -> f64) -> f64 {
         self.slots[stage].as_ref().map_or(0.0, |slots| {
             let held = slots.busy + wait(slots);
@@ -180,7 +180,7 @@ impl<'a> Look<'a> {
         })
     }
 
-    /// The stage that loses the largest share of its samples, and the share that all of them lose together.
+    /// The stage that loses the largest share of its samples, and the share that all stages lose together.
     pub(super) fn failing(&self) -> (Option<usize>, f64) {
         let (mut worst, mut most, mut kept) = (None, 0.0, 1.0);
         for stage in 0..self.measured.stages.len() {
@@ -200,7 +200,8 @@ impl<'a> Look<'a> {
         if samples == 0 { 0.0 } else { (task.failed_samples as f64 / samples as f64).min(1.0) }
     }
 
-    /// Seed 000's question. Where items come in bursts, the longer part of the consumer's time decides, as in the seed.
+    /// Answer to whether data loading is the bottleneck. Where items come in bursts, the larger part of the consumer's time
+    /// decides.
     pub(super) fn answer(&self, kind: VerdictKind) -> Answer {
         match kind {
             VerdictKind::Variance if !self.shape.discards && self.consumer_wait() < Some(0.5) => Answer::No,
@@ -218,7 +219,7 @@ impl<'a> Look<'a> {
         self.measured.queues.last().and_then(|sink| sink.qps)
     }
 
-    /// Items that the consumer could have taken per second; `None` when it is never seen at work.
+    /// Items that the consumer could have taken per second; `None` when it hardly works.
     pub(super) fn demand(&self) -> Option<f64> {
         let works = 1.0 - self.consumer_wait()?;
         (!self.shape.discards && works >= 0.01).then_some(self.rate()? / works)
@@ -229,7 +230,7 @@ impl<'a> Look<'a> {
         self.measured.queues.last().map_or(0.0, |sink| sink.elapsed_s)
     }
 
-    /// The stage that the sentence names, and what its slots did.
+    /// The stage that the sentence names, with the use of its slots.
     pub(super) fn stage(&self, limit: Option<Limit>) -> Option<(&StageTraits, &SlotUse)> {
         let Some(Limit::Stage(stage)) = limit else { return None };
         Some((&self.shape.stages[stage], self.slots[stage].as_ref()?))

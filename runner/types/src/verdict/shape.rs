@@ -4,7 +4,7 @@ use crate::plan::{ConsumerPlan, Flow, Plan, StageKind, StagePlan, Unit};
 use crate::policy::Order;
 use crate::spec::SleepOn;
 
-/// What a verdict has to know of a pipeline besides its figures.
+/// Properties of a pipeline that a verdict needs besides the figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PipelineShape {
     pub(super) source: SourceTraits,
@@ -13,55 +13,55 @@ pub struct PipelineShape {
     pub(super) threads: u32,
     /// Cores of the machine; `None` when they are not known.
     pub(super) cores: Option<u32>,
-    /// Whether the consumer takes items at once and does nothing with them, so that it always waits.
+    /// Set if the consumer drops items at once, so that it always waits.
     pub(super) discards: bool,
-    /// What the sink queue holds, in the plural.
+    /// Unit of the sink queue's items, in the plural.
     pub(super) unit: &'static str,
-    /// Items that the sink queue may hold.
+    /// Capacity of the sink queue, in items.
     pub(super) sink_queue: usize,
 }
 
-/// What is known of the source.
+/// Properties of the source.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SourceTraits {
     pub(super) id: String,
-    /// The store it reads; `None` when it reads none.
+    /// The store that the source reads from; `None` when it reads none.
     pub(super) store: Option<String>,
-    /// Items that its queue may hold.
+    /// Capacity of the queue behind the source, in items.
     pub(super) queue: usize,
 }
 
-/// What is known of a stage.
+/// Properties of a stage.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct StageTraits {
     pub(super) id: String,
-    /// Its place in the document, e.g. `/stages/1/wasm`.
+    /// Place of the stage in the document, e.g. `/stages/1/wasm`.
     pub(super) place: Pointer,
     pub(super) work: StageWork,
     pub(super) concurrency: u32,
-    /// Whether its concurrency can be another one: a module with a state has one task at a time.
+    /// Set if the concurrency can change: a stateful module has one task at a time.
     pub(super) may_grow: bool,
     pub(super) order: Order,
-    /// Items that the queue at its exit may hold.
+    /// Capacity of the queue behind the stage, in items.
     pub(super) queue: usize,
-    /// Samples of an item that comes in, as far as the document tells.
+    /// Samples in an input item, as far as the document determines it.
     pub(super) samples: u64,
-    /// The store it reads; `None` when it reads none.
+    /// The store that the stage reads from; `None` when it reads none.
     pub(super) store: Option<StoreTraits>,
 }
 
-/// What is known of a store.
+/// Properties of a store.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct StoreTraits {
     pub(super) name: String,
-    /// Permits it has for reads, those of all runs together; `None` when that is not known.
+    /// Permits for reads, shared by all runs; `None` when the number is not known.
     pub(super) reads: Option<u32>,
 }
 
-/// What a stage's tasks spend their time with.
+/// Activity of a stage's tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StageWork {
-    /// Nothing: it only moves samples, and is never the limit itself.
+    /// Moving samples only; such a stage is never the limit itself.
     Moving,
     /// Reading from a store.
     Storage,
@@ -74,7 +74,7 @@ pub(crate) enum StageWork {
 }
 
 impl PipelineShape {
-    /// What a plan comes to on `threads` worker threads of a machine with `cores`.
+    /// Shape of a plan on `threads` worker threads of a machine with `cores`.
     pub fn of(plan: &Plan, threads: u32, cores: Option<u32>) -> Self {
         let store = plan.source.spec.store().map(ToString::to_string);
         let stages = plan.stages.iter().enumerate();
@@ -93,13 +93,13 @@ impl PipelineShape {
         }
     }
 
-    /// The same with a consumer that does something with what it gets, whatever the document says.
+    /// Replaces the document's consumer by one that spends time on its items.
     #[must_use]
     pub fn with_working_consumer(self) -> Self {
         Self { discards: false, ..self }
     }
 
-    /// The same with the permits that each store has, by its name.
+    /// Adds the permits of each store, by its name.
     #[must_use]
     pub fn with_reads(mut self, reads: impl Fn(&str) -> Option<u32>) -> Self {
         for store in self.stages.iter_mut().filter_map(|stage| stage.store.as_mut()) {
@@ -108,13 +108,13 @@ impl PipelineShape {
         self
     }
 
-    /// Items that each queue may hold, first to last.
+    /// Capacity of each queue in items, first to last.
     pub(super) fn capacities(&self) -> impl Iterator<Item = usize> {
         let stages = self.stages.iter().map(|stage| stage.queue);
         std::iter::once(self.source.queue).chain(stages).chain([self.sink_queue])
     }
 
-    /// Whether all that occupies worker threads computes, so that more threads than cores give nothing.
+    /// True if all work on worker threads is computation, so that more threads than cores bring no gain.
     pub(super) fn computes_only(&self) -> bool {
         !self.stages.iter().any(|stage| stage.work == StageWork::Sleeping)
     }
@@ -141,14 +141,14 @@ impl StageTraits {
         }
     }
 
-    /// Reads that `tasks` of its tasks ask for at a time.
+    /// Number of reads that `tasks` tasks of the stage request at a time.
     pub(super) fn reads_of(&self, tasks: u32) -> u64 {
         u64::from(tasks).saturating_mul(self.samples)
     }
 }
 
 impl StageWork {
-    /// The work of stages of this kind.
+    /// Activity of the tasks of stages of this kind.
     pub(crate) fn of(kind: &StageKind) -> Self {
         match kind {
             StageKind::Aggregate { .. } | StageKind::Disaggregate => Self::Moving,
@@ -162,7 +162,7 @@ impl StageWork {
         }
     }
 
-    /// Whether it needs a worker thread.
+    /// True if the activity needs a worker thread.
     pub(super) fn is_on_thread(self) -> bool {
         matches!(self, Self::Computing | Self::Sleeping)
     }

@@ -6,12 +6,12 @@ use crate::fault::Pointer;
 use crate::policy::Order;
 use crate::stats::TaskFigures;
 
-/// What the slots of one stage did: mean numbers of slots, which add up to its concurrency.
+/// Use of the slots of one stage: mean numbers of slots, which add up to its concurrency.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SlotUse {
     /// Id of the stage.
     pub stage: String,
-    /// Slots it has.
+    /// Number of slots of the stage.
     pub concurrency: u32,
     /// Slots in which ops ran.
     pub busy: f64,
@@ -20,31 +20,31 @@ pub struct SlotUse {
     /// Slots whose tasks waited for permits of the store they read.
     #[serde(default)]
     pub permit_wait: f64,
-    /// Slots whose results waited for their turn in the input order.
+    /// Slots whose results waited for earlier results, to keep the input order.
     pub order_wait: f64,
     /// Slots whose results waited for room in the next queue.
     pub blocked: f64,
     /// Slots without a task.
     pub idle: f64,
-    /// The least concurrency that would have kept the rate.
+    /// Lowest concurrency that would have sustained the rate.
     pub least: u32,
-    /// Where the document sets the concurrency; `null` where it cannot be another one.
+    /// Place of the concurrency in the document; `null` where it cannot be changed.
     pub pointer: Option<Pointer>,
 }
 
-/// What the worker threads did.
+/// Use of the worker threads.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ThreadUse {
-    /// Threads there are.
+    /// Number of worker threads of the run.
     pub threads: u32,
-    /// Mean number of them that ran ops.
+    /// Mean number of threads that ran ops.
     pub busy: f64,
-    /// The least number that would have kept the rate.
+    /// Lowest number of threads that would have sustained the rate.
     pub least: u32,
 }
 
 impl SlotUse {
-    /// `None` where nothing was measured, and for stages whose slots do no work.
+    /// Computes the use from the figures; `None` where nothing was measured, and for stages whose slots do no work.
     pub(super) fn of(stage: &StageTraits, task: &TaskFigures) -> Option<Self> {
         let works = stage.work != super::shape::StageWork::Moving && task.elapsed_s > 0.0;
         let slots = |seconds: f64| seconds / task.elapsed_s;
@@ -64,15 +64,15 @@ impl SlotUse {
         Some(use_of_slots)
     }
 
-    /// Share of the stage's slots that its own work held, 0.0 to 1.0: ops, and what they had to wait for meanwhile. The
-    /// stage with the greatest share is the one with the least to give.
+    /// Share of the stage's slots held by its own work, 0.0 to 1.0: by ops and their waits for threads and permits. The stage
+    /// with the greatest share has the least reserve.
     pub(super) fn in_use(&self, stage: &StageTraits) -> f64 {
         let held = self.busy + self.thread_wait + self.permit_wait + self.own_order_wait(stage);
         (held / f64::from(self.concurrency)).min(1.0)
     }
 
-    /// Slots that waited for a slow task ahead of them. While the one whose turn it is waits for room, the others wait for
-    /// room too, behind it.
+    /// Slots whose results waited for a slower task ahead of them. While the first result in the order waits for room, the others
+    /// wait for room too.
     pub(super) fn own_order_wait(&self, stage: &StageTraits) -> f64 {
         match stage.order {
             Order::Input => self.order_wait * (1.0 - self.blocked.min(1.0)),
@@ -80,7 +80,7 @@ impl SlotUse {
         }
     }
 
-    /// The least concurrency that gives `more` times the rate.
+    /// Lowest concurrency that gives `more` times the rate.
     pub(super) fn least_for(&self, stage: &StageTraits, more: f64) -> u32 {
         if !stage.may_grow {
             return self.concurrency;
@@ -91,7 +91,7 @@ impl SlotUse {
 }
 
 impl ThreadUse {
-    /// `None` when no stage needs a worker thread.
+    /// Computes the use from that of the slots; `None` when no stage needs a worker thread.
     pub(super) fn of(shape: &PipelineShape, slots: &[Option<SlotUse>]) -> Option<Self> {
         let on_threads = || shape.stages.iter().zip(slots).filter(|(stage, _)| stage.work.is_on_thread());
         on_threads().next()?;
@@ -104,17 +104,16 @@ impl ThreadUse {
         self.busy / f64::from(self.threads)
     }
 
-    /// The least number that gives `more` times the rate.
+    /// Lowest number of threads that gives `more` times the rate.
     pub(super) fn least_for(&self, more: f64) -> u32 {
         staffed(self.busy * more)
     }
 }
 
-/// How many servers keep up with work that holds `load` of them on average (Little). Work that comes at random needs
-/// now one more and now one less, by about the square root of `load`; half of that is left free, and the queues on both
-/// sides take the rest.
+/// Number of servers that keep up with work that occupies `load` of them on average (Little's law). Random arrivals vary the need
+/// by about the square root of `load`; half of that is kept as reserve, and the queues on both sides absorb the rest.
 fn staffed(load: f64) -> u32 {
-    // Rounding must not ask for one more where the load is a whole number of slots that are all in use.
+    // Tolerance for rounding: a load that is a whole number of slots, all in use, needs no additional one.
     ((load + 0.5 * load.sqrt() - 0.01).ceil()).clamp(1.0, f64::from(crate::policy::Concurrency::MOST)) as u32
 }
 
@@ -123,7 +122,7 @@ mod tests {
     use super::staffed;
 
     #[test]
-    fn what_the_seeds_say_would_do_does() {
+    fn the_least_concurrency_is_that_of_the_recorded_runs() {
         // Seed 001: preprocess has 12 slots and works in 4.17 of them, download in 1.53.
         assert_eq!([4.17, 1.53].map(staffed), [6, 3]);
         // Seed 002: 40 ms a task and one item every 30 ms; 35 ms and every 30 ms.

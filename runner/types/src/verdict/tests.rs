@@ -1,5 +1,5 @@
-//! The rules against the recorded runs of seeds 001 and 002: `docs/source/_static/data` of facebookresearch/spdl (BSD-2-Clause),
-//! means over the windows of their steady state.
+//! Checks the rules against recorded runs, the means over the windows of their steady state: `docs/source/_static/data` of
+//! facebookresearch/spdl (BSD-2-Clause). Seeds 001 and 002 are documents of this project that describe those runs.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use crate::plan::{Known, Plan};
 use crate::spec::read_value;
 use crate::stats::{QueueFigures, TaskFigures};
 
-/// What was measured at a stage and the queue at its exit: mean task time in ms, then items taken per second, mean put and get
-/// in ms, readiness.
+/// Measurements of a stage and of the queue behind it: mean task time in ms; then items taken per second, mean put and get in ms,
+/// readiness.
 type Stage = (f64, [f64; 4]);
 
 pub(super) fn shape(document: Value) -> PipelineShape {
@@ -22,7 +22,7 @@ pub(super) fn shape(document: Value) -> PipelineShape {
     PipelineShape::of(&plan, 12, None)
 }
 
-/// A pipeline of sleeps and of what rebatches, in front of a training step of 30 ms.
+/// A pipeline of sleeps and rebatching stages, in front of a training step of 30 ms.
 fn pipeline(stages: Value) -> PipelineShape {
     shape(json!({
         "source": { "range": { "count": 1000 } },
@@ -80,7 +80,7 @@ fn tasks(concurrency: u32, ave_ms: f64, taken_per_s: f64, blocked_slots: f64, el
     }
 }
 
-/// Figures of a run: of the source's queue, of the stages, and of the sink's queue.
+/// Figures of a run: the source's queue, the stages, and the sink's queue.
 fn figures(
     shape: &PipelineShape,
     source: [f64; 4],
@@ -106,7 +106,7 @@ fn judged(shape: &PipelineShape, (stages, queues): &(Vec<TaskFigures>, Vec<Queue
     )
 }
 
-/// A run of seed 002 behind a consumer of 30 ms.
+/// A run of seed 002, in front of a consumer of 30 ms.
 fn seed_002(stages: Value, source: [f64; 4], done: &[Stage], sink: [f64; 4]) -> Verdict {
     let shape = pipeline(stages);
     judged(&shape, &figures(&shape, source, done, sink))
@@ -134,7 +134,7 @@ fn multi4() -> Verdict {
     multi(3, stages, [32.84, 30.27, 0.00, 1.0], [32.84, 30.41, 0.00, 1.0])
 }
 
-/// Seed 001, with the buffers of one item that it had.
+/// The run of seed 001, with its queues of one item.
 fn production() -> Verdict {
     let shape = shape(json!({
         "source": { "range": { "count": 1000 } },
@@ -162,7 +162,7 @@ fn production() -> Verdict {
 }
 
 #[test]
-fn the_recorded_runs_are_told_as_the_seeds_explain_them() {
+fn recorded_runs_get_the_verdicts_of_their_description() {
     let single1 = seed_002(
         json!([sleep("25ms", 1)]),
         [32.84, 30.19, 0.00, 1.0],
@@ -232,14 +232,14 @@ fn the_recorded_runs_are_told_as_the_seeds_explain_them() {
     insta::assert_json_snapshot!(told);
 }
 
-/// A run of these stages for ten seconds, every figure at rest: nothing waits, and every slot is idle.
+/// A run of these stages for ten seconds in which no part waits and every slot is idle.
 fn at_rest(shape: &PipelineShape, rate: f64) -> (Vec<TaskFigures>, Vec<QueueFigures>) {
     let stages = shape.stages.iter().map(|stage| tasks(stage.concurrency, 0.0, rate, 0.0, 10.0)).collect();
     let queues = (0..shape.stages.len() + 2).map(|_| queue(2, [rate, 0.0, 0.0, 1.0], 10.0)).collect();
     (stages, queues)
 }
 
-/// The share of time in which each queue's reader waits, first to last.
+/// Sets the share of time in which each queue's reader waits, first to last.
 fn starve<const N: usize>(queues: &mut [QueueFigures], shares: [f64; N]) {
     for (queue, share) in queues.iter_mut().zip(shares) {
         queue.starved = Some(share);
@@ -247,7 +247,7 @@ fn starve<const N: usize>(queues: &mut [QueueFigures], shares: [f64; N]) {
     }
 }
 
-/// Shares of the slots' time: busy, waiting for a thread, waiting for the order, blocked.
+/// Sets the shares of the slots' time: busy, waiting for a thread, waiting for the order, blocked.
 fn occupy(task: &mut TaskFigures, concurrency: u32, [busy, thread_wait, order_wait, blocked]: [f64; 4]) {
     let slots_s = f64::from(concurrency) * task.elapsed_s;
     task.busy_s = busy * slots_s;
@@ -263,10 +263,10 @@ fn found(verdict: &Verdict) -> (VerdictKind, Option<&str>) {
 }
 
 #[test]
-fn a_wait_by_chance_in_front_of_the_slowest_stage_does_not_blame_the_one_before() {
+fn a_random_wait_in_front_of_the_slowest_stage_does_not_blame_the_stage_before_it() {
     let shape = pipeline(json!([sleep("fast", 1), sleep("slow", 1)]));
     let mut run = at_rest(&shape, 20.0);
-    // Random times and short queues: the slow one waits, too, but the fast one is blocked for longer.
+    // Random times and short queues: the slow stage waits, too, but the fast one is blocked for longer.
     occupy(&mut run.0[0], 1, [0.70, 0.0, 0.0, 0.25]);
     occupy(&mut run.0[1], 1, [0.88, 0.0, 0.0, 0.0]);
     starve(&mut run.1, [0.0, 0.12, 0.9, 0.4]);
@@ -274,7 +274,7 @@ fn a_wait_by_chance_in_front_of_the_slowest_stage_does_not_blame_the_one_before(
 }
 
 #[test]
-fn what_only_moves_samples_is_never_the_limit() {
+fn a_stage_that_only_moves_samples_is_never_the_limit() {
     let shape = pipeline(json!([sleep("slow", 1), { "aggregate": { "size": 4 } }, { "disaggregate": {} }]));
     let mut run = at_rest(&shape, 20.0);
     occupy(&mut run.0[0], 1, [1.0, 0.0, 0.0, 0.0]);
@@ -288,16 +288,16 @@ fn what_only_moves_samples_is_never_the_limit() {
 }
 
 #[test]
-fn results_that_wait_their_turn_hold_slots_but_not_behind_a_full_queue() {
+fn results_that_wait_for_the_order_hold_slots_but_not_behind_a_full_queue() {
     let ordered = json!({ "sleep": { "mean_ms": 20, "name": "decode", "concurrency": 4, "order": "input" } });
     let shape = pipeline(json!([ordered, sleep("slow", 1)]));
     let mut run = at_rest(&shape, 20.0);
-    // Four results, one of them in front: it waits for room, the others behind it.
+    // Four results: the first one waits for room, the others behind it.
     occupy(&mut run.0[0], 4, [0.1, 0.0, 0.65, 0.25]);
     occupy(&mut run.0[1], 1, [0.95, 0.0, 0.0, 0.0]);
     starve(&mut run.1, [0.0, 0.0, 0.9, 0.4]);
     assert_eq!(found(&judged(&shape, &run)), (VerdictKind::Stage, Some("2:slow")));
-    // Nothing waits for room: a slow task in front holds up the others.
+    // No result waits for room: a slow task in front delays the others.
     occupy(&mut run.0[0], 4, [0.5, 0.0, 0.48, 0.0]);
     occupy(&mut run.0[1], 1, [0.5, 0.0, 0.0, 0.0]);
     starve(&mut run.1, [0.0, 0.5, 0.9, 0.4]);
@@ -320,12 +320,12 @@ fn tasks_that_wait_for_threads_make_the_threads_the_limit() {
     assert_eq!(found(&verdict), (VerdictKind::Threads, Some("1:a")));
     let threads = verdict.threads.unwrap();
     assert_eq!((threads.threads, threads.busy, threads.least), (4, 4.0, 4));
-    // Twice the rate on 8 threads, and half of their square root to spare.
+    // Twice the rate needs 8 threads, and half of their square root in reserve.
     assert_eq!(
         serde_json::to_value(&verdict.advice[0].set).unwrap(),
         json!([{ "pointer": "/threads", "value": 10 }])
     );
-    // The same waits with half of the threads free: something else keeps tasks from starting.
+    // The same waits with half of the threads free: another cause keeps tasks from starting.
     let shape = PipelineShape { threads: 8, ..shape };
     assert_eq!(found(&judged(&shape, &run)), (VerdictKind::Stage, Some("1:a")));
 }
@@ -360,7 +360,7 @@ fn tasks_that_wait_for_permits_make_the_permits_the_limit_and_no_concurrency_is_
         advice[0].text.starts_with("Raise `reads` of store `photos` in the configuration, or let"),
         "{advice:?}"
     );
-    // As busy with a permit for each: more tasks help, and more permits where there are none for them.
+    // As busy, but with a permit for each task: more tasks help, together with more permits where they would lack.
     occupy(&mut run.0[0], 8, [0.8, 0.0, 0.0, 0.0]);
     run.0[0].permit_wait_s = 0.1 * 80.0;
     let verdict = judged(&known, &run);
@@ -370,7 +370,7 @@ fn tasks_that_wait_for_permits_make_the_permits_the_limit_and_no_concurrency_is_
         concurrency.text,
         "Raise the concurrency of `1:fetch` from 8 to 15, for the 40.00/s that the consumer could take."
     );
-    // Batches of which one read always has a permit are busy, and ask for more than there are.
+    // Batches whose tasks always have a permit for one read count as busy, but request more than there are.
     let batches = shape_of(json!([{ "aggregate": { "size": 100 } }, { "fetch": {} }]));
     let mut run = at_rest(&batches, 20.0);
     occupy(&mut run.0[1], 1, [1.0, 0.0, 0.0, 0.0]);
@@ -382,7 +382,7 @@ fn tasks_that_wait_for_permits_make_the_permits_the_limit_and_no_concurrency_is_
         "{:?}",
         verdict.evidence
     );
-    // As many as there are: neither helps without the other.
+    // As many permits as reads: more of either needs more of the other.
     let all = shape_of(json!([{ "aggregate": { "size": 64 } }, { "fetch": {} }]));
     let text = &judged(&all, &run).advice[0].text;
     let both = "Raise the concurrency of `2:fetch` from 1 to 3 and `reads` of store `photos` in the configuration from 64 to 192";
@@ -390,7 +390,7 @@ fn tasks_that_wait_for_permits_make_the_permits_the_limit_and_no_concurrency_is_
 }
 
 #[test]
-fn no_more_threads_are_asked_for_than_there_are_cores() {
+fn no_more_threads_are_advised_than_the_machine_has_cores() {
     let document = json!({
         "source": { "range": { "count": 10 } },
         "stages": [{ "aggregate": { "size": 2 } }, { "collate": { "concurrency": 4 } }],
@@ -413,7 +413,7 @@ fn no_more_threads_are_asked_for_than_there_are_cores() {
 }
 
 #[test]
-fn samples_that_fail_are_the_limit_when_they_would_have_been_enough() {
+fn failing_samples_are_the_limit_when_they_would_have_sufficed() {
     let shape = pipeline(json!([{ "aggregate": { "size": 4 } }, sleep("decode", 1)]));
     let mut run = at_rest(&shape, 20.0);
     occupy(&mut run.0[1], 1, [1.0, 0.0, 0.0, 0.0]);
@@ -467,11 +467,11 @@ fn little_or_nothing_delivered_is_not_judged() {
     assert_eq!(told(3, 2.0, false), "Not warmed up yet: samples delivered so far: 3.");
     assert_eq!(told(3, 2.0, true), "Too little to tell: samples delivered in all: 3.");
     assert!(told(8, 2.0, true).starts_with("The consumer is the limit"));
-    assert!(told(3, 12.0, true).starts_with("The consumer is the limit"), "few, but for long enough");
+    assert!(told(3, 12.0, true).starts_with("The consumer is the limit"), "few items, but enough time");
 }
 
 #[test]
-fn without_a_consumer_that_works_the_slowest_stage_is_told_however_fast_it_is() {
+fn without_a_working_consumer_the_slowest_stage_is_named_however_fast_it_is() {
     let document = json!({ "source": { "range": { "count": 10 } }, "stages": [sleep("decode", 4)] });
     let shape = shape(document);
     let mut run = at_rest(&shape, 5000.0);

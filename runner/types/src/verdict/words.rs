@@ -1,4 +1,4 @@
-//! What a verdict says, in the seeds' words.
+//! Sentences and evidence of a verdict.
 
 use super::judge::{Limit, Look};
 use super::shape::StageTraits;
@@ -6,11 +6,11 @@ use super::slots::SlotUse;
 use super::{Answer, VerdictKind};
 use crate::amount::{count, duration, percent, rate};
 
-/// From this share of its time on, a stage has no reserve to speak of.
+/// Share of time in use from which a stage has no reserve.
 const NO_RESERVE: f64 = 0.95;
-/// Waits for threads or for the order are told from this share of a slot's time on.
+/// Share of a slot's time from which waits for threads or for the order are reported.
 const TOLD: f64 = 0.1;
-/// The same for samples that fail.
+/// Share of failed samples from which failures are reported.
 const TOLD_FAILURES: f64 = 0.01;
 
 pub(super) fn sentence(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>) -> String {
@@ -71,7 +71,7 @@ pub(super) fn sentence(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>)
     }
 }
 
-/// What proves it: two to five lines.
+/// Evidence of the verdict: two to five lines.
 pub(super) fn evidence(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>) -> Vec<String> {
     if look.rate().is_none() || matches!(kind, VerdictKind::TooLittle) {
         return failures(look).into_iter().collect();
@@ -103,12 +103,12 @@ pub(super) fn evidence(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>)
     lines
 }
 
-/// What comes out.
+/// Throughput of the pipeline in words.
 fn through(look: &Look<'_>) -> String {
     format!("{} {}/s", rate(look.rate().unwrap_or(0.0)), look.shape.unit)
 }
 
-/// What could be taken, and what the consumer does meanwhile.
+/// Throughput that the consumer could take, and its waiting time.
 fn demand(look: &Look<'_>) -> String {
     let wait = percent(look.consumer_wait().unwrap_or(0.0));
     match look.demand() {
@@ -129,13 +129,13 @@ fn name(look: &Look<'_>, limit: Option<Limit>) -> String {
     }
 }
 
-/// The store that the stage reads.
+/// Store that the stage reads from, in words.
 fn store(look: &Look<'_>, limit: Option<Limit>) -> String {
     let name = look.stage(limit).and_then(|(stage, _)| stage.store.as_ref());
     name.map_or_else(|| "the store".to_owned(), |store| format!("store `{}`", store.name))
 }
 
-/// How many permits there are, and how many reads the stage may ask for.
+/// Number of permits of the store, and of reads that the stage requests.
 fn permits(look: &Look<'_>, limit: Option<Limit>) -> Option<String> {
     let (stage, _) = look.stage(limit)?;
     let reads = stage.store.as_ref()?.reads?;
@@ -159,7 +159,7 @@ fn too_little(look: &Look<'_>) -> String {
     }
 }
 
-/// How long the consumer waits for an item.
+/// Mean time that the consumer waits for an item, in words.
 fn waits(look: &Look<'_>) -> String {
     let wait = look.measured.queues.last().and_then(|sink| sink.ave_get_time_s);
     wait.map_or_else(|| "in vain".to_owned(), duration)
@@ -194,7 +194,7 @@ fn slots_in_words(stage: &StageTraits, slots: &SlotUse) -> String {
     format!("`{}` with {slots}: {}.", stage.id, parts.join(", "))
 }
 
-/// How long the stage's own reader and it itself wait at the queue behind it, and whether the queue before it was ready.
+/// Waiting times at the queue behind the stage, of its reader and of the stage itself, and the share of time without input.
 fn sides(look: &Look<'_>, limit: Option<Limit>) -> Option<String> {
     let behind = match limit? {
         Limit::Source => 0,
@@ -211,18 +211,18 @@ fn sides(look: &Look<'_>, limit: Option<Limit>) -> Option<String> {
     let own: Vec<String> = [room, input].into_iter().flatten().collect();
     let own =
         if own.is_empty() { String::new() } else { format!("; {name} itself waits {}", own.join(" and ")) };
-    Some(format!("What reads from {name} waits {after} of the time{own}."))
+    Some(format!("The reader of {name} waits {after} of the time{own}."))
 }
 
-/// Slots that are held without work being done.
+/// Evidence of slots that wait without doing work.
 fn held_up(stage: &StageTraits, slots: &SlotUse) -> Option<String> {
     let share = slots.own_order_wait(stage) / f64::from(slots.concurrency);
     (share >= TOLD).then(|| {
-        format!("Its results wait for slower tasks ahead of them {} of the time, since it keeps the order of the input.", percent(share))
+        format!("Its results wait {} of the time for slower tasks ahead of them, because the stage keeps the order of the input.", percent(share))
     })
 }
 
-/// The stage that would be the limit next.
+/// The stage that would be the next limit.
 fn next(look: &Look<'_>, limit: Option<Limit>) -> Option<String> {
     let others = look.uses().filter(|(stage, _)| limit != Some(Limit::Stage(*stage)));
     let (stage, in_use) = others.reduce(|most, next| if next.1 > most.1 { next } else { most })?;

@@ -1,4 +1,4 @@
-//! The compiling process alone, for programs that embed the sandbox and cannot start themselves again.
+//! The compiling process as a separate binary, for programs that embed the sandbox and cannot start themselves again.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
-//! The directory of the cache: files are read only if they are plain files of this user alone, and appear whole or not at
-//! all. Everything goes through the directory that was checked, whatever its path comes to mean later.
+//! The directory of the cache. Files are read only if they are regular files that only this user may access, and are written
+//! atomically. All access goes through the open directory that was checked, even if its path refers to another one later.
 
 use std::fmt;
 use std::fs::File;
@@ -22,7 +22,7 @@ use crate::error::SandboxError;
 const UNFINISHED: &str = ".new";
 const OTHERS: Mode = Mode::RWXG.union(Mode::RWXO);
 
-/// An open directory of this user, closed to others.
+/// Open directory of this user, closed to other users.
 pub(super) struct Folder {
     path: PathBuf,
     directory: OwnedFd,
@@ -32,18 +32,18 @@ pub(super) struct Folder {
 pub(super) struct CachedFile {
     pub(super) name: String,
     pub(super) bytes: u64,
-    /// Last write or touch, since 1970.
+    /// Time of the last write or touch, since 1970.
     pub(super) used: Duration,
 }
 
-/// Reasons why a file of the cache is not read.
+/// Reasons why a file of the cache cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unusable {
     #[error("it is {0}, not a plain file")]
     NotAFile(&'static str),
     #[error("it belongs to another user")]
     NotOurs,
-    #[error("others may read or change it (mode {0:o})")]
+    #[error("other users may read or change it (mode {0:o})")]
     Open(u32),
     #[error("it has {found} bytes, at most {limit} are expected")]
     TooLong { found: u64, limit: u64 },
@@ -52,7 +52,7 @@ pub(super) enum Unusable {
 }
 
 impl Folder {
-    /// Opens an existing directory and closes it to others.
+    /// Opens an existing directory and closes it to other users.
     pub(super) fn open(path: &Path) -> Result<Self, SandboxError> {
         let failed = |reason: &str, source: Option<io::Error>| SandboxError::Cache {
             path: path.into(),
@@ -61,17 +61,17 @@ impl Folder {
         };
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = openat(CWD, path, flags, Mode::empty()).map_err(|error| match error {
-            Errno::NOTDIR | Errno::LOOP => failed("it is a link or a file; name a directory", None),
+            Errno::NOTDIR | Errno::LOOP => failed("it is a link or a file; use a directory", None),
             error => failed("it cannot be opened", Some(error.into())),
         })?;
-        let found =
-            fstat(&directory).map_err(|error| failed("it cannot be looked at", Some(error.into())))?;
+        let found = fstat(&directory)
+            .map_err(|error| failed("its owner and mode cannot be read", Some(error.into())))?;
         if found.st_uid != geteuid().as_raw() {
             return Err(failed("it belongs to another user, who could plant machine code there", None));
         }
         if Mode::from_raw_mode(found.st_mode).intersects(OTHERS) {
             fchmod(&directory, Mode::RWXU).map_err(|error| {
-                failed("others may enter it and that cannot be changed", Some(error.into()))
+                failed("other users may enter it, and its mode cannot be changed", Some(error.into()))
             })?;
         }
         Ok(Self { path: path.into(), directory })
@@ -87,7 +87,7 @@ impl Folder {
 
     /// Reads a file once, so that it cannot change after the check; `None` if there is no such file.
     pub(super) fn read(&self, name: &str, limit: u64) -> Result<Option<Vec<u8>>, Unusable> {
-        // A link is not followed, and a pipe that nobody writes to is not waited for.
+        // Links are not followed, and the open of a pipe without a writer does not block.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = match openat(&self.directory, name, flags, Mode::empty()) {
             Ok(file) => file,
@@ -107,14 +107,14 @@ impl Folder {
         Ok(Some(bytes))
     }
 
-    /// Writes a new file; an existing one stays.
+    /// Writes a new file; an existing one is not changed.
     pub(super) fn create(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let temporary = self.written(&[bytes])?;
         let linked = linkat(&self.directory, &temporary, &self.directory, name, AtFlags::empty());
         self.remove(&temporary);
         match linked {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
-            // Not every file system has links. Two who begin at once may then get different keys: one compiles again.
+            // Not every file system has links. Two concurrent writers may then use different keys, and one of them compiles again.
             Err(Errno::PERM | Errno::NOTSUP | Errno::NOSYS | Errno::MLINK) => self.replace(name, &[bytes]),
             Err(error) => Err(error.into()),
         }
@@ -132,7 +132,7 @@ impl Folder {
     pub(super) fn list(&self) -> io::Result<Vec<CachedFile>> {
         let mut found = Vec::new();
         for entry in Dir::read_from(&self.directory)? {
-            // What is not called by us is not ours, and what is gone by now is no concern.
+            // Files with other names are not from this cache, and files that are gone by now are skipped.
             let entry = entry?;
             let Ok(name) = entry.file_name().to_str() else { continue };
             let Ok(file) = statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
@@ -145,19 +145,19 @@ impl Folder {
         Ok(found)
     }
 
-    /// Marks a file as used now. One that cannot be marked is evicted sooner.
+    /// Marks a file as used now. A file that cannot be marked is evicted sooner.
     pub(super) fn touch(&self, name: &str) {
         let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
         let now = Timestamps { last_access: now, last_modification: now };
         utimensat(&self.directory, name, &now, AtFlags::SYMLINK_NOFOLLOW).unwrap_or_default();
     }
 
-    /// True for the name of a file that is being written, or was when its writer died.
+    /// Returns true for the name of a file that is being written, or whose writer died.
     pub(super) fn is_unfinished(name: &str) -> bool {
         name.starts_with('.') && name.ends_with(UNFINISHED)
     }
 
-    /// Creates a file under an unused name.
+    /// Writes a file under an unused temporary name, which is returned.
     fn written(&self, parts: &[&[u8]]) -> io::Result<String> {
         let name = format!(".{}{UNFINISHED}", hex(&random::<8>()?));
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -166,7 +166,7 @@ impl Folder {
         written.inspect_err(|_| self.remove(&name)).map(|()| name)
     }
 
-    /// Removes a useless file; a missing one is no error.
+    /// Removes a file; a missing file is not an error.
     pub(super) fn remove(&self, name: &str) {
         unlinkat(&self.directory, name, AtFlags::empty()).unwrap_or_default();
     }

@@ -10,7 +10,7 @@ use crate::sandbox::{code_config, digest_of_engine};
 
 const MODULE: [u8; 32] = [1; 32];
 
-/// A cache with the code of a small component in it.
+/// Cache that contains the code of a small component.
 struct Kept {
     folder: TempDir,
     own: PathBuf,
@@ -49,27 +49,27 @@ impl Kept {
         Purpose { module: &MODULE, made_for: &self.digest }
     }
 
-    /// Whether a process that starts now takes the entry.
-    fn is_taken(&self) -> bool {
+    /// Returns true if a process that starts now accepts the entry.
+    fn is_accepted(&self) -> bool {
         self.open().load(&self.engine, self.purpose()).is_some()
     }
 
-    /// What is there now is refused, and a new entry takes its place.
-    fn is_refused_and_replaced(&self) {
-        assert!(!self.is_taken());
+    /// Asserts that the current entry is refused and can be replaced by a new one.
+    fn assert_refused_and_replaced(&self) {
+        assert!(!self.is_accepted());
         self.open().store(self.purpose(), &self.code);
-        assert!(self.is_taken());
+        assert!(self.is_accepted());
     }
 }
 
 #[test]
-fn an_entry_with_one_bit_changed_is_refused_wherever_the_bit_is() {
+fn an_entry_with_any_bit_changed_is_refused() {
     let kept = kept();
     let whole = fs::read(&kept.entry).unwrap();
     let cache = kept.open();
     assert_eq!(whole.len(), MAGIC.len() + SIGNATURE_BYTES + kept.code.len());
     assert!(cache.verified(&whole, kept.purpose()).is_some());
-    // All of the header and the signature, and some of the code.
+    // The whole header and signature, and parts of the code.
     for at in (0..64).chain((64..whole.len()).step_by(331)).chain([whole.len() - 1]) {
         let mut damaged = whole.clone();
         damaged[at] ^= 1 << (at % 8);
@@ -78,7 +78,7 @@ fn an_entry_with_one_bit_changed_is_refused_wherever_the_bit_is() {
     let mut damaged = whole.clone();
     damaged[100] ^= 1;
     fs::write(&kept.entry, &damaged).unwrap();
-    kept.is_refused_and_replaced();
+    kept.assert_refused_and_replaced();
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn an_entry_of_another_length_is_refused() {
     assert!(cache.verified(&longer, kept.purpose()).is_none());
     for there in [&whole[..0], &whole[..whole.len() / 2], &longer] {
         fs::write(&kept.entry, there).unwrap();
-        kept.is_refused_and_replaced();
+        kept.assert_refused_and_replaced();
     }
 }
 
@@ -105,7 +105,7 @@ fn an_entry_for_another_module_or_engine_is_refused_under_this_name() {
     let other = Purpose { module: &[2; 32], ..kept.purpose() };
     cache.store(other, &kept.code);
     fs::rename(kept.own.join(other.file_name()), &kept.entry).unwrap();
-    kept.is_refused_and_replaced();
+    kept.assert_refused_and_replaced();
 
     let settings: [fn(&mut Config); 3] = [
         |config| _ = config.module_version(ModuleVersionStrategy::Custom("48.0.7".into())).unwrap(),
@@ -119,43 +119,43 @@ fn an_entry_for_another_module_or_engine_is_refused_under_this_name() {
         assert_ne!(other.file_name(), kept.purpose().file_name());
         cache.store(other, &kept.code);
         fs::rename(kept.own.join(other.file_name()), &kept.entry).unwrap();
-        kept.is_refused_and_replaced();
+        kept.assert_refused_and_replaced();
     }
 }
 
 #[test]
-fn what_somebody_signed_with_another_key_is_refused() {
+fn an_entry_signed_with_another_key_is_refused() {
     let (kept, theirs) = (kept(), kept());
     let planted = fs::read(&theirs.entry).unwrap();
     assert_ne!(planted, fs::read(&kept.entry).unwrap());
     fs::write(&kept.entry, planted).unwrap();
-    kept.is_refused_and_replaced();
+    kept.assert_refused_and_replaced();
 }
 
 #[test]
 fn compiled_code_without_a_signature_is_refused() {
     let kept = kept();
     fs::write(&kept.entry, &kept.code).unwrap();
-    kept.is_refused_and_replaced();
+    kept.assert_refused_and_replaced();
 }
 
 #[test]
-fn what_is_no_plain_file_of_this_user_is_neither_read_nor_waited_for() {
+fn files_that_are_not_regular_files_of_this_user_are_neither_read_nor_waited_for() {
     let kept = kept();
     let whole = fs::read(&kept.entry).unwrap();
     let elsewhere = kept.own.join("elsewhere");
     fs::write(&elsewhere, &whole).unwrap();
     fs::set_permissions(&elsewhere, Permissions::from_mode(0o600)).unwrap();
-    let said = |kept: &Kept| {
+    let reason = |kept: &Kept| {
         let name = kept.purpose().file_name();
         kept.open().folder.read(&name, MAX_ENTRY_BYTES).unwrap_err().to_string()
     };
 
     fs::remove_file(&kept.entry).unwrap();
     symlink(&elsewhere, &kept.entry).unwrap();
-    assert_eq!(said(&kept), "it is a link, not a plain file");
-    kept.is_refused_and_replaced();
-    assert_eq!(fs::read(&elsewhere).unwrap(), whole, "what a link points to is left alone");
+    assert_eq!(reason(&kept), "it is a link, not a plain file");
+    kept.assert_refused_and_replaced();
+    assert_eq!(fs::read(&elsewhere).unwrap(), whole, "the target of a link is not changed");
 
     fs::remove_file(&kept.entry).unwrap();
     rustix::fs::mknodat(
@@ -166,62 +166,62 @@ fn what_is_no_plain_file_of_this_user_is_neither_read_nor_waited_for() {
         0,
     )
     .unwrap();
-    assert_eq!(said(&kept), "it is a pipe, not a plain file");
-    kept.is_refused_and_replaced();
+    assert_eq!(reason(&kept), "it is a pipe, not a plain file");
+    kept.assert_refused_and_replaced();
 
     fs::remove_file(&kept.entry).unwrap();
     let socket = std::os::unix::net::UnixListener::bind(&kept.entry).unwrap();
-    assert_eq!(said(&kept), "it is a socket or a device, not a plain file");
-    kept.is_refused_and_replaced();
+    assert_eq!(reason(&kept), "it is a socket or a device, not a plain file");
+    kept.assert_refused_and_replaced();
     drop(socket);
 
     fs::set_permissions(&kept.entry, Permissions::from_mode(0o644)).unwrap();
-    assert_eq!(said(&kept), "others may read or change it (mode 644)");
-    kept.is_refused_and_replaced();
+    assert_eq!(reason(&kept), "other users may read or change it (mode 644)");
+    kept.assert_refused_and_replaced();
 
     let file = fs::OpenOptions::new().write(true).open(&kept.entry).unwrap();
-    file.set_len(MAX_ENTRY_BYTES + 1).unwrap(); // holes: takes no room
-    assert_eq!(said(&kept), "it has 1073741825 bytes, at most 1073741824 are expected");
-    kept.is_refused_and_replaced();
+    file.set_len(MAX_ENTRY_BYTES + 1).unwrap(); // a sparse file takes no disk space
+    assert_eq!(reason(&kept), "it has 1073741825 bytes, at most 1073741824 are expected");
+    kept.assert_refused_and_replaced();
 }
 
 #[test]
-fn a_directory_in_place_of_an_entry_is_left_alone_and_modules_are_compiled() {
+fn a_directory_in_place_of_an_entry_is_not_changed_and_modules_are_compiled() {
     let kept = kept();
     fs::remove_file(&kept.entry).unwrap();
     fs::create_dir(&kept.entry).unwrap();
-    assert!(!kept.is_taken());
+    assert!(!kept.is_accepted());
     kept.open().store(kept.purpose(), &kept.code);
-    assert!(!kept.is_taken() && kept.entry.is_dir());
+    assert!(!kept.is_accepted() && kept.entry.is_dir());
     let temporary = fs::read_dir(&kept.own)
         .unwrap()
         .filter(|file| file.as_ref().unwrap().file_name().to_string_lossy().ends_with(".new"));
-    assert_eq!(temporary.count(), 0, "what could not be put in place is removed");
+    assert_eq!(temporary.count(), 0, "the temporary file is removed");
 }
 
 #[test]
-fn a_key_that_others_could_know_is_replaced_and_its_entries_with_it() {
+fn a_key_that_other_users_could_know_is_replaced_with_all_entries() {
     let kept = kept();
     let key = kept.own.join("key");
     assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
     let first = fs::read(&key).unwrap();
     fs::set_permissions(&key, Permissions::from_mode(0o640)).unwrap();
-    kept.is_refused_and_replaced();
+    kept.assert_refused_and_replaced();
     let second = fs::read(&key).unwrap();
     assert_ne!(first, second);
     assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
 
     fs::write(&key, &second[..31]).unwrap();
-    kept.is_refused_and_replaced();
+    kept.assert_refused_and_replaced();
 
     fs::remove_file(&key).unwrap();
     symlink("/dev/zero", &key).unwrap();
-    kept.is_refused_and_replaced();
+    kept.assert_refused_and_replaced();
     assert!(fs::symlink_metadata(&key).unwrap().is_file());
 }
 
 #[test]
-fn of_many_who_begin_at_once_all_have_the_same_key() {
+fn processes_that_start_at_once_use_the_same_key() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("new/cache");
     let keys: Vec<[u8; 32]> = std::thread::scope(|scope| {
@@ -233,18 +233,18 @@ fn of_many_who_begin_at_once_all_have_the_same_key() {
     assert_eq!(
         fs::read_dir(cache.join(DIRECTORY)).unwrap().count(),
         1,
-        "the key, and nothing that was left over"
+        "the directory contains only the key"
     );
 }
 
-/// Makes a file look as if it had been written so many seconds ago.
+/// Sets the time of a file's last write to `seconds` ago.
 fn aged(path: &Path, seconds: u64) {
     let written = std::time::SystemTime::now() - Duration::from_secs(seconds);
     fs::File::open(path).unwrap().set_modified(written).unwrap();
 }
 
 #[test]
-fn what_nobody_used_for_longest_goes_when_there_is_too_much() {
+fn the_least_recently_used_entries_are_evicted_beyond_the_limit() {
     let kept = kept();
     let cache = kept.open();
     let purpose = |module: &'static [u8; 32]| Purpose { module, ..kept.purpose() };
@@ -261,8 +261,8 @@ fn what_nobody_used_for_longest_goes_when_there_is_too_much() {
     let are_there = || [0, 1, 2].map(|number: usize| paths[number].exists());
 
     cache.tidy(3 * bytes).unwrap();
-    assert_eq!(are_there(), [true, true, true], "there is room for all");
-    // The oldest by its writing, but the last that was used.
+    assert_eq!(are_there(), [true, true, true], "all entries fit");
+    // The oldest entry by time of writing becomes the most recently used.
     assert!(cache.load(&kept.engine, purposes[1]).is_some());
     aged(&paths[0], 8000);
     cache.tidy(3 * bytes - 1).unwrap();
@@ -275,7 +275,7 @@ fn what_nobody_used_for_longest_goes_when_there_is_too_much() {
 }
 
 #[test]
-fn what_a_process_left_that_died_while_it_wrote_is_removed_by_the_next_that_writes() {
+fn unfinished_files_of_dead_writers_are_removed_by_the_next_write() {
     let kept = kept();
     let [dead, writing] = [".0123456789abcdef.new", ".fedcba9876543210.new"].map(|name| kept.own.join(name));
     fs::write(&dead, "half").unwrap();
@@ -284,11 +284,11 @@ fn what_a_process_left_that_died_while_it_wrote_is_removed_by_the_next_that_writ
     aged(&writing, 3500);
     kept.open().store(kept.purpose(), &kept.code);
     assert!(!dead.exists() && writing.exists());
-    assert!(kept.is_taken());
+    assert!(kept.is_accepted());
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_to_is_no_cache_and_no_error() {
-    // Nobody, root included, can make files there.
+fn a_directory_that_cannot_be_written_disables_the_cache_without_an_error() {
+    // No user, not even root, can create files there.
     assert!(Cache::open(Path::new("/proc/self/fd"), 4 << 30).unwrap().is_none());
 }

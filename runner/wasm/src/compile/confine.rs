@@ -1,4 +1,4 @@
-//! System calls of the compiling process: enough to compute and to answer, nothing that reaches out of it.
+//! System call filter of the compiling process, which allows only computing and writing the result.
 
 use std::collections::BTreeMap;
 use std::env::consts::ARCH;
@@ -8,8 +8,8 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
 
-/// System calls that are allowed whatever their arguments are. Descriptors cannot be made, so the three pipes are all that can be
-/// read or written.
+/// System calls that are allowed with any arguments. New file descriptors cannot be created, so only the three pipes can be read or
+/// written.
 const ALLOWED: [i64; 31] = [
     libc::SYS_brk,
     libc::SYS_clock_getres,
@@ -44,36 +44,36 @@ const ALLOWED: [i64; 31] = [
     libc::SYS_writev,
 ];
 
-/// Gives up, for this thread and those that it starts, every system call but those that computing takes: no file and no socket is
-/// opened, no process and no program is started, no limit is raised, no privilege is gained. What is refused looks as if the kernel
-/// did not have it, so that libraries take their ways around: the C library, for one, starts threads by `clone3`, of which a filter
-/// cannot see what it starts, and else by `clone`, of which it can.
+/// Restricts this thread, and all threads that it starts, to the system calls that computing needs. They can open no file or
+/// socket, start no process or program, raise no limit and gain no privilege. A refused call fails as if the kernel did not have
+/// it, so that libraries use their fallbacks: the C library, for example, starts threads by `clone3`, whose arguments a filter
+/// cannot inspect, and otherwise by `clone`, whose arguments it can.
 ///
-/// Fails where the kernel has no filters, and then nothing may be compiled.
+/// Fails if the kernel does not support filters; modules must not be compiled then.
 pub(super) fn allow_computing_only() -> io::Result<()> {
     let failed = |error: &dyn std::fmt::Display| {
         io::Error::other(format!(
-            "the kernel takes no filter of system calls (seccomp), which confines it: {error}"
+            "the kernel does not accept the system call filter (seccomp) that confines the compiling process: {error}"
         ))
     };
     let program = filter().map_err(|error| failed(&error))?;
-    // Sets `no_new_privs`, too: without it only root may give anything up.
+    // Sets `no_new_privs`, too, without which only root may install a filter.
     seccompiler::apply_filter(&program).map_err(|error| failed(&error))
 }
 
 fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = ALLOWED.map(|call| (call, Vec::new())).into();
-    // A thread of this process, and no process.
+    // Only a thread of this process, not a new process.
     let thread = libc::CLONE_THREAD as u64;
     rules.insert(libc::SYS_clone, only(0, SeccompCmpOp::MaskedEq(thread), thread)?);
-    // Limits are read; a new one would be the third argument.
+    // Limits may only be read: the third argument, a new limit, must be null.
     rules.insert(libc::SYS_prlimit64, only(2, SeccompCmpOp::Eq, 0)?);
     rules.insert(libc::SYS_prctl, only(0, SeccompCmpOp::Eq, libc::PR_SET_NAME as u64)?);
     let refused = SeccompAction::Errno(libc::ENOSYS as u32);
     SeccompFilter::new(rules, refused, SeccompAction::Allow, ARCH.try_into()?)?.try_into()
 }
 
-/// The rule that an argument compares so with a value.
+/// Rule that allows a call only if the comparison of an argument with a value holds.
 fn only(
     argument: u8,
     compares: SeccompCmpOp,
@@ -96,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    /// Confines a thread, and returns what the work finds there.
+    /// Runs work on a confined thread and returns its result.
     fn confined<T: Send>(work: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn no_network_no_file_and_no_process_is_within_its_reach() {
+    fn a_confined_thread_has_no_access_to_network_files_and_processes() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap();
         assert!(TcpStream::connect(address).is_ok() && File::open("/proc/self/status").is_ok());
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn its_threads_compute_and_are_confined_with_it() {
+    fn threads_of_a_confined_thread_are_confined_and_can_compute() {
         let (error, sum) = confined(|| {
             let thread = std::thread::Builder::new().name("compile-module".into());
             let work = || (File::open("/proc/self/status").err(), vec![1_u64; 1 << 20].iter().sum::<u64>());
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_says_that_it_is_confined_and_gains_no_privileges() {
+    fn the_kernel_reports_a_confined_thread_without_new_privileges() {
         let (say, said) = mpsc::channel();
         let (end, ended) = mpsc::channel::<()>();
         std::thread::scope(|scope| {

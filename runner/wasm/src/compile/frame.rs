@@ -1,4 +1,4 @@
-//! What the compiling process is asked and what it answers: a JSON document and bytes, each with its length in front.
+//! Request and answer of the compiling process: a JSON document and bytes, each with its length in front.
 
 use std::io::{self, Read, Write};
 
@@ -8,28 +8,28 @@ use serde::{Deserialize, Serialize};
 use crate::component::ModuleKind;
 
 const MAX_DOCUMENT_BYTES: u64 = 16 << 10;
-/// Most bytes allocated before they have arrived.
+/// Maximum bytes that are allocated before they have arrived.
 const FIRST_BYTES: u64 = 1 << 20;
 
-/// A request; the module's bytes follow.
+/// Request to compile; the module's bytes follow.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Request {
     pub(super) kind: ModuleKind,
-    /// Only checks that the module can be compiled; no machine code is wanted.
+    /// Set to check only that the module can be compiled, without returning machine code.
     pub(super) is_look: bool,
-    /// Digest of the engine in hexadecimal digits; another build would make other code.
+    /// Digest of the engine in hexadecimal digits, because another build would produce other code.
     pub(super) engine: String,
-    /// The asking process; without it the answer has no reader.
+    /// Process id of the parent; the compiling process ends if the parent has ended.
     pub(super) parent: u32,
     pub(super) module_bytes: u64,
     /// Address space that the compiling process may use.
     pub(super) memory_bytes: u64,
     pub(super) cpu_s: u64,
-    /// Longest machine code accepted.
+    /// Largest accepted machine code, in bytes.
     pub(super) code_bytes: u64,
 }
 
-/// An answer; machine code follows `Compiled`.
+/// Answer to a request; machine code follows `Compiled`.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum CompileAnswer {
@@ -38,7 +38,7 @@ pub(super) enum CompileAnswer {
     Refused(String),
     OutOfMemory,
     TooLong,
-    /// This program makes code for another engine: it is from another build.
+    /// This program produces code for another engine, because it is from another build.
     OtherEngine,
 }
 
@@ -52,13 +52,13 @@ pub(super) fn write_bytes(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> 
     out.flush()
 }
 
-/// Fails with `InvalidData` for malformed JSON, and with `UnexpectedEof` where it ends early.
+/// Reads a document. Fails with `InvalidData` for malformed JSON, and with `UnexpectedEof` if the input ends early.
 pub(super) fn read_document<T: DeserializeOwned>(input: &mut impl Read) -> io::Result<T> {
     let bytes = read_bytes(input, MAX_DOCUMENT_BYTES)?;
     serde_json::from_slice(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// Fails with `InvalidData` for more bytes than the limit, without reading them.
+/// Reads bytes with their length. Fails with `InvalidData` for more bytes than the limit, without reading them.
 pub(super) fn read_bytes(input: &mut impl Read, limit: u64) -> io::Result<Vec<u8>> {
     let mut length = [0; 8];
     input.read_exact(&mut length)?;
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_frames_can_be_read_again() {
         let mut pipe = Vec::new();
         write_document(&mut pipe, &CompileAnswer::Refused("why".into())).unwrap();
         write_bytes(&mut pipe, b"code").unwrap();
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_frame_and_a_long_frame_are_told_apart() {
+    fn incomplete_and_oversized_frames_have_different_errors() {
         let mut pipe = Vec::new();
         write_bytes(&mut pipe, &[7; 100]).unwrap();
         for end in [0, 7, 8, 107] {

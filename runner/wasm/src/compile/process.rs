@@ -1,4 +1,4 @@
-//! The parent's side of the compiling process: starts it, talks to it for a bounded time, and always reaps it.
+//! The parent's side of the compiling process: starts it, communicates with it for a bounded time, and always reaps it.
 
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -14,11 +14,11 @@ use super::{CompilerProcess, refused};
 use crate::component::{ModuleKind, hex};
 use crate::error::{CompileLimit, ModuleError};
 
-/// Starts of a compiling process that fails through no fault of the module.
+/// Maximum number of starts of a compiling process that fails through no fault of the module.
 const ATTEMPTS: u32 = 2;
-/// Threads of one compilation. Each takes address space for its stack and its heap.
+/// Maximum number of threads of one compilation. Each takes address space for its stack and its heap.
 const MAX_THREADS: usize = 4;
-/// Most bytes kept of its standard error.
+/// Maximum bytes of the process's standard error that are kept.
 const MAX_COMPLAINT_BYTES: u64 = 8 << 10;
 /// Message of the standard library before it aborts because an allocation failed.
 const ALLOCATION_FAILED: &str = "memory allocation of ";
@@ -26,9 +26,9 @@ const ALLOCATION_FAILED: &str = "memory allocation of ";
 const STACK_OVERFLOWED: &str = "has overflowed its stack";
 
 enum Failure {
-    /// The module is at fault.
+    /// The module caused the failure.
     Module(ModuleError),
-    /// The process is at fault: another one may succeed.
+    /// The process failed for another reason; a further attempt may succeed.
     Process(String),
 }
 
@@ -37,12 +37,12 @@ struct Ended {
     status: ExitStatus,
     answer: io::Result<(CompileAnswer, Vec<u8>)>,
     complaint: String,
-    /// True if it exceeded its wall-clock limit.
+    /// Set if the process exceeded its wall-clock limit.
     was_late: bool,
 }
 
-/// Compiles in a child, and in a second one if the first is killed from outside or answers nonsense. Without an engine
-/// the child only checks that the module can be compiled, and the code is empty.
+/// Compiles in a child process, and in a second one if the first is killed from outside or sends an invalid result. Without an
+/// engine, the child only checks that the module can be compiled, and the code is empty.
 pub(super) fn compile(
     process: &CompilerProcess,
     engine_digest: Option<&[u8; 32]>,
@@ -69,15 +69,15 @@ pub(super) fn compile(
                 return Err(ModuleError::Compiler { reason: format!("{reason}; tried {ATTEMPTS} times") });
             }
             Err(Failure::Process(reason)) => {
-                tracing::warn!(attempt, reason, "compiling process failed, will start another");
+                tracing::warn!(attempt, reason, "the compiling process failed, starting another");
                 attempt += 1;
             }
         }
     }
 }
 
-/// A child in a process group of its own: a Ctrl-C is for its parent, which decides. Killed and reaped when dropped, if it
-/// was not reaped before.
+/// Child process in a separate process group, so that Ctrl-C reaches only the parent, which decides. Killed and reaped on drop if
+/// it was not reaped before.
 struct Worker(Child);
 
 impl Worker {
@@ -101,7 +101,7 @@ impl Worker {
         Pid::from_child(&self.0)
     }
 
-    /// Waits for its end without reaping it, so that its process id stays its own.
+    /// Waits for the end of the child without reaping it, so that its process id is not reused.
     fn wait(&self) -> io::Result<()> {
         loop {
             match waitid(WaitId::Pid(self.pid()), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
@@ -114,7 +114,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Once it is reaped, its number may be that of others.
+        // After the child is reaped, another process may have its id.
         let ended = match self.0.try_wait() {
             Ok(None) => {
                 kill(self.pid());
@@ -123,14 +123,14 @@ impl Drop for Worker {
             ended => ended.map(drop),
         };
         if let Err(error) = ended {
-            tracing::error!(%error, "compiling process cannot be waited for");
+            tracing::error!(%error, "cannot wait for the compiling process");
         }
     }
 }
 
-/// Kills the child's process group. Only valid while it is not reaped.
+/// Kills the child's process group. Must only be called before the child is reaped.
 fn kill(group: Pid) {
-    // There may be nobody left to end.
+    // Fails if no process of the group is left.
     kill_process_group(group, Signal::KILL).unwrap_or_default();
 }
 
@@ -145,16 +145,15 @@ fn converse(process: &CompilerProcess, request: &Request, bytes: &[u8]) -> Resul
     };
     let (answer, complaint, was_late) = std::thread::scope(|scope| {
         let talk = Talk::begin(scope, &worker, process, request, bytes, stdin, stderr);
-        // Without all of its threads nobody would wait for the child, or it for nobody.
+        // If a thread could not be started, the child is killed, because parent and child might wait for each other.
         talk.inspect_err(|_| kill(worker.pid())).map(|talk| talk.end(&worker, process, stdout))
     })
-    .map_err(|error| failed("no thread for talking to the compiling process", error))?;
-    let status =
-        worker.0.wait().map_err(|error| failed("the compiling process cannot be waited for", error))?;
+    .map_err(|error| failed("cannot start the threads that communicate with the compiling process", error))?;
+    let status = worker.0.wait().map_err(|error| failed("cannot wait for the compiling process", error))?;
     Ok(Ended { status, answer, complaint, was_late })
 }
 
-/// The threads that keep a child's pipes moving and its time bounded. They end with the child.
+/// Threads that serve a child's pipes and bound its time. They end with the child.
 struct Talk<'scope> {
     complaint: ScopedJoinHandle<'scope, String>,
     timer: ScopedJoinHandle<'scope, bool>,
@@ -182,7 +181,7 @@ impl<'scope> Talk<'scope> {
             is_late
         })?;
         named("compile-request").spawn_scoped(scope, move || {
-            // A child that ends before it has read all says why by how it ends.
+            // If the child ends before it has read everything, its exit status gives the reason.
             write_document(&mut stdin, request)
                 .and_then(|()| write_bytes(&mut stdin, bytes))
                 .unwrap_or_default();
@@ -191,7 +190,7 @@ impl<'scope> Talk<'scope> {
         Ok(Self { complaint, timer, is_over })
     }
 
-    /// Reads the answer, and waits until the child has ended.
+    /// Reads the result, and waits until the child has ended.
     fn end(
         self,
         worker: &Worker,
@@ -207,7 +206,7 @@ impl<'scope> Talk<'scope> {
         }
         drop(self.is_over);
         let was_late = self.timer.join().unwrap_or_default();
-        // What it started may hold its pipes open.
+        // Processes that the child started may keep its pipes open.
         kill(worker.pid());
         (answer, self.complaint.join().unwrap_or_default(), was_late)
     }
@@ -221,11 +220,11 @@ fn read_answer(stdout: &mut ChildStdout, code_bytes: u64) -> io::Result<(Compile
     };
     match stdout.read(&mut [0])? {
         0 => Ok((answer, code)),
-        _ => Err(io::Error::new(ErrorKind::InvalidData, "there is more after the answer")),
+        _ => Err(io::Error::new(ErrorKind::InvalidData, "unexpected data after the result")),
     }
 }
 
-/// The beginning of the child's standard error; the rest is drained, so that the child never blocks.
+/// Reads the beginning of the child's standard error, and drains the rest so that the child never blocks.
 fn complaint(mut stderr: ChildStderr) -> String {
     let mut kept = Vec::new();
     (&mut stderr).take(MAX_COMPLAINT_BYTES).read_to_end(&mut kept).unwrap_or_default();
@@ -249,16 +248,14 @@ fn judge(process: &CompilerProcess, ended: Ended) -> Result<Vec<u8>, Failure> {
                 CompileAnswer::TooLong => Err(exceeded(CompileLimit::Code(limits.code_bytes))),
                 CompileAnswer::OtherEngine => Err(Failure::Module(ModuleError::Compiler {
                     reason: format!(
-                        "`{}` is of another build than this process; start this process again",
+                        "`{}` is from another build than this process; restart this process",
                         process.program.display()
                     ),
                 })),
             };
         }
         Err(error) if error.kind() == ErrorKind::InvalidData => {
-            return Err(Failure::Process(format!(
-                "the compiling process answered with something else than a result ({error})"
-            )));
+            return Err(Failure::Process(format!("the compiling process sent an invalid result ({error})")));
         }
         _ if was_late => return Err(exceeded(CompileLimit::Wall(limits.wall))),
         _ => {}
@@ -274,10 +271,10 @@ fn judge(process: &CompilerProcess, ended: Ended) -> Result<Vec<u8>, Failure> {
             exceeded(CompileLimit::Memory(limits.memory_bytes))
         }
         Some(Signal::ABORT) if complaint.contains(STACK_OVERFLOWED) => Failure::Module(refused(
-            "reading it took more stack than there is: its code is nested too deeply, or its types refer to each other in a circle; split its largest functions, and do not change its custom sections",
+            "the compiler ran out of stack: the code is nested too deeply, or its types refer to each other in a cycle; split the largest functions, and do not change custom sections",
         )),
         Some(Signal::ABORT | Signal::SEGV | Signal::BUS | Signal::ILL | Signal::FPE) => {
-            Failure::Module(refused(&format!("the compiler crashed on it ({}){said}", name(status))))
+            Failure::Module(refused(&format!("the compiler crashed ({}){said}", name(status))))
         }
         Some(Signal::KILL) => Failure::Process(
             "the compiling process was killed from outside (SIGKILL), as the system does when memory runs out".into(),
@@ -287,7 +284,7 @@ fn judge(process: &CompilerProcess, ended: Ended) -> Result<Vec<u8>, Failure> {
     })
 }
 
-/// For example `exit code 1` or `SIGSEGV`.
+/// Describes an exit status, e.g. `exit code 1` or `SIGSEGV`.
 fn name(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
@@ -315,8 +312,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_killed_by_the_number_of_a_child_that_was_reaped() {
-        // Whoever has its group's number by then: here what it left behind.
+    fn no_process_is_killed_by_the_id_of_a_reaped_child() {
+        // The process that the child left behind stands for one that reuses the id of its group.
         let process = CompilerProcess::new("/bin/sh", ["-c", "exec 3<&0; cat <&3 &"]);
         let mut worker = Worker::start(&process).unwrap();
         let (mut stdin, mut stdout) = (worker.0.stdin.take().unwrap(), worker.0.stdout.take().unwrap());
@@ -330,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_nobody_waited_for_is_killed_and_reaped() {
+    fn a_dropped_child_is_killed_and_reaped() {
         let worker = Worker::start(&CompilerProcess::new("/bin/sh", ["-c", "sleep 60"])).unwrap();
         let pid = worker.pid();
         drop(worker);

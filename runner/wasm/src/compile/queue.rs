@@ -1,16 +1,16 @@
-//! Who may compile when: a few at a time, and the same module once.
+//! Scheduling of compilations: a few at a time, and concurrent requests for one module only once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 
-/// A semaphore with a few places.
+/// Semaphore that blocks threads.
 #[derive(Debug)]
 pub(crate) struct CompilePermits {
     free: Mutex<usize>,
     freed: Condvar,
 }
 
-/// A place, returned on drop.
+/// Permit that is returned on drop.
 #[derive(Debug)]
 pub(crate) struct CompilePermit<'a>(&'a CompilePermits);
 
@@ -20,7 +20,7 @@ impl CompilePermits {
     }
 
     pub(crate) fn take(&self) -> CompilePermit<'_> {
-        // The count stays sound whatever panicked while holding the lock.
+        // The count stays valid even if a thread panicked while holding the lock.
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let mut free = self.freed.wait_while(free, |free| *free == 0).unwrap_or_else(PoisonError::into_inner);
         *free -= 1;
@@ -35,7 +35,7 @@ impl Drop for CompilePermit<'_> {
     }
 }
 
-/// Work under way, by the digest of its input: concurrent callers with the same input wait and share the result.
+/// Work in progress, by the digest of its input: concurrent callers with the same input wait and share the result.
 #[derive(Debug)]
 pub(crate) struct Sharing<T>(Mutex<HashMap<[u8; 32], Arc<OnceLock<T>>>>);
 
@@ -44,7 +44,7 @@ impl<T: Clone> Sharing<T> {
         Self(Mutex::default())
     }
 
-    /// Result of the work, and true if this call did it. Nothing is kept once it is done.
+    /// Returns the result of the work, and true if this call did it. The result is not kept for later calls.
     pub(crate) fn work(&self, digest: &[u8; 32], work: impl FnOnce() -> T) -> (T, bool) {
         let shared = self.map().entry(*digest).or_default().clone();
         let mut is_ours = false;
@@ -72,7 +72,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn no_more_than_the_places_are_taken_at_a_time() {
+    fn the_number_of_taken_permits_is_limited() {
         let places = CompilePermits::new(2);
         let (inside, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_is_done_once_for_all_who_wait_and_again_for_who_comes_later() {
+    fn work_is_done_once_for_concurrent_callers_and_again_for_a_later_one() {
         let sharing = Sharing::new();
         let times = AtomicUsize::new(0);
         let started = Barrier::new(2);
@@ -101,7 +101,7 @@ mod tests {
             let first = scope.spawn(|| {
                 sharing.work(&[1; 32], || {
                     started.wait();
-                    // The other has the same cell in hand once there are three holders: the map, this one and it.
+                    // The other caller holds the same cell once there are three holders: the map, this caller and the other.
                     while Arc::strong_count(&sharing.map()[&[1; 32]]) < 3 {
                         std::thread::yield_now();
                     }

@@ -1,4 +1,4 @@
-//! The compiling process: one request, one answer, and nothing else within its reach.
+//! The compiling process: reads one request and writes one result.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::process::ExitCode;
@@ -16,20 +16,20 @@ use crate::component::{ModuleKind, encode, hex};
 use crate::error::ModuleError;
 use crate::sandbox::{code_config, digest_of_engine};
 
-/// Niceness of the compiling process, since runs of the asking process feed an accelerator. On a busy core it gets a
-/// quarter of the time; at 10 it would be a tenth, and a waiting load would take that much longer.
+/// Niceness of the compiling process, because runs of the parent process feed an accelerator. On a busy core, the process gets a
+/// quarter of the time; at 10 it would get a tenth, and a load that waits for it would take that much longer.
 const NICENESS: i32 = 5;
-/// Open files: its pipes, and those that the standard library opens to count processors.
+/// Maximum number of open files: the pipes, and files that the standard library opens to count processors.
 const OPEN_FILES: u64 = 16;
 
-/// What a program does that [`crate::CompilerProcess`] names: reads a request from standard input, gives itself the
-/// limits in it, compiles, and writes the answer to standard output. Opens no file and no socket and starts no process: the kernel
-/// does not let it.
+/// Entry point of a program that [`crate::CompilerProcess`] describes: reads a request from standard input, applies its limits to
+/// this process, compiles, and writes the result to standard output. The kernel prevents the process from opening files and sockets
+/// and from starting processes.
 pub fn compile_on_request() -> ExitCode {
     match answer(&mut io::stdin().lock(), &mut io::stdout().lock()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Whoever started it shows what it says; nobody may be there any more.
+            // The parent reads the message; the write fails if the parent has ended.
             writeln!(io::stderr(), "cannot compile: {error}").unwrap_or_default();
             ExitCode::FAILURE
         }
@@ -76,7 +76,7 @@ fn made_component(kind: ModuleKind, module: &[u8]) -> Result<Option<Vec<u8>>, Co
 
 fn answered(work: impl FnOnce() -> Result<Vec<u8>, CompileAnswer> + Send) -> Result<Vec<u8>, CompileAnswer> {
     apart(work).unwrap_or_else(|error| match error {
-        // Threads fail for want of address space, ours as well as those of the compiler.
+        // Threads cannot be started for lack of address space, neither this one nor those of the compiler.
         Apart::NoThread(_) => Err(CompileAnswer::OutOfMemory),
         Apart::Panicked(message) if message.contains("thread pool") => Err(CompileAnswer::OutOfMemory),
         panicked => Err(refused(&panicked.to_string())),
@@ -92,20 +92,20 @@ fn answer_of(error: &wasmtime::Error) -> CompileAnswer {
     if is_out_of_memory { CompileAnswer::OutOfMemory } else { refused(&format!("{error:#}")) }
 }
 
-/// Cuts the reason to the length of an answer.
+/// Creates a refusal whose reason is cut to the length of an answer.
 fn refused(reason: &str) -> CompileAnswer {
     CompileAnswer::Refused(printable(reason, 1000))
 }
 
-/// Gives this process its limits, before it reads a byte of the module.
+/// Applies the limits to this process, before it reads a byte of the module.
 fn confine(request: &Request) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // It may have died just before.
+    // The parent may have ended just before.
     if getppid().map(|parent| parent.as_raw_nonzero().get().cast_unsigned()) != Some(request.parent) {
-        return Err(io::Error::other("the process that asked is gone"));
+        return Err(io::Error::other("the parent process has ended"));
     }
     limit(Resource::As, request.memory_bytes, 0)?;
-    // SIGXCPU, which says why it ended, comes at the first figure, SIGKILL a second later.
+    // SIGXCPU, which shows the reason of the end, is sent at the soft limit, and SIGKILL a second later.
     limit(Resource::Cpu, request.cpu_s, 1)?;
     limit(Resource::Core, 0, 0)?;
     limit(Resource::Fsize, 0, 0)?;
@@ -115,9 +115,9 @@ fn confine(request: &Request) -> io::Result<()> {
 }
 
 /// Sets a limit, never above the current one.
-fn limit(resource: Resource, wanted: u64, spare: u64) -> io::Result<()> {
+fn limit(resource: Resource, requested: u64, spare: u64) -> io::Result<()> {
     let most = getrlimit(resource).maximum.unwrap_or(u64::MAX);
-    let maximum = most.min(wanted.saturating_add(spare));
-    let limit = Rlimit { current: Some(wanted.min(maximum)), maximum: Some(maximum) };
+    let maximum = most.min(requested.saturating_add(spare));
+    let limit = Rlimit { current: Some(requested.min(maximum)), maximum: Some(maximum) };
     Ok(setrlimit(resource, limit)?)
 }

@@ -7,9 +7,9 @@ use penstock_types::config::GateBounds;
 use penstock_wasm::{CompileLimit, CompileLimits, Compiler, ModuleError, Sandbox, SandboxSettings};
 
 use crate::compile::limited;
-use crate::support::{guest, looked_at};
+use crate::support::{guest, inspected};
 
-/// A component that exports a stage and passes all checks that come before compiling, around this core module.
+/// Component around this core module that exports a stage and passes all checks before the compilation.
 fn component(core: &str) -> Vec<u8> {
     let text = format!(
         r#"(component
@@ -23,8 +23,7 @@ fn component(core: &str) -> Vec<u8> {
     wat::parse_str(text).unwrap()
 }
 
-/// Two blocks one after the other for each value that is carried past them: what is known at the end of each depends on
-/// all before, for each of the locals.
+/// Chain of blocks that is expensive to compile: the values of all locals at the end of each block depend on all blocks before.
 fn block_chain(blocks: usize) -> String {
     let mut text = String::from("(func (param i32) ");
     text.push_str(&"(local i32)".repeat(LOCALS));
@@ -40,7 +39,7 @@ fn block_chain(blocks: usize) -> String {
     text
 }
 
-/// Locals of a block chain; the gate lets twice as many through.
+/// Number of locals of a block chain; the gate allows twice as many.
 const LOCALS: usize = 2_000;
 
 fn tiny_functions(count: usize) -> String {
@@ -67,7 +66,7 @@ fn locals(count: usize) -> String {
     format!("(func {})", "(local i64)".repeat(count))
 }
 
-/// No bounds at all, so that the compiler sees everything.
+/// Bounds so large that the gate refuses no module.
 fn open_gate() -> GateBounds {
     GateBounds {
         functions: u64::MAX,
@@ -81,13 +80,13 @@ fn open_gate() -> GateBounds {
 }
 
 fn refused_by_gate(bomb: &[u8]) -> &'static str {
-    match looked_at(bomb) {
+    match inspected(bomb) {
         Err(ModuleError::Gate { bound, .. }) => bound,
-        other => panic!("the gate let it through: {other:?}"),
+        other => panic!("the gate did not refuse it: {other:?}"),
     }
 }
 
-/// What compiling ends with under small limits, with the gate open.
+/// Compiles under small limits, with an open gate.
 fn compiled(bomb: &[u8], limits: impl FnOnce(&mut CompileLimits)) -> Result<(), ModuleError> {
     let sandbox = Sandbox::new(SandboxSettings {
         instances: 1,
@@ -116,17 +115,17 @@ fn the_gate_refuses_bulk_and_known_shapes() {
 #[test]
 fn a_chain_of_blocks_that_passes_the_gate_runs_out_of_cpu_time() {
     let bomb = component(&block_chain(8_000));
-    assert!(looked_at(&bomb).is_ok());
+    assert!(inspected(&bomb).is_ok());
     let refused = compiled(&bomb, |limits| limits.cpu = Duration::from_secs(1)).unwrap_err();
     let ModuleError::CompileLimit { limit: CompileLimit::Cpu(_) } = refused else { panic!("{refused}") };
-    insta::assert_snapshot!(refused, @"compiling the module needs more than 1 s of CPU time; split its largest functions and leave out what it does not use, or have the operator allow more (`limits.compile.cpu_s`)");
+    insta::assert_snapshot!(refused, @"compiling the module needs more than 1 s of CPU time; split its largest functions and remove unused code, or have the operator raise the limit (`limits.compile.cpu_s`)");
 }
 
 #[test]
-fn a_compilation_that_takes_long_by_the_clock_is_ended() {
+fn a_compilation_that_exceeds_its_wall_clock_limit_is_ended() {
     let bomb = component(&block_chain(8_000));
     let refused = compiled(&bomb, |limits| limits.wall = Duration::from_millis(300)).unwrap_err();
-    insta::assert_snapshot!(refused, @"compiling the module takes longer than 0.3 s; split its largest functions and leave out what it does not use, or have the operator allow more (`limits.compile.wall_s`)");
+    insta::assert_snapshot!(refused, @"compiling the module takes longer than 0.3 s; split its largest functions and remove unused code, or have the operator raise the limit (`limits.compile.wall_s`)");
 }
 
 #[test]
@@ -134,15 +133,15 @@ fn bulk_that_passes_an_open_gate_runs_out_of_memory() {
     let bomb = component(&one_large_function(1_400_000));
     let refused = compiled(&bomb, |limits| limits.memory_bytes = 128 << 20).unwrap_err();
     let ModuleError::CompileLimit { limit: CompileLimit::Memory(_) } = refused else { panic!("{refused}") };
-    insta::assert_snapshot!(refused, @"compiling the module needs more than 128 MiB of memory; split its largest functions and leave out what it does not use, or have the operator allow more (`limits.compile.memory_mib`)");
+    insta::assert_snapshot!(refused, @"compiling the module needs more than 128 MiB of memory; split its largest functions and remove unused code, or have the operator raise the limit (`limits.compile.memory_mib`)");
 }
 
 #[test]
-fn memory_that_does_not_suffice_for_the_compiler_itself_is_told_too() {
+fn memory_that_is_too_small_for_the_compiler_itself_is_reported() {
     let module = component("");
     for mib in [1, 24, 48, 96] {
         match compiled(&module, |limits| limits.memory_bytes = mib << 20) {
-            // The signature comes after compiling.
+            // The signature is checked after the compilation.
             Err(
                 ModuleError::Export { .. } | ModuleError::CompileLimit { limit: CompileLimit::Memory(_) },
             ) => {}
@@ -152,13 +151,13 @@ fn memory_that_does_not_suffice_for_the_compiler_itself_is_told_too() {
 }
 
 #[test]
-fn code_that_is_longer_than_wanted_is_refused() {
+fn machine_code_beyond_its_limit_is_refused() {
     let refused = compiled(&component(""), |limits| limits.code_bytes = 1).unwrap_err();
-    insta::assert_snapshot!(refused, @"compiling the module gives more than 1 MiB of machine code; split its largest functions and leave out what it does not use, or have the operator allow more (`limits.compile.code_mib`)");
+    insta::assert_snapshot!(refused, @"compiling the module produces more than 1 MiB of machine code; split its largest functions and remove unused code, or have the operator raise the limit (`limits.compile.code_mib`)");
 }
 
 #[test]
-fn what_nests_too_deeply_for_any_stack_ends_the_child_alone() {
+fn code_nested_too_deeply_for_the_stack_ends_only_the_child() {
     let refused = compiled(&component(&nested(3_000_000)), |limits| limits.cpu = Duration::from_secs(2));
     match refused {
         Err(ModuleError::CompileLimit { .. } | ModuleError::Compile { .. } | ModuleError::Invalid { .. }) => {
@@ -168,8 +167,8 @@ fn what_nests_too_deeply_for_any_stack_ends_the_child_alone() {
 }
 
 #[test]
-fn types_that_refer_to_each_other_in_a_circle_take_a_child_and_nobody_else() {
-    // The interface that is exported becomes one of another package, which then uses this one, which uses that one.
+fn types_that_refer_to_each_other_in_a_cycle_end_only_the_child() {
+    // The exported interface is moved to another package, so that the interfaces of both packages use each other.
     let mut module = guest("carrying");
     let name = b"penstock:stage/transform@0.1.0\x05";
     let place = module.windows(name.len()).position(|bytes| bytes == name).unwrap();

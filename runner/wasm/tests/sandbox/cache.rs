@@ -17,14 +17,14 @@ fn settings_of(cache: Option<&Path>, instances: u32) -> SandboxSettings {
     SandboxSettings { cache_dir: cache.map(Into::into), instances, ..SandboxSettings::default() }
 }
 
-/// All files of the cache in a folder, but the key.
+/// Lists all files of the cache in a folder except the key.
 fn entries(folder: &Path) -> Vec<PathBuf> {
     let files = fs::read_dir(folder.join("compiled")).unwrap().map(|file| file.unwrap().path());
     files.filter(|file| file.file_name().unwrap() != "key").collect()
 }
 
 #[test]
-fn a_module_is_compiled_once_and_read_from_then_on() {
+fn a_module_is_compiled_once_and_then_read_from_the_cache() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("new/cache");
     let bytes = guest("misbehaving");
@@ -42,7 +42,7 @@ fn a_module_is_compiled_once_and_read_from_then_on() {
 }
 
 #[test]
-fn no_more_is_kept_than_the_cache_may_have() {
+fn the_size_of_the_cache_is_limited() {
     let folder = tempfile::tempdir().unwrap();
     let entry_bytes = |name: &str| {
         let (own, bytes) = (tempfile::tempdir().unwrap(), guest(name));
@@ -59,7 +59,7 @@ fn no_more_is_kept_than_the_cache_may_have() {
 }
 
 #[test]
-fn an_entry_that_cannot_be_used_is_compiled_again_and_replaced() {
+fn an_unusable_entry_is_compiled_again_and_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let bytes = guest("batch");
     sandbox(folder.path()).load(&bytes).unwrap();
@@ -75,7 +75,7 @@ fn an_entry_that_cannot_be_used_is_compiled_again_and_replaced() {
 }
 
 #[test]
-fn a_cache_that_others_could_enter_is_closed_to_them_and_the_folder_around_it_is_left_alone() {
+fn a_cache_is_closed_to_other_users_without_changing_its_parent_folder() {
     let folder = tempfile::tempdir().unwrap();
     let own = folder.path().join("compiled");
     fs::create_dir(&own).unwrap();
@@ -91,7 +91,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn a_file_or_a_link_is_no_cache() {
+fn a_file_or_a_link_is_refused_as_a_cache() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, "").unwrap();
@@ -114,7 +114,7 @@ fn more_instances_than_the_address_space_holds_are_refused_with_the_arithmetic()
 }
 
 #[test]
-fn a_pool_that_is_used_up_says_so_and_recovers() {
+fn an_exhausted_pool_is_reported_and_recovers() {
     let module = Sandbox::new(settings_of(None, 1)).unwrap().load(&guest("misbehaving")).unwrap();
     let factory = module.stage(settings(json!({ "how": "good" })));
     let first = build(&factory);

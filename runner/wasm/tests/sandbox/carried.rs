@@ -1,4 +1,4 @@
-//! Fields that the manifest does not want never cross, and are carried past.
+//! Fields that are not named under `wants` are not passed to the guest, but carried to its results.
 
 use bytes::Bytes;
 use penstock_engine::item::{Item, Sample, Value};
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::support::{apply, build, module, samples, settings, text};
 
-/// What becomes of a sample with the fields `label`, `text` and `weight`.
+/// Applies the guest to a sample with the fields `label`, `text` and `weight`; returns its results.
 fn carried(what: &str) -> Vec<Sample> {
     samples(output(what, Value::Text("cat".into())))
 }
@@ -36,18 +36,18 @@ fn a_kept_sample_has_its_other_fields_in_their_old_places() {
 }
 
 #[test]
-fn every_child_has_them() {
+fn every_child_has_the_carried_fields() {
     let children: Vec<String> = carried("split").iter().map(shown).collect();
     assert_eq!(children, ["k/0: label=cat text=0 weight=0.5", "k/1: label=cat text=1 weight=0.5"]);
 }
 
 #[test]
-fn a_field_of_the_same_name_from_the_guest_wins() {
+fn a_returned_field_replaces_a_carried_field_of_the_same_name() {
     assert_eq!(shown(&carried("override")[0]), "k: label=mine text=override weight=0.5 seen=text");
 }
 
 #[test]
-fn a_wanted_field_that_does_not_come_back_is_gone() {
+fn a_wanted_field_that_is_not_returned_is_removed() {
     assert_eq!(shown(&carried("forget")[0]), "k: label=cat weight=0.5 seen=text");
 }
 
@@ -57,7 +57,7 @@ fn text_that_would_be_copied_to_too_many_children_breaks_the_contract() {
     assert_eq!((output.failed.len(), output.items.samples()), (1, 0));
     let failed = output.failed.remove(0);
     assert_eq!(failed.fault.class, FailureClass::Contract);
-    insta::assert_snapshot!(failed.fault, @"made 65536 samples of one, for which copies of the fields carried past it would take 266 MiB, limit is 128 MiB (`output_mib`); a field named under `wants` is not carried");
+    insta::assert_snapshot!(failed.fault, @"made 65536 samples of one sample, for which copies of the fields that bypass it would take 266 MiB, limit is 128 MiB (`output_mib`); fields named under `wants` do not bypass it");
     assert_eq!(failed.sample.fields.len(), 3);
 }
 
@@ -66,7 +66,9 @@ fn bytes_are_shared_by_any_number_of_children() {
     let blob = Bytes::from(vec![7; 1 << 20]);
     let children = samples(output("burst", Value::Blob(blob.clone())));
     assert_eq!(children.len(), 65_536);
-    let Some(Value::Blob(last)) = children[65_535].field("label") else { panic!("it is carried") };
+    let Some(Value::Blob(last)) = children[65_535].field("label") else {
+        panic!("the label must be carried")
+    };
     assert_eq!(last.as_ptr(), blob.as_ptr());
 }
 
@@ -94,5 +96,5 @@ fn the_samples_of_a_batch_share_the_limit_of_their_call() {
         .collect();
     let output = op.apply(Item::Batch(batch), &StopFlag::default());
     assert_eq!(output.failed.len(), 16);
-    insta::assert_snapshot!(output.failed[0].fault, @"made so many samples that copies of the fields carried past it would take 1616 MiB in one call, limit is 1024 MiB; a field named under `wants` is not carried");
+    insta::assert_snapshot!(output.failed[0].fault, @"made so many samples that copies of the fields that bypass it would take 1616 MiB in one call, limit is 1024 MiB; fields named under `wants` do not bypass it");
 }

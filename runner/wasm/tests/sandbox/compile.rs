@@ -1,4 +1,4 @@
-//! Compiling in a child process, and children that do not do as they are asked.
+//! Compilation in a child process, and children that misbehave.
 
 use std::fs;
 use std::path::Path;
@@ -11,12 +11,12 @@ use serde_json::json;
 
 use crate::support::{apply, build, guest, sample, samples, settings};
 
-/// The compiling process of this build.
+/// Path of the compiling process of this build.
 pub(crate) fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_penstock-compile-module"))
 }
 
-/// A sandbox that compiles by this process, without a cache.
+/// Sandbox without a cache that compiles in this child process.
 pub(crate) fn sandbox(process: CompilerProcess) -> Sandbox {
     Sandbox::new(SandboxSettings {
         instances: 4,
@@ -26,14 +26,14 @@ pub(crate) fn sandbox(process: CompilerProcess) -> Sandbox {
     .unwrap()
 }
 
-/// The compiling process of this build with these limits.
+/// Compiling process of this build with changed limits.
 pub(crate) fn limited(change: impl FnOnce(&mut CompileLimits)) -> CompilerProcess {
     let mut process = CompilerProcess::new(program(), [""; 0]);
     change(&mut process.limits);
     process
 }
 
-/// A shell in place of the compiler, and a folder in which it leaves notes.
+/// Shell script in place of the compiler, and a folder in which it leaves notes.
 struct Script {
     folder: tempfile::TempDir,
     process: CompilerProcess,
@@ -42,7 +42,7 @@ struct Script {
 fn script(text: &str) -> Script {
     let folder = tempfile::tempdir().unwrap();
     let notes = folder.path().display();
-    // Without an environment there is no search path either.
+    // The script gets no environment, so it sets the search path itself.
     let whole = format!("PATH=/usr/bin:/bin; cd {notes}; echo started >> notes; {text}");
     let mut process = CompilerProcess::new("/bin/sh", ["-c", &whole]);
     process.limits.wall = Duration::from_secs(20);
@@ -58,7 +58,7 @@ impl Script {
         sandbox(self.process.clone()).load(&guest("batch")).map(|module| module.compilation())
     }
 
-    /// What is said once it has failed twice.
+    /// Error of a load after two failed attempts.
     fn fails_twice(&self) -> String {
         let refused = self.load().unwrap_err();
         assert!(matches!(refused, ModuleError::Compiler { .. }), "{refused:?}");
@@ -66,7 +66,7 @@ impl Script {
         refused.to_string()
     }
 
-    /// What is said at once: another child would do the same.
+    /// Error of a load after one attempt, because another child would fail in the same way.
     fn fails_once(&self) -> String {
         let refused = self.load().unwrap_err();
         assert!(!matches!(refused, ModuleError::Compiler { .. }), "{refused:?}");
@@ -89,7 +89,7 @@ fn a_module_that_a_child_compiled_runs_like_one_of_this_process() {
 }
 
 #[test]
-fn what_a_child_compiled_is_kept_for_who_compiles_himself_and_the_other_way_round() {
+fn code_of_a_child_and_of_this_process_share_the_cache() {
     let folder = tempfile::tempdir().unwrap();
     let with = |compiler| {
         let cache_dir = Some(folder.path().into());
@@ -104,8 +104,8 @@ fn what_a_child_compiled_is_kept_for_who_compiles_himself_and_the_other_way_roun
 }
 
 #[test]
-fn a_module_that_is_no_wasm_inside_is_told_as_in_this_process() {
-    // Its types and manifest are whole; a function of it is not valid.
+fn an_invalid_function_gives_the_same_error_in_a_child_as_in_this_process() {
+    // The types and the manifest are valid, but a function is not.
     let text = r#"(component
         (core module $m (func (export "f") (result i32)) (@custom "penstock.manifest" "{\"name\":\"m\",\"version\":\"1\"}"))
         (core instance $i (instantiate $m))
@@ -119,7 +119,7 @@ fn a_module_that_is_no_wasm_inside_is_told_as_in_this_process() {
 }
 
 #[test]
-fn a_refusal_that_is_longer_than_an_answer_is_cut() {
+fn a_refusal_that_is_longer_than_an_answer_is_cut_off() {
     let name = "A".repeat(20_000);
     let text = format!(
         r#"(component
@@ -140,7 +140,7 @@ fn a_refusal_that_is_longer_than_an_answer_is_cut() {
 }
 
 #[test]
-fn a_child_gets_no_environment_and_no_file_of_ours() {
+fn a_child_inherits_no_environment_and_no_files() {
     let folder = tempfile::tempdir().unwrap();
     let _file = fs::File::create(folder.path().join("ours")).unwrap();
     let _socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -149,7 +149,7 @@ fn a_child_gets_no_environment_and_no_file_of_ours() {
     let environment = fs::read_to_string(script.folder.path().join("environment")).unwrap();
     let names: Vec<&str> = environment.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
     for name in names {
-        // The shell makes the others.
+        // The shell sets the other variables itself.
         assert!(
             ["RAYON_NUM_THREADS", "PWD", "OLDPWD", "SHLVL", "_", "PATH"].contains(&name),
             "{environment}"
@@ -161,7 +161,7 @@ fn a_child_gets_no_environment_and_no_file_of_ours() {
 }
 
 #[test]
-fn a_child_gets_the_variables_that_it_needs() {
+fn a_child_gets_the_configured_variables() {
     let mut script = script(r#"echo "$NEEDED" > needed; exit 3"#);
     script.process.environment = vec![("NEEDED".into(), "to begin".into())];
     script.fails_twice();
@@ -169,15 +169,15 @@ fn a_child_gets_the_variables_that_it_needs() {
 }
 
 #[test]
-fn a_child_that_is_killed_from_outside_is_followed_by_one_more() {
+fn a_child_that_is_killed_from_outside_is_started_once_more() {
     let script = script("kill -9 $$");
-    insta::assert_snapshot!(script.fails_twice(), @"the module was not compiled, through no fault of its own: the compiling process was killed from outside (SIGKILL), as the system does when memory runs out; tried 2 times");
+    insta::assert_snapshot!(script.fails_twice(), @"the compiler failed, through no fault of the module: the compiling process was killed from outside (SIGKILL), as the system does when memory runs out; tried 2 times");
     let other = self::script("kill -TERM $$");
-    insta::assert_snapshot!(other.fails_twice(), @"the module was not compiled, through no fault of its own: the compiling process was ended from outside (SIGTERM); tried 2 times");
+    insta::assert_snapshot!(other.fails_twice(), @"the compiler failed, through no fault of the module: the compiling process was ended from outside (SIGTERM); tried 2 times");
 }
 
 #[test]
-fn a_second_child_may_do_better() {
+fn a_second_child_may_succeed() {
     let compiler = program().display();
     let script = script(&format!("if [ -e once ]; then exec {compiler}; fi; : > once; kill -9 $$"));
     assert_eq!(script.load().unwrap(), Compilation::Compiled);
@@ -185,38 +185,41 @@ fn a_second_child_may_do_better() {
 }
 
 #[test]
-fn garbage_is_no_answer() {
-    insta::assert_snapshot!(script("echo garbage that is no length").fails_twice(), @"the module was not compiled, through no fault of its own: the compiling process answered with something else than a result (2334385649822622055 bytes are announced, at most 16384 are expected); tried 2 times");
-    insta::assert_snapshot!(script("exec yes").fails_twice(), @"the module was not compiled, through no fault of its own: the compiling process answered with something else than a result (754645927544294009 bytes are announced, at most 16384 are expected); tried 2 times");
-    insta::assert_snapshot!(script(r"printf '\004\000\000\000\000\000\000\000null'").fails_twice(), @"the module was not compiled, through no fault of its own: the compiling process answered with something else than a result (expected value at line 1 column 1); tried 2 times");
-    insta::assert_snapshot!(script("exit 0").fails_twice(), @"the module was not compiled, through no fault of its own: the compiling process ended without a result (exit code 0); tried 2 times");
-    insta::assert_snapshot!(script("echo no room >&2; exit 70").fails_twice(), @"the module was not compiled, through no fault of its own: the compiling process ended without a result (exit code 70): no room; tried 2 times");
-    // Whole, but the process failed afterwards, or went on.
+fn an_invalid_answer_is_an_error_of_the_process() {
+    insta::assert_snapshot!(script("echo garbage that is no length").fails_twice(), @"the compiler failed, through no fault of the module: the compiling process sent an invalid result (2334385649822622055 bytes are announced, at most 16384 are expected); tried 2 times");
+    insta::assert_snapshot!(script("exec yes").fails_twice(), @"the compiler failed, through no fault of the module: the compiling process sent an invalid result (754645927544294009 bytes are announced, at most 16384 are expected); tried 2 times");
+    insta::assert_snapshot!(script(r"printf '\004\000\000\000\000\000\000\000null'").fails_twice(), @"the compiler failed, through no fault of the module: the compiling process sent an invalid result (expected value at line 1 column 1); tried 2 times");
+    insta::assert_snapshot!(script("exit 0").fails_twice(), @"the compiler failed, through no fault of the module: the compiling process ended without a result (exit code 0); tried 2 times");
+    insta::assert_snapshot!(script("echo no room >&2; exit 70").fails_twice(), @"the compiler failed, through no fault of the module: the compiling process ended without a result (exit code 70): no room; tried 2 times");
+    // A complete answer of a process that failed afterwards, or sent more data.
     let compiled =
         r#"printf '\012\000\000\000\000\000\000\000"compiled"\004\000\000\000\000\000\000\000code'"#;
-    insta::assert_snapshot!(script(&format!("{compiled}; exit 1")).fails_twice(), @"the module was not compiled, through no fault of its own: the compiling process ended without a result (exit code 1); tried 2 times");
-    insta::assert_snapshot!(script(&format!("{compiled}; echo more")).fails_twice(), @"the module was not compiled, through no fault of its own: the compiling process answered with something else than a result (there is more after the answer); tried 2 times");
+    insta::assert_snapshot!(script(&format!("{compiled}; exit 1")).fails_twice(), @"the compiler failed, through no fault of the module: the compiling process ended without a result (exit code 1); tried 2 times");
+    insta::assert_snapshot!(script(&format!("{compiled}; echo more")).fails_twice(), @"the compiler failed, through no fault of the module: the compiling process sent an invalid result (unexpected data after the result); tried 2 times");
 }
 
 #[test]
-fn code_that_no_engine_takes_is_refused() {
+fn code_that_the_engine_does_not_accept_is_refused() {
     let compiled =
         r#"printf '\012\000\000\000\000\000\000\000"compiled"\004\000\000\000\000\000\000\000code'"#;
     let refused = script(compiled).fails_once();
-    assert!(refused.starts_with("the module cannot be compiled: its code cannot be loaded: "), "{refused}");
+    assert!(
+        refused.starts_with("the module cannot be compiled: the compiled code cannot be loaded: "),
+        "{refused}"
+    );
 }
 
 #[test]
-fn a_crash_of_the_compiler_is_the_modules_fault() {
-    insta::assert_snapshot!(script("kill -SEGV $$").fails_once(), @"the module cannot be compiled: the compiler crashed on it (SIGSEGV)");
-    insta::assert_snapshot!(script("echo 'memory allocation of 99 bytes failed' >&2; kill -ABRT $$").fails_once(), @"compiling the module needs more than 2048 MiB of memory; split its largest functions and leave out what it does not use, or have the operator allow more (`limits.compile.memory_mib`)");
-    insta::assert_snapshot!(script("echo 'thread x has overflowed its stack' >&2; kill -ABRT $$").fails_once(), @"the module cannot be compiled: reading it took more stack than there is: its code is nested too deeply, or its types refer to each other in a circle; split its largest functions, and do not change its custom sections");
-    insta::assert_snapshot!(script("kill -XCPU $$").fails_once(), @"compiling the module needs more than 20 s of CPU time; split its largest functions and leave out what it does not use, or have the operator allow more (`limits.compile.cpu_s`)");
+fn a_crash_of_the_compiler_is_attributed_to_the_module() {
+    insta::assert_snapshot!(script("kill -SEGV $$").fails_once(), @"the module cannot be compiled: the compiler crashed (SIGSEGV)");
+    insta::assert_snapshot!(script("echo 'memory allocation of 99 bytes failed' >&2; kill -ABRT $$").fails_once(), @"compiling the module needs more than 2048 MiB of memory; split its largest functions and remove unused code, or have the operator raise the limit (`limits.compile.memory_mib`)");
+    insta::assert_snapshot!(script("echo 'thread x has overflowed its stack' >&2; kill -ABRT $$").fails_once(), @"the module cannot be compiled: the compiler ran out of stack: the code is nested too deeply, or its types refer to each other in a cycle; split the largest functions, and do not change custom sections");
+    insta::assert_snapshot!(script("kill -XCPU $$").fails_once(), @"compiling the module needs more than 20 s of CPU time; split its largest functions and remove unused code, or have the operator raise the limit (`limits.compile.cpu_s`)");
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "to see that nobody waits for what hangs")]
-fn a_child_that_hangs_is_killed_with_all_it_started() {
+#[expect(clippy::disallowed_methods, reason = "checks that a hanging child is not waited for")]
+fn a_hanging_child_is_killed_with_all_processes_that_it_started() {
     let ways = [
         "exec sleep 600",
         "sleep 600 & echo $! > other; wait",
@@ -231,14 +234,17 @@ fn a_child_that_hangs_is_killed_with_all_it_started() {
         let refused = script.fails_once();
         assert_eq!(
             refused,
-            "compiling the module takes longer than 0.3 s; split its largest functions and leave out what it does not \
-             use, or have the operator allow more (`limits.compile.wall_s`)"
+            "compiling the module takes longer than 0.3 s; split its largest functions and remove unused code, or have \
+             the operator raise the limit (`limits.compile.wall_s`)"
         );
         assert!(start.elapsed() < Duration::from_secs(10), "{way}");
         if let Ok(other) = fs::read_to_string(script.folder.path().join("other")) {
             let state = || fs::read_to_string(format!("/proc/{}/stat", other.trim()));
             while state().is_ok_and(|state| !state.contains(") Z ")) {
-                assert!(start.elapsed() < Duration::from_secs(10), "what it started is left");
+                assert!(
+                    start.elapsed() < Duration::from_secs(10),
+                    "a process that the child started is still running"
+                );
                 std::thread::yield_now();
             }
         }
@@ -246,14 +252,14 @@ fn a_child_that_hangs_is_killed_with_all_it_started() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_named() {
+fn a_missing_program_is_named() {
     let process = CompilerProcess::new("/nowhere/compiler", [""; 0]);
     let refused = sandbox(process).load(&guest("batch")).unwrap_err();
-    insta::assert_snapshot!(refused, @"the module was not compiled, through no fault of its own: cannot start `/nowhere/compiler`: No such file or directory (os error 2); tried 2 times");
+    insta::assert_snapshot!(refused, @"the compiler failed, through no fault of the module: cannot start `/nowhere/compiler`: No such file or directory (os error 2); tried 2 times");
 }
 
 #[test]
-fn a_compiler_without_its_parent_compiles_nothing() {
+fn a_compiling_process_ends_if_its_parent_has_ended() {
     use std::io::Write;
     use std::process::{Command, Stdio};
     let request = json!({ "kind": "core", "is_look": false, "engine": "", "parent": 1, "module_bytes": 0, "memory_bytes": 1 << 30,
@@ -271,7 +277,7 @@ fn a_compiler_without_its_parent_compiles_nothing() {
     drop(stdin);
     let ended = child.wait_with_output().unwrap();
     assert!(!ended.status.success() && ended.stdout.is_empty());
-    assert_eq!(String::from_utf8(ended.stderr).unwrap(), "cannot compile: the process that asked is gone\n");
+    assert_eq!(String::from_utf8(ended.stderr).unwrap(), "cannot compile: the parent process has ended\n");
 }
 
 #[test]
@@ -293,14 +299,14 @@ fn a_hundred_loads_of_one_module_compile_it_once() {
         all.into_iter().map(|one| one.join().unwrap()).filter(|how| *how == Compilation::Compiled).count()
     });
     assert_eq!((compiled, script.starts()), (1, 1));
-    // One entry and the key.
+    // The folder contains one entry and the key.
     assert_eq!(fs::read_dir(folder.path().join("compiled")).unwrap().count(), 2);
 }
 
 #[test]
 fn two_modules_are_compiled_at_a_time_and_the_others_wait() {
     let compiler = program().display();
-    // Each notes how many of those that began are not reaped yet, itself included.
+    // Each child notes the number of children that have started and are not reaped yet, including itself.
     let script = script(&format!(
         "mkdir -p at; : > at/$$; n=0; for f in at/*; do kill -0 ${{f#at/}} 2>&- && n=$((n+1)); done; echo $n >> most; \
          exec {compiler}"
@@ -309,7 +315,7 @@ fn two_modules_are_compiled_at_a_time_and_the_others_wait() {
     let core = guest("batch");
     std::thread::scope(|scope| {
         for number in 0..6_u8 {
-            // A custom section makes each of them a module of its own.
+            // A custom section makes each of them a different module.
             let bytes = [core.as_slice(), &[0, 3, 1, b'n', number]].concat();
             let sandbox = &sandbox;
             scope.spawn(move || sandbox.load(&bytes).unwrap());

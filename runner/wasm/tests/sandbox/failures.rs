@@ -1,4 +1,4 @@
-//! One test per misbehaviour: its class, its message, and that the next sample succeeds.
+//! One test per misbehaviour, which checks its class, its message, and that the next sample succeeds.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use serde_json::json;
 
 use crate::support::{apply, build, misbehaving, module, only_failure, sample, samples, settings};
 
-/// Misbehaves for longer than the short deadline of the others, on a slow machine.
+/// Stage with a long deadline, for misbehaviour that takes longer than the usual short one on a slow machine.
 fn unhurried(how: &str) -> StageFactory {
     let settings = StageSettings { deadline: Duration::from_secs(5), ..settings(json!({ "how": how })) };
     module("misbehaving").stage(settings)
 }
 
-/// Misbehaves on a sample named `bad` and checks that the samples before and after it succeed, that the sample comes back
-/// as it went in, and that a fresh instance was made exactly when the old one broke. Gives class and message.
+/// Misbehaves on a sample named `bad`. Checks that the samples before and after it succeed, that the failed sample is unchanged,
+/// and that a new instance was created only if the old one broke. Returns class and message.
 fn failure(how: &str) -> String {
     failure_in(&misbehaving(&format!("{how}-on-bad")))
 }
@@ -43,8 +43,8 @@ macro_rules! failures {
                 insta::with_settings!({ filters => vec![
                     (r"src/lib\.rs:\d+:\d+", "src/lib.rs:[LINE]"),
                     (r"asked for 2[5-9]\d MiB", "asked for [N] MiB"),
-                    // Where others leave a guest less than a tenth of a core, the clock on the wall ends it first.
-                    (r"took 10 times its (.*) by the clock, .*", "exceeded its $1"),
+                    // On a busy machine, a guest with less than a tenth of a core reaches its wall-clock limit first.
+                    (r"took 10 times its (.*) in wall-clock time, .*", "exceeded its $1"),
                 ] }, {
                     insta::assert_snapshot!(failure($how), @$snapshot);
                 });
@@ -56,27 +56,27 @@ macro_rules! failures {
 failures! {
     a_loop_ends_at_its_deadline("loop", @"bug: exceeded its deadline of 50 ms CPU time per sample (`deadline_ms`)");
     a_loop_of_host_calls_ends_at_its_deadline("log-loop", @"bug: exceeded its deadline of 50 ms CPU time per sample (`deadline_ms`)");
-    a_memory_bomb_is_told_its_limit("memory", @"bug: asked for [N] MiB of memory, limit is 256 MiB (`memory_mib`)");
+    a_memory_bomb_ends_at_its_limit("memory", @"bug: asked for [N] MiB of memory, limit is 256 MiB (`memory_mib`)");
     deep_recursion_exhausts_the_stack("recursion", @"bug: stack exhausted: recursion too deep; in `guest_misbehaving::dive` x32");
-    a_trap_names_where_it_was("trap", @"bug: reached `unreachable`: it panicked or aborted without a message (the SDK's panic hook sends one)");
+    a_trap_without_a_message_is_explained("trap", @"bug: reached `unreachable`: it panicked or aborted without a message (the SDK's panic hook sends one)");
     a_division_by_zero_is_a_panic_in_rust("divide", @"bug: panicked: attempt to divide by zero at tests/guests/misbehaving/src/lib.rs:[LINE]");
     a_wild_read_is_out_of_bounds("out-of-bounds", @"bug: accessed memory out of bounds: a bad pointer or index");
     a_panic_keeps_its_message_and_place("panic", @"bug: panicked: no `bad` today at tests/guests/misbehaving/src/lib.rs:[LINE]");
     an_abort_has_no_message("abort", @"bug: reached `unreachable`: it panicked or aborted without a message (the SDK's panic hook sends one)");
-    a_refusal_is_the_datas_fault("failed", @r"data: not a JPEG: starts with \u{1b}[2Jhello");
+    a_refusal_is_a_fault_of_the_data("failed", @r"data: not a JPEG: starts with \u{1b}[2Jhello");
     held_needs_a_stateful_module("held", @"contract: answered `held`, but its manifest does not say `mode: stateful`");
-    too_few_outcomes_break_the_contract("too-few", @"contract: answered with 0 outcomes instead of 1, one per sample");
-    too_many_outcomes_break_the_contract("too-many", @"contract: answered with 2 outcomes instead of 1, one per sample");
-    a_tensor_of_the_wrong_size_breaks_the_contract("shape", @"contract: field `pixels`: a float32 tensor of shape [2, 3] has 24 bytes, but 7 were given");
+    too_few_outcomes_break_the_contract("too-few", @"contract: returned 0 outcomes instead of 1, one per sample");
+    too_many_outcomes_break_the_contract("too-many", @"contract: returned 2 outcomes instead of 1, one per sample");
+    a_tensor_of_the_wrong_size_breaks_the_contract("shape", @"contract: field `pixels`: a float32 tensor of shape [2, 3] has 24 bytes, but 7 were returned");
     a_shape_that_overflows_breaks_the_contract("shape-overflow", @"contract: field `pixels`: a tensor of shape [4294967295, 4294967295, 4294967295] is larger than any memory");
     a_shape_without_elements_that_overflows_breaks_the_contract("shape-of-nothing", @"contract: field `pixels`: a tensor of shape [4294967295, 4294967295, 0] is larger than any memory");
     rank_200_breaks_the_contract("rank", @"contract: field `pixels`: a tensor with 200 dimensions, limit is 16");
-    huge_output_breaks_the_contract("huge", @"contract: gave back more than 128 MiB in one call (`output_mib` per sample)");
-    a_field_given_twice_breaks_the_contract("twice", @"contract: gave field `a` twice");
-    too_many_fields_break_the_contract("fields", @"contract: gave a sample 300 fields, limit is 256");
-    a_long_name_breaks_the_contract("long-name", @"contract: gave a field name of 300 bytes, limit is 256");
-    an_empty_key_breaks_the_contract("no-key", @"contract: gave an empty key");
-    a_long_key_breaks_the_contract("long-key", @"contract: gave a key of 5000 bytes, limit is 4096");
+    huge_output_breaks_the_contract("huge", @"contract: returned more than 128 MiB in one call (`output_mib` per sample)");
+    a_field_given_twice_breaks_the_contract("twice", @"contract: returned field `a` twice");
+    too_many_fields_break_the_contract("fields", @"contract: returned a sample with 300 fields, limit is 256");
+    a_long_name_breaks_the_contract("long-name", @"contract: returned a field name of 300 bytes, limit is 256");
+    an_empty_key_breaks_the_contract("no-key", @"contract: returned an empty key");
+    a_long_key_breaks_the_contract("long-key", @"contract: returned a key of 5000 bytes, limit is 4096");
     an_undeclared_counter_breaks_the_contract("count-unknown", @r"contract: counted `other\u{7}`, which its manifest does not declare under `counters`");
     a_counter_takes_no_nan("count-nan", @"contract: added NaN to counter `seen`, which is not a finite number");
 }
@@ -88,8 +88,8 @@ fn init_failure(how: &str) -> String {
 
 #[test]
 fn a_bomb_of_children_breaks_the_contract() {
-    let told = failure_in(&unhurried("many-bomb-on-bad"));
-    insta::assert_snapshot!(told, @"contract: made 100000 samples of one, limit is 65536");
+    let message = failure_in(&unhurried("many-bomb-on-bad"));
+    insta::assert_snapshot!(message, @"contract: made 100000 samples of one sample, limit is 65536");
 }
 
 #[test]
@@ -98,20 +98,20 @@ fn a_loop_in_init_ends_at_its_deadline() {
 }
 
 #[test]
-fn an_error_of_init_is_told_without_its_control_characters() {
+fn an_error_of_init_is_reported_with_escaped_control_characters() {
     insta::assert_snapshot!(init_failure("init-error"), @r"bug: `init` refused: no `size` given;\n\u{1b}[31mit is needed");
 }
 
 #[test]
-fn a_trap_in_init_says_so() {
+fn a_trap_in_init_is_reported_as_such() {
     insta::assert_snapshot!(init_failure("init-trap"), @"bug: `init` failed: reached `unreachable`: it panicked or aborted without a message (the SDK's panic hook sends one)");
 }
 
 #[test]
-fn an_asset_that_nobody_named_is_refused_and_one_that_was_is_read() {
+fn an_unknown_asset_is_refused_and_a_named_one_is_read() {
     let factory = misbehaving("init-asset");
     let Err(fault) = factory.build(&StopFlag::default()) else { panic!("the missing asset was found") };
-    insta::assert_snapshot!(fault.message, @"`init` refused: no asset `none`: the pipeline names it under `assets` of this stage");
+    insta::assert_snapshot!(fault.message, @"`init` refused: no asset `none`: add it under `assets` of this stage in the pipeline");
     assert_eq!(factory.logs().lines[0].message, "7 bytes");
 }
 
@@ -127,12 +127,12 @@ fn a_guest_that_traps_on_every_sample_gets_a_fresh_instance_each_time() {
 }
 
 #[test]
-fn a_log_flood_is_cut_off_counted_and_harmless() {
+fn a_flood_of_log_lines_is_cut_off_and_counted() {
     let factory = unhurried("log-flood");
     let mut op = build(&factory);
     assert_eq!(samples(apply(&mut *op, sample("a", 0))), [sample("a", 0)]);
     let logs = factory.logs();
-    assert_eq!(logs.lines.len(), 256); // 64 KiB a call, a line counts as 256 bytes at least
+    assert_eq!(logs.lines.len(), 256); // 64 KiB per call, and a line counts as at least 256 bytes
     assert_eq!(logs.dropped, 100_000 - 256);
 }
 
@@ -165,7 +165,7 @@ fn counters_add_up_over_all_instances_of_a_stage() {
 }
 
 #[test]
-fn nan_payloads_pass_bit_by_bit() {
+fn nan_payloads_are_preserved() {
     let mut op = build(&misbehaving("nan"));
     let out = samples(apply(&mut *op, sample("a", 0))).remove(0);
     let Some(Value::Real(real)) = out.field("nan") else { panic!("{out:?}") };

@@ -1,4 +1,4 @@
-//! The sandbox as the engine sees it: real guests, built by `make guests`, that do what no guest should.
+//! Tests of the sandbox through its public API, with misbehaving guests built by `make guests`.
 #![expect(clippy::unwrap_used, reason = "a test that cannot set up its case should say where")]
 
 mod bombs;

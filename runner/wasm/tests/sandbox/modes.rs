@@ -1,4 +1,4 @@
-//! The three modes, fan-out, and what a broken instance costs in each.
+//! The three modes, fan-out, and the effect of a broken instance in each mode.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ fn stateful(how: &str) -> Box<dyn ThreadOp> {
     build(&module("stateful").stage(settings(json!(how))))
 }
 
-#[expect(clippy::disallowed_methods, reason = "to compare with the time that the op tells")]
+#[expect(clippy::disallowed_methods, reason = "compares with the time that the op reports")]
 fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let begin = Instant::now();
     (work(), begin.elapsed())
@@ -76,7 +76,7 @@ fn a_fan_out_without_children_drops_the_sample() {
 }
 
 #[test]
-fn an_item_of_the_wrong_kind_fails_by_contract_and_never_panics() {
+fn an_item_of_the_wrong_kind_fails_as_a_contract_fault() {
     let mut op = build(&misbehaving("good"));
     let output = op.apply(Item::Batch(vec![sample("a", 0), sample("b", 1)]), &StopFlag::default());
     assert_eq!(output.failed.len(), 2);
@@ -89,7 +89,7 @@ fn an_item_of_the_wrong_kind_fails_by_contract_and_never_panics() {
 }
 
 #[test]
-fn a_batch_is_seen_as_a_whole_and_its_survivors_stay_together() {
+fn a_batch_is_passed_as_a_whole_and_its_remaining_samples_stay_together() {
     let mut output = batch(&["a", "drop", "refuse", "two", "b"]);
     assert_eq!(output.dropped, 1);
     let failed = output.failed.remove(0);
@@ -102,7 +102,7 @@ fn a_batch_is_seen_as_a_whole_and_its_survivors_stay_together() {
 }
 
 #[test]
-fn a_batch_of_which_nothing_survives_gives_nothing() {
+fn a_batch_whose_samples_are_all_dropped_yields_no_item() {
     let output = batch(&["drop", "drop"]);
     assert_eq!(output.dropped, 2);
     assert!(matches!(output.items, Items::None));
@@ -110,7 +110,7 @@ fn a_batch_of_which_nothing_survives_gives_nothing() {
 }
 
 #[test]
-fn a_trap_charges_the_whole_batch_and_the_next_one_succeeds() {
+fn a_trap_fails_the_whole_batch_and_the_next_one_succeeds() {
     let mut op = build(&module("batch").stage(settings(json!({}))));
     let output = apply_batch(&mut *op, &["a", "trap", "b"]);
     let failed: Vec<&str> = output.failed.iter().map(|failed| &*failed.sample.key).collect();
@@ -122,15 +122,15 @@ fn a_trap_charges_the_whole_batch_and_the_next_one_succeeds() {
 }
 
 #[test]
-fn a_missing_outcome_charges_the_whole_batch() {
+fn a_missing_outcome_fails_the_whole_batch() {
     let output = batch(&["a", "too-few"]);
     assert_eq!(output.failed.len(), 2);
-    insta::assert_snapshot!(output.failed[0].fault, @"answered with 1 outcomes instead of 2, one per sample");
+    insta::assert_snapshot!(output.failed[0].fault, @"returned 1 outcomes instead of 2, one per sample");
 }
 
 #[test]
-fn an_outcome_that_breaks_the_contract_charges_the_whole_batch() {
-    for (bad, says) in [("shape", "has 16 bytes, but 8 were given"), ("held", "answered `held`")] {
+fn an_outcome_that_breaks_the_contract_fails_the_whole_batch() {
+    for (bad, says) in [("shape", "has 16 bytes, but 8 were returned"), ("held", "answered `held`")] {
         let mut op = build(&module("batch").stage(settings(json!({}))));
         let output = apply_batch(&mut *op, &["a", bad, "drop"]);
         let failed: Vec<&str> = output.failed.iter().map(|failed| &*failed.sample.key).collect();
@@ -148,13 +148,13 @@ fn an_outcome_that_breaks_the_contract_charges_the_whole_batch() {
 }
 
 #[test]
-fn a_batch_that_gives_too_much_is_told_its_own_limit() {
+fn too_much_output_of_a_batch_names_the_limit_of_the_batch() {
     let roomy =
         StageSettings { memory_bytes: 1 << 30, deadline: Duration::from_secs(10), ..settings(json!({})) };
     let mut op = build(&module("batch").stage(roomy));
     let output = apply_batch(&mut *op, &["huge", "huge"]);
     assert_eq!(output.failed.len(), 2);
-    insta::assert_snapshot!(output.failed[0].fault, @"gave back more than 256 MiB in one call (`output_mib` per sample)");
+    insta::assert_snapshot!(output.failed[0].fault, @"returned more than 256 MiB in one call (`output_mib` per sample)");
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn packed_samples_are_dropped_when_the_epoch_ends() {
 }
 
 #[test]
-fn a_held_sample_that_comes_out_under_its_key_keeps_its_origin_and_its_carried_fields() {
+fn a_held_sample_that_is_returned_by_key_keeps_its_origin_and_carried_fields() {
     let mut op = stateful("swap");
     for (key, index) in [("a", 0), ("b", 1)] {
         let mut sample = text(key, index, key);
@@ -200,7 +200,7 @@ fn a_held_sample_that_comes_out_under_its_key_keeps_its_origin_and_its_carried_f
 }
 
 #[test]
-fn a_trap_charges_the_current_sample_and_all_that_were_held() {
+fn a_trap_fails_the_current_sample_and_all_held_samples() {
     let mut op = stateful("pack");
     apply(&mut *op, text("a", 0, "a"));
     apply(&mut *op, text("b", 1, "b"));
@@ -215,7 +215,7 @@ fn a_trap_charges_the_current_sample_and_all_that_were_held() {
 }
 
 #[test]
-fn a_broken_contract_charges_what_was_held_too() {
+fn a_broken_contract_fails_the_held_samples_too() {
     let mut op = stateful("pack");
     apply(&mut *op, text("a", 0, "a"));
     let output = apply(&mut *op, text("shape", 1, "b"));
@@ -224,7 +224,7 @@ fn a_broken_contract_charges_what_was_held_too() {
 }
 
 #[test]
-fn a_refused_or_dropped_sample_leaves_the_held_ones_alone() {
+fn a_refused_or_dropped_sample_does_not_affect_held_samples() {
     let mut op = stateful("pack");
     apply(&mut *op, text("a", 0, "a"));
     let output = apply(&mut *op, text("refuse", 1, "b"));
@@ -234,7 +234,7 @@ fn a_refused_or_dropped_sample_leaves_the_held_ones_alone() {
 }
 
 #[test]
-fn a_trap_in_finish_charges_what_was_held() {
+fn a_trap_in_finish_fails_the_held_samples() {
     let mut op = stateful("pack");
     apply(&mut *op, text("late", 0, "a"));
     let output = finish(&mut *op);
@@ -244,7 +244,7 @@ fn a_trap_in_finish_charges_what_was_held() {
 }
 
 #[test]
-fn a_trap_in_finish_is_a_failure_even_when_nothing_was_held() {
+fn a_trap_in_finish_without_held_samples_is_still_a_failure() {
     let mut op = stateful("pack");
     let hidden = text("hide-late", 3, "a");
     assert_eq!(apply(&mut *op, hidden.clone()).dropped, 1);
@@ -259,7 +259,7 @@ fn a_trap_in_finish_is_a_failure_even_when_nothing_was_held() {
 }
 
 #[test]
-fn making_an_instance_is_no_time_of_the_op() {
+fn the_time_of_the_op_excludes_the_creation_of_instances() {
     let slow = settings(json!({ "how": "trap-on-bad", "start": "slow-start" }));
     let mut op = build(&module("misbehaving").stage(slow));
     assert_eq!(apply(&mut *op, sample("a", 0)).op_time, None);
@@ -267,12 +267,12 @@ fn making_an_instance_is_no_time_of_the_op() {
     let (output, took) = timed(|| apply(&mut *op, sample("b", 2)));
     let op_time = output.op_time.expect("an instance was made");
     assert_eq!(output.instances, 1);
-    assert!(op_time * 2 < took, "{op_time:?} of {took:?}, most of which went into `init`");
+    assert!(op_time * 2 < took, "{op_time:?} of {took:?}, most of which `init` took");
     assert_eq!(apply(&mut *op, sample("c", 3)).op_time, None);
 }
 
 #[test]
-fn an_epoch_without_samples_finishes_with_nothing() {
+fn an_epoch_without_samples_finishes_without_items() {
     let output = finish(&mut *stateful("pack"));
     assert_eq!((output.held, output.dropped), (0, 0));
     assert!(samples(output).is_empty());

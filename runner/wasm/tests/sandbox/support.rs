@@ -13,9 +13,9 @@ use penstock_wasm::{
 };
 use serde_json::json;
 
-/// The bytes of a guest of this workspace.
+/// Bytes of a guest module of this workspace.
 pub(crate) fn guest(name: &str) -> Vec<u8> {
-    // `TARGET/PROFILE/deps/sandbox-0123` runs, wherever cargo was told to build.
+    // The test binary is `TARGET/PROFILE/deps/sandbox-0123`, so its path gives the target folder.
     let program = std::env::current_exe().unwrap();
     let path = program
         .ancestors()
@@ -27,7 +27,7 @@ pub(crate) fn guest(name: &str) -> Vec<u8> {
         .unwrap_or_else(|error| panic!("{}: {error}; run `make guests` first", path.display()))
 }
 
-/// A sandbox that all tests of this process share, without a cache.
+/// Sandbox without a cache that all tests of this process share.
 pub(crate) fn sandbox() -> &'static Sandbox {
     static SANDBOX: OnceLock<Sandbox> = OnceLock::new();
     SANDBOX.get_or_init(|| {
@@ -35,7 +35,7 @@ pub(crate) fn sandbox() -> &'static Sandbox {
     })
 }
 
-/// A guest of this workspace, compiled once.
+/// Guest of this workspace, compiled once.
 pub(crate) fn module(name: &'static str) -> Module {
     static MODULES: OnceLock<Vec<(&str, Module)>> = OnceLock::new();
     let modules = MODULES.get_or_init(|| {
@@ -46,7 +46,7 @@ pub(crate) fn module(name: &'static str) -> Module {
     modules.iter().find(|(known, _)| *known == name).unwrap().1.clone()
 }
 
-/// Small limits, so that what exceeds them does so soon.
+/// Settings with small limits, so that guests exceed them soon.
 pub(crate) fn settings(params: serde_json::Value) -> StageSettings {
     StageSettings {
         name: "stage".into(),
@@ -60,7 +60,7 @@ pub(crate) fn settings(params: serde_json::Value) -> StageSettings {
     }
 }
 
-/// A stage of the misbehaving guest.
+/// Stage of the misbehaving guest.
 pub(crate) fn misbehaving(how: &str) -> StageFactory {
     module("misbehaving").stage(settings(json!({ "how": how })))
 }
@@ -69,14 +69,14 @@ pub(crate) fn build(factory: &StageFactory) -> Box<dyn ThreadOp> {
     factory.build(&StopFlag::default()).unwrap()
 }
 
-/// A sample with a blob, number `index` of the source.
+/// Sample with a blob, number `index` of the source.
 pub(crate) fn sample(key: &str, index: u64) -> Sample {
     let mut sample = Sample::new(key, Origin { epoch: 0, index, path: 0 });
     sample.set("blob", Value::Blob(Bytes::from_static(b"\x01\x02\x03")));
     sample
 }
 
-/// A sample with a text.
+/// Sample with a text field.
 pub(crate) fn text(key: &str, index: u64, text: &str) -> Sample {
     let mut sample = Sample::new(key, Origin { epoch: 0, index, path: 0 });
     sample.set("text", Value::Text(text.into()));
@@ -87,7 +87,7 @@ pub(crate) fn apply(op: &mut dyn ThreadOp, sample: Sample) -> Output {
     op.apply(Item::Sample(sample), &StopFlag::default())
 }
 
-/// The samples that came out, in order, batches opened.
+/// Samples of an output, in order, including those in batches.
 pub(crate) fn samples(output: Output) -> Vec<Sample> {
     assert!(output.failed.is_empty(), "{:?}", output.failed);
     let items = match output.items {
@@ -109,14 +109,14 @@ pub(crate) fn keys(samples: &[Sample]) -> Vec<&str> {
     samples.iter().map(|sample| &*sample.key).collect()
 }
 
-/// The one failure of a call that gave nothing else.
+/// The only failure of a call that returned no samples.
 pub(crate) fn only_failure(mut output: Output) -> Failed {
     assert!(matches!(output.items, Items::None), "{:?}", output.items);
     assert_eq!((output.failed.len(), output.dropped), (1, 0), "{output:?}");
     output.failed.remove(0)
 }
 
-/// What inspecting says, with the usual bounds.
-pub(crate) fn looked_at(bytes: &[u8]) -> Result<ModuleReport, ModuleError> {
+/// Inspects a module with the default bounds.
+pub(crate) fn inspected(bytes: &[u8]) -> Result<ModuleReport, ModuleError> {
     inspect(bytes, &GateBounds::default(), &Compiler::InProcess)
 }

@@ -1,21 +1,21 @@
-//! What is refused at upload, and with which words.
+//! Modules that are refused at upload, and their messages.
 
 use penstock_wasm::{ModuleKind, Sandbox};
 use serde_json::json;
 
-use crate::support::{apply, build, guest, looked_at, sample, samples, sandbox, settings};
+use crate::support::{apply, build, guest, inspected, sample, samples, sandbox, settings};
 
-/// What loading says; inspecting says the same.
+/// Error of loading a module; asserts that inspecting gives the same error.
 fn refusal(bytes: &[u8]) -> String {
     let sandbox: &Sandbox = sandbox();
-    let loaded = sandbox.load(bytes).expect_err("it is refused").to_string();
-    assert_eq!(looked_at(bytes).expect_err("it is refused").to_string(), loaded);
+    let loaded = sandbox.load(bytes).expect_err("the sandbox refuses it").to_string();
+    assert_eq!(inspected(bytes).expect_err("the sandbox refuses it").to_string(), loaded);
     loaded
 }
 
 #[test]
 fn a_stage_is_described_without_being_run() {
-    let report = looked_at(&guest("carrying")).unwrap();
+    let report = inspected(&guest("carrying")).unwrap();
     assert_eq!(report.kind, ModuleKind::Core);
     assert_eq!(report.exports, ["penstock:stage/transform@0.1.0"]);
     assert_eq!(report.imports, [""; 0]);
@@ -33,22 +33,22 @@ fn another_world_is_refused_by_its_exports() {
 }
 
 #[test]
-fn an_import_that_is_not_offered_is_named() {
-    insta::assert_snapshot!(refusal(&guest("extra_import")), @"the module imports `acme:clock/time@1.0.0`, which is not offered; the only interface a stage may import is `penstock:stage/host@0.1.0` (log, count, asset)");
+fn an_unsupported_import_is_named() {
+    insta::assert_snapshot!(refusal(&guest("extra_import")), @"the module imports `acme:clock/time@1.0.0`, which the host does not provide; the only interface a stage may import is `penstock:stage/host@0.1.0` (log, count, asset)");
 }
 
 #[test]
-fn half_an_upload_is_truncated() {
+fn an_incomplete_upload_is_reported_as_truncated() {
     let bytes = guest("batch");
     assert!(refusal(&bytes[..bytes.len() / 2]).starts_with("the module is truncated: it ends after "));
 }
 
 #[test]
-fn a_component_runs_like_the_core_module_it_was_made_of() {
+fn a_component_runs_like_the_core_module_it_was_made_from() {
     let core = guest("misbehaving");
     let encoder = wit_component::ComponentEncoder::default();
     let component = encoder.module(&core).unwrap().encode().unwrap();
-    assert_eq!(looked_at(&component).unwrap().kind, ModuleKind::Component);
+    assert_eq!(inspected(&component).unwrap().kind, ModuleKind::Component);
     let module = sandbox().load(&component).unwrap();
     assert_eq!(module.manifest().name, "misbehaving");
     let mut op = build(&module.stage(settings(json!({ "how": "good" }))));
@@ -64,17 +64,17 @@ fn a_function_of_another_type_is_refused_when_the_module_is_loaded() {
         (instance $t (export "init" (func $f)) (export "process" (func $f)) (export "finish" (func $f)))
         (export "penstock:stage/transform@0.1.0" (instance $t)))"#;
     let refused = sandbox().load(&wat::parse_str(text).unwrap()).unwrap_err();
-    insta::assert_snapshot!(refused, @"the module does not export `penstock:stage/transform@0.1.0`: its `init` is `()`, not that of the contract; build it with the SDK of this version");
+    insta::assert_snapshot!(refused, @"the module does not export `penstock:stage/transform@0.1.0`: its function `init` is `()`, which differs from the contract; build it with the SDK of this version");
 }
 
 #[test]
-fn a_damaged_module_is_read_or_refused_and_never_panics() {
+fn a_damaged_module_is_loaded_or_refused_without_a_panic() {
     let whole = guest("batch");
     for at in (8..whole.len()).step_by(101) {
         for damage in [0x00, 0x7f, 0xff] {
             let mut bytes = whole.clone();
             bytes[at] ^= damage;
-            if let Err(error) = looked_at(&bytes) {
+            if let Err(error) = inspected(&bytes) {
                 assert!(!error.to_string().contains("panicked"), "byte {at}: {error}");
             }
         }

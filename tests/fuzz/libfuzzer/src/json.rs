@@ -1,9 +1,9 @@
-//! Changes JSON as a tree, so that it stays JSON: a byte changed anywhere hardly ever does.
+//! Mutates JSON as a tree, so that it remains JSON: a random change of a byte rarely does.
 
 use libfuzzer_sys::fuzzer_mutate;
 use serde_json::{Map, Number, Value, json};
 
-/// Changes the JSON text in `data`, or its bytes where it is none and in one case of four. `words` are those that the
+/// Mutates the JSON text in `data`; mutates its bytes if it is not JSON, and in one case of four. `words` are the words that the
 /// reader knows.
 pub(crate) fn change(data: &mut [u8], size: usize, max_size: usize, seed: u32, words: &[&str]) -> usize {
     let mut dice = Dice(u64::from(seed) + 1);
@@ -82,7 +82,7 @@ fn count(node: &Value) -> usize {
     }
 }
 
-/// The node number `left` of the tree, counted from its root.
+/// Node number `left` of the tree, counted from its root.
 fn nth<'a>(node: &'a mut Value, left: &mut usize) -> Option<&'a mut Value> {
     if *left == 0 {
         return Some(node);
@@ -95,7 +95,7 @@ fn nth<'a>(node: &'a mut Value, left: &mut usize) -> Option<&'a mut Value> {
     }
 }
 
-/// Numbers that depend on the seed alone, so that a mutation can be repeated (xorshift64*).
+/// Random numbers that depend on the seed alone, so that a mutation is reproducible (xorshift64*).
 struct Dice(u64);
 
 impl Dice {
@@ -107,7 +107,7 @@ impl Dice {
     }
 
     fn below(&mut self, bound: usize) -> usize {
-        // The upper half: a xorshift's lowest bits are its weakest.
+        // Uses the upper half: the lowest bits of a xorshift are its weakest.
         (self.next() >> 32) as usize % bound
     }
 }

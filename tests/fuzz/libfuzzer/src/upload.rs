@@ -6,14 +6,14 @@ use std::thread;
 use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
 use wasm_mutate::WasmMutate;
 
-/// The thread on which the sandbox reads what may panic; that it does is told as a fault of the upload.
+/// Name of the thread on which the sandbox runs code that may panic; a panic is reported as a fault of the upload.
 const CONTAINED: &str = "compile-module";
-/// How hard the mutator tries.
+/// Effort of the mutator.
 const FUEL: u64 = 200;
 
 fuzz_target!(init: let_contained_panics_pass(), |input: &[u8]| penstock_fuzz::upload(input));
 
-// Bytes changed anywhere hardly ever leave a module valid, so three of four inputs are changed as modules.
+// Random changes of bytes rarely leave a module valid, so three of four inputs are mutated as modules.
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
     if seed % 4 > 0
         && let Some(changed) = changed(&data[..size], seed)
@@ -25,7 +25,7 @@ fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
     fuzzer_mutate(data, size, max_size)
 });
 
-/// A valid core module with something else in it.
+/// Mutates a valid core module.
 fn changed(module: &[u8], seed: u32) -> Option<Vec<u8>> {
     wasmparser::validate(module).ok()?;
     let mut mutate = WasmMutate::default();

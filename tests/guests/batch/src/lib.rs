@@ -1,4 +1,4 @@
-//! A guest of mode `batch`: gives every sample the sum of the batch's `x`, and does with each what its key says.
+//! A guest of mode `batch`: adds to every sample the sum of the batch's `x`, and treats each sample according to its key.
 #![expect(unsafe_code, reason = "the generated bindings and the manifest's section need it")]
 
 mod bindings {

@@ -1,4 +1,4 @@
-//! A guest that wants only the field `text`. Says in `seen` which fields it was given; does with the sample what `text` says.
+//! A guest that reads only the field `text`. Lists in `seen` the fields that it received; treats the sample according to `text`.
 #![expect(unsafe_code, reason = "the generated bindings and the manifest's section need it")]
 
 mod bindings {

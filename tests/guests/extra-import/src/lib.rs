@@ -1,4 +1,4 @@
-//! A stage that also imports an interface which the sandbox does not offer: a clock.
+//! A stage that also imports an interface which the sandbox does not provide: a clock.
 #![expect(unsafe_code, reason = "the generated bindings and the manifest's section need it")]
 
 mod bindings {

@@ -1,5 +1,5 @@
-//! A guest that misbehaves in the way its params name: `{"how": "loop"}`. A way that ends in `-on-bad` shows only on
-//! samples whose key contains `bad`, so that a test can see the next sample succeed.
+//! A guest that misbehaves in the way named by its params: `{"how": "loop"}`. With the suffix `-on-bad` it misbehaves only for
+//! samples whose key contains `bad`, so that a test can check that the next sample succeeds.
 #![expect(unsafe_code, reason = "the generated bindings and the manifest's section need it")]
 #![expect(clippy::unwrap_used, reason = "panics are what this guest is for")]
 
@@ -23,7 +23,7 @@ const MANIFEST: &str = r#"{
 #[cfg_attr(target_arch = "wasm32", unsafe(link_section = "penstock.manifest"))]
 static SECTION: [u8; MANIFEST.len()] = *MANIFEST.as_bytes().first_chunk().unwrap();
 
-/// What to do wrong; set once, by `init`.
+/// Kind of misbehaviour; set once, by `init`.
 static HOW: Mutex<String> = Mutex::new(String::new());
 
 struct Misbehaving;
@@ -143,7 +143,7 @@ fn outcome(how: &str, mut item: Item) -> Outcome {
         }
         "count-unknown" => host::count("other\u{7}", 1.0),
         "count-nan" => host::count("seen", f64::NAN),
-        other => panic!("`{other}` is no way to misbehave"),
+        other => panic!("`{other}` is not a kind of misbehaviour"),
     }
     Outcome::Keep(item)
 }
@@ -177,7 +177,7 @@ fn tensor(name: &str, shape: Vec<u32>, bytes: usize) -> Field {
     field(name, Value::Tensor(Tensor { dtype: Dtype::Float32, shape, data: vec![0; bytes] }))
 }
 
-/// Traps that Rust does not make by itself.
+/// Traps that safe Rust does not cause.
 mod traps {
     pub(crate) fn arch_trap() -> ! {
         #[cfg(target_arch = "wasm32")]
@@ -186,7 +186,7 @@ mod traps {
         std::process::abort()
     }
 
-    /// Reads the last byte of the 32-bit address space, which no memory here reaches.
+    /// Reads the last byte of the 32-bit address space, which is beyond any memory here.
     pub(crate) fn read_beyond() {
         #[cfg(target_arch = "wasm32")]
         // SAFETY: traps, which ends the guest.

@@ -1,6 +1,5 @@
-//! A guest of mode `sample` that carries state from sample to sample, as none should: it numbers the samples that its
-//! instance has seen. What the field `text` says decides where the number goes: `field`, `key`, `outcome` or `reason`; any
-//! other sample is kept as it is.
+//! A guest of mode `sample` that keeps state across samples, which the contract forbids: it numbers the samples of its instance.
+//! The field `text` selects the place of the number: `field`, `key`, `outcome` or `reason`; other samples are kept unchanged.
 #![expect(unsafe_code, reason = "the generated bindings and the manifest's section need it")]
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,7 +18,7 @@ const MANIFEST: &str =
 #[cfg_attr(target_arch = "wasm32", unsafe(link_section = "penstock.manifest"))]
 static SECTION: [u8; MANIFEST.len()] = *MANIFEST.as_bytes().first_chunk().unwrap();
 
-/// Samples seen by this instance.
+/// Number of samples that this instance has received.
 static SEEN: AtomicU32 = AtomicU32::new(0);
 
 struct Remembering;

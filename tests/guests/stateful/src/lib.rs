@@ -1,5 +1,5 @@
-//! A guest of mode `stateful`. With params `"pack"` it packs texts of three samples into one; with `"swap"` it is a buffer
-//! of two samples that gives out the oldest; a key that contains `trap`, `drop`, `burst` or `shape` does that, one with `hide`
+//! A guest of mode `stateful`. With params `"pack"` it packs texts of three samples into one; with `"swap"` it is a buffer of two
+//! samples that returns the oldest. A key that contains `trap`, `drop`, `burst` or `shape` causes that outcome; one with `hide`
 //! is kept although the guest answers that it is dropped, and one with `late` traps in `finish`.
 #![expect(unsafe_code, reason = "the generated bindings and the manifest's section need it")]
 #![expect(clippy::unwrap_used, reason = "a panic is a trap, which tests look for")]
@@ -19,7 +19,7 @@ const MANIFEST: &str = r#"{ "name": "stateful", "version": "0.1.0", "mode": "sta
 #[cfg_attr(target_arch = "wasm32", unsafe(link_section = "penstock.manifest"))]
 static SECTION: [u8; MANIFEST.len()] = *MANIFEST.as_bytes().first_chunk().unwrap();
 
-/// Samples inside, oldest first, and whether they are packed.
+/// Samples held, oldest first, and a flag that is set if they are packed.
 static INSIDE: Mutex<(bool, Vec<Item>)> = Mutex::new((false, Vec::new()));
 
 struct Stateful;

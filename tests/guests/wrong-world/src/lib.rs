@@ -1,4 +1,4 @@
-//! A component for another world: it has the section of a stage's manifest, and none of a stage's exports.
+//! A component for another world: it has a manifest section like a stage, but none of a stage's exports.
 #![expect(unsafe_code, reason = "the generated bindings and the manifest's section need it")]
 
 mod bindings {

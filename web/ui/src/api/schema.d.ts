@@ -11,7 +11,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What this server is, has and bears */
+        /** Show the version, budget, limits and use of the server */
         get: operations["show_system"];
         put?: never;
         post?: never;
@@ -28,7 +28,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** JSON Schema of the pipeline document */
+        /** Show the JSON Schema of the pipeline document */
         get: operations["pipeline_schema"];
         put?: never;
         post?: never;
@@ -45,7 +45,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Who changed what, newest first */
+        /** List the audit log, newest first */
         get: operations["list_audit"];
         put?: never;
         post?: never;
@@ -62,10 +62,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Whether a token is wanted, and known */
+        /** Show the sign-in state of the client */
         get: operations["show_session"];
         put?: never;
-        /** Exchange the token, or a code, for a cookie */
+        /** Exchange a token or a code for a cookie */
         post: operations["sign_in"];
         /** End the session */
         delete: operations["sign_out"];
@@ -84,8 +84,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Make the code of a sign-in link
-         * @description It opens one session. The request has to send the token itself; a cookie is not enough.
+         * Create the code of a sign-in link
+         * @description The code opens one session. The request must send the token itself; a cookie is not enough.
          */
         post: operations["make_code"];
         delete?: never;
@@ -101,12 +101,12 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Modules, by name */
+        /** List modules, by name */
         get: operations["list_modules"];
         put?: never;
         /**
          * Upload a module
-         * @description Its name is the one in its manifest. Bytes that are known already make no new version.
+         * @description The name comes from the module's manifest. Bytes that are stored already create no new version.
          */
         post: operations["upload_module"];
         delete?: never;
@@ -124,7 +124,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Tell what a module is, without keeping it */
+        /** Inspect a module without storing it */
         post: operations["inspect_module"];
         delete?: never;
         options?: never;
@@ -139,7 +139,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** A module's versions and aliases */
+        /** Show a module's versions and aliases */
         get: operations["show_module"];
         put?: never;
         post?: never;
@@ -156,11 +156,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** One version of a module */
+        /** Show one version of a module */
         get: operations["show_version"];
         put?: never;
         post?: never;
-        /** Delete a version that no run needs and no alias means */
+        /** Delete a version that no run needs and no alias names */
         delete: operations["delete_version"];
         options?: never;
         head?: never;
@@ -174,7 +174,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The module as it was uploaded */
+        /** Download a module as it was uploaded */
         get: operations["download_module"];
         put?: never;
         post?: never;
@@ -193,7 +193,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Put a few samples through a module; nothing is kept */
+        /** Try a module on a few samples without storing the results */
         post: operations["try_module"];
         delete?: never;
         options?: never;
@@ -209,7 +209,7 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /** Let an alias mean a version */
+        /** Set an alias to a version */
         put: operations["set_alias"];
         post?: never;
         /** Remove an alias */
@@ -226,7 +226,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Names and kinds of the stores */
+        /** List stores, with the kind of each */
         get: operations["list_stores"];
         put?: never;
         post?: never;
@@ -243,7 +243,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Some keys of a store */
+        /** List some keys of a store */
         get: operations["list_keys"];
         put?: never;
         post?: never;
@@ -260,12 +260,12 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Runs, newest first */
+        /** List runs, newest first */
         get: operations["list_runs"];
         put?: never;
         /**
          * Submit a pipeline document, or only check it
-         * @description A request that is repeated with the same `Idempotency-Key` within a day gives the run of the first. With `validate_only` the answer is what the document comes to.
+         * @description A request that is repeated with the same `Idempotency-Key` within a day returns the run of the first request. With `validate_only`, the response is the result of the check.
          */
         post: operations["submit_run"];
         delete?: never;
@@ -281,11 +281,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** A run, with all its figures */
+        /** Show a run with all its figures */
         get: operations["show_run"];
         put?: never;
         post?: never;
-        /** Delete a run that is over */
+        /** Delete a run that has ended */
         delete: operations["delete_run"];
         options?: never;
         head?: never;
@@ -299,7 +299,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The document as it was sent, and what its modules were */
+        /** Show the document as it was sent, and the modules that it used */
         get: operations["show_spec"];
         put?: never;
         post?: never;
@@ -318,7 +318,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Stop a run; answers when it is over */
+        /** Stop a run and wait until it has ended */
         post: operations["stop_run"];
         delete?: never;
         options?: never;
@@ -351,8 +351,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Where the batches of a run with the consumer `stream` are to be had
-         * @description A Unix socket of the server's machine, and the secret that opens it to processes of the server's user. 409 for a run that has another consumer, waits, or is over.
+         * Show the address of the batches of a run with the consumer `stream`
+         * @description The address is a Unix socket on the server's machine and the secret that opens it to processes of the server's user. The status is 409 for a run that has another consumer, is waiting, or has ended.
          */
         get: operations["show_stream"];
         put?: never;
@@ -370,7 +370,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Lines to draw: means with least and most */
+        /** Show time series: means with minimum and maximum */
         get: operations["show_series"];
         put?: never;
         post?: never;
@@ -387,7 +387,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The figures of all stages and queues, window by window */
+        /** List the figures of all stages and queues, window by window */
         get: operations["list_windows"];
         put?: never;
         post?: never;
@@ -404,7 +404,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Where every sample went */
+        /** Show the ledger: where every sample went */
         get: operations["show_ledger"];
         put?: never;
         post?: never;
@@ -421,7 +421,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** How long the tasks of a stage took */
+        /** Show the distribution of a stage's task times */
         get: operations["show_times"];
         put?: never;
         post?: never;
@@ -438,7 +438,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Failed samples, with the head of each */
+        /** List failed samples, with the head of each */
         get: operations["list_errors"];
         put?: never;
         post?: never;
@@ -455,7 +455,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What modules logged */
+        /** List log messages of modules */
         get: operations["list_logs"];
         put?: never;
         post?: never;
@@ -472,7 +472,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Failed samples that were kept aside, by stage */
+        /** List the dead letters of a run, by stage */
         get: operations["show_dead_letters"];
         put?: never;
         post?: never;
@@ -491,7 +491,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Put the dead letters through the stages again that failed them */
+        /** Replay dead letters through the stages that failed */
         post: operations["replay_dead_letters"];
         delete?: never;
         options?: never;
@@ -509,8 +509,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * What a run would do with some settings changed
-         * @description Predicted from the times that the run took so far, by the same rules as it runs by. With `sweep`, changes that would make it faster, too.
+         * Predict a run with changed settings
+         * @description The prediction uses the times measured so far and the rules that schedule the run. With `sweep`, it also lists changes that would make the run faster.
          */
         post: operations["predict_run"];
         delete?: never;
@@ -527,8 +527,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Live events, as `text/event-stream`
-         * @description `hello` comes first. Then, for the runs asked for: `sample` four times a second, `log`, `state`, `gap` where events were lost, `end` when all of a run is stored. `runs` tells of any run that was submitted or changed its state. `ping` comes when there was nothing to tell for 15 s. An id is `epoch-number`; with `Last-Event-ID` what was missed in the last minute comes first.
+         * Stream live events, as `text/event-stream`
+         * @description The first event is `hello`. The watched runs then send `sample` four times a second, `log`, `state`, `gap` where events were lost, and `end` once all of a run is stored. `runs` reports every run that was submitted or changed its state. `ping` follows 15 s without an event. An event id is `epoch-number`; with `Last-Event-ID`, the events missed in the last minute are sent first.
          */
         get: operations["events"];
         put?: never;
@@ -546,12 +546,12 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Benchmarks, newest first */
+        /** List benchmarks, newest first */
         get: operations["list_benchmarks"];
         put?: never;
         /**
-         * Keep the report of a storage benchmark
-         * @description A report that is known already makes no new benchmark. When there are too many, the oldest goes.
+         * Store the report of a storage benchmark
+         * @description A report that is stored already creates no new benchmark. Beyond the limit, the oldest benchmark is deleted.
          */
         post: operations["keep_benchmark"];
         delete?: never;
@@ -567,7 +567,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The report of a benchmark */
+        /** Show the report of a benchmark */
         get: operations["show_benchmark"];
         put?: never;
         post?: never;
@@ -582,173 +582,173 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        /** @description What this server is, has and bears. */
+        /** @description Version, budget, limits and use of this server. */
         System: {
-            /** @description Penstock's version. */
+            /** @description Version of Penstock on the server. */
             version: string;
-            /** @description When it started, RFC 3339 in UTC. */
+            /** @description Start time of the server, RFC 3339 in UTC. */
             started_at: string;
             /**
              * Format: double
-             * @description Seconds since then.
+             * @description Time since the server started, in seconds.
              */
             uptime_s: number;
-            /** @description Another one after every start; the first part of the ids of live events. */
+            /** @description Identifier of this start of the server; the first part of the ids of live events. */
             epoch: string;
-            /** @description What runs may use, and use. */
+            /** @description Budget of all runs, and its current use. */
             budget: components["schemas"]["BudgetUse"];
             /** @description Use of the budget by client; clients without runs are left out. */
             clients: components["schemas"]["ClientUse"][];
-            /** @description What it takes from clients. */
+            /** @description Limits of requests and runs. */
             limits: components["schemas"]["SystemLimits"];
-            /** @description What it keeps. */
+            /** @description Use of the data directory. */
             storage: components["schemas"]["StorageUse"];
-            /** @description What its process uses; `null` where the system does not tell. */
+            /** @description Resources that the server's process uses; `null` if the operating system does not report them. */
             process?: components["schemas"]["ProcessUse"] | null;
-            /** @description A pipeline to begin with. */
+            /** @description Example pipeline that runs on this server. */
             samples: components["schemas"]["SampleOffer"];
         };
-        /** @description What all runs together may use, and what they use. */
+        /** @description Budget of all runs together, and its use. */
         BudgetUse: {
             /**
              * Format: uint32
-             * @description Worker threads there are.
+             * @description Worker threads of the budget.
              */
             threads: number;
             /**
              * Format: uint64
-             * @description Memory there is, in MiB.
+             * @description Memory of the budget, in MiB.
              */
             memory_mib: number;
             /**
              * Format: uint32
-             * @description Worker threads that runs were admitted for.
+             * @description Worker threads that are reserved for runs.
              */
             threads_used: number;
             /**
              * Format: uint64
-             * @description Memory that runs were admitted for, in MiB.
+             * @description Memory that is reserved for runs, in MiB.
              */
             memory_mib_used: number;
             /**
              * Format: double
-             * @description Share of the worker threads that runs were admitted for, 0.0 to 1.0.
+             * @description Share of the worker threads that is reserved for runs, 0.0 to 1.0.
              */
             threads_share?: number | null;
             /**
              * Format: double
-             * @description Share of the memory that runs were admitted for, 0.0 to 1.0.
+             * @description Share of the memory that is reserved for runs, 0.0 to 1.0.
              */
             memory_share?: number | null;
             /**
              * Format: uint64
-             * @description Runs that have started and are not over.
+             * @description Number of runs that have started and not ended.
              */
             runs_alive: number;
             /**
              * Format: uint64
-             * @description Runs that wait.
+             * @description Number of waiting runs.
              */
             runs_queued: number;
         };
         /** @description Use of the budget of runs by one client. */
         ClientUse: {
-            /** @description The client: a token, an address, or the server itself. */
+            /** @description Name of the client: a token, an address, or the server itself. */
             client: string;
             /**
              * Format: uint64
-             * @description Worker threads of its runs that are alive.
+             * @description Worker threads of the client's active runs.
              */
             threads_used: number;
             /**
              * Format: uint64
-             * @description Memory of its runs that are alive, in MiB.
+             * @description Memory of the client's active runs, in MiB.
              */
             memory_mib_used: number;
             /**
              * Format: uint64
-             * @description Runs that have started and are not over, and replays.
+             * @description Number of runs that have started and not ended, including replays.
              */
             runs_alive: number;
             /**
              * Format: uint64
-             * @description Runs that wait.
+             * @description Number of waiting runs.
              */
             runs_queued: number;
         };
-        /** @description What a server takes from clients. */
+        /** @description Limits of requests and runs. */
         SystemLimits: {
             /**
              * Format: double
-             * @description Size of a module, in MiB.
+             * @description Largest module, in MiB.
              */
             upload_mib: number;
             /**
              * Format: uint64
-             * @description Size of a pipeline document, in KiB.
+             * @description Largest pipeline document, in KiB.
              */
             document_kib: number;
             /**
              * Format: uint32
-             * @description Memory that one instance of a module may ask for, in MiB.
+             * @description Maximum memory that a document may set for one instance of a module, in MiB.
              */
             module_memory_mib: number;
             /**
              * Format: uint32
-             * @description Data that a module may ask to make of one sample, in MiB.
+             * @description Maximum output per sample that a document may set for a module, in MiB.
              */
             module_output_mib: number;
             /**
              * Format: uint32
-             * @description CPU time that one sample may ask for, in milliseconds.
+             * @description Maximum CPU time per sample that a document may set, in milliseconds.
              */
             deadline_ms: number;
             /**
              * Format: uint32
-             * @description Runs that may wait at a time.
+             * @description Maximum number of waiting runs.
              */
             runs_queued: number;
             /**
              * Format: double
-             * @description Longest time of a run, in seconds; `null` if that has no bound.
+             * @description Longest duration of a run, in seconds; `null` if unlimited.
              */
             run_max_s?: number | null;
             /**
              * Format: uint64
-             * @description Live streams at a time.
+             * @description Maximum number of open live streams.
              */
             event_streams: number;
             /**
              * Format: uint64
-             * @description Connections at a time.
+             * @description Maximum number of open connections.
              */
             connections: number;
         };
-        /** @description What is kept, and how much room it takes. */
+        /** @description Use of the data directory. */
         StorageUse: {
             /**
              * Format: uint64
-             * @description Bytes of the data directory: its files, and what is used of the history's.
+             * @description Size of all files in the data directory, in bytes, without the free pages of the history.
              */
             data_dir_bytes: number;
             /**
              * Format: uint64
-             * @description Bytes that it may have; `null` if that has no bound.
+             * @description Limit of the data directory, in bytes; `null` if unlimited.
              */
             data_dir_limit_bytes?: number | null;
             /**
              * Format: uint64
-             * @description Versions of modules.
+             * @description Number of versions of modules.
              */
             modules: number;
             /**
              * Format: uint64
-             * @description Runs.
+             * @description Number of stored runs.
              */
             runs: number;
             /**
              * Format: uint64
-             * @description Bytes that the file system has left.
+             * @description Free space of the file system, in bytes.
              */
             free_bytes: number;
         };
@@ -756,285 +756,285 @@ export interface components {
         ProcessUse: {
             /**
              * Format: double
-             * @description CPU time since its start, in seconds, over all threads.
+             * @description CPU time of all threads since the process started, in seconds.
              */
             cpu_s: number;
             /**
              * Format: uint64
-             * @description Memory that is in use, in bytes.
+             * @description Resident memory of the process, in bytes.
              */
             rss_bytes: number;
             /**
              * Format: uint64
-             * @description Files and connections that are open.
+             * @description Number of open files and connections.
              */
             open_files: number;
         };
-        /** @description A pipeline that runs on this server as it is. */
+        /** @description Example pipeline that runs on this server unchanged. */
         SampleOffer: {
-            /** @description Its name. */
+            /** @description Name of the pipeline. */
             name: string;
-            /** @description What it shows, in a sentence. */
+            /** @description Description of the pipeline, in one sentence. */
             about: string;
-            /** @description The document, to be submitted as it is. */
+            /** @description Document to submit unchanged. */
             document: unknown;
         };
-        /** @description Why a request was not done, as `application/problem+json` (RFC 9457). */
+        /** @description Error response of the API, as `application/problem+json` (RFC 9457). */
         Problem: {
-            /** @description Names the kind of problem; stays the same. A path on this server, e.g. `/problems/invalid-document`. */
+            /** @description Stable identifier of the kind of problem: a path on this server, e.g. `/problems/invalid-document`. */
             type: string;
-            /** @description The standard title of the status. */
+            /** @description Standard reason phrase of the status. */
             title: string;
             /**
              * Format: uint16
-             * @description The status of the answer.
+             * @description HTTP status code of the response.
              */
             status: number;
-            /** @description What was found and what would do. */
+            /** @description Explanation: what was found, and what would be accepted. */
             detail: string;
-            /** @description Everything that is wrong with the document that was sent, each at its place. */
+            /** @description All faults of the document that was sent; left out if there are none. */
             errors?: components["schemas"]["DocumentFault"][];
         };
-        /** @description One thing that is wrong with a document. */
+        /** @description One fault of a document. */
         DocumentFault: {
-            /** @description Where in the document: a JSON Pointer (RFC 6901); empty for the document itself. */
+            /** @description Position in the document, as a JSON Pointer (RFC 6901); empty for the document itself. */
             pointer: string;
-            /** @description What was found and what would do. */
+            /** @description Explanation: what was found, and what would be accepted. */
             detail: string;
         };
-        /** @description A part of a list. */
+        /** @description One page of a list. */
         PageOfAuditEntry: {
-            /** @description The entries. */
+            /** @description Entries of this page. */
             items: components["schemas"]["AuditEntry"][];
-            /** @description Where to go on; `null` at the end. */
+            /** @description Cursor of the next page; `null` at the end of the list. */
             next?: string | null;
         };
-        /** @description A change that a client has made. */
+        /** @description Change that a client has made. */
         AuditEntry: {
-            /** @description Time of the answer, RFC 3339 in UTC. */
+            /** @description Time of the response, RFC 3339 in UTC. */
             at: string;
-            /** @description Name of the token that was used: `operator` for the server's own, `anyone` where none is needed. */
+            /** @description Name of the token that was used: `operator` for the server's own token, `anyone` if the server requires no token. */
             token: string;
             /** @description Address of the client, or of its proxy. */
             address: string;
             /** @description Id of the operation, e.g. `delete_run`. */
             action: string;
-            /** @description Address in the API that was asked; for what was made, also its own. */
+            /** @description Path and query of the request beneath the API; for a new resource, also the path of the resource. */
             target: string;
             /**
              * Format: uint16
-             * @description Status of the answer; `null` where the client left before it.
+             * @description Status of the response; `null` if the client disconnected before the response.
              */
             status?: number | null;
         };
-        /** @description Whether one has to sign in, and has. */
+        /** @description Sign-in state of a client. */
         Session: {
-            /** @description Whether this server wants a token. */
+            /** @description True if this server requires a token. */
             token_required: boolean;
-            /** @description Whether this browser, or this request, may use the API. */
+            /** @description True if this browser or request may use the API. */
             signed_in: boolean;
-            /** @description Name of the token that was used. */
+            /** @description Name of the token that was used; `null` if not signed in. */
             name?: string | null;
-            /** @description Role of that token. */
+            /** @description Role of that token; `null` if not signed in. */
             role?: components["schemas"]["Role"] | null;
         };
-        /** @description Role of a token; each may do what those before it may. */
+        /** @description Role of a token. Each role includes the permissions of the roles before it. */
         Role: "read" | "run" | "admin";
-        /** @description Sign-in of a browser: a token, or a code. */
+        /** @description Credentials with which a browser signs in: a token or a code. */
         SignIn: {
             /**
-             * @description A token of the server.
+             * @description Token of the server.
              * @default null
              */
             token: string | null;
             /**
-             * @description The code of a sign-in link.
+             * @description Code of a sign-in link.
              * @default null
              */
             code: string | null;
         };
-        /** @description A code that opens one session. */
+        /** @description Code that opens one session. */
         SignInCode: {
-            /** @description The code; a sign-in link is a page's address with `#sign-in=` and this. */
+            /** @description One-time code. A sign-in link is the address of a page, followed by `#sign-in=` and the code. */
             code: string;
             /**
              * Format: uint64
-             * @description Seconds in which it can be used.
+             * @description Time until the code expires, in seconds.
              */
             expires_in_s: number;
         };
-        /** @description A part of a list. */
+        /** @description One page of a list. */
         PageOfModuleSummary: {
-            /** @description The entries. */
+            /** @description Entries of this page. */
             items: components["schemas"]["ModuleSummary"][];
-            /** @description Where to go on; `null` at the end. */
+            /** @description Cursor of the next page; `null` at the end of the list. */
             next?: string | null;
         };
-        /** @description A module in a list. */
+        /** @description Module as lists show it. */
         ModuleSummary: {
-            /** @description Its name. */
+            /** @description Name of the module. */
             name: string;
             /**
              * Format: uint64
-             * @description How many versions there are.
+             * @description Number of versions of the module.
              */
             versions: number;
-            /** @description The newest one. */
+            /** @description Newest version of the module. */
             latest: components["schemas"]["ModuleVersion"];
-            /** @description Names for versions. */
+            /** @description Version numbers by alias. */
             aliases: {
                 [key: string]: number;
             };
             /**
              * Format: uint64
-             * @description Runs that used any of the versions.
+             * @description Number of runs that used any of the versions.
              */
             runs: number;
         };
-        /** @description One version of a module. Its bytes never change. */
+        /** @description Version of a module. The bytes of a version never change. */
         ModuleVersion: {
-            /** @description The module's name. */
+            /** @description Name of the module. */
             name: string;
             /**
              * Format: uint32
-             * @description Its number, from 1; never given twice.
+             * @description Number of the version, from 1; never used again after a deletion.
              */
             version: number;
-            /** @description Names that stand for this version. */
+            /** @description Aliases that stand for this version. */
             aliases: string[];
-            /** @description When it was uploaded, RFC 3339 in UTC. */
+            /** @description Time of the upload, RFC 3339 in UTC. */
             uploaded_at: string;
             /**
              * Format: uint64
-             * @description Runs that used it.
+             * @description Number of runs that used this version.
              */
             runs: number;
-            /** @description Ids of the runs that are not over and use it, at most 100. */
+            /** @description Ids of the runs that use this version and have not ended, at most 100. */
             in_use: string[];
-            /** @description What it is. */
+            /** @description Properties of the module, found by its check. */
             report: components["schemas"]["ModuleReport"];
         };
-        /** @description What is known of a module without running it. */
+        /** @description Properties of a module that are known without running it. */
         ModuleReport: {
             /** @description `sha256:` and the hexadecimal digest of the uploaded bytes. */
             digest: string;
             /**
              * Format: uint64
-             * @description Size of the upload.
+             * @description Size of the upload, in bytes.
              */
             size_bytes: number;
-            /** @description What was uploaded. */
+            /** @description Form of the upload. */
             kind: components["schemas"]["ModuleKind"];
-            /** @description Interfaces it imports, sorted. */
+            /** @description Interfaces that the module imports, sorted. */
             imports: string[];
-            /** @description Interfaces it exports, sorted. */
+            /** @description Interfaces that the module exports, sorted. */
             exports: string[];
             /**
              * Format: uint64
-             * @description Functions it defines.
+             * @description Number of functions that the module defines.
              */
             functions: number;
             /**
              * Format: uint64
-             * @description Size of their bodies.
+             * @description Size of the function bodies, in bytes.
              */
             code_bytes: number;
-            /** @description What it says of itself. */
+            /** @description Manifest of the module. */
             manifest: components["schemas"]["Manifest"];
         };
         /** @description Form of an uploaded module. */
         ModuleKind: "core" | "component";
         /**
-         * @description What a stage module says of itself. The guest SDK writes it into the custom section
-         *     `penstock.manifest`; a module without that section is not a stage.
+         * @description Self-description of a stage module. The guest SDK writes it into the custom section `penstock.manifest`; a module without that
+         *     section is not a stage.
          */
         Manifest: {
-            /** @description The module's name, e.g. `decode-resize`. */
+            /** @description Name of the module, e.g. `decode-resize`. */
             name: string;
-            /** @description Its own version, e.g. `1.2.0`. */
+            /** @description Version of the module, e.g. `1.2.0`. */
             version: string;
             /**
-             * @description What it does, in a sentence or a paragraph.
+             * @description Description for users, a sentence or a paragraph.
              * @default
              */
             doc: string;
             /**
-             * @description What it is called with.
+             * @description Unit of work of one call: a sample, a batch, or a stateful sequence.
              * @default sample
              */
             mode: components["schemas"]["Mode"];
             /**
-             * @description Fields that cross into the module; `null` means all of them. The others are carried past it.
+             * @description Fields that are copied into the module; `null` means all. Other fields bypass the module.
              * @default null
              */
             wants: string[] | null;
             /**
-             * @description Fields it makes or replaces; for readers and for checks, not enforced per sample.
+             * @description Fields that the module creates or replaces; for documentation and checks, not enforced per sample.
              * @default []
              */
             makes: string[];
-            /** @description Fields among those it wants that do not go on; `null` when it does not say. */
+            /** @description Fields among `wants` that the results do not have; `null` when the module does not state it. */
             removes?: string[] | null;
             /**
-             * @description Set when one sample may become several, `false` when it never does; `null` when the module does not say. Means nothing for
-             *     stateful modules.
+             * @description `true` when one sample may become several, `false` when it never does; `null` when the module does not state it. Has no
+             *     meaning for stateful modules.
              */
             fan_out?: boolean | null;
             /**
-             * @description Counters it may add to, at most 16.
+             * @description Counters that the module may add to, at most 16.
              * @default []
              */
             counters: string[];
             /**
-             * @description JSON Schema of `params`; `null` when it takes none.
+             * @description JSON Schema of `params`; `null` when the module takes none.
              * @default null
              */
             params: unknown;
         };
-        /** @description What a module's `process` is called with. */
+        /** @description Unit of work of one call of a module's `process`. */
         Mode: "sample" | "batch" | "stateful";
-        /** @description What an upload became. */
+        /** @description Result of the upload of a module. */
         ModuleUpload: {
-            /** @description The module's name. */
+            /** @description Name of the module. */
             name: string;
             /**
              * Format: uint32
-             * @description Its number, from 1; never given twice.
+             * @description Number of the version, from 1; never used again after a deletion.
              */
             version: number;
-            /** @description Names that stand for this version. */
+            /** @description Aliases that stand for this version. */
             aliases: string[];
-            /** @description When it was uploaded, RFC 3339 in UTC. */
+            /** @description Time of the upload, RFC 3339 in UTC. */
             uploaded_at: string;
             /**
              * Format: uint64
-             * @description Runs that used it.
+             * @description Number of runs that used this version.
              */
             runs: number;
-            /** @description Ids of the runs that are not over and use it, at most 100. */
+            /** @description Ids of the runs that use this version and have not ended, at most 100. */
             in_use: string[];
-            /** @description What it is. */
+            /** @description Properties of the module, found by its check. */
             report: components["schemas"]["ModuleReport"];
-            /** @description Whether it is new; not when the same bytes came before. */
+            /** @description True if the upload created this version; false if the same bytes were uploaded before. */
             created: boolean;
-            /** @description Digest of the version before it; `null` for the first one. */
+            /** @description Digest of the version before this one; `null` for the first version. */
             previous?: string | null;
         };
-        /** @description A module with all its versions. */
+        /** @description Module with all its versions. */
         ModuleDetail: {
-            /** @description Its name. */
+            /** @description Name of the module. */
             name: string;
-            /** @description Names for versions. */
+            /** @description Version numbers by alias. */
             aliases: {
                 [key: string]: number;
             };
-            /** @description The versions, newest first. */
+            /** @description Versions of the module, newest first. */
             versions: components["schemas"]["ModuleVersion"][];
         };
-        /** @description A few samples for a module, and what it is set up with. Exactly one of `samples` and `from` is given. */
+        /** @description Trial of a module on a few samples. Exactly one of `samples` and `from` is required. */
         TryRequest: {
             /**
-             * @description What the module is set up with.
+             * @description Parameters of the module.
              * @default {}
              */
             params: {
@@ -1042,131 +1042,131 @@ export interface components {
             };
             /**
              * Format: uint32
-             * @description CPU time for one sample, in milliseconds, at most 10,000; 5,000 when missing.
+             * @description Limit of the CPU time for one sample, in milliseconds, at most 10,000; 5,000 if missing.
              * @default null
              */
             deadline_ms: number | null;
             /**
              * Format: uint32
-             * @description Memory of one instance, in MiB, at most 1,024; 256 when missing.
+             * @description Limit of the memory of one instance, in MiB, at most 1,024; 256 if missing.
              * @default null
              */
             memory_mib: number | null;
             /**
              * Format: uint64
-             * @description Stands for the document's seed.
+             * @description Seed, in place of the document's seed.
              * @default 0
              */
             seed: number;
             /**
              * Format: uint32
-             * @description How often each sample is tried, 1 to 3; from 2 on it is told whether it always becomes the same.
+             * @description Number of trials of each sample, 1 to 3, 1 if missing; with 2 or more, the report states if all results are the same.
              * @default null
              */
             repeat: number | null;
-            /** @description Samples given here, at most 16. */
+            /** @description Samples in the request itself, at most 16. */
             samples?: components["schemas"]["TrySample"][] | null;
-            /** @description Samples read from a store. */
+            /** @description Samples to read from a store. */
             from?: components["schemas"]["TryFrom"] | null;
         };
-        /** @description A sample given in a request: a text, bytes, or fields. */
+        /** @description Sample in a request: a text, bytes, or fields. */
         TrySample: {
             /**
-             * @description Its key.
+             * @description Key of the sample; `sample` if empty.
              * @default
              */
             key: string;
             /**
-             * @description A field that is a text.
+             * @description Value of a text field.
              * @default null
              */
             text: string | null;
             /**
-             * @description A field that is bytes.
+             * @description Value of a bytes field, encoded as base64.
              * @default null
              */
             base64: string | null;
             /**
-             * @description The name of that field; `text` or `bytes` when missing.
+             * @description Name of the field that holds `text` or `base64`; `text` or `bytes` if missing.
              * @default null
              */
             field: string | null;
             /**
-             * @description Further fields, as a line of the source `records` gives them.
+             * @description Further fields, in the form of a line of the source `records`.
              * @default null
              */
             fields: {
                 [key: string]: unknown;
             } | null;
         };
-        /** @description Objects of a store, each of which becomes a sample as the stage `fetch` makes it. */
+        /** @description Objects of a store, each of which becomes a sample in the same form as in the stage `fetch`. */
         TryFrom: {
-            /** @description The store. */
+            /** @description Name of the store. */
             store: string;
             /** @description Keys of the objects, at most 16. */
             keys: string[];
         };
-        /** @description What a module did with a few samples. */
+        /** @description Result of trying a module on a few samples. */
         TrialReport: {
-            /** @description The module's name. */
+            /** @description Name of the module. */
             module: string;
-            /** @description Its version. */
+            /** @description Version of the module. */
             version: string;
-            /** @description `sha256:` and its digest. */
+            /** @description Digest of the module: `sha256:` and 64 hex digits. */
             digest: string;
-            /** @description What it is called with. */
+            /** @description Unit of work of one call. */
             mode: components["schemas"]["Mode"];
-            /** @description What it was set up with. */
+            /** @description Parameters of the module. */
             params: {
                 [key: string]: unknown;
             };
-            /** @description What it was allowed. */
+            /** @description Limits of the module in the trial. */
             limits: components["schemas"]["TrialLimits"];
             /**
              * Format: uint32
-             * @description How often each sample was tried; the times of a call are the medians.
+             * @description Number of times that each sample was tried; times of a call are medians.
              */
             repeat: number;
-            /** @description What the first instance's start took, `init` included. */
+            /** @description Costs of starting the first instance, including `init`. */
             start: components["schemas"]["StartTrial"];
-            /** @description Every call, in the order of the samples. */
+            /** @description All calls, in the order of the samples. */
             calls: components["schemas"]["CallTrial"][];
-            /** @description What a stateful module gave in the end; `null` for the others. */
+            /** @description Call of `finish` of a stateful module; `null` for other modes. */
             finish?: components["schemas"]["CallTrial"] | null;
-            /** @description Sums of its counters over the first time that all samples were tried. */
+            /** @description Sums of the module's counters over the first pass. */
             counters: {
                 [key: string]: number;
             };
-            /** @description What it logged in that time. */
+            /** @description Lines that the module logged in the first pass. */
             logs: components["schemas"]["ModuleLine"][];
             /**
              * Format: uint64
-             * @description Lines left out because there were too many at a time.
+             * @description Number of log lines left out, because too many came at a time.
              */
             logs_dropped: number;
-            /** @description Fields that it wants and no sample has. */
+            /** @description Fields that the module wants and no sample has. */
             missing_fields: string[];
-            /** @description Names of the fields that the samples have. */
+            /** @description Names of all fields in the samples. */
             input_fields: string[];
-            /** @description Samples that did not always become the same; `null` when each was tried once. */
+            /** @description Samples with different results between passes; `null` with a single pass. */
             differences?: components["schemas"]["Difference"][] | null;
-            /** @description Limits that would do for what was seen. */
+            /** @description Limits suggested by the measurements. */
             suggested: components["schemas"]["Suggestion"];
         };
-        /** @description What a module is allowed. */
+        /** @description Limits of a module. */
         TrialLimits: {
             /**
              * Format: uint32
-             * @description CPU time for one sample, in milliseconds.
+             * @description CPU time limit for one sample, in milliseconds.
              */
             deadline_ms: number;
             /**
              * Format: uint32
-             * @description Memory of one instance, in MiB.
+             * @description Memory limit of one instance, in MiB.
              */
             memory_mib: number;
         };
-        /** @description What the start of an instance took. */
+        /** @description Costs of starting an instance. */
         StartTrial: {
             /**
              * Format: double
@@ -1175,89 +1175,89 @@ export interface components {
             cpu_s: number;
             /**
              * Format: double
-             * @description Time by the clock, in seconds.
+             * @description Wall-clock time, in seconds.
              */
             wall_s: number;
             /**
              * Format: uint64
-             * @description Memory it had then, in bytes.
+             * @description Memory of the instance after the start, in bytes.
              */
             memory_bytes: number;
         };
         /** @description One call: one sample, or the samples of one batch. */
         CallTrial: {
-            /** @description What became of each sample. */
+            /** @description Result of each sample in the call. */
             samples: components["schemas"]["SampleTrial"][];
             /**
              * Format: double
-             * @description CPU time of the call with copying in and out, in seconds.
+             * @description CPU time of the call, including copies in and out, in seconds.
              */
             cpu_s: number;
             /**
              * Format: double
-             * @description Time by the clock, in seconds.
+             * @description Wall-clock time of the call, in seconds.
              */
             wall_s: number;
             /**
              * Format: uint64
-             * @description The most memory that the instance had until the call's end, in bytes. An instance never gives any back.
+             * @description Peak memory of the instance until the end of the call, in bytes. The memory of an instance never shrinks.
              */
             memory_bytes: number;
         };
-        /** @description What became of one sample. */
+        /** @description Result of one sample. */
         SampleTrial: {
-            /** @description Its key; `finish` for what a stateful module gives in the end. */
+            /** @description Key of the sample; `finish` for the final samples of a stateful module. */
             key: string;
-            /** @description What became of it. */
+            /** @description Outcome of the sample. */
             outcome: components["schemas"]["Outcome"];
-            /** @description Why it failed, if it did. */
+            /** @description Failure of the sample; `null` if it did not fail. */
             failure?: components["schemas"]["Failure"] | null;
             /**
              * Format: uint64
-             * @description Bytes of its fields that went into the module.
+             * @description Size of its fields that went into the module, in bytes.
              */
             bytes_in: number;
             /**
              * Format: uint64
-             * @description Bytes of the fields that came out.
+             * @description Size of the fields that came out, in bytes.
              */
             bytes_out: number;
-            /** @description The samples that came out, without the fields that were carried past the module. */
+            /** @description Output samples, without the fields that bypass the module. */
             made: components["schemas"]["MadeSample"][];
         };
-        /** @description What became of one sample. */
+        /** @description Outcome of one sample. */
         Outcome: "kept" | "dropped" | "many" | "held" | "failed";
-        /** @description Why a sample failed. */
+        /** @description Failure of a sample. */
         Failure: {
-            /** @description Whose fault it is. */
+            /** @description Cause of the failure. */
             class: components["schemas"]["FailureClass"];
-            /** @description What was found. */
+            /** @description Description of the problem. */
             message: string;
             /**
              * Format: uint64
-             * @description Samples held inside that were lost with it.
+             * @description Number of held samples that were lost with it.
              */
             held_lost: number;
         };
-        /** @description Whose fault a failed sample is. Each class has its own count. */
+        /** @description Cause of a failed sample. Each class is counted separately. */
         FailureClass: "data" | "bug" | "contract" | "storage";
-        /** @description A sample that came out. */
+        /** @description An output sample of the module. */
         MadeSample: {
-            /** @description Its key. */
+            /** @description Key of the sample. */
             key: string;
-            /** @description Its fields. */
+            /** @description Fields of the sample. */
             fields: components["schemas"]["MadeField"][];
         };
-        /** @description A field that came out of a module. */
+        /** @description A field of a module's output. */
         MadeField: {
-            /** @description Its name. */
+            /** @description Name of the field. */
             name: string;
             /**
              * Format: uint64
-             * @description Bytes of its value.
+             * @description Size of the value, in bytes.
              */
             bytes: number;
-            /** @description The start of the SHA-256 digest of type and value. */
+            /** @description Start of the SHA-256 digest of type and value, in hex. */
             digest: string;
         } & ({
             /** @constant */
@@ -1267,17 +1267,17 @@ export interface components {
             type: "text";
             /**
              * Format: uint64
-             * @description Its length in characters.
+             * @description Length in characters.
              */
             characters: number;
-            /** @description How it begins, printable. */
+            /** @description Beginning of the text, made printable. */
             start: string;
         } | {
             /** @constant */
             type: "int";
             /**
              * Format: int64
-             * @description The number.
+             * @description Value of the number.
              */
             value: number;
         } | {
@@ -1285,7 +1285,7 @@ export interface components {
             type: "real";
             /**
              * Format: double
-             * @description The number; `null` in JSON unless it is finite.
+             * @description Value of the number; `null` in JSON unless it is finite.
              */
             value: number;
         } | {
@@ -1297,78 +1297,78 @@ export interface components {
             shape: number[];
             /**
              * Format: double
-             * @description Smallest element; `null` without elements that are numbers.
+             * @description Smallest element; `null` if all elements are NaN or there are none.
              */
             min?: number | null;
             /**
              * Format: double
-             * @description Largest element.
+             * @description Largest element; `null` if all elements are NaN or there are none.
              */
             max?: number | null;
             /**
              * Format: double
-             * @description Mean of the elements that are numbers.
+             * @description Mean of the elements that are not NaN.
              */
             mean?: number | null;
             /**
              * Format: uint64
-             * @description Elements that are not a number.
+             * @description Number of elements that are NaN.
              */
             nan: number;
-            /** @description All elements in base64, row-major and little-endian, if the trial was to show them and they are not too many. */
+            /** @description All elements in base64, row-major and little-endian, if the trial requested them and they fit its limit. */
             data?: string | null;
         });
         /** @description A line that the module logged. */
         ModuleLine: {
-            /** @description How much it matters. */
+            /** @description Severity of the line. */
             level: components["schemas"]["LogLevel"];
-            /** @description What it says, printable. */
+            /** @description Text of the line, made printable. */
             message: string;
         };
         /**
-         * @description How much a line matters, as the guest says.
+         * @description Severity of a line, as set by the guest.
          * @enum {string}
          */
         LogLevel: "debug" | "info" | "warn" | "error";
-        /** @description A sample that did not always become the same. */
+        /** @description A sample whose results differ between passes. */
         Difference: {
-            /** @description The sample's key. */
+            /** @description Key of the sample. */
             key: string;
-            /** @description What it depends on. */
+            /** @description Cause of the difference. */
             cause: components["schemas"]["DifferenceCause"];
-            /** @description What differs, e.g. ``field `text` ``. */
+            /** @description Property that differs, e.g. ``field `text` ``. */
             what: string;
-            /** @description What an instance made of it that had seen nothing else: a digest, or a word. */
+            /** @description Value from a new instance: a digest, or a word. */
             fresh: string;
-            /** @description What another time gave. */
+            /** @description Value from another pass. */
             other: string;
         };
-        /** @description What a sample's result depends on beside the sample. */
+        /** @description Cause of different results for the same sample. */
         DifferenceCause: "state" | "chance";
-        /** @description Limits that would do. */
+        /** @description Suggested limits for a stage. */
         Suggestion: {
             /**
              * Format: uint32
-             * @description CPU time for one sample, in milliseconds.
+             * @description CPU time limit for one sample, in milliseconds.
              */
             deadline_ms: number;
             /**
              * Format: uint32
-             * @description Memory of one instance, in MiB.
+             * @description Memory limit of one instance, in MiB.
              */
             memory_mib: number;
             /**
              * Format: double
-             * @description The longest CPU time seen, for one sample on average over its call, in seconds.
+             * @description Longest measured CPU time per sample, averaged over its call, in seconds.
              */
             longest_cpu_s: number;
             /**
              * Format: uint64
-             * @description The most memory seen, in bytes.
+             * @description Highest measured memory, in bytes.
              */
             most_memory_bytes: number;
         };
-        /** @description What an alias is to mean. */
+        /** @description Version to which an alias is set. */
         AliasTarget: {
             /**
              * Format: uint32
@@ -1376,78 +1376,78 @@ export interface components {
              */
             version: number;
         };
-        /** @description The stores that pipelines may name. */
+        /** @description Stores that pipelines may use. */
         StoreList: {
-            /** @description By name; where they are and who may read them is the operator's matter. */
+            /** @description Stores, sorted by name; their locations and access rights are not shown. */
             items: components["schemas"]["StoreSummary"][];
         };
-        /** @description A store that pipelines may name. */
+        /** @description Store that pipelines may use. */
         StoreSummary: {
-            /** @description Its name. */
+            /** @description Name of the store. */
             name: string;
-            /** @description What it is. */
+            /** @description Kind of the store. */
             kind: components["schemas"]["StoreKind"];
         };
-        /** @description What a store is. */
+        /** @description Kind of a store. */
         StoreKind: "folder" | "s3";
-        /** @description Keys of a store. */
+        /** @description Keys that a store lists. */
         StoreKeys: {
-            /** @description The first of them, sorted by their bytes. */
+            /** @description First keys with the prefix, sorted by their bytes. */
             items: string[];
-            /** @description Whether there are more. */
+            /** @description True if the store has more keys with the prefix. */
             more: boolean;
         };
-        /** @description A part of a list. */
+        /** @description One page of a list. */
         PageOfRunSummary: {
-            /** @description The entries. */
+            /** @description Entries of this page. */
             items: components["schemas"]["RunSummary"][];
-            /** @description Where to go on; `null` at the end. */
+            /** @description Cursor of the next page; `null` at the end of the list. */
             next?: string | null;
         };
-        /** @description One run in a list. */
+        /** @description Summary of one run in a list. */
         RunSummary: {
-            /** @description Names the run; ids of later runs sort behind it. */
+            /** @description Unique id of the run; ids of later runs sort after it. */
             id: string;
-            /** @description The pipeline's name. */
+            /** @description Name of the pipeline. */
             name: string;
-            /** @description What it is doing, or how it ended. */
+            /** @description Current state, or the way in which the run ended. */
             state: components["schemas"]["RunState"];
-            /** @description Why it failed; `null` unless it did. */
+            /** @description Reason of the failure; `null` unless the run failed. */
             error?: string | null;
-            /** @description When it was submitted, RFC 3339 in UTC. */
+            /** @description Time of submission, RFC 3339 in UTC. */
             submitted_at: string;
-            /** @description When it started; `null` before that. */
+            /** @description Start of the run; `null` before the start. */
             started_at?: string | null;
-            /** @description When it ended; `null` before that. Of a run whose process died: when the next one found it. */
+            /** @description End of the run; `null` before the end. If the server process died: the time at which the next process found the run. */
             ended_at?: string | null;
             /**
              * Format: double
-             * @description Seconds from its start to its end, or until now; `null` before it started.
+             * @description Time from start to end, or until now, in seconds; `null` before the start.
              */
             elapsed_s?: number | null;
             /**
              * Format: uint32
-             * @description Worker threads it is admitted for.
+             * @description Worker threads that are reserved for the run.
              */
             threads: number;
             /**
              * Format: uint64
-             * @description Memory it is admitted for, in MiB.
+             * @description Memory that is reserved for the run, in MiB.
              */
             memory_mib: number;
             /**
              * Format: uint64
-             * @description Samples that its consumer has taken; `null` before it started.
+             * @description Samples that the consumer has taken; `null` before the start.
              */
             samples?: number | null;
             /**
              * Format: uint64
-             * @description How many samples its source makes in all; `null` as long as it does not know, or when there is no end.
+             * @description Total number of samples that the source produces; `null` for an endless source and as long as the number is not known.
              */
             expected?: number | null;
             /**
              * Format: uint64
-             * @description Samples that failed.
+             * @description Number of samples that failed.
              */
             failed_samples: number;
             /**
@@ -1457,125 +1457,125 @@ export interface components {
             readiness?: number | null;
             /**
              * Format: double
-             * @description Mean time its consumer waited for an item, in seconds.
+             * @description Mean time that the consumer waited for an item, in seconds.
              */
             wait_s?: number | null;
             /**
              * Format: double
-             * @description Items that its consumer took per second.
+             * @description Items that the consumer took per second.
              */
             qps?: number | null;
             /**
              * Format: double
-             * @description Samples that its consumer took per second.
+             * @description Samples that the consumer took per second.
              */
             samples_per_s?: number | null;
-            /** @description The modules it runs, `name@version`, in the order of its stages. */
+            /** @description Modules of the run, `name@version`, in the order of its stages. */
             modules: string[];
         };
-        /** @description What a run is doing, or how it ended. */
+        /** @description Current state of a run, or the way in which it ended. */
         RunState: "queued" | "running" | "draining" | "completed" | "failed" | "stopped" | "interrupted";
-        /** @description The checked document with `validate_only`, or the run of an earlier request with the same key. */
+        /** @description Result of the check with `validate_only`, or the run of an earlier request with the same key. */
         SubmitAnswer: components["schemas"]["Validation"] | components["schemas"]["RunDetail"];
-        /** @description A document that could run. */
+        /** @description Result of the check of a document that can run. */
         Validation: {
-            /** @description Its stages, first to last. */
+            /** @description Stages of the pipeline, first to last. */
             stages: components["schemas"]["ValidStage"][];
-            /** @description Its queues: at the exit of the source, of every stage, and of the sink. */
+            /** @description Queues of the pipeline: behind the source, behind every stage, and behind the sink. */
             queues: components["schemas"]["ValidQueue"][];
             /**
              * Format: uint32
-             * @description Worker threads it would be admitted for.
+             * @description Worker threads that would be reserved for the run.
              */
             threads: number;
             /**
              * Format: uint64
-             * @description Memory it would be admitted for, in MiB.
+             * @description Memory that would be reserved for the run, in MiB.
              */
             memory_mib: number;
             /** @description Digest of the module each WASM stage would run, by stage id. */
             modules: {
                 [key: string]: string;
             };
-            /** @description What it would wait for now; `null` when it would start at once. */
+            /** @description Reason why the run would wait now; `null` if it would start at once. */
             would_wait?: string | null;
         };
-        /** @description A stage of a document that could run. */
+        /** @description Stage of a document that can run. */
         ValidStage: {
-            /** @description Position and name, e.g. `2:download`. */
+            /** @description Position and name of the stage, e.g. `2:download`. */
             id: string;
-            /** @description How people see it, e.g. `[2:download[12]]`. */
+            /** @description Label of the stage for display, e.g. `[2:download[12]]`. */
             label: string;
-            /** @description Its kind. */
+            /** @description Kind of the stage. */
             kind: components["schemas"]["StageKindName"];
             /**
              * Format: uint32
-             * @description How many of its tasks may be alive at a time.
+             * @description Maximum number of tasks of the stage at a time.
              */
             concurrency: number;
-            /** @description What it takes, e.g. `samples`. */
+            /** @description Unit of the items that the stage takes, e.g. `samples`. */
             takes: string;
-            /** @description What it gives, e.g. `batches`. */
+            /** @description Unit of the items that the stage produces, e.g. `batches`. */
             gives: string;
         };
         /** @description Kind of a stage. */
         StageKindName: "aggregate" | "disaggregate" | "fetch" | "wasm" | "collate" | "transfer" | "sleep";
-        /** @description A queue of a document that could run. */
+        /** @description Queue of a document that can run. */
         ValidQueue: {
-            /** @description The stage at whose exit it stands and `_queue`. */
+            /** @description Id of the stage that fills the queue, followed by `_queue`. */
             id: string;
-            /** @description How people see it. */
+            /** @description Label of the queue for display. */
             label: string;
             /**
              * Format: uint
-             * @description How many items it may hold.
+             * @description Maximum number of items in the queue.
              */
             capacity: number;
         };
-        /** @description One run and everything it has done. */
+        /** @description One run with all its details. */
         RunDetail: {
-            /** @description Names the run; ids of later runs sort behind it. */
+            /** @description Unique id of the run; ids of later runs sort after it. */
             id: string;
-            /** @description The pipeline's name. */
+            /** @description Name of the pipeline. */
             name: string;
-            /** @description What it is doing, or how it ended. */
+            /** @description Current state, or the way in which the run ended. */
             state: components["schemas"]["RunState"];
-            /** @description Why it failed; `null` unless it did. */
+            /** @description Reason of the failure; `null` unless the run failed. */
             error?: string | null;
-            /** @description When it was submitted, RFC 3339 in UTC. */
+            /** @description Time of submission, RFC 3339 in UTC. */
             submitted_at: string;
-            /** @description When it started; `null` before that. */
+            /** @description Start of the run; `null` before the start. */
             started_at?: string | null;
-            /** @description When it ended; `null` before that. Of a run whose process died: when the next one found it. */
+            /** @description End of the run; `null` before the end. If the server process died: the time at which the next process found the run. */
             ended_at?: string | null;
             /**
              * Format: double
-             * @description Seconds from its start to its end, or until now; `null` before it started.
+             * @description Time from start to end, or until now, in seconds; `null` before the start.
              */
             elapsed_s?: number | null;
             /**
              * Format: uint32
-             * @description Worker threads it is admitted for.
+             * @description Worker threads that are reserved for the run.
              */
             threads: number;
             /**
              * Format: uint64
-             * @description Memory it is admitted for, in MiB.
+             * @description Memory that is reserved for the run, in MiB.
              */
             memory_mib: number;
             /**
              * Format: uint64
-             * @description Samples that its consumer has taken; `null` before it started.
+             * @description Samples that the consumer has taken; `null` before the start.
              */
             samples?: number | null;
             /**
              * Format: uint64
-             * @description How many samples its source makes in all; `null` as long as it does not know, or when there is no end.
+             * @description Total number of samples that the source produces; `null` for an endless source and as long as the number is not known.
              */
             expected?: number | null;
             /**
              * Format: uint64
-             * @description Samples that failed.
+             * @description Number of samples that failed.
              */
             failed_samples: number;
             /**
@@ -1585,60 +1585,60 @@ export interface components {
             readiness?: number | null;
             /**
              * Format: double
-             * @description Mean time its consumer waited for an item, in seconds.
+             * @description Mean time that the consumer waited for an item, in seconds.
              */
             wait_s?: number | null;
             /**
              * Format: double
-             * @description Items that its consumer took per second.
+             * @description Items that the consumer took per second.
              */
             qps?: number | null;
             /**
              * Format: double
-             * @description Samples that its consumer took per second.
+             * @description Samples that the consumer took per second.
              */
             samples_per_s?: number | null;
-            /** @description The modules it runs, `name@version`, in the order of its stages. */
+            /** @description Modules of the run, `name@version`, in the order of its stages. */
             modules: string[];
-            /** @description While it is queued: what it waits for, with the arithmetic. */
+            /** @description Resource that a queued run waits for, with the calculation; `null` for a run that does not wait. */
             waiting?: string | null;
-            /** @description Its figures; `null` before it started. */
+            /** @description Figures of the run; `null` before the start. */
             snapshot?: components["schemas"]["RunSnapshot"] | null;
-            /** @description The run whose document it repeats. */
+            /** @description Run whose document this run repeats; `null` if there is none. */
             cloned_from?: string | null;
-            /** @description Why what is kept of it over time is not whole; `null` while it is. */
+            /** @description Reason why the stored history of the run is incomplete; `null` while it is complete. */
             history?: string | null;
             /**
              * Format: uint64
-             * @description Failed samples that are counted in its figures and not kept one by one.
+             * @description Failed samples that are counted in the figures but not stored one by one.
              */
             errors_left_out: number;
             /**
              * Format: uint64
-             * @description Log lines that are not kept any more.
+             * @description Number of log lines that were deleted.
              */
             logs_left_out: number;
         };
-        /** @description One run, seen at one moment. The same shape stands in `snapshot.json`, in the API and behind every page. */
+        /** @description State of one run at one moment. `snapshot.json`, the API and every page have this form. */
         RunSnapshot: {
-            /** @description Names the run. */
+            /** @description Unique id of the run. */
             id: string;
-            /** @description The pipeline's name. */
+            /** @description Name of the pipeline. */
             name: string;
-            /** @description What it is doing, or how it ended. */
+            /** @description Current state, or the way in which the run ended. */
             state: components["schemas"]["RunState"];
-            /** @description Why it failed; `null` unless it did. */
+            /** @description Reason of the failure; `null` unless the run failed. */
             error?: string | null;
-            /** @description When it started, RFC 3339 in UTC. */
+            /** @description Start of the run, RFC 3339 in UTC. */
             started_at: string;
             /**
              * Format: double
-             * @description Seconds since then, or until it ended.
+             * @description Time since the start, or from start to end, in seconds.
              */
             elapsed_s: number;
             /**
              * Format: uint64
-             * @description How many samples the source makes in all; `null` as long as it does not know, or when there is no end.
+             * @description Total number of samples that the source produces; `null` for an endless source and as long as the number is not known.
              */
             expected?: number | null;
             /**
@@ -1649,13 +1649,13 @@ export interface components {
             samples_per_s: number | null;
             /**
              * Format: double
-             * @description Share of time in which the consumer waited for an item, 0.0 to 1.0; `null` as long as it has got none and waited for none.
+             * @description Share of time in which the consumer waited for an item, 0.0 to 1.0; `null` until the consumer has waited or got an item.
              * @default null
              */
             consumer_waited: number | null;
             /**
-             * @description Items of the sink that one task of a stage, or one item of a queue, stands for, by the id of stage or queue: batches
-             *     hold several samples. Empty before the first item, and where an item is the same everywhere.
+             * @description Items of the sink that one task of a stage, or one item of a queue, is equivalent to, by the id of the stage or queue:
+             *     batches hold several samples. Empty before the first item, and where items have the same size everywhere.
              * @default {}
              */
             sink_items: {
@@ -1663,125 +1663,125 @@ export interface components {
             };
             /**
              * Format: uint32
-             * @description Worker threads it may use.
+             * @description Worker threads that the run may use.
              */
             threads: number;
-            /** @description Digest of the module each WASM stage runs, by stage id. */
+            /** @description Digest of the module that each WASM stage runs, by stage id. */
             modules: {
                 [key: string]: string;
             };
-            /** @description What the modules counted, by stage id and counter. */
+            /** @description Values of the modules' counters, by stage id and counter. */
             counters: {
                 [key: string]: {
                     [key: string]: number;
                 };
             };
-            /** @description What became of the batches that the consumer `files` got; `null` with any other consumer. */
+            /** @description Files written by the consumer `files`; `null` for any other consumer. */
             files?: components["schemas"]["FilesRecord"] | null;
             /**
-             * @description What stages copied to devices, by stage id; a transfer that stays on the host copies nothing.
+             * @description Copies of stages to devices, by stage id; a transfer that stays on the host has no entry.
              * @default {}
              */
             transfers: {
                 [key: string]: components["schemas"]["TransferRecord"];
             };
-            /** @description The stages, first to last. Source and sink do no work of their own and have queues only. */
+            /** @description The stages, first to last. Source and sink do no work and have queues only. */
             stages: components["schemas"]["StageRecord"][];
             /** @description The queues, first to last: at the exit of the source, of every stage, and of the sink. */
             queues: components["schemas"]["QueueRecord"][];
-            /** @description What process and machine did since the run's start; `null` where the system does not tell. */
+            /** @description Usage of process and machine since the start of the run; `null` where the system does not report it. */
             machine?: components["schemas"]["MachineFigures"] | null;
-            /** @description Where every sample went. */
+            /** @description Counts of all samples by outcome, for each stage and queue. */
             ledger: components["schemas"]["Ledger"];
             /**
-             * @description Limit of failures over all stages, in words; `null` where the run has none, whether or not stages have limits of their own.
+             * @description Limit of failures over all stages, in words; `null` where the run has none, even if stages have limits of their own.
              * @default null
              */
             failure_limit: string | null;
-            /** @description What failed, grouped by stage, class and message; most frequent first. */
+            /** @description Failures, grouped by stage, class and message; most frequent first. */
             failures: components["schemas"]["FailureGroup"][];
             /**
              * Format: uint64
-             * @description Failures that are in no group, because there were too many different ones.
+             * @description Number of failures in no group, because the number of groups is limited.
              */
             failures_not_listed: number;
             /**
-             * @description What limits it, over the whole run so far; `null` for a run of an earlier version.
+             * @description Limiting factor of the run so far; `null` for a run of an earlier version.
              * @default null
              */
             verdict: components["schemas"]["Verdict"] | null;
             /**
-             * @description When what limits it moved: verdicts of windows, oldest first, without gaps; the last one goes on. At most the last
-             *     hundred.
+             * @description Verdicts of windows, joined while the limit stays the same, oldest first, without gaps; the last one may still continue.
+             *     At most the last hundred.
              * @default []
              */
             verdicts: components["schemas"]["VerdictSpan"][];
         };
-        /** @description Files of batches, counted. */
+        /** @description Counts of batch files. */
         FilesRecord: {
             /**
              * Format: uint64
-             * @description Written by this run.
+             * @description Number of files written by this run.
              */
             written: number;
             /**
              * Format: uint64
-             * @description Found as an earlier run of the same pipeline had written them, and left alone.
+             * @description Number of files left unchanged, because an earlier run of the same pipeline had written them.
              */
             already_there: number;
         };
-        /** @description What a stage copied to a device, and what it waited for. */
+        /** @description Copies of one stage to a device, and its waiting times. */
         TransferRecord: {
-            /** @description The device, e.g. `cuda:0`. */
+            /** @description Name of the device, e.g. `cuda:0`. */
             device: string;
             /**
              * Format: uint64
-             * @description Batches that have arrived there.
+             * @description Number of batches that have arrived on the device.
              */
             batches: number;
             /**
              * Format: uint64
-             * @description Their bytes.
+             * @description Size of these batches, in bytes.
              */
             bytes: number;
             /**
              * Format: uint64
-             * @description Those of them that did not lie in memory that the device reads, and were copied there before.
+             * @description Part of `bytes` that first had to be copied into memory that the device can read.
              */
             staged_bytes: number;
             /**
              * Format: double
-             * @description Time the device was copying, in seconds by its own clock.
+             * @description Time that the device spent copying, in seconds by its own clock.
              */
             copy_s: number;
             /**
              * Format: double
-             * @description Bytes per second while it was copying; `null` before the first batch.
+             * @description Bytes per second while copying; `null` before the first batch.
              */
             bytes_per_s?: number | null;
             /**
              * Format: double
-             * @description Mean time a batch waited for room on the device, in seconds: until its consumers let another one go.
+             * @description Mean time that a batch waited for a slot on the device, in seconds: until the consumer released another batch.
              */
             ave_slot_wait_s?: number | null;
             /**
              * Format: double
-             * @description Mean time a batch that had room waited for the device, in seconds: for batches before it, and for consumers to finish
-             *     reading what lay in its place.
+             * @description Mean time that a batch with a slot waited for the device, in seconds: for earlier batches, and for consumers to finish
+             *     reading the previous contents of the slot.
              */
             ave_device_wait_s?: number | null;
             /**
              * Format: uint32
-             * @description Batches for which there is room on the device now, used or not.
+             * @description Number of batch slots on the device now, used or not.
              */
             slots: number;
             /**
-             * @description What the device did within the last second, for all processes together; `null` where nobody watches it.
+             * @description Activity of the device within the last second, for all processes together; `null` where it is not observed.
              * @default null
              */
             gpu: components["schemas"]["GpuRecord"] | null;
         };
-        /** @description A GPU at one moment; `null` where it does not tell, as in many virtual machines. */
+        /** @description State of a GPU at one moment; each value is `null` where the device does not report it, as in many virtual machines. */
         GpuRecord: {
             /**
              * Format: double
@@ -1790,49 +1790,49 @@ export interface components {
             utilisation?: number | null;
             /**
              * Format: uint64
-             * @description Bytes of its memory in use.
+             * @description Device memory in use, in bytes.
              */
             used_bytes?: number | null;
             /**
              * Format: uint64
-             * @description Bytes of its memory.
+             * @description Total device memory, in bytes.
              */
             total_bytes?: number | null;
             /**
              * Format: uint64
-             * @description Bytes per second that came to it over the bus.
+             * @description Bytes per second received over the bus.
              */
             received_bytes_per_s?: number | null;
             /**
              * Format: uint64
-             * @description Bytes per second that it sent over the bus.
+             * @description Bytes per second sent over the bus.
              */
             sent_bytes_per_s?: number | null;
         };
-        /** @description One stage and what its tasks did. */
+        /** @description One stage and the figures of its tasks. */
         StageRecord: {
             /** @description Position and name, e.g. `2:download`. */
             id: string;
-            /** @description Its name alone. */
+            /** @description Name without the position. */
             name: string;
-            /** @description Its kind. */
+            /** @description Kind of the stage, as in the document. */
             kind: components["schemas"]["StageKindName"];
-            /** @description How people see it, e.g. `[2:download[12]]`. */
+            /** @description Text for display, e.g. `[2:download[12]]`. */
             label: string;
             /**
              * Format: uint32
-             * @description How many of its tasks may be alive at a time.
+             * @description Number of tasks that may run at a time.
              */
             concurrency: number;
-            /** @description What its tasks did. */
+            /** @description Figures of the stage's tasks. */
             task: components["schemas"]["TaskFigures"];
         };
-        /** @description What the tasks of one stage did in a stretch of time. A task is one call of the stage on one item. */
+        /** @description Figures of the tasks of one stage over an interval. A task is one call of the stage on one item. */
         TaskFigures: {
             /**
              * Format: uint64
-             * @description Tasks completed, failed ones included. For `aggregate` every item that came in is a task. The end of an epoch is one for a
-             *     stateful module that fails at it.
+             * @description Tasks completed, including failed ones. For `aggregate`, every input item is a task. If a stateful module fails at the end
+             *     of an epoch, that end counts as a task.
              */
             num_tasks: number;
             /**
@@ -1847,32 +1847,32 @@ export interface components {
             failed_samples: number;
             /**
              * Format: double
-             * @description Measured time, in seconds.
+             * @description Length of the measured time, in seconds.
              */
             elapsed_s: number;
             /**
              * Format: double
-             * @description Mean time of the op alone over successful tasks, in seconds, without waiting for a thread or for permits.
+             * @description Mean time of the op alone over successful tasks, in seconds; excludes waiting for a thread or for permits.
              */
             ave_time_s?: number | null;
             /**
              * Format: double
-             * @description Half of the successful ops took no longer, in seconds.
+             * @description Median time of the successful ops, in seconds.
              */
             p50_time_s?: number | null;
             /**
              * Format: double
-             * @description 90 % of the successful ops took no longer, in seconds.
+             * @description 90th percentile of the times of successful ops, in seconds.
              */
             p90_time_s?: number | null;
             /**
              * Format: double
-             * @description 99 % of the successful ops took no longer, in seconds.
+             * @description 99th percentile of the times of successful ops, in seconds.
              */
             p99_time_s?: number | null;
             /**
              * Format: double
-             * @description The longest successful op, in seconds.
+             * @description Time of the longest successful op, in seconds.
              */
             max_time_s?: number | null;
             /**
@@ -1882,8 +1882,8 @@ export interface components {
             ave_thread_wait_s?: number | null;
             /**
              * Format: double
-             * @description CPU time of the ops on worker threads, in seconds, known to about a millisecond; `null` for stages that need none. Less
-             *     than `busy_s` where ops waited: for a core, or because they sleep.
+             * @description CPU time of the ops on worker threads, in seconds, accurate to about a millisecond; `null` for stages that need none. Less
+             *     than `busy_s` where ops waited for a core or slept.
              */
             cpu_s?: number | null;
             /**
@@ -1905,7 +1905,7 @@ export interface components {
             /**
              * Format: double
              * @description Slot-seconds in which tasks waited for permits of the store they read, and none of their reads had one. 0 in runs of
-             *     earlier versions, which counted them as busy.
+             *     earlier versions, which counted this time as busy.
              * @default 0
              */
             permit_wait_s: number;
@@ -1916,7 +1916,7 @@ export interface components {
             blocked_s: number;
             /**
              * Format: double
-             * @description Slot-seconds in which results waited for their turn in the input order.
+             * @description Slot-seconds in which results waited for earlier results, to keep the input order.
              */
             order_wait_s: number;
             /**
@@ -1925,14 +1925,13 @@ export interface components {
              */
             idle_s: number;
             /**
-             * @description The six slot times as shares of all of it; `null` where nothing was measured.
+             * @description Slot times as shares of their sum; `null` where nothing was measured.
              * @default null
              */
             shares: components["schemas"]["SlotShares"] | null;
             /**
              * Format: uint64
-             * @description Instances of the op made in this time: one for each worker thread that ran it, and one for each that was
-             *     replaced.
+             * @description Instances of the op created in this time: one for each worker thread that ran it, and one for each replacement.
              */
             instances: number;
         };
@@ -1940,55 +1939,56 @@ export interface components {
         SlotShares: {
             /**
              * Format: double
-             * @description An op ran.
+             * @description Share of slot time in which an op ran.
              */
             busy: number;
             /**
              * Format: double
-             * @description A task waited for a free worker thread.
+             * @description Share of slot time in which a task waited for a free worker thread.
              */
             thread_wait: number;
             /**
              * Format: double
-             * @description A task waited for permits of the store it reads, and none of its reads had one.
+             * @description Share of slot time in which a task waited for permits of the store it reads, and none of its reads had one.
              * @default 0
              */
             permit_wait: number;
             /**
              * Format: double
-             * @description A result waited for room in the next queue.
+             * @description Share of slot time in which a result waited for room in the next queue.
              */
             blocked: number;
             /**
              * Format: double
-             * @description A result waited for its turn in the input order.
+             * @description Share of slot time in which a result waited for earlier results, to keep the input order.
              */
             order_wait: number;
             /**
              * Format: double
-             * @description No task.
+             * @description Share of slot time without a task.
              */
             idle: number;
         };
-        /** @description One queue and what it did. */
+        /** @description One queue and its figures. */
         QueueRecord: {
-            /** @description The stage at whose exit it stands and `_queue`, e.g. `2:download_queue`. */
+            /** @description Id of the stage in front of the queue, followed by `_queue`, e.g. `2:download_queue`. */
             id: string;
-            /** @description How people see it, e.g. `[2:download[12]_queue]`. */
+            /** @description Text for display, e.g. `[2:download[12]_queue]`. */
             label: string;
             /**
              * Format: uint
-             * @description How many items it may hold.
+             * @description Maximum number of items in the queue.
              */
             capacity: number;
             /**
              * Format: uint64
-             * @description Items taken.
+             * @description Number of items taken.
              */
             num_items: number;
             /**
              * Format: double
-             * @description Measured time, in seconds: until the end of the stretch, or until the writer had closed and nothing was left.
+             * @description Length of the measured time, in seconds: until the end of the interval, or until the writer had closed and the queue was
+             *     empty.
              */
             elapsed_s: number;
             /**
@@ -1998,38 +1998,38 @@ export interface components {
             qps?: number | null;
             /**
              * Format: double
-             * @description Mean time one put waited for room, in seconds. The waits of several producers overlap, so their sum may exceed
-             *     the measured time.
+             * @description Mean time that one put waited for room, in seconds. The waits of several producers overlap, so their sum may exceed the
+             *     measured time.
              */
             ave_put_time_s?: number | null;
             /**
              * Format: double
-             * @description Mean time one get waited for an item, in seconds.
+             * @description Mean time that one get waited for an item, in seconds.
              */
             ave_get_time_s?: number | null;
             /**
              * Format: double
-             * @description 90 % of the puts waited no longer, in seconds.
+             * @description 90th percentile of the waits of puts, in seconds.
              */
             p90_put_time_s?: number | null;
             /**
              * Format: double
-             * @description 99 % of the puts waited no longer, in seconds.
+             * @description 99th percentile of the waits of puts, in seconds.
              */
             p99_put_time_s?: number | null;
             /**
              * Format: double
-             * @description 90 % of the gets waited no longer, in seconds.
+             * @description 90th percentile of the waits of gets, in seconds.
              */
             p90_get_time_s?: number | null;
             /**
              * Format: double
-             * @description 99 % of the gets waited no longer, in seconds.
+             * @description 99th percentile of the waits of gets, in seconds.
              */
             p99_get_time_s?: number | null;
             /**
              * Format: double
-             * @description 1 - d_empty / d_measure: the share of time with at least one item in the queue, 0.0 to 1.0.
+             * @description Share of time with at least one item in the queue, 0.0 to 1.0: 1 - d_empty / d_measure.
              */
             readiness?: number | null;
             /**
@@ -2038,11 +2038,11 @@ export interface components {
              */
             starved?: number | null;
         };
-        /** @description What process and machine did over a stretch of time. Shares are of time, 0.0 to 1.0; rates are means. */
+        /** @description Usage of process and machine over an interval. Shares are of time, 0.0 to 1.0; rates are means. */
         MachineFigures: {
             /**
              * Format: uint32
-             * @description Cores that the machine has.
+             * @description Number of cores of the machine.
              */
             cores: number;
             /**
@@ -2052,79 +2052,82 @@ export interface components {
             process_cores: number;
             /**
              * Format: double
-             * @description Cores that were used by anybody, on average; `null` where the system does not tell.
+             * @description Cores that all processes used, on average; `null` where the system does not report it.
              */
             busy_cores?: number | null;
             /**
              * Format: uint64
-             * @description Memory that this process held at the end, in bytes.
+             * @description Memory that this process held at the end of the interval, in bytes.
              */
             process_rss_bytes: number;
             /**
              * Format: uint64
-             * @description Memory that was free for anybody at the end, in bytes.
+             * @description Memory available to all processes at the end of the interval, in bytes.
              */
             available_bytes?: number | null;
             /**
              * Format: double
-             * @description Bytes that this process read from storage in a second; what the page cache had is not among them.
+             * @description Bytes per second that this process read from storage; reads from the page cache do not count.
              */
             process_read_bytes_per_s?: number | null;
             /**
              * Format: double
-             * @description Bytes that this process wrote to storage in a second.
+             * @description Bytes per second that this process wrote to storage.
              */
             process_write_bytes_per_s?: number | null;
             /**
              * Format: double
-             * @description Bytes that the machine read from its disks in a second.
+             * @description Bytes per second that the machine read from its disks.
              */
             disk_read_bytes_per_s?: number | null;
             /**
              * Format: double
-             * @description Bytes that the machine wrote to its disks in a second.
+             * @description Bytes per second that the machine wrote to its disks.
              */
             disk_write_bytes_per_s?: number | null;
             /**
              * Format: double
-             * @description Bytes that came over the network in a second, without those from the machine itself.
+             * @description Bytes per second received over the network; loopback does not count.
              */
             received_bytes_per_s?: number | null;
             /**
              * Format: double
-             * @description Bytes that went over the network in a second.
+             * @description Bytes per second sent over the network.
              */
             sent_bytes_per_s?: number | null;
-            /** @description Share of time in which something waited (Linux' pressure stall information); `null` where the system does not tell. */
+            /**
+             * @description Share of time in which tasks waited for resources (Linux pressure stall information); `null` where the system does not
+             *     report it.
+             */
             pressure?: components["schemas"]["Pressure"] | null;
         };
-        /** @description Share of time in which at least one task of the machine waited for something, 0.0 to 1.0. */
+        /** @description Share of time in which at least one task of the machine waited for a resource, 0.0 to 1.0. */
         Pressure: {
             /**
              * Format: double
-             * @description For a core.
+             * @description Share of time waiting for a core.
              */
             cpu: number;
             /**
              * Format: double
-             * @description For memory.
+             * @description Share of time waiting for memory.
              */
             memory: number;
             /**
              * Format: double
-             * @description For storage.
+             * @description Share of time waiting for storage.
              */
             io: number;
         };
-        /** @description The books of a run. */
+        /** @description Ledger of a run, for every stage and queue. */
         Ledger: {
-            /** @description Source, stages and sink, first to last. */
+            /** @description Books of source, stages and sink, first to last. */
             stages: components["schemas"]["StageBook"][];
-            /** @description The queues between them and behind the sink, first to last. */
+            /** @description Books of the queues between them and behind the sink, first to last. */
             queues: components["schemas"]["QueueBook"][];
-            /** @description The whole run: the sum of the above. */
+            /** @description Book of the whole run: the sum over stages and queues. */
             total: components["schemas"]["RunBook"];
-            /** @description Whether every book balances and each agrees with its neighbours. */
+            /** @description Set if every book balances and agrees with its neighbours. */
             balanced: boolean;
         };
         /** @description The book of one stage: `in + made = out + dropped + skipped + dead_lettered + discarded + left`. */
@@ -2133,42 +2136,42 @@ export interface components {
             id: string;
             /**
              * Format: uint64
-             * @description Taken from the queue before it.
+             * @description Samples taken from the queue before the stage.
              */
             in: number;
             /**
              * Format: uint64
-             * @description Made here: by the source, or by fan-out (of k samples made from one, k - 1 are new).
+             * @description Samples created by the source, or by fan-out (of k samples made from one, k - 1 are new).
              */
             made: number;
             /**
              * Format: uint64
-             * @description Put into the queue behind it.
+             * @description Samples put into the queue behind the stage.
              */
             out: number;
             /**
              * Format: uint64
-             * @description Left out on purpose: the module answered `drop`, or took the sample into another one.
+             * @description Samples left out on purpose: the module returned `drop`, or merged the sample into another one.
              */
             dropped: number;
             /**
              * Format: uint64
-             * @description Failed and left out.
+             * @description Samples that failed and were left out.
              */
             skipped: number;
             /**
              * Format: uint64
-             * @description Failed and kept aside.
+             * @description Samples that failed and were written to the dead letters.
              */
             dead_lettered: number;
             /**
              * Format: uint64
-             * @description Thrown away because the last batch was not full (`drop_last`).
+             * @description Samples discarded because the last batch was not full (`drop_last`).
              */
             discarded: number;
             /**
              * Format: uint64
-             * @description Still inside at the moment of the snapshot.
+             * @description Samples still in the stage at the time of the snapshot.
              */
             left: number;
         };
@@ -2178,17 +2181,17 @@ export interface components {
             id: string;
             /**
              * Format: uint64
-             * @description Put into it.
+             * @description Samples put into the queue.
              */
             put: number;
             /**
              * Format: uint64
-             * @description Taken out of it, and not given back.
+             * @description Samples taken out of the queue, and not given back.
              */
             taken: number;
             /**
              * Format: uint64
-             * @description Still inside at the moment of the snapshot, or taken by a consumer that could make nothing of it any more.
+             * @description Samples still in the queue at the time of the snapshot, or taken by a consumer that could no longer process them.
              */
             left: number;
         };
@@ -2196,78 +2199,79 @@ export interface components {
         RunBook: {
             /**
              * Format: uint64
-             * @description Made by the source and by fan-out.
+             * @description Samples created by the source and by fan-out.
              */
             made: number;
             /**
              * Format: uint64
-             * @description Taken by the consumer.
+             * @description Samples taken by the consumer.
              */
             delivered: number;
             /**
              * Format: uint64
-             * @description Left out on purpose.
+             * @description Samples left out on purpose.
              */
             dropped: number;
             /**
              * Format: uint64
-             * @description Failed and left out.
+             * @description Samples that failed and were left out.
              */
             skipped: number;
             /**
              * Format: uint64
-             * @description Failed and kept aside.
+             * @description Samples that failed and were written to the dead letters.
              */
             dead_lettered: number;
             /**
              * Format: uint64
-             * @description Thrown away with incomplete last batches.
+             * @description Samples discarded with incomplete last batches.
              */
             discarded: number;
             /**
              * Format: uint64
-             * @description Inside stages and queues.
+             * @description Samples still in stages and queues.
              */
             left: number;
         };
-        /** @description Failures of one kind. */
+        /** @description Failures of the same stage, class and message. */
         FailureGroup: {
-            /** @description Id of the stage. */
+            /** @description Id of the stage in which they happened. */
             stage: string;
-            /** @description Whose fault it is. */
+            /** @description Cause of the failures. */
             class: components["schemas"]["FailureClass"];
-            /** @description What was found. */
+            /** @description Description of the problem. */
             message: string;
             /**
              * Format: uint64
-             * @description How many samples.
+             * @description Number of samples that failed.
              */
             count: number;
-            /** @description Keys of up to five of them: the first in the order of the source. */
+            /** @description Keys of up to five of the samples: the first ones in the order of the source. */
             first_keys: string[];
         };
-        /** @description What limits a pipeline in one stretch of time. */
+        /** @description Limiting factor of a pipeline in one interval, with evidence and advice. */
         Verdict: {
-            /** @description What kind of limit it is. */
+            /** @description Kind of the limit. */
             kind: components["schemas"]["VerdictKind"];
-            /** @description Seed question number one: is data loading the bottleneck? */
+            /** @description Answer to the question: is data loading the bottleneck? */
             answer: components["schemas"]["Answer"];
-            /** @description Id of the stage that the sentence names, or of the source; `null` when it names none. */
+            /** @description Id of the stage or source that the sentence names; `null` when it names none. */
             stage?: string | null;
-            /** @description All of it in one sentence. */
+            /** @description Summary in one sentence. */
             sentence: string;
-            /** @description The figures that prove it, a line each. */
+            /** @description Figures that support the verdict, one per line. */
             evidence: string[];
-            /** @description What would remove the limit, most effective first; then what could be saved. */
+            /** @description Settings that would remove the limit, most effective first; then possible savings. */
             advice: components["schemas"]["Advice"][];
             /**
              * Format: double
-             * @description Begin of the time it is about, in seconds since the run's start. Warm-up is left out where there was enough time after it.
+             * @description Start of the measured interval, in seconds since the start of the run. Excludes the warm-up if the time after it was
+             *     sufficient.
              */
             from_s: number;
             /**
              * Format: double
-             * @description End of that time, in seconds since the run's start.
+             * @description End of the measured interval, in seconds since the start of the run.
              */
             to_s: number;
             /**
@@ -2277,7 +2281,7 @@ export interface components {
             rate?: number | null;
             /**
              * Format: double
-             * @description Items per second that it could have taken: what it takes when it never waits. `null` when it does nothing but wait.
+             * @description Items per second that the consumer would take if it never waited; `null` when it only waits.
              */
             demand?: number | null;
             /**
@@ -2285,42 +2289,42 @@ export interface components {
              * @description Share of time in which the consumer waited for an item, 0.0 to 1.0.
              */
             consumer_wait?: number | null;
-            /** @description What the slots did, by stage; stages that only move samples are left out. */
+            /** @description Use of the slots, by stage; stages that only move samples are left out. */
             slots: components["schemas"]["SlotUse"][];
-            /** @description What the worker threads did; `null` when no stage needs one. */
+            /** @description Use of the worker threads; `null` when no stage needs one. */
             threads?: components["schemas"]["ThreadUse"] | null;
         };
-        /** @description What kind of limit it is. */
+        /** @description Kind of the limit of a pipeline. */
         VerdictKind: "consumer" | "variance" | "stage" | "storage" | "source" | "threads" | "permits" | "failures" | "nothing_waits" | "too_little";
-        /** @description Is data loading the bottleneck? */
+        /** @description Answer to the question: is data loading the bottleneck? */
         Answer: "yes" | "no" | "nothing_waits" | "unknown";
-        /** @description Something to do about a pipeline. */
+        /** @description A suggestion to improve a pipeline. */
         Advice: {
-            /** @description What it is good for. */
+            /** @description Benefit of following the advice. */
             goal: components["schemas"]["Goal"];
-            /** @description What to do and what it would bring, in words. */
+            /** @description Action and expected effect, in words. */
             text: string;
-            /** @description What to set in the document, all of it together: `penstock run --set POINTER=VALUE`. Empty where no setting does it. */
+            /** @description Settings to apply together: `penstock run --set POINTER=VALUE`. Empty if no setting achieves the effect. */
             set: components["schemas"]["Setting"][];
         };
-        /** @description What advice is good for. */
+        /** @description Benefit of following advice. */
         Goal: "rate" | "saving";
-        /** @description A value in the pipeline document. */
+        /** @description A new value in the pipeline document. */
         Setting: {
-            /** @description Where, as RFC 6901 writes it, e.g. `/stages/3/wasm/concurrency`. */
+            /** @description Place of the setting as an RFC 6901 pointer, e.g. `/stages/3/wasm/concurrency`. */
             pointer: components["schemas"]["Pointer"];
-            /** @description What to write there. */
+            /** @description New value of the setting. */
             value: unknown;
         };
-        /** @description A place in a JSON document as RFC 6901 writes it, e.g. `/stages/2/wasm/module`; empty for the whole document. */
+        /** @description Pointer into a JSON document in the form of RFC 6901, e.g. `/stages/2/wasm/module`; empty for the whole document. */
         Pointer: string;
-        /** @description What the slots of one stage did: mean numbers of slots, which add up to its concurrency. */
+        /** @description Use of the slots of one stage: mean numbers of slots, which add up to its concurrency. */
         SlotUse: {
             /** @description Id of the stage. */
             stage: string;
             /**
              * Format: uint32
-             * @description Slots it has.
+             * @description Number of slots of the stage.
              */
             concurrency: number;
             /**
@@ -2341,7 +2345,7 @@ export interface components {
             permit_wait: number;
             /**
              * Format: double
-             * @description Slots whose results waited for their turn in the input order.
+             * @description Slots whose results waited for earlier results, to keep the input order.
              */
             order_wait: number;
             /**
@@ -2356,50 +2360,50 @@ export interface components {
             idle: number;
             /**
              * Format: uint32
-             * @description The least concurrency that would have kept the rate.
+             * @description Lowest concurrency that would have sustained the rate.
              */
             least: number;
-            /** @description Where the document sets the concurrency; `null` where it cannot be another one. */
+            /** @description Place of the concurrency in the document; `null` where it cannot be changed. */
             pointer?: components["schemas"]["Pointer"] | null;
         };
-        /** @description What the worker threads did. */
+        /** @description Use of the worker threads. */
         ThreadUse: {
             /**
              * Format: uint32
-             * @description Threads there are.
+             * @description Number of worker threads of the run.
              */
             threads: number;
             /**
              * Format: double
-             * @description Mean number of them that ran ops.
+             * @description Mean number of threads that ran ops.
              */
             busy: number;
             /**
              * Format: uint32
-             * @description The least number that would have kept the rate.
+             * @description Lowest number of threads that would have sustained the rate.
              */
             least: number;
         };
-        /** @description A stretch of a run in which one verdict held. */
+        /** @description Period of a run in which one verdict held. */
         VerdictSpan: {
             /**
              * Format: double
-             * @description Its begin, in seconds since the run's start.
+             * @description Start of the period, in seconds since the start of the run.
              */
             from_s: number;
             /**
              * Format: double
-             * @description Its end, in seconds since the run's start; so far, while it goes on.
+             * @description End of the period, in seconds since the start of the run; the latest window while the period continues.
              */
             to_s: number;
-            /** @description What kind of limit it was. */
+            /** @description Kind of the limit. */
             kind: components["schemas"]["VerdictKind"];
-            /** @description Id of the stage, or of the source. */
+            /** @description Id of the limiting stage or source. */
             stage?: string | null;
-            /** @description The sentence, with the figures last measured. */
+            /** @description Sentence of the verdict, with the figures measured last. */
             sentence: string;
         };
-        /** @description What a run was made of. */
+        /** @description Document and modules of a run. */
         RunSpec: {
             /** @description The document as it was sent. */
             document: unknown;
@@ -2408,28 +2412,28 @@ export interface components {
                 [key: string]: string;
             };
         };
-        /** @description Where the batches of a run are to be had, and what opens that door. */
+        /** @description Address of the batches of a run, with the secret that gives access to them. */
         StreamAddress: {
             /** @description Path of the Unix socket on the machine of the server. */
             socket: string;
-            /** @description What to say there; a secret of this run. */
+            /** @description Secret of this run, to be sent in the first message. */
             secret: string;
             /**
              * Format: uint32
-             * @description Version of what is spoken there.
+             * @description Version of the protocol on the socket.
              */
             protocol: number;
         };
-        /** @description Figures of a run over time, on one x axis for all of them. */
+        /** @description Figures of a run over time, on a common x axis. */
         Series: {
             /**
              * Format: double
-             * @description Where the first bucket begins, in seconds since the run's start.
+             * @description Start of the first bucket, in seconds since the start of the run.
              */
             from_s: number;
             /**
              * Format: double
-             * @description Where the last bucket ends.
+             * @description End of the last bucket, in seconds since the start of the run.
              */
             to_s: number;
             /**
@@ -2437,80 +2441,80 @@ export interface components {
              * @description Length of every bucket, in seconds.
              */
             bucket_s: number;
-            /** @description End of each bucket, in seconds since the run's start. */
+            /** @description End of each bucket, in seconds since the start of the run. */
             t_s: number[];
-            /** @description The figures. */
+            /** @description One column for each requested figure. */
             columns: components["schemas"]["SeriesColumn"][];
-            /** @description Number of the last event before this was read: where to go on from with `/events`. */
+            /** @description Number of the last event before this reading: the position from which `/events` continues. */
             last: string;
         };
         /** @description One figure of one stage or queue over time. `null` where nothing was measured. */
         SeriesColumn: {
             /** @description Id of the stage or queue. */
             id: string;
-            /** @description What it is. */
+            /** @description Figure in this column. */
             metric: components["schemas"]["Metric"];
-            /** @description For each bucket the figure of all of it, from its sums. */
+            /** @description Figure of each whole bucket, computed from its sums. */
             mean: (number | null)[];
-            /** @description For each bucket the least over the 250 ms in it. */
+            /** @description Minimum over the 250 ms intervals of each bucket. */
             min: (number | null)[];
-            /** @description For each bucket the greatest over the 250 ms in it. */
+            /** @description Maximum over the 250 ms intervals of each bucket. */
             max: (number | null)[];
         };
-        /** @description A figure that is drawn over time. */
+        /** @description A figure of a stage or queue over time. */
         Metric: "ave_time_s" | "tasks_per_s" | "failures_per_s" | "busy" | "thread_wait" | "blocked" | "permit_wait" | "readiness" | "qps" | "ave_get_time_s" | "ave_put_time_s" | "starved";
-        /** @description Windows of a run. */
+        /** @description Measuring windows of a run. */
         WindowList: {
-            /** @description First to last. */
+            /** @description Windows in order of time. */
             items: components["schemas"]["Window"][];
         };
         /** @description One measuring interval: a line of `windows.ndjson`. */
         Window: {
             /**
              * Format: double
-             * @description Its begin, in seconds since the run's start.
+             * @description Start of the interval, in seconds since the start of the run.
              */
             t0_s: number;
             /**
              * Format: double
-             * @description Its end, in seconds since the run's start. The last one may be shorter than the others.
+             * @description End of the interval, in seconds since the start of the run. The last interval may be shorter than the others.
              */
             t1_s: number;
-            /** @description What the stages did in it. */
+            /** @description Stages with their figures for the interval. */
             stages: components["schemas"]["StageRecord"][];
-            /** @description What the queues did in it. */
+            /** @description Queues with their figures for the interval. */
             queues: components["schemas"]["QueueRecord"][];
-            /** @description What process and machine did in it; `null` where that is not known. */
+            /** @description Usage of process and machine in the interval; `null` where it is not known. */
             machine?: components["schemas"]["MachineFigures"] | null;
         };
-        /** @description How long the successful ops of a stage took. */
+        /** @description Distribution of the times of a stage's successful ops. */
         TaskTimes: {
             /**
              * Format: uint64
-             * @description All of them.
+             * @description Total number of ops.
              * @default 0
              */
             count: number;
-            /** @description Counts by length, shortest first; lengths that never came are left out. */
+            /** @description Counts by length, shortest first; empty buckets are left out. */
             buckets: components["schemas"]["TimeBucket"][];
             /**
              * Format: double
-             * @description Half of them took no longer, in seconds.
+             * @description Median time, in seconds.
              */
             p50_s?: number | null;
             /**
              * Format: double
-             * @description 90 % of them took no longer, in seconds.
+             * @description 90th percentile, in seconds.
              */
             p90_s?: number | null;
             /**
              * Format: double
-             * @description 99 % of them took no longer, in seconds.
+             * @description 99th percentile, in seconds.
              */
             p99_s?: number | null;
             /**
              * Format: double
-             * @description The longest, in seconds.
+             * @description Longest time, in seconds.
              */
             max_s?: number | null;
         };
@@ -2518,17 +2522,17 @@ export interface components {
         TimeBucket: {
             /**
              * Format: double
-             * @description They took at least this long, in seconds.
+             * @description Lower bound of the length, inclusive, in seconds.
              */
             from_s: number;
             /**
              * Format: double
-             * @description They took less than this, in seconds.
+             * @description Upper bound of the length, exclusive, in seconds.
              */
             to_s: number;
             /**
              * Format: uint64
-             * @description Number of ops.
+             * @description Number of ops in the bucket.
              */
             count: number;
             /**
@@ -2538,102 +2542,102 @@ export interface components {
              */
             share: number;
         };
-        /** @description A part of a list. */
+        /** @description One page of a list. */
         PageOfRunError: {
-            /** @description The entries. */
+            /** @description Entries of this page. */
             items: components["schemas"]["RunError"][];
-            /** @description Where to go on; `null` at the end. */
+            /** @description Cursor of the next page; `null` at the end of the list. */
             next?: string | null;
         };
-        /** @description One failed sample of a run, with what came into the stage. */
+        /** @description One failed sample of a run, with the input of the stage. */
         RunError: {
             /**
              * Format: uint64
-             * @description Its number in the run, from 1.
+             * @description Number within the run, from 1.
              */
             number: number;
-            /** @description Id of the stage. */
+            /** @description Id of the stage in which it failed. */
             stage: string;
-            /** @description The sample's key. */
+            /** @description Key of the sample. */
             key: string;
             /**
              * Format: uint32
-             * @description Which pass over the source, from 0.
+             * @description Number of the pass over the source, from 0.
              */
             epoch: number;
             /**
              * Format: uint64
-             * @description The sample's position in the unshuffled source, from 0.
+             * @description Position of the sample in the unshuffled source, from 0.
              */
             index: number;
-            /** @description Whose fault it is. */
+            /** @description Cause of the failure. */
             class: components["schemas"]["FailureClass"];
-            /** @description What was found. */
+            /** @description Description of the problem. */
             message: string;
-            /** @description What became of the sample. */
+            /** @description Treatment of the failed sample. */
             disposition: components["schemas"]["Disposition"];
             /**
              * Format: double
-             * @description When, in seconds since the run's start.
+             * @description Time of the failure, in seconds since the start of the run.
              */
             at_s: number;
-            /** @description The head of what came into the stage; `null` when the sample had no fields. */
+            /** @description First bytes of the fields that came into the stage; `null` when the sample had no fields. */
             payload?: components["schemas"]["PayloadField"][] | null;
         };
-        /** @description What became of a failed sample. */
+        /** @description Treatment of a failed sample. */
         Disposition: "skipped" | "dead_lettered";
-        /** @description A field of a failed sample, in short. */
+        /** @description Summary of one field of a failed sample. */
         PayloadField: {
-            /** @description Its name. */
+            /** @description Name of the field. */
             name: string;
-            /** @description What it holds, e.g. `bytes`, `text` or `tensor uint8 [3, 224, 224]`. */
+            /** @description Type of the value, e.g. `bytes`, `text` or `tensor uint8 [3, 224, 224]`. */
             kind: string;
             /**
              * Format: uint64
-             * @description Its size in bytes.
+             * @description Size of the value, in bytes.
              */
             size_bytes: number;
-            /** @description How it begins: texts and numbers as they are, printable; anything else as hexadecimal digits of its first 64 bytes. */
+            /** @description Beginning of the value: printable text for texts and numbers; otherwise the first 64 bytes in hexadecimal. */
             head: string;
         };
-        /** @description A part of a list. */
+        /** @description One page of a list. */
         PageOfLogEntry: {
-            /** @description The entries. */
+            /** @description Entries of this page. */
             items: components["schemas"]["LogEntry"][];
-            /** @description Where to go on; `null` at the end. */
+            /** @description Cursor of the next page; `null` at the end of the list. */
             next?: string | null;
         };
-        /** @description A line that a module logged. */
+        /** @description Line that a module logged. */
         LogEntry: {
             /**
              * Format: uint64
-             * @description Its number in the run, from 1.
+             * @description Number of the line in the run, from 1.
              */
             number: number;
             /** @description Id of the stage. */
             stage: string;
-            /** @description How much it matters, as the module says. */
+            /** @description Severity that the module gave to the line. */
             level: components["schemas"]["LogLevel"];
-            /** @description What it says, printable. */
+            /** @description Text of the line; unprintable characters are escaped. */
             message: string;
             /**
              * Format: double
-             * @description When, in seconds since the run's start.
+             * @description Time of the line, in seconds since the run's start.
              */
             at_s: number;
         };
         /** @description The dead letters of a run. */
         DeadLetters: {
-            /** @description By stage, in the pipeline's order. */
+            /** @description Dead letters by stage, in the pipeline's order. */
             stages: components["schemas"]["StageDeadLetters"][];
             /**
              * Format: uint64
-             * @description Lines that are no letters.
+             * @description Number of lines that are not valid dead letters.
              */
             unreadable: number;
             /**
              * Format: uint64
-             * @description Samples that were to be kept, but there was no more room for letters of this run.
+             * @description Number of failed samples that were not kept because there was no room for more dead letters of this run.
              * @default 0
              */
             left_out: number;
@@ -2644,87 +2648,87 @@ export interface components {
             stage: string;
             /**
              * Format: uint64
-             * @description How many there are.
+             * @description Number of dead letters of the stage.
              */
             letters: number;
-            /** @description Digest of the module they failed in; `null` for stages without one. */
+            /** @description Digest of the module in which the samples failed; `null` for a stage without a module. */
             module?: string | null;
         };
-        /** @description Which modules take the letters. */
+        /** @description Modules with which dead letters are replayed. */
         Replay: {
             /**
-             * @description What a module's name, as the document has it, is to stand for: `name`, `name@3`, `name@alias` or a digest. Those that are
-             *     missing are what the document's names mean now.
+             * @description Replacement of each module, by the name of the module in the document: `name`, `name@3`, `name@alias` or a digest. Other
+             *     modules are those that the document's names refer to now.
              * @default {}
              */
             modules: {
                 [key: string]: string;
             };
         };
-        /** @description What a replay came to: `replay.json`, and what `--json` prints. */
+        /** @description Result of a replay: `replay.json`, and the output of `--json`. */
         ReplayReport: {
-            /** @description The stages that had letters, in the pipeline's order. */
+            /** @description Stages with dead letters, in the order of the pipeline. */
             stages: components["schemas"]["StageReplay"][];
-            /** @description Lines that are no letters. */
+            /** @description Lines that are not dead letters. */
             unreadable: components["schemas"]["Unreadable"];
         };
-        /** @description What became of the letters of one stage. */
+        /** @description Outcome of the dead letters of one stage. */
         StageReplay: {
             /** @description Id of the stage. */
             stage: string;
             /**
              * Format: uint64
-             * @description Letters it had.
+             * @description Number of dead letters of the stage.
              */
             letters: number;
             /**
              * Format: uint64
-             * @description Letters that it takes now.
+             * @description Number of dead letters that succeed now.
              */
             mended: number;
             /**
              * Format: uint64
-             * @description Letters that fail again.
+             * @description Number of dead letters that fail again.
              */
             still_failing: number;
             /**
              * Format: uint64
-             * @description Letters that were not tried to the end, because the replay was stopped or could not go on.
+             * @description Number of dead letters not replayed to the end, because the replay was stopped or failed.
              */
             left: number;
-            /** @description Digests of the modules in which they had failed. */
+            /** @description Digests of the modules in which the samples had failed. */
             failed_in: string[];
-            /** @description Digest of the module that ran now; `null` for stages without one. */
+            /** @description Digest of the module that ran in the replay; `null` for stages without one. */
             ran_in?: string | null;
-            /** @description What still fails, grouped. */
+            /** @description Failures of the replay, grouped. */
             failures: components["schemas"]["FailureGroup"][];
-            /** @description The run. */
+            /** @description Snapshot of the replay's run. */
             snapshot: components["schemas"]["RunSnapshot"];
         };
-        /** @description Lines that are no letters of this run. */
+        /** @description Lines that are not dead letters of this run. */
         Unreadable: {
             /**
              * Format: uint64
-             * @description How many.
+             * @description Total number of such lines.
              */
             count: number;
-            /** @description The first of them. */
+            /** @description The first such lines, with reasons. */
             first: components["schemas"]["UnreadableLetter"][];
         };
-        /** @description A line that is no letter of this run. */
+        /** @description A line that is not a dead letter of this run. */
         UnreadableLetter: {
             /**
              * Format: uint64
-             * @description Its number, from 1.
+             * @description Line number, from 1.
              */
             line: number;
-            /** @description What is wrong with it. */
+            /** @description Reason why the line cannot be replayed. */
             reason: string;
         };
-        /** @description What is to be different from the run. */
+        /** @description Changes to a run, and options of its prediction. */
         PredictRequest: {
             /**
-             * @description Values by their places in the document, e.g. `{"/stages/1/wasm/concurrency": 4}`.
+             * @description New values by JSON Pointer into the document, e.g. `{"/stages/1/wasm/concurrency": 4}`.
              * @default {}
              */
             set: {
@@ -2732,134 +2736,134 @@ export interface components {
             };
             /**
              * Format: double
-             * @description Cores that computing stages share; those of this machine unless given.
+             * @description Number of cores that computing stages share; the cores of the server's machine if missing.
              * @default null
              */
             cores: number | null;
             /**
              * Format: double
-             * @description Predicts a run of so many seconds from its start, an hour at most; one that has warmed up unless given.
+             * @description Duration of the predicted run from its start, in seconds, an hour at most; if missing, the run is predicted as warmed up.
              * @default null
              */
             for_s: number | null;
-            /** @description Looks for changes that would make it faster, too. */
+            /** @description Bounds of a search for changes that would make the run faster; no search if missing. */
             sweep?: components["schemas"]["PredictSweep"] | null;
         };
-        /** @description What changes may cost. */
+        /** @description Resources that proposed changes may use. */
         PredictSweep: {
             /**
              * Format: uint32
-             * @description Worker threads at most; what the server has unless given.
+             * @description Maximum number of worker threads; the server's budget if missing, and never more.
              * @default null
              */
             max_threads: number | null;
             /**
              * Format: uint64
-             * @description Memory of all instances of modules, one on each thread, and of 1 MiB for each fetch at a time, in MiB; what the server has
-             *     unless given, and never more.
+             * @description Maximum memory of all instances of modules, one on each thread, and of 1 MiB for each concurrent fetch, in MiB; the server's
+             *     budget if missing, and never more.
              * @default null
              */
             max_memory_mib: number | null;
         };
-        /** @description What a run would do. */
+        /** @description Predicted figures of a run. */
         Predicted: {
-            /** @description What would limit it. */
+            /** @description Predicted limit of the pipeline. */
             verdict: components["schemas"]["Verdict"];
             /**
              * Format: double
-             * @description Items that the consumer would take in a second.
+             * @description Items that the consumer would take per second.
              */
             rate?: number | null;
             /**
              * Format: double
-             * @description Samples that it would take in a second.
+             * @description Samples that the consumer would take per second.
              */
             samples_per_s?: number | null;
             /**
              * Format: double
-             * @description From when on the figures are, in seconds since the run's start: what comes before is filling up.
+             * @description Start of the measured interval, in seconds since the start of the run: queues fill before it.
              */
             t0_s: number;
             /**
              * Format: double
-             * @description Until when.
+             * @description End of the measured interval, in seconds since the start of the run.
              */
             t1_s: number;
             /**
              * Format: uint32
-             * @description Worker threads.
+             * @description Number of worker threads.
              */
             threads: number;
             /**
              * Format: double
-             * @description Cores that the ops share.
+             * @description Number of cores that the ops share.
              */
             cores: number;
-            /** @description The stages, as a run would tell them. */
+            /** @description Stages with predicted figures, in the form of a run's. */
             stages: components["schemas"]["StageRecord"][];
-            /** @description The queues, as a run would tell them. */
+            /** @description Queues with predicted figures, in the form of a run's. */
             queues: components["schemas"]["QueueRecord"][];
-            /** @description What a recorded run did, if one was given. */
+            /** @description Rate of the recorded run; `null` without a recording. */
             recorded?: components["schemas"]["RecordedRate"] | null;
-            /** @description What is taken for granted. */
+            /** @description Assumptions of the prediction, in words. */
             assumptions: string[];
-            /** @description What would make it faster, cheapest first; `null` unless asked for. */
+            /** @description Changes that would make the run faster, cheapest first; `null` without `sweep`. */
             proposals?: components["schemas"]["Proposal"][] | null;
         };
-        /** @description What a recorded run did. */
+        /** @description Rate of a recorded run. */
         RecordedRate: {
             /**
              * Format: double
-             * @description Items that its consumer took in a second.
+             * @description Items that its consumer took per second.
              */
             rate?: number | null;
             /**
              * Format: uint32
-             * @description Worker threads that it had.
+             * @description Number of its worker threads.
              */
             threads: number;
         };
-        /** @description Settings that together make a pipeline faster, or as fast with less. */
+        /** @description Settings that make a pipeline faster, or equally fast with fewer resources. */
         Proposal: {
-            /** @description What to set. */
+            /** @description Settings to change together. */
             changes: components["schemas"]["Change"][];
             /**
              * Format: double
-             * @description Items that the consumer would take in a second then.
+             * @description Items per second that the consumer would take with these settings.
              */
             rate: number;
             /**
              * Format: double
-             * @description That rate to the one without changes.
+             * @description Ratio of that rate to the rate without changes.
              */
             gain: number;
             /**
              * Format: uint32
-             * @description Worker threads in all.
+             * @description Total number of worker threads.
              */
             threads: number;
             /**
              * Format: uint64
-             * @description Memory that instances of modules may take, in MiB.
+             * @description Memory limit of all instances of modules together, in MiB.
              */
             memory_mib: number;
         };
-        /** @description One setting of the document. */
+        /** @description Change of one setting of the document. */
         Change: {
-            /** @description Where in the document. */
+            /** @description Place of the setting in the document. */
             pointer: string;
             /**
              * Format: uint32
-             * @description What it is.
+             * @description Current value.
              */
             from: number;
             /**
              * Format: uint32
-             * @description What it would be.
+             * @description Proposed value.
              */
             to: number;
         };
-        /** @description An event of the stream: the name in its `event:` line, and the JSON in its `data:` line. */
+        /** @description Event of the stream: the name in its `event:` line, and the JSON in its `data:` line. */
         LiveEvent: {
             /** @constant */
             event: "hello";
@@ -2869,19 +2873,19 @@ export interface components {
             event: "ping";
             data: components["schemas"]["Ping"];
         } | components["schemas"]["RunEvent"];
-        /** @description The beginning of a stream. */
+        /** @description First event of a stream. */
         Hello: {
-            /** @description Another one after every start of the server; the first part of the ids of events. */
+            /** @description Identifier of this start of the server; the first part of event ids. */
             epoch: string;
             /**
              * Format: uint64
-             * @description Samples of a run in a second.
+             * @description Number of `sample` events of a run per second.
              */
             hz: number;
         };
-        /** @description A sign of life, without members. */
+        /** @description Keep-alive event, without fields. */
         Ping: Record<string, never>;
-        /** @description Something that happened. */
+        /** @description Live event of a run. */
         RunEvent: {
             /** @constant */
             event: "sample";
@@ -2907,21 +2911,21 @@ export interface components {
             event: "end";
             data: components["schemas"]["RunSummary"];
         };
-        /** @description What a run did in the last quarter of a second. */
+        /** @description Activity of a run in the last quarter of a second. */
         LiveSample: {
             /** @description Id of the run. */
             run: string;
             /**
              * Format: double
-             * @description Its begin, in seconds since the run's start.
+             * @description Start of the interval, in seconds since the start of the run.
              */
             t0_s: number;
             /**
              * Format: double
-             * @description Its end, in seconds since the run's start.
+             * @description End of the interval, in seconds since the start of the run.
              */
             t1_s: number;
-            /** @description What the run was doing at its end. */
+            /** @description State of the run at the end of the interval. */
             state: components["schemas"]["RunState"];
             /** @description Figures by the id of their stage or queue; `null` where nothing was measured. */
             values: {
@@ -2931,192 +2935,192 @@ export interface components {
             };
             /**
              * Format: uint64
-             * @description Samples that the consumer had taken by then.
+             * @description Samples that the consumer had taken by the end of the interval.
              */
             samples: number;
             /**
              * Format: uint64
-             * @description Samples that had failed by then.
+             * @description Samples that had failed by the end of the interval.
              */
             failed_samples: number;
             /**
              * Format: uint64
-             * @description How many samples the source makes in all; `null` as long as it does not know, or when there is no end.
+             * @description Total number of samples that the source produces; `null` for an endless source and as long as the number is not known.
              */
             expected?: number | null;
-            /** @description Items in each queue at its end, by the queue's id. */
+            /** @description Number of items in each queue at the end of the interval, by the id of the queue. */
             occupancy: {
                 [key: string]: number;
             };
-            /** @description What limits the run now, and since when. */
+            /** @description Current limiting factor of the run, and the start of its period. */
             verdict?: components["schemas"]["VerdictSpan"] | null;
         };
-        /** @description A line that a module of a run logged. */
+        /** @description Line that a module of a run logged. */
         RunLog: {
             /** @description Id of the run. */
             run: string;
-            /** @description The line. */
+            /** @description Line with its stage, level and time. */
             entry: components["schemas"]["LogEntry"];
         };
-        /** @description A run of which events were lost; empty for those of lists. */
+        /** @description Run of which events were lost. */
         RunGap: {
-            /** @description Id of the run. */
+            /** @description Id of the run; empty if the lost events concern lists. */
             run: string;
         };
-        /** @description A part of a list. */
+        /** @description One page of a list. */
         PageOfBenchmarkSummary: {
-            /** @description The entries. */
+            /** @description Entries of this page. */
             items: components["schemas"]["BenchmarkSummary"][];
-            /** @description Where to go on; `null` at the end. */
+            /** @description Cursor of the next page; `null` at the end of the list. */
             next?: string | null;
         };
-        /** @description A benchmark whose report is kept, in a list. */
+        /** @description Stored benchmark, as lists show it. */
         BenchmarkSummary: {
-            /** @description Names it. */
+            /** @description Id of the benchmark. */
             id: string;
-            /** @description When it came here, RFC 3339 in UTC. */
+            /** @description Time at which the report was stored, RFC 3339 in UTC. */
             kept_at: string;
-            /** @description What the benchmark is called. */
+            /** @description Name of the benchmark. */
             name: string;
-            /** @description When it began, as its report has it. */
+            /** @description Start time of the benchmark, as written in its report. */
             started_at: string;
             /**
              * Format: double
-             * @description How long all of it took, in seconds.
+             * @description Duration of the whole benchmark, in seconds.
              */
             elapsed_s: number;
-            /** @description How it ended. */
+            /** @description Outcome of the benchmark. */
             state: components["schemas"]["ReportState"];
-            /** @description Whether the books of every load balance. */
+            /** @description True if the ledger of every load balances. */
             balanced: boolean;
-            /** @description Whether all of it was measured, nothing is missing, and all books balance. */
+            /** @description True if the benchmark completed without failures and all ledgers balance. */
             is_sound: boolean;
-            /** @description The store's name. */
+            /** @description Name of the store. */
             store: string;
-            /** @description What the store is. */
+            /** @description Kind of the store. */
             kind: components["schemas"]["BenchStoreKind"];
             /**
              * Format: uint64
-             * @description How many objects it has read.
+             * @description Number of objects in the benchmark.
              */
             objects: number;
             /**
              * Format: uint64
-             * @description All their bytes; `null` when nobody has asked for sizes.
+             * @description Total size of the objects, in bytes; `null` if the sizes were not requested.
              */
             bytes?: number | null;
-            /** @description The load with the most items in a second; `null` where the books of none balance. */
+            /** @description Load with the most items per second; `null` if no load's ledger balances. */
             fastest?: components["schemas"]["FastestLoad"] | null;
-            /** @description What it comes to: the first sentences, 3 at most. */
+            /** @description First findings of the report, at most 3. */
             findings: string[];
         };
-        /** @description How a benchmark ended. */
+        /** @description Outcome of a benchmark. */
         ReportState: "completed" | "failed" | "stopped";
-        /** @description What keeps the objects. */
+        /** @description Kind of storage that holds the objects. */
         BenchStoreKind: "folder" | "s3" | "memory";
-        /** @description The load with the most items in a second. */
+        /** @description Load with the most items per second. */
         FastestLoad: {
-            /** @description What it is called, e.g. `async 4x8`. */
+            /** @description Name of the load, e.g. `async 4x8`. */
             load: string;
             /**
              * Format: double
-             * @description Items in a second.
+             * @description Number of items per second.
              */
             items_per_s: number;
             /**
              * Format: double
-             * @description Megabytes (10^6 bytes) in a second.
+             * @description Megabytes (10^6 bytes) per second.
              */
             mb_per_s: number;
         };
-        /** @description What a benchmark found. */
+        /** @description Report of a storage benchmark. */
         BenchReport: {
             /** Format: uint32 */
             version: number;
             name: string;
-            /** @description When it began, RFC 3339. */
+            /** @description Start of the benchmark, RFC 3339. */
             started_at: string;
             /**
              * Format: double
-             * @description How long all of it took, in seconds.
+             * @description Duration of the whole benchmark, in seconds.
              */
             elapsed_s: number;
-            /** @description How it ended. */
+            /** @description Outcome of the benchmark. */
             state: components["schemas"]["ReportState"];
             reason?: string | null;
-            /** @description Whether the books of every load balance; what does not, voids its figures. */
+            /** @description True if the books of every load balance; the figures of a load whose books do not are void. */
             balanced: boolean;
-            /** @description What it comes to, in sentences. */
+            /** @description Conclusions, in sentences. */
             findings: string[];
-            /** @description What ran it, e.g. `penstock 0.1.0`. */
+            /** @description Program that ran the benchmark, e.g. `penstock 0.1.0`. */
             program: string;
             machine: components["schemas"]["MachineFacts"];
-            /** @description The document, with everything that was left to defaults. */
+            /** @description Document of the benchmark, with the defaults filled in. */
             document: components["schemas"]["BenchSpec"];
-            /** @description What was read. */
+            /** @description Objects that were read. */
             objects: components["schemas"]["ObjectsReport"];
-            /** @description What was done, in turn. */
+            /** @description Results of the actions, in order. */
             actions: components["schemas"]["ActionReport"][];
-            /** @description The accelerators that it can feed. */
+            /** @description Number of accelerators that the storage can feed; `null` if the document does not ask for it. */
             accelerators?: components["schemas"]["AcceleratorReport"] | null;
-            /** @description The fastest load with its parts replaced by nothing. */
+            /** @description Results of the fastest load with its parts replaced by free substitutes; empty if the document does not ask for them. */
             counterfactuals: components["schemas"]["Counterfactual"][];
         };
-        /** @description A machine. */
+        /** @description Hardware of the machine that ran the benchmark. */
         MachineFacts: {
             /**
              * Format: uint32
-             * @description Its cores, as far as this process may use them.
+             * @description Number of cores that the process may use.
              */
             cores: number;
             /**
              * Format: uint64
-             * @description Its memory; `null` where the system does not tell.
+             * @description Memory size in bytes; `null` if the system does not report it.
              */
             memory_bytes?: number | null;
         };
         /**
          * Penstock storage benchmark
-         * @description What a storage benchmark does: the objects it reads, the stages they pass, and the actions in turn.
+         * @description Storage benchmark: objects to read, the stages that they pass, and the actions, in order.
          */
         BenchSpec: {
             /** @default storage */
             name: string;
             /**
              * Format: uint64
-             * @description Where all randomness starts: the same seed reads the same objects in the same order.
+             * @description Seed of all randomness: the same seed reads the same objects in the same order.
              * @default 0
              */
             seed: number;
-            /** @description The objects that are read. */
+            /** @description Objects to read. */
             source: components["schemas"]["DataSource"];
             /**
-             * @description What each object passes behind its reading, as in a pipeline behind `fetch`: `wasm` and `collate`, with an
-             *     `aggregate` of the batch size where whole batches are wanted. Its time is told apart from storage's.
+             * @description Stages that each object passes after it is read, as in a pipeline after `fetch`: `wasm` and `collate`, with an `aggregate`
+             *     of the batch size before stages that take whole batches. The time of stages is reported separately from that of storage.
              */
             stages?: components["schemas"]["Stage"][];
             /**
-             * @description What the machine's page cache holds before each pass.
+             * @description State of the machine's page cache before each pass.
              * @default warm
              */
             cache: components["schemas"]["PageCache"];
             /**
-             * @description What a failed read does.
+             * @description Effect of a failed read.
              * @default fail
              */
             on_error: components["schemas"]["OnReadError"];
             /**
-             * @description Whether every object's size is asked for first, for the books to hold bytes against.
+             * @description Reads the size of every object first, so that the books can check the number of bytes.
              * @default true
              */
             survey: boolean;
             /**
-             * @description Whether each load is measured without the store too, to tell what this client could do at all.
+             * @description Measures each load without the store as well, to find the limit of this client.
              * @default true
              */
             ceiling: boolean;
             /**
-             * @description What is done, in turn.
+             * @description Actions to run, in order.
              * @default [
              *       {
              *         "whole_set": {
@@ -3148,19 +3152,19 @@ export interface components {
             actions: components["schemas"]["BenchAction"][];
             /**
              * Format: uint32
-             * @description How many at a time share the repetitions of an action; 0 for one after another. A `whole_set` has its own workers.
+             * @description Number of threads that share the repetitions of an action; 0 for one after another. A `whole_set` has its own workers.
              * @default 0
              */
             pool: number;
-            /** @description The accelerators that are to be fed. */
+            /** @description Accelerators to feed. */
             accelerator?: components["schemas"]["AcceleratorSpec"] | null;
             /**
-             * @description Whether the fastest load runs again with each of its parts replaced by nothing.
+             * @description Runs the fastest load again with each of its parts replaced by a free substitute.
              * @default false
              */
             counterfactuals: boolean;
         };
-        /** @description Where the objects come from. */
+        /** @description Source of the objects. */
         DataSource: {
             list: components["schemas"]["ListSource"];
         } | {
@@ -3168,110 +3172,107 @@ export interface components {
         } | {
             memory: components["schemas"]["MemorySource"];
         };
-        /** @description One sample for every key of a store, sorted by bytes. */
+        /** @description Produces one sample for every key of a store, sorted by bytes. */
         ListSource: {
-            /** @description The store whose keys are listed. */
+            /** @description Store whose keys are listed. */
             store: string;
             /**
-             * @description What a key has to start with.
+             * @description Prefix of the keys to list; all keys when empty.
              * @default
              */
             prefix: string;
             /**
-             * @description What a key has to end with, e.g. `.jpg`.
+             * @description Suffix of the keys to list, e.g. `.jpg`; all keys when empty.
              * @default
              */
             suffix: string;
             /**
-             * @description Whether the samples are permuted, differently in every epoch.
+             * @description Permutes the samples, differently in every epoch.
              * @default false
              */
             shuffle: boolean;
-            /** @description The share of this process; everything when missing. */
+            /** @description Part of the samples that this process reads; all when missing. */
             shard?: components["schemas"]["Shard"] | null;
             /**
              * Format: uint32
-             * @description Passes over the source; `null` for passes without end.
+             * @description Number of passes over the source; `null` for an endless run.
              * @default 1
              */
             epochs: number | null;
             /**
              * Format: uint64
-             * @description Most samples of one epoch, over all shards together; all when missing.
+             * @description Maximum number of samples in one epoch, over all shards together; all when missing.
              */
             limit?: number | null;
         };
-        /** @description Which share of the entries this process visits. */
+        /** @description Part of the entries that this process visits. */
         Shard: {
             /**
              * Format: uint32
-             * @description Which of the processes this is, from 0; below `world`.
+             * @description Number of this process, from 0; below `world`.
              */
             rank: number;
             /**
              * Format: uint32
-             * @description How many processes share the source.
+             * @description Number of processes that share the source.
              */
             world: number;
             /**
-             * @description What becomes of the last entries when `world` does not divide their number.
+             * @description Handling of the last entries when `world` does not divide their number.
              * @default drop
              */
             uneven: components["schemas"]["Uneven"];
         };
         /**
-         * @description What becomes of the last entries when the number of processes does not divide theirs.
+         * @description Handling of the last entries when the number of processes does not divide the number of entries.
          *
-         *     No entry is ever visited twice to fill up a round (PyTorch's `DistributedSampler` does that by default), since a
-         *     repeated sample falsifies an evaluation.
+         *     No entry is ever visited twice to fill up a round (as PyTorch's `DistributedSampler` does by default), since a repeated sample
+         *     falsifies an evaluation.
          */
         Uneven: "drop" | "keep";
-        /** @description One sample for every key that an index names, in its order. */
+        /** @description Produces one sample for every key in an index, in the order of the index. */
         IndexSource: {
-            /** @description The store that holds the objects. */
+            /** @description Store that holds the objects. */
             store: string;
-            /**
-             * @description Key of the index in that store: a JSON array of keys. When missing, the index that the store's own
-             *     configuration names.
-             */
+            /** @description Key of the index in that store: a JSON array of keys. When missing, the `index` in the configuration of the store. */
             index?: string | null;
             /**
-             * @description Whether the samples are permuted, differently in every epoch.
+             * @description Permutes the samples, differently in every epoch.
              * @default false
              */
             shuffle: boolean;
-            /** @description The share of this process; everything when missing. */
+            /** @description Part of the samples that this process reads; all when missing. */
             shard?: components["schemas"]["Shard"] | null;
             /**
              * Format: uint32
-             * @description Passes over the source; `null` for passes without end.
+             * @description Number of passes over the source; `null` for an endless run.
              * @default 1
              */
             epochs: number | null;
             /**
              * Format: uint64
-             * @description Most samples of one epoch, over all shards together; all when missing.
+             * @description Maximum number of samples in one epoch, over all shards together; all when missing.
              */
             limit?: number | null;
         };
-        /** @description Objects in memory. */
+        /** @description Synthetic objects in memory. */
         MemorySource: {
             /** Format: uint32 */
             count: number;
             /** Format: uint32 */
             bytes: number;
             /**
-             * @description How long each read takes.
+             * @description Delay of each read, in milliseconds; none if `null`.
              * @default null
              */
             latency_ms: number | null;
             /**
-             * @description Whether they are read in another order in each pass.
+             * @description Reads the objects in another order in each pass.
              * @default false
              */
             shuffle: boolean;
         };
-        /** @description One stage: takes items from the queue before it and puts items into a queue of its own. */
+        /** @description One stage: takes items from the queue before it and puts its results into the queue behind it. */
         Stage: {
             aggregate: components["schemas"]["Aggregate"];
         } | {
@@ -3287,55 +3288,55 @@ export interface components {
         } | {
             sleep: components["schemas"]["Sleep"];
         };
-        /** @description Collects samples into batches; epochs never share one. */
+        /** @description Collects samples into batches; a batch never contains samples of two epochs. */
         Aggregate: {
-            /** @description Samples of a batch. */
+            /** @description Number of samples in a batch. */
             size: number;
             /**
-             * @description Whether an epoch's last batch is left out when it is not full.
+             * @description Discards the last batch of an epoch when it is not full.
              * @default false
              */
             drop_last: boolean;
-            /** @description What the stage is called in statistics; its kind when missing. */
+            /** @description Name of the stage in statistics; its kind when missing. */
             name?: string | null;
             /**
-             * @description Items the queue at the stage's exit may hold.
+             * @description Maximum number of items in the queue behind the stage.
              * @default 2
              */
             queue: number;
         };
-        /** @description Reads the object each sample's key names. A batch is read concurrently and answered sample by sample. */
+        /** @description Reads the object that each sample's key names. The objects of a batch are read concurrently; each may fail on its own. */
         Fetch: {
-            /** @description The store to read from; the source's when missing. */
+            /** @description Store to read from; the store of the source when missing. */
             store?: string | null;
-            /** @description What the stage is called in statistics; its kind, or its module's name, when missing. */
+            /** @description Name of the stage in statistics; its kind, or the name of its module, when missing. */
             name?: string | null;
             /**
-             * @description Items the queue at the stage's exit may hold.
+             * @description Maximum number of items in the queue behind the stage.
              * @default 2
              */
             queue: number;
             /**
-             * @description Tasks alive at a time.
+             * @description Number of tasks that may run at a time.
              * @default 1
              */
             concurrency: number;
             /**
-             * @description In which order results are passed on.
+             * @description Order in which results are passed on.
              * @default completion
              */
             order: components["schemas"]["Order"];
             /**
-             * @description What becomes of a sample that failed.
+             * @description Handling of a sample that failed.
              * @default skip
              */
             on_error: components["schemas"]["OnError"];
-            /** @description How many failures of this stage are too many; any number will do when missing. */
+            /** @description Limit of failures in this stage, beyond which the run fails; no limit when missing. */
             max_failures?: components["schemas"]["FailureLimit"] | null;
         };
-        /** @description In which order a stage passes its results on. */
+        /** @description Order in which a stage passes its results on. */
         Order: "completion" | "input";
-        /** @description What becomes of a sample that failed. */
+        /** @description Handling of a sample that failed. */
         OnError: "skip" | "dead_letter" | "fail";
         /** @description Limit of failures, beyond which the run ends as failed. */
         FailureLimit: {
@@ -3345,202 +3346,202 @@ export interface components {
             /** Format: double */
             rate: number;
         };
-        /** @description Takes batches apart into samples. */
+        /** @description Splits batches into samples. */
         Disaggregate: {
-            /** @description What the stage is called in statistics; its kind when missing. */
+            /** @description Name of the stage in statistics; its kind when missing. */
             name?: string | null;
             /**
-             * @description Items the queue at the stage's exit may hold.
+             * @description Maximum number of items in the queue behind the stage.
              * @default 2
              */
             queue: number;
         };
-        /** @description Runs an uploaded module on the run's worker threads. */
+        /** @description Runs an uploaded WebAssembly module on the worker threads of the run. */
         Wasm: {
-            /** @description The module: `name`, `name@version-or-alias` or `sha256:...`. */
+            /** @description Reference to the module: `name`, `name@version-or-alias` or `sha256:...`. */
             module: string;
             /**
-             * @description What the module is set up with; its manifest says what it takes.
+             * @description Parameters of the module; its manifest has their JSON Schema.
              * @default {}
              */
             params: {
                 [key: string]: unknown;
             };
             /**
-             * @description CPU time it may use for one sample, in milliseconds.
+             * @description CPU time the module may use for one sample, in milliseconds.
              * @default 5000
              */
             deadline_ms: number;
             /**
-             * @description Memory one instance may use, in MiB.
+             * @description Memory that one instance of the module may use, in MiB.
              * @default 256
              */
             memory_mib: number;
             /**
-             * @description Data it may make of one sample, over all its children, in MiB. A call that gives back more fails.
+             * @description Data the module may return for one sample, over all samples made from it, in MiB. A call that returns more fails.
              * @default 128
              */
             output_mib: number;
-            /** @description Objects it may ask for by name: vocabularies, tables. */
+            /** @description Objects that the module may read by name: vocabularies, tables. */
             assets?: {
                 [key: string]: components["schemas"]["Asset"];
             };
-            /** @description What the stage is called in statistics; its kind, or its module's name, when missing. */
+            /** @description Name of the stage in statistics; its kind, or the name of its module, when missing. */
             name?: string | null;
             /**
-             * @description Items the queue at the stage's exit may hold.
+             * @description Maximum number of items in the queue behind the stage.
              * @default 2
              */
             queue: number;
             /**
-             * @description Tasks alive at a time.
+             * @description Number of tasks that may run at a time.
              * @default 1
              */
             concurrency: number;
             /**
-             * @description In which order results are passed on.
+             * @description Order in which results are passed on.
              * @default completion
              */
             order: components["schemas"]["Order"];
             /**
-             * @description What becomes of a sample that failed.
+             * @description Handling of a sample that failed.
              * @default skip
              */
             on_error: components["schemas"]["OnError"];
-            /** @description How many failures of this stage are too many; any number will do when missing. */
+            /** @description Limit of failures in this stage, beyond which the run fails; no limit when missing. */
             max_failures?: components["schemas"]["FailureLimit"] | null;
         };
-        /** @description An object that a module may ask for. */
+        /** @description An object that a module may read. */
         Asset: {
-            /** @description The store it lies in. */
+            /** @description Store that holds the object. */
             store: string;
-            /** @description Its key. */
+            /** @description Key of the object in the store. */
             key: string;
         };
         /** @description Stacks every field over the samples of a batch. */
         Collate: {
             /**
-             * @description Treatment of tensors that differ in shape within a batch.
+             * @description Handling of tensors that differ in shape within a batch.
              * @default fail
              */
             ragged: components["schemas"]["Ragged"];
-            /** @description What the stage is called in statistics; its kind, or its module's name, when missing. */
+            /** @description Name of the stage in statistics; its kind, or the name of its module, when missing. */
             name?: string | null;
             /**
-             * @description Items the queue at the stage's exit may hold.
+             * @description Maximum number of items in the queue behind the stage.
              * @default 2
              */
             queue: number;
             /**
-             * @description Tasks alive at a time.
+             * @description Number of tasks that may run at a time.
              * @default 1
              */
             concurrency: number;
             /**
-             * @description In which order results are passed on.
+             * @description Order in which results are passed on.
              * @default completion
              */
             order: components["schemas"]["Order"];
             /**
-             * @description What becomes of a sample that failed.
+             * @description Handling of a sample that failed.
              * @default skip
              */
             on_error: components["schemas"]["OnError"];
-            /** @description How many failures of this stage are too many; any number will do when missing. */
+            /** @description Limit of failures in this stage, beyond which the run fails; no limit when missing. */
             max_failures?: components["schemas"]["FailureLimit"] | null;
         };
-        /** @description Treatment of tensors that differ in shape within one batch. */
+        /** @description Handling of tensors that differ in shape within one batch. */
         Ragged: "fail" | "pad" | "list" | "skip";
-        /** @description Brings batches to the device that trains. */
+        /** @description Copies batches to the training device. */
         Transfer: {
             /**
-             * @description `auto` (the first device there is, else the host), `host`, or `cuda:N`.
+             * @description `auto` (the first device found, otherwise the host), `host`, or `cuda:N`.
              * @default auto
              */
             device: string;
-            /** @description What the stage is called in statistics; its kind, or its module's name, when missing. */
+            /** @description Name of the stage in statistics; its kind, or the name of its module, when missing. */
             name?: string | null;
             /**
-             * @description Items the queue at the stage's exit may hold.
+             * @description Maximum number of items in the queue behind the stage.
              * @default 2
              */
             queue: number;
             /**
-             * @description Tasks alive at a time.
+             * @description Number of tasks that may run at a time.
              * @default 1
              */
             concurrency: number;
             /**
-             * @description In which order results are passed on.
+             * @description Order in which results are passed on.
              * @default completion
              */
             order: components["schemas"]["Order"];
             /**
-             * @description What becomes of a sample that failed.
+             * @description Handling of a sample that failed.
              * @default skip
              */
             on_error: components["schemas"]["OnError"];
-            /** @description How many failures of this stage are too many; any number will do when missing. */
+            /** @description Limit of failures in this stage, beyond which the run fails; no limit when missing. */
             max_failures?: components["schemas"]["FailureLimit"] | null;
         };
-        /** @description Takes time and changes nothing, to try out how a pipeline behaves. */
+        /** @description Waits without changing its items, to try out the behaviour of a pipeline. */
         Sleep: {
             /** @description Mean time of a task, in milliseconds. */
             mean_ms: number;
             /**
-             * @description How far times stray from the mean, as a share of it; for the uniform shape only.
+             * @description Maximum deviation from the mean, as a share of the mean; for the shape `uniform` only.
              * @default 0
              */
             jitter: number;
             /**
-             * @description How times are distributed.
+             * @description Distribution of the times.
              * @default uniform
              */
             shape: components["schemas"]["SleepShape"];
             /**
-             * @description What a task occupies while it sleeps.
+             * @description Resource that a task occupies while it waits.
              * @default async
              */
             on: components["schemas"]["SleepOn"];
             /**
-             * @description Share of tasks that fail on purpose.
+             * @description Share of tasks that fail on purpose, 0.0 to 1.0.
              * @default 0
              */
             fail_rate: number;
-            /** @description What the stage is called in statistics; its kind, or its module's name, when missing. */
+            /** @description Name of the stage in statistics; its kind, or the name of its module, when missing. */
             name?: string | null;
             /**
-             * @description Items the queue at the stage's exit may hold.
+             * @description Maximum number of items in the queue behind the stage.
              * @default 2
              */
             queue: number;
             /**
-             * @description Tasks alive at a time.
+             * @description Number of tasks that may run at a time.
              * @default 1
              */
             concurrency: number;
             /**
-             * @description In which order results are passed on.
+             * @description Order in which results are passed on.
              * @default completion
              */
             order: components["schemas"]["Order"];
             /**
-             * @description What becomes of a sample that failed.
+             * @description Handling of a sample that failed.
              * @default skip
              */
             on_error: components["schemas"]["OnError"];
-            /** @description How many failures of this stage are too many; any number will do when missing. */
+            /** @description Limit of failures in this stage, beyond which the run fails; no limit when missing. */
             max_failures?: components["schemas"]["FailureLimit"] | null;
         };
-        /** @description How the times of `sleep` are distributed. */
+        /** @description Distribution of the times of `sleep`. */
         SleepShape: "uniform" | "exponential";
-        /** @description What a task of `sleep` occupies. */
+        /** @description Resource that a task of `sleep` occupies. */
         SleepOn: "async" | "thread";
-        /** @description What the machine's page cache holds before a pass. */
+        /** @description State of the machine's page cache before a pass. */
         PageCache: "warm" | "cold";
-        /** @description What a failed read does, once the store has tried it as often as it may. */
+        /** @description Effect of a failed read, after the store's own retries. */
         OnReadError: "fail" | "skip";
-        /** @description Something that is done and timed. */
+        /** @description A timed action. */
         BenchAction: {
             whole_set: components["schemas"]["WholeSet"];
         } | {
@@ -3552,10 +3553,10 @@ export interface components {
         } | {
             index: components["schemas"]["RepeatedAction"];
         };
-        /** @description A grid of loads: every mode with every number of workers. */
+        /** @description Grid of loads: every mode with every number of workers. */
         WholeSet: {
             /**
-             * @description How workers read the items of a batch.
+             * @description Read modes of the workers, one load for each.
              * @default [
              *       "sync",
              *       "async"
@@ -3574,7 +3575,7 @@ export interface components {
             workers: number[];
             /**
              * Format: uint32
-             * @description Reads that one `async` worker has in flight at most; a `sync` one has one.
+             * @description Maximum number of reads that one `async` worker has in flight; a `sync` worker has one.
              * @default 8
              */
             in_flight: number;
@@ -3585,25 +3586,25 @@ export interface components {
             batch_size: number;
             /**
              * Format: uint32
-             * @description Batches that each worker may have begun and not delivered.
+             * @description Maximum number of batches that each worker may have begun and not delivered.
              * @default 2
              */
             prefetch: number;
             /** @default static */
             assignment: components["schemas"]["Assignment"];
             /**
-             * @description Whether workers, with their instances of modules, live for all passes; otherwise each pass starts new ones.
+             * @description Keeps workers and their instances of modules for all passes; otherwise each pass starts new ones.
              * @default false
              */
             persistent: boolean;
             /**
              * Format: uint32
-             * @description Measured passes over all objects.
+             * @description Number of measured passes over all objects.
              * @default 3
              */
             repeats: number;
             /**
-             * @description What runs first and is not measured.
+             * @description Batches that run first and are not measured.
              * @default {
              *       "rounds": [],
              *       "how": "restart"
@@ -3611,44 +3612,44 @@ export interface components {
              */
             warm_up: components["schemas"]["WarmUp"];
         };
-        /** @description How a worker reads the items of a batch. */
+        /** @description Read mode of a worker, for the items of a batch. */
         LoadMode: "sync" | "async";
-        /** @description Which worker takes which batch. */
+        /** @description Assignment of batches to workers. */
         Assignment: "static" | "steal";
-        /** @description What runs before a load and is left out of its figures. */
+        /** @description Batches that run before a load and are left out of its figures. */
         WarmUp: {
             /**
-             * @description Batches of each round: read to the end, exactly so many.
+             * @description Number of batches in each round; a set that is shorter is repeated.
              * @default []
              */
             rounds: number[];
             /**
-             * @description Where they come from.
+             * @description Source of the batches.
              * @default restart
              */
             how: components["schemas"]["WarmUpKind"];
         };
-        /** @description Where the batches of a warm-up come from. */
+        /** @description Source of the batches of a warm-up. */
         WarmUpKind: "restart" | "inline";
         /** @description Repetitions of an action. */
         RepeatedAction: {
             /**
              * Format: uint32
-             * @description How often, in all; exactly, whatever the pool.
+             * @description Total number of repetitions, independent of the pool.
              * @default 200
              */
             repeat: number;
         };
-        /** @description An array that is copied. */
+        /** @description Creation and copy of a random array. */
         RandomToDevice: {
             /**
              * Format: uint32
-             * @description How often, in all.
+             * @description Total number of repetitions.
              * @default 200
              */
             repeat: number;
             /**
-             * @description Rows and columns; float32.
+             * @description Number of rows and columns; the elements are float32.
              * @default [
              *       469,
              *       387
@@ -3656,38 +3657,38 @@ export interface components {
              */
             shape: number[];
             /**
-             * @description Where to: `host`.
+             * @description Destination of the copy: `host`.
              * @default host
              */
             device: string;
         };
-        /** @description The accelerators that a load is to feed. */
+        /** @description Accelerators for a load to feed. */
         AcceleratorSpec: {
-            /** @description A known workload and accelerator, e.g. `resnet50/h100`, which gives batch size, step and least utilisation. */
+            /** @description Known workload and accelerator, e.g. `resnet50/h100`, which sets batch size, step time and minimum utilisation. */
             preset?: string | null;
             /**
              * Format: uint32
-             * @description Samples of a step; that of the load when missing.
+             * @description Number of samples in a step; the default is that of the preset, or of the load.
              */
             batch_size?: number | null;
-            /** @description How long a step computes. */
+            /** @description Computing time of a step, in milliseconds; the default is that of the preset. */
             step_ms?: number | null;
             /**
              * Format: double
-             * @description Least share of time an accelerator has to compute, 0.01 to 1.0.
+             * @description Minimum share of time that an accelerator has to compute, 0.01 to 1.0; the default is that of the preset, or 0.9.
              */
             utilisation?: number | null;
         };
-        /** @description What was read. */
+        /** @description Objects of a benchmark, with their sizes. */
         ObjectsReport: {
-            /** @description The store's name. */
+            /** @description Name of the store. */
             store: string;
             kind: components["schemas"]["BenchStoreKind"];
             /** Format: uint64 */
             count: number;
             /**
              * Format: uint64
-             * @description All their bytes; `null` when nobody has asked for sizes.
+             * @description Total size in bytes; `null` if sizes were not read.
              */
             bytes?: number | null;
             /** Format: uint64 */
@@ -3698,62 +3699,62 @@ export interface components {
             max_bytes?: number | null;
             /**
              * Format: double
-             * @description How long listing them, or loading the index, took, in seconds.
+             * @description Time that listing the objects, or loading the index, took, in seconds.
              */
             index_s: number;
             /**
              * Format: double
-             * @description How long asking for all sizes took, in seconds.
+             * @description Time that reading all sizes took, in seconds; `null` if sizes were not read.
              */
             survey_s?: number | null;
             /**
              * Format: double
-             * @description How long reading everything once took, to have it in the page cache; `null` where that was not done.
+             * @description Time that reading all objects once into the page cache took, in seconds; `null` if that was not done.
              */
             warmed_s?: number | null;
         };
-        /** @description What an action came to. */
+        /** @description Result of an action. */
         ActionReport: {
             whole_set: components["schemas"]["LoadReport"][];
         } | {
             calls: components["schemas"]["CallsReport"];
         };
-        /** @description One load: a mode with a number of workers. */
+        /** @description Results of one load: a mode with a number of workers. */
         LoadReport: {
-            /** @description How workers read. */
+            /** @description Read mode of the workers. */
             mode: components["schemas"]["LoadMode"];
             /** Format: uint32 */
             workers: number;
             /**
              * Format: uint32
-             * @description Reads that one of them has in flight at most.
+             * @description Maximum number of reads that one worker has in flight.
              */
             in_flight: number;
             /**
              * Format: uint32
-             * @description Reads that all of them have in flight at most.
+             * @description Maximum number of reads that all workers together have in flight.
              */
             permits: number;
             /** Format: uint32 */
             batch_size: number;
             /**
              * Format: uint32
-             * @description Batches of a worker that are begun and not delivered, at most.
+             * @description Maximum number of batches that a worker may have begun and not delivered.
              */
             prefetch: number;
             assignment: components["schemas"]["Assignment"];
-            /** @description Whether workers lived for all passes. */
+            /** @description True if workers lived for all passes. */
             persistent: boolean;
-            /** @description Calls of each level, warm-up included. */
+            /** @description Number of calls of each level, warm-up included. */
             counts: components["schemas"]["LevelCounts"];
-            /** @description Those of them that belong to the warm-up. */
+            /** @description Number of calls of each level in the warm-up. */
             warm_up: components["schemas"]["LevelCounts"];
-            /** @description Times of each level, warm-up left out. */
+            /** @description Times of each level, without the warm-up. */
             levels: components["schemas"]["LevelTimes"];
-            /** @description What reads consist of, and stages. */
+            /** @description Times of the parts of reads, and of stages. */
             parts: components["schemas"]["ReadPart"][];
             /**
-             * @description The mean read, part by part.
+             * @description Parts of the mean read.
              * @default {
              *       "mean_s": 0,
              *       "parts": [],
@@ -3764,104 +3765,104 @@ export interface components {
             mean_read: components["schemas"]["MeanRead"];
             /**
              * Format: uint64
-             * @description Items that were read in the measured passes.
+             * @description Number of items read in the measured passes.
              */
             items: number;
             /**
              * Format: uint64
-             * @description Those of them that a stage left out, or that failed in one.
+             * @description Number of these items that a stage dropped or failed on.
              */
             refused: number;
             /** Format: uint64 */
             bytes: number;
             /**
              * Format: double
-             * @description How long these passes took together, in seconds.
+             * @description Total duration of the measured passes, in seconds.
              */
             elapsed_s: number;
             /** Format: double */
             items_per_s: number;
             /**
              * Format: double
-             * @description Megabytes (10^6 bytes) in a second.
+             * @description Megabytes (10^6 bytes) per second.
              */
             mb_per_s: number;
             /**
              * Format: double
-             * @description Mebibytes (2^20 bytes) in a second.
+             * @description Mebibytes (2^20 bytes) per second.
              */
             mib_per_s: number;
             /**
              * Format: double
-             * @description Megabits (10^6 bits) in a second.
+             * @description Megabits (10^6 bits) per second.
              */
             mbit_per_s: number;
             passes: components["schemas"]["PassReport"][];
-            /** @description Reads in flight, against Little's law. */
+            /** @description Reads in flight, compared with Little's law. */
             little: components["schemas"]["Little"];
             /**
              * Format: double
-             * @description Share of the workers' time in which they read, 0.0 to 1.0.
+             * @description Share of the workers' time spent reading, 0.0 to 1.0.
              */
             busy: number;
-            /** @description How long reads took: how many in each range. */
+            /** @description Number of reads in each range of durations. */
             latencies: components["schemas"]["LatencyRange"][];
             /**
-             * @description The same in wide ranges, which begin at the same times in every load; those without a read are left out.
+             * @description Number of reads in wide ranges, whose bounds are the same in every load; ranges without a read are omitted.
              * @default []
              */
             latency_bins: components["schemas"]["TimeBucket"][];
-            /** @description The measured passes over time, one after another. */
+            /** @description Figures over the measured time, with the passes one after another. */
             over_time: components["schemas"]["LoadMoment"][];
             requests: components["schemas"]["ReadRequests"];
             failures: components["schemas"]["ReadFailures"][];
-            /** @description What this client does without the store; `null` when it was not measured. */
+            /** @description Throughput of this client without the store; `null` if it was not measured. */
             ceiling?: components["schemas"]["Ceiling"] | null;
-            /** @description What does not hold voids the figures above. */
+            /** @description Result of checking the books; if one does not balance, the figures above are void. */
             books: components["schemas"]["LoadBooks"];
         };
-        /** @description Calls of each level. */
+        /** @description Number of calls of each level. */
         LevelCounts: {
             /**
              * Format: uint64
-             * @description Items that were read.
+             * @description Number of items read.
              */
             getitem: number;
             /**
              * Format: uint64
-             * @description Batches that were read.
+             * @description Number of batches read.
              */
             fetch: number;
             /**
              * Format: uint64
-             * @description Lives of workers.
+             * @description Number of lifetimes of workers.
              */
             worker_loop: number;
             /**
              * Format: uint64
-             * @description Passes.
+             * @description Number of passes.
              */
             load_all: number;
             /**
              * Format: uint64
-             * @description The whole.
+             * @description Number of whole runs: 1.
              */
             benchmark: number;
         };
-        /** @description Times of each level; `null` where nothing was measured. */
+        /** @description Times of each level; `null` if nothing was measured. */
         LevelTimes: {
-            /** @description One item that came: from the request to the whole body, looked at, in memory. */
+            /** @description Time of one successful item: from the request until its whole body has been checked in memory. */
             getitem?: components["schemas"]["Spread"] | null;
-            /** @description One batch by one worker. */
+            /** @description Time of one batch in one worker. */
             fetch?: components["schemas"]["Spread"] | null;
-            /** @description One worker's life. */
+            /** @description Lifetime of one worker. */
             worker_loop?: components["schemas"]["Spread"] | null;
-            /** @description One pass: from letting the workers go to the last delivery. */
+            /** @description Time of one pass: from the release of the workers to the last delivery. */
             load_all?: components["schemas"]["Spread"] | null;
-            /** @description Set-up, warm-up, all passes, and what they leave. */
+            /** @description Time of set-up, warm-up, all passes and clean-up. */
             benchmark?: components["schemas"]["Spread"] | null;
         };
-        /** @description How times are distributed, in seconds. */
+        /** @description Distribution of times, in seconds. */
         Spread: {
             /** Format: uint64 */
             n: number;
@@ -3877,71 +3878,71 @@ export interface components {
             max_s: number;
             /**
              * Format: double
-             * @description Standard deviation; 0 of one.
+             * @description Standard deviation; 0 for a single time.
              */
             stdev_s: number;
             /**
              * Format: double
-             * @description What nine of ten do not exceed.
+             * @description 90th percentile, in seconds.
              */
             p90_s: number;
             /**
              * Format: double
-             * @description What 99 of 100 do not exceed.
+             * @description 99th percentile, in seconds.
              */
             p99_s: number;
             /**
              * Format: double
-             * @description What 999 of 1000 do not exceed.
+             * @description 99.9th percentile, in seconds.
              */
             p999_s: number;
         };
-        /** @description A part of what is done with an item or a batch. */
+        /** @description Times of a part of the work on items or batches. */
         ReadPart: {
             /**
-             * @description `permit`, `retry`, `connect`, `first_byte`, `body`, `verify`; `between`, the time of a batch in which none of its reads is
-             *     in flight; or `stage:` and its name.
+             * @description `permit`, `retry`, `connect`, `first_byte`, `body`, `verify`; `between`, the time of a batch without a read in flight; or
+             *     `stage:` and the name of the stage.
              */
             name: string;
-            /** @description Its times, of the reads or batches that had it. */
+            /** @description Distribution of the times of the reads or batches that had this part. */
             time: components["schemas"]["Spread"];
             /**
              * Format: double
-             * @description Its share of the time of all reads; of `permit`, which lies before them, of both together; of `between`, of all batches; of
-             *     a stage, of the workers' lives.
+             * @description Share of the time of all reads, 0.0 to 1.0; for `permit`, which precedes reads, of permits and reads together; for
+             *     `between`, of all batches; for a stage, of the lifetimes of workers.
              */
             share: number;
         };
-        /** @description The mean read of a load. A part that few reads had counts for all of them. */
+        /** @description Mean read of a load. The time of a part that only some reads had is spread over all reads. */
         MeanRead: {
             /**
              * Format: double
-             * @description How long it takes, in seconds; 0 where no read succeeded.
+             * @description Mean duration in seconds; 0 if no read succeeded.
              */
             mean_s: number;
-            /** @description Its parts in turn, those without time left out; the last one, `else`, is mostly waiting for a core. */
+            /** @description Parts in order, without those that took no time; the last one, `else`, is mostly waiting for a core. */
             parts: components["schemas"]["MeanPart"][];
             /**
              * Format: double
-             * @description Wait for a permit before the read, in seconds; `null` where no read waited for one.
+             * @description Wait for a permit before the read, in seconds; `null` if no read waited for one.
              */
             permit_s?: number | null;
-            /** @description Stages behind the read, for one item. */
+            /** @description Time in the stages after the read, for one item. */
             stages: components["schemas"]["MeanPart"][];
         };
-        /** @description A part of the mean read, or a stage behind it. */
+        /** @description Part of the mean read, or a stage after it. */
         MeanPart: {
-            /** @description The part, or the stage's name. */
+            /** @description Name of the part, or of the stage. */
             name: string;
             /** Format: double */
             mean_s: number;
             /**
              * Format: double
-             * @description Share of the mean read; `null` for a stage.
+             * @description Share of the mean read, 0.0 to 1.0; `null` for a stage.
              */
             share?: number | null;
         };
-        /** @description One pass. */
+        /** @description Figures of one pass. */
         PassReport: {
             /** Format: double */
             elapsed_s: number;
@@ -3949,7 +3950,7 @@ export interface components {
             items_per_s: number;
             /**
              * Format: double
-             * @description Megabytes (10^6 bytes) in a second.
+             * @description Megabytes (10^6 bytes) per second.
              */
             mb_per_s: number;
             /**
@@ -3959,39 +3960,39 @@ export interface components {
             median_s: number;
             /**
              * Format: double
-             * @description What 99 of 100 reads did not exceed, in seconds.
+             * @description 99th percentile of the time of a read, in seconds.
              */
             p99_s: number;
             /**
              * Format: double
-             * @description Share of the objects' bytes that the page cache held before; `null` where that cannot be told.
+             * @description Share of the objects' bytes in the page cache before the pass, 0.0 to 1.0; `null` if unknown.
              */
             cached?: number | null;
         };
-        /** @description Reads in flight: their mean is throughput times latency (J. D. C. Little, 1961). */
+        /** @description Mean number of reads in flight: throughput times latency (J. D. C. Little, 1961). */
         Little: {
             /**
              * Format: double
-             * @description Mean number of reads in flight, as it was counted.
+             * @description Mean number of reads in flight, as counted.
              */
             in_flight: number;
             /**
              * Format: uint32
-             * @description Most at a time.
+             * @description Largest number of reads in flight.
              */
             most: number;
             /**
              * Format: double
-             * @description The share of what was allowed that was used, 0.0 to 1.0.
+             * @description Share of the permitted reads in flight that was used, 0.0 to 1.0.
              */
             used: number;
             /**
              * Format: double
-             * @description Reads in a second times mean time of a read: the same by the law.
+             * @description Mean number of reads in flight by the law: reads per second times mean time of a read.
              */
             by_law: number;
         };
-        /** @description Reads that took so long. */
+        /** @description Number of reads with a duration in a range. */
         LatencyRange: {
             /** Format: double */
             from_s: number;
@@ -4000,21 +4001,21 @@ export interface components {
             /** Format: uint64 */
             count: number;
         };
-        /** @description A stretch of the measured time. */
+        /** @description Figures of a moment: a short stretch of the measured time. */
         LoadMoment: {
             /**
              * Format: double
-             * @description Its beginning, in seconds of measured time.
+             * @description Start of the moment, in seconds of measured time.
              */
             t_s: number;
             /**
              * Format: double
-             * @description Items that were read, in a second.
+             * @description Items read per second.
              */
             items_per_s: number;
             /**
              * Format: double
-             * @description Megabytes (10^6 bytes) in a second.
+             * @description Megabytes (10^6 bytes) per second.
              */
             mb_per_s: number;
             /**
@@ -4024,12 +4025,12 @@ export interface components {
             in_flight: number;
             /**
              * Format: double
-             * @description Median time of the reads that ended in it; `null` when none did.
+             * @description Median time of the reads that ended in the moment, in seconds; `null` if none did.
              */
             median_s?: number | null;
             /**
              * Format: double
-             * @description What 99 of 100 of them did not exceed.
+             * @description 99th percentile of the time of these reads, in seconds; `null` if none ended in the moment.
              */
             p99_s?: number | null;
         };
@@ -4039,74 +4040,74 @@ export interface components {
             made: number;
             /**
              * Format: uint64
-             * @description Those of them that were made since another one had failed.
+             * @description Number of these requests that repeated a failed one.
              */
             retries: number;
             /** Format: uint64 */
             connections: number;
             /**
              * Format: double
-             * @description Requests for one item that came; `null` where none came.
+             * @description Requests per item read; `null` if no item was read.
              * @default null
              */
             per_item: number | null;
             /**
              * Format: double
-             * @description Share of the requests that were retries, 0.0 to 1.0; `null` where none was made.
+             * @description Share of the requests that were retries, 0.0 to 1.0; `null` if no request was made.
              * @default null
              */
             retried: number | null;
         };
-        /** @description Failures that differ in their objects only. */
+        /** @description Failures that differ only in their objects. */
         ReadFailures: {
-            /** @description `storage`, or `stage`. */
+            /** @description Failed part: `storage`, or `stage`. */
             what: string;
-            /** @description What was found; the object's key stands as `…`. */
+            /** @description Error message, with `…` in place of the object's key. */
             message: string;
             /** Format: uint64 */
             count: number;
-            /** @description Some of the objects. */
+            /** @description Keys of some of the objects that failed. */
             keys: string[];
         };
-        /** @description What this client does where storage is nothing. */
+        /** @description Throughput of the client without storage. */
         Ceiling: {
-            /** @description What stood in for the store. */
+            /** @description Kind of store used in place of the measured one. */
             against: components["schemas"]["BenchStoreKind"];
             /** Format: double */
             items_per_s: number;
             /**
              * Format: double
-             * @description Megabytes (10^6 bytes) in a second.
+             * @description Megabytes (10^6 bytes) per second.
              */
             mb_per_s: number;
             /**
              * Format: double
-             * @description What was reached of it.
+             * @description Share of the ceiling that the load reached, 1.0 for all of it.
              */
             reached: number;
-            /** @description Whether the client is the limit, or near it. */
+            /** @description True if the client limits the load, or nearly does. */
             is_client_bound: boolean;
         };
-        /** @description Whether a load's books balance. */
+        /** @description Result of checking the books of a load. */
         LoadBooks: {
-            /** @description Whether every identity holds. */
+            /** @description True if every identity holds. */
             balanced: boolean;
             checks: components["schemas"]["LoadBooksCheck"][];
         };
-        /** @description An identity. */
+        /** @description An identity and the result of its check. */
         LoadBooksCheck: {
             identity: string;
             says: string;
             holds: boolean;
-            /** @description What was found where it does not hold, and what was wanted. */
+            /** @description Values that violate the identity; `null` if it holds and something was compared. */
             found?: string | null;
         };
-        /** @description Repetitions of something small. */
+        /** @description Repetitions of a small action. */
         CallsReport: {
             action: string;
             /**
              * Format: uint32
-             * @description How many at a time.
+             * @description Number of repetitions that ran at a time; 0 for one after another.
              */
             pool: number;
             time: components["schemas"]["Spread"];
@@ -4114,103 +4115,104 @@ export interface components {
             elapsed_s: number;
             /**
              * Format: double
-             * @description Repetitions in a second.
+             * @description Repetitions per second.
              */
             per_s: number;
             /**
              * Format: uint64
-             * @description Bytes that were read or copied.
+             * @description Number of bytes read or copied.
              */
             bytes: number;
             failures: components["schemas"]["ReadFailures"][];
         };
-        /** @description How many accelerators can be fed. */
+        /** @description Number of accelerators that a store can feed, and the trials that found it. */
         AcceleratorReport: {
-            /** @description The preset, or `own`. */
+            /** @description Name of the preset, or `own` if the document sets the step. */
             accelerator: string;
             /**
              * Format: uint32
-             * @description Samples of a step.
+             * @description Number of samples in a step.
              */
             batch_size: number;
             /**
              * Format: double
-             * @description How long a step computes, in seconds.
+             * @description Computing time of a step, in seconds.
              */
             step_s: number;
             /**
              * Format: double
-             * @description Least share of its time that an accelerator has to compute.
+             * @description Minimum share of its time in which an accelerator has to compute, 0.0 to 1.0.
              */
             utilisation: number;
-            /** @description The load that fed them. */
+            /** @description Label of the load that fed the accelerators. */
             load: string;
             /**
              * Format: uint32
-             * @description Most of them that were all fed; 0 when not even one was.
+             * @description Largest number of accelerators that reached the minimum utilisation; 0 if not even one did.
              */
             supported: number;
-            /** @description The trials, in the order in which they were made. A number that was not fed was tried twice. */
+            /** @description Trials in the order in which they ran. A number that missed the minimum utilisation was tried twice. */
             trials: components["schemas"]["AcceleratorTrial"][];
-            /** @description What the known workloads need, by bytes alone. */
+            /** @description Demand of the known workloads, by bytes alone. */
             presets: components["schemas"]["PresetNeed"][];
         };
-        /** @description A number of accelerators that were fed for a while. */
+        /** @description One trial with a number of accelerators. */
         AcceleratorTrial: {
             /** Format: uint32 */
             accelerators: number;
             /**
              * Format: double
-             * @description Mean share of their time in which they computed, the first step of each left out, 0.0 to 1.0.
+             * @description Mean share of time in which the accelerators computed, without the first step of each, 0.0 to 1.0.
              */
             utilisation: number;
             /**
              * Format: double
-             * @description Samples that they took in a second.
+             * @description Samples per second that the accelerators took.
              */
             samples_per_s: number;
             /** Format: uint64 */
             steps: number;
         };
-        /** @description What a known workload needs, against what was measured. */
+        /** @description Demand of a known workload, compared with the measured rate. */
         PresetNeed: {
-            /** @description Workload and accelerator. */
+            /** @description Workload and accelerator, e.g. `resnet50/h100`. */
             name: string;
             /**
              * Format: uint64
-             * @description Mean size of a sample.
+             * @description Mean size of a sample, in bytes.
              */
             sample_bytes: number;
             /**
              * Format: double
-             * @description Megabytes (10^6 bytes) in a second that one accelerator takes at its least utilisation.
+             * @description Megabytes (10^6 bytes) per second that one accelerator takes at its minimum utilisation.
              */
             needs_mb_per_s: number;
             /**
              * Format: double
-             * @description How many of them the fastest load's bytes would do for. Larger samples are often read faster than these.
+             * @description Number of accelerators that the bytes per second of the fastest load can feed. An estimate: larger samples are often read
+             *     at a higher rate.
              */
             supported_by_bytes: number;
         };
-        /** @description A load of which something was replaced by nothing. */
+        /** @description Result of a load with one part replaced by a free substitute. */
         Counterfactual: {
-            /** @description `nothing`, `storage`, `stage:` and its name, `stages`, or `consumer`. */
+            /** @description Replaced part: `nothing`, `storage`, `stage:` and its name, `stages`, or `consumer`. */
             without: string;
-            /** @description What stood in its place. */
+            /** @description Substitute for the part, in words. */
             instead: string;
             /**
              * Format: double
-             * @description Items in a second; the middle of three passes.
+             * @description Items per second; the median of three passes.
              */
             items_per_s: number;
             /**
              * Format: double
-             * @description How much faster that is than the load as it is, as a share; 0 for the load itself.
+             * @description Relative gain over the unchanged load, e.g. 0.5 for 50 % faster; 0 for the unchanged load itself.
              */
             gain: number;
             /**
              * Format: double
-             * @description What the part costs: seconds of a pass over all objects that are gone without it; 0 for the load itself.
+             * @description Cost of the part: seconds saved in a pass over all objects without it; 0 for the unchanged load.
              */
             costs_s: number;
         };
@@ -4232,7 +4234,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description What this server is, has and bears. */
+            /** @description Version, budget, limits and use of this server. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4241,7 +4243,7 @@ export interface operations {
                     "application/json": components["schemas"]["System"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4269,7 +4271,7 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4283,9 +4285,9 @@ export interface operations {
     list_audit: {
         parameters: {
             query?: {
-                /** @description The end of an earlier page: its `next`. */
+                /** @description Cursor of the page: `next` of the previous page; the first page if missing. */
                 cursor?: string;
-                /** @description Length of a page; 50 when missing, 200 at most. */
+                /** @description Maximum number of entries; 50 if missing, 200 at most. */
                 limit?: number;
             };
             header?: never;
@@ -4294,7 +4296,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description A part of a list. */
+            /** @description One page of a list. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4303,7 +4305,7 @@ export interface operations {
                     "application/json": components["schemas"]["PageOfAuditEntry"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4323,7 +4325,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Whether one has to sign in, and has. */
+            /** @description Sign-in state of a client. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4332,7 +4334,7 @@ export interface operations {
                     "application/json": components["schemas"]["Session"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4350,7 +4352,7 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        /** @description Sign-in of a browser: a token, or a code. */
+        /** @description Credentials with which a browser signs in: a token or a code. */
         requestBody: {
             content: {
                 "application/json": components["schemas"]["SignIn"];
@@ -4364,7 +4366,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4391,7 +4393,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4411,7 +4413,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description A code that opens one session. */
+            /** @description Code that opens one session. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4420,7 +4422,7 @@ export interface operations {
                     "application/json": components["schemas"]["SignInCode"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4434,11 +4436,11 @@ export interface operations {
     list_modules: {
         parameters: {
             query?: {
-                /** @description A part of the name. */
+                /** @description Text that the name contains. */
                 q?: string;
-                /** @description The end of an earlier page: its `next`. */
+                /** @description Cursor of the page: `next` of the previous page; the first page if missing. */
                 cursor?: string;
-                /** @description Most modules; 50 when missing, 200 at most. */
+                /** @description Maximum number of modules; 50 if missing, 200 at most. */
                 limit?: number;
             };
             header?: never;
@@ -4447,7 +4449,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description A part of a list. */
+            /** @description One page of a list. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4456,7 +4458,7 @@ export interface operations {
                     "application/json": components["schemas"]["PageOfModuleSummary"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4470,7 +4472,7 @@ export interface operations {
     upload_module: {
         parameters: {
             query?: {
-                /** @description An alias that is to mean this version from now on. */
+                /** @description Alias to set to this version. */
                 alias?: string;
             };
             header?: never;
@@ -4483,7 +4485,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What an upload became. */
+            /** @description Result of the upload of a module. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4492,7 +4494,7 @@ export interface operations {
                     "application/json": components["schemas"]["ModuleUpload"];
                 };
             };
-            /** @description What an upload became. */
+            /** @description Result of the upload of a module. */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -4501,7 +4503,7 @@ export interface operations {
                     "application/json": components["schemas"]["ModuleUpload"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4525,7 +4527,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description What is known of a module without running it. */
+            /** @description Properties of a module that are known without running it. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4534,7 +4536,7 @@ export interface operations {
                     "application/json": components["schemas"]["ModuleReport"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4550,14 +4552,14 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The module's name. */
+                /** @description Name of the module. */
                 name: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description A module with all its versions. */
+            /** @description Module with all its versions. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4566,7 +4568,7 @@ export interface operations {
                     "application/json": components["schemas"]["ModuleDetail"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4582,7 +4584,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The module's name. */
+                /** @description Name of the module. */
                 name: string;
                 /** @description Number of the version, or an alias. */
                 version: string;
@@ -4591,7 +4593,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description One version of a module. Its bytes never change. */
+            /** @description Version of a module. The bytes of a version never change. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4600,7 +4602,7 @@ export interface operations {
                     "application/json": components["schemas"]["ModuleVersion"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4616,7 +4618,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The module's name. */
+                /** @description Name of the module. */
                 name: string;
                 /** @description Number of the version, or an alias. */
                 version: string;
@@ -4632,7 +4634,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4648,7 +4650,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The module's name. */
+                /** @description Name of the module. */
                 name: string;
                 /** @description Number of the version, or an alias. */
                 version: string;
@@ -4657,7 +4659,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4673,21 +4675,21 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The module's name. */
+                /** @description Name of the module. */
                 name: string;
                 /** @description Number of the version, or an alias. */
                 version: string;
             };
             cookie?: never;
         };
-        /** @description A few samples for a module, and what it is set up with. Exactly one of `samples` and `from` is given. */
+        /** @description Trial of a module on a few samples. Exactly one of `samples` and `from` is required. */
         requestBody: {
             content: {
                 "application/json": components["schemas"]["TryRequest"];
             };
         };
         responses: {
-            /** @description What a module did with a few samples. */
+            /** @description Result of trying a module on a few samples. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4696,7 +4698,7 @@ export interface operations {
                     "application/json": components["schemas"]["TrialReport"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4712,21 +4714,21 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The module's name. */
+                /** @description Name of the module. */
                 name: string;
-                /** @description The alias; `latest` is always the newest version. */
+                /** @description Name of the alias; `latest` always stands for the newest version. */
                 alias: string;
             };
             cookie?: never;
         };
-        /** @description What an alias is to mean. */
+        /** @description Version to which an alias is set. */
         requestBody: {
             content: {
                 "application/json": components["schemas"]["AliasTarget"];
             };
         };
         responses: {
-            /** @description A module with all its versions. */
+            /** @description Module with all its versions. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4735,7 +4737,7 @@ export interface operations {
                     "application/json": components["schemas"]["ModuleDetail"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4751,9 +4753,9 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The module's name. */
+                /** @description Name of the module. */
                 name: string;
-                /** @description The alias; `latest` is always the newest version. */
+                /** @description Name of the alias; `latest` always stands for the newest version. */
                 alias: string;
             };
             cookie?: never;
@@ -4767,7 +4769,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4787,7 +4789,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The stores that pipelines may name. */
+            /** @description Stores that pipelines may use. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4796,7 +4798,7 @@ export interface operations {
                     "application/json": components["schemas"]["StoreList"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4810,21 +4812,21 @@ export interface operations {
     list_keys: {
         parameters: {
             query?: {
-                /** @description The beginning of the keys. */
+                /** @description Prefix of the keys; all keys if empty. */
                 prefix?: string;
-                /** @description Most keys; 100 when missing, 1000 at most. */
+                /** @description Maximum number of keys; 100 if missing, 1000 at most. */
                 limit?: number;
             };
             header?: never;
             path: {
-                /** @description The store's name. */
+                /** @description Name of the store. */
                 store: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Keys of a store. */
+            /** @description Keys that a store lists. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4833,7 +4835,7 @@ export interface operations {
                     "application/json": components["schemas"]["StoreKeys"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4847,19 +4849,19 @@ export interface operations {
     list_runs: {
         parameters: {
             query?: {
-                /** @description States, separated by commas. */
+                /** @description States of the runs, separated by commas. */
                 state?: string;
-                /** @description The pipeline's name. */
+                /** @description Name of the pipeline. */
                 name?: string;
                 /** @description Digest of a module that the run used. */
                 module?: string;
-                /** @description A part of the name, the id or the modules. */
+                /** @description Text that the name, the id or the modules contain. */
                 q?: string;
-                /** @description A column to sort by, e.g. `name`, with a `-` in front for the other direction; `-submitted_at` when missing. */
+                /** @description Column to sort by, e.g. `name`, with a `-` in front for descending order; `-submitted_at` if missing. */
                 sort?: string;
-                /** @description The end of an earlier page: its `next`. */
+                /** @description Cursor of the page: `next` of the previous page; the first page if missing. */
                 cursor?: string;
-                /** @description Most runs; 50 when missing, 200 at most. */
+                /** @description Maximum number of runs; 50 if missing, 200 at most. */
                 limit?: number;
             };
             header?: never;
@@ -4868,7 +4870,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description A part of a list. */
+            /** @description One page of a list. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4877,7 +4879,7 @@ export interface operations {
                     "application/json": components["schemas"]["PageOfRunSummary"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4891,13 +4893,13 @@ export interface operations {
     submit_run: {
         parameters: {
             query?: {
-                /** @description Only checks the document. */
+                /** @description Checks the document without submitting a run. */
                 validate_only?: boolean;
-                /** @description Ends the run after so many seconds, as completed. */
+                /** @description Time after which the run ends as completed, in seconds. */
                 for_s?: number;
             };
             header?: {
-                /** @description Makes the request safe to repeat for a day. */
+                /** @description Key that makes the request safe to repeat for a day. */
                 "Idempotency-Key"?: string;
             };
             path?: never;
@@ -4909,7 +4911,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The checked document with `validate_only`, or the run of an earlier request with the same key. */
+            /** @description Result of the check with `validate_only`, or the run of an earlier request with the same key. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4918,7 +4920,7 @@ export interface operations {
                     "application/json": components["schemas"]["SubmitAnswer"];
                 };
             };
-            /** @description One run and everything it has done. */
+            /** @description One run with all its details. */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -4927,7 +4929,7 @@ export interface operations {
                     "application/json": components["schemas"]["RunDetail"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4943,14 +4945,14 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The run's id. */
+                /** @description Id of the run. */
                 id: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description One run and everything it has done. */
+            /** @description One run with all its details. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -4959,7 +4961,7 @@ export interface operations {
                     "application/json": components["schemas"]["RunDetail"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -4975,7 +4977,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The run's id. */
+                /** @description Id of the run. */
                 id: string;
             };
             cookie?: never;
@@ -4989,7 +4991,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5005,14 +5007,14 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The run's id. */
+                /** @description Id of the run. */
                 id: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description What a run was made of. */
+            /** @description Document and modules of a run. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5021,7 +5023,7 @@ export interface operations {
                     "application/json": components["schemas"]["RunSpec"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5037,14 +5039,14 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The run's id. */
+                /** @description Id of the run. */
                 id: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description One run and everything it has done. */
+            /** @description One run with all its details. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5053,7 +5055,7 @@ export interface operations {
                     "application/json": components["schemas"]["RunDetail"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5069,14 +5071,14 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The run's id. */
+                /** @description Id of the run. */
                 id: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description One run and everything it has done. */
+            /** @description One run with all its details. */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -5085,7 +5087,7 @@ export interface operations {
                     "application/json": components["schemas"]["RunDetail"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5101,14 +5103,14 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The run's id. */
+                /** @description Id of the run. */
                 id: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Where the batches of a run are to be had, and what opens that door. */
+            /** @description Address of the batches of a run, with the secret that gives access to them. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5117,7 +5119,7 @@ export interface operations {
                     "application/json": components["schemas"]["StreamAddress"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5131,25 +5133,25 @@ export interface operations {
     show_series: {
         parameters: {
             query?: {
-                /** @description From when, in seconds since the run's start; its start when missing. */
+                /** @description Start of the time range, in seconds since the run's start; the run's start if missing. */
                 from_s?: number;
-                /** @description Until when; its end, or now, when missing. */
+                /** @description End of the time range, in seconds since the run's start; the run's end, or now, if missing. */
                 to_s?: number;
-                /** @description Most points of a line; 600 when missing, 5000 at most. */
+                /** @description Maximum number of points of a line; 600 if missing, 5000 at most. */
                 points?: number;
-                /** @description Metrics, separated by commas; all when missing. */
+                /** @description Metrics, separated by commas; all if missing. */
                 metrics?: string;
             };
             header?: never;
             path: {
-                /** @description The run's id. */
+                /** @description Id of the run. */
                 id: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Figures of a run over time, on one x axis for all of them. */
+            /** @description Figures of a run over time, on a common x axis. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5158,7 +5160,7 @@ export interface operations {
                     "application/json": components["schemas"]["Series"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5172,23 +5174,23 @@ export interface operations {
     list_windows: {
         parameters: {
             query?: {
-                /** @description From when, in seconds since the run's start. */
+                /** @description Start of the time range, in seconds since the run's start; the run's start if missing. */
                 from_s?: number;
-                /** @description Until when. */
+                /** @description End of the time range, in seconds since the run's start; the run's end, or now, if missing. */
                 to_s?: number;
-                /** @description Length of a window, in seconds, rounded up to a multiple of 0.25; 1 when missing. */
+                /** @description Length of a window, in seconds, rounded up to a multiple of 0.25; 1 if missing. */
                 every_s?: number;
             };
             header?: never;
             path: {
-                /** @description The run's id. */
+                /** @description Id of the run. */
                 id: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Windows of a run. */
+            /** @description Measuring windows of a run. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5197,7 +5199,7 @@ export interface operations {
                     "application/json": components["schemas"]["WindowList"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5213,14 +5215,14 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The run's id. */
+                /** @description Id of the run. */
                 id: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description The books of a run. */
+            /** @description Ledger of a run, for every stage and queue. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5229,7 +5231,7 @@ export interface operations {
                     "application/json": components["schemas"]["Ledger"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5245,16 +5247,16 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The run's id. */
+                /** @description Id of the run. */
                 id: string;
-                /** @description The stage's id, e.g. `2:download`. */
+                /** @description Id of the stage, e.g. `2:download`. */
                 stage: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description How long the successful ops of a stage took. */
+            /** @description Distribution of the times of a stage's successful ops. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5263,7 +5265,7 @@ export interface operations {
                     "application/json": components["schemas"]["TaskTimes"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5277,27 +5279,27 @@ export interface operations {
     list_errors: {
         parameters: {
             query?: {
-                /** @description Id of a stage. */
+                /** @description Id of the stage in which samples failed. */
                 stage?: string;
-                /** @description Whose fault it is. */
+                /** @description Class of the failures, by their cause. */
                 class?: string;
-                /** @description A part of the message or of the key. */
+                /** @description Text that the message or the key contains. */
                 q?: string;
-                /** @description The end of an earlier page: its `next`. */
+                /** @description Cursor of the page: `next` of the previous page; the first page if missing. */
                 cursor?: string;
-                /** @description Most errors; 50 when missing, 200 at most. */
+                /** @description Maximum number of errors; 50 if missing, 200 at most. */
                 limit?: number;
             };
             header?: never;
             path: {
-                /** @description The run's id. */
+                /** @description Id of the run. */
                 id: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description A part of a list. */
+            /** @description One page of a list. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5306,7 +5308,7 @@ export interface operations {
                     "application/json": components["schemas"]["PageOfRunError"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5320,27 +5322,27 @@ export interface operations {
     list_logs: {
         parameters: {
             query?: {
-                /** @description Id of a stage. */
+                /** @description Id of the stage that logged the lines. */
                 stage?: string;
-                /** @description The least level: `debug`, `info`, `warn` or `error`. */
+                /** @description Minimum level: `debug`, `info`, `warn` or `error`. */
                 level?: string;
-                /** @description A part of the line. */
+                /** @description Text that the line contains. */
                 q?: string;
-                /** @description The end of an earlier page: its `next`. */
+                /** @description Cursor of the page: `next` of the previous page; the first page if missing. */
                 cursor?: string;
-                /** @description Most lines; 50 when missing, 200 at most. */
+                /** @description Maximum number of lines; 50 if missing, 200 at most. */
                 limit?: number;
             };
             header?: never;
             path: {
-                /** @description The run's id. */
+                /** @description Id of the run. */
                 id: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description A part of a list. */
+            /** @description One page of a list. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5349,7 +5351,7 @@ export interface operations {
                     "application/json": components["schemas"]["PageOfLogEntry"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5365,7 +5367,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The run's id. */
+                /** @description Id of the run. */
                 id: string;
             };
             cookie?: never;
@@ -5381,7 +5383,7 @@ export interface operations {
                     "application/json": components["schemas"]["DeadLetters"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5397,19 +5399,19 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The run's id. */
+                /** @description Id of the run. */
                 id: string;
             };
             cookie?: never;
         };
-        /** @description Which modules take the letters. */
+        /** @description Modules with which dead letters are replayed. */
         requestBody: {
             content: {
                 "application/json": components["schemas"]["Replay"];
             };
         };
         responses: {
-            /** @description What a replay came to: `replay.json`, and what `--json` prints. */
+            /** @description Result of a replay: `replay.json`, and the output of `--json`. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5418,7 +5420,7 @@ export interface operations {
                     "application/json": components["schemas"]["ReplayReport"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5434,19 +5436,19 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The run's id. */
+                /** @description Id of the run. */
                 id: string;
             };
             cookie?: never;
         };
-        /** @description What is to be different from the run. */
+        /** @description Changes to a run, and options of its prediction. */
         requestBody: {
             content: {
                 "application/json": components["schemas"]["PredictRequest"];
             };
         };
         responses: {
-            /** @description What a run would do. */
+            /** @description Predicted figures of a run. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5455,7 +5457,7 @@ export interface operations {
                     "application/json": components["schemas"]["Predicted"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5469,9 +5471,9 @@ export interface operations {
     events: {
         parameters: {
             query?: {
-                /** @description Ids of the runs to watch, separated by commas; 32 at most. Without any, events tell of the list of runs alone. */
+                /** @description Ids of the runs to watch, separated by commas; 32 at most. If empty, events report only changes of the list of runs. */
                 runs?: string;
-                /** @description Id of the last event that was seen, where a header `Last-Event-ID` cannot be sent. */
+                /** @description Id of the last event that was received, for clients that cannot send the header `Last-Event-ID`. */
                 last?: string;
             };
             header?: never;
@@ -5480,7 +5482,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Events, each as `LiveEvent` describes it. */
+            /** @description Events, each in the form of `LiveEvent`. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5489,7 +5491,7 @@ export interface operations {
                     "text/event-stream": string;
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5503,9 +5505,9 @@ export interface operations {
     list_benchmarks: {
         parameters: {
             query?: {
-                /** @description The end of an earlier page: its `next`. */
+                /** @description Cursor of the page: `next` of the previous page; the first page if missing. */
                 cursor?: string;
-                /** @description Most benchmarks; 50 when missing, 200 at most. */
+                /** @description Maximum number of benchmarks; 50 if missing, 200 at most. */
                 limit?: number;
             };
             header?: never;
@@ -5514,7 +5516,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description A part of a list. */
+            /** @description One page of a list. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5523,7 +5525,7 @@ export interface operations {
                     "application/json": components["schemas"]["PageOfBenchmarkSummary"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5541,14 +5543,14 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        /** @description What a benchmark found. */
+        /** @description Report of a storage benchmark. */
         requestBody: {
             content: {
                 "application/json": components["schemas"]["BenchReport"];
             };
         };
         responses: {
-            /** @description A benchmark whose report is kept, in a list. */
+            /** @description Stored benchmark, as lists show it. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5557,7 +5559,7 @@ export interface operations {
                     "application/json": components["schemas"]["BenchmarkSummary"];
                 };
             };
-            /** @description A benchmark whose report is kept, in a list. */
+            /** @description Stored benchmark, as lists show it. */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -5566,7 +5568,7 @@ export interface operations {
                     "application/json": components["schemas"]["BenchmarkSummary"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5582,14 +5584,14 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The benchmark's id. */
+                /** @description Id of the benchmark. */
                 id: string;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description What a benchmark found. */
+            /** @description Report of a storage benchmark. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5598,7 +5600,7 @@ export interface operations {
                     "application/json": components["schemas"]["BenchReport"];
                 };
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;
@@ -5614,7 +5616,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The benchmark's id. */
+                /** @description Id of the benchmark. */
                 id: string;
             };
             cookie?: never;
@@ -5628,7 +5630,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Why it was not done. */
+            /** @description Details of the error. */
             default: {
                 headers: {
                     [name: string]: unknown;

@@ -67,5 +67,5 @@ export function report(...grids: LoadReport[][]): BenchReport {
 
 /** A load whose books do not balance. */
 export function voided(of: LoadReport): LoadReport {
-  return { ...of, books: { balanced: false, checks: [{ identity: 'bytes', says: 'every body is as long as its object', holds: false, found: '3 are shorter' }] } }
+  return { ...of, books: { balanced: false, checks: [{ identity: 'bytes', says: 'the length of every body is the size of its object', holds: false, found: '3 are shorter' }] } }
 }

@@ -15,7 +15,7 @@ const schema = object({
   consumer: { oneOf: [object({ discard: object({}) })] },
 })
 
-function shown(faults = [{ pointer: '/stages/1/sleep/mean_ms', detail: 'found `-1`, wanted more' }]) {
+function shown(faults = [{ pointer: '/stages/1/sleep/mean_ms', detail: 'found `-1`, expected more' }]) {
   const document = { source: { range: { count: 2 } }, stages: [{ sleep: { mean_ms: 5 } }, { sleep: { mean_ms: -1 } }] }
   const acts = { set: vi.fn(), unset: vi.fn(), show: vi.fn(), choose: vi.fn(), add: vi.fn(), swap: vi.fn() }
   const view = render(StageList, { document, schema, faults, at: '', names: () => [], ...acts })
@@ -28,7 +28,7 @@ it('shows a fault at its stage and at its field', async () => {
   await fireEvent.click(screen.getAllByRole('button', { name: /sleep/, expanded: false })[1] as Element)
   const field = screen.getByLabelText('mean_ms')
   expect(field.getAttribute('aria-invalid')).toBe('true')
-  expect(document.getElementById(field.getAttribute('aria-describedby') ?? '')?.textContent).toBe('found -1, wanted more')
+  expect(document.getElementById(field.getAttribute('aria-describedby') ?? '')?.textContent).toBe('found -1, expected more')
 })
 
 it('opens a card and shows its place in the text, and follows the cursor to another', async () => {

@@ -1,28 +1,28 @@
-//! Which pixels of a line a resized line is made of, and how much each counts.
+//! Weights for resizing a line of pixels.
 
 use std::ops::Range;
 
-/// How to resize along one axis: every output is a weighted mean of as many neighbouring inputs.
+/// Resizing along one axis: every output is a weighted mean of a fixed number of neighbouring inputs.
 pub(super) struct Axis {
-    /// Inputs that make one output.
+    /// Number of inputs for one output.
     pub(super) taps: usize,
-    /// For every output its first input.
+    /// First input of every output.
     pub(super) starts: Vec<usize>,
-    /// For every output the weights of its inputs, in units of 2^-15; they add up to at most 2^15.
+    /// Weights of the inputs of every output, in units of 2^-15; they add up to at most 2^15.
     pub(super) weights: Vec<i16>,
 }
 
 impl Axis {
     /// Resizes `from`, a part of `inputs` pixels, to `outputs` pixels.
     ///
-    /// Weights fall off linearly to both sides (bilinear); when the result is smaller, as far as the input is larger than
-    /// it, so that every input counts (antialiasing, as in Pillow).
+    /// Weights decrease linearly to both sides (bilinear). If the result is smaller, they extend in proportion to the scale,
+    /// so that every input counts (antialiasing, as in Pillow).
     pub(super) fn new(inputs: usize, from: Range<f64>, outputs: usize) -> Self {
         let scale = (from.end - from.start) / outputs as f64;
         let reach = scale.max(1.0);
         let inputs_of = |output: usize| {
             let centre = from.start + (output as f64 + 0.5) * scale - 0.5;
-            // Those nearer than `reach`; no input is as far on both sides, so there is at least one.
+            // Inputs nearer than `reach`; no input is that far on both sides, so there is at least one.
             let first = (centre - reach).floor() as isize + 1;
             let end = (centre + reach).ceil() as isize;
             let first = usize::try_from(first).unwrap_or(0).min(inputs - 1);
@@ -32,7 +32,7 @@ impl Axis {
         let (mut starts, mut weights) = (Vec::with_capacity(outputs), Vec::with_capacity(outputs * taps));
         for output in 0..outputs {
             let (centre, near) = inputs_of(output);
-            // All outputs have as many taps; at the end, those that are needed come after others of no weight.
+            // All outputs have the same number of taps; at the end of the line, unused ones with weight 0 come first.
             let start = near.start.min(inputs.saturating_sub(taps));
             starts.push(start);
             let weight = |input: usize| match near.contains(&input) {
@@ -40,12 +40,12 @@ impl Axis {
                 false => 0.0,
             };
             let sum: f64 = near.clone().map(weight).sum();
-            // The sum so far is rounded, not the weight: then the rounded weights add up to the whole.
+            // Rounding the cumulative sum instead of the weights makes the rounded weights add up exactly.
             let (mut so_far, mut given) = (0.0, 0);
             for input in start..start + taps {
                 so_far += weight(input);
                 let rounded = (so_far / sum * 32768.0 + 0.5) as i32;
-                // A weight of 1 does not fit into 16 bits, and becomes the largest that does.
+                // A weight of 1 does not fit into 16 bits and is replaced by the largest that does.
                 let weight = (rounded - given).min(i16::MAX.into());
                 given += weight;
                 weights.push(weight as i16);
@@ -54,7 +54,7 @@ impl Axis {
         Self { taps, starts, weights }
     }
 
-    /// All inputs that the outputs are made of.
+    /// Range of all inputs that contribute to the outputs.
     pub(super) fn window(&self) -> Range<usize> {
         let start = self.starts.iter().min().copied().unwrap_or(0);
         start..self.starts.iter().max().map_or(start, |last| last + self.taps)
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn halving_weighs_four_and_doubling_two() {
+    fn halving_uses_four_inputs_and_doubling_two() {
         let halved = Axis::new(8, 0.0..8.0, 4);
         assert_eq!(halved.of(1), (1, [4096, 12288, 12288, 4096].as_slice()));
         let doubled = Axis::new(4, 0.0..4.0, 8);

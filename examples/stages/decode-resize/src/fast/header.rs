@@ -1,40 +1,40 @@
-//! The segments in front of a JPEG's compressed data.
+//! Segments before a JPEG's compressed data.
 
 use super::huffman::Table;
 
-/// One colour channel: brightness, blueness or redness.
+/// One component of a JPEG: luma (Y) or chroma (Cb, Cr).
 pub(super) struct Component {
-    /// Blocks side by side in one unit of the scan, 1 or 2.
+    /// Number of horizontally adjacent blocks in one unit of the scan, 1 or 2.
     pub(super) across: usize,
-    /// Blocks below each other in one unit of the scan, 1 or 2.
+    /// Number of vertically adjacent blocks in one unit of the scan, 1 or 2.
     pub(super) down: usize,
-    /// What coefficients were divided by, in the order of the scan.
+    /// Quantisation steps of the coefficients, in the order of the scan.
     pub(super) steps: [i16; 64],
-    /// Codes of the differences between blocks.
+    /// Codes of the differences between blocks (DC).
     pub(super) dc: Table,
-    /// Codes of all other coefficients.
+    /// Codes of all other coefficients (AC).
     pub(super) ac: Table,
 }
 
-/// What is known about a JPEG before its compressed data is read.
+/// Properties of a JPEG that precede its compressed data.
 pub(super) struct Header<'a> {
-    /// In pixels.
+    /// Width in pixels.
     pub(super) width: usize,
-    /// In pixels.
+    /// Height in pixels.
     pub(super) height: usize,
-    /// One, grey; or three: brightness, blueness, redness. The first is never sampled less than the others.
+    /// One component for grey, or three: Y, Cb, Cr. The first never has fewer samples than the others.
     pub(super) components: Vec<Component>,
-    /// Units of the scan between two restart markers; 0 without such markers.
+    /// Number of units of the scan between two restart markers; 0 without such markers.
     pub(super) restart_interval: usize,
-    /// From the first compressed byte to the end of the file.
+    /// Data from the first compressed byte to the end of the file.
     pub(super) scan: &'a [u8],
 }
 
-/// A component as the frame tells of it: id, blocks across and down, number of its quantisation table.
+/// A component of the frame: id, blocks across and down, number of its quantisation table.
 type FrameComponent = (u8, usize, usize, usize);
 
 impl<'a> Header<'a> {
-    /// Reads the segments up to the first scan. `None` for what the fast path leaves alone; see the module.
+    /// Reads the segments up to the first scan. `None` if the image needs the plain path; see the module.
     pub(super) fn read(jpeg: &'a [u8]) -> Option<Self> {
         let mut rest = jpeg.strip_prefix(&[0xff, 0xd8])?;
         let mut steps: [Option<[i16; 64]>; 4] = [None; 4];
@@ -65,19 +65,19 @@ impl<'a> Header<'a> {
                     return Some(Self { width, height, components, restart_interval, scan: rest });
                 }
                 0xe0 => is_jfif |= segment.starts_with(b"JFIF\0"),
-                // Other data of applications, and comments.
+                // Segments of applications, and comments.
                 0xe1..=0xef | 0xfe => {}
                 _ => return None,
             }
         }
     }
 
-    /// Blocks side by side in one unit of the scan, of the component that has most: the first.
+    /// Number of horizontally adjacent blocks in one unit of the scan, for the first component, which has the most.
     pub(super) fn most_across(&self) -> usize {
         self.components[0].across
     }
 
-    /// Blocks below each other in one unit of the scan, of the component that has most: the first.
+    /// Number of vertically adjacent blocks in one unit of the scan, for the first component, which has the most.
     pub(super) fn most_down(&self) -> usize {
         self.components[0].down
     }
@@ -93,7 +93,7 @@ fn read_frame(segment: &[u8], is_jfif: bool) -> Option<(usize, usize, Vec<FrameC
         .collect();
     let supported = match *components {
         [(_, 1, 1, _)] => true,
-        // Other ids may stand for red, green and blue.
+        // Other ids may denote red, green and blue.
         [(first, 1 | 2, 1 | 2, _), (second, 1, 1, _), (third, 1, 1, _)] => match [first, second, third] {
             [1, 2, 3] => true,
             [0, 1, 2] => is_jfif,
@@ -117,7 +117,7 @@ fn read_codes<'a>(mut segment: &'a [u8], codes: &mut [[Option<&'a [u8]>; 4]; 2])
 
 fn read_steps(mut segment: &[u8], steps: &mut [Option<[i16; 64]>; 4]) -> Option<()> {
     while let Some((&place, rest)) = segment.split_first() {
-        // A place from 16 on announces steps of 16 bits, which are for images of 12 bits.
+        // Values from 16 on denote 16-bit steps, which are for 12-bit images.
         let (table, rest) = rest.split_first_chunk::<64>()?;
         *steps.get_mut(usize::from(place))? = Some(table.map(i16::from));
         segment = rest;
@@ -125,7 +125,7 @@ fn read_steps(mut segment: &[u8], steps: &mut [Option<[i16; 64]>; 4]) -> Option<
     Some(())
 }
 
-/// The frame's components with their tables, when the scan holds all of them, in order and whole.
+/// Components of the frame with their tables, if the scan contains all of them, in order and complete.
 fn components_of_scan(
     segment: &[u8],
     frame: &[FrameComponent],

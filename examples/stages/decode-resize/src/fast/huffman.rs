@@ -1,65 +1,64 @@
-//! The codes of a JPEG's compressed data, and the bits they are made of.
+//! Huffman codes of a JPEG's compressed data, and the bit reader.
 
-/// Bits of a code that are looked up at once: nearly all codes are as long at most, and so are most codes together with
-/// the number that follows.
+/// Number of bits looked up at once: nearly all codes fit, and most codes fit together with the number that follows.
 const LOOKUP_BITS: u32 = 10;
 
-/// A set of codes, in a form in which one look at the next bits tells most of what they say.
+/// A set of codes, arranged so that one table lookup decodes most of them.
 pub(super) struct Table {
-    /// For every beginning of [`LOOKUP_BITS`] bits the entry that begins there; 0 for a longer code.
+    /// Entry for every combination of [`LOOKUP_BITS`] bits; 0 for the beginning of a longer code.
     lookup: Box<[Entry; 1 << LOOKUP_BITS]>,
-    /// For every length the first code, as 16 bits from the left, that is longer.
+    /// For every length, the smallest 16-bit left-aligned code that is longer.
     ends: [u32; 17],
-    /// For every length what to add to a code to get the place of its symbol.
+    /// For every length, the offset from a code to the position of its symbol.
     offsets: [i32; 17],
     symbols: Vec<u8>,
 }
 
-/// A code and perhaps the number that follows it.
+/// A code, possibly with the number that follows it.
 ///
-/// From the top: 16 bits the number, 8 the symbol (zeros before, size of the number), 1 whether the number is known, 5
-/// how many bits all that takes.
+/// Bits from the top: 16 for the number, 8 for the symbol (preceding zeros, size of the number), 1 that is set if the number
+/// is included, 5 for the total number of bits.
 #[derive(Clone, Copy)]
 pub(super) struct Entry(u32);
 
 impl Entry {
     const KNOWN: u32 = 1 << 7;
 
-    /// Whether the number is part of the entry; it follows in the data otherwise.
+    /// True if the entry includes the number; otherwise the number follows in the data.
     pub(super) fn is_complete(self) -> bool {
         self.0 & Self::KNOWN != 0
     }
 
-    /// The number of a complete entry.
+    /// Number of a complete entry.
     pub(super) fn number(self) -> i16 {
         (self.0 >> 16) as i16
     }
 
-    /// How many zeros come before the number.
+    /// Count of zeros before the number.
     pub(super) fn zeros(self) -> usize {
         (self.0 >> 12 & 15) as usize
     }
 
-    /// Bits that the number takes.
+    /// Size of the number, in bits.
     pub(super) fn size(self) -> u32 {
         self.0 >> 8 & 15
     }
 
-    /// Bits that the entry takes.
+    /// Size of the entry, in bits.
     pub(super) fn bits(self) -> u32 {
         self.0 & 31
     }
 }
 
 impl Table {
-    /// The codes of differences, whose symbols are sizes. `segment` has the number of codes of every length from 1 to 16,
-    /// then the symbols.
+    /// Creates the table for differences (DC), whose symbols are sizes. `segment` contains the number of codes of every
+    /// length from 1 to 16, then the symbols.
     pub(super) fn for_differences(segment: &[u8]) -> Option<Self> {
         let table = Self::new(segment, true)?;
         table.symbols.iter().all(|&size| size <= 11).then_some(table)
     }
 
-    /// The codes of runs: zeros, then a number.
+    /// Creates the table for runs (AC): a count of zeros, then a number.
     pub(super) fn for_runs(segment: &[u8]) -> Option<Self> {
         Self::new(segment, false)
     }
@@ -91,7 +90,7 @@ impl Table {
         Some(Self { lookup: lookup.try_into().ok()?, ends, offsets, symbols: symbols.to_vec() })
     }
 
-    /// The entry that `bits` begin with. `None` when no code begins so.
+    /// Entry for the code at the start of `bits`. `None` if they do not start with a code.
     #[inline(always)]
     pub(super) fn entry(&self, bits: &Bits) -> Option<Entry> {
         let entry = self.lookup[(bits.window >> (64 - LOOKUP_BITS)) as usize];
@@ -107,7 +106,7 @@ impl Table {
     }
 }
 
-/// The entry of a code of `length` bits at the start of `bits`, which are [`LOOKUP_BITS`].
+/// Entry of a code of `length` bits at the start of `bits`, which has [`LOOKUP_BITS`] bits.
 fn entry(symbol: u8, length: u32, bits: u32, zero_is_number: bool) -> Entry {
     let size = u32::from(symbol & 15);
     let incomplete = Entry(u32::from(symbol) << 8 | length);
@@ -121,34 +120,34 @@ fn entry(symbol: u8, length: u32, bits: u32, zero_is_number: bool) -> Entry {
     Entry((number as u32) << 16 | u32::from(symbol) << 8 | Entry::KNOWN | (length + size))
 }
 
-/// The number that `size` bits, at least one, stand for: a leading 0 means that it is negative.
+/// Number that `size` bits, at least one, represent: a leading 0 means that it is negative.
 #[inline(always)]
 fn signed(bits: u32, size: u32) -> i32 {
     let bits = bits as i32;
     if bits < 1 << (size - 1) { bits - (1 << size) + 1 } else { bits }
 }
 
-/// Compressed data, bit by bit; zeros follow its end.
+/// Bit reader of compressed data; zeros follow the end of the data.
 #[derive(Clone, Copy)]
 pub(super) struct Bits<'a> {
     data: &'a [u8],
-    /// First byte that is not in the window as a whole.
+    /// Position of the first byte that is not completely in the window.
     at: usize,
-    /// The next bits, from the top.
+    /// Next bits, from the top.
     window: u64,
-    /// Bits in the window that count.
+    /// Number of valid bits in the window.
     len: u32,
-    /// How many of the last of them were put there for want of data.
+    /// Number of valid bits at the end that are padding after the end of the data.
     padding: u32,
 }
 
 impl<'a> Bits<'a> {
-    /// Starts with the first bit of `data`.
+    /// Starts at the first bit of `data`.
     pub(super) fn new(data: &'a [u8]) -> Self {
         Self { data, at: 0, window: 0, len: 0, padding: 0 }
     }
 
-    /// Sees to it that the window has at least 32 bits: enough for one code and its number.
+    /// Refills the window to at least 32 bits: enough for one code and its number.
     #[inline(always)]
     pub(super) fn refill(&mut self) {
         if self.len >= 32 {
@@ -156,7 +155,7 @@ impl<'a> Bits<'a> {
         }
         if let Some(bytes) = self.data.get(self.at..self.at + 8).and_then(|bytes| bytes.first_chunk()) {
             let next = u64::from_be_bytes(*bytes);
-            // No byte is ff: none becomes zero when all bits are turned round.
+            // True if no byte is ff: inverting the bits would make such a byte zero.
             if (!next).wrapping_sub(0x0101_0101_0101_0101) & next & 0x8080_8080_8080_8080 == 0 {
                 self.window |= next >> self.len;
                 let bytes = (63 - self.len) / 8;
@@ -168,11 +167,11 @@ impl<'a> Bits<'a> {
         *self = self.refilled_bytewise();
     }
 
-    /// Fills the window when an ff is near, which is followed by 00 in the data, or by the marker that ends it. By value: what lends its address to another
-    /// function lies in memory, not in registers.
+    /// Fills the window when an ff is near: in the data, 00 follows it; otherwise it starts the marker that ends the data.
+    /// Takes `self` by value: passing a reference to another function would force the reader from registers into memory.
     #[inline(never)]
     fn refilled_bytewise(mut self) -> Self {
-        // What lies below the bits that count is the start of the next byte, or zeros.
+        // Bits below the valid ones are the start of the next byte, or zeros.
         while self.len <= 56 {
             let byte = match self.data.get(self.at..) {
                 Some([0xff, 0x00, ..]) => {
@@ -194,14 +193,14 @@ impl<'a> Bits<'a> {
         self
     }
 
-    /// Goes past `count` bits, fewer than 64, of the window.
+    /// Skips `count` bits, fewer than 64, of the window.
     #[inline(always)]
     pub(super) fn skip(&mut self, count: u32) {
         self.window <<= count;
         self.len = self.len.wrapping_sub(count);
     }
 
-    /// Takes the number, of at least one bit, that follows a code.
+    /// Reads the number, of at least one bit, that follows a code.
     #[inline(always)]
     pub(super) fn number(&mut self, size: u32) -> i32 {
         let number = signed((self.window >> (64 - size)) as u32, size);
@@ -209,7 +208,7 @@ impl<'a> Bits<'a> {
         number
     }
 
-    /// Ends at the marker behind the data, and returns it. `None` when the data ended before, or does not end here.
+    /// Skips to the marker after the data, and returns it. `None` if the data ended earlier, or does not end here.
     pub(super) fn marker(&mut self) -> Option<u8> {
         *self = self.refilled_bytewise();
         let unread = self.len.checked_sub(self.padding)?;

@@ -1,26 +1,26 @@
-//! From the coefficients of a block to its pixels.
+//! Inverse transform of a block's coefficients to its pixels.
 //!
-//! Eight numbers are transformed by two products with a 4x4 matrix: that of the even coefficients gives the sums of
-//! mirrored outputs, that of the odd ones their differences. The SIMD instruction that suits this multiplies eight pairs
-//! of 16-bit numbers and adds the two products of each pair, so coefficients are stored as pairs in the first place.
+//! Eight numbers are transformed by two products with a 4x4 matrix: that of the even coefficients gives the sums of mirrored
+//! outputs, that of the odd ones their differences. The matching SIMD instruction multiplies eight pairs of 16-bit numbers
+//! and adds the two products of each pair, so coefficients are stored as pairs from the start.
 
 use bytemuck::cast;
 use wide::{i8x16, i16x8, i16x16, i32x4, i32x8};
 
-/// Where the coefficients of the four pairs come from, by row and by column: even ones first.
+/// Coefficients of the four pairs, by row and by column: even ones first.
 const PAIRS: [[usize; 2]; 4] = [[0, 2], [4, 6], [1, 3], [5, 7]];
 
-/// For every place in the order of the scan (a zigzag) the position in the block that [`inverse`] takes: pair of rows,
-/// then column in the order of the pairs, then which of the two rows.
+/// Position in the block passed to [`inverse`], for every place in the order of the scan (a zigzag): pair of rows, then
+/// column in the order of the pairs, then one of the two rows.
 pub(super) const POSITIONS: [u8; 64] = positions();
 
 /// Half the cosine of n sixteenths of a half turn, in units of 2^-15.
 const COSINES: [i16; 8] = [16384, 16069, 15137, 13623, 11585, 9102, 6270, 3196];
 
-/// For every pair of coefficients and each of the outputs 0 to 3 how much the two count, in units of 2^-15.
+/// Weights of every pair of coefficients for each of the outputs 0 to 3, in units of 2^-15.
 const WEIGHTS: [[[i16; 2]; 4]; 4] = weights();
 
-/// Binary digits kept behind the point between the two passes.
+/// Number of fractional bits kept between the two passes.
 const FRACTION: i32 = 4;
 
 const fn positions() -> [u8; 64] {
@@ -31,7 +31,7 @@ const fn positions() -> [u8; 64] {
         let (pair, which) = find(row);
         let (column_pair, column_which) = find(column);
         positions[place] = (pair * 16 + (column_pair * 2 + column_which) * 2 + which) as u8;
-        // Along the diagonal; at an edge, one step along the edge.
+        // Moves along the diagonal; at an edge, one step along the edge.
         if (row + column).is_multiple_of(2) {
             if column == 7 {
                 row += 1;
@@ -54,7 +54,7 @@ const fn positions() -> [u8; 64] {
     positions
 }
 
-/// In which pair a coefficient is, and which of the two.
+/// Pair of a coefficient, and its index within the pair.
 const fn find(coefficient: usize) -> (usize, usize) {
     let mut pair = 0;
     loop {
@@ -76,7 +76,7 @@ const fn weights() -> [[[i16; 2]; 4]; 4] {
         let coefficient = PAIRS[pair][which];
         weights[pair][output][which] = match coefficient {
             0 => COSINES[4],
-            // The angle, brought back into the first quarter turn.
+            // The angle, reduced to the first quarter turn.
             _ => match (2 * output + 1) * coefficient % 32 {
                 angle @ 0..=7 => COSINES[angle],
                 angle @ 9..=16 => -COSINES[16 - angle],
@@ -90,13 +90,13 @@ const fn weights() -> [[[i16; 2]; 4]; 4] {
     weights
 }
 
-/// Writes the pixels, minus 128, of a block to the first 8 columns of 8 rows. `last` is the place, in the order of the
-/// scan, of the last coefficient that is not zero.
+/// Writes the pixels, minus 128, of a block to the first 8 columns of 8 rows. `last` is the place, in the order of the scan,
+/// of the last coefficient that is not zero.
 #[inline]
 pub(super) fn inverse(block: &[i16; 64], last: usize, pixels: &mut [i8], stride: usize) {
     let rows = match last {
         0 => [[((i32::from(block[0]) + 4) >> 3).clamp(-128, 127) as i8; 8]; 8],
-        // The first ten of the zigzag lie in the first four rows and columns.
+        // The first ten places of the zigzag are in the first four rows and columns.
         1..10 => transform::<false>(block),
         _ => transform::<true>(block),
     };
@@ -106,10 +106,10 @@ pub(super) fn inverse(block: &[i16; 64], last: usize, pixels: &mut [i8], stride:
     }
 }
 
-/// With `HIGH` off, the coefficients 4 to 7 of all rows and columns are taken for zero.
+/// Without `HIGH`, the coefficients 4 to 7 of all rows and columns count as zero.
 #[inline]
 fn transform<const HIGH: bool>(block: &[i16; 64]) -> [[i8; 8]; 8] {
-    // Columns: lanes are columns, in the order of the pairs.
+    // Columns: each lane is a column, in the order of the pairs.
     let pairs = |at: usize| {
         let eight: [i16; 8] = std::array::from_fn(|lane| block[at * 8 + lane]);
         i16x8::from(eight)
@@ -135,7 +135,7 @@ fn transform<const HIGH: bool>(block: &[i16; 64]) -> [[i8; 8]; 8] {
         rows[output] = i16x8::from_i32x8_saturate(cast::<[i32x4; 2], i32x8>(sums));
         rows[7 - output] = i16x8::from_i32x8_saturate(cast::<[i32x4; 2], i32x8>(differences));
     }
-    // Rows: lanes are the outputs 0 to 3 and their mirror images.
+    // Rows: the lanes are the outputs 0 to 3 and their mirror images.
     let weights = WEIGHTS.map(|[[a, b], [c, d], [e, f], [g, h]]| i16x8::from([a, b, c, d, e, f, g, h]));
     let half = i32x4::splat(1 << (14 + FRACTION));
     let rows = rows.map(|row| {
@@ -165,7 +165,7 @@ mod tests {
 
     use super::*;
 
-    /// The transform by its definition.
+    /// Transform by its definition.
     fn defined(coefficients: &[[i16; 8]; 8]) -> [[f64; 8]; 8] {
         let share = |coefficient: usize, at: usize| {
             let scale = if coefficient == 0 { FRAC_1_SQRT_2 } else { 1.0 };
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn pixels_are_those_of_the_definition_within_one() {
+    fn pixels_agree_with_the_definition_within_one() {
         let mut rng = Item::new("block").with_seed(1).rng();
         for count in [1, 2, 5, 10, 11, 30, 64].repeat(40) {
             let (mut coefficients, mut block) = ([[0; 8]; 8], [0; 64]);

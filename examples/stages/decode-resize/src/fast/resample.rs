@@ -1,10 +1,10 @@
-//! From planes to the pixels of the resized image.
+//! Resizing of planes to the pixels of the result.
 //!
-//! Eight rows of the result are made at a time, a strip. Along columns, sixteen neighbours are resized at once, as they lie
-//! in memory. For the way along rows the eight rows are turned round, so that eight numbers that need the same weights
-//! lie together again.
+//! A strip of eight rows of the result is computed at a time. Vertically, sixteen adjacent pixels of a row are resized at
+//! once. For the horizontal pass the eight rows are transposed, so that eight numbers with the same weights are adjacent
+//! again.
 //!
-//! Numbers are 16 bits: the pixel minus 128, times 256. What the weights add up to is at most one, so sums cannot overflow.
+//! Numbers have 16 bits: the pixel minus 128, times 256. The weights add up to at most one, so sums cannot overflow.
 
 use bytemuck::cast;
 use wide::{i16x8, u8x16, u16x8};
@@ -12,29 +12,29 @@ use wide::{i16x8, u8x16, u16x8};
 use super::axis::Axis;
 use super::scan::Plane;
 
-/// Rows that are made at a time.
+/// Number of rows computed at a time.
 const ROWS: usize = 8;
 
-/// One component on its way to the result.
+/// One component, with its resizing axes.
 pub(super) struct Layer<'a> {
-    /// Its pixels.
+    /// Pixels of the component.
     pub(super) plane: &'a Plane,
-    /// How its rows become those of the result.
+    /// Vertical resizing of the component.
     pub(super) down: &'a Axis,
-    /// How its columns become those of the result.
+    /// Horizontal resizing of the component.
     pub(super) across: &'a Axis,
 }
 
-/// Room for a strip, kept from one image to the next.
+/// Buffers for a strip, reused from one image to the next.
 #[derive(Default)]
 pub(super) struct Strips {
-    /// Resized along columns only: a row after the other.
+    /// Vertically resized rows, one after the other.
     rows: Vec<i16>,
-    /// For every layer the same, turned round: for every column the eight rows.
+    /// Transposed rows of every layer: for every column the eight rows.
     columns: [Vec<i16x8>; 3],
 }
 
-/// Resizes the layers, one or three, and turns their colours into red, green and blue: u8, [size, size, 3], rows first.
+/// Resizes the layers, one or three, and converts their colours to red, green and blue: u8, [size, size, 3], rows first.
 pub(super) fn resample(layers: &[Layer], size: usize, strips: &mut Strips) -> Vec<u8> {
     let mut image = vec![0; size * size * 3];
     for (strip, rows) in image.chunks_mut(ROWS * size * 3).enumerate() {
@@ -65,12 +65,12 @@ pub(super) fn resample(layers: &[Layer], size: usize, strips: &mut Strips) -> Ve
     image
 }
 
-/// Makes one row of the result out of some rows of the plane, for all its columns.
+/// Computes one row of the vertically resized plane, for all its columns.
 fn resize_row(layer: &Layer, output: usize, out: &mut [i16]) {
     let (start, weights) = layer.down.of(output);
     let plane = layer.plane;
     let rows = &plane.pixels[(start - plane.top) * plane.stride..][..weights.len() * plane.stride];
-    // As many taps as are usual have a loop of their own without a loop inside.
+    // Usual numbers of taps have separate functions without an inner loop.
     match *weights {
         [a] => sum_rows(rows, [a], out),
         [a, b] => sum_rows(rows, [a, b], out),
@@ -123,7 +123,7 @@ fn times_256(pixels: &[i8; 16]) -> [i16x8; 2] {
     [cast(u8x16::unpack_low(zero, pixels)), cast(u8x16::unpack_high(zero, pixels))]
 }
 
-/// Turns eight rows into columns of eight.
+/// Transposes eight rows into columns of eight.
 fn turn_round(rows: &[i16], stride: usize, columns: &mut Vec<i16x8>) {
     columns.resize(stride, i16x8::splat(0));
     let mut rest = rows;
@@ -142,7 +142,7 @@ fn transpose(rows: [i16x8; 8]) -> [i16x8; 8] {
     cast(u16x8::transpose(cast(rows)))
 }
 
-/// One column of the strip: a weighted mean of some columns of the layer.
+/// Computes one column of the strip: a weighted mean of some columns of the layer.
 #[inline(always)]
 fn column((layer, columns): (&Layer, &[i16x8]), output: usize) -> i16x8 {
     let (start, weights) = layer.across.of(output);
@@ -157,8 +157,8 @@ fn column((layer, columns): (&Layer, &[i16x8]), output: usize) -> i16x8 {
     }
 }
 
-/// Red, green and blue of brightness, blueness and redness, by the rule of JFIF. What is too bright or too dark for a
-/// colour is cut off by saturation, since the range of the numbers is that of pixels.
+/// Converts Y, Cb and Cr to red, green and blue, by the rule of JFIF. Saturation clips colours that are too bright or too
+/// dark, since the range of the numbers is that of pixels.
 #[inline(always)]
 fn colours(brightness: i16x8, blueness: i16x8, redness: i16x8) -> [i16x8; 3] {
     let part = |of: i16x8, share: f64| of.mul_scale_round_n((share * 32768.0) as i16);
@@ -168,11 +168,11 @@ fn colours(brightness: i16x8, blueness: i16x8, redness: i16x8) -> [i16x8; 3] {
     [red, green, blue]
 }
 
-/// Writes up to eight rows of the result, given its columns.
+/// Writes up to eight rows of the result from its columns.
 #[inline(always)]
 fn to_rows(rows: &mut [u8], size: usize, column: impl Fn(usize) -> [i16x8; 3]) {
     for left in (0..size).step_by(8) {
-        // Eight pixels of a row are 24 bytes. They come from 24 columns that are turned round eight by eight.
+        // Eight pixels of a row are 24 bytes, from 24 columns that are transposed eight by eight.
         let columns = std::array::from_fn(|at| column((left + at).min(size - 1)));
         let columns = cast::<[[i16x8; 3]; 8], [[i16x8; 8]; 3]>(columns);
         let [first, second, third] = columns.map(|columns| transpose(columns.map(to_pixels)));
@@ -192,7 +192,7 @@ fn to_rows(rows: &mut [u8], size: usize, column: impl Fn(usize) -> [i16x8; 3]) {
     }
 }
 
-/// Pixels again, out of numbers.
+/// Converts numbers to pixels.
 #[inline(always)]
 fn to_pixels(numbers: i16x8) -> i16x8 {
     (numbers.saturating_add(i16x8::splat(128)) >> 8) + i16x8::splat(128)

@@ -1,4 +1,4 @@
-//! From compressed data to planes of pixels.
+//! Decoding of compressed data to planes of pixels.
 
 use std::ops::Range;
 
@@ -6,27 +6,28 @@ use super::header::{Component, Header};
 use super::huffman::Bits;
 use super::idct::{POSITIONS, inverse};
 
-/// The part of one component's pixels that is wanted, and what lies around it in the same blocks.
+/// Required part of one component's pixels, rounded to whole blocks.
 #[derive(Default)]
 pub(super) struct Plane {
     /// Column of the component where the plane starts, a multiple of 8.
     pub(super) left: usize,
     /// Row of the component where the plane starts, a multiple of 8.
     pub(super) top: usize,
-    /// Pixels from one row to the next, a multiple of 16.
+    /// Number of pixels from one row to the next, a multiple of 16.
     pub(super) stride: usize,
     /// Pixels minus 128, rows first.
     pub(super) pixels: Vec<i8>,
 }
 
-/// Blocks of a component that are wanted.
+/// Required blocks of a component.
 struct Wanted {
     columns: Range<usize>,
     rows: Range<usize>,
 }
 
 impl Plane {
-    /// Makes room for the given columns and rows. Nothing is cleared: every block is written before it is read.
+    /// Resizes the plane for the given columns and rows. Old content need not be cleared: every block is written before it is
+    /// read.
     fn reserve(&mut self, columns: &Range<usize>, rows: &Range<usize>) -> Wanted {
         let wanted = Wanted {
             columns: columns.start / 8..columns.end.div_ceil(8),
@@ -40,10 +41,10 @@ impl Plane {
     }
 }
 
-/// Decodes the scan into `planes`, one per component. Only the columns and rows in `windows`, one per component, get
-/// there; the rest is read, since it cannot be jumped over, but not transformed.
+/// Decodes the scan into `planes`, one per component, restricted to the columns and rows in `windows`, one per component.
+/// Other blocks are parsed, since they cannot be skipped, but not transformed.
 ///
-/// `None` when the data is damaged or ends in any other way than a plain image does.
+/// Returns `None` if the data is damaged or does not end like a plain image.
 pub(super) fn decode(
     header: &Header,
     windows: &[(Range<usize>, Range<usize>)],
@@ -92,17 +93,17 @@ pub(super) fn decode(
 }
 
 /// Reads the coefficients of one block, and returns the place, in the order of the scan, of the last that is not zero.
-/// When they are not wanted they are passed over.
+/// Without `WANTED`, the coefficients are skipped.
 fn read_block<const WANTED: bool>(
     bits: &mut Bits,
     component: &Component,
     previous: &mut i16,
     block: &mut [i16; 64],
 ) -> Option<usize> {
-    // A copy of its own lies in registers while the block is read.
-    let mut own = *bits;
-    let last = read_coefficients::<WANTED>(&mut own, component, previous, block);
-    *bits = own;
+    // A local copy stays in registers while the block is read.
+    let mut local = *bits;
+    let last = read_coefficients::<WANTED>(&mut local, component, previous, block);
+    *bits = local;
     last
 }
 

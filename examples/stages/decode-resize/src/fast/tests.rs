@@ -8,7 +8,7 @@ fn rng() -> Rng {
     Item::new("fast").with_seed(3).rng()
 }
 
-/// Soft colours with a little grain, as in a photo.
+/// Smooth colours with a little grain, as in a photo.
 fn soft(width: u16, height: u16) -> Vec<u8> {
     let mut rng = rng();
     let mut pixels = Vec::new();
@@ -38,7 +38,7 @@ fn fast(file: &[u8], size: u32) -> Option<Vec<u8>> {
     decode_resize(file, &settings(size, Mode::Crop))
 }
 
-/// Mean and greatest difference, in grey levels, between the fast path and the plain one.
+/// Mean and largest difference, in grey levels, between the fast path and the plain one.
 fn differences(file: &[u8], settings: &Settings) -> (f64, u8) {
     let made = decode_resize(file, settings).expect("the fast path takes it");
     let plain = resize(&decode(file, settings.size).unwrap(), settings).unwrap();
@@ -49,10 +49,10 @@ fn differences(file: &[u8], settings: &Settings) -> (f64, u8) {
 }
 
 #[test]
-fn colours_of_every_sampling_come_out_as_on_the_plain_path() {
+fn colours_of_every_sampling_agree_with_the_plain_path() {
     let samplings =
         [SamplingFactor::F_1_1, SamplingFactor::F_2_1, SamplingFactor::F_1_2, SamplingFactor::F_2_2];
-    // Sides that end within a block and within a unit; enlarged, as large, and smaller by up to just under half.
+    // Sides that end within a block and within a unit; enlarged, of equal size, and reduced by up to just under half.
     let sizes =
         [((97, 61), 32), ((97, 61), 61), ((61, 97), 200), ((160, 160), 81), ((17, 9), 13), ((1, 1), 5)];
     for (shape, size) in sizes {
@@ -70,7 +70,7 @@ fn colours_of_every_sampling_come_out_as_on_the_plain_path() {
 }
 
 #[test]
-fn grey_comes_out_as_on_the_plain_path() {
+fn grey_images_agree_with_the_plain_path() {
     let grey: Vec<u8> = soft(100, 75).chunks(3).map(|pixel| pixel[0]).collect();
     let mut file = Vec::new();
     Encoder::new(&mut file, 92).encode(&grey, 100, 75, ColorType::Luma).unwrap();
@@ -84,7 +84,7 @@ fn restart_markers_change_nothing() {
     let marked = encode((120, 90), |encoder| encoder.set_restart_interval(3));
     assert!(marked.windows(2).any(|pair| pair == [0xff, 0xd7]));
     assert_eq!(fast(&marked, 64).expect("the fast path takes it"), fast(&plain, 64).unwrap());
-    // Markers in the wrong order mean that something is missing.
+    // Markers in the wrong order mean that data is missing.
     let mut swapped = marked.clone();
     let first = marked.windows(2).position(|pair| pair == [0xff, 0xd1]).unwrap();
     swapped[first + 1] = 0xd2;
@@ -92,7 +92,7 @@ fn restart_markers_change_nothing() {
 }
 
 #[test]
-fn what_is_not_ordinary_is_left_to_the_plain_path() {
+fn unusual_files_take_the_plain_path() {
     let file = encode((100, 100), |_| {});
     assert!(fast(&file, 51).is_some());
     assert_eq!(fast(&file, 50), None, "decoded at half its size");
@@ -103,7 +103,7 @@ fn what_is_not_ordinary_is_left_to_the_plain_path() {
 }
 
 #[test]
-fn no_truncated_file_is_taken() {
+fn truncated_files_take_the_plain_path() {
     let file = encode((40, 30), |_| {});
     for length in 0..file.len() {
         assert_eq!(fast(&file[..length], 30), None, "{length} of {} bytes", file.len());
@@ -112,7 +112,7 @@ fn no_truncated_file_is_taken() {
 }
 
 #[test]
-fn no_damage_is_answered_by_a_panic() {
+fn damaged_files_never_cause_a_panic() {
     let mut rng = rng();
     for set in [3, 0] {
         let file = encode((48, 40), |encoder| encoder.set_restart_interval(set));
@@ -122,7 +122,7 @@ fn no_damage_is_answered_by_a_panic() {
                 let place = rng.index(damaged.len());
                 damaged[place] = rng.below(256) as u8;
             }
-            // Whether it is still a plain JPEG is the damage's luck.
+            // Some damaged files are still plain JPEGs.
             if let Some(pixels) = fast(&damaged, 30) {
                 assert_eq!(pixels.len(), 30 * 30 * 3);
             }
@@ -131,7 +131,7 @@ fn no_damage_is_answered_by_a_panic() {
 }
 
 #[test]
-fn a_result_does_not_depend_on_the_image_before() {
+fn a_result_does_not_depend_on_the_previous_image() {
     let (small, large) = (encode((50, 40), |_| {}), encode((90, 120), |_| {}));
     let first = fast(&small, 30);
     assert!(fast(&large, 64).is_some());

@@ -1,4 +1,4 @@
-//! Two reports against each other.
+//! Comparison of two benchmark reports.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ pub(crate) fn compare(args: &BenchCompareArgs) -> Result<u8> {
     let comparison = compared(&before, &after);
     say_as(args.json, &comparison, in_words)?;
     let Some(percent) = args.fail_if_slower else { return Ok(COMPLETED) };
-    // What could not be judged has not passed.
+    // A load without a confidence interval does not count as passed.
     let cells = &comparison.cells;
     let is_judged = !cells.is_empty()
         && cells.len() == before.cells().count()
@@ -27,7 +27,7 @@ pub(crate) fn compare(args: &BenchCompareArgs) -> Result<u8> {
     let too_slow = cells.iter().any(|cell| cell.rate.is_surely_below(-percent / 100.0));
     if !is_judged {
         warn(
-            "error: not every load could be judged: have the same loads in both, with `repeats` of 2 or more",
+            "error: some loads could not be compared: use the same loads in both reports, with `repeats` of 2 or more",
         );
     }
     Ok(if too_slow || !is_judged || !after.is_sound() { FAILED } else { COMPLETED })
@@ -38,7 +38,7 @@ fn read(path: &Path) -> Result<BenchReport> {
     let shown = file.display();
     let bytes = fs::read(&file).map_err(|error| unreadable(&file, &error))?;
     let report: BenchReport = serde_json::from_slice(&bytes)
-        .map_err(|error| bad(format!("`{shown}` is no report of a storage benchmark: {error}")))?;
+        .map_err(|error| bad(format!("`{shown}` is not a report of a storage benchmark: {error}")))?;
     if report.version != REPORT_VERSION {
         let found = report.version;
         return Err(bad(format!(

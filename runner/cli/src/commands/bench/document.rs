@@ -1,4 +1,4 @@
-//! From the command line to a benchmark's document, and to the pipeline that reads the same.
+//! Document of a benchmark, and the pipeline that reads the same objects.
 
 use anyhow::Result;
 use penstock_bench::{BenchSpec, DataSource, preset};
@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 use crate::args::BenchStorageArgs;
 use crate::input::{self, Document as Pipeline, bad, bytes, faults};
 
-/// A document with the changes of the command line.
+/// A document with the changes of the command line applied.
 pub(super) struct Document {
     origin: String,
     pub(super) spec: BenchSpec,
@@ -34,7 +34,7 @@ impl Document {
         Ok(Self { origin, spec, value })
     }
 
-    /// The store of the source; empty for memory.
+    /// Name of the source's store; empty for memory.
     pub(super) fn store(&self) -> &str {
         match &self.spec.source {
             DataSource::List(list) => list.store.as_str(),
@@ -43,7 +43,7 @@ impl Document {
         }
     }
 
-    /// The pipeline that reads the same objects and has the same stages, and what runs it.
+    /// Prepares a pipeline that reads the same objects and has the same stages.
     pub(super) fn plan(&self, args: &BenchStorageArgs, passes: usize, runtime: &Runtime) -> Result<Prepared> {
         let mut source = self.value["source"].clone();
         if let Some(kind) = kind_of(&mut source) {
@@ -55,7 +55,7 @@ impl Document {
             "name": self.spec.name.as_str(), "seed": self.spec.seed, "source": source, "stages": stages,
             "consumer": { "discard": {} }, "threads": self.spec.whole_sets().flat_map(|set| set.workers.clone()).max().unwrap_or(1)
         });
-        // The benchmark's document has no `fetch` before its stages.
+        // The pipeline has a `fetch` before the stages of the benchmark's document.
         let told =
             |found| faults(&self.origin, &fault::with_stages_moved(found, |place| place.checked_sub(1)));
         let spec = Spec::from_value(pipeline).map_err(told)?;
@@ -66,19 +66,17 @@ impl Document {
             |kind: &StageKind| matches!(kind, StageKind::Wasm(wasm) if wasm.mode == Mode::Stateful);
         if let Some(stage) = prepared.plan.stages.iter().find(|stage| stateful(&stage.kind)) {
             let place = Pointer::ROOT.key("stages").index(stage.id.position() as usize - 2).key("wasm");
-            let message = "a stateful module works on all samples in their order; workers that each read some cannot run it";
+            let message = "a stateful module needs all samples in order, and each worker of a benchmark reads only some of them";
             return Err(faults(&self.origin, &[SpecFault::new(place, message)]));
         }
         Ok(prepared)
     }
 }
 
-/// The default document: all objects of the one store.
+/// Default document: all objects of the single store.
 fn plain(args: &BenchStorageArgs) -> Result<Value> {
     let [store] = args.stores.stores.as_slice() else {
-        return Err(bad(
-            "there is neither a document nor a single `--store NAME=WHAT` to read; give one of them",
-        ));
+        return Err(bad("nothing to read; give a document or a single `--store NAME=WHAT`"));
     };
     let name = store.split_once('=').map_or(store.as_str(), |(name, _)| name);
     let mut list = json!({ "store": name });
@@ -133,7 +131,7 @@ fn change(value: &mut Value, args: &BenchStorageArgs) -> Result<()> {
     let actions = value["actions"].as_array_mut().into_iter().flatten();
     let mut sets: Vec<&mut Value> = actions.filter_map(|action| action.get_mut("whole_set")).collect();
     if sets.is_empty() {
-        return Err(bad("the command line changes a load, and the document has no action `whole_set`"));
+        return Err(bad("the flags change a load, but the document has no action `whole_set`"));
     }
     for set in sets.iter_mut().filter(|set| set.is_object()) {
         for (field, to) in &load {
@@ -143,12 +141,12 @@ fn change(value: &mut Value, args: &BenchStorageArgs) -> Result<()> {
     Ok(())
 }
 
-/// The fields of a source of any kind; `None` where it has none.
+/// Fields of a source of any kind; `None` if it has none.
 fn kind_of(source: &mut Value) -> Option<&mut Map<String, Value>> {
     source.as_object_mut()?.values_mut().next()?.as_object_mut()
 }
 
-/// Value of `--accelerator`.
+/// JSON value of the flag `--accelerator`.
 fn accelerator(given: &str) -> Result<Value> {
     if preset(given).is_some() {
         return Ok(json!({ "preset": given }));

@@ -1,4 +1,4 @@
-//! Where a benchmark is written down, and who keeps its report.
+//! Output folder of a benchmark, and the upload of its report.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -17,13 +17,13 @@ use crate::client::Client;
 use crate::input::bad;
 use crate::text::warn;
 
-/// Follows a benchmark: reports progress, and writes down every read.
+/// Observer of a benchmark: reports progress and records every read.
 pub(super) struct Kept {
     quiet: bool,
     folder: Option<PathBuf>,
-    /// Created at the first line.
+    /// Opened at the first line.
     reads: Option<BufWriter<File>>,
-    /// The first error of a write.
+    /// First error of a write.
     broken: Option<io::Error>,
 }
 
@@ -52,7 +52,7 @@ impl Kept {
         match penstock_web::report_page(report) {
             Ok(page) => fs::write(folder.join("report.html"), page).with_context(broken),
             Err(error) => {
-                warn(&format!("report.html is not written: {error}"));
+                warn(&format!("cannot write report.html: {error}"));
                 Ok(())
             }
         }
@@ -95,7 +95,7 @@ impl Follow for Kept {
     }
 }
 
-/// Refuses a folder with another benchmark in it.
+/// Refuses a folder that holds another benchmark.
 fn check(folder: &Path) -> Result<()> {
     let taken = ["report.json", "report.html", "reads.ndjson"].iter().any(|name| folder.join(name).exists());
     if taken {
@@ -106,14 +106,14 @@ fn check(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).map_err(broken)
 }
 
-/// Sends a report to a server; returns the page that shows it.
+/// Uploads a report to a server; returns the page that shows it.
 pub(super) fn push(client: &Client, report: &BenchReport) -> Result<String> {
     let report = serde_json::to_vec(report)?;
     let stored: Stored = client.ask(Method::POST, "/benchmarks", Some(("application/json", &report)), &[])?;
     Ok(client.page(&format!("/bench/{}", stored.id)))
 }
 
-/// A line of `reads.ndjson`. `pass` is from 1, and `None` for a warm-up round of its own; a failed read has no `bytes`.
+/// Line of `reads.ndjson`. `pass` starts at 1, and is `None` in a separate warm-up round; a failed read has no `bytes`.
 fn line(load: &str, pass: Option<usize>, warm_up: bool, fetch: &Fetch, item: &ItemRead, key: &str) -> Value {
     let parts = &item.parts;
     json!({

@@ -1,4 +1,4 @@
-//! A report for people.
+//! Text form of a benchmark's report.
 
 use penstock_bench::BenchReport;
 use penstock_bench::report::{ActionReport, CallsReport, LoadReport, Spread};
@@ -26,12 +26,12 @@ fn objects(report: &BenchReport) -> String {
     let objects = &report.objects;
     let bytes = objects.bytes.map_or_else(String::new, |bytes| {
         let median = objects.median_bytes.unwrap_or_default() as f64 / 1e3;
-        format!(", {:.1} MB, the middle one {median:.1} kB", bytes as f64 / 1e6)
+        format!(", {:.1} MB, median {median:.1} kB", bytes as f64 / 1e6)
     });
-    let sizes = |time| format!(", their sizes after {}", duration(Some(time)));
+    let sizes = |time| format!(", sizes in {}", duration(Some(time)));
     let survey = objects.survey_s.map_or_else(String::new, sizes);
     format!(
-        "{} objects of store `{}` ({}){bytes}; found out in {}{survey}. Cache: {}. {} cores.",
+        "{} objects of store `{}` ({}){bytes}; surveyed in {}{survey}. Cache: {}. {} cores.",
         count(objects.count),
         objects.store,
         serde_json::to_value(objects.kind).ok().as_ref().and_then(|kind| kind.as_str()).unwrap_or_default(),
@@ -62,7 +62,7 @@ fn grid(cells: &[LoadReport]) -> String {
     table(&header, rows)
 }
 
-/// Times of every level of every load, as in the seed's bars.
+/// Table of the times at every level of every load.
 fn levels(cells: &[LoadReport]) -> String {
     let header = ["level", "load", "n", "mean", "median", "min", "max", "p90", "p99", "p99.9"];
     let of = |cell: &LoadReport| {
@@ -92,7 +92,7 @@ fn row(mut row: Vec<String>, spread: &Spread) -> Vec<String> {
 }
 
 fn consists(cell: &LoadReport) -> String {
-    let title = format!("{}: what is in it", cell.label());
+    let title = format!("{}: parts", cell.label());
     let header = [title.as_str(), "n", "mean", "median", "max", "p99", "share"];
     let rows = cell.parts.iter().map(|part| {
         let time = &part.time;

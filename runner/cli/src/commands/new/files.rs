@@ -1,8 +1,8 @@
-//! The files of a new stage: a template by mode, and the SDK.
+//! Files of a new stage: a template for each mode, and the SDK.
 
 use crate::args::{NewArgs, NewMode};
 
-/// The SDK's files by name, as the build script collected them.
+/// Files of the SDK by name, as the build script collected them.
 const SDK: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/sdk.rs"));
 
 macro_rules! template {
@@ -29,7 +29,7 @@ struct Variant {
     params: &'static str,
 }
 
-/// All files of the stage by name within its folder.
+/// All files of the stage by their names within its folder.
 pub(super) fn of(args: &NewArgs) -> Vec<(String, String)> {
     let variant = variant(args.mode);
     let fill = |text: &str| {
@@ -76,7 +76,7 @@ mod tests {
     fn nothing_is_left_to_fill_in_and_the_sdk_stands_alone() {
         for mode in [NewMode::Sample, NewMode::Batch, NewMode::Stateful] {
             for (file, text) in of(&NewArgs { name: "first-words".into(), mode }) {
-                // The SDK's own code has such pairs of braces.
+                // The SDK's own code contains such pairs of braces.
                 let is_template = !file.starts_with("penstock-guest/");
                 assert!(!(is_template && text.contains("{{")), "{file}:\n{text}");
                 assert!(

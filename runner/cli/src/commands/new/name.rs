@@ -1,4 +1,4 @@
-//! Which names a stage's crate may have.
+//! Rules for the name of a stage's crate.
 
 use anyhow::Result;
 
@@ -9,43 +9,45 @@ const KEYWORDS: &str = "abstract as async await become box break const continue 
     for gen if impl in let loop macro match mod move mut override priv pub ref return self static struct \
     super trait true try type typeof union unsafe unsized use virtual where while yield macro_rules";
 
-/// Names that cargo, the compiler or the new crate itself uses.
+/// Names in use by cargo, the compiler or the new crate itself.
 const TAKEN: &str =
     "alloc build core deps examples incremental penstock-guest penstock-guest-macros proc-macro std test";
 
 const MAX_LETTERS: usize = 64;
 
-/// Checks that a crate and a module may have this name.
+/// Checks that the name is valid for a crate and a module.
 pub(super) fn check(name: &str) -> Result<()> {
     refusal(name).map_or(Ok(()), |reason| Err(bad(format!("`{name}` cannot name a stage: {reason}"))))
 }
 
 fn refusal(name: &str) -> Option<String> {
     if name.is_empty() {
-        return Some("it is empty; write one like `decode-resize`".to_owned());
+        return Some("it is empty; use a name such as `decode-resize`".to_owned());
     }
     if name.contains(['/', '\\']) || name.starts_with('.') {
-        return Some("it is a path; the folder is made where you are, so write a name alone".to_owned());
+        return Some(
+            "it is a path; use a name without `/`, the folder is created in the current one".to_owned(),
+        );
     }
     if name.len() > MAX_LETTERS {
-        return Some(format!("it has {} letters, {MAX_LETTERS} would do", name.len()));
+        return Some(format!("it has {} characters; the limit is {MAX_LETTERS}", name.len()));
     }
     let fits = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "-_".contains(letter);
     if !name.starts_with(|first: char| first.is_ascii_lowercase()) || !name.chars().all(fits) {
-        let rule = "small letters a-z, digits, `-` and `_` would do, a letter first";
+        let rule = "use letters a-z, digits, `-` and `_`, starting with a letter";
         return Some(match proposal(name) {
             Some(other) => format!("{rule}, e.g. `{other}`"),
             None => rule.to_owned(),
         });
     }
     if KEYWORDS.split(' ').any(|word| word == name) {
-        return Some(format!("it is a word of Rust; `{name}-stage` would do"));
+        return Some(format!("it is a keyword of Rust; use e.g. `{name}-stage`"));
     }
     let is_taken = TAKEN.split(' ').any(|word| word == name.replace('_', "-"));
-    is_taken.then(|| format!("cargo or the SDK uses it; `{name}-stage` would do"))
+    is_taken.then(|| format!("cargo or the SDK uses the name; use e.g. `{name}-stage`"))
 }
 
-/// A valid name near the refused one.
+/// A valid name similar to the refused one.
 fn proposal(name: &str) -> Option<String> {
     let letters: String = name
         .chars()

@@ -1,4 +1,4 @@
-//! A trial's report for people.
+//! Text form of a trial's report.
 
 use penstock_pipeline::trial::{
     CallTrial, Difference, DifferenceCause, MadeField, MadeSample, MadeValue, Outcome, SampleTrial,
@@ -10,14 +10,16 @@ use penstock_types::text::{MAX_SHOWN_KEY, printable};
 use crate::report::table;
 use crate::text::{count, duration, paragraphs};
 
-/// Most samples whose fields are shown, and most samples shown within one field.
+/// Maximum number of samples whose fields are shown.
 const SHOWN_SAMPLES: usize = 20;
+/// Maximum number of samples shown that one sample became.
 const SHOWN_MADE: usize = 5;
+/// Maximum number of rows in the table of samples.
 const SHOWN_ROWS: usize = 100;
-/// Most lines of the module's log, and most differences.
+/// Maximum number of log lines, and of differences, that are shown.
 const SHOWN_LINES: usize = 20;
 
-/// The report as text, without the details of all but the first samples.
+/// Report as text, with details of the first samples only.
 pub(super) fn in_words(report: &TrialReport) -> String {
     let tables = [headline(report), rows(report), fields(report), counters(report), logs(report)];
     paragraphs(tables.into_iter().chain([missing(report), differences(report), sums(report)]))
@@ -46,7 +48,7 @@ fn rows(report: &TrialReport) -> String {
     table(&header, rows.into_iter().take(SHOWN_ROWS)) + &more
 }
 
-/// The figures of a call stand beside its first sample.
+/// The figures of a call appear beside its first sample.
 fn call_rows(call: &CallTrial) -> Vec<Vec<String>> {
     let figures = [duration(Some(call.cpu_s)), duration(Some(call.wall_s)), bytes(call.memory_bytes)];
     let row = |(number, sample): (usize, &SampleTrial)| {
@@ -79,11 +81,11 @@ fn sample(sample: &SampleTrial) -> Option<String> {
             FailureClass::Data => "the data was refused",
             FailureClass::Bug => "the stage is at fault",
             FailureClass::Contract => "the stage broke the contract",
-            FailureClass::Storage => "it could not be read",
+            FailureClass::Storage => "the object could not be read",
         };
         lines.push(format!("  {whose}: {}", failure.message));
         if failure.held_lost > 0 {
-            lines.push(format!("  {} samples that it held are lost with it", count(failure.held_lost)));
+            lines.push(format!("  {} samples that the instance held are lost", count(failure.held_lost)));
         }
     }
     for made in sample.made.iter().take(SHOWN_MADE) {
@@ -130,7 +132,7 @@ fn value(field: &MadeField) -> String {
     }
 }
 
-/// Whole numbers as they are, others with four decimals.
+/// Formats whole numbers without decimals, others with four.
 fn figure(number: f64) -> String {
     if number.fract() == 0.0 && number.abs() < 1e15 { format!("{number}") } else { format!("{number:.4}") }
 }
@@ -156,15 +158,15 @@ fn logs(report: &TrialReport) -> String {
     text
 }
 
-/// Advice about fields that the module wants and no sample has.
+/// Advice about fields that the module reads and no sample has.
 fn missing(report: &TrialReport) -> String {
     let [missing, ..] = report.missing_fields.as_slice() else { return String::new() };
     let have = match report.input_fields.as_slice() {
-        [] => "they have none".to_owned(),
-        fields => format!("they have {}", listed(fields)),
+        [] => "the samples have no fields".to_owned(),
+        fields => format!("the samples have {}", listed(fields)),
     };
     format!(
-        "Note: the module wants {}, which no sample has ({have}).\n      Give records with that field (a line of NDJSON is a \
+        "Note: the module reads {}, which no sample has ({have}).\n      Give records with that field (a line of NDJSON is a \
          sample), or let files become it: `--field {missing}`, as text with `--text`.",
         listed(&report.missing_fields),
     )
@@ -178,7 +180,7 @@ fn differences(report: &TrialReport) -> String {
     let Some(differences) = &report.differences else { return String::new() };
     if differences.is_empty() {
         let times = report.repeat;
-        return format!("Every sample became the same {times} times over, on new and on used instances.");
+        return format!("Every sample gave the same result {times} times, on new and on used instances.");
     }
     let line = |difference: &Difference| {
         let why = match difference.cause {
@@ -190,7 +192,7 @@ fn differences(report: &TrialReport) -> String {
     };
     let lines: Vec<String> = differences.iter().take(SHOWN_LINES).map(line).collect();
     format!(
-        "NOT THE SAME every time:\n{}{}\nA run would give other data with other threads. Keep nothing between samples, and take \
+        "RESULTS DIFFER:\n{}{}\nThe data of a run would depend on its threads. Keep no state between samples, and take \
          randomness from `item.rng()`.",
         lines.join("\n"),
         more(differences.len(), SHOWN_LINES)
@@ -211,8 +213,8 @@ fn sums(report: &TrialReport) -> String {
     let sums: Vec<String> = sums.map(|(sum, word)| format!("{} {word}", count(sum))).collect();
     let suggested = &report.suggested;
     format!(
-        "{} samples: {}.\nLimits with room to spare, for the pipeline: \"deadline_ms\": {}, \"memory_mib\": {} (the longest took {}, the \
-         most had {}).",
+        "{} samples: {}.\nLimits with room to spare, for the pipeline: \"deadline_ms\": {}, \"memory_mib\": {} (longest {}, \
+         largest {}).",
         count(samples.len() as u64),
         sums.join(", "),
         suggested.deadline_ms,
@@ -230,7 +232,7 @@ fn more(all: usize, shown: usize) -> String {
     if all <= shown {
         String::new()
     } else {
-        format!("\nand {} more; --json tells them all", count((all - shown) as u64))
+        format!("\nand {} more; `--json` prints them all", count((all - shown) as u64))
     }
 }
 

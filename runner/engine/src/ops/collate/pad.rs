@@ -1,11 +1,11 @@
-//! Tensors of different shapes, filled up with zeros to one.
+//! Padding of tensors of different shapes with zeros to a common shape.
 
 use crate::item::{Dtype, Sample, Stacked, Tensor, Value};
 use crate::memory::Filling;
 use crate::ports::StopFlag;
 
-/// Most bytes of a padded array, as a multiple of those of its tensors, beside [`FREE_PADDING`]: a few long dimensions in
-/// different samples would otherwise multiply.
+/// Largest ratio of a padded array's bytes to those of its tensors, beyond [`FREE_PADDING`]: long dimensions of different
+/// samples would otherwise multiply.
 const MAX_PADDING: usize = 16;
 
 /// Padding that is always permitted, in bytes.
@@ -18,7 +18,8 @@ pub(super) struct Padding<'a> {
 }
 
 impl Padding<'_> {
-    /// Appends a tensor's elements, with zeros behind each dimension up to the size in `wanted`. `None` once the run is stopping.
+    /// Appends the elements of a tensor, with zeros after each dimension up to the size in `wanted`. `None` once the run is
+    /// stopping.
     pub(super) fn append(
         &self,
         data: &mut Filling,
@@ -56,7 +57,7 @@ fn append_zeros(data: &mut Filling, mut bytes: usize) {
     }
 }
 
-/// Tensors of the field at `place`; empty if it holds anything else.
+/// Tensors of the field at position `place`; empty if the field holds other values.
 fn tensors(samples: &[Sample], place: usize) -> impl Iterator<Item = &Tensor> {
     samples.iter().filter_map(move |sample| match &sample.fields[place].value {
         Value::Tensor(tensor) => Some(tensor),
@@ -80,12 +81,12 @@ pub(super) fn stacked_shapes(samples: &[Sample], place: usize) -> Option<Stacked
     (dimensions > 0).then(|| Stacked::Tensor(Tensor { dtype: Dtype::Int64, shape, data: data.into() }))
 }
 
-/// Name of the field that keeps the shapes of a padded one.
+/// Name of the field that keeps the shapes of the padded field `name`.
 pub(super) fn shape_name(name: &str) -> String {
     format!("{name}.shape")
 }
 
-/// Reason why the tensors of these samples, which are alike, cannot be padded.
+/// Reason why the tensors of these samples, which have equal fields, cannot be padded.
 pub(super) fn unpaddable(samples: &[Sample]) -> Option<String> {
     let fields = &samples.first()?.fields;
     fields.iter().enumerate().find_map(|(place, field)| {
@@ -101,7 +102,7 @@ pub(super) fn unpaddable(samples: &[Sample]) -> Option<String> {
         if tensors(samples, place).all(|tensor| tensor.shape == largest) {
             return None;
         }
-        // Sizes of 0 count as 1: sizes of different tensors meet here, and shapes without elements have bounds, too.
+        // Sizes of 0 count as 1: sizes of different tensors are multiplied, and shapes without elements need bounds, too.
         let sizes = largest.iter().map(|size| (*size as usize).max(1));
         let padded = sizes.fold(samples.len().saturating_mul(element), usize::saturating_mul);
         let bytes: usize = tensors(samples, place).map(|tensor| tensor.data.len()).sum();

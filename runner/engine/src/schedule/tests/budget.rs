@@ -1,9 +1,9 @@
-//! The memory budget: what may be held, that it suffices, and what a run says that it does not suffice for.
+//! Tests of the memory budget: the bytes held, runs that fit, and the error of runs that do not fit.
 
 use super::super::budget::Behind;
 use super::*;
 
-/// Bytes of the blobs that the stage at `position` makes: results of neighbouring stages grow and shrink.
+/// Bytes of the blobs that the stage at `position` makes; results of neighbouring stages grow and shrink.
 fn blob_bytes(position: usize) -> usize {
     [700, 40, 300, 0, 1200, 90][position % 6]
 }
@@ -13,7 +13,7 @@ fn with_blob(mut sample: Sample, bytes: usize) -> Sample {
     sample
 }
 
-/// Makes two of every seventh sample, and gives all of them a blob of the stage's size.
+/// Duplicates every seventh sample, and gives each a blob of the stage's size.
 fn resized(stage: usize, item: Item) -> Output {
     let batch = matches!(item, Item::Batch(_));
     let copies = |sample: &Sample| if sample.origin.index % 7 == 3 { 2 } else { 1 };
@@ -27,12 +27,12 @@ fn resized(stage: usize, item: Item) -> Output {
     Output { items, ..Output::default() }
 }
 
-/// Most bytes that each part of a chain of [`resized`] ops may hold at a time.
+/// Upper bounds of the bytes that each part of a chain of [`resized`] ops holds at a time.
 #[derive(Default)]
 struct Needs {
-    /// Of one result of each pipe.
+    /// Bytes of one result, by pipe.
     results: Vec<u64>,
-    /// Of all batches that are being collected, and of all samples held by ops.
+    /// Bytes of all batches that are being collected, and of all samples held by ops.
     collected: u64,
 }
 
@@ -41,7 +41,7 @@ impl Needs {
         let sample = |blob: usize| with_blob(super::samples(0..1, 0).remove(0), blob).memory_bytes() + 40;
         let (mut per_sample, mut per_item) = (sample(0), 1);
         let mut needs = Self::default();
-        // Of 25 samples of an epoch, each stage makes 4 twice.
+        // Each stage duplicates 4 of the 25 samples of an epoch.
         let mut all = samples;
         for (position, stage) in stages.iter().enumerate() {
             match stage.rule {
@@ -78,7 +78,7 @@ fn is_batched(stages: &[StageShape]) -> bool {
     last.unwrap_or(false)
 }
 
-fn knows(schedule: &mut Schedule, results: &[u64]) {
+fn note_results(schedule: &mut Schedule, results: &[u64]) {
     let pipes = schedule.stages.iter_mut().filter_map(|stage| match &mut stage.kind {
         Kind::Pipe(pipe) => Some(pipe),
         _ => None,
@@ -92,7 +92,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_budget_is_too_small_to_go_on_and_none_is_exceeded_by_more_than_results(
+    fn any_budget_lets_the_run_end_and_is_exceeded_at_most_by_results(
         stages in any_stages(),
         epochs in prop::collection::vec(0_u64..25, 1..3),
         sink in 1_usize..4,
@@ -115,7 +115,7 @@ proptest! {
         let shape = ChainShape { buffer_bytes: limit, ..shape(stages, sink) };
         let mut driver = Driver { op: resized, ..Driver::new(shape, chunks, 2) };
         if known {
-            knows(&mut driver.schedule, &needs.results);
+            note_results(&mut driver.schedule, &needs.results);
         }
         let mut choices = choices.into_iter().cycle();
         let mut steps = 0;
@@ -124,7 +124,7 @@ proptest! {
             driver.assert_within_limits();
             let held = driver.schedule.budget.held();
             if known {
-                // One result of a stage may be on its way through those behind it, in parts.
+                // One result of a stage may be in progress downstream, in parts.
                 let most = limit + largest + 2 * chunk;
                 prop_assert!(held <= most, "{held} of {limit} are held, with results of {:?}", needs.results);
             }
@@ -132,10 +132,10 @@ proptest! {
             if steps % 7 == 0 {
                 let ledger = driver.ledger();
                 prop_assert!(ledger.balanced, "{ledger:#?}");
-                driver.look_everywhere();
-                prop_assert_eq!(driver.ledger(), ledger, "something could move and did not");
+                driver.settle_all_nodes();
+                prop_assert_eq!(driver.ledger(), ledger, "an item could have moved but did not");
             }
-            prop_assert!(steps < 200_000, "it does not end");
+            prop_assert!(steps < 200_000, "the run does not end");
         }
         let ledger = driver.ledger();
         prop_assert!(ledger.balanced, "{ledger:#?}");
@@ -146,21 +146,21 @@ proptest! {
             }
             Some(error) => {
                 prop_assert!(error.starts_with("the run needs more memory than `buffer_mib` allows"), "{error}");
-                prop_assert!(needs.collected > 0, "only what waits for others can stop a run: {error}");
+                prop_assert!(needs.collected > 0, "only collected or held samples can block a run: {error}");
                 let enough = 2 * (needs.collected + largest + 2 * chunk);
-                prop_assert!(limit < enough, "{enough} would do: {error}");
+                prop_assert!(limit < enough, "{enough} would suffice: {error}");
             }
         }
     }
 }
 
-/// Blobs of 8 KiB that a stage makes of samples without any.
+/// Adds an 8 KiB blob to samples without one, like a fetch.
 fn fetched(_: usize, item: Item) -> Output {
     let fetched = into_samples(item).into_iter().map(|sample| with_blob(sample, 8 << 10));
     Output { items: Items::Many(fetched.map(Item::Sample).collect()), ..Output::default() }
 }
 
-/// So many samples in chunks of five.
+/// A source of `count` samples in chunks of five.
 fn chunks(count: u64) -> Vec<Produced> {
     (0..count).step_by(5).map(|first| Produced::Samples(samples(first..(first + 5).min(count), 0))).collect()
 }
@@ -172,13 +172,13 @@ fn run_to_end(driver: &mut Driver) -> u64 {
         driver.assert_within_limits();
         peak = peak.max(driver.schedule.budget.held());
         steps += 1;
-        assert!(steps < 100_000, "it does not end");
+        assert!(steps < 100_000, "the run does not end");
     }
     peak
 }
 
 #[test]
-fn a_batch_that_cannot_fit_fails_the_run_with_what_is_held_and_what_would_do() {
+fn a_batch_that_cannot_fit_fails_the_run_with_the_memory_held_and_needed() {
     let fetch = stage(1, 2, pipe(16, Order::Completion, RunsOn::Tasks));
     let aggregate = stage(2, 2, StageRule::Aggregate { size: 1000, drop_last: false });
     let shape = ChainShape { buffer_bytes: 512 << 10, ..shape(vec![fetch, aggregate], 3) };
@@ -188,8 +188,8 @@ fn a_batch_that_cannot_fit_fails_the_run_with_what_is_held_and_what_would_do() {
     assert_eq!(
         driver.schedule.error(),
         Some(
-            "the run needs more memory than `buffer_mib` allows: 0.5 MiB are held, 0.5 MiB are allowed, no task runs and nothing can \
-             move. Held, with what waits behind them: `0` 0.0 MiB; `2` 0.5 MiB, 62 of 1000 samples. It takes about 9 MiB to go on: \
+            "the run needs more memory than `buffer_mib` allows: 0.5 MiB of 0.5 MiB are in use, no task runs and no item can \
+             move. In use by stage and its output queue: `0` 0.0 MiB; `2` 0.5 MiB, 62 of 1000 samples. About 9 MiB would suffice: \
              raise `buffer_mib`, or make batches smaller"
         )
     );
@@ -197,7 +197,7 @@ fn a_batch_that_cannot_fit_fails_the_run_with_what_is_held_and_what_would_do() {
 }
 
 #[test]
-fn results_that_wait_in_slots_are_held_to_the_budget_in_either_order() {
+fn results_that_wait_in_slots_stay_within_the_budget_in_either_order() {
     for order in [Order::Completion, Order::Input] {
         let stages = vec![stage(1, 2, pipe(1000, order, RunsOn::Tasks))];
         let shape = ChainShape { buffer_bytes: 256 << 10, ..shape(stages, 3) };
@@ -213,7 +213,7 @@ fn results_that_wait_in_slots_are_held_to_the_budget_in_either_order() {
 }
 
 #[test]
-fn tasks_double_with_the_results_that_are_known_until_all_slots_are_taken() {
+fn tasks_double_with_the_known_results_until_all_slots_are_used() {
     let stages = vec![stage(1, 2, pipe(12, Order::Completion, RunsOn::Tasks))];
     let shape = ChainShape { buffer_bytes: 64 << 20, ..shape(stages, 3) };
     let mut driver =
@@ -225,7 +225,7 @@ fn tasks_double_with_the_results_that_are_known_until_all_slots_are_taken() {
         for _ in 0..driver.running.len() {
             let now = driver.tick();
             driver.finish(0, now);
-            // Results are consumed as soon as they come.
+            // The consumer takes results at once.
             while matches!(driver.schedule.deliver(now), SinkDelivery::Item(_)) {}
             let starts = driver.schedule.take_starts();
             driver.running.extend(starts.into_iter().map(|(task, item)| (task, OpCall::Apply(item))));
@@ -235,7 +235,7 @@ fn tasks_double_with_the_results_that_are_known_until_all_slots_are_taken() {
 }
 
 #[test]
-fn an_op_that_keeps_the_size_of_what_it_takes_starts_at_once() {
+fn an_op_that_keeps_the_size_of_its_input_starts_at_once() {
     let mut waits = stage(1, 2, pipe(12, Order::Completion, RunsOn::Tasks));
     waits.keeps_size = true;
     let shape = ChainShape { buffer_bytes: 64 << 20, ..shape(vec![waits], 3) };
@@ -245,7 +245,7 @@ fn an_op_that_keeps_the_size_of_what_it_takes_starts_at_once() {
 }
 
 #[test]
-fn what_stands_before_a_stage_that_failed_the_run_does_not_hold_up_what_is_behind_it() {
+fn items_before_a_failed_stage_do_not_block_the_items_behind_it() {
     let mut failing = stage(2, 2, pipe(1, Order::Completion, RunsOn::Tasks));
     failing.max_failures = Some(FailureLimit::Count(0));
     let stages = vec![
@@ -271,7 +271,7 @@ fn what_stands_before_a_stage_that_failed_the_run_does_not_hold_up_what_is_behin
 }
 
 #[test]
-fn a_result_is_reserved_for_until_a_thousand_smaller_ones_have_come() {
+fn the_largest_result_counts_until_1024_to_2048_smaller_ones_have_followed() {
     let mut sizes = super::super::budget::ResultSizes::default();
     assert_eq!(sizes.largest(), None);
     sizes.note(10, 900);
@@ -284,7 +284,7 @@ fn a_result_is_reserved_for_until_a_thousand_smaller_ones_have_come() {
 }
 
 #[test]
-fn an_op_starts_where_there_is_room_or_where_it_is_the_most_downstream_work() {
+fn an_op_starts_if_there_is_room_or_if_it_is_the_most_downstream_work() {
     let mut budget = ByteBudget::new(1000);
     budget.hold(950);
     let busy = Behind::default();
@@ -292,19 +292,25 @@ fn an_op_starts_where_there_is_room_or_where_it_is_the_most_downstream_work() {
     let collecting = Behind { collects: true, ..idle };
     assert!(budget.admits(10, 60, || busy), "there is room");
     assert!(!budget.admits(10, 61, || busy) && budget.has_refused());
-    assert!(budget.admits(10, 5000, || idle), "its result leaves the run");
-    assert!(budget.admits(10, 5000, || collecting), "its result is the one by which the budget is exceeded");
+    assert!(budget.admits(10, 5000, || idle), "the result leaves the run");
+    assert!(
+        budget.admits(10, 5000, || collecting),
+        "the held bytes without the result are within the budget"
+    );
     budget.hold(61);
-    assert!(!budget.admits(10, 11, || collecting), "a result stays that exceeds it already");
-    assert!(budget.admits(10, 10, || busy), "nothing grows");
+    assert!(!budget.admits(10, 11, || collecting), "the held bytes exceed the budget already");
+    assert!(budget.admits(10, 10, || busy), "the result is no larger than the input");
     budget.release(61 + 450);
     assert!(budget.take_freed());
     assert!(budget.admits(0, 500, || busy));
-    assert!(!budget.admits(0, 500, || Behind { growth: 1, ..busy }), "an op behind would lack a byte");
-    assert!(!budget.admits(0, 1, || Behind { growth: 5000, ..busy }), "half of the budget is kept at most");
-    assert!(!budget.admits(0, 500, || Behind { promised: 1, ..busy }), "a batch would lack a byte");
+    assert!(!budget.admits(0, 500, || Behind { growth: 1, ..busy }), "one byte too few for a downstream op");
+    assert!(
+        !budget.admits(0, 1, || Behind { growth: 5000, ..busy }),
+        "at most half of the budget is kept for growth"
+    );
+    assert!(!budget.admits(0, 500, || Behind { promised: 1, ..busy }), "one byte too few for a batch");
     assert!(
         budget.admits(0, 500, || Behind { promised: 1001, ..busy }),
-        "no batch of that size will ever fit"
+        "a batch larger than the budget does not count"
     );
 }

@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 
 use super::*;
 
-/// A store in memory that writes a batch only when it is let.
+/// A store in memory that writes a batch only when the test permits it.
 struct Gated {
     name: Arc<str>,
     objects: Mutex<Vec<Arc<str>>>,
@@ -22,10 +22,10 @@ struct Gated {
     begun: Sender<()>,
 }
 
-/// How long a test waits for what has to happen.
+/// Maximum time that a test waits for an expected event.
 const SOON: Duration = Duration::from_secs(20);
 
-/// What the consumer holds of it.
+/// Handle of the store that the consumer gets.
 #[derive(Clone)]
 struct Entry(Arc<Gated>);
 
@@ -70,7 +70,7 @@ impl Store for Entry {
                 return Err(StoreError::NotFound { store: this.name.clone(), key });
             }
             this.begun.send(()).ok();
-            this.let_through.acquire().await.expect("nobody closes it").forget();
+            this.let_through.acquire().await.expect("the semaphore is never closed").forget();
             this.objects.lock().unwrap().push(key);
             Ok(true)
         }
@@ -78,7 +78,7 @@ impl Store for Entry {
     }
 }
 
-/// A consumer whose writes wait for the store, and who hears of their beginnings.
+/// A consumer whose writes wait in the store, with a channel that reports the start of each write.
 fn consumer(runtime: &Runtime) -> (Arc<Gated>, FilesConsumer, Receiver<()>) {
     let (begun, beginnings) = channel();
     let store = Arc::new(Gated {
@@ -114,7 +114,7 @@ fn four_batches_are_written_at_a_time_and_no_more() {
     for _ in 0..IN_FLIGHT {
         consumer.consume(batch(), &stop).unwrap();
     }
-    // None is done, and nobody had to wait.
+    // No write has finished, and no call had to wait.
     (0..IN_FLIGHT).for_each(|_| begun.recv_timeout(SOON).unwrap());
     std::thread::scope(|scope| {
         let fifth = scope.spawn(|| consumer.consume(batch(), &stop));
@@ -131,7 +131,7 @@ fn four_batches_are_written_at_a_time_and_no_more() {
 }
 
 #[test]
-fn a_stop_gives_up_what_is_not_written_in_time_and_counts_it_as_unfinished() {
+fn a_stop_abandons_late_batches_and_counts_them_as_unfinished() {
     let runtime = Runtime::new().unwrap();
     let (store, mut consumer, _begun) = consumer(&runtime);
     let stop = StopFlag::default();
@@ -145,7 +145,7 @@ fn a_stop_gives_up_what_is_not_written_in_time_and_counts_it_as_unfinished() {
 }
 
 #[test]
-fn a_write_that_fails_is_told_with_its_key_and_the_batch_is_unfinished() {
+fn a_failed_write_is_reported_with_its_key_and_its_batch_is_unfinished() {
     let runtime = Runtime::new().unwrap();
     let (store, mut consumer, _begun) = consumer(&runtime);
     store.let_through.add_permits(100);

@@ -17,7 +17,7 @@ fn keys(index: &str, size: usize) -> Vec<String> {
 }
 
 #[test]
-fn keys_come_in_the_order_of_the_index_whatever_the_blocks_are() {
+fn keys_come_in_the_order_of_the_index_for_any_block_size() {
     let index = "\u{feff} [\r\n\t\"b/2.jpg\" ,\"a\\u002f1.jpg\",\n\"b/2.jpg\", \"na\\u00efve \\\"\u{1f5bb}\\\" \\\\\" ] \n";
     let expected = ["b/2.jpg", "a/1.jpg", "b/2.jpg", "na\u{ef}ve \"\u{1f5bb}\" \\"];
     for size in [3, 4, 5, 7, 16, 1000] {
@@ -28,7 +28,7 @@ fn keys_come_in_the_order_of_the_index_whatever_the_blocks_are() {
 }
 
 #[test]
-fn each_malformed_index_is_told_where_and_why() {
+fn each_malformed_index_is_reported_with_place_and_reason() {
     let long_key = format!(r#"["a", "{}"]"#, "k".repeat(1025));
     let long_text = format!(r#"["a", "{}"#, "k".repeat(1 << 20));
     let indexes: [&[u8]; 44] = [
@@ -78,23 +78,23 @@ fn each_malformed_index_is_told_where_and_why() {
         b"[\"a\tb\nc.jpg\"]",
         b"[\"caf\xe9.jpg\"]",
     ];
-    let mut told = String::new();
+    let mut reported = String::new();
     for index in indexes {
         let reason = read(index, 4096).unwrap_err();
-        writeln!(told, "{}\n  the index {reason}\n", index.escape_ascii()).unwrap();
+        writeln!(reported, "{}\n  the index {reason}\n", index.escape_ascii()).unwrap();
     }
     for (index, what) in [(&long_key, "a key of 1025 bytes"), (&long_text, "a text without end")] {
-        writeln!(told, "({what})\n  the index {}\n", read(index.as_bytes(), 4096).unwrap_err()).unwrap();
+        writeln!(reported, "({what})\n  the index {}\n", read(index.as_bytes(), 4096).unwrap_err()).unwrap();
     }
     for (index, what) in [(b"\xff\xfe[\0", "UTF-16"), (b"\x1f\x8b\x08\0", "gzip")] {
-        writeln!(told, "({what})\n  the index {}\n", read(index, 4096).unwrap_err()).unwrap();
+        writeln!(reported, "({what})\n  the index {}\n", read(index, 4096).unwrap_err()).unwrap();
     }
-    insta::assert_snapshot!(told);
+    insta::assert_snapshot!(reported);
 }
 
 proptest! {
     #[test]
-    fn what_is_written_reads_the_same(
+    fn a_written_index_is_read_back_unchanged(
         written in proptest::collection::vec("[^/\0]{1,30}(/[^/\0]{1,9})?", 1..20), size in 3_usize..50,
     ) {
         let mut keys = Keys::default();
@@ -107,7 +107,7 @@ proptest! {
     }
 
     #[test]
-    fn it_reads_what_serde_json_reads_and_nothing_else(
+    fn the_parser_accepts_the_same_indexes_as_serde_json(
         index in r#"(\[|\[ ?("[a-c\\"u0]{0,5}",? ?){0,4}|["\[\],1 {}]{0,9}){1}(\]|\] ?.{0,2}|)"#, size in 3_usize..30,
     ) {
         let expected = serde_json::from_str::<Vec<String>>(&index).ok();

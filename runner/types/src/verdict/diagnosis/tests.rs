@@ -5,21 +5,21 @@ use super::*;
 use crate::stats::{QueueRow, TaskRow};
 use crate::verdict::tests::shape;
 
-/// Length of a stretch, in nanoseconds.
+/// Length of an interval, in nanoseconds.
 const STRETCH: u64 = 250_000_000;
-/// Items of a stretch: enough that a window closes every second.
+/// Items of an interval: enough that a window closes every second.
 const ITEMS: u64 = 20;
 
-/// What a second looks like.
+/// Behaviour of the run in one second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
-    /// Nothing comes out.
+    /// No item is delivered.
     Silent,
     /// The consumer never waits.
     Fed,
     /// The first stage is always busy, and the consumer waits a tenth of the time.
     First,
-    /// The second stage is, and the consumer waits half of the time; the first one has slack.
+    /// The second stage is always busy, and the consumer waits half of the time; the first stage has slack.
     LaterStage,
 }
 
@@ -31,7 +31,7 @@ fn run() -> Diagnosis {
     })))
 }
 
-/// A run whose consumer has just got its first items; windows are seconds from here on.
+/// A run whose consumer has just got its first items; windows last a second from here on.
 fn warm() -> Diagnosis {
     let mut diagnosis = run();
     let (stages, queues) = sums(Phase::Fed);
@@ -77,7 +77,7 @@ fn moves(diagnosis: &Diagnosis) -> Vec<(f64, VerdictKind, Option<String>)> {
 }
 
 #[test]
-fn a_verdict_moves_when_three_windows_agree_and_from_the_first_of_them_on() {
+fn a_verdict_changes_when_three_windows_agree_starting_with_the_first_of_them() {
     let mut diagnosis = warm();
     use Phase::{Fed, First};
     follow(&mut diagnosis, &[Fed, Fed, Fed, First, First, Fed, First, First, First], STRETCH);
@@ -89,7 +89,7 @@ fn a_verdict_moves_when_three_windows_agree_and_from_the_first_of_them_on() {
 }
 
 #[test]
-fn a_verdict_that_comes_and_goes_does_not_move() {
+fn a_verdict_that_holds_for_two_windows_changes_nothing() {
     let mut diagnosis = warm();
     let mut at = follow(&mut diagnosis, &[Phase::Fed; 2], STRETCH);
     for _ in 0..50 {
@@ -99,7 +99,7 @@ fn a_verdict_that_comes_and_goes_does_not_move() {
 }
 
 #[test]
-fn what_has_slack_gives_way_at_once_to_what_has_none() {
+fn a_limit_with_slack_is_replaced_at_once_by_one_without() {
     let mut diagnosis = warm();
     follow(&mut diagnosis, &[Phase::First, Phase::First, Phase::LaterStage, Phase::LaterStage], STRETCH);
     let stages: Vec<_> = moves(&diagnosis).into_iter().map(|(from_s, _, stage)| (from_s, stage)).collect();
@@ -120,7 +120,7 @@ fn warm_up_does_not_count_against_loading() {
 }
 
 #[test]
-fn a_run_without_a_whole_window_is_told_as_a_whole() {
+fn a_run_without_a_complete_window_gets_one_verdict_for_all_of_it() {
     let mut diagnosis = run();
     let (stages, queues) = sums(Phase::First);
     diagnosis.add(STRETCH, &stages, &queues, false);
