@@ -21,6 +21,7 @@ mod instances;
 mod interrupt;
 mod machine;
 mod malformed;
+mod manuals;
 mod memory;
 mod mixup;
 mod new;

@@ -16,19 +16,21 @@ fn new(folder: &Path, arguments: &[&str]) -> Finished {
     call.finished(command.spawn().unwrap())
 }
 
-/// Runs a program in a stage's folder as its author would, offline and with cached dependencies.
-fn in_stage(folder: &Path, program: &Path, arguments: &[&str]) {
-    let mut command = Command::new(program);
-    command
-        .args(arguments)
-        .current_dir(folder)
-        .env("CARGO_TARGET_DIR", target().join("tmp/penstock-tests/new"));
-    // Build settings of this test do not apply to the author.
+/// Gives a command the environment of a stage's author: cached dependencies, and no build settings of this test.
+pub(crate) fn as_author(command: &mut Command) {
+    command.env("CARGO_TARGET_DIR", target().join("tmp/penstock-tests/new"));
     for variable in
         ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET", "RUSTC_WRAPPER", "RUSTUP_TOOLCHAIN"]
     {
         command.env_remove(variable);
     }
+}
+
+/// Runs a program in a stage's folder as its author would, without the network.
+fn in_stage(folder: &Path, program: &Path, arguments: &[&str]) {
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(folder);
+    as_author(&mut command);
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(

@@ -1,10 +1,13 @@
-"""The examples and the package's README work as shown."""
+"""Examples, and Python of the manuals: documents are there, code runs and prints what its comments say."""
 
+import os
 import re
 import shutil
 import subprocess
 import sys
 import unittest
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import penstock
@@ -29,7 +32,6 @@ class Examples(unittest.TestCase):
         drained = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=clean())
         self.assertEqual((drained.returncode, drained.stderr), (0, ""))
         self.assertRegex(drained.stdout, r"^run \S+\n32 images in ")
-
 
     def test_the_document_of_the_migration_can_run_on_class_folders(self) -> None:
         with folder() as here:
@@ -62,21 +64,54 @@ class Readme(unittest.TestCase):
         assert shown is not None, "the README shows the diff"
         self.assertEqual(shown.group(1), found.stdout)
 
-    def test_documents_named_in_its_python_exist(self) -> None:
-        python = "".join(re.findall("```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL))
-        named = re.findall(r'"([^"]*\.json)"', python)
-        self.assertGreater(len(named), 1)
-        self.assertEqual([name for name in named if not (ROOT / name).exists()], [])
+    def test_its_loop_runs_over_its_document(self) -> None:
+        (document,) = blocks("README.md", "json pipeline.json")
+        (loop,) = blocks("README.md", "python")
+        with self.prepared() as here:
+            (here / "pipeline.json").write_text(document)
+            lines = self.output(here, loop, "print(images.dtype, list(images.shape), pipeline.epoch)")
+        # 48 photos in batches of 32.
+        self.assertEqual(lines[-1], "uint8 [16, 224, 224, 3] 3")
+        self.assertIn("# uint8, [32, 224, 224, 3]", loop)
 
-    def test_its_document_in_python_can_run(self) -> None:
-        found = re.search(r"`(penstock\.list\(.*?\.batch\(\d+\))`", (ROOT / "README.md").read_text())
-        assert found is not None, "the README writes a document in Python"
-        document = eval(found.group(1), {"penstock": penstock})
-        self.assertEqual(len(document.pipeline(stores={"photos": photos()}, modules={"decode-resize": module("decode-resize")})), 2)
+    def test_the_packages_examples_run_in_order(self) -> None:
+        first, document, shares, resumed, measured, streamed = blocks("runner/python/README.md", "python")
+        (commands,) = blocks("runner/python/README.md", "sh not-run: run by tests/python/test_examples.py")
+        for other in blocks("runner/python/README.md", "python not-run: needs PyTorch and Lightning"):
+            compile(other, "README.md", "exec")
+        server = Server(f"--store=photos={photos()}", *(f"--module={module(name)}" for name in MODULES))
+        self.addCleanup(server.close)
+        script = [
+            first,
+            "print('first', images.dtype, list(images.shape), pipeline.epoch)",
+            document,
+            "print('document', document.stream() == penstock.Document.read('photos.json'), len(pipeline))",
+            shares,
+            resumed,
+            "print('resumed', pipeline.epoch)",
+            measured,
+            streamed.replace("http://127.0.0.1:7700", server.url),
+        ]
+        with self.prepared() as here:
+            lines = self.output(here, *script)
+            (here / "bin").mkdir()
+            (here / "bin/penstock").symlink_to(wanted("PENSTOCK").absolute())
+            path = f"{here}/bin:{os.environ['PATH']}"
+            command = ["bash", "-euo", "pipefail", "-c", commands]
+            ran = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=PATIENCE, env=clean(PATH=path))
+        self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+        self.assertIn("first float32 [32, 3, 64, 64] 3", lines)
+        self.assertIn("# float32, [32, 3, 64, 64]", first)
+        self.assertIn("    penstock.list('photos', suffix='.jpg', shuffle=True)", lines)
+        # 48 photos, and no last batch that is not full.
+        self.assertIn("document True 1", lines)
+        self.assertIn("[10, 10, 10, 9, 9]", lines)
+        self.assertIn("resumed 7", lines)
+        self.assertEqual(lines[-1], "completed")
 
-    def output(self, example: int, rest: str) -> tuple[str, list[str]]:
-        """Runs an example of the package's README, followed by `rest`, among the files that it names. Returns the example and its output lines."""
-        python = re.findall("```python\n(.*?)```", (ROOT / "runner/python/README.md").read_text(), re.DOTALL)[example]
+    @contextmanager
+    def prepared(self) -> Iterator[Path]:
+        """A folder with the files that the examples name."""
         with folder() as here:
             shutil.copytree(photos(), here / "photos")
             shutil.copy(TRAIN / "photos.json", here)
@@ -84,20 +119,20 @@ class Readme(unittest.TestCase):
                 shutil.copy(module(name), here)
             # Replacement for PyTorch.
             (here / "torch.py").write_text("from numpy import from_dlpack\n")
-            code, output, errors = finished(program(f"{python}\n{rest}", cwd=here))
+            yield here
+
+    def output(self, here: Path, *parts: str) -> list[str]:
+        """Lines that these parts print as one program."""
+        code, output, errors = finished(program("\n".join(parts), cwd=here), patience=4 * PATIENCE)
         self.assertEqual(code, 0, errors)
-        return python, output.splitlines()
+        return output.splitlines()
 
-    def test_the_packages_first_example_gives_the_shown_output(self) -> None:
-        python, lines = self.output(0, "print(images.dtype, list(images.shape), pipeline.epoch)")
-        self.assertEqual(lines[-1], "float32 [32, 3, 64, 64] 3")
-        self.assertIn("# float32, [32, 3, 64, 64]", python)
 
-    def test_the_packages_document_in_python_is_that_of_the_first_example(self) -> None:
-        _, lines = self.output(1, "print(document.stream() == penstock.Document.read('photos.json'), len(pipeline))")
-        self.assertIn("    penstock.list('photos', suffix='.jpg', shuffle=True)", lines)
-        # There are 48 photos, and the incomplete last batch is dropped.
-        self.assertEqual(lines[-1], "True 1")
+def blocks(manual: str, info: str) -> list[str]:
+    """Blocks of a manual with these words behind the fence."""
+    found = re.findall(f"^```{re.escape(info)}\n(.*?)^```$", (ROOT / manual).read_text(), re.DOTALL | re.MULTILINE)
+    assert found, f"{manual} has no block `{info}`"
+    return found
 
 
 if __name__ == "__main__":

@@ -15,3 +15,13 @@ pub use programs::{
 pub use random::{Chance, RandomPipeline};
 pub use served::{Answer, Served, Serving};
 pub use shown::{shown, without_figures};
+
+/// Rust in the manuals: it compiles, against the crates that this package uses in its tests.
+#[cfg(doctest)]
+mod manuals {
+    #[doc = include_str!("../../README.md")]
+    struct Readme;
+
+    #[doc = include_str!("../../guest-sdk/README.md")]
+    struct Stages;
+}

@@ -1,9 +1,6 @@
 //! Commands that communicate with a server.
 
-use std::fs;
-use std::process::Command;
-
-use penstock_tests::{Call, Folder, Served, Serving, module, photos, repository};
+use penstock_tests::{Call, Folder, Served, Serving, module, photos};
 use serde_json::{Value, json};
 
 use super::{quick_photos, sleepy};
@@ -133,40 +130,4 @@ fn errors_that_may_pass_later_are_not_bad_input() {
     // A later attempt does not help in this case.
     let other = folder.document(&sleepy(2, 0.0));
     call(&served, &["submit", "--key=once"]).argument(&other).finish().exits(2);
-}
-
-/// Code block of the README that begins with this line, as users copy it.
-fn readme_block(first_line: &str) -> String {
-    let readme = fs::read_to_string(repository().join("README.md")).unwrap();
-    let blocks = readme.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
-    let mut found = blocks.filter(|block| block.starts_with(first_line));
-    let block =
-        found.next().unwrap_or_else(|| panic!("the README has no block that begins with `{first_line}`"));
-    block.to_owned()
-}
-
-#[test]
-fn the_journey_of_the_readme_works_by_curl_alone() {
-    let served = Serving::default().store("photos", photos()).with_own_token().start();
-    let folder = Folder::new();
-    fs::copy(module("decode-resize"), folder.join("decode_resize.wasm")).unwrap();
-    fs::copy(repository().join("examples/pipelines/photos.json"), folder.join("photos.json")).unwrap();
-    let script = readme_block("server=http://127.0.0.1:7700\n");
-    let script = script.replace("http://127.0.0.1:7700", &format!("http://{}", served.address()));
-    let script = script.replace("demo/data/token", &served.data().join("token").display().to_string());
-    let run = |script: &str| {
-        // Without `pipefail`: the command that shows live events is ended by its time limit.
-        let output =
-            Command::new("bash").args(["-eu", "-c", script]).current_dir(folder.path()).output().unwrap();
-        let [said, wrong] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
-        (output.status.success(), said, wrong)
-    };
-    let (is_ok, said, wrong) = run(&script);
-    assert!(is_ok, "{said}\n{wrong}");
-    assert!(said.contains("event: sample") && said.contains("\"balanced\":true"), "{said}");
-
-    let (definitions, _) = script.split_once("\nask ").unwrap();
-    let faulty = r#"ask --json '{"source": {"range": {"count": -1}}}' "$api/runs?validate_only=true""#;
-    let (is_ok, said, wrong) = run(&format!("{definitions}\n{faulty}"));
-    assert!(!is_ok && said.contains("/source/range/count"), "the faults are shown: {said}\n{wrong}");
 }
