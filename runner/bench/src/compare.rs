@@ -17,6 +17,7 @@ const NORMAL: f64 = 1.96;
 /// What changed from one report to another.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Comparison {
+    /// The result in one sentence.
     pub sentence: String,
     /// What is to be known before anything is concluded.
     pub notes: Vec<String>,
@@ -27,6 +28,7 @@ pub struct Comparison {
 /// What changed in one load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CellComparison {
+    /// Name of the load, e.g. `async 4x8`.
     pub load: String,
     /// Items in a second. The interval is of the mean over passes, by Welch's t test on their logarithms.
     pub rate: Change,
@@ -39,7 +41,9 @@ pub struct CellComparison {
 /// Something before and after.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
+    /// Figure of the baseline.
     pub before: f64,
+    /// Figure of the other report.
     pub after: f64,
     /// By which share it changed: 0.1 is ten percent more.
     pub change: f64,

@@ -18,6 +18,7 @@ mod words;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 pub use self::advice::{Advice, Goal, Setting};
 pub use self::diagnosis::Diagnosis;
@@ -94,8 +95,9 @@ pub struct VerdictSpan {
 }
 
 /// What kind of limit it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum VerdictKind {
     /// The consumer: loading keeps up with it.
     Consumer,
@@ -138,6 +140,13 @@ impl Verdict {
     /// Verdict on a pipeline of this shape.
     pub fn of(shape: &PipelineShape, measured: Measured<'_>) -> Self {
         Look::at(shape, measured).verdict()
+    }
+}
+
+impl VerdictKind {
+    /// Its word in JSON.
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 }
 

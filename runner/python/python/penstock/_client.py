@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock import _penstock
@@ -63,9 +63,14 @@ class Server:
         self._url = url.rstrip("/")
         self._token = token
 
-    def submit(self, document: AnyDocument) -> str:
-        """Submits a run of a pipeline, the path of a document, a dict or a `Document`, whose consumer is best `{"stream": {}}`, and gives its id."""
-        return str(self._ask("POST", "/runs", bytes_of(document), wanted=("id",))["id"])
+    def submit(self, document: AnyDocument, *, tags: Sequence[str] = ()) -> str:
+        """Submits a run of a pipeline, the path of a document, a dict or a `Document`, whose consumer is best `{"stream": {}}`, and gives its id.
+        `tags` help to find the run: 16 at most, of at most 64 characters each, without commas.
+        """
+        if isinstance(tags, str) or any("," in tag for tag in tags):
+            raise ValueError(f"tags are a list of texts without commas, found {tags!r}")
+        query = urllib.parse.urlencode({"tags": ",".join(tags)}) if tags else ""
+        return str(self._ask("POST", f"/runs?{query}" if query else "/runs", bytes_of(document), wanted=("id",))["id"])
 
     def run(self, run: str) -> dict[str, Any]:
         """A run with all its figures."""

@@ -126,6 +126,10 @@ async fn pages_of_runs_hold_still_while_others_come() {
         "readiness",
         "state",
         "samples",
+        "samples_per_s",
+        "-samples_per_s",
+        "-verdict",
+        "modules",
     ];
     for sort in sorts {
         let sort = RunSort::parse(sort).unwrap();

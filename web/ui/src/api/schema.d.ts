@@ -343,6 +343,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{id}/tags": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Replace the tags of a run
+         * @description 16 tags at most, of 1 to 64 characters each. The run's document stays as it is.
+         */
+        put: operations["set_tags"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{id}/stream": {
         parameters: {
             query?: never;
@@ -573,6 +593,23 @@ export interface paths {
         post?: never;
         /** Delete a benchmark and its report */
         delete: operations["delete_benchmark"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/benchmarks/{id}/comparison": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Compare a benchmark with another one */
+        get: operations["compare_benchmarks"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1470,11 +1507,24 @@ export interface components {
              * @description Samples that its consumer took per second.
              */
             samples_per_s?: number | null;
+            /** @description Kind of the verdict on the whole run; `null` before it started. */
+            verdict?: components["schemas"]["VerdictKind"] | null;
+            /** @description Id of the stage or source that the verdict names; `null` where it names none. */
+            verdict_stage?: string | null;
+            /**
+             * @description Tags of the run; `PUT /runs/{id}/tags` replaces them.
+             * @default []
+             */
+            tags: components["schemas"]["Tags"];
             /** @description The modules it runs, `name@version`, in the order of its stages. */
             modules: string[];
         };
         /** @description What a run is doing, or how it ended. */
         RunState: "queued" | "running" | "draining" | "completed" | "failed" | "stopped" | "interrupted";
+        /** @description What kind of limit it is. */
+        VerdictKind: "consumer" | "variance" | "stage" | "storage" | "source" | "threads" | "permits" | "failures" | "nothing_waits" | "too_little";
+        /** @description Tags of a run, each once. A tag has no comma, no control character and no space at its ends. */
+        Tags: string[];
         /** @description The checked document with `validate_only`, or the run of an earlier request with the same key. */
         SubmitAnswer: components["schemas"]["Validation"] | components["schemas"]["RunDetail"];
         /** @description A document that could run. */
@@ -1598,6 +1648,15 @@ export interface components {
              * @description Samples that its consumer took per second.
              */
             samples_per_s?: number | null;
+            /** @description Kind of the verdict on the whole run; `null` before it started. */
+            verdict?: components["schemas"]["VerdictKind"] | null;
+            /** @description Id of the stage or source that the verdict names; `null` where it names none. */
+            verdict_stage?: string | null;
+            /**
+             * @description Tags of the run; `PUT /runs/{id}/tags` replaces them.
+             * @default []
+             */
+            tags: components["schemas"]["Tags"];
             /** @description The modules it runs, `name@version`, in the order of its stages. */
             modules: string[];
             /** @description While it is queued: what it waits for, with the arithmetic. */
@@ -2290,8 +2349,6 @@ export interface components {
             /** @description What the worker threads did; `null` when no stage needs one. */
             threads?: components["schemas"]["ThreadUse"] | null;
         };
-        /** @description What kind of limit it is. */
-        VerdictKind: "consumer" | "variance" | "stage" | "storage" | "source" | "threads" | "permits" | "failures" | "nothing_waits" | "too_little";
         /** @description Is data loading the bottleneck? */
         Answer: "yes" | "no" | "nothing_waits" | "unknown";
         /** @description Something to do about a pipeline. */
@@ -2407,6 +2464,11 @@ export interface components {
             modules: {
                 [key: string]: string;
             };
+        };
+        /** @description Tags of a run. */
+        RunTags: {
+            /** @description All tags of the run; those that it has and that are not among them go. */
+            tags: components["schemas"]["Tags"];
         };
         /** @description Where the batches of a run are to be had, and what opens that door. */
         StreamAddress: {
@@ -4214,6 +4276,50 @@ export interface components {
              */
             costs_s: number;
         };
+        /** @description Differences of a benchmark from a baseline, as `penstock bench compare` computes them. */
+        BenchmarkComparison: {
+            /** @description The baseline. */
+            base: components["schemas"]["BenchmarkSummary"];
+            /** @description The benchmark that is compared with it. */
+            benchmark: components["schemas"]["BenchmarkSummary"];
+            /** @description The result in one sentence. */
+            sentence: string;
+            /** @description What is to be known before anything is concluded. */
+            notes: string[];
+            /** @description The loads that both have. */
+            cells: components["schemas"]["CellComparison"][];
+        };
+        /** @description What changed in one load. */
+        CellComparison: {
+            /** @description Name of the load, e.g. `async 4x8`. */
+            load: string;
+            /** @description Items in a second. The interval is of the mean over passes, by Welch's t test on their logarithms. */
+            rate: components["schemas"]["Change2"];
+            /** @description Median time of a read, in seconds; the interval by order statistics. */
+            median_s: components["schemas"]["Change2"];
+            /** @description What 99 of 100 reads did not exceed, in seconds; the interval by order statistics. */
+            p99_s: components["schemas"]["Change2"];
+        };
+        /** @description Something before and after. */
+        Change2: {
+            /**
+             * Format: double
+             * @description Figure of the baseline.
+             */
+            before: number;
+            /**
+             * Format: double
+             * @description Figure of the other report.
+             */
+            after: number;
+            /**
+             * Format: double
+             * @description By which share it changed: 0.1 is ten percent more.
+             */
+            change: number;
+            /** @description Between which shares it changed, with 95 % confidence; `None` where too little was measured to say. */
+            between?: number[] | null;
+        };
     };
     responses: never;
     parameters: never;
@@ -4853,7 +4959,9 @@ export interface operations {
                 name?: string;
                 /** @description Digest of a module that the run used. */
                 module?: string;
-                /** @description A part of the name, the id or the modules. */
+                /** @description Tags that a run has, all of them, separated by commas. */
+                tag?: string;
+                /** @description A part of the name, the id, the modules or the tags. */
                 q?: string;
                 /** @description A column to sort by, e.g. `name`, with a `-` in front for the other direction; `-submitted_at` when missing. */
                 sort?: string;
@@ -4895,6 +5003,8 @@ export interface operations {
                 validate_only?: boolean;
                 /** @description Ends the run after so many seconds, as completed. */
                 for_s?: number;
+                /** @description Tags of the run, separated by commas: 16 at most, of 1 to 64 characters each. */
+                tags?: string;
             };
             header?: {
                 /** @description Makes the request safe to repeat for a day. */
@@ -5083,6 +5193,43 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RunDetail"];
+                };
+            };
+            /** @description Why it was not done. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    set_tags: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The run's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        /** @description Tags of a run. */
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RunTags"];
+            };
+        };
+        responses: {
+            /** @description Tags of a run. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunTags"];
                 };
             };
             /** @description Why it was not done. */
@@ -5503,6 +5650,8 @@ export interface operations {
     list_benchmarks: {
         parameters: {
             query?: {
+                /** @description A column to sort by, e.g. `name`, with a `-` in front for the other direction; `-kept_at` when missing. */
+                sort?: string;
                 /** @description The end of an earlier page: its `next`. */
                 cursor?: string;
                 /** @description Most benchmarks; 50 when missing, 200 at most. */
@@ -5627,6 +5776,41 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Why it was not done. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    compare_benchmarks: {
+        parameters: {
+            query: {
+                /** @description Id of the benchmark to compare with, usually the older one. */
+                base: string;
+            };
+            header?: never;
+            path: {
+                /** @description The benchmark's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Differences of a benchmark from a baseline, as `penstock bench compare` computes them. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BenchmarkComparison"];
+                };
             };
             /** @description Why it was not done. */
             default: {
