@@ -284,11 +284,11 @@ test('when the limit moved is seen above the charts, and one stretch of it is lo
   assert.deepEqual(await violations(page), [])
 })
 
-test('runs beside each other say what limited each', async () => {
+test('a comparison shows the verdict of each run', async () => {
   const other = await finished(server, uneven(40))
   await judge(page, other.id)
   await open(`/compare?runs=${run.id},${other.id}`)
-  const limits = page.getByRole('region', { name: 'What limited them' })
+  const limits = page.getByRole('region', { name: 'Verdicts' })
   assert.match(await limits.getByRole('listitem').nth(1).textContent(), /B.*▲ decode.*lets 38\.80/)
   await shot(page, 'verdict-compare')
   assert.deepEqual(await violations(page), [])
