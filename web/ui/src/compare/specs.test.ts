@@ -8,7 +8,7 @@ const spec = (document: object, modules: Record<string, string> = {}): RunSpec =
 const different = (...specs: RunSpec[]) =>
   specRows(specs)
     .filter(({ differs }) => differs)
-    .map(({ path, values }) => `${path.join('.')}: ${values.join(' | ')}`)
+    .map(({ label, values }) => `${label.replaceAll(' › ', '.')}: ${values.join(' | ')}`)
 
 const wasm = (concurrency: number, module = 'decode@1') => ({ wasm: { module, concurrency } })
 
@@ -41,7 +41,7 @@ describe('rows of documents', () => {
   })
 
   it('show empty objects and arrays as values', () => {
-    expect(specRows([spec({ consumer: { discard: {} }, list: [1, { a: 2 }] })]).map(({ path, values }) => [path.join('.'), values[0]])).toEqual([
+    expect(specRows([spec({ consumer: { discard: {} }, list: [1, { a: 2 }] })]).map(({ label, values }) => [label.replaceAll(' › ', '.'), values[0]])).toEqual([
       ['consumer.discard', '{}'],
       ['list', '[1, { "a": 2 }]'],
       ['stages.in order', '""'],

@@ -5,8 +5,8 @@ import { compact, record } from '../parts/json'
 import { stageOf } from '../run/pipeline'
 
 export interface SpecRow {
-  /** Keys that lead to the value, e.g. `stages`, `preprocess`, `concurrency`. */
-  path: string[]
+  /** Keys that lead to the value, e.g. `stages › preprocess › concurrency`. */
+  label: string
   /** The value in each run as JSON; `null` if the document leaves it out. */
   values: (string | null)[]
   differs: boolean
@@ -21,7 +21,7 @@ export function specRows(specs: readonly RunSpec[]): SpecRow[] {
   return inOrder(columns.map((column) => [...column.keys()])).map((key) => {
     const values = columns.map((column) => column.get(key)?.value ?? null)
     const { path } = columns.find((column) => column.has(key))?.get(key) as { path: string[] }
-    return { path, values, differs: values.some((value) => value !== values[0]) }
+    return { label: path.join(' › '), values, differs: values.some((value) => value !== values[0]) }
   })
 }
 
