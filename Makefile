@@ -162,6 +162,12 @@ e2e: rust-stages ui chromium tests/e2e/node_modules/.package-lock.json ## Test t
 	  PENSTOCK=$(abspath $(TARGET_DIR))/debug/penstock MAKE_DATA=$(abspath $(TARGET_DIR))/debug/make-data \
 	  MODULES=$(abspath $(GUEST_DIR)) npm test
 
+.PHONY: bench-lists
+bench-lists: ui chromium tests/e2e/node_modules/.package-lock.json ## Measure the list of runs with 1,000 runs in a real browser (CHROMIUM=...)
+	cargo build --locked $(ALL) --bins
+	@chromium="$(CHROMIUM)"; cd tests/e2e && CHROMIUM="$${chromium:-$$(command -v chromium)}" MODULES= \
+	  PENSTOCK=$(abspath $(TARGET_DIR))/debug/penstock MAKE_DATA=$(abspath $(TARGET_DIR))/debug/make-data node lists.bench.mjs
+
 tests/e2e/node_modules/.package-lock.json: tests/e2e/package-lock.json
 	cd tests/e2e && npm ci --no-audit --no-fund
 

@@ -382,7 +382,7 @@ test('a list keeps its filter, and typed text keeps its spaces', async () => {
   await open('/runs?state=running')
   await page.getByRole('row', { name: /filtered/ }).waitFor()
   await server.ask('POST', `/runs/${run.id}/stop`)
-  await page.getByText('No run fits these filters.').waitFor()
+  await page.getByText('No run matches these filters.').waitFor()
   const search = page.getByRole('searchbox')
   await search.fill('filtered ')
   await page.waitForURL(/q=filtered$/)

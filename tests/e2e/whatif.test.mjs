@@ -284,11 +284,11 @@ test('the history of the limit is above the charts, and a part of it can be sele
   assert.deepEqual(await violations(page), [])
 })
 
-test('compared runs show the limit of each', async () => {
+test('a comparison shows the verdict of each run', async () => {
   const other = await finished(server, uneven(40))
   await judge(page, other.id)
   await open(`/compare?runs=${run.id},${other.id}`)
-  const limits = page.getByRole('region', { name: 'What limited them' })
+  const limits = page.getByRole('region', { name: 'Verdicts' })
   assert.match(await limits.getByRole('listitem').nth(1).textContent(), /B.*▲ decode.*lets 38\.80/)
   await shot(page, 'verdict-compare')
   assert.deepEqual(await violations(page), [])

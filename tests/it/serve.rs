@@ -10,6 +10,7 @@ mod connections;
 mod events;
 mod life;
 mod quota;
+mod tags;
 mod tokens;
 mod trouble;
 

@@ -64,7 +64,11 @@ class Ragged(unittest.TestCase):
         server = Server(f"--module={module('mu-law')}", f"--store=clips={self.clips}")
         self.addCleanup(server.close)
         connected = penstock.connect(server.url)
-        run = connected.submit(clip_document("list", consumer={"stream": {}}))
+        run = connected.submit(clip_document("list", consumer={"stream": {}}), tags=["nightly", "lr=0.1"])
+        self.assertEqual(connected.run(run)["tags"], ["nightly", "lr=0.1"])
+        for wrong in ("nightly", ["a,b"]):
+            with self.assertRaises(ValueError):
+                connected.submit({}, tags=wrong)
         with connected.stream(run) as stream:
             [batch] = list(stream)
         self.assertEqual([array.shape for array in batch["codes"]], [(5, 1), (3, 1), (3, 1), (2, 1)])

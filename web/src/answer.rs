@@ -44,14 +44,14 @@ impl LargeAnswers {
         &self,
         value: impl Future<Output = ApiResult<T>>,
     ) -> ApiResult<Response> {
-        self.send_written(value, |value| serde_json::to_vec(&value)).await
+        self.send_written(value, |value| Ok(serde_json::to_vec(&value)?)).await
     }
 
     /// Responds like [`send_json`](Self::send_json), with the value serialized by `write`.
     pub(crate) async fn send_written<T: Send + 'static>(
         &self,
         value: impl Future<Output = ApiResult<T>>,
-        write: impl FnOnce(T) -> serde_json::Result<Vec<u8>> + Send + 'static,
+        write: impl FnOnce(T) -> ApiResult<Vec<u8>> + Send + 'static,
     ) -> ApiResult<Response> {
         let turn = self.turn().await?;
         let value = value.await?;
@@ -60,11 +60,7 @@ impl LargeAnswers {
             let _turn = turn;
             write(value).map(Bytes::from)
         });
-        let bytes = written.await.map_err(std::io::Error::from).and_then(|written| Ok(written?));
-        let bytes = bytes.map_err(|error| {
-            tracing::error!(%error, "failed to serialize a response");
-            ApiError::defect()
-        })?;
+        let bytes = written.await.map_err(|error| unwritten(&error))??;
         self.sent(bytes)
     }
 
@@ -83,6 +79,17 @@ impl LargeAnswers {
 pub(crate) fn created(is_new: bool, address: &str, what: impl Serialize) -> Response {
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     (status, [(header::LOCATION, format!("/api/v1/{address}"))], Json(what)).into_response()
+}
+
+fn unwritten(error: &dyn std::error::Error) -> ApiError {
+    tracing::error!(%error, "failed to serialize a response");
+    ApiError::defect()
+}
+
+impl From<serde_json::Error> for ApiError {
+    fn from(error: serde_json::Error) -> Self {
+        unwritten(&error)
+    }
 }
 
 fn busy() -> ApiError {

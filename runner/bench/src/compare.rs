@@ -17,6 +17,7 @@ const NORMAL: f64 = 1.96;
 /// Changes from one report to another.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Comparison {
+    /// The result in one sentence.
     pub sentence: String,
     /// Remarks on the validity of the comparison.
     pub notes: Vec<String>,
@@ -27,6 +28,7 @@ pub struct Comparison {
 /// Changes of one load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CellComparison {
+    /// Name of the load, e.g. `async 4x8`.
     pub load: String,
     /// Items per second. The interval is that of the mean over passes, by Welch's t test on logarithms.
     pub rate: Change,
@@ -39,7 +41,9 @@ pub struct CellComparison {
 /// A figure before and after, and its change.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
+    /// Figure of the baseline.
     pub before: f64,
+    /// Figure of the other report.
     pub after: f64,
     /// Relative change: 0.1 is an increase of 10 %.
     pub change: f64,

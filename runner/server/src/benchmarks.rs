@@ -9,7 +9,7 @@ use crate::history::benchmarks::{self, MAX_BENCHMARK_BYTES, Packed};
 use crate::history::{freeing, now};
 use crate::queries::{after, page};
 use crate::runs::{Runs, apart, turn};
-use crate::wire::{BenchmarkQuery, KeptBenchmark, Page, PushedBenchmark, limit};
+use crate::wire::{BenchmarkQuery, KeptBenchmark, Page, PushedBenchmark};
 
 /// Largest size of a summary, in bytes: a list has up to 200 of them.
 const MAX_SUMMARY_BYTES: usize = 32 << 10;
@@ -53,11 +53,18 @@ impl Runs {
 
     /// Lists a page of benchmarks, newest first. A cursor stays valid while benchmarks are added before its page.
     pub async fn benchmarks(&self, query: BenchmarkQuery) -> Result<Page<KeptBenchmark>, RunsError> {
-        let (before, limit) = (after(query.cursor.as_ref())?.unwrap_or(i64::MAX), limit(query.limit));
+        let after: Option<benchmarks::Place> = after(query.cursor.as_ref())?;
         let found =
-            self.history().read(move |connection| benchmarks::list(connection, before, limit)).await?;
-        let Page { items, next } = page(found, |(number, _)| *number);
+            self.history().read(move |connection| benchmarks::list(connection, &query, after)).await?;
+        let Page { items, next } = page(found, |(place, _)| place.clone());
         Ok(Page { items: items.into_iter().map(|(_, benchmark)| benchmark).collect(), next })
+    }
+
+    /// One benchmark as lists show it.
+    pub async fn benchmark(&self, id: &str) -> Result<KeptBenchmark, RunsError> {
+        let own = id.to_owned();
+        let found = self.history().read(move |connection: &Connection| benchmarks::find(connection, &own));
+        found.await?.ok_or_else(|| RunsError::not_found("benchmark", id))
     }
 
     /// Returns the report of a benchmark, as it was stored.

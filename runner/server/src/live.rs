@@ -14,6 +14,7 @@ use penstock_types::run::{
     PayloadField, RunDetail, RunError, RunId, RunSnapshot, RunState, RunSummary, Window,
 };
 use penstock_types::series::{LiveSample, Metric, Row};
+use penstock_types::tags::Tags;
 use penstock_types::text::printable;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::watch;
@@ -58,6 +59,8 @@ pub(crate) struct LiveRun {
     /// Set once the end is public: the run is stored, or storing it has failed.
     is_end_public: AtomicBool,
     stop: watch::Sender<bool>,
+    /// Current tags; those of `registered` are the submitted ones.
+    tags: Mutex<Tags>,
     pending: Mutex<Pending>,
     is_writing: AtomicBool,
 }
@@ -132,6 +135,7 @@ impl LiveRun {
     pub(crate) fn new(registered: Registered, feed: Feed, history: History, totals: Arc<Totals>) -> Self {
         Self {
             rows: RowBuffer::new(&registered.layout),
+            tags: Mutex::new(registered.summary.tags.clone()),
             registered,
             feed,
             history,
@@ -419,12 +423,22 @@ impl LiveRun {
         self.seen().0
     }
 
+    /// Shows other tags from now on; the caller stores them.
+    pub(crate) fn set_tags(&self, tags: Tags) {
+        *self.tags.lock().unwrap_or_else(PoisonError::into_inner) = tags;
+    }
+
+    fn tags(&self) -> Tags {
+        self.tags.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Summary and figures of the run, both as of the same moment.
     fn seen(&self) -> (RunSummary, Option<RunSnapshot>) {
         if let Some(ended) = self.ended.get().filter(|_| self.is_over()) {
-            return ended.clone();
+            let (summary, snapshot) = ended.clone();
+            return (RunSummary { tags: self.tags(), ..summary }, snapshot);
         }
-        let mut summary = self.registered.summary.clone();
+        let mut summary = RunSummary { tags: self.tags(), ..self.registered.summary.clone() };
         if let Some(begun) = self.begun.get() {
             summary.state = RunState::Running;
             summary.started_at = Some(begun.facts.started_at().to_owned());
@@ -522,6 +536,8 @@ fn figures(summary: &mut RunSummary, snapshot: &RunSnapshot) {
     summary.wait_s = sink.and_then(|figures| figures.ave_get_time_s);
     summary.qps = sink.and_then(|figures| figures.qps);
     summary.samples_per_s = snapshot.samples_per_s;
+    summary.verdict = snapshot.verdict.as_ref().map(|verdict| verdict.kind);
+    summary.verdict_stage = snapshot.verdict.as_ref().and_then(|verdict| verdict.stage.clone());
 }
 
 /// Shortens a failed sample for display.

@@ -9,6 +9,7 @@ use penstock_engine::ports::StopFlag;
 use penstock_types::plan::{ModuleFacts, Plan, StageKind};
 use penstock_types::run::{RunDetail, RunId, RunSummary};
 use penstock_types::spec::{Spec, Stage, Threads, parse};
+use penstock_types::tags::Tags;
 use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 
@@ -78,13 +79,13 @@ impl Runs {
 
     /// Registers a run of a document. It starts at once if it fits, and waits otherwise.
     pub async fn submit(&self, submission: Submission) -> Result<Submitted, RunsError> {
-        let Submission { document, for_s, idempotency_key } = submission;
+        let Submission { document, for_s, idempotency_key, tags } = submission;
         if for_s.is_some_and(|for_s| !(for_s > 0.0 && for_s <= MAX_SECONDS)) {
             return Err(RunsError::Refused(
                 "`for_s` must be a number of seconds above 0 and at most a year".to_owned(),
             ));
         }
-        let repeat = idempotency_key.map(|key| repeat(key, &document, for_s)).transpose()?;
+        let repeat = idempotency_key.map(|key| repeat(key, &document, for_s, &tags)).transpose()?;
         if let Some(known) = self.repeated(repeat.as_ref()).await? {
             return Ok(known);
         }
@@ -97,7 +98,7 @@ impl Runs {
         if let Some(known) = self.repeated(repeat.as_ref()).await? {
             return Ok(known);
         }
-        let (known, live) = self.register(checked, for_s, repeat, None).await?;
+        let (known, live) = self.register(checked, (for_s, tags), repeat, None).await?;
         // A repeated submission finds the run from here on.
         drop(turn);
         self.submitted(known, &live).await
@@ -110,7 +111,7 @@ impl Runs {
         let document = Bytes::from(stored.document.to_string());
         drop(stored);
         let checked = self.check(document).await?;
-        let (known, live) = self.register(checked, for_s, None, Some(id.clone())).await?;
+        let (known, live) = self.register(checked, (for_s, Tags::default()), None, Some(id.clone())).await?;
         Ok(self.submitted(known, &live).await?.run)
     }
 
@@ -162,11 +163,27 @@ impl Runs {
         .await
     }
 
+    /// Replaces the tags of a run, whatever its state.
+    pub async fn set_tags(&self, id: &RunId, tags: Tags) -> Result<Tags, RunsError> {
+        let (own, new, live) = (id.clone(), tags.clone(), self.live(id));
+        let stored = self.history().work(move |connection| {
+            let is_known = transact(connection, |transaction| runs::set_tags(transaction, &own, &new))?;
+            // By the writer, so that the last tags stored are the last ones shown.
+            live.inspect(|live| live.set_tags(new));
+            Ok(is_known)
+        });
+        if !stored.await? {
+            return Err(RunsError::not_found("run", id));
+        }
+        self.0.feed.tell_lists(self.detail(id).await?.summary);
+        Ok(tags)
+    }
+
     /// Stores a new run and hands it to the owner, unless the key stands for an earlier run.
     async fn register(
         &self,
         checked: Checked,
-        for_s: Option<f64>,
+        (for_s, tags): (Option<f64>, Tags),
         repeat: Option<Repeat>,
         cloned_from: Option<RunId>,
     ) -> Result<(KnownSubmission, Arc<LiveRun>), RunsError> {
@@ -180,6 +197,7 @@ impl Runs {
                 threads: checked.cost.threads,
                 memory_mib: checked.cost.memory_mib,
                 modules: checked.names,
+                tags,
                 ..RunSummary::default()
             },
             layout: checked.layout,
@@ -393,13 +411,15 @@ fn resolve(connection: &rusqlite::Connection, spec: &Spec) -> Result<Resolved, H
     Ok(Resolved { modules, versions })
 }
 
-fn repeat(key: String, document: &Bytes, for_s: Option<f64>) -> Result<Repeat, RunsError> {
+fn repeat(key: String, document: &Bytes, for_s: Option<f64>, tags: &[String]) -> Result<Repeat, RunsError> {
     if key.is_empty() || key.len() > MAX_KEY || !key.bytes().all(|byte| (b'!'..=b'~').contains(&byte)) {
         return Err(RunsError::Refused(format!(
             "`Idempotency-Key` must have 1 to {MAX_KEY} printable ASCII characters and no blanks"
         )));
     }
-    let request =
-        Sha256::new().chain_update(document).chain_update(for_s.map_or([0; 8], f64::to_le_bytes)).finalize();
-    Ok(Repeat { key, request: request.into() })
+    let mut request =
+        Sha256::new().chain_update(document).chain_update(for_s.map_or([0; 8], f64::to_le_bytes));
+    // Nothing is added for none, so that keys of earlier versions still stand for their requests.
+    tags.iter().for_each(|tag| request.update([tag.as_bytes(), b","].concat()));
+    Ok(Repeat { key, request: request.finalize().into() })
 }

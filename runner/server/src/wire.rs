@@ -1,17 +1,19 @@
 //! Requests and responses of the server, beside the types of `penstock_types`.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 
 use bytes::Bytes;
 use penstock_types::policy::StageKindName;
 use penstock_types::run::{FailureClass, RunDetail, RunId, RunSnapshot, RunState};
 use penstock_types::series::Metric;
+use penstock_types::tags::Tags;
 use penstock_wasm::{LogLevel, ModuleReport};
 use schemars::JsonSchema;
 use serde::de::{Error, IntoDeserializer};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
-use strum::{EnumString, IntoStaticStr};
+use strum::{EnumString, IntoStaticStr, VariantNames};
 
 /// Default number of entries of a page.
 const LIMIT: u32 = 50;
@@ -40,6 +42,15 @@ pub struct Submission {
     pub for_s: Option<f64>,
     /// Key that makes it safe to send the submission again: for a day, the same key stands for the same run.
     pub idempotency_key: Option<String>,
+    pub tags: Tags,
+}
+
+/// Tags of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunTags {
+    /// All tags of the run; those that it has and that are not among them go.
+    pub tags: Tags,
 }
 
 /// Result of a submission.
@@ -62,7 +73,11 @@ pub struct RunQuery {
     pub name: Option<String>,
     /// Digest of a module that the run used.
     pub module: Option<String>,
-    /// Text that the name, the id or the modules contain.
+    /// Tags that a run has, all of them, separated by commas.
+    #[serde(rename = "tag", default, deserialize_with = "tags")]
+    #[schemars(with = "Option<String>")]
+    pub tags: Tags,
+    /// Text that the name, the id, the modules or the tags contain.
     #[serde(rename = "q")]
     pub text: Option<String>,
     /// Column to sort by, e.g. `name`, with a `-` in front for descending order; `-submitted_at` if missing.
@@ -77,19 +92,30 @@ pub struct RunQuery {
     pub limit: Option<u32>,
 }
 
-/// Order of a list of runs.
+/// Order of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct RunSort {
-    pub by: RunColumn,
+#[serde(try_from = "String", bound = "C: SortColumn")]
+pub struct SortBy<C> {
+    pub by: C,
     /// Set if the greatest value comes first.
     pub is_descending: bool,
 }
 
+/// The order of a list of runs.
+pub type RunSort = SortBy<RunColumn>;
+/// The order of a list of benchmarks.
+pub type BenchmarkSort = SortBy<BenchmarkColumn>;
+
+/// A column that a list can be sorted by; by default the one with the times.
+pub trait SortColumn: Default + FromStr + VariantNames {}
+
+impl<C: Default + FromStr + VariantNames> SortColumn for C {}
+
 /// Column by which runs can be sorted. A missing figure counts as -1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumString, IntoStaticStr)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, EnumString, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum RunColumn {
+    #[default]
     SubmittedAt,
     Name,
     State,
@@ -99,6 +125,9 @@ pub enum RunColumn {
     Readiness,
     WaitS,
     Qps,
+    SamplesPerS,
+    Verdict,
+    Modules,
 }
 
 /// Result of the check of a document that can run.
@@ -495,10 +524,10 @@ pub struct Counts {
     pub live: Vec<RunSnapshot>,
 }
 
-impl Default for RunSort {
+impl<C: SortColumn> Default for SortBy<C> {
     /// Order by time of submission, newest first.
     fn default() -> Self {
-        Self { by: RunColumn::SubmittedAt, is_descending: true }
+        Self { by: C::default(), is_descending: true }
     }
 }
 
@@ -508,7 +537,7 @@ impl RunColumn {
     }
 }
 
-impl RunSort {
+impl<C: SortColumn> SortBy<C> {
     /// Parses the name of a column, with a `-` in front for descending order.
     pub fn parse(text: &str) -> Option<Self> {
         let name = text.strip_prefix('-');
@@ -517,17 +546,17 @@ impl RunSort {
 }
 
 /// Parses a non-empty text; an empty one stands for the default order.
-impl std::convert::TryFrom<String> for RunSort {
-    type Error = &'static str;
+impl<C: SortColumn> std::convert::TryFrom<String> for SortBy<C> {
+    type Error = String;
 
-    fn try_from(text: String) -> Result<Self, &'static str> {
+    fn try_from(text: String) -> Result<Self, String> {
         if text.is_empty() {
             return Ok(Self::default());
         }
-        Self::parse(&text).ok_or(
-            "`sort` must be `submitted_at`, `name`, `state`, `elapsed_s`, `samples`, `failed_samples`, `readiness`, `wait_s` \
-             or `qps`, with a `-` in front for descending order",
-        )
+        Self::parse(&text).ok_or_else(|| {
+            let columns = C::VARIANTS.join("`, `");
+            format!("`sort` must be one of `{columns}`, with a `-` in front for descending order")
+        })
     }
 }
 
@@ -536,6 +565,11 @@ fn words<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Vec<
     let list = String::deserialize(from)?;
     let words = list.split(',').map(str::trim).filter(|word| !word.is_empty());
     words.map(|word| T::deserialize(word.to_owned().into_deserializer())).collect()
+}
+
+/// Reads tags with commas between them.
+pub fn tags<'de, D: Deserializer<'de>>(from: D) -> Result<Tags, D::Error> {
+    String::deserialize(from)?.parse().map_err(D::Error::custom)
 }
 
 /// Number of entries of a page, from the number that a client requested.
@@ -605,10 +639,30 @@ pub struct AuditQuery {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BenchmarkQuery {
+    /// A column to sort by, e.g. `name`, with a `-` in front for the other direction; `-kept_at` when missing.
+    #[serde(default)]
+    #[schemars(with = "Option<String>")]
+    pub sort: BenchmarkSort,
     /// Cursor of the page: `next` of the previous page; the first page if missing.
     pub cursor: Option<String>,
     /// Maximum number of benchmarks; 50 if missing, 200 at most.
     #[serde(default, deserialize_with = "at_most::<MAX_LIMIT, _>")]
     #[schemars(range(min = 1, max = MAX_LIMIT))]
     pub limit: Option<u32>,
+}
+
+/// A column that benchmarks can be sorted by: members of their summaries, and the order in which they came. Benchmarks
+/// without a figure come as if it were -1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, EnumString, VariantNames)]
+#[strum(serialize_all = "snake_case")]
+pub enum BenchmarkColumn {
+    #[default]
+    KeptAt,
+    Name,
+    State,
+    Store,
+    Objects,
+    ItemsPerS,
+    ElapsedS,
+    StartedAt,
 }

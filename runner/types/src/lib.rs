@@ -14,6 +14,7 @@ pub mod run;
 pub mod series;
 pub mod spec;
 pub mod stats;
+pub mod tags;
 pub mod text;
 pub mod traversal;
 pub mod verdict;

@@ -14,7 +14,8 @@ use crate::ledger::Ledger;
 use crate::machine::MachineFigures;
 use crate::policy::StageKindName;
 use crate::stats::{QueueFigures, TaskFigures, per_second};
-use crate::verdict::{Verdict, VerdictSpan};
+use crate::tags::Tags;
+use crate::verdict::{Verdict, VerdictKind, VerdictSpan};
 
 /// Id of a run: the text of a UUID, which sorts after the ids of earlier runs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema)]
@@ -153,6 +154,13 @@ pub struct RunSummary {
     pub qps: Option<f64>,
     /// Samples that the consumer took per second.
     pub samples_per_s: Option<f64>,
+    /// Kind of the verdict on the whole run; `null` before it started.
+    pub verdict: Option<VerdictKind>,
+    /// Id of the stage or source that the verdict names; `null` where it names none.
+    pub verdict_stage: Option<String>,
+    /// Tags of the run; `PUT /runs/{id}/tags` replaces them.
+    #[serde(default)]
+    pub tags: Tags,
     /// Modules of the run, `name@version`, in the order of its stages.
     pub modules: Vec<String>,
 }

@@ -18,6 +18,7 @@ mod words;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 pub use self::advice::{Advice, Goal, Setting};
 pub use self::diagnosis::Diagnosis;
@@ -95,8 +96,9 @@ pub struct VerdictSpan {
 }
 
 /// Kind of the limit of a pipeline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum VerdictKind {
     /// The consumer is the limit: loading keeps up with it.
     Consumer,
@@ -139,6 +141,13 @@ impl Verdict {
     /// Judges a pipeline of this shape by its measurements.
     pub fn of(shape: &PipelineShape, measured: Measured<'_>) -> Self {
         Look::at(shape, measured).verdict()
+    }
+}
+
+impl VerdictKind {
+    /// Its word in JSON.
+    pub fn name(self) -> &'static str {
+        self.into()
     }
 }
 

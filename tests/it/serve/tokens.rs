@@ -202,7 +202,7 @@ fn no_operation_is_open_to_an_insufficient_role() {
         // Operations that read reveal no secrets; those that change objects of others require an administrator.
         let least = match (&**method, id) {
             (_, "list_audit") => 2,
-            (_, "show_stream") => 1,
+            (_, "show_stream" | "set_tags") => 1,
             (_, "predict_run" | "make_code") | ("get", _) => 0,
             ("post", _) => 1,
             _ => 2,
@@ -471,6 +471,7 @@ fn every_change_is_in_the_audit_log_with_its_author() {
     let headers = [("authorization", &*own)];
     served.ask("POST", "/api/v1/modules?alias=stable", Some(("application/wasm", &wasm)), &headers).is(201);
     ask(&runner, "POST", &format!("/runs/{run}/stop"), None).is(200);
+    ask(&runner, "PUT", &format!("/runs/{run}/tags"), Some(json!({ "tags": ["a"] }))).is(200);
     ask(&runner, "DELETE", &format!("/runs/{run}"), None).is(403);
     ask(&own, "PUT", "/modules/mu-law/aliases/best", Some(json!({ "version": 1 }))).is(200);
     ask(&own, "DELETE", "/modules/mu-law/aliases/best", None).is(204);
@@ -491,6 +492,7 @@ fn every_change_is_in_the_audit_log_with_its_author() {
         format!("operator delete_run runs/{run} 204"),
         "operator remove_alias modules/mu-law/aliases/best 204".to_owned(),
         "operator set_alias modules/mu-law/aliases/best 200".to_owned(),
+        format!("ci set_tags runs/{run}/tags 200"),
         format!("ci stop_run runs/{run}/stop 200"),
         "operator upload_module modules?alias=stable -> modules/mu-law/versions/1 201".to_owned(),
         format!("ci submit_run runs -> runs/{run} 201"),

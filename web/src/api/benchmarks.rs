@@ -1,5 +1,6 @@
 use axum::Json;
 use axum::response::{NoContent, Response};
+use penstock_bench::compare::{Comparison, compare};
 use penstock_bench::report::{REPORT_VERSION, ReportState};
 use penstock_bench::{BenchReport, BenchStoreKind};
 use penstock_server::{BenchmarkQuery, KeptBenchmark, MAX_BENCHMARK_BYTES, Page, PushedBenchmark};
@@ -14,7 +15,7 @@ use crate::answer::created;
 use crate::app::App;
 use crate::extract::{InPath, InQuery, JsonBody, Sent, run_blocking};
 use crate::openapi::ApiRouter;
-use crate::problem::ApiResult;
+use crate::problem::{ApiError, ApiResult, ProblemKind};
 use crate::settings::ServeLimits;
 
 /// Number of findings of a report that lists show.
@@ -32,7 +33,26 @@ struct BenchmarkPath {
     id: String,
 }
 
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ComparisonQuery {
+    /// Id of the benchmark to compare with, usually the older one.
+    base: String,
+}
+
 type BenchmarkSummary = KeptBenchmark<ReportSummary>;
+
+/// Differences of a benchmark from a baseline, as `penstock bench compare` computes them.
+#[derive(Serialize, JsonSchema)]
+struct BenchmarkComparison {
+    /// The baseline.
+    base: BenchmarkSummary,
+    /// The benchmark that is compared with it.
+    benchmark: BenchmarkSummary,
+    /// Changes from the baseline to the benchmark.
+    #[serde(flatten)]
+    comparison: Comparison,
+}
 
 /// Summary of a report, as lists show it; made once, when the report is uploaded.
 #[derive(Serialize, Deserialize, JsonSchema)]
@@ -102,6 +122,8 @@ pub(super) fn routes(api: &mut ApiRouter) {
         .answer::<BenchmarkSummary>(201);
     api.route("GET /benchmarks/{id}", "Show the report of a benchmark", show_benchmark)
         .answer::<BenchReport>(200);
+    api.route("GET /benchmarks/{id}/comparison", "Compare a benchmark with another one", compare_benchmarks)
+        .answer::<BenchmarkComparison>(200);
     api.route("DELETE /benchmarks/{id}", "Delete a benchmark and its report", delete_benchmark);
 }
 
@@ -131,6 +153,35 @@ async fn show_benchmark(app: App, InPath(path): InPath<BenchmarkPath>) -> ApiRes
     let report = async { Ok(app.runs.benchmark_report(&path.id).await?) };
     // A report stored by an earlier version may lack figures.
     app.answers.send_written(report, |kept| Ok(serde_json::from_slice(&kept).map_or(kept, written))).await
+}
+
+async fn compare_benchmarks(
+    app: App,
+    InPath(path): InPath<BenchmarkPath>,
+    InQuery(query): InQuery<ComparisonQuery>,
+) -> ApiResult<Response> {
+    let read = |id: String| {
+        let runs = app.runs.clone();
+        async move {
+            let (kept, report) = (runs.benchmark(&id).await?, runs.benchmark_report(&id).await?);
+            Ok::<_, ApiError>((summary(kept).ok_or_else(|| other_version(&id))?, report))
+        }
+    };
+    let both = async { Ok((read(query.base).await?, read(path.id).await?)) };
+    let write =
+        |((base, before), (benchmark, after)): ((BenchmarkSummary, Vec<u8>), (BenchmarkSummary, Vec<u8>))| {
+            let parsed = |id: &str, report: Vec<u8>| {
+                serde_json::from_slice::<BenchReport>(&report).map_err(|_| other_version(id))
+            };
+            let comparison = compare(&parsed(&base.id, before)?, &parsed(&benchmark.id, after)?);
+            Ok(serde_json::to_vec(&BenchmarkComparison { base, benchmark, comparison })?)
+        };
+    app.answers.send_written(both, write).await
+}
+
+fn other_version(id: &str) -> ApiError {
+    let detail = format!("another version of Penstock kept benchmark `{id}`; push its report again");
+    ApiError::new(ProblemKind::IN_USE, detail)
 }
 
 /// Serializes a report as JSON, with its derived figures completed.

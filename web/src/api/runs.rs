@@ -1,16 +1,17 @@
 use axum::Json;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, NoContent, Response};
-use penstock_server::{Page, RunQuery, RunSpec, Submission, Validation};
+use penstock_server::{Page, RunQuery, RunSpec, RunTags, Submission, Validation};
 use penstock_stream::StreamAddress;
 use penstock_types::run::{RunDetail, RunId, RunSummary};
+use penstock_types::tags::Tags;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::answer::created;
 use crate::app::App;
-use crate::extract::{InPath, InQuery, SentPipeline};
+use crate::extract::{InPath, InQuery, JsonBody, Sent, SentPipeline};
 use crate::openapi::ApiRouter;
 use crate::problem::{ApiError, ApiResult, ProblemKind};
 use crate::tokens::Role;
@@ -23,6 +24,10 @@ struct SubmitQuery {
     validate_only: bool,
     /// Time after which the run ends as completed, in seconds.
     for_s: Option<f64>,
+    /// Tags of the run, separated by commas: 16 at most, of 1 to 64 characters each.
+    #[serde(default, deserialize_with = "penstock_server::tags")]
+    #[schemars(with = "Option<String>")]
+    tags: Tags,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -57,6 +62,8 @@ pub(super) fn routes(api: &mut ApiRouter) {
     .answer::<RunSpec>(200);
     api.route("POST /runs/{id}/stop", "Stop a run and wait until it has ended", stop_run);
     api.route("POST /runs/{id}/clone", "Submit a run's document again", clone_run).answer::<RunDetail>(201);
+    api.route_for(Some(Role::Run), "PUT /runs/{id}/tags", "Replace the tags of a run", set_tags)
+        .description("16 tags at most, of 1 to 64 characters each. The run's document stays as it is.");
     api.route_for(Some(Role::Run), "GET /runs/{id}/stream", "Show the address of the batches of a run with the consumer `stream`", show_stream)
     .description(
         "The address is a Unix socket on the server's machine and the secret that opens it to processes of the server's user. \
@@ -87,7 +94,8 @@ async fn submit_run(
     if query.validate_only {
         return Ok(Json(app.runs.validate(document).await?).into_response());
     }
-    let submission = Submission { document, for_s: query.for_s, idempotency_key: idempotency_key(&headers)? };
+    let idempotency_key = idempotency_key(&headers)?;
+    let submission = Submission { document, for_s: query.for_s, idempotency_key, tags: query.tags };
     let submitted = app.runs.submit(submission).await?;
     Ok(answer(submitted.run, submitted.is_new))
 }
@@ -127,6 +135,16 @@ async fn stop_run(app: App, InPath(path): InPath<RunPath>) -> ApiResult<Json<Run
 async fn clone_run(app: App, InPath(path): InPath<RunPath>) -> ApiResult<Response> {
     Ok(answer(app.runs.clone_run(&path.id).await?, true))
 }
+
+async fn set_tags(
+    app: App,
+    InPath(path): InPath<RunPath>,
+    Sent(RunTags { tags }, _room): Sent<RunTags>,
+) -> ApiResult<Json<RunTags>> {
+    Ok(Json(RunTags { tags: app.runs.set_tags(&path.id, tags).await? }))
+}
+
+impl JsonBody for RunTags {}
 
 async fn show_stream(app: App, InPath(path): InPath<RunPath>) -> ApiResult<Json<StreamAddress>> {
     Ok(Json(app.runs.stream(&path.id).await?))

@@ -159,6 +159,9 @@ pub(crate) struct SubmitArgs {
     /// Idempotency key: a repeated request with the same key returns the same run for a day.
     #[arg(long, value_name = "TEXT")]
     pub(crate) key: Option<String>,
+    /// Tag the run, e.g. `--tag nightly --tag lr=0.1`; 16 tags at most.
+    #[arg(long = "tag", value_name = "TAG", value_delimiter = ',')]
+    pub(crate) tags: Vec<String>,
     /// Print only the run, as JSON, on standard output.
     #[arg(long)]
     pub(crate) json: bool,
@@ -175,6 +178,9 @@ pub(crate) struct RunsArgs {
     /// List only runs whose name or id contains this text.
     #[arg(long = "find", value_name = "TEXT")]
     pub(crate) text: Option<String>,
+    /// Only runs with this tag; several times for runs with all of them.
+    #[arg(long = "tag", value_name = "TAG", value_delimiter = ',')]
+    pub(crate) tags: Vec<String>,
     /// Maximum number of runs to list.
     #[arg(long, value_name = "N", default_value = "20", value_parser = value_parser!(u32).range(1..=200))]
     pub(crate) limit: u32,

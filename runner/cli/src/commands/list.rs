@@ -12,9 +12,10 @@ use crate::report::table;
 use crate::text::{count, duration, percent, rate, say_as};
 
 pub(crate) fn runs(args: &RunsArgs) -> Result<()> {
-    let wanted = [("state", args.state.as_deref()), ("q", args.text.as_deref())];
+    let tags = (!args.tags.is_empty()).then(|| args.tags.join(","));
+    let wanted = [("state", args.state.as_deref()), ("q", args.text.as_deref()), ("tag", tags.as_deref())];
     let found = all(&Client::new(&args.server)?, "/runs", &wanted, args.limit as usize)?;
-    let none = if wanted == [("state", None), ("q", None)] { "none yet" } else { "none matches" };
+    let none = if wanted.iter().all(|(_, word)| word.is_none()) { "none yet" } else { "none matches" };
     show(&found, args.json, none, |runs: &[RunSummary]| {
         let header = [
             "id",
@@ -23,10 +24,11 @@ pub(crate) fn runs(args: &RunsArgs) -> Result<()> {
             "submitted",
             "time",
             "samples",
-            "qps",
+            "samples/s",
             "sink ready",
             "wait",
             "failed",
+            "tags",
         ];
         let rows = runs.iter().map(|run| {
             vec![
@@ -36,10 +38,11 @@ pub(crate) fn runs(args: &RunsArgs) -> Result<()> {
                 run.submitted_at.clone(),
                 duration(run.elapsed_s),
                 run.samples.map_or_else(|| "-".to_owned(), count),
-                rate(run.qps),
+                rate(run.samples_per_s),
                 percent(run.readiness),
                 duration(run.wait_s),
                 count(run.failed_samples),
+                run.tags.join(" "),
             ]
         });
         table(&header, rows)

@@ -28,7 +28,8 @@ pub(crate) fn submit(args: &SubmitArgs) -> Result<u8> {
         return Ok(COMPLETED);
     }
     let time = args.time.map(|time| time.as_secs_f64().to_string());
-    let address = query("/runs", &[("for_s", time.as_deref())]);
+    let tags = (!args.tags.is_empty()).then(|| args.tags.join(","));
+    let address = query("/runs", &[("for_s", time.as_deref()), ("tags", tags.as_deref())]);
     let key: Vec<(&str, &str)> = args.key.iter().map(|key| ("idempotency-key", &**key)).collect();
     let run: RunDetail = client.ask(Method::POST, &address, content, &key)?;
     let id = &run.summary.id;

@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock import _penstock
@@ -63,9 +63,15 @@ class Server:
         self._url = url.rstrip("/")
         self._token = token
 
-    def submit(self, document: AnyDocument) -> str:
-        """Submits a run of a document (a path, a dict or a `Document`) and returns its id. To read its batches, use the consumer `{"stream": {}}`."""
-        return str(self._request("POST", "/runs", bytes_of(document), wanted=("id",))["id"])
+    def submit(self, document: AnyDocument, *, tags: Sequence[str] = ()) -> str:
+        """Submits a run of a document (a path, a dict or a `Document`) and returns its id. To read its batches, use the consumer `{"stream": {}}`.
+
+        `tags` label the run: at most 16, of at most 64 characters each, without commas.
+        """
+        if isinstance(tags, str) or any("," in tag for tag in tags):
+            raise ValueError(f"tags are a list of texts without commas, found {tags!r}")
+        query = urllib.parse.urlencode({"tags": ",".join(tags)}) if tags else ""
+        return str(self._request("POST", f"/runs?{query}" if query else "/runs", bytes_of(document), wanted=("id",))["id"])
 
     def run(self, run: str) -> dict[str, Any]:
         """Details of a run with all its figures."""

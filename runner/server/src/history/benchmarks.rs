@@ -1,11 +1,13 @@
 //! The table of benchmark reports, whose content is opaque to the server.
 
+use rusqlite::types::Value as Sql;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+use serde_json::Value;
 
 use super::chunk::{compress, decompress};
 use super::error::HistoryError;
 use super::query::{PageQuery, first};
-use crate::wire::KeptBenchmark;
+use crate::wire::{BenchmarkColumn, BenchmarkQuery, KeptBenchmark, limit};
 
 /// Maximum number of stored reports; a further report replaces the oldest.
 pub const MAX_BENCHMARKS: u32 = 1_000;
@@ -60,19 +62,62 @@ pub(crate) fn insert(
     Ok((benchmark, true))
 }
 
-/// Lists benchmarks with their numbers, newest first, from before the number `before`; also returns true if there are more.
+/// Place of a benchmark in a list: its value in the sorted column, and its number.
+pub(crate) type Place = (Value, i64);
+
+/// Lists the benchmarks of a page with their places; also returns true if there are more. `after` is the place of the last one before it.
 pub(crate) fn list(
     connection: &Connection,
-    before: i64,
-    limit: u32,
-) -> Result<(Vec<(i64, KeptBenchmark)>, bool), HistoryError> {
-    let columns = "number, id, kept_at, summary FROM benchmarks";
-    PageQuery::default().with("number < ?", Some(before)).read(
-        connection,
-        ("benchmark", columns, "number DESC"),
-        limit,
-        read,
-    )
+    query: &BenchmarkQuery,
+    after: Option<Place>,
+) -> Result<(Vec<(Place, KeptBenchmark)>, bool), HistoryError> {
+    let (order, than) = if query.sort.is_descending { ("DESC", "<") } else { ("ASC", ">") };
+    let column = column(query.sort.by);
+    let mut page = PageQuery::default();
+    if let Some((last, number)) = after {
+        let last = match last {
+            Value::String(text) => Sql::Text(text),
+            other => Sql::Real(other.as_f64().unwrap_or(NO_FIGURE)),
+        };
+        page = page.beyond((&column, "number"), than, (last, number.into()));
+    }
+    let columns = format!("number, id, kept_at, summary, {column} AS place FROM benchmarks");
+    let order = format!("{column} {order}, number {order}");
+    page.read(connection, ("benchmark", &columns, &order), limit(query.limit), |row| {
+        let place = match row.get("place")? {
+            Sql::Text(text) => text.into(),
+            Sql::Integer(number) => number.into(),
+            Sql::Real(number) => number.into(),
+            Sql::Null | Sql::Blob(_) => Value::Null,
+        };
+        Ok(read(row)?.map(|(number, benchmark)| ((place, number), benchmark)))
+    })
+}
+
+/// Place of benchmarks without a figure among those that have it.
+const NO_FIGURE: f64 = -1.0;
+
+/// Value of a column of the list. The summaries are those of `penstock_web`; one without a member is among the least.
+fn column(by: BenchmarkColumn) -> String {
+    let text = |member: &str| format!("coalesce(json_extract(summary, '$.{member}'), '')");
+    let figure = |member: &str| format!("coalesce(json_extract(summary, '$.{member}'), {NO_FIGURE})");
+    match by {
+        BenchmarkColumn::KeptAt => "number".to_owned(),
+        BenchmarkColumn::Name => text("name"),
+        BenchmarkColumn::State => text("state"),
+        BenchmarkColumn::Store => text("store"),
+        BenchmarkColumn::StartedAt => text("started_at"),
+        BenchmarkColumn::Objects => figure("objects"),
+        BenchmarkColumn::ItemsPerS => figure("fastest.items_per_s"),
+        BenchmarkColumn::ElapsedS => figure("elapsed_s"),
+    }
+}
+
+/// Returns what lists show of a benchmark.
+pub(crate) fn find(connection: &Connection, id: &str) -> Result<Option<KeptBenchmark>, HistoryError> {
+    let query = "SELECT number, id, kept_at, summary FROM benchmarks WHERE id = ?1";
+    let found = connection.query_row(query, [id], read).optional()?.transpose()?;
+    Ok(found.map(|(_, benchmark)| benchmark))
 }
 
 pub(crate) fn report(connection: &Connection, id: &str) -> Result<Option<Vec<u8>>, HistoryError> {
@@ -86,9 +131,10 @@ pub(crate) fn remove(transaction: &Transaction<'_>, id: &str) -> Result<bool, Hi
     Ok(transaction.execute("DELETE FROM benchmarks WHERE id = ?1", [id])? > 0)
 }
 
-/// Reads the columns `number, id, kept_at, summary`. The inner error reports damaged content.
+/// Reads the columns `number`, `id`, `kept_at` and `summary`. The inner error reports damaged content.
 fn read(row: &Row<'_>) -> rusqlite::Result<Result<(i64, KeptBenchmark), HistoryError>> {
-    let (number, id, kept_at, summary): (i64, String, String, String) = row.try_into()?;
+    let (number, id, kept_at) = (row.get(0)?, row.get(1)?, row.get(2)?);
+    let summary: String = row.get(3)?;
     let summary = serde_json::from_str(&summary).map_err(HistoryError::from);
     Ok(summary.map(|summary| (number, KeptBenchmark { id, kept_at, summary })))
 }

@@ -51,10 +51,15 @@ impl PageQuery {
         self
     }
 
-    /// Adds the condition that a row comes after the one with this value of `column` and this id.
-    pub(crate) fn beyond(mut self, column: &str, than: &str, (last, id): (Sql, String)) -> Self {
-        let places = [self.value(last), self.value(id)].join(", ");
-        self.conditions.push(format!("({column}, id) {than} ({places})"));
+    /// Adds the condition that a row comes after the one with these values of `column` and of the unique `key`.
+    pub(crate) fn beyond(
+        mut self,
+        (column, key): (&str, &str),
+        than: &str,
+        (last, last_key): (Sql, Sql),
+    ) -> Self {
+        let places = [self.value(last), self.value(last_key)].join(", ");
+        self.conditions.push(format!("({column}, {key}) {than} ({places})"));
         self
     }
 

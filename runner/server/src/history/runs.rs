@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use penstock_types::run::{RunDetail, RunError, RunId, RunSnapshot, RunState, RunSummary};
 use penstock_types::stats::per_second;
+use penstock_types::tags::Tags;
+use penstock_types::verdict::VerdictKind;
 use rusqlite::types::Value as Sql;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, named_params, params, params_from_iter};
 use serde_json::{Map, Value};
@@ -67,7 +69,7 @@ pub(crate) struct Entry {
 const SUBMITTED: [&str; 6] = ["id", "name", "submitted_at", "threads", "memory_mib", "modules"];
 /// Fields of a [`RunSummary`] that change during the run, with the types of their columns. A column that is missing in a file is
 /// added; the column of a field that is not optional has a default.
-pub(crate) const CHANGING: [(&str, &str); 11] = [
+pub(crate) const CHANGING: [(&str, &str); 13] = [
     ("state", "TEXT NOT NULL DEFAULT 'interrupted'"),
     ("error", "TEXT"),
     ("started_at", "TEXT"),
@@ -79,7 +81,14 @@ pub(crate) const CHANGING: [(&str, &str); 11] = [
     ("readiness", "REAL"),
     ("wait_s", "REAL"),
     ("qps", "REAL"),
+    ("verdict", "TEXT"),
+    ("verdict_stage", "TEXT"),
 ];
+/// Column of the tags, which clients change and runs do not. A file without it gets it.
+pub(crate) const TAGS: (&str, &str) = ("tags", "TEXT NOT NULL DEFAULT '[]'");
+/// Fills the verdicts of runs whose summaries had none from their snapshots.
+pub(crate) const FILL_VERDICTS: &str = "UPDATE runs SET verdict = json_extract(snapshot, '$.verdict.kind'), \
+     verdict_stage = json_extract(snapshot, '$.verdict.stage') WHERE json_valid(snapshot)";
 
 /// Marks the unfinished runs of an earlier start of the server as interrupted.
 pub(crate) fn interrupt_all(connection: &Connection) -> rusqlite::Result<usize> {
@@ -113,8 +122,8 @@ pub(crate) fn insert(
         }
     }
     transaction.execute(
-        "INSERT INTO runs (id, name, state, submitted_at, threads, memory_mib, modules, digests, document, layout, for_s, cloned_from, key, request) \
-         VALUES (:id, :name, 'queued', :submitted_at, :threads, :memory_mib, :modules, :digests, :document, :layout, :for_s, :cloned_from, :key, :request)",
+        "INSERT INTO runs (id, name, state, submitted_at, threads, memory_mib, modules, tags, digests, document, layout, for_s, cloned_from, key, request) \
+         VALUES (:id, :name, 'queued', :submitted_at, :threads, :memory_mib, :modules, :tags, :digests, :document, :layout, :for_s, :cloned_from, :key, :request)",
         named_params! {
             ":id": &*summary.id,
             ":name": summary.name,
@@ -122,6 +131,7 @@ pub(crate) fn insert(
             ":threads": summary.threads,
             ":memory_mib": summary.memory_mib as i64,
             ":modules": serde_json::to_string(&summary.modules)?,
+            ":tags": serde_json::to_string(&summary.tags)?,
             ":digests": serde_json::to_string(&spec.modules)?,
             ":document": spec.document.to_string(),
             ":layout": serde_json::to_string(&run.layout)?,
@@ -298,15 +308,18 @@ pub(crate) fn list(
         .with("name = ?", query.name)
         .with("id IN (SELECT run FROM run_modules WHERE digest = ?)", query.module)
         .with(
-            "(name LIKE ? ESCAPE '\\' OR id LIKE ? ESCAPE '\\' OR modules LIKE ? ESCAPE '\\')",
+            "(name LIKE ? ESCAPE '\\' OR id LIKE ? ESCAPE '\\' OR modules LIKE ? ESCAPE '\\' OR tags LIKE ? ESCAPE '\\')",
             query.text.as_deref().map(like),
         );
+    for tag in query.tags.iter() {
+        page = page.with("EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?)", Some(tag.clone()));
+    }
     if let Some((last, id)) = after {
         let last = match last {
             Value::Number(number) => Sql::Real(number.as_f64().unwrap_or(NO_FIGURE)),
             other => Sql::Text(other.as_str().unwrap_or_default().to_owned()),
         };
-        page = page.beyond(&column, than, (last, id.to_string()));
+        page = page.beyond((&column, "id"), than, (last, Sql::Text(id.to_string())));
     }
     let columns = format!("{} FROM runs", columns());
     page.read(connection, ("run", &columns, &format!("{column} {order}, id {order}")), limit, summary)
@@ -321,12 +334,15 @@ pub(crate) fn sort_value(summary: &RunSummary, by: RunColumn) -> Value {
         RunColumn::SubmittedAt => return summary.submitted_at.clone().into(),
         RunColumn::Name => return summary.name.clone().into(),
         RunColumn::State => return summary.state.name().into(),
+        RunColumn::Verdict => return summary.verdict.map_or("", VerdictKind::name).into(),
+        RunColumn::Modules => return serde_json::to_string(&summary.modules).unwrap_or_default().into(),
         RunColumn::ElapsedS => summary.elapsed_s,
         RunColumn::Samples => summary.samples.map(|count| count as f64),
         RunColumn::FailedSamples => Some(summary.failed_samples as f64),
         RunColumn::Readiness => summary.readiness,
         RunColumn::WaitS => summary.wait_s,
         RunColumn::Qps => summary.qps,
+        RunColumn::SamplesPerS => summary.samples_per_s,
     };
     figure.unwrap_or(NO_FIGURE).into()
 }
@@ -345,9 +361,24 @@ pub(crate) fn compare(one: &RunSummary, other: &RunSummary, sort: RunSort) -> Or
 fn column(by: RunColumn) -> String {
     match by {
         // Plain columns, so that the index applies.
-        RunColumn::SubmittedAt | RunColumn::Name | RunColumn::State => by.name().to_owned(),
+        RunColumn::SubmittedAt | RunColumn::Name | RunColumn::State | RunColumn::Modules => {
+            by.name().to_owned()
+        }
+        RunColumn::Verdict => "coalesce(verdict, '')".to_owned(),
+        // As `per_second` computes it: the summary has it from the same two columns.
+        RunColumn::SamplesPerS => {
+            format!(
+                "coalesce(CASE WHEN elapsed_s > 0 THEN CAST(samples AS REAL) / elapsed_s END, {NO_FIGURE})"
+            )
+        }
         figure => format!("coalesce({}, {NO_FIGURE})", figure.name()),
     }
+}
+
+/// Replaces the tags of a run; false for an unknown run.
+pub(crate) fn set_tags(transaction: &Transaction<'_>, id: &str, tags: &Tags) -> Result<bool, HistoryError> {
+    let tags = serde_json::to_string(tags)?;
+    Ok(transaction.execute("UPDATE runs SET tags = ?2 WHERE id = ?1", [id, &tags])? > 0)
 }
 
 /// Removes a run in any state.
@@ -418,13 +449,13 @@ fn seconds_ago(seconds: i64) -> String {
 /// Columns that [`summary`] reads, separated by commas.
 fn columns() -> String {
     let changing = CHANGING.iter().map(|(column, _)| *column);
-    SUBMITTED.into_iter().chain(changing).collect::<Vec<_>>().join(", ")
+    SUBMITTED.into_iter().chain([TAGS.0]).chain(changing).collect::<Vec<_>>().join(", ")
 }
 
 /// Reads the [`columns`] of a row. The inner error reports damaged content.
 fn summary(row: &Row<'_>) -> rusqlite::Result<Result<RunSummary, HistoryError>> {
     let mut members = Map::new();
-    for column in SUBMITTED.into_iter().chain(CHANGING.iter().map(|(column, _)| *column)) {
+    for column in SUBMITTED.into_iter().chain([TAGS.0]).chain(CHANGING.iter().map(|(column, _)| *column)) {
         let member = match row.get(column)? {
             Sql::Integer(number) => number.into(),
             Sql::Real(number) => number.into(),
@@ -434,7 +465,9 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<Result<RunSummary, HistoryError>> 
         members.insert(column.to_owned(), member);
     }
     let parts = || -> Result<RunSummary, HistoryError> {
-        members["modules"] = serde_json::from_str(members["modules"].as_str().unwrap_or_default())?;
+        for list in ["modules", TAGS.0] {
+            members[list] = serde_json::from_str(members[list].as_str().unwrap_or_default())?;
+        }
         let summary: RunSummary = serde_json::from_value(members.into())?;
         let rate = summary.samples.zip(summary.elapsed_s);
         Ok(RunSummary {

@@ -2,7 +2,7 @@
 
 use rusqlite::Connection;
 
-use super::runs::CHANGING;
+use super::runs::{CHANGING, FILL_VERDICTS, TAGS};
 
 /// Application id that marks the file as a history of Penstock: `PSTK`.
 const APPLICATION: i32 = 0x5053_544b;
@@ -165,10 +165,14 @@ pub(crate) fn migrate(connection: &mut Connection) -> rusqlite::Result<Found> {
         transaction.pragma_update(None, "user_version", to)?;
         transaction.commit()?;
     }
-    for (column, kind) in CHANGING {
+    let knew_verdicts = connection.column_exists(None, "runs", "verdict")?;
+    for (column, kind) in CHANGING.into_iter().chain([TAGS]) {
         if !connection.column_exists(None, "runs", column)? {
             connection.execute_batch(&format!("ALTER TABLE runs ADD COLUMN {column} {kind}"))?;
         }
+    }
+    if !knew_verdicts {
+        connection.execute_batch(FILL_VERDICTS)?;
     }
     Ok(Found::Ready)
 }
@@ -201,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_missing_column_of_summaries_is_added_and_its_runs_can_be_read() {
-        for (column, _) in CHANGING {
+        for (column, _) in CHANGING.into_iter().chain([TAGS]) {
             let mut file = Connection::open_in_memory().unwrap();
             migrate(&mut file).unwrap();
             let insert = "INSERT INTO runs (id, name, state, submitted_at, threads, memory_mib, modules, digests, document, layout) \

@@ -1,7 +1,7 @@
 //! Reports of benchmarks are stored and listed, up to a limit.
 
 use penstock_server::{
-    BenchmarkQuery, KeptBenchmark, MAX_BENCHMARK_BYTES, MAX_BENCHMARKS, PushedBenchmark, Runs,
+    BenchmarkQuery, BenchmarkSort, KeptBenchmark, MAX_BENCHMARK_BYTES, MAX_BENCHMARKS, PushedBenchmark, Runs,
 };
 use rusqlite::Connection;
 use serde_json::json;
@@ -17,7 +17,10 @@ async fn push(runs: &Runs, number: u32) -> PushedBenchmark {
 async fn all(runs: &Runs, limit: u32) -> Vec<KeptBenchmark> {
     let (mut all, mut cursor) = (Vec::new(), None);
     loop {
-        let page = runs.benchmarks(BenchmarkQuery { cursor, limit: Some(limit) }).await.unwrap();
+        let page = runs
+            .benchmarks(BenchmarkQuery { cursor, limit: Some(limit), ..BenchmarkQuery::default() })
+            .await
+            .unwrap();
         assert!(page.items.len() <= limit as usize);
         all.extend(page.items);
         cursor = page.next;
@@ -60,8 +63,42 @@ async fn reports_are_listed_newest_first_until_they_are_deleted() {
     let next = push(&runs, 6).await;
     assert!(next.is_new && next.benchmark.id != pushed[0].id);
     assert_eq!(all(&runs, 50).await[0], next.benchmark);
-    let nonsense = BenchmarkQuery { cursor: Some("nonsense".to_owned()), limit: None };
+    let nonsense = BenchmarkQuery { cursor: Some("nonsense".to_owned()), ..BenchmarkQuery::default() };
     assert_eq!(runs.benchmarks(nonsense).await.unwrap_err().kind(), "refused");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn benchmarks_are_sorted_by_members_of_their_summaries_page_after_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = open(&folder.path().join("data"), stores(folder.path()));
+    // Two are alike, and one lacks all that lists sort by.
+    let rates = [Some(0.1), Some(1e9 / 3.0), None, Some(0.1), Some(7.0)];
+    for (number, rate) in rates.into_iter().enumerate() {
+        let fastest = rate.map(|rate| json!({ "items_per_s": rate }));
+        let mut summary = json!({ "number": number, "name": format!("b{}", 9 - number), "fastest": fastest });
+        if rate.is_none() {
+            summary = json!({ "number": number });
+        }
+        runs.keep_benchmark(summary, number.to_string().into_bytes()).await.unwrap();
+    }
+    let sorted = async |sort: &str| -> Vec<u64> {
+        let (sort, mut numbers, mut cursor) = (BenchmarkSort::parse(sort).unwrap(), Vec::new(), None);
+        loop {
+            let page = runs.benchmarks(BenchmarkQuery { sort, cursor, limit: Some(1) }).await.unwrap();
+            numbers.extend(page.items.iter().map(|kept| kept.summary["number"].as_u64().unwrap()));
+            cursor = page.next;
+            if cursor.is_none() {
+                return numbers;
+            }
+        }
+    };
+    assert_eq!(sorted("-items_per_s").await, [1, 4, 3, 0, 2]);
+    assert_eq!(sorted("items_per_s").await, [2, 0, 3, 4, 1]);
+    assert_eq!(sorted("name").await, [2, 4, 3, 1, 0]);
+    assert_eq!(sorted("kept_at").await, [0, 1, 2, 3, 4]);
+    assert_eq!(sorted("-objects").await, [4, 3, 2, 1, 0]);
+    assert_eq!(BenchmarkSort::parse("summary"), None);
+    runs.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -126,6 +126,10 @@ async fn pages_of_runs_are_stable_while_runs_are_added() {
         "readiness",
         "state",
         "samples",
+        "samples_per_s",
+        "-samples_per_s",
+        "-verdict",
+        "modules",
     ];
     for sort in sorts {
         let sort = RunSort::parse(sort).unwrap();

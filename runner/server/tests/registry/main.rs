@@ -12,4 +12,5 @@ mod migrated;
 mod modules;
 mod quota;
 mod support;
+mod tags;
 mod trouble;

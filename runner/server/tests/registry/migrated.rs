@@ -85,7 +85,7 @@ fn summaries() -> Vec<RunSummary> {
             "ended_at": "2026-11-22T16:50:02.809Z", "elapsed_s": 3.020209581, "threads": 1, "memory_mib": 1088,
             "samples": 145, "expected": 1000000, "failed_samples": 0, "readiness": 0.0014118303134762885,
             "wait_s": 0.020819480468965517, "qps": 48.01253050491026, "samples_per_s": 145.0 / 3.020209581,
-            "modules": []
+            "verdict": "stage", "verdict_stage": "1:sleep", "modules": []
         },
         {
             "id": "01a2042a-213e-7131-9bee-cdc77751e99f", "name": "logs", "state": "completed", "error": null,
@@ -93,7 +93,7 @@ fn summaries() -> Vec<RunSummary> {
             "ended_at": "2026-11-22T16:50:00.834Z", "elapsed_s": 1.217255757, "threads": 1, "memory_mib": 1344,
             "samples": 60, "expected": null, "failed_samples": 0, "readiness": 0.0005728122047692329,
             "wait_s": 0.020276394916666666, "qps": 49.296360348822226, "samples_per_s": 60.0 / 1.217255757,
-            "modules": ["misbehaving@1"]
+            "verdict": "stage", "verdict_stage": "1:sleep", "modules": ["misbehaving@1"]
         },
         {
             "id": "01a2042a-20c7-70f3-8019-48ab7d354a95", "name": "long", "state": "completed", "error": null,
@@ -101,7 +101,7 @@ fn summaries() -> Vec<RunSummary> {
             "ended_at": "2026-11-22T16:51:09.515Z", "elapsed_s": 70.001995124, "threads": 1, "memory_mib": 1088,
             "samples": 4308, "expected": 1000000, "failed_samples": 67, "readiness": 0.21799481811368965,
             "wait_s": 0.017521497495821724, "qps": 15.385301745112452, "samples_per_s": 4308.0 / 70.001995124,
-            "modules": []
+            "verdict": "stage", "verdict_stage": "1:download", "modules": []
         }
     ]);
     serde_json::from_value(summaries).unwrap()

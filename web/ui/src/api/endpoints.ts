@@ -1,6 +1,6 @@
 // Every resource of the API that a page uses, by its name.
 
-import { get, post, remove } from './client'
+import { get, post, put, remove } from './client'
 import type {
   AuditEntry,
   DeadLetters,
@@ -17,6 +17,7 @@ import type {
   RunError,
   RunSpec,
   RunSummary,
+  RunTags,
   Series,
   System,
   TaskTimes,
@@ -39,6 +40,7 @@ export const api = {
   stop: (id: string) => post<RunDetail>(`${run(id)}/stop`),
   clone: (id: string) => post<RunDetail>(`${run(id)}/clone`),
   deleteRun: (id: string) => remove(run(id)),
+  setTags: (id: string, tags: string[]) => put<RunTags>(`${run(id)}/tags`, { tags }),
   spec: (id: string, signal?: AbortSignal) => get<RunSpec>(`${run(id)}/spec`, {}, signal),
   series: (id: string, query: SeriesQuery, signal?: AbortSignal) =>
     get<Series>(`${run(id)}/series`, { ...query, metrics: query.metrics?.join(',') }, signal),

@@ -51,6 +51,7 @@ export type StoreKeys = Answer<'StoreKeys'>
 export type RunState = Schemas['RunState']
 export type RunSummary = Answer<'RunSummary'>
 export type RunDetail = Answer<'RunDetail'>
+export type RunTags = Answer<'RunTags'>
 export type RunSnapshot = Answer<'RunSnapshot'>
 export type StageRecord = Answer<'StageRecord'>
 export type QueueRecord = Answer<'QueueRecord'>
@@ -79,6 +80,7 @@ export type Predicted = Answer<'Predicted'> & { verdict?: Verdict | null }
 export type Proposal = Answer<'Proposal'>
 
 export type BenchmarkSummary = Answer<'BenchmarkSummary'>
+export type BenchmarkComparison = Answer<'BenchmarkComparison'>
 export type BenchReport = Answer<'BenchReport'>
 export type LoadReport = Answer<'LoadReport'>
 export type LevelCounts = Answer<'LevelCounts'>

@@ -26,6 +26,7 @@ export const routes: Route[] = [
   { path: '/runs/{run}/spec', title: 'Document', page: () => import('../pages/RunSpec.svelte') },
   { path: '/runs/new', title: 'New run', query: 'from', page: () => import('../pages/NewRun.svelte') },
   { path: '/bench', title: 'Benchmarks', page: () => import('../pages/Benchmarks.svelte') },
+  { path: '/bench/compare', title: 'Compare benchmarks', page: () => import('../pages/CompareBenchmarks.svelte') },
   { path: '/bench/{benchmark}', title: 'Benchmark', page: () => import('../pages/Benchmark.svelte') },
   { path: '/compare', title: 'Compare', page: () => import('../pages/Compare.svelte') },
   { path: '/system', title: 'System', page: () => import('../pages/System.svelte') },

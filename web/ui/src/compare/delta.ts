@@ -1,23 +1,23 @@
-// How a figure of one run stands to the same figure of another.
+// Difference of a figure from the same figure of the baseline.
 
 import { figure, type Quantity } from '../parts/format'
 
-/** Which way is good, if any. */
+/** The better direction; `null` if there is none. */
 export type Better = 'more' | 'less' | null
 
 export interface Delta {
   sign: '▲' | '▼' | '='
   /** `12 % more`, `2.4×`, `8 points less`, `same`. */
   text: string
-  /** The direction in a word; empty when neither is good. */
+  /** Empty if neither direction is better. */
   word: '' | 'better' | 'worse'
 }
 
-/** Differences under this share are what two runs of one document show, too. */
+/** Smaller relative differences count as equal: runs of one document differ as much. */
 const SAME = 0.005
 const MANIFOLD = 2
 
-/** `null` where one of the two was not measured. */
+/** `null` if one of the two figures is missing. */
 export function delta(base: number | null, value: number | null, quantity: Quantity | 'count', better: Better): Delta | null {
   if (base === null || value === null) return null
   const difference = value - base

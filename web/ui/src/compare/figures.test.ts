@@ -11,7 +11,7 @@ function run(samples_per_s: number | null, stages: [string, number | null][]): R
 
 const group = (runs: RunDetail[], title: string) => figureGroups(runs).find((each) => each.title.startsWith(title))?.rows ?? []
 
-it('puts stages of one name beside each other, whatever their places', () => {
+it('puts stages of one name into one row, at any position', () => {
   const rows = group([run(1, [['1:fetch', 0.1], ['2:decode', 0.2]]), run(1, [['1:fetch', 0.3], ['2:aggregate', 0.4], ['3:decode', 0.5]])], 'Task time of a stage, mean')
   expect(rows.map(({ label, values }) => [label, ...values])).toEqual([
     ['fetch', 0.1, 0.3],
@@ -20,13 +20,13 @@ it('puts stages of one name beside each other, whatever their places', () => {
   ])
 })
 
-it('keeps what was not measured apart from 0', () => {
-  const rows = group([run(25, []), run(null, []), run(null, [])], 'The whole run')
-  expect(rows.find(({ label }) => label === 'Samples per second')?.values).toEqual([25, null, null])
+it('distinguishes missing values from 0', () => {
+  const rows = group([run(25, []), run(null, []), run(null, [])], 'Whole run')
+  expect(rows.find(({ label }) => label === 'Throughput, samples/s')?.values).toEqual([25, null, null])
   expect(rows.find(({ label }) => label === 'Time the consumer waited')?.values).toEqual([0.25, 0.25, 0.25])
 })
 
-it('leaves out what no run measured, and calls only the sink queue\'s readiness better', () => {
+it('omits rows without values, and rates the readiness of the sink queue only', () => {
   const runs = [run(1, [['1:aggregate', null]]), run(1, [['1:aggregate', null]])]
   expect(group(runs, 'Task time of a stage, mean')).toEqual([])
   expect(group(runs, 'Readiness').map(({ label, better }) => [label, better])).toEqual([['sink', 'more']])

@@ -1,4 +1,4 @@
-// Figures of several whole runs, in rows that belong together.
+// Figures of several whole runs, in groups of rows.
 
 import type { RunDetail, StageRecord } from '../api/types'
 import type { Quantity } from '../parts/format'
@@ -30,14 +30,14 @@ export function figureGroups(runs: readonly RunDetail[]): FigureGroup[] {
   })
   return [
     {
-      title: 'The whole run',
+      title: 'Whole run',
       rows: [
-        row('Samples per second', 'rate', 'more', (run) => run.samples_per_s),
-        row('Items per second at the sink', 'rate', 'more', (run) => run.qps),
+        row('Throughput, samples/s', 'rate', 'more', (run) => run.samples_per_s),
+        row('Items at the sink per second', 'rate', 'more', (run) => run.qps),
         row('Consumer’s wait for an item, mean', 'time', 'less', (run) => run.wait_s),
         row('Readiness of the sink queue', 'share', 'more', (run) => run.readiness),
         row('Time the consumer waited', 'share', 'less', (run) => run.snapshot?.consumer_waited ?? null),
-        row('Length', 'time', null, (run) => run.elapsed_s),
+        row('Duration', 'time', null, (run) => run.elapsed_s),
         row('Samples', 'count', null, (run) => run.samples),
         row('Failed samples', 'count', 'less', (run) => run.failed_samples),
         row('Threads', 'count', null, (run) => run.threads),
@@ -48,7 +48,7 @@ export function figureGroups(runs: readonly RunDetail[]): FigureGroup[] {
     taskTime('Task time of a stage, 99th percentile', ({ p99_time_s }) => p99_time_s),
     {
       title: 'Readiness of the queue at the exit of',
-      // Only of the sink's queue more is better: a queue in front of an aggregate, or of a fast stage, is empty and nobody waits.
+      // More is better for the sink's queue only: a queue in front of an aggregate or of a fast stage is empty without a wait.
       rows: byName(runs, (run) => run.snapshot?.queues ?? [], ({ readiness }) => readiness).map(
         ([label, values]): FigureRow => ({ label, quantity: 'share', better: label === 'sink' ? 'more' : null, values }),
       ),
@@ -58,7 +58,7 @@ export function figureGroups(runs: readonly RunDetail[]): FigureGroup[] {
     .filter(({ rows }) => rows.length > 0)
 }
 
-/** One row for every name in any run, in the order of the runs' pipelines. */
+/** One row for each name in any run, in the order of the pipelines. */
 function byName<T extends { id: string }>(
   runs: readonly RunDetail[],
   parts: (run: RunDetail) => T[],

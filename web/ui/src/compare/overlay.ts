@@ -1,17 +1,17 @@
-// Series of several runs over one x column.
+// Series of several runs over one common x column.
 
-/** Rising ends of buckets, and what was measured in each. */
+/** Ascending ends of buckets, with the value of each bucket. */
 export interface Measured {
   ends: number[]
   values: (number | null)[]
 }
 
-/** Rising numbers from just above 0 to `to`. */
+/** `points` ascending numbers up to `to`, evenly spaced from 0, which is left out. */
 export function grid(to: number, points: number): number[] {
   return Array.from({ length: points }, (_, place) => ((place + 1) * to) / points)
 }
 
-/** At each place of `at` the value of the bucket that it lies in; `null` behind the last one. */
+/** Value of the bucket at each position of `at`; `null` behind the last bucket. */
 export function sampleAt({ ends, values }: Measured, at: readonly number[]): (number | null)[] {
   let bucket = 0
   return at.map((place) => {
@@ -20,7 +20,7 @@ export function sampleAt({ ends, values }: Measured, at: readonly number[]): (nu
   })
 }
 
-/** Items that had passed by the end of each bucket. In time that was not measured none are known to have passed. */
+/** Number of items delivered by the end of each bucket. A bucket without a rate adds none. */
 export function itemsAt(ends: readonly number[], qps: readonly (number | null)[], from_s: number): number[] {
   let items = 0
   return ends.map((end, place) => (items += (qps[place] ?? 0) * (end - (ends[place - 1] ?? from_s))))

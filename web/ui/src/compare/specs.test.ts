@@ -8,19 +8,19 @@ const spec = (document: object, modules: Record<string, string> = {}): RunSpec =
 const different = (...specs: RunSpec[]) =>
   specRows(specs)
     .filter(({ differs }) => differs)
-    .map(({ path, values }) => `${path.join('.')}: ${values.join(' | ')}`)
+    .map(({ label, values }) => `${label.replaceAll(' › ', '.')}: ${values.join(' | ')}`)
 
 const wasm = (concurrency: number, module = 'decode@1') => ({ wasm: { module, concurrency } })
 
-describe('documents beside each other', () => {
-  it('differ in the values that differ, missing ones included', () => {
+describe('rows of documents', () => {
+  it('mark different and missing values', () => {
     expect(different(spec({ name: 'a', seed: 1 }), spec({ name: 'b', seed: 1 }), spec({ name: 'a' }))).toEqual([
       'name: "a" | "b" | "a"',
       'seed: 1 | 1 | ',
     ])
   })
 
-  it('tell stages by their names: one put in between changes no other', () => {
+  it('match stages by name: an inserted stage changes no other row', () => {
     const short = spec({ stages: [{ fetch: { concurrency: 2 } }, wasm(4)] })
     const long = spec({ stages: [{ fetch: { concurrency: 2 } }, { aggregate: { size: 8 } }, wasm(8)] })
     expect(different(short, long)).toEqual([
@@ -30,18 +30,18 @@ describe('documents beside each other', () => {
     ])
   })
 
-  it('differ by the module that ran, even when both name it alike', () => {
+  it('mark different modules of the same name', () => {
     const of = (digest: string) => spec({ stages: [wasm(4, 'decode')] }, { '1:decode': digest })
     expect(different(of('sha256:a'), of('sha256:b'))).toEqual(['module that ran.decode: "sha256:a" | "sha256:b"'])
   })
 
-  it('differ in the last digit of a seed', () => {
+  it('mark seeds that differ in the last digit', () => {
     const of = (seed: string) => exactly(`{ "document": { "seed": ${seed} }, "modules": {} }`) as RunSpec
     expect(different(of('18446744073709551615'), of('18446744073709551614'))).toEqual(['seed: 18446744073709551615 | 18446744073709551614'])
   })
 
   it('show empty objects and arrays as values', () => {
-    expect(specRows([spec({ consumer: { discard: {} }, list: [1, { a: 2 }] })]).map(({ path, values }) => [path.join('.'), values[0]])).toEqual([
+    expect(specRows([spec({ consumer: { discard: {} }, list: [1, { a: 2 }] })]).map(({ label, values }) => [label.replaceAll(' › ', '.'), values[0]])).toEqual([
       ['consumer.discard', '{}'],
       ['list', '[1, { "a": 2 }]'],
       ['stages.in order', '""'],

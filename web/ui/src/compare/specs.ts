@@ -1,31 +1,31 @@
-// Documents of several runs beside each other.
+// Values of several runs' documents, side by side.
 
 import type { RunSpec } from '../api/types'
 import { compact, record } from '../parts/json'
 import { stageOf } from '../run/pipeline'
 
 export interface SpecRow {
-  /** The way to the value, e.g. `stages`, `preprocess`, `concurrency`. */
-  path: string[]
-  /** The value in each run as JSON; `null` where it is not written. */
+  /** Keys that lead to the value, e.g. `stages › preprocess › concurrency`. */
+  label: string
+  /** The value in each run as JSON; `null` if the document leaves it out. */
   values: (string | null)[]
   differs: boolean
 }
 
 /**
- * One row for every value that stands in any of the documents. Stages are told by their names, not by their places: a stage
- * put in between changes its own rows and the order, and no others.
+ * One row for each value of any document. Stages are matched by name, not by position: an inserted stage changes its own
+ * rows and the order only.
  */
 export function specRows(specs: readonly RunSpec[]): SpecRow[] {
   const columns = specs.map((spec) => new Map(valuesOf(spec).map(({ path, value }) => [path.join('\0'), { path, value }])))
   return inOrder(columns.map((column) => [...column.keys()])).map((key) => {
     const values = columns.map((column) => column.get(key)?.value ?? null)
     const { path } = columns.find((column) => column.has(key))?.get(key) as { path: string[] }
-    return { path, values, differs: values.some((value) => value !== values[0]) }
+    return { label: path.join(' › '), values, differs: values.some((value) => value !== values[0]) }
   })
 }
 
-/** Names of stages, numbers after those that several share: `fetch`, `aggregate`, `aggregate 2`. */
+/** Names of stages, numbered where several share one: `fetch`, `aggregate`, `aggregate 2`. */
 export function stageNames(stages: readonly unknown[]): string[] {
   return numbered(
     stages.map((stage) => {
@@ -36,7 +36,7 @@ export function stageNames(stages: readonly unknown[]): string[] {
   )
 }
 
-/** Ids as `4:decode` or `4:decode_queue` without their places, numbered like names of stages. */
+/** Names of ids such as `4:decode` or `4:decode_queue`, numbered like names of stages. */
 export function namesOfIds(ids: readonly string[]): string[] {
   return numbered(ids.map((id) => stageOf(id).replace(/^\d+:/, '')))
 }
@@ -50,7 +50,7 @@ function numbered(names: readonly string[]): string[] {
   })
 }
 
-/** All names of several lists, each where its own list has it: a source comes first and a sink last. */
+/** Names of all lists, each in the order of its own list: a source comes first and a sink last. */
 export function inOrder(lists: readonly string[][]): string[] {
   const names: string[] = []
   for (const list of lists) {

@@ -1,6 +1,6 @@
-// Bytes as text, as the API writes and takes them.
+// Base64, the form of bytes in the API's JSON.
 
-/** As many bytes as one call may take as arguments. */
+/** Number of bytes that one call of `fromCharCode` takes as arguments. */
 const AT_ONCE = 0x8000
 
 export function toBase64(bytes: Uint8Array): string {

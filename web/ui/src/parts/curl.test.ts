@@ -2,7 +2,7 @@ import { expect, it, vi } from 'vitest'
 
 import { curl, quoted } from './curl'
 
-it('a document cannot leave its quotes', () => {
+it('quotes a document as one shell word', () => {
   vi.stubGlobal('location', { origin: 'http://localhost:3000' })
   expect(quoted("it's; rm -rf $HOME `x`")).toBe("'it'\\''s; rm -rf $HOME `x`'")
   expect(curl('POST', '/api/v1/runs', `{"name":"a'b"}`)).toBe(

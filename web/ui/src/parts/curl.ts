@@ -1,4 +1,4 @@
-/** The same request for a shell, `body` as JSON. The token, if the server wants one, is left for the reader to fill in. */
+/** Shell command for a request, with `body` as JSON. It has no token: the reader adds one where the server needs it. */
 export function curl(method: string, path: string, body?: string): string {
   const parts = ['curl -sS']
   if (method !== 'GET') parts.push(`-X ${method}`)
@@ -7,7 +7,7 @@ export function curl(method: string, path: string, body?: string): string {
   return parts.join(' ')
 }
 
-/** A word for a POSIX shell, whatever is in it. */
+/** Quotes any text as one word of a POSIX shell. */
 export function quoted(text: string): string {
   return `'${text.replaceAll("'", `'\\''`)}'`
 }

@@ -1,4 +1,4 @@
-// Figures as people read them: always with their unit, three or four digits, and a dash for what was not measured.
+// Figures as text: with their unit, three or four digits, and a dash for missing ones.
 
 export const NOT_MEASURED = '–'
 
@@ -12,7 +12,7 @@ export function figure(value: Figure, quantity: Quantity): string {
   return { time: seconds, rate, share, reads: number }[quantity](value)
 }
 
-/** A figure at an axis: round values without the digits that say nothing. */
+/** A figure at an axis, without trailing zeros. */
 export function axisFigure(value: number, quantity: Quantity): string {
   return value === 0 ? '0' : figure(value, quantity).replace(/\.(\d*?)0+(?=\D|$)/, (_, kept: string) => (kept ? `.${kept}` : ''))
 }
@@ -50,13 +50,14 @@ export function clock(at_s: number, fine = false): string {
 }
 
 export const rate = (value: Figure) => inUnit(value, `${THIN}/s`)
+export const samplesRate = (value: Figure) => inUnit(value, `${THIN}samples/s`)
 export const itemsRate = (value: Figure) => inUnit(value, `${THIN}items/s`)
-/** Megabytes are 10^6 bytes here, as networks and disks are sold. */
+/** Megabytes of 10^6 bytes, the unit of networks and disks. */
 export const megabytesRate = (value: Figure) => inUnit(value, `${THIN}MB/s`)
-/** A number that need not be whole. */
+/** A number without a unit, with decimals. */
 export const number = (value: Figure) => inUnit(value, '')
 
-/** A share of 0 to 1 in per cent. 100 % and 0 % are said only of shares that are so to a tenth. */
+/** A share of 0 to 1 in per cent. Shares that differ from 0 % or 100 % by a tenth or more are not rounded to them. */
 export function share(value: Figure): string {
   if (missing(value)) return NOT_MEASURED
   const percent = value * 100
@@ -65,7 +66,7 @@ export function share(value: Figure): string {
   return `${Math.round(percent)}${THIN}%`
 }
 
-/** A whole number with its thousands apart. */
+/** A whole number with spaces between thousands. */
 export function count(value: Figure): string {
   if (missing(value)) return NOT_MEASURED
   const text = Math.round(value).toString()
@@ -82,7 +83,7 @@ export function bytes(value: Figure): string {
   return NOT_MEASURED
 }
 
-/** The day and the time of a moment, where the reader is. */
+/** Date and time of a moment in the browser's time zone. */
 export function moment(rfc3339: string | null): string {
   if (!rfc3339) return NOT_MEASURED
   const date = new Date(rfc3339)
@@ -91,7 +92,7 @@ export function moment(rfc3339: string | null): string {
   return `${day} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`
 }
 
-/** How long ago a moment was: `just now`, `4 min ago`, `3 d ago`. */
+/** Age of a moment: `just now`, `4 min ago`, `3 d ago`. */
 export function ago(rfc3339: string | null, now = Date.now()): string {
   if (!rfc3339) return NOT_MEASURED
   const gone = (now - new Date(rfc3339).getTime()) / 1000
@@ -103,7 +104,7 @@ export function ago(rfc3339: string | null, now = Date.now()): string {
   return `${Math.floor(gone / 86_400)}${THIN}d ago`
 }
 
-/** The part of a UUIDv7 that differs between runs of one day. */
+/** Last digits of a UUIDv7, which differ between runs of one day. */
 export function shortId(id: string): string {
   return id.length > 12 ? id.slice(-8) : id
 }
@@ -117,7 +118,7 @@ function inUnit(value: Figure, unit: string): string {
   return missing(value) ? NOT_MEASURED : digits(value) + unit
 }
 
-/** Four digits where they tell something, never more. */
+/** At most four significant digits below 10 000. */
 function digits(value: number): string {
   const size = Math.abs(value)
   if (size >= 10_000) return count(value)

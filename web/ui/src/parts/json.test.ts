@@ -13,7 +13,7 @@ it('keeps every digit of a seed', () => {
   expect(compact(exactly(json))).toBe(json.replace('2.5e-3', '0.0025'))
 })
 
-it('is no laxer than JSON', () => {
+it('refuses text that is not JSON', () => {
   for (const text of ['', '{"a": 012345678901234567890}', '{"a": 1', '{"a: 99999999999999999999}']) expect(() => exactly(text)).toThrow()
 })
 

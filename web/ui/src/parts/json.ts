@@ -1,6 +1,6 @@
-// JSON as it was written: the server's numbers have more digits than those of this language.
+// JSON without loss of digits: the server's integers are wider than a `number`.
 
-/** Values of a JSON text, with whole numbers that a `number` cannot hold as `bigint`. Throws where it is none. */
+/** Parses JSON; integers that a `number` cannot hold become `bigint`. Throws for invalid JSON. */
 export function exactly(json: string): unknown {
   const marked = json.replace(/"(?:[^"\\]|\\.)*"|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/g, (token) =>
     /^-?\d+$/.test(token) && !Number.isSafeInteger(Number(token)) ? `"\\u0000${token}"` : token,
@@ -8,7 +8,7 @@ export function exactly(json: string): unknown {
   return JSON.parse(marked, (_, value: unknown) => (typeof value === 'string' && /^\0-?\d+$/.test(value) ? BigInt(value.slice(1)) : value))
 }
 
-/** JSON on one line, with the spaces people put. */
+/** JSON on one line, with spaces after commas and colons. */
 export function compact(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(compact).join(', ')}]`
   if (typeof value === 'object' && value !== null) {

@@ -3,41 +3,48 @@
 import { problemOf } from '../api/client'
 import type { Page, Problem } from '../api/types'
 
-type Fetch<T> = (cursor: string | null, signal: AbortSignal) => Promise<Page<T>>
+/** Entries of a page, and the most that the server gives at once. */
+const [PAGE, MOST] = [50, 200]
+
+/** `limit` is the length of the page to fetch. */
+type Fetch<T> = (cursor: string | null, signal: AbortSignal, limit: number) => Promise<Page<T>>
 
 export class Pager<T> {
   items = $state.raw<T[]>([])
   next = $state.raw<string | null>(null)
   problem = $state.raw<Problem | null>(null)
   loading = $state(false)
-  /** Whether an answer was had since the last `start`. */
+  /** Set by the first answer after `start`. */
   ready = $state(false)
   #fetching: AbortController | null = null
   #fetch: Fetch<T> | null = null
 
-  /** Fetches the first page in a new way; gives whether it came. What is shown stays until then. */
-  start(fetch: Fetch<T>): Promise<boolean> {
+  /** `keyOf` tells entries apart: one that moves to the next page while that is fetched is shown once. */
+  constructor(private readonly keyOf?: (item: T) => string) {}
+
+  /** Fetches the list in a new way until `least` entries are there; resolves to true if it succeeds. The old entries stay until then. */
+  start(fetch: Fetch<T>, least = 0): Promise<boolean> {
     this.#fetch = fetch
-    return this.#read(null, 0)
+    return this.#read(null, least)
   }
 
-  /** Fetches again as much as is shown; gives whether it came. */
+  /** Fetches as many entries as are shown once more; resolves to true if it succeeds. */
   again(): Promise<boolean> {
     return this.#read(null, this.items.length)
   }
 
-  /** Fetches the page after what is shown; gives whether it came. Does nothing where there is none, or while pages are fetched. */
+  /** Fetches the page after the last entry; resolves to true if it succeeds. Does nothing at the end, and while pages are fetched. */
   async more(): Promise<boolean> {
     return this.next !== null && !this.loading && (await this.#read(this.next, 0))
   }
 
-  /** Waits for no answer any more, and asks for none. */
+  /** Cancels the current request and prevents further ones. */
   end(): void {
     this.#fetch = null
     this.#fetching?.abort()
   }
 
-  /** Fetches page after page until `least` items are there, and shows them at once; whatever was being fetched is not waited for. */
+  /** Fetches page after page until `least` entries are there, and shows them together. Cancels the request before it. */
   async #read(from: string | null, least: number): Promise<boolean> {
     const fetch = this.#fetch
     if (!fetch) return false
@@ -49,12 +56,12 @@ export class Pager<T> {
       const read: T[] = []
       let cursor = from
       do {
-        const page = await fetch(cursor, fetching.signal)
+        const page = await fetch(cursor, fetching.signal, Math.min(MOST, Math.max(PAGE, least - read.length)))
         if (fetching.signal.aborted) return false
         read.push(...page.items)
         cursor = page.next
       } while (cursor !== null && read.length < least)
-      this.items = from === null ? read : [...this.items, ...read]
+      this.items = this.#once(from === null ? read : [...this.items, ...read])
       this.next = cursor
       this.problem = null
       this.ready = true
@@ -65,5 +72,10 @@ export class Pager<T> {
     } finally {
       if (this.#fetching === fetching) this.loading = false
     }
+  }
+
+  #once(items: T[]): T[] {
+    const { keyOf } = this
+    return keyOf ? [...new Map(items.map((item) => [keyOf(item), item])).values()] : items
   }
 }

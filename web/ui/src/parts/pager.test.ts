@@ -10,7 +10,7 @@ interface Asked {
   fail: () => void
 }
 
-/** A pager whose server is the test. */
+/** Requests of a pager, which the test answers. */
 function asked(): { asked: Asked[]; fetch: (cursor: string | null, signal: AbortSignal) => Promise<Page<number>> } {
   const asked: Asked[] = []
   const fetch = (cursor: string | null, signal: AbortSignal) =>
@@ -21,7 +21,7 @@ function asked(): { asked: Asked[]; fetch: (cursor: string | null, signal: Abort
   return { asked, fetch }
 }
 
-it('tells who asks for more whether it came, also when all is fetched again in the middle of that', async () => {
+it('resolves `more` to false when `again` cancels it', async () => {
   const server = asked()
   const pager = new Pager<number>()
   const started = pager.start(server.fetch)
@@ -29,7 +29,7 @@ it('tells who asks for more whether it came, also when all is fetched again in t
   expect(await started).toBe(true)
 
   const more = pager.more()
-  expect(await pager.more()).toBe(false) // already asked for
+  expect(await pager.more()).toBe(false) // a request is pending
   const again = pager.again()
   expect(await more).toBe(false)
   expect([server.asked[1]?.signal.aborted, pager.loading]).toEqual([true, true])
@@ -39,7 +39,7 @@ it('tells who asks for more whether it came, also when all is fetched again in t
   expect([pager.items, pager.next, pager.loading]).toEqual([[1, 2], 'b', false])
 })
 
-it('ends whoever asks on and on when a page fails, or when nobody looks any more', async () => {
+it('stops repeated calls of `more` after a failure and after `end`', async () => {
   const server = asked()
   const pager = new Pager<number>()
   const started = pager.start(server.fetch)
@@ -56,7 +56,7 @@ it('ends whoever asks on and on when a page fails, or when nobody looks any more
   expect(server.asked).toHaveLength(3)
 })
 
-it('fetches again as much as is shown, and shows it at once', async () => {
+it('fetches as many entries again as are shown, and shows them together', async () => {
   const server = asked()
   const pager = new Pager<number>()
   const started = pager.start(server.fetch)
@@ -77,7 +77,7 @@ it('fetches again as much as is shown, and shows it at once', async () => {
   expect([pager.items, pager.next, server.asked.map(({ cursor }) => cursor)]).toEqual([[0, 1, 2, 3], 'c', [null, 'b', null, 'b']])
 })
 
-it('keeps what was changed while a further page was fetched', async () => {
+it('keeps changes of entries made while a further page was fetched', async () => {
   const server = asked()
   const pager = new Pager<number>()
   const started = pager.start(server.fetch)
@@ -88,4 +88,30 @@ it('keeps what was changed while a further page was fetched', async () => {
   server.asked[1]?.answer([2])
   await more
   expect(pager.items).toEqual([10, 2])
+})
+
+it('shows an entry once that has moved to the next page', async () => {
+  const server = asked()
+  const pager = new Pager<number>(String)
+  const started = pager.start(server.fetch)
+  server.asked[0]?.answer([1, 2], 'b')
+  await started
+  const more = pager.more()
+  server.asked[1]?.answer([2, 3])
+  await more
+  expect(pager.items).toEqual([1, 2, 3])
+})
+
+it('fetches long lists again in few pages', async () => {
+  const limits: number[] = []
+  const pager = new Pager<number>()
+  const fetch = async (cursor: string | null, _: AbortSignal, limit: number) => {
+    limits.push(limit)
+    const from = Number(cursor)
+    return { items: Array.from({ length: limit }, (_, at) => from + at), next: String(from + limit) }
+  }
+  await pager.start(fetch, 410)
+  expect([limits, pager.items.length]).toEqual([[200, 200, 50], 450])
+  await pager.more()
+  expect([limits.at(-1), pager.items.length]).toEqual([50, 500])
 })

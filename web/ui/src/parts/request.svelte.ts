@@ -1,15 +1,15 @@
-// What a page asks of the server: figures to show, and things to do.
+// Requests of a page: answers to show, and actions of its buttons.
 
 import { onDestroy } from 'svelte'
 
 import { problemOf } from '../api/client'
 import type { Problem } from '../api/types'
 
-/** Asks for one thing, never twice at once, so that no answer overtakes a newer one and a slow one is not given up for the next. */
+/** Sends one request at a time, so that no answer overtakes a newer one and no slow answer is cancelled by the next request. */
 export class Request<T> {
-  /** The newest answer; stays when a later request fails. */
+  /** Newest answer; stays when a later request fails. */
   answer = $state.raw<T | null>(null)
-  /** Why the last request failed. */
+  /** Problem of the last request; `null` after a success. */
   problem = $state.raw<Problem | null>(null)
   #asking: AbortController | null = null
   #again = false
@@ -20,7 +20,7 @@ export class Request<T> {
     return this.#asking !== null
   }
 
-  /** Asks; where an answer is awaited, once more after it: it may be older than the reason to ask. */
+  /** Sends the request. If one is pending, sends another after it, since the pending answer may be too old. */
   async ask(): Promise<void> {
     this.#again = true
     if (this.#asking) return
@@ -44,27 +44,27 @@ export class Request<T> {
     }
   }
 
-  /** Asks without waiting for earlier answers. */
+  /** Cancels a pending request and sends a new one. */
   anew(): Promise<void> {
     this.end()
     return this.ask()
   }
 
-  /** Gives up the answers that are awaited. */
+  /** Cancels the pending request. */
   end(): void {
     this.#asking?.abort()
     this.#asking = null
   }
 }
 
-/** A request that ends with the component that makes it. */
+/** Creates a request that is cancelled when the calling component is destroyed. */
 export function request<T>(fetch: (signal: AbortSignal) => Promise<T>): Request<T> {
   const made = new Request(fetch)
   onDestroy(() => made.end())
   return made
 }
 
-/** Does something again and again while the tab is looked at; gives the end of that. */
+/** Repeats a task while the tab is visible, until the returned function is called. */
 export function everySeen(after_ms: number, task: () => void): () => void {
   const timer = window.setInterval(() => {
     if (document.visibilityState === 'visible') task()
@@ -72,13 +72,13 @@ export function everySeen(after_ms: number, task: () => void): () => void {
   return () => window.clearInterval(timer)
 }
 
-/** Does what a button says. */
+/** Runs the action of a button. */
 export class Action {
   busy = $state(false)
-  /** What failed, and why. */
+  /** Title and problem of the last action; `null` after a success. */
   failure = $state.raw<{ title: string; problem: Problem } | null>(null)
 
-  /** `title` says what could not be done. Resolves to whether it was done. */
+  /** Resolves to true after a success. `title` names the failure. */
   async run(title: string, task: () => Promise<unknown>): Promise<boolean> {
     this.busy = true
     this.failure = null

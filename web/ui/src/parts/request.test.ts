@@ -2,7 +2,7 @@ import { expect, it } from 'vitest'
 
 import { Action, Request } from './request.svelte'
 
-/** What was asked so far; each waits until it is answered. */
+/** Requests so far; each is pending until it is answered. */
 function asked() {
   const asked: { signal: AbortSignal; answer: () => Promise<void> }[] = []
   const request = new Request<void>(
@@ -14,7 +14,7 @@ function asked() {
   return { asked, request }
 }
 
-it('asks once more for all that was asked for meanwhile', async () => {
+it('sends one more request for all calls during a pending one', async () => {
   const { asked: tasks, request } = asked()
   const first = request.ask()
   void request.ask()
@@ -27,7 +27,7 @@ it('asks once more for all that was asked for meanwhile', async () => {
   expect([tasks.length, request.isAsking, tasks.some(({ signal }) => signal.aborted)]).toEqual([2, false, false])
 })
 
-it('asks anew without the answer that is awaited', async () => {
+it('cancels the pending answer for a new request', async () => {
   const { asked: tasks, request } = asked()
   void request.ask()
   void request.ask()
@@ -39,7 +39,7 @@ it('asks anew without the answer that is awaited', async () => {
   expect([tasks.length, request.isAsking]).toEqual([2, false])
 })
 
-it('asks nothing more behind its end', async () => {
+it('sends no request after its end', async () => {
   const { asked: tasks, request } = asked()
   void request.ask()
   void request.ask()
@@ -48,7 +48,7 @@ it('asks nothing more behind its end', async () => {
   expect([tasks.length, request.isAsking]).toEqual([1, false])
 })
 
-it('keeps the answer when a later request fails, and says why', async () => {
+it('keeps the answer and shows the problem when a later request fails', async () => {
   const answers = [() => 'first', () => { throw new Error('down') }, () => 'third']
   const request = new Request(async () => answers.shift()?.())
   const seen = []
@@ -59,7 +59,7 @@ it('keeps the answer when a later request fails, and says why', async () => {
   expect(seen).toEqual([['first', undefined], ['first', 'down'], ['third', undefined]])
 })
 
-it('does what a button says, and tells what failed', async () => {
+it('runs an action, and shows its failure', async () => {
   const action = new Action()
   const done = action.run('It could not be done', async () => { throw new Error('down') })
   expect(action.busy).toBe(true)
