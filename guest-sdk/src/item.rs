@@ -46,7 +46,7 @@ pub enum Outcome {
     Keep(Item),
     /// The item is left out on purpose.
     Drop,
-    /// These items replace it, in order. Each needs a distinct key; see [`Item::child`].
+    /// The given items replace the item, in order. Each needs a distinct key; see [`Item::child`].
     Many(Vec<Item>),
     /// The stage holds the item back, and returns it later. For stateful stages only.
     Held,

@@ -1,4 +1,4 @@
-//! Every example runs, on a small data set. The examples of the seeds have separate tests.
+//! Every example runs, on a small data set. The pipelines in `examples/pipelines/seeds` have separate tests.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -107,11 +107,11 @@ fn a_corrected_module_accepts_samples_that_the_old_one_refused() {
     shown().bind(|| {
         insta::assert_snapshot!(first_lines(&same), @r"
         [2:decode] 0 of 2 dead letters now pass, 2 still fail
-          run by the module in which they had failed, [DIGEST]; pass another one with `--module`
+          replayed with the module in which they failed before, [DIGEST]; pass another one with `--module`
         ");
         insta::assert_snapshot!(mended.stdout, @r"
         [2:decode] 2 of 2 dead letters now pass, 0 still fail
-          run by the module [DIGEST]; they had failed in [DIGEST]
+          replayed with the module [DIGEST]; before, they failed in [DIGEST]
         ");
     });
     let without = replay(&run).finish().exits(2);

@@ -272,7 +272,7 @@ fn a_wrong_secret_is_reported_and_never_printed() {
     assert!(shown.iter().all(|text| !text.contains("CanaryOfTheSecretKey")));
 }
 
-/// A metadata service that responds to every request that there is nothing, and counts the requests.
+/// A metadata service that answers every request with 404, and counts the requests.
 fn metadata_service() -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());

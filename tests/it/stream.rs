@@ -482,7 +482,7 @@ fn below(state: &mut u64) -> u64 {
 
 fn consumer_process(address: &StreamAddress, log: &Path, chance: u64) -> Child {
     let orders = json!({ "address": address, "log": log, "chance": chance });
-    // This very program, even if cargo has replaced its file.
+    // Starts the running test binary, even if cargo has replaced its file.
     Command::new("/proc/self/exe")
         .args(["--exact", "stream::a_consumer_process", "--ignored", "--quiet"])
         .env(ORDERS, orders.to_string())

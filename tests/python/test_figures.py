@@ -139,7 +139,7 @@ class Headspace(unittest.TestCase):
             "name": "failing",
             "source": {"range": {"count": 40_000}},
             "stages": [{"sleep": {"mean_ms": 0.1, "fail_rate": 0.5}}, {"aggregate": {"size": 1}}, {"collate": {}}],
-            # More failures than the loop causes in its time, and fewer than the loader alone.
+            # The measurement of the loop causes fewer failures than this, and the measurement of the loader alone causes more.
             "max_failures": {"count": 150},
         }
         with self.assertRaisesRegex(penstock.RunFailed, "150"):

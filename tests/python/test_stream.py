@@ -75,7 +75,7 @@ if child == 0:
         print("next did not fail")
     except penstock.ForkError:
         print("next raised")
-    # It releases everything, which does not affect the parent.
+    # The child releases its batches, which does not affect the parent.
     del first, batch, plane
     stream.close()
     sys.exit(3)
@@ -335,7 +335,7 @@ class Streams(unittest.TestCase):
                     word, number, *rest = line.split()
                     number = int(number)
                     if word == "asks":
-                        # Both are possible: the consumer was killed before or after sending the acknowledgement.
+                        # The consumer may have been killed before or after sending the acknowledgement.
                         perhaps = number
                         continue
                     self.assertIn(number, (first, first + 1) if perhaps == first else (first,), f"batch {first} is due")

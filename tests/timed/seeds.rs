@@ -1,6 +1,6 @@
-//! Experiments of the seeds: statements of their texts on the figures, SPDL's measurements, and figures derived from the service
-//! times of the run itself. On a busy machine, bounds of milliseconds widen with the measured delay of sleeps; and a failed run
-//! is repeated.
+//! Runs of the pipelines in `examples/pipelines/seeds`. Their figures are compared with the expected behaviour, with SPDL's
+//! measurements, and with figures derived from the service times of the run itself. On a busy machine, bounds of milliseconds
+//! widen with the measured delay of sleeps; and a failed run is repeated.
 
 #[path = "../benches/seeds/closed_form.rs"]
 mod closed_form;
@@ -18,7 +18,7 @@ use self::experiment::{Figures, Run};
 use self::oracle::Oracle;
 use crate::{AGAIN, alone};
 
-/// All experiments, with their number of windows of a second: those of seed 002 have the same as SPDL's.
+/// All pipelines, each with its number of one-second windows: 10 for the pipelines `002-*`, as in SPDL's measurements.
 const EXPERIMENTS: [(&str, usize); 12] = [
     ("001-four-stages", 10),
     ("002-single1", 10),
@@ -56,7 +56,7 @@ impl Faults {
     }
 }
 
-/// Checks runs, all of which were made at once; repeats them if they fail.
+/// Checks the named runs; repeats them if they fail. The first call makes the runs of all pipelines together.
 #[track_caller]
 fn hold<const N: usize>(names: [&'static str; N], check: impl Fn([&Run; N], &mut Faults)) {
     static RUNS: OnceLock<Vec<Run>> = OnceLock::new();
@@ -158,7 +158,7 @@ fn a_second_task_removes_the_limit_and_a_third_one_has_no_effect() {
         let rates = [one, two, three].map(|run| run.sink().qps);
         faults.unless(rates[1] > 1.2 * rates[0], || format!("the second task gains too little: {rates:?}"));
         faults.unless(is_about(rates[1], rates[2]), || format!("the third task changes the rate: {rates:?}"));
-        // A third task waits for the time that the consumer takes for an item.
+        // With a third task, each put waits longer, by the time that the consumer takes for an item.
         let more = three.queue(3).put_ms - two.queue(3).put_ms;
         let step = 1e3 / rates[2];
         faults.unless((more - step).abs() < 0.25 * step, || {
@@ -188,7 +188,7 @@ fn a_queue_before_an_aggregate_is_never_full() {
     });
 }
 
-/// Runs of seed 002.
+/// Pipelines that SPDL ran, too.
 const OF_SEED_002: [&str; 8] = [
     "002-single1",
     "002-single2",
@@ -282,7 +282,7 @@ fn thread_wait_ms(run: &Run, stage: usize) -> f64 {
     run.of_stage(stage, |stage| stage.task.ave_thread_wait_s.unwrap_or(0.0)) * 1e3
 }
 
-/// Share of the time of its slots that a stage spent in one way.
+/// Share of the stage's slot time that `seconds` selects, e.g. the time spent waiting for a thread.
 fn slots(run: &Run, stage: usize, seconds: fn(&StageRecord) -> f64) -> f64 {
     let all = |stage: &StageRecord| {
         let task = &stage.task;
@@ -306,7 +306,7 @@ fn more_tasks_than_threads_wait_for_a_thread() {
                 format!("{}: {rate:.1}/s, with {threads} threads and tasks of {task_s:.4} s", run.name)
             });
         }
-        // Three tasks share two threads: each works for t of the 3 t / 2 between its results.
+        // Three tasks of length t share two threads, so each ends once per 3 t / 2 and waits for a thread for t / 2 of it.
         let (wait, task) = (thread_wait_ms(too_small, 1), too_small.task_ms(1));
         faults.unless((wait - task / 2.0).abs() < 0.1 * task, || {
             format!("tasks of {task:.1} ms waited {wait:.1} ms for a thread")

@@ -1,11 +1,11 @@
-//! The three toys of seed 000: the two lines of output, figures of the expected size, and the answer.
+//! The three pipelines `examples/pipelines/toy-*`: the two lines of output, figures of the expected size, and the answer.
 
 use penstock_tests::{Call, repository, without_figures};
 use penstock_types::run::RunSnapshot;
 
 use crate::timed;
 
-/// Fewer items than the seed's hundred: means do not depend on their number.
+/// Number of items, fewer than the 100 of the documents: means do not depend on it.
 const ITEMS: u64 = 20;
 
 /// Lines of a toy on standard output, and the two waits of its sink in milliseconds: for data, and for the consumer.

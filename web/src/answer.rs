@@ -18,7 +18,7 @@ use crate::problem::{ApiError, ApiResult};
 use crate::settings::ServeLimits;
 
 pub(crate) const JSON: &str = "application/json";
-/// Longest time that a response waits for a permit to be produced.
+/// Maximum time that a request waits for a permit before its response is produced.
 const TURN: Duration = Duration::from_secs(10);
 /// Size of a chunk of a response, in bytes.
 const PIECE: usize = 64 << 10;

@@ -33,8 +33,8 @@ pub(crate) struct SentModule(pub(crate) BodyPieces);
 
 /// Minimum rate at which a module arrives, in bytes per second.
 const MODULE_BYTES_PER_S: u64 = 32 << 10;
-/// Minimum rate at which a document arrives, in bytes per second. It is higher because a document is held in memory until it is
-/// complete.
+/// Minimum rate at which a document arrives, in bytes per second. Higher than for a module, because a document is held in memory
+/// until it is complete.
 const JSON_BYTES_PER_S: u64 = 256 << 10;
 
 /// Type that clients send as a JSON document.

@@ -38,7 +38,7 @@ const FOLDER_BYTES: u64 = 64 << 20;
 const OBJECTS: usize = 4096;
 /// Share of the ceiling from which a load counts as client-bound.
 const BOUND: f64 = 0.8;
-/// Number of items of a ceiling load: more than any client reads in the time.
+/// Number of items of a ceiling load: more than any client reads within [`LENGTH`].
 const ITEMS: usize = 2_000_000;
 /// Number of threads of the loopback server.
 const SERVERS: usize = 2;
@@ -100,7 +100,8 @@ impl Ceilings {
         Ok(Self { subject: subject.going_round(ITEMS), _loopback, _folder })
     }
 
-    /// Measures the load without the store, and the share of it that `cell` reaches; `None` if nothing could be timed.
+    /// Measures the rate of the load without the store, and the share of this rate that `cell` reaches; `None` if the
+    /// measurement ended before any item was timed.
     pub(crate) fn of_load(
         &self,
         surroundings: &Surroundings,
@@ -153,8 +154,7 @@ fn stand_for(held: f64, mean: f64) -> f64 {
     if held > 0.0 && mean > 0.0 { held / mean } else { 1.0 }
 }
 
-/// A folder with files of these sizes, in memory if there is room: opening and reading cost the same as on a disk cache, without
-/// a disk.
+/// Folder with files of these sizes, in memory if there is room: opening and reading a file costs the same as from the page cache.
 fn in_memory_folder(sizes: &[u64]) -> io::Result<TempDir> {
     let mut builder = tempfile::Builder::new();
     let builder = builder.prefix("penstock-ceiling-");

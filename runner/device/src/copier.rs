@@ -55,10 +55,10 @@ struct ArrayPlace {
     len: usize,
 }
 
-/// Interval at which copies in progress are checked. A small batch takes longer.
+/// Interval at which copies in progress are checked; the copy of even a small batch takes longer.
 const LOOK: Duration = Duration::from_micros(50);
 
-/// Interval at which a full device is asked for memory again, which other programs may have freed.
+/// Interval at which an allocation on a full device is repeated: other programs may have freed memory.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Time limit for unfinished work of the device when the thread closes.

@@ -155,8 +155,8 @@ impl DeviceBuffer {
         self.len == 0
     }
 
-    /// Must be called before the array is read on `stream`, by the reading thread: the stream waits for the array, and the array
-    /// remains until the operations in the stream at the time of the last clone's drop, on any thread, are done.
+    /// Makes `stream` wait for the array. The reading thread must call this before it reads the array on `stream`. After the last
+    /// clone is dropped, on any thread, the array is kept until the operations that are in `stream` at that time are done.
     pub fn prepare(&self, stream: ConsumerStream) -> Result<(), DriverError> {
         stream.wait_for(&self.lease.slot().copied)?;
         let mut streams = self.lease.streams.lock().unwrap_or_else(PoisonError::into_inner);

@@ -267,7 +267,7 @@ impl Dispatcher {
         self.wake(wake_ups);
     }
 
-    /// Way in which the items ended, called once the consumer receives no more items.
+    /// Determines if the consumer received every item of the run; called once it receives no more items.
     pub(crate) fn ending(&self) -> Ending {
         let state = self.lock();
         match state.schedule.is_over() || state.schedule.error().is_some() {

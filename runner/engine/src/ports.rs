@@ -165,7 +165,7 @@ pub struct Sums {
     pub occupancy: Vec<usize>,
 }
 
-/// Way in which the items of a run ended.
+/// Completeness of the items that the consumer received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// The consumer received every item, and no failure ended the run.

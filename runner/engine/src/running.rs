@@ -135,7 +135,7 @@ impl RunHandle {
         }
     }
 
-    /// Starts all other threads, reads the sums until the run is over, and joins the threads.
+    /// Starts all other threads, reports statistics to the observers until the run is over, and joins the threads.
     fn run_to_end(&self, graph: Graph) -> RunView {
         let ops = Arc::new(graph.factories());
         let workers = if ops.iter().any(Option::is_some) { graph.threads } else { 0 };
@@ -177,8 +177,8 @@ impl RunHandle {
         self.view()
     }
 
-    /// Reads the sums at the end of every window and pulse, and once more at the end of the run, and reports the difference from
-    /// the previous reading.
+    /// Reads the run's sums at the end of every window and pulse, and once more at the end of the run, and reports the difference
+    /// from the previous reading to the observers.
     fn keep_time(&self, interval: Duration) {
         let (mut windows, mut pulses) = (Grid::of(interval), Grid::of(interval.min(PULSE)));
         // Source and consumer have been running for a while: their work until now belongs to the first window.
@@ -208,9 +208,10 @@ impl RunHandle {
     }
 }
 
-/// Longest time between two readings of the sums.
+/// Maximum time between two readings of the run's sums.
 const PULSE: Duration = Duration::from_millis(250);
 
+/// Consecutive intervals of equal length from the start of the run.
 struct Grid {
     step: Duration,
     /// End of the current interval.
@@ -222,7 +223,7 @@ impl Grid {
         Self { step, border: Tick::ZERO.after(step) }
     }
 
-    /// Moves to the first border after `now`, skipping those missed during a stall.
+    /// Moves on to the first interval that ends after `now`; skips intervals that ended during a stall.
     fn pass(&mut self, now: Tick) {
         while self.border <= now {
             self.border = self.border.after(self.step);

@@ -49,7 +49,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) timer: OnceLock<Arc<Timer>>,
     /// Memory that `collate` writes arrays to; the heap if there is none.
     pub(crate) memory: Option<Arc<dyn BatchMemory>>,
-    /// Maximum number of batches that the taker may hold at a time.
+    /// Maximum number of batches that the reader of the run's output may hold at a time.
     pub(crate) max_held: usize,
 }
 

@@ -54,7 +54,7 @@ pub struct StageDelta {
     pub ave_time_s: Delta,
     /// 99th percentile of the times of ops, in seconds.
     pub p99_time_s: Delta,
-    /// Share of their time in which ops on worker threads had a core, 0.0 to 1.0.
+    /// Share of the time of ops on worker threads in which they had a core, 0.0 to 1.0.
     pub core_share: Delta,
 }
 
@@ -206,7 +206,7 @@ fn sentence(rate: &Delta, limits: &[String; 2], stages: &[StageDelta], threads: 
 /// Limit of a run by its verdict: the id of a stage or the source, `consumer`, `threads`, or `nothing`.
 fn limit(run: &Recording) -> String {
     let Some(verdict) = &run.snapshot().verdict else { return "nothing".to_owned() };
-    // Such a consumer takes no time, so bursts are a limit of the loader.
+    // A consumer that discards items takes no time, so bursts are a limit of the loader.
     let discards =
         run.document().pointer("/consumer").is_none_or(|consumer| consumer.get("discard").is_some());
     match (verdict.kind, &verdict.stage) {
@@ -257,13 +257,14 @@ impl StageDelta {
         if let (Some(from), Some(to)) = (self.ave_time_s.from, self.ave_time_s.to)
             && (to / from - 1.0).abs() > SAME_TIME
         {
-            why.push(format!("its ops take {} instead of {}", millis(to), millis(from)));
+            why.push(format!("an op of `{}` takes {} instead of {}", self.id, millis(to), millis(from)));
         }
         if let (Some(from), Some(to)) = (self.core_share.from, self.core_share.to)
             && (to - from).abs() > DISTURBED
         {
             why.push(format!(
-                "they had a core {:.0} % of that time instead of {:.0} %, so that something else used the machine",
+                "ops of `{}` had a core for {:.0} % of their time instead of {:.0} %, which points to other load on the machine",
+                self.id,
                 to * 100.0,
                 from * 100.0
             ));

@@ -19,7 +19,7 @@ use penstock_types::text::with_causes;
 pub(crate) struct Gpus {
     /// GPUs with their memory, by number.
     targets: BTreeMap<u32, Target>,
-    /// Maximum number of batches that the taker may hold at a time.
+    /// Maximum number of batches that the reader of the run's output may hold at a time.
     max_held: usize,
 }
 
@@ -43,7 +43,7 @@ struct Target {
 
 impl Gpus {
     /// Opens the GPUs that a plan names. `auto` is the first GPU, or none if the machine has none. `max_held` is the maximum
-    /// number of batches that the taker may hold at a time.
+    /// number of batches that the reader of the run's output may hold at a time.
     pub(crate) fn of(plan: &Plan, max_held: usize) -> Result<Self, GpuError> {
         let mut targets = BTreeMap::new();
         for stage in &plan.stages {

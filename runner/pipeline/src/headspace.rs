@@ -54,7 +54,7 @@ pub struct Headspace {
     /// Possible speed-up if loading took no time: 0.25 is 25 %. `null` when the consumer takes no time: then only loading takes
     /// time.
     pub to_gain: Option<f64>,
-    /// Number of such consumers that the loader could feed; `null` when the consumer takes no time.
+    /// Number of consumers of this speed that the loader could feed; `null` when the consumer takes no time.
     pub feeds: Option<f64>,
     /// Set if the possible gain is not worth any work.
     pub is_enough: bool,

@@ -58,7 +58,7 @@ pub struct RunEnds {
     pub is_taken: bool,
     /// Memory for the arrays of batches; the heap if `None`.
     pub memory: Option<Arc<dyn BatchMemory>>,
-    /// Maximum number of batches that a taker may hold at a time.
+    /// Maximum number of batches that the caller of [`Run::take`] may hold at a time.
     pub max_held: usize,
     /// Id of the run; a new one if `None`.
     pub id: Option<RunId>,
@@ -196,7 +196,7 @@ impl Prepared {
     }
 
     /// Starts a run whose items are taken by [`Run::take`] instead of the document's consumer. Arrays of batches are allocated in
-    /// `memory`. The taker may hold `max_held` of them at a time and still get another one.
+    /// `memory`. The caller may hold `max_held` of them at a time and still get another one.
     pub async fn start_taken(
         &self,
         output: Option<OutputFolder>,

@@ -47,11 +47,11 @@ enum Elements {
     Device(DeviceTensor, DeviceBuffer),
 }
 
-/// Time that the next batch waits for the loop to release earlier ones, which another of its threads may do.
+/// Maximum time to wait until the training loop releases an earlier batch, which it may do on another thread.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Held {
-    /// Counts one more batch; waits until fewer than `most` are held. Batches that wait here do not count.
+    /// Waits until fewer than `most` batches are held, then counts one more. Fails after [`PATIENCE`].
     pub(crate) fn lease(&self, py: Python<'_>, most: usize) -> PyResult<Lease> {
         let clock = MonotonicClock::start();
         let one_more = |held: usize| (held < most).then_some(held + 1);
@@ -135,7 +135,7 @@ impl Batch {
         }
     }
 
-    /// A value that is not a text is never a field.
+    /// A value that is not a string is never the name of a field.
     fn __contains__(&self, name: &Bound<'_, PyAny>) -> bool {
         name.extract::<String>().is_ok_and(|name| self.column(&name).is_some())
     }

@@ -34,7 +34,7 @@ use crate::process::{Home, SLICE, io, locked, wait_for};
 /// Maximum time for stopping a run: the engine needs up to three seconds.
 const STOP: Duration = Duration::from_secs(10);
 
-/// A share of a source as a Python tuple: rank, number of ranks, and true if the last uneven round is kept.
+/// A share of a source as a Python tuple: rank, number of ranks, and true if entries after the last full round of ranks are kept.
 type WrittenShard = (u32, u32, bool);
 
 /// A checked pipeline.
@@ -149,7 +149,7 @@ impl Loader {
         &self.written
     }
 
-    /// The document's share of the source: rank, number of ranks, and true if the last uneven round is kept.
+    /// The document's share of the source: rank, number of ranks, and true if entries after the last full round of ranks are kept.
     #[getter]
     fn shard(&self) -> Option<WrittenShard> {
         let Shard { rank, world, uneven } = self.prepared.plan.source.traversal.shard?;

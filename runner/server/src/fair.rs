@@ -1,4 +1,5 @@
-//! Fair sharing between clients: shares of a whole, and the order in which waiting clients get parts of it.
+//! Fair sharing of limited resources between clients: the share that each client may hold, and the order in which waiting clients
+//! receive parts. A part is the amount of each resource that one entry takes, e.g. the threads and the memory of one run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,19 +14,19 @@ pub struct ClientId(Arc<str>);
 /// Amounts of each shared resource, e.g. threads and memory.
 pub(crate) type Amounts<const N: usize> = [u64; N];
 
-/// Bookkeeping of a whole: the parts that clients hold, and the share that each client may hold.
+/// Bookkeeping of shared resources: the parts that clients hold, and the share that each client may hold.
 #[derive(Clone, Debug)]
 pub(crate) struct Shares<const N: usize> {
     whole: Amounts<N>,
     used: Amounts<N>,
     share_percent: u64,
-    /// Maximum number of parts of one client.
+    /// Maximum number of parts that one client may hold.
     parts: u64,
-    /// Clients with at least one part.
+    /// Clients that hold at least one part.
     held: BTreeMap<ClientId, Held<N>>,
 }
 
-/// Parts that one client holds.
+/// Number and sum of the parts that one client holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held<const N: usize> {
     /// Number of held parts.
@@ -34,7 +35,7 @@ pub(crate) struct Held<const N: usize> {
     pub(crate) amounts: Amounts<N>,
 }
 
-/// Waiting line of clients for parts of a whole.
+/// Waiting line of clients for parts of shared resources.
 ///
 /// The next part goes to the client with the smallest share, counted in the resource of which the client holds most. Among equal
 /// clients it goes to the one whose last start, or whose arrival in an empty line, is the longest ago. No entry overtakes the one
@@ -80,13 +81,13 @@ impl<const N: usize> Held<N> {
 }
 
 impl<const N: usize> Shares<N> {
-    /// Creates a whole of which each client may hold a share, in any number of parts.
+    /// Creates the bookkeeping of `whole`, of which each client may hold a share, in any number of parts.
     pub(crate) fn new(whole: Amounts<N>, share_percent: Percent) -> Self {
         let share_percent = share_percent.get().into();
         Self { whole, used: [0; N], share_percent, parts: u64::MAX, held: BTreeMap::new() }
     }
 
-    /// Creates an unlimited whole of which each client may hold at most `parts` parts.
+    /// Creates the bookkeeping of unlimited amounts, of which each client may hold at most `parts` parts.
     pub(crate) fn of_parts(parts: u64) -> Self {
         Self { whole: [u64::MAX; N], used: [0; N], share_percent: 100, parts, held: BTreeMap::new() }
     }
@@ -126,7 +127,8 @@ impl<const N: usize> Shares<N> {
         (0..N).all(|kind| part[kind] <= free[kind])
     }
 
-    /// Returns true if the shares allow a client another part, free or not. The first part may have any size.
+    /// Returns true if the client's share allows it another part of this size, even if its amounts are not free. The first part
+    /// may have any size.
     pub(crate) fn may_have(&self, client: &ClientId, part: Amounts<N>) -> bool {
         let own = self.held(client);
         if own.parts == 0 {
@@ -137,7 +139,7 @@ impl<const N: usize> Shares<N> {
         own.parts < self.parts && (0..N).all(is_within)
     }
 
-    /// Takes a part that is free.
+    /// Takes a part for the client; its amounts must be free.
     fn take(&mut self, client: &ClientId, part: Amounts<N>) {
         let own = self.held.entry(client.clone()).or_insert(Held::NOTHING);
         own.parts += 1;
@@ -147,7 +149,7 @@ impl<const N: usize> Shares<N> {
         }
     }
 
-    /// Gives back a part that was taken.
+    /// Gives back a part that the client has taken.
     fn give_back(&mut self, client: &ClientId, part: Amounts<N>) {
         let Some(own) = self.held.get_mut(client) else { return };
         own.parts -= 1;
@@ -185,7 +187,7 @@ impl<T, const N: usize> FairLine<T, N> {
         line.waiting.insert((order, self.steps), (part, who));
     }
 
-    /// Removes the entry whose turn it is and takes its part, if the part is free.
+    /// Removes the entry whose turn it is and takes the part that it waits for, if the part's amounts are free.
     pub(crate) fn next(&mut self) -> Option<(ClientId, T)> {
         let (client, part) = self.turn()?;
         if !self.shares.fits(part) {
@@ -203,7 +205,7 @@ impl<T, const N: usize> FairLine<T, N> {
         Some((client, who))
     }
 
-    /// Takes a part without waiting, if the part is free and within the client's share, and if no entry has its turn.
+    /// Takes a part without waiting, if its amounts are free, the client's share allows it, and no entry has its turn.
     pub(crate) fn take(&mut self, client: &ClientId, part: Amounts<N>) -> bool {
         let may = self.shares.may_have(client, part) && self.shares.fits(part) && self.turn().is_none();
         if may {
@@ -227,7 +229,7 @@ impl<T, const N: usize> FairLine<T, N> {
         gone
     }
 
-    /// Client whose turn it is, and the part for which it waits.
+    /// Client whose turn it is, and the size of the part that it waits for.
     pub(crate) fn turn(&self) -> Option<(&ClientId, Amounts<N>)> {
         let lines = self.lines.iter().filter_map(|(client, line)| {
             let (part, _) = line.waiting.values().next()?;
@@ -277,7 +279,7 @@ mod tests {
             line.join(client(other), [2], 0, other);
             assert_eq!(started(&mut line), [other]);
         }
-        // The other clients leave it less now.
+        // The other clients hold more than at the start, so `many` is beyond its share even with one part less.
         line.give_back(&client("many"), [1]);
         assert_eq!(started(&mut line), [""; 0]);
     }
@@ -348,7 +350,8 @@ mod tests {
     }
 
     proptest! {
-        /// A part waits behind others. From then on, other clients keep submitting, and parts end in the order of their starts.
+        /// The watched entry waits behind others. From then on, only other clients add entries, and parts are given back in the
+        /// order in which they were taken.
         #[test]
         fn each_entry_starts_after_a_bounded_number_of_ends_and_the_books_balance(
             parts in parts(), watched in part(1, WHOLE[0]), before in 0_usize..30

@@ -100,7 +100,7 @@ struct Parts {
 #[derive(Debug)]
 struct Writer {
     thread: JoinHandle<()>,
-    /// Channel for the last piece of work.
+    /// Channel for the work that the writer runs last, after all queued work.
     last: SyncSender<Work>,
     ended: Receiver<()>,
 }
@@ -303,7 +303,7 @@ pub(crate) fn transact<T>(
 fn write_all(mut connection: Connection, waiting: &Receiver<Work>, last: &Receiver<Work>) {
     for work in waiting.iter().chain(last.try_iter()) {
         if catch_unwind(AssertUnwindSafe(|| work(&mut connection))).is_err() {
-            tracing::error!("a piece of work on the history panicked; this is a defect of Penstock");
+            tracing::error!("an operation on the history panicked; this is a defect of Penstock");
         }
     }
     // Done explicitly: while a reader's connection is open, closing this one does not truncate the write-ahead log.

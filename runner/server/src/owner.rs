@@ -51,7 +51,7 @@ pub(crate) enum Message {
     /// Takes a part of the budget for work of a client other than a run.
     Take(ClientId, Cost, oneshot::Sender<Option<Part>>),
     GiveBack(ClientId, Cost),
-    /// Ends all runs and the history.
+    /// Stops all runs and closes the history.
     Shutdown(oneshot::Sender<Shutdown>),
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct Part {
 impl Drop for Part {
     fn drop(&mut self) {
         if self.cost != Cost::default() {
-            // The send fails once the owner has ended, and with it the budget.
+            // The send fails once the owner has ended; the budget does not exist any more then.
             self.owner.send(Message::GiveBack(self.client.clone(), self.cost)).ok();
         }
     }
@@ -434,7 +434,7 @@ impl Owner {
         self.view.send_replace(Arc::new(View { runs, waiting, clients, shares, has_turn, alive }));
     }
 
-    /// Ends all runs and the history.
+    /// Stops all runs and closes the history.
     fn shut_down(mut self) -> Shutdown {
         let until = self.clock.now().after(SHUTDOWN);
         self.alive.values().for_each(|alive| alive.run.stop());

@@ -97,7 +97,7 @@ impl Draft {
         }
         let (runs, alias) = (self.runs.clone(), alias.map(str::to_owned));
         let (draft, digest) = self.close().await?;
-        // Few at a time, so that the same bytes, sent many times at once, are compiled for the first upload only.
+        // Few uploads continue at a time: the same bytes, sent many times at once, are compiled for the first upload only.
         let place = draft.turn(&runs).await?;
         let workshop = runs.0.workshop.clone();
         let uploaded = apart(&runs, move || {

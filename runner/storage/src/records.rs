@@ -54,7 +54,8 @@ struct InOrder {
     pending: VecDeque<ObjectLine>,
     /// Number of records passed in this epoch, over all ranks.
     seen: u64,
-    /// This rank's record of an incomplete round of the ranks, which `Uneven::Drop` may leave out.
+    /// This rank's record of the current round, in which each rank receives one record; `Uneven::Drop` leaves out an incomplete
+    /// round.
     held: Option<Raw>,
 }
 
@@ -220,7 +221,8 @@ impl InOrder {
         Ok(self.start_next_epoch().then_some(RawChunk::EpochEnd))
     }
 
-    /// Returns this rank's next record, once `line` makes it certain that the record is delivered.
+    /// Counts the record in `line`. Returns this rank's record of the current round: at once with `Uneven::Keep`, otherwise once
+    /// the round is complete.
     fn pass(&mut self, line: ObjectLine) -> Option<Raw> {
         let index = self.seen;
         self.seen += 1;

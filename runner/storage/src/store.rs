@@ -67,8 +67,9 @@ pub trait Store: Send + Sync {
     /// part. Once this has returned, the object survives a failure of this machine as far as the store guarantees it. A dropped
     /// future may still write the object, completely.
     ///
-    /// Returns true if it was written: of several concurrent writes of the same key with [`IfThere::Leave`], one is. `false` may
-    /// also mean that an earlier attempt, whose response was lost, wrote it; callers who need certainty have to read the object.
+    /// Returns true if this call wrote the object. Of several concurrent writes of the same key with [`IfThere::Leave`], one
+    /// writes it. `false` may also mean that an earlier attempt, whose response was lost, wrote the object; callers that need
+    /// certainty have to read it.
     fn write(
         &self,
         key: Arc<str>,

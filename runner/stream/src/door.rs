@@ -159,7 +159,7 @@ impl Door {
             };
             // The consumer comes first: if it has left, its successor may be among the arriving connections.
             self.receive_from_present(ready.present);
-            // Both lists are as long as before the wait.
+            // A consumer that left just now is at the end of `leaving` and has no readiness yet, so it stays.
             let mut are_gone = ready.leaving.iter().map(|ready| !ready.is_empty());
             self.leaving.retain(|_| !are_gone.next().unwrap_or(false));
             self.receive_from_arriving(&ready.arriving);

@@ -14,9 +14,9 @@ use crate::region::{Region, SharedMemory};
 pub(crate) struct Parcel {
     pub(crate) samples: u64,
     contents_bytes: u32,
-    /// [`Contents`] as JSON, followed by small data.
+    /// [`Contents`] as JSON, followed by the values outside `regions`, if they are small.
     pub(crate) body: Bytes,
-    /// Shared memory of the other data.
+    /// Shared memory that contains all other values of the batch.
     pub(crate) regions: Vec<Shown>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) enum ParcelError {
         "the keys and shapes of its {samples} samples take {bytes} bytes, but the limit is {MAX_BODY_BYTES}; make batches smaller"
     )]
     TooLarge { samples: u64, bytes: usize },
-    #[error("the system cannot allocate {0} bytes of shared memory for it")]
+    #[error("the system cannot allocate {0} bytes of shared memory")]
     NoMemory(usize),
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Shown {
     pub(crate) kept: Bytes,
 }
 
-/// Maximum number of bytes of a batch's loose data that are sent over the socket instead of in shared memory.
+/// Maximum total size of a batch's loose pieces to be sent over the socket, in bytes; larger ones are copied into shared memory.
 const MAX_SENT_BYTES: usize = 64 << 10;
 
 /// Alignment of packed arrays in bytes, for the widest vector registers.
@@ -93,11 +93,11 @@ impl Parcel {
     }
 }
 
-/// Data of a batch, divided into regions of shared memory and loose pieces to be packed.
+/// Data of a batch: regions of shared memory, and loose pieces, which are in none of these regions and are packed together.
 struct Load<'a> {
     memory: &'a Pool<SharedMemory>,
     regions: Vec<Shown>,
-    /// Loose pieces with their offsets; their total length is `loose_bytes`.
+    /// Loose pieces with their offsets in the packed data, whose length is `loose_bytes`.
     loose: Vec<(usize, Bytes)>,
     loose_bytes: usize,
 }

@@ -62,7 +62,7 @@ impl MachineFigures {
         }
         let cores = f64::from(self.cores);
         let others = self.others_cores()?;
-        let had = format!("Computing ops had a core for {:.0} % of its time", core_share * 100.0);
+        let had = format!("Computing ops had a core for {:.0} % of their time", core_share * 100.0);
         if others >= cores * NEIGHBOUR {
             return Some(format!(
                 "{had}: other processes used {others:.1} of the {cores} cores, and this one {:.1}.",
@@ -102,7 +102,7 @@ mod tests {
         let neighbour = figures(1.5, 4.0).disturbance(0.42).unwrap();
         assert_eq!(
             neighbour,
-            "Computing ops had a core for 42 % of its time: other processes used 2.5 of the 4 cores, and this one 1.5."
+            "Computing ops had a core for 42 % of their time: other processes used 2.5 of the 4 cores, and this one 1.5."
         );
         let own = figures(3.9, 4.0).disturbance(0.5).unwrap();
         assert!(own.ends_with("this process alone used 3.9 of the 4 cores."), "{own}");

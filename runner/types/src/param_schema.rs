@@ -23,10 +23,10 @@ const TEXT_BYTES: usize = 64;
 /// Reason to reject a schema of params.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParamSchemaFault {
-    /// It expands to more than [`MAX_PARAM_SCHEMAS`].
+    /// The schema expands to more than [`MAX_PARAM_SCHEMAS`] schemas.
     #[error("expands to more than {most} schemas with its references followed", most = MAX_PARAM_SCHEMAS)]
     TooLarge,
-    /// It is nested deeper than evaluation may recurse.
+    /// The schema is nested deeper than evaluation may recurse.
     #[error("is nested more than {most} levels deep with its references followed", most = MAX_DEPTH)]
     TooDeep,
     /// A keyword other than `$ref` that refers to a schema, or changes the meaning of references.

@@ -289,15 +289,15 @@ pub struct TransferRecord {
 /// State of a GPU at one moment; each value is `null` where the device does not report it, as in many virtual machines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GpuRecord {
-    /// Share of the last moments in which any kernel ran, 0.0 to 1.0. Copies do not count.
+    /// Share of the driver's last sampling period in which any kernel ran, 0.0 to 1.0. Copies do not count.
     pub utilisation: Option<f64>,
     /// Device memory in use, in bytes.
     pub used_bytes: Option<u64>,
     /// Total device memory, in bytes.
     pub total_bytes: Option<u64>,
-    /// Bytes per second received over the bus.
+    /// Bytes per second that the GPU receives over PCI Express.
     pub received_bytes_per_s: Option<u64>,
-    /// Bytes per second sent over the bus.
+    /// Bytes per second that the GPU sends over PCI Express.
     pub sent_bytes_per_s: Option<u64>,
 }
 

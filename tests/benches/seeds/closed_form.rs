@@ -3,7 +3,7 @@
 use super::experiment::{Figures, Run};
 use super::oracle::Scenario;
 
-/// Capacity of every queue of seed 002 but the sink's.
+/// Capacity of every queue of the pipelines `002-*`, except the sink's.
 const ROOM: f64 = 2.0;
 
 /// A stage of a run, with its measured times.

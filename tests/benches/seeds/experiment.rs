@@ -1,4 +1,4 @@
-//! One experiment of the seeds: a run of its document by the real binary, and the figures of its steady state.
+//! A run of a document in `examples/pipelines/seeds` by the real binary, and the figures of its steady state.
 
 use std::sync::Mutex;
 
@@ -13,7 +13,7 @@ const WARM_UP: usize = 2;
 pub(crate) struct Run {
     /// Name of the document in `examples/pipelines/seeds`.
     pub(crate) name: &'static str,
-    /// Question of seed 000, with the report's answer.
+    /// Last line of the report: whether data loading is the bottleneck.
     pub(crate) answer: String,
     /// Windows between warm-up and end.
     steady: Vec<Window>,
@@ -40,8 +40,7 @@ impl Run {
         let call = Call::run(&document).out(&folder.join("out")).argument(format!("--for={windows}s"));
         let finished = call.finish().exits(0);
         assert_eq!(finished.snapshot().name, name);
-        let answer =
-            finished.stdout.lines().last().expect("the report ends with seed 000's answer").to_owned();
+        let answer = finished.stdout.lines().last().expect("the report ends with the answer").to_owned();
         // The time limit expires slightly after the window, so there may be an additional window of a millisecond.
         let mut steady: Vec<Window> = lines(&folder.join("out/windows.ndjson"));
         steady.truncate(windows - 1);

@@ -1,5 +1,6 @@
-//! Table of seed 002's eight runs: the statement of the seed, SPDL's measurements, ideal figures, Penstock's measurements, and
-//! its predictions. Printed by `make seeds`; the exit code is 1 if a figure is outside the tolerance of the oracle.
+//! Table of runs of the eight pipelines `examples/pipelines/seeds/002-*`: the expected figures, SPDL's measurements, ideal
+//! figures, Penstock's measurements, and its predictions. Printed by `make seeds`; the exit code is 1 if a figure is outside
+//! the tolerance of the oracle.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "it prints a table")]
 
 mod closed_form;
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
     ];
     let runs = Run::of_all(&documents.map(|name| (name, WINDOWS)), AT_ONCE);
     println!(
-        "Queues of seed 002: items per second / put ms / get ms / readiness, means of the steady windows.\n"
+        "Queues of the pipelines 002-*: items per second / put ms / get ms / readiness, means of the steady windows.\n"
     );
     let mut outside = Vec::new();
     for run in &runs {
@@ -80,7 +81,7 @@ fn print(oracle: &Oracle, run: &Run, prediction: Option<&Prediction>) -> Vec<Str
         .map(|(place, stage)| format!("{:.2} of {}", run.task_ms(place), stage.mean_ms))
         .collect();
     println!("{}: {}; tasks took {} ms", scenario.name, scenario.what, times.join(", "));
-    print_line("queue", "seed", ["SPDL measured", "ideal", "measured", "predicted"].map(str::to_owned));
+    print_line("queue", "expected", ["SPDL measured", "ideal", "measured", "predicted"].map(str::to_owned));
     let mut outside = Vec::new();
     let forms = closed_form::queues(scenario, run);
     for (place, (id, words)) in run.queues().into_iter().zip(words::words(&scenario.name)).enumerate() {

@@ -1,4 +1,4 @@
-//! SPDL's measurements of the eight runs of seed 002, and the tolerances for a run.
+//! SPDL's measurements of the eight pipelines `002-*`, and the tolerances for a run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -81,10 +81,10 @@ impl Oracle {
         serde_json::from_slice(&text).expect("the oracle has the expected fields")
     }
 
-    /// Run of this name; names of documents have the seed's number as a prefix.
+    /// Scenario of a document, whose name has the prefix `002-`.
     pub(crate) fn scenario(&self, document: &str) -> &Scenario {
         let scenario = self.scenarios.iter().find(|scenario| document == format!("002-{}", scenario.name));
-        scenario.expect("the oracle has all runs of seed 002")
+        scenario.expect("the oracle has all pipelines `002-*`")
     }
 
     /// Tolerances for this run.

@@ -1,6 +1,6 @@
-//! Statements of seed 002 on each queue, first to last.
+//! Expected figures of each queue of the pipelines `002-*`, first to last, as the table shows them.
 
-/// Statements on the queues of a run.
+/// Expected figures of the queues of a run.
 pub(crate) fn words(run: &str) -> &'static [&'static str] {
     match run {
         "single1" => &["put 30", "put 5, 100 %", "33/s, 100 %"],
@@ -15,6 +15,6 @@ pub(crate) fn words(run: &str) -> &'static [&'static str] {
         "multi4" => &["", "", "", "put 51", ""],
         "agg1" => &["put 7.5", "put 1.5, get 1.5, ~57 %", "33/s, put 24", "33/s, put 30, 100 %"],
         "agg2" => &["", "put 0, 0 %", "below 27.7/s, put 0, 0 %", "put 0, 0 %"],
-        other => panic!("seed 002 has no run `{other}`"),
+        other => panic!("there is no pipeline `002-{other}`"),
     }
 }

@@ -97,13 +97,13 @@ pub enum Value {
 /// Bytes in place of text.
 #[derive(Clone, Debug)]
 pub enum Text {
-    /// These bytes, valid or not.
+    /// Any bytes, valid as text or not.
     Bytes(Vec<u8>),
-    /// This text.
+    /// Text in valid UTF-8.
     Valid(String),
-    /// One letter, repeated this many times.
+    /// One letter, repeated as often as the number says.
     Long(u16),
-    /// This many bytes of the memory from [`BASE`] on, which contain everything else.
+    /// The given number of bytes of the memory from [`BASE`] on, which contain all other parts of the answer.
     Memory(u32),
 }
 

@@ -221,7 +221,7 @@ fn slow_and_idle_clients_are_disconnected_and_others_served() {
         "POST /api/v1/runs HTTP/1.1\r\n{host}content-type: application/json\r\ncontent-length: 100\r\n\r\n{{"
     )));
     served.get("/system").is(200);
-    // Each one within the patience of the reads; the first of them before the document is due.
+    // The server closes each connection before the read below times out, those without a complete request head first.
     for mut stream in held {
         let mut rest = Vec::new();
         stream.read_to_end(&mut rest).expect("the server closes it");

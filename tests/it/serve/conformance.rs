@@ -22,7 +22,7 @@ fn the_api_answers_as_its_description_says_and_never_with_a_defect() {
         "--checks=not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance",
         // A stream of events does not end.
         "--exclude-operation-id=events",
-        // It cannot generate modules; `api` and `attack` send them.
+        // Schemathesis cannot generate modules; the tests in `api` and `attack` upload them.
         "--exclude-operation-id=upload_module",
         "--exclude-operation-id=inspect_module",
         "--max-examples=15",
@@ -31,7 +31,7 @@ fn the_api_answers_as_its_description_says_and_never_with_a_defect() {
         "--continue-on-failure",
         "--no-color",
     ]);
-    // It writes files into its working directory.
+    // Schemathesis writes files into its working directory.
     let folder = Folder::new();
     let output = schemathesis.current_dir(folder.path()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);

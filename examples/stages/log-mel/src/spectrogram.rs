@@ -213,7 +213,7 @@ fn reflected(samples: &[f32], edge: usize) -> Vec<f32> {
 /// = 2 artanh t for t = (m - 1) / (m + 1), whose series converges quickly for |t| < 0.18.
 #[inline(always)]
 fn ln(x: f32) -> f32 {
-    /// Bits of the square root of a half, the lower bound of m; the upper bound is its double.
+    /// Bits of sqrt(1/2) as `f32`: m is at least sqrt(1/2) and less than sqrt(2).
     const LEAST: u32 = 0x3f35_04f3;
     let exponent = (x.to_bits().wrapping_sub(LEAST) as i32) >> 23;
     let m = f32::from_bits(x.to_bits().wrapping_sub((exponent << 23) as u32));

@@ -47,7 +47,7 @@ pub(crate) fn storage(runtime: &Runtime, args: &BenchStorageArgs) -> Result<u8> 
         Ok(Some(page)) => say(page).map_err(Into::into),
         _ => Ok(()),
     };
-    // Errors of writing and uploading come before a closed standard output.
+    // If several fail, a write or upload error is returned rather than a closed standard output.
     written?;
     pushed?;
     said.and(shown)?;
@@ -103,7 +103,7 @@ async fn opened(prepared: &Prepared, name: &str, passes: usize) -> Result<Result
 
 fn stage(computing: Computing) -> StageOp {
     let Computing { stage, factory } = computing;
-    // A load allows no stages that change samples; a stage takes samples or whole batches.
+    // `flow` is the output. The stages that a load allows, `wasm` and `collate`, take samples only if they also produce samples.
     let takes = if stage.flow.unit == Unit::Samples { Takes::Sample } else { Takes::Batch };
     StageOp { name: stage.id.name().to_owned(), takes, factory }
 }

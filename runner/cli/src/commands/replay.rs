@@ -107,10 +107,10 @@ fn in_words(replay: &StageReplay) -> String {
             replay.failed_in.iter().map(String::as_str).filter(|module| module != ran_in).collect();
         lines.push(if others.is_empty() {
             format!(
-                "  run by the module in which they had failed, {ran_in}; pass another one with `--module`"
+                "  replayed with the module in which they failed before, {ran_in}; pass another one with `--module`"
             )
         } else {
-            format!("  run by the module {ran_in}; they had failed in {}", others.join(", "))
+            format!("  replayed with the module {ran_in}; before, they failed in {}", others.join(", "))
         });
     }
     lines.extend(failure_lines(&replay.failures));

@@ -153,7 +153,7 @@ fn a_failed_call_anywhere_is_reported_or_has_no_effect() {
     }
 }
 
-/// Tests a device that returns only the error of its loss from a certain call on.
+/// The driver returns the error of a lost device from one call on, for every call.
 #[test]
 fn a_lost_device_fails_all_remaining_batches_with_one_reason() {
     for lost in

@@ -159,7 +159,8 @@ impl Pipe {
         };
         let passed_on = output.items.samples();
         let given = passed_on + output.dropped + output.failed.len() as u64 + output.held;
-        // Without a result, all samples inside are lost. An op that had none failed all the same, which counts as one.
+        // Without a result, all samples inside the op are lost. The failure of an op without samples, e.g. in `finish`, counts
+        // as one lost sample.
         let lost = if fault.is_some() { had.max(1) } else { had.saturating_sub(given) };
         core.book.made += (given + lost).saturating_sub(had);
         self.held = output.held;

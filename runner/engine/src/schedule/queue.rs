@@ -167,7 +167,7 @@ impl Queue {
         self.items
     }
 
-    /// Samples taken, without those taken back.
+    /// Number of samples taken, minus those that the consumer did not complete.
     pub(crate) fn taken(&self) -> u64 {
         self.taken
     }

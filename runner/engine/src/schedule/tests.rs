@@ -714,7 +714,7 @@ fn every_waiting_put_of_a_fan_out_is_measured() {
         let output = Output { items: Items::Many(three), ..Output::default() };
         driver.schedule.complete(job.task, Ok(output), OpTime::default(), at(0));
     }
-    // One item is in the sink queue, one in the sink's hand and one in the stage's queue: the fourth and all later ones wait.
+    // One item is in the sink queue, one is held by the sink and one is in the stage's queue: the fourth and all later ones wait.
     for ms in [10, 20, 30] {
         assert!(matches!(driver.schedule.deliver(at(ms)), SinkDelivery::Item(_)));
     }

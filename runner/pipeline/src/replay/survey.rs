@@ -37,7 +37,7 @@ pub struct Letters {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageLetters {
     pub id: StageId,
-    /// Name of the stage in seeds.
+    /// Name of the stage from which its random numbers are seeded.
     pub(super) seeded_as: String,
     pub count: u64,
     /// Digests of the modules in which the samples failed.
@@ -47,9 +47,9 @@ pub struct StageLetters {
 /// Lines that are not dead letters of this run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Unreadable {
-    /// Total number of such lines.
+    /// Number of unreadable lines.
     pub count: u64,
-    /// The first such lines, with reasons.
+    /// First unreadable lines, with reasons.
     pub first: Vec<UnreadableLetter>,
 }
 

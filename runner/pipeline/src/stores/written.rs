@@ -62,7 +62,7 @@ impl Stores {
     }
 }
 
-/// Reads a file; of one larger than any description only the beginning.
+/// Reads a file up to one byte more than a description may have, which suffices to reject it as too large.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(MAX_DOCUMENT_BYTES as u64 + 1).read_to_end(&mut bytes)?;

@@ -35,7 +35,7 @@ class Headspace:
     consumer_rate: float
     #: Possible speed-up if loading took no time: 0.25 is 25 %.
     to_gain: float
-    #: Number of such loops that the loader could feed.
+    #: Number of loops of this speed that the loader could feed.
     feeds: float
     #: Set if the possible gain is not worth any work.
     is_enough: bool
@@ -49,7 +49,7 @@ class Headspace:
 def headspace(pipeline: Pipeline, step: Callable[[Batch], Any], *, seconds: float = 10.0) -> Headspace:
     """Measures three rates, each for the given time: `step` on the batches of the pipeline, the pipeline without `step`, and `step` on
     batches in memory. A `step` that starts work on a GPU must wait for its end. The next iteration of the pipeline begins with the same
-    epoch as without this measurement. Contradicting results are measured again; PenstockError is raised if they persist. The
+    epoch as without this measurement. Contradictory results are measured again; PenstockError is raised if they persist. The
     pipeline's `max_held` must be at least 3: `step` alone gets the same batches repeatedly, which are held meanwhile.
     """
     if pipeline.max_held <= _AT_WORK:

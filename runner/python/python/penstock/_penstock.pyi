@@ -164,7 +164,7 @@ class Loader:
 
     @property
     def shard(self) -> tuple[int, int, bool] | None:
-        """The document's share of the source: rank, number of ranks, and true if the last uneven round is kept."""
+        """The document's share of the source: rank, number of ranks, and true if entries after the last full round of ranks are kept."""
 
     @property
     def epochs(self) -> int | None:

@@ -12,7 +12,7 @@ from penstock._whole import whole_number
 # Rank of a process, and the number of ranks.
 Rank = tuple[int, int]
 
-# Rank, number of ranks, and true if the last uneven round is kept.
+# Rank, number of ranks, and true if entries after the last full round of ranks are kept.
 Share = tuple[int, int, bool]
 
 # Behaviour of a DataLoader's workers with a pipeline.

@@ -6,7 +6,7 @@ from operator import index
 
 from penstock._penstock import InvalidPipeline
 
-# Maximum of all such numbers.
+# Maximum of a whole number in an argument.
 _MOST = 2**32 - 1
 
 

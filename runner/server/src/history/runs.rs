@@ -387,7 +387,7 @@ pub(crate) fn unregister(transaction: &Transaction<'_>, id: &str) -> Result<(), 
     Ok(())
 }
 
-/// Returns the oldest runs that have ended, as far as more than `kept` runs are stored; at most `most` of them.
+/// Returns the oldest runs that have ended: as many as the history has runs beyond `kept`, but at most `most`.
 pub(crate) fn oldest(connection: &Connection, kept: u64, most: u32) -> Result<Vec<RunId>, HistoryError> {
     let beyond =
         count(connection, "SELECT count(*) FROM runs", [])?.saturating_sub(kept).min(u64::from(most));

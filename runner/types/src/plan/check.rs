@@ -386,7 +386,7 @@ impl Check<'_> {
     }
 }
 
-/// Stages to insert between one that gives `found` and one that takes `takes`.
+/// Stages to insert between a stage that produces `found` and a stage that accepts `takes`.
 fn remedy(found: Unit, takes: &[Unit]) -> &'static str {
     match found {
         Unit::Samples if takes == [Unit::Collated] => "put an `aggregate` and a `collate` between them",

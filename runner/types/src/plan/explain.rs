@@ -109,7 +109,7 @@ impl SourcePlan {
             Uneven::Drop => "drops",
             Uneven::Keep => "keeps",
         };
-        Some(format!("rank {rank} of {world}, {last} the last uneven round"))
+        Some(format!("rank {rank} of {world}, {last} the last incomplete round"))
     }
 }
 
@@ -208,7 +208,7 @@ impl FailureLimit {
             Self::Count(samples) => format!("more than {}", plural(samples, "failed sample")),
             Self::Rate(rate) => format!("more than {} failed {of}", percent(rate)),
             Self::Usual => format!(
-                "more than {} failed samples of {} or more",
+                "more than {} failed samples (checked after {} samples)",
                 percent(USUAL_RATE),
                 count(USUAL_NEEDS_SAMPLES)
             ),

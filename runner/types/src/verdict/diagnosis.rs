@@ -9,16 +9,17 @@ use crate::run::FailureGroup;
 use crate::series::Row;
 use crate::stats::{QueueFigures, QueueSums, TaskFigures, TaskRow, TaskSums};
 
-/// A window is judged once it has this length, in nanoseconds, and this number of items ...
+/// Minimum length of a window with at least [`WINDOW_ITEMS`] items, in nanoseconds.
 const WINDOW: u64 = 1_000_000_000;
+/// Number of items that end a window before [`LONGEST_WINDOW`].
 const WINDOW_ITEMS: u64 = 50;
-/// ... or after this time, with any number of items.
+/// Time after which a window ends with any number of items, in nanoseconds.
 const LONGEST_WINDOW: u64 = 10_000_000_000;
-/// The verdict changes when this number of windows in a row agree on another one ...
+/// Number of windows in a row that must agree on another verdict to replace the current one.
 const HOLDS: u32 = 3;
-/// ... or at once, when the current limit is in use for less than the share `SLACK` of its time, and the new one for at least
-/// `FULL`.
+/// Share of time in use below which the current limit is replaced after a single window, if another part reaches [`FULL`].
 const SLACK: f64 = 0.5;
+/// Share of time in use from which a new limit replaces one below [`SLACK`] after a single window.
 const FULL: f64 = 0.9;
 /// Number of spans kept; older ones are dropped.
 const MAX_SPANS: usize = 100;

@@ -13,9 +13,9 @@ const MIN_S: f64 = 10.0;
 const BUSIER: f64 = 1.05;
 /// Share of time in use below which no part counts as the limit.
 const AT_WORK: f64 = 0.6;
-/// The threads are the limit when they run ops for at least the share `THREADS_FULL` of their time ...
+/// Share of the worker threads' time in ops from which the threads may be the limit, if tasks also wait for them: [`WANTED`].
 const THREADS_FULL: f64 = 0.8;
-/// ... and tasks wait for them, or for permits, for at least the share `WANTED` of the time that they hold their slots.
+/// Share of waits for threads or permits, in the time that tasks hold slots, from which threads or permits may be the limit.
 const WANTED: f64 = 0.2;
 /// Share of failed samples below which failures are not a reason.
 const FAILS: f64 = 0.05;
@@ -172,7 +172,7 @@ impl<'a> Look<'a> {
         asks_for_more || self.waits(stage, |slots| slots.permit_wait) >= WANTED
     }
 
-    /// Share that one kind of wait has of the time in which a stage's ops and that wait held slots.
+    /// Share of one kind of wait, 0.0 to 1.0, in the time that the stage's slots are held by this wait or by running ops.
     fn waits(&self, stage: usize, wait: impl Fn(&SlotUse) -> f64) -> f64 {
         self.slots[stage].as_ref().map_or(0.0, |slots| {
             let held = slots.busy + wait(slots);
@@ -219,7 +219,7 @@ impl<'a> Look<'a> {
         self.measured.queues.last().and_then(|sink| sink.qps)
     }
 
-    /// Items that the consumer could have taken per second; `None` when it hardly works.
+    /// Items that the consumer could have taken per second; `None` if it waits for more than 99 % of the time.
     pub(super) fn demand(&self) -> Option<f64> {
         let works = 1.0 - self.consumer_wait()?;
         (!self.shape.discards && works >= 0.01).then_some(self.rate()? / works)

@@ -106,7 +106,7 @@ fn judged(shape: &PipelineShape, (stages, queues): &(Vec<TaskFigures>, Vec<Queue
     )
 }
 
-/// A run of seed 002, in front of a consumer of 30 ms.
+/// Verdict of a recorded run of a document `002-*.json`, with a consumer that takes 30 ms per item.
 fn seed_002(stages: Value, source: [f64; 4], done: &[Stage], sink: [f64; 4]) -> Verdict {
     let shape = pipeline(stages);
     judged(&shape, &figures(&shape, source, done, sink))
@@ -134,7 +134,7 @@ fn multi4() -> Verdict {
     multi(3, stages, [32.84, 30.27, 0.00, 1.0], [32.84, 30.41, 0.00, 1.0])
 }
 
-/// The run of seed 001, with its queues of one item.
+/// Verdict of the recorded run of the document `001-four-stages.json`, with queues of one item.
 fn production() -> Verdict {
     let shape = shape(json!({
         "source": { "range": { "count": 1000 } },

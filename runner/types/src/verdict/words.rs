@@ -9,9 +9,9 @@ use crate::amount::{count, duration, percent, rate};
 /// Share of time in use from which a stage has no reserve.
 const NO_RESERVE: f64 = 0.95;
 /// Share of a slot's time from which waits for threads or for the order are reported.
-const TOLD: f64 = 0.1;
+const REPORTED: f64 = 0.1;
 /// Share of failed samples from which failures are reported.
-const TOLD_FAILURES: f64 = 0.01;
+const REPORTED_FAILURES: f64 = 0.01;
 
 pub(super) fn sentence(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>) -> String {
     let wait = percent(look.consumer_wait().unwrap_or(0.0));
@@ -26,13 +26,13 @@ pub(super) fn sentence(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>)
             format!("The consumer is the limit, data loading is not: the consumer waits {wait} of the time.")
         }
         VerdictKind::Variance if look.shape.discards => format!(
-            "{bottleneck}: {rate} come through, and no stage is in use for much of its time, since items come in bursts from {name} on."
+            "{bottleneck}: {rate} are delivered, and no stage is in use for much of the time, because {name} delivers in bursts."
         ),
         VerdictKind::Variance if look.answer(kind) == Answer::Yes => format!(
-            "{bottleneck}: the consumer waits {wait} of the time, for bursts. {name} could give more, and gives it unevenly."
+            "{bottleneck}: the consumer waits {wait} of the time, because {name} delivers in bursts, although it has spare capacity."
         ),
         VerdictKind::Variance => format!(
-            "The consumer is the limit most of the time, but waits {wait} of it for bursts: {name} could give more, and gives it unevenly."
+            "The consumer is the limit most of the time, but waits {wait} of it, because {name} delivers in bursts, although it has spare capacity."
         ),
         VerdictKind::Threads => match look.shape.threads {
             1 => format!("{bottleneck}: the one worker thread, always taken, lets {rate} through{demand}."),
@@ -217,8 +217,8 @@ fn sides(look: &Look<'_>, limit: Option<Limit>) -> Option<String> {
 /// Evidence of slots that wait without doing work.
 fn held_up(stage: &StageTraits, slots: &SlotUse) -> Option<String> {
     let share = slots.own_order_wait(stage) / f64::from(slots.concurrency);
-    (share >= TOLD).then(|| {
-        format!("Its results wait {} of the time for slower tasks ahead of them, because the stage keeps the order of the input.", percent(share))
+    (share >= REPORTED).then(|| {
+        format!("Results of `{}` wait {} of the time for slower tasks ahead of them, because the stage keeps the order of the input.", stage.id, percent(share))
     })
 }
 
@@ -235,7 +235,7 @@ fn next(look: &Look<'_>, limit: Option<Limit>) -> Option<String> {
             format!("The stage with the least reserve is `{id}`: in use {} of its time.", percent(in_use))
         }
         (_, true) => format!("`{id}` is as slow: in use {} of its time.", percent(in_use)),
-        (_, false) => format!("Next would be `{id}`: in use {} of its time.", percent(in_use)),
+        (_, false) => format!("The next limit would be `{id}`: in use {} of its time.", percent(in_use)),
     })
 }
 
@@ -247,6 +247,6 @@ fn failures(look: &Look<'_>) -> Option<String> {
     let most = group.map_or_else(String::new, |group| {
         format!(", most often because: {}", crate::text::printable(&group.message, 200))
     });
-    (share >= TOLD_FAILURES)
+    (share >= REPORTED_FAILURES)
         .then(|| format!("Of the samples that `{id}` gets, {} fail{most}.", percent(share)))
 }

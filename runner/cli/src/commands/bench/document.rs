@@ -141,7 +141,7 @@ fn change(value: &mut Value, args: &BenchStorageArgs) -> Result<()> {
     Ok(())
 }
 
-/// Fields of a source of any kind; `None` if it has none.
+/// Members of a source such as `{"list": {...}}`: the inner object, whatever the kind; `None` if there is no such object.
 fn kind_of(source: &mut Value) -> Option<&mut Map<String, Value>> {
     source.as_object_mut()?.values_mut().next()?.as_object_mut()
 }

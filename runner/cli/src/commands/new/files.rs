@@ -76,7 +76,7 @@ mod tests {
     fn nothing_is_left_to_fill_in_and_the_sdk_stands_alone() {
         for mode in [NewMode::Sample, NewMode::Batch, NewMode::Stateful] {
             for (file, text) in of(&NewArgs { name: "first-words".into(), mode }) {
-                // The SDK's own code contains such pairs of braces.
+                // Files of the SDK are no templates; their code may contain `{{`.
                 let is_template = !file.starts_with("penstock-guest/");
                 assert!(!(is_template && text.contains("{{")), "{file}:\n{text}");
                 assert!(
