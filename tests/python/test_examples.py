@@ -91,6 +91,7 @@ class Readme(unittest.TestCase):
             "print('resumed', pipeline.epoch)",
             measured,
             streamed.replace("http://127.0.0.1:7700", server.url),
+            "print('streamed', batch.size)",
         ]
         with self.prepared() as here:
             lines = self.output(here, *script)
@@ -107,7 +108,7 @@ class Readme(unittest.TestCase):
         self.assertIn("document True 1", lines)
         self.assertIn("[10, 10, 10, 9, 9]", lines)
         self.assertIn("resumed 7", lines)
-        self.assertEqual(lines[-1], "completed")
+        self.assertEqual(lines[-1], "streamed 32")
 
     @contextmanager
     def prepared(self) -> Iterator[Path]:
