@@ -162,7 +162,7 @@ test('a proposal is tried and run with the keyboard, and reaches about the predi
   assert.deepEqual(await violations(page), [])
   await page.getByRole('link', { name: 'Compare with the original' }).click()
   const documents = page.getByRole('region', { name: 'Values in the documents' })
-  assert.match(await documents.getByRole('row', { name: /stages › decode › sleep › concurrency/ }).textContent(), /not written.*\d/)
+  assert.match(await documents.getByRole('row', { name: /stages › decode › sleep › concurrency/ }).textContent(), /left out.*\d/)
 })
 
 test('a running pipeline is predicted, too', async () => {
@@ -189,7 +189,7 @@ test('a running pipeline shows its limit, and its advice can be tried', async ()
   await page.getByText(/The limit (did not move|moved)/).waitFor()
   const id = new URL(page.url()).pathname.split('/').at(-1)
   await open('/')
-  await page.getByText(/Limit:\s+▲ decode/).waitFor()
+  await page.getByText(/Limited by\s+▲ decode/).waitFor()
   await shot(page, 'verdict-card')
   assert.deepEqual(await violations(page), [])
   await server.ask('POST', `/runs/${id}/stop`)
