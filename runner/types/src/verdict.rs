@@ -26,6 +26,7 @@ pub use self::shape::PipelineShape;
 pub(crate) use self::shape::StageWork;
 pub use self::slots::{SlotUse, ThreadUse};
 use crate::run::FailureGroup;
+use crate::series::Row;
 use crate::stats::{QueueFigures, TaskFigures};
 
 /// What one stretch of time measured.
@@ -39,6 +40,8 @@ pub struct Measured<'a> {
     pub stages: &'a [TaskFigures],
     /// What the queues did in it, first to last: at the exit of the source, of every stage, and of the sink.
     pub queues: &'a [QueueFigures],
+    /// Samples that the consumer took in it; `None` where they were not counted.
+    pub samples: Option<u64>,
     /// Whether the consumer had got an item before.
     pub is_warm: bool,
     /// Whether the run is over.
@@ -138,6 +141,16 @@ impl Verdict {
     /// Verdict on a pipeline of this shape.
     pub fn of(shape: &PipelineShape, measured: Measured<'_>) -> Self {
         Look::at(shape, measured).verdict()
+    }
+
+    /// Verdict on the sums of an interval. `is_warm` and `is_over` as in [`Measured`].
+    pub fn of_row(
+        shape: &PipelineShape,
+        row: &Row,
+        (is_warm, is_over): (bool, bool),
+        failures: &[FailureGroup],
+    ) -> Self {
+        shape.measured(row, (is_warm, is_over), failures, |measured| Self::of(shape, measured))
     }
 }
 

@@ -13,3 +13,4 @@ mod modules;
 mod quota;
 mod support;
 mod trouble;
+mod windows;

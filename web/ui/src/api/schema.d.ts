@@ -380,6 +380,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{id}/figures": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * All figures of a run over one window, with the verdict on it
+         * @description The window is the whole run without warm-up, its last seconds (`last_s`), or a part (`from_s`, `to_s`), with its ends moved outwards to stored rows of at least 250 ms; the answer states the true ends. `from_s=0` alone is the whole run with warm-up.
+         */
+        get: operations["show_figures"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{id}/windows": {
         parameters: {
             query?: never;
@@ -2459,6 +2479,183 @@ export interface components {
         };
         /** @description A figure that is drawn over time. */
         Metric: "ave_time_s" | "tasks_per_s" | "failures_per_s" | "busy" | "thread_wait" | "blocked" | "permit_wait" | "readiness" | "qps" | "ave_get_time_s" | "ave_put_time_s" | "starved";
+        /** @description Figures of a run over one window. */
+        RunFigures: {
+            /** @description Id of the run. */
+            run: string;
+            /** @description State of the run when the figures were read. */
+            state: components["schemas"]["RunState"];
+            /** @description Figures from the run's start to the reading, whatever the window is. */
+            total: components["schemas"]["RunTotals"];
+            /** @description Interval that all figures below cover. */
+            window: components["schemas"]["FigureWindow"];
+            /**
+             * Format: uint64
+             * @description Samples that the consumer took in the window; `null` where an earlier version did not count them over time.
+             */
+            samples?: number | null;
+            /**
+             * Format: uint64
+             * @description Samples that failed in the window.
+             */
+            failed_samples: number;
+            /**
+             * Format: double
+             * @description Samples that the consumer took per second.
+             */
+            samples_per_s?: number | null;
+            /**
+             * Format: double
+             * @description Batches that the consumer took per second; `null` where the consumer takes single samples.
+             */
+            batches_per_s?: number | null;
+            /**
+             * Format: double
+             * @description Share of time in which the consumer waited for an item, 0.0 to 1.0.
+             */
+            consumer_waited?: number | null;
+            /** @description The stages, first to last. Percentiles and maxima are `null` where they are known only for another window. */
+            stages: components["schemas"]["StageRecord"][];
+            /** @description The queues, first to last. */
+            queues: components["schemas"]["QueueRecord"][];
+            /** @description Samples taken per second from each queue, by the id of the queue. */
+            queue_samples_per_s: {
+                [key: string]: number | null;
+            };
+            /** @description Movement of samples; `null` where an earlier version did not count them over time. */
+            ledger?: components["schemas"]["LedgerMovement"] | null;
+            /** @description Verdict on the window; `null` where an earlier version did not store what a verdict needs. */
+            verdict?: components["schemas"]["Verdict"] | null;
+        };
+        /** @description Figures of a run from its start to the reading. */
+        RunTotals: {
+            /**
+             * Format: double
+             * @description Seconds since the run's start, or from its start to its end.
+             */
+            elapsed_s: number;
+            /**
+             * Format: uint64
+             * @description Samples that the source makes in all; `null` while the number is unknown, and for a source without an end.
+             */
+            expected?: number | null;
+            /**
+             * Format: uint64
+             * @description Samples that failed.
+             */
+            failed_samples: number;
+            /** @description Samples of the run, by their fate. */
+            samples: components["schemas"]["RunBook"];
+            /** @description Set when every book of the ledger balances. */
+            balanced: boolean;
+        };
+        /** @description Interval that figures cover. */
+        FigureWindow: {
+            /** @description Kind of the window. */
+            kind: components["schemas"]["WindowKind"];
+            /**
+             * Format: double
+             * @description Begin, in seconds since the run's start. A requested begin is moved back to the nearest stored row.
+             */
+            from_s: number;
+            /**
+             * Format: double
+             * @description End, in seconds since the run's start. A requested end is moved forward to the nearest stored row.
+             */
+            to_s: number;
+        };
+        /** @description Kind of a window. */
+        WindowKind: "whole" | "steady" | "last" | "range";
+        /** @description Movement of samples in a window. */
+        LedgerMovement: {
+            /** @description Source, stages and sink, first to last. */
+            stages: components["schemas"]["StageMovement"][];
+            /** @description The whole run. */
+            total: components["schemas"]["RunMovement"];
+        };
+        /** @description Movement of samples at one stage: `in + made = out + dropped + skipped + dead_lettered + discarded + left`. */
+        StageMovement: {
+            /** @description Id of the stage. */
+            id: string;
+            /**
+             * Format: uint64
+             * @description Samples taken from the queue before the stage.
+             */
+            in: number;
+            /**
+             * Format: uint64
+             * @description Samples made by the source or by fan-out.
+             */
+            made: number;
+            /**
+             * Format: uint64
+             * @description Samples put into the queue behind the stage.
+             */
+            out: number;
+            /**
+             * Format: uint64
+             * @description Samples left out on purpose.
+             */
+            dropped: number;
+            /**
+             * Format: uint64
+             * @description Samples that failed and were left out.
+             */
+            skipped: number;
+            /**
+             * Format: uint64
+             * @description Samples that failed and were kept as dead letters.
+             */
+            dead_lettered: number;
+            /**
+             * Format: uint64
+             * @description Samples of incomplete last batches.
+             */
+            discarded: number;
+            /**
+             * Format: int64
+             * @description Change of the number of samples inside the stage.
+             */
+            left: number;
+        };
+        /** @description Movement of samples of a run: `made = delivered + dropped + skipped + dead_lettered + discarded + left`. */
+        RunMovement: {
+            /**
+             * Format: uint64
+             * @description Samples made by the source and by fan-out.
+             */
+            made: number;
+            /**
+             * Format: uint64
+             * @description Samples taken by the consumer.
+             */
+            delivered: number;
+            /**
+             * Format: uint64
+             * @description Samples left out on purpose.
+             */
+            dropped: number;
+            /**
+             * Format: uint64
+             * @description Samples that failed and were left out.
+             */
+            skipped: number;
+            /**
+             * Format: uint64
+             * @description Samples that failed and were kept as dead letters.
+             */
+            dead_lettered: number;
+            /**
+             * Format: uint64
+             * @description Samples of incomplete last batches.
+             */
+            discarded: number;
+            /**
+             * Format: int64
+             * @description Change of the number of samples inside stages and queues.
+             */
+            left: number;
+        };
         /** @description Windows of a run. */
         WindowList: {
             /** @description First to last. */
@@ -2742,6 +2939,25 @@ export interface components {
              * @default null
              */
             for_s: number | null;
+            /**
+             * Format: double
+             * @description Begin of the window whose figures the prediction starts from and is compared with, in seconds since the run's start; as in
+             *     `/figures`.
+             * @default null
+             */
+            from_s: number | null;
+            /**
+             * Format: double
+             * @description End of that window, in seconds since the run's start.
+             * @default null
+             */
+            to_s: number | null;
+            /**
+             * Format: double
+             * @description Length of a window that ends with the run, or now, in seconds.
+             * @default null
+             */
+            last_s: number | null;
             /** @description Looks for changes that would make it faster, too. */
             sweep?: components["schemas"]["PredictSweep"] | null;
         };
@@ -2803,6 +3019,12 @@ export interface components {
             recorded?: components["schemas"]["RecordedRate"] | null;
             /** @description What is taken for granted. */
             assumptions: string[];
+            /**
+             * Format: double
+             * @description Rate that the model predicts for the run as it is, as a share of the measured rate and less 1: the model's error. `null` where the
+             *     window has no rate.
+             */
+            model_error?: number | null;
             /** @description What would make it faster, cheapest first; `null` unless asked for. */
             proposals?: components["schemas"]["Proposal"][] | null;
         };
@@ -2813,6 +3035,11 @@ export interface components {
              * @description Items that its consumer took in a second.
              */
             rate?: number | null;
+            /**
+             * Format: double
+             * @description Samples that its consumer took in a second.
+             */
+            samples_per_s?: number | null;
             /**
              * Format: uint32
              * @description Worker threads that it had.
@@ -5156,6 +5383,45 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Series"];
+                };
+            };
+            /** @description Why it was not done. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    show_figures: {
+        parameters: {
+            query?: {
+                /** @description Begin of the window, in seconds since the run's start; its start when missing. */
+                from_s?: number;
+                /** @description End of the window, in seconds since the run's start; its end, or now, when missing. */
+                to_s?: number;
+                /** @description Length of a window that ends with the run, or now, in seconds; not together with the others. Warm-up is left out. */
+                last_s?: number;
+            };
+            header?: never;
+            path: {
+                /** @description The run's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Figures of a run over one window. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunFigures"];
                 };
             };
             /** @description Why it was not done. */
