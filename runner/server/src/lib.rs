@@ -11,6 +11,7 @@ mod catalogue;
 mod error;
 mod fair;
 mod feed;
+mod figures;
 mod history;
 mod letters;
 mod live;

@@ -202,6 +202,18 @@ pub struct SeriesQuery {
     pub metrics: Vec<Metric>,
 }
 
+/// Window of the figures of a run: the whole run without warm-up when all are missing.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FiguresQuery {
+    /// Begin of the window, in seconds since the run's start; its start when missing.
+    pub from_s: Option<f64>,
+    /// End of the window, in seconds since the run's start; its end, or now, when missing.
+    pub to_s: Option<f64>,
+    /// Length of a window that ends with the run, or now, in seconds; not together with the others. Warm-up is left out.
+    pub last_s: Option<f64>,
+}
+
 /// Time range and length of windows to read.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -15,6 +15,7 @@ import type {
   ReplayReport,
   RunDetail,
   RunError,
+  RunFigures,
   RunSpec,
   RunSummary,
   RunTags,
@@ -42,6 +43,8 @@ export const api = {
   deleteRun: (id: string) => remove(run(id)),
   setTags: (id: string, tags: string[]) => put<RunTags>(`${run(id)}/tags`, { tags }),
   spec: (id: string, signal?: AbortSignal) => get<RunSpec>(`${run(id)}/spec`, {}, signal),
+  figures: (id: string, query: QueryOf<'show_figures'>, signal?: AbortSignal) =>
+    get<RunFigures>(`${run(id)}/figures`, { ...query }, signal),
   series: (id: string, query: SeriesQuery, signal?: AbortSignal) =>
     get<Series>(`${run(id)}/series`, { ...query, metrics: query.metrics?.join(',') }, signal),
   errors: (id: string, query: QueryOf<'list_errors'>, signal?: AbortSignal) =>
