@@ -6,6 +6,7 @@ use bytes::Bytes;
 use penstock_types::policy::StageKindName;
 use penstock_types::run::{FailureClass, RunDetail, RunId, RunSnapshot, RunState};
 use penstock_types::series::Metric;
+use penstock_types::spec::Name;
 use penstock_wasm::{LogLevel, ModuleReport};
 use schemars::JsonSchema;
 use serde::de::{Error, IntoDeserializer};
@@ -362,6 +363,26 @@ pub struct TryRequest {
     pub samples: Option<Vec<TrySample>>,
     /// Samples read from a store.
     pub from: Option<TryFrom>,
+    /// Objects that the module may ask for, by name, at most 16.
+    pub assets: BTreeMap<Name, TryAsset>,
+}
+
+/// An object for a module that is tried: bytes given here, or an object of a store.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(untagged, deny_unknown_fields)]
+pub enum TryAsset {
+    /// Bytes, as base64.
+    Given {
+        /// The bytes.
+        base64: String,
+    },
+    /// An object of a store.
+    Stored {
+        /// Store of the object.
+        store: String,
+        /// Key of the object.
+        key: String,
+    },
 }
 
 /// A sample given in a request: a text, bytes, or fields.
@@ -397,6 +418,12 @@ pub struct StoreSummary {
     pub name: String,
     /// What it is.
     pub kind: StoreKind,
+    /// Set when runs may write batches to it.
+    pub writable: bool,
+    /// Most reads and writes in flight, those of all runs together.
+    pub reads: u64,
+    /// Reads and writes in flight now.
+    pub reads_used: u64,
 }
 
 /// What a store is.
@@ -423,12 +450,14 @@ pub struct KeyQuery {
 }
 
 /// Keys of a store.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StoreKeys {
     /// The first of them, sorted by their bytes.
     pub items: Vec<String>,
     /// Whether there are more.
     pub more: bool,
+    /// Time that the store took to list them, in seconds.
+    pub elapsed_s: f64,
 }
 
 /// What all runs together may use, and what they use.
