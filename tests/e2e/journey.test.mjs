@@ -118,7 +118,7 @@ test('a fault is marked exactly at its value, mended, and the run submitted and 
   await mark.first().waitFor()
   assert.equal(await mark.first().textContent(), '-900')
   assert.equal(await mark.count(), 1)
-  await page.getByText('1 problem').waitFor()
+  await page.getByRole('status').getByText('1 problem').waitFor()
   await shot(page, 'new-run-fault')
   assert.deepEqual(await violations(page), [])
   // The problem leads to its value, and what is typed goes in its place.

@@ -62,7 +62,7 @@ test('a benchmark is started from its page, and its report is shown', async () =
   await form.getByRole('checkbox', { name: /^sync/ }).uncheck()
   await form.getByLabel('Suffix of keys').fill('.jpg')
   await form.getByLabel('Objects, at most').fill('30')
-  await form.getByText('1 loads').waitFor()
+  await form.getByText('1 load:').waitFor()
   await form.getByRole('button', { name: 'Start benchmark' }).click()
   const current = page.getByRole('region', { name: 'Benchmark of the server' })
   await current.getByText(/^Ended after/).waitFor()

@@ -27,11 +27,11 @@ use crate::owner::Part;
 use crate::runs::{Runs, WeakRuns, apart};
 use crate::turns::Place;
 
-/// Most objects of one benchmark.
+/// Limit of the objects of one benchmark.
 const MAX_OBJECTS: u32 = 100_000;
-/// Most numbers of workers that are tried in turn.
+/// Limit of the numbers of workers that are tried in turn.
 const MAX_WORKERS_LISTED: usize = 8;
-/// Most passes over the objects.
+/// Limit of the passes over the objects.
 const MAX_REPEATS: u32 = 10;
 /// Longest time that may be asked for, in seconds.
 const MAX_SECONDS: u32 = 3_600;
@@ -48,7 +48,7 @@ const STOP: Duration = Duration::from_secs(3);
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StartBenchmark {
-    /// Store to read.
+    /// Store whose objects are read.
     pub store: String,
     /// Name of the benchmark; the store's name when missing.
     pub name: Option<String>,
@@ -58,7 +58,7 @@ pub struct StartBenchmark {
     /// End of the keys to read, e.g. `.jpg`; empty for all.
     #[serde(default)]
     pub suffix: String,
-    /// Most objects to read, 1 to 100,000.
+    /// Limit of the objects to read, 1 to 100,000.
     #[serde(default = "default_limit")]
     #[schemars(range(min = 1, max = MAX_OBJECTS))]
     pub limit: u32,
@@ -70,7 +70,7 @@ pub struct StartBenchmark {
     #[serde(default)]
     #[schemars(length(max = MAX_WORKERS_LISTED))]
     pub workers: Vec<u32>,
-    /// Most reads of one `async` worker in flight.
+    /// Limit of the reads in flight of one `async` worker.
     #[serde(default = "default_in_flight")]
     #[schemars(range(min = 1))]
     pub in_flight: u32,
@@ -238,7 +238,11 @@ impl Runs {
         let before = self.0.benching.lock().replace(Slot { live, thread: Some(thread) });
         // The benchmark before has given back its place and is about to end.
         if let Some(thread) = before.and_then(|slot| slot.thread) {
-            apart(self, move || Ok(joined(thread))).await?;
+            apart(self, move || {
+                joined(thread);
+                Ok(())
+            })
+            .await?;
         }
         Ok(told)
     }
@@ -425,7 +429,7 @@ impl Job {
         };
         let elapsed_s = self.live.started.elapsed().as_secs_f64();
         let live = self.live.clone();
-        // Threads and memory are free before the end is told: whoever waits for it may start another one.
+        // Threads and memory are given back before the end is published: a caller that waits for it may start another benchmark.
         drop(self);
         live.progress.send_modify(|progress| {
             progress.elapsed_s = elapsed_s;

@@ -4304,7 +4304,7 @@ export interface components {
         };
         /** @description A storage benchmark for the server to run. */
         StartBenchmark: {
-            /** @description Store to read. */
+            /** @description Store whose objects are read. */
             store: string;
             /** @description Name of the benchmark; the store's name when missing. */
             name?: string | null;
@@ -4320,7 +4320,7 @@ export interface components {
             suffix: string;
             /**
              * Format: uint32
-             * @description Most objects to read, 1 to 100,000.
+             * @description Limit of the objects to read, 1 to 100,000.
              * @default 1000
              */
             limit: number;
@@ -4340,7 +4340,7 @@ export interface components {
             workers: number[];
             /**
              * Format: uint32
-             * @description Most reads of one `async` worker in flight.
+             * @description Limit of the reads in flight of one `async` worker.
              * @default 8
              */
             in_flight: number;
