@@ -6,6 +6,7 @@
 
 mod admission;
 mod audit;
+mod benching;
 mod benchmarks;
 mod catalogue;
 mod error;
@@ -29,6 +30,7 @@ mod work;
 mod workshop;
 
 pub use admission::Budget;
+pub use benching::{BenchmarkProgress, BenchmarkState, PackReport, StartBenchmark};
 pub use error::{OpenError, RunsError};
 pub use fair::ClientId;
 pub use feed::{Event, Events, RunGap, RunLog, parse_event_id};

@@ -123,6 +123,11 @@ impl PermitUser {
         self.0.permits.most
     }
 
+    /// Permits held now, by all users together.
+    pub(crate) fn used(&self) -> usize {
+        self.0.permits.most.get() - self.0.permits.lock().free
+    }
+
     /// Waits for a permit until it is this request's turn. A dropped request does not delay the others.
     pub(crate) async fn permit(&self) -> Permit {
         let User { permits, id } = &*self.0;
