@@ -600,6 +600,63 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/benchmarks/start": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Start a storage benchmark on the server
+         * @description One benchmark runs at a time. It takes threads and memory of the budget of runs, and permits of its store in turn with the runs. The report is kept with the others.
+         */
+        post: operations["start_benchmark"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/benchmarks/current": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The storage benchmark that the server runs */
+        get: operations["show_current"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/benchmarks/{id}/stop": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Stop the storage benchmark under way
+         * @description What it measured until then is kept. Answers when it has ended, after 3 s at most.
+         */
+        post: operations["stop_benchmark"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/benchmarks/{id}": {
         parameters: {
             query?: never;
@@ -1125,6 +1182,10 @@ export interface components {
             samples?: components["schemas"]["TrySample"][] | null;
             /** @description Samples to read from a store. */
             from?: components["schemas"]["TryFrom"] | null;
+            /** @description Objects that the module may ask for, by name, at most 16. */
+            assets?: {
+                [key: string]: components["schemas"]["TryAsset"];
+            };
         };
         /** @description Sample in a request: a text, bytes, or fields. */
         TrySample: {
@@ -1162,6 +1223,16 @@ export interface components {
             store: string;
             /** @description Keys of the objects, at most 16. */
             keys: string[];
+        };
+        /** @description An object for a module that is tried: bytes given here, or an object of a store. */
+        TryAsset: {
+            /** @description The bytes. */
+            base64: string;
+        } | {
+            /** @description Store of the object. */
+            store: string;
+            /** @description Key of the object. */
+            key: string;
         };
         /** @description Result of trying a module on a few samples. */
         TrialReport: {
@@ -1444,6 +1515,18 @@ export interface components {
             name: string;
             /** @description Kind of the store. */
             kind: components["schemas"]["StoreKind"];
+            /** @description Set when runs may write batches to it. */
+            writable: boolean;
+            /**
+             * Format: uint64
+             * @description Most reads and writes in flight, those of all runs together.
+             */
+            reads: number;
+            /**
+             * Format: uint64
+             * @description Reads and writes in flight now.
+             */
+            reads_used: number;
         };
         /** @description Kind of a store. */
         StoreKind: "folder" | "s3";
@@ -1453,6 +1536,11 @@ export interface components {
             items: string[];
             /** @description True if the store has more keys with the prefix. */
             more: boolean;
+            /**
+             * Format: double
+             * @description Time that the store took to list them, in seconds.
+             */
+            elapsed_s: number;
         };
         /** @description One page of a list. */
         PageOfRunSummary: {
@@ -4505,6 +4593,126 @@ export interface components {
              */
             costs_s: number;
         };
+        /** @description A storage benchmark for the server to run. */
+        StartBenchmark: {
+            /** @description Store whose objects are read. */
+            store: string;
+            /** @description Name of the benchmark; the store's name when missing. */
+            name?: string | null;
+            /**
+             * @description Start of the keys to read; empty for all.
+             * @default
+             */
+            prefix: string;
+            /**
+             * @description End of the keys to read, e.g. `.jpg`; empty for all.
+             * @default
+             */
+            suffix: string;
+            /**
+             * Format: uint32
+             * @description Limit of the objects to read, 1 to 100,000.
+             * @default 1000
+             */
+            limit: number;
+            /**
+             * @description Ways in which workers read the objects of a batch.
+             * @default [
+             *       "sync",
+             *       "async"
+             *     ]
+             */
+            modes: components["schemas"]["LoadMode"][];
+            /**
+             * @description Numbers of workers to try in turn, each at most the threads of the server's budget; 1, 2, 4 and 8, as far as the
+             *     budget allows, when missing.
+             * @default []
+             */
+            workers: number[];
+            /**
+             * Format: uint32
+             * @description Limit of the reads in flight of one `async` worker.
+             * @default 8
+             */
+            in_flight: number;
+            /**
+             * Format: uint32
+             * @description Objects of a batch.
+             * @default 16
+             */
+            batch_size: number;
+            /**
+             * Format: uint32
+             * @description Measured passes over the objects for each load, 1 to 10.
+             * @default 1
+             */
+            repeats: number;
+            /**
+             * @description Drops the objects of a folder from the page cache before each pass.
+             * @default false
+             */
+            cold: boolean;
+            /**
+             * Format: uint32
+             * @description Longest time of the benchmark, in seconds, 1 to 3,600; then it is stopped, and what it measured is kept. The server's
+             *     longest time of a run applies as well.
+             * @default 60
+             */
+            max_s: number;
+            /**
+             * Format: uint32
+             * @description Memory of the benchmark, in MiB: batches that workers hold, and records of reads. A benchmark that needs more fails
+             *     before its first load.
+             * @default 256
+             */
+            memory_mib: number;
+        };
+        /** @description A storage benchmark of the server: the one under way, or the last one. */
+        BenchmarkProgress: {
+            /** @description Id of the benchmark while it runs; the report that is kept has another one. */
+            id: string;
+            /** @description Name of the benchmark. */
+            name: string;
+            /** @description Store that it reads. */
+            store: string;
+            /** @description Start, RFC 3339 in UTC. */
+            started_at: string;
+            /**
+             * Format: double
+             * @description Time since the start, or until the end, in seconds.
+             */
+            elapsed_s: number;
+            /**
+             * Format: double
+             * @description Longest time that it may take, in seconds.
+             */
+            max_s: number;
+            /** @description State of the benchmark. */
+            state: components["schemas"]["BenchmarkState"];
+            /** @description Work under way, in words, e.g. `load 2 of 4: async 2x8`. */
+            step: string;
+            /**
+             * Format: uint32
+             * @description Loads that have ended.
+             */
+            loads_done: number;
+            /**
+             * Format: uint32
+             * @description All loads: every mode with every number of workers.
+             */
+            loads: number;
+            /** @description Reason of a failure or of an early end. */
+            error?: string | null;
+            /** @description Id of the kept report, once there is one. */
+            benchmark?: string | null;
+        };
+        /** @description State of a benchmark that the server runs. */
+        BenchmarkState: "running" | "completed" | "stopped" | "failed";
+        /** @description The storage benchmark that the server runs. */
+        CurrentBenchmark: {
+            /** @description The benchmark under way, or the last one; `null` before the first, and for tokens that may not use its store. */
+            benchmark?: components["schemas"]["BenchmarkProgress"] | null;
+        };
         /** @description Differences of a benchmark from a baseline, as `penstock bench compare` computes them. */
         BenchmarkComparison: {
             /** @description The baseline. */
@@ -5981,6 +6189,101 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["BenchmarkSummary"];
+                };
+            };
+            /** @description Details of the error. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    start_benchmark: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description A storage benchmark for the server to run. */
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["StartBenchmark"];
+            };
+        };
+        responses: {
+            /** @description A storage benchmark of the server: the one under way, or the last one. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BenchmarkProgress"];
+                };
+            };
+            /** @description Details of the error. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    show_current: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The storage benchmark that the server runs. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CurrentBenchmark"];
+                };
+            };
+            /** @description Details of the error. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    stop_benchmark: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the benchmark. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A storage benchmark of the server: the one under way, or the last one. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BenchmarkProgress"];
                 };
             };
             /** @description Details of the error. */
