@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::printable;
 
-/// Most tags of a run.
+/// Maximum number of tags of a run.
 pub const MAX_TAGS: usize = 16;
-/// Most characters of a tag.
+/// Maximum number of characters of a tag.
 pub const MAX_TAG_CHARS: usize = 64;
 
 /// Tags of a run, each once, in the order given. At most 16 of at most 64 characters, without commas or control characters.
@@ -113,7 +113,7 @@ mod tests {
         for tag in ["", " a", "a ", "a,b", "a\nb", "a\tb", "\u{202e}a", &"x".repeat(65)] {
             assert_eq!(tags(&["fine", tag]), Err(TagFault::Malformed(printable(tag, 256))));
         }
-        // Characters, not bytes.
+        // The limit counts characters, not bytes.
         assert!(tags(&[&"ß".repeat(64)]).is_ok());
     }
 

@@ -46,7 +46,7 @@ impl Layout {
         Self { stages: stages.collect(), queues: queues.map(queue).collect() }
     }
 
-    /// Makes a window of a row, without percentiles, which need histograms.
+    /// Converts a row into a window. Percentiles are left out, because they need histograms.
     pub(crate) fn window(&self, row: &Row) -> Window {
         let stage = |(stage, row): (&LayoutStage, &TaskRow)| StageRecord {
             id: stage.id.clone(),

@@ -14,8 +14,8 @@ pub struct Row {
     pub stages: Vec<TaskRow>,
     /// Sums of the queues, first to last.
     pub queues: Vec<QueueRow>,
-    /// Spreads over the finest rows inside: the metrics of each stage, then of each queue. Empty for a finest row, which has one
-    /// value of each metric.
+    /// Spreads over the finest rows inside this row: the metrics of each stage, then of each queue. Empty in a row of the finest
+    /// level, which has one value of each metric.
     pub spreads: Vec<Spread>,
 }
 
