@@ -195,7 +195,7 @@ bench-python: rust-stages photos wheel ## Measure the Python package beside PyTo
 	$(TARGET_DIR)/bench-python/bin/python tests/benches/python/photos.py --photos $(DEMO)/photos --modules $(GUEST_DIR)
 
 .PHONY: seeds
-seeds: ## Run seed 002's eight experiments and print them beside what SPDL measured
+seeds: ## Run the eight reference pipelines `002-*` and print their figures beside SPDL's
 	cargo bench --locked $(ALL) --profile dev --bench seeds
 
 .PHONY: api

@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=32, help="photos in a batch of one process")
     arguments = parser.parse_args()
 
-    # A GPU for each process of this machine, or none: two processes cannot share one in NCCL.
+    # Uses GPUs only if this machine has one for each process: with NCCL, two processes cannot share a GPU.
     cuda = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
     if cuda:

@@ -33,9 +33,9 @@ class Spent:
 
     steps: int = 0
     images: int = 0
-    #: Wait for the first batch: a run starts with empty queues.
+    #: Time spent waiting for the first batch, since a run starts with empty queues.
     beginning: float = 0.0
-    #: Wait for all other batches together.
+    #: Total time spent waiting for all other batches.
     waiting: float = 0.0
     stepping: float = 0.0
     loss: float = 0.0
@@ -98,7 +98,7 @@ def timed(pipeline: penstock.Pipeline) -> Iterator[tuple[penstock.Batch, float]]
     begin = time.perf_counter()
     for batch in pipeline:
         yield batch, time.perf_counter() - begin
-        # Memory of a dropped batch is reused for the next one.
+        # The memory of a dropped batch is reused for a later batch.
         del batch
         begin = time.perf_counter()
 

@@ -5,8 +5,8 @@
 //! measured. A chunk whose length is known at compile time is unrolled into code without a back edge, so that the check runs
 //! once per chunk. In native builds these loops are as fast as plain ones.
 
-/// Sets each element of `to` to `f` of the element in `from`, in chunks of `N`. Elements beyond the shorter slice are
-/// ignored.
+/// Sets each element of `to` to the result of `f` for the corresponding element of `from`, in chunks of `N`. Elements beyond the
+/// shorter slice are ignored.
 ///
 /// `N` should be a multiple of 16; 64 is a good choice.
 ///
@@ -30,7 +30,7 @@ pub fn map_chunks<const N: usize, A: Copy, B>(from: &[A], to: &mut [B], f: impl 
     }
 }
 
-/// Replaces each element of `values` by `f` of it, in chunks of `N`; see [`map_chunks`].
+/// Replaces each element of `values` by the result of `f` for it, in chunks of `N`; see [`map_chunks`].
 #[inline]
 pub fn update_chunks<const N: usize, T: Copy>(values: &mut [T], f: impl Fn(T) -> T) {
     let (chunks, rest) = values.as_chunks_mut::<N>();

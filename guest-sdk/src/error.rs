@@ -15,7 +15,7 @@ pub struct Error {
 
 /// Extension trait that adds context to an error.
 pub trait Context<T> {
-    /// Puts `context` and `: ` before the error's message; `None` becomes an error of that message.
+    /// Puts `context` and `: ` before the error's message; `None` becomes an error whose message is `context`.
     fn context(self, context: impl fmt::Display) -> Result<T>;
 }
 

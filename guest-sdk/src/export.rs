@@ -1,6 +1,6 @@
 //! Exports, imports and the panic hook of a module. For WebAssembly only.
 
-/// Types of the contract, by their names there.
+/// Types of the contract `wit/stage.wit`, under the names that they have there.
 pub(crate) mod types {
     pub(crate) use crate::item::{Field, Item, Outcome, Value};
     pub(crate) use crate::tensor::{Dtype, RawTensor as Tensor};
@@ -45,7 +45,7 @@ impl<S: Stage> StageSlot<S> {
     }
 }
 
-/// Logs a panic in the format that the host recognises: a trap alone has no message.
+/// Logs a panic in the format that the host recognises, because a trap alone carries no message.
 fn report_panic(panic: &std::panic::PanicHookInfo<'_>) {
     let message = panic.payload_as_str().unwrap_or("(no message)");
     match panic.location() {
@@ -57,7 +57,7 @@ fn report_panic(panic: &std::panic::PanicHookInfo<'_>) {
     }
 }
 
-/// Exports a stage as that of the module, with its manifest.
+/// Exports a stage as the stage of the module, together with its manifest.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! __export {

@@ -42,11 +42,11 @@ pub enum Value {
 /// Result of a stage for one item.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// The item goes on, as given here.
+    /// The contained item replaces the item and continues to the next stage.
     Keep(Item),
     /// The item is left out on purpose.
     Drop,
-    /// The given items replace the item, in order. Each needs a distinct key; see [`Item::child`].
+    /// The contained items replace the item, in order. Each needs a distinct key; see [`Item::child`].
     Many(Vec<Item>),
     /// The stage holds the item back, and returns it later. For stateful stages only.
     Held,
@@ -74,7 +74,7 @@ impl Item {
         self
     }
 
-    /// Creates an item without fields for the `index`-th part of this one, with the key `<key>#<index>` and a distinct seed.
+    /// Creates an item without fields for the `index`-th part of this item, with the key `<key>#<index>` and a distinct seed.
     pub fn child(&self, index: usize) -> Self {
         let seed = Rng::from_seed(self.seed ^ (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)).u64();
         Self { key: format!("{}#{index}", self.key), seed, fields: Vec::new() }
@@ -85,12 +85,12 @@ impl Item {
         &self.key
     }
 
-    /// Random seed of the item: the same for any number of threads, ranks or orders, different in every epoch.
+    /// Random seed of the item: independent of the order and of the number of threads and ranks, but different in every epoch.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// Creates a generator that starts at the item's seed: each call gives the same sequence.
+    /// Creates a generator that starts at the item's seed: all generators of one item produce the same sequence.
     pub fn rng(&self) -> Rng {
         Rng::from_seed(self.seed)
     }
@@ -229,8 +229,8 @@ impl<T: Element> From<Tensor<T>> for Value {
     }
 }
 
-/// Return type of a stage's function: an [`Item`] is kept, an [`Option`] kept or dropped, the items of a [`Vec`] replace the
-/// item (an empty one drops it), an [`Outcome`] is used as it is. Each of them may be wrapped in a [`Result`], whose error is
+/// Return type of a stage's function: an [`Item`] is kept, an [`Option`] is kept or dropped, the items of a [`Vec`] replace the
+/// item (an empty `Vec` drops it), an [`Outcome`] is used unchanged. Each of them may be wrapped in a [`Result`], whose error is
 /// a fault of the data.
 pub trait IntoOutcome {
     /// Converts the value to an outcome.

@@ -21,7 +21,8 @@
 // Derived and generated code refers to this crate by name, also in its own tests and doc examples.
 extern crate self as penstock_guest;
 
-// Generated from `wit/stage.wit` by `make bindings`: the generator takes longer to build than most stages.
+// Generated from `wit/stage.wit` by `make bindings`, not during the build: building the generator takes longer than building
+// most stages.
 #[cfg(target_family = "wasm")]
 #[rustfmt::skip]
 #[expect(unreachable_pub, unsafe_code, reason = "generated")]
@@ -51,7 +52,7 @@ pub use rng::Rng;
 pub use stage::{BatchStage, SampleStage, StatefulStage};
 pub use tensor::{Dtype, Element, RawTensor, Tensor, TensorView};
 
-/// Imports for most stages: `use penstock_guest::prelude::*;`.
+/// Imports that most stages need: `use penstock_guest::prelude::*;`.
 pub mod prelude {
     pub use crate::{
         BatchStage, Context, Error, Item, Outcome, Params, Result, Rng, SampleStage, StatefulStage, Tensor,

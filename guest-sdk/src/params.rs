@@ -30,11 +30,11 @@ pub trait Params: Sized + 'static {
 /// Type of one parameter, with its JSON Schema. Implemented for `bool`, whole and real numbers, `String`, `Option` and `Vec`,
 /// and derived for enums without fields, which are written as strings.
 pub trait Param: DeserializeOwned {
-    /// Members of its schema, without braces and without a range.
+    /// Members of the type's JSON Schema as text, without braces and without a range.
     const MEMBERS: Json;
-    /// JSON text `,"minimum":...`, or an empty text.
+    /// Lower bound of the type as JSON text, `,"minimum":...`; empty without a bound.
     const MINIMUM: Json = Json::Text("");
-    /// JSON text `,"maximum":...`, or an empty text.
+    /// Upper bound of the type as JSON text, `,"maximum":...`; empty without a bound.
     const MAXIMUM: Json = Json::Text("");
 }
 
@@ -96,7 +96,7 @@ impl MemberReader {
         }
     }
 
-    /// Ends the reading. Fails if a member was invalid, or if one is left that is not in `known`.
+    /// Ends the reading. Fails if a member was invalid, or if `params` has a member that is not in `known`.
     pub fn finish(mut self, known: &[&str]) -> Result<(), String> {
         for name in self.members.keys() {
             let known: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();

@@ -29,7 +29,7 @@ impl Rng {
     /// Panics if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "the bound of a random number must be above 0");
-        // Multiply and shift; the few low products that would bias the result are drawn again.
+        // Multiplies and shifts; draws again for the few low products that would bias the result.
         let unfair = bound.wrapping_neg() % bound;
         loop {
             let product = u128::from(self.u64()) * u128::from(bound);
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn the_sequence_is_that_of_splitmix64() {
-        // From the reference implementation, seed 1234567.
+        // Output of the reference implementation of SplitMix64 for the seed 1234567.
         let mut rng = Rng::from_seed(1_234_567);
         let drawn: Vec<u64> = (0..3).map(|_| rng.u64()).collect();
         assert_eq!(drawn, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);

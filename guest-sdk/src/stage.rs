@@ -5,8 +5,8 @@ use crate::item::{Item, Outcome};
 use crate::json::Json;
 use crate::params::Params;
 
-/// A stage that is called with one sample at a time, like a function, and is created once per instance. For parameters that
-/// may contradict each other, and for tables and buffers that take time to create.
+/// A stage that is called with one sample at a time, like a function, and is created once per instance. Suited to parameters
+/// that may contradict each other, and to tables and buffers that take time to create.
 ///
 /// ```
 /// use penstock_guest::prelude::*;
@@ -79,13 +79,13 @@ pub trait BatchStage: Sized + 'static {
     fn process(&mut self, items: Vec<Item>) -> Vec<Outcome>;
 }
 
-/// A stage with state across samples, such as packing sequences. The runner creates one instance, calls it with one sample at
-/// a time, and takes the samples held back at the end of every epoch.
+/// A stage with state across samples, such as packing sequences. The runner creates one instance, calls it with one sample at a
+/// time, and at the end of every epoch takes the samples that it has held back.
 ///
 /// ```
 /// use penstock_guest::prelude::*;
 ///
-/// /// Gives every sample to the one after it.
+/// /// Holds every sample back until the next one arrives.
 /// struct Delay {
 ///     held: Option<Item>,
 /// }
@@ -117,7 +117,8 @@ pub trait StatefulStage: Sized + 'static {
     /// Returns the outcome of the item; [`Outcome::Held`] holds it back. An error is a fault of the item.
     fn process(&mut self, item: Item) -> Result<Outcome>;
 
-    /// Returns all samples still held, at the end of an epoch. None may remain: epochs never mix.
+    /// Returns all samples still held, at the end of an epoch. The stage must keep none, since samples of different epochs never
+    /// mix.
     fn finish(&mut self) -> Vec<Item>;
 }
 

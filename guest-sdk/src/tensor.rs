@@ -60,14 +60,15 @@ pub struct Tensor<T: Element> {
     elements: Elements<T>,
 }
 
-/// A tensor leaves as a `Vec<u8>`, and a `Vec<f32>` cannot become one without a copy: it would be freed with another
+/// A tensor leaves the module as a `Vec<u8>`, and a `Vec<f32>` cannot become one without a copy: it would be freed with another
 /// alignment than it was allocated with. So elements are written into a `Vec<u8>` whose address happens to be aligned for
 /// `T`.
 #[derive(Clone, Debug)]
 enum Elements<T> {
     /// Bytes at an address aligned for `T`, (number of elements) x (size of `T`) of them.
     Bytes(Vec<u8>),
-    /// Elements given by the stage, or allocated as `T` because an address was not aligned; copied when the tensor leaves.
+    /// Elements given by the stage, or allocated as `T` because an address was not aligned; copied when the tensor leaves the
+    /// module.
     Typed(Vec<T>),
 }
 
@@ -106,7 +107,7 @@ impl Dtype {
 
 impl RawTensor {
     /// Returns the elements as `T`, without a copy if the address is aligned for `T`: always for bytes, and always inside
-    /// WebAssembly, whose allocator aligns to 8. Otherwise they are copied.
+    /// WebAssembly, whose allocator aligns to 8 bytes. Otherwise the elements are copied.
     ///
     /// Fails if the elements are of another type, or their number does not match the shape.
     pub fn view<T: Element>(&self) -> Result<TensorView<'_, T>> {
@@ -216,7 +217,7 @@ impl<T: Element> Tensor<T> {
         }
     }
 
-    /// Converts the tensor to the form that crosses the boundary.
+    /// Converts the tensor to the form that crosses the module's boundary.
     pub fn into_raw(self) -> RawTensor {
         let data = match self.elements {
             Elements::Bytes(data) => data,

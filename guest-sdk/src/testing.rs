@@ -51,7 +51,7 @@ impl<S> fmt::Debug for Instance<S> {
 }
 
 impl<S: Stage> Instance<S> {
-    /// Creates an instance. Fails as `init` of the module would.
+    /// Creates an instance. Fails in the cases in which `init` of the module fails.
     pub fn new(params: &str) -> Result<Self, String> {
         S::init(params).map(Self)
     }

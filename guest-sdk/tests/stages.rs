@@ -131,7 +131,7 @@ mod reverse {
 
     pub(crate) struct Reverse;
 
-    /// Gives every sample the text of its mirror image in the batch.
+    /// Reverses the order of the texts in a batch.
     #[stage]
     impl BatchStage for Reverse {
         type Params = ();

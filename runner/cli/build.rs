@@ -1,5 +1,5 @@
 //! Embeds the guest SDK's sources in the binary, for `penstock new`: the SDK is in no registry, so every new stage gets a copy.
-//! Values that its manifests inherit from the workspace are written out.
+//! Values that the manifests of the SDK inherit from the workspace are written out.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use toml::{Table, Value};
 
-/// Parts of the SDK that building a stage needs; its tests are left out.
+/// Parts of the SDK that are needed to build a stage; the tests of the SDK are left out.
 const PARTS: [&str; 6] = ["Cargo.toml", "README.md", "setup-target.sh", "src", "wit", "macros"];
 
 fn main() -> Result<()> {
@@ -31,7 +31,9 @@ fn main() -> Result<()> {
     for (name, path) in &mut files {
         if name.ends_with("Cargo.toml") {
             let manifest = standalone(table(path)?, &workspace, Path::new("guest-sdk").join(name).parent())
-                .with_context(|| format!("`{}` cannot stand alone", path.display()))?;
+                .with_context(|| {
+                format!("cannot make `{}` independent of the workspace", path.display())
+            })?;
             *path = out.join(name.replace('/', "-"));
             fs::write(&*path, toml::to_string(&manifest)?)?;
         }
@@ -46,7 +48,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Collects all files at or below `part`, by their names within the SDK.
+/// Collects the file `part`, or all files in the folder `part`, by their paths within the SDK.
 fn collect(sdk: &Path, part: &Path, files: &mut BTreeMap<String, PathBuf>) -> Result<()> {
     let path = sdk.join(part);
     if path.is_dir() {
@@ -65,11 +67,13 @@ fn table(path: &Path) -> Result<Table> {
     text.parse().with_context(|| format!("`{}` is not TOML", path.display()))
 }
 
-/// The manifest of the package in `folder`, with every `workspace = true` replaced by the workspace's value.
+/// Returns the manifest of the package in `folder`, with each `workspace = true` replaced by the value in the workspace.
 fn standalone(mut manifest: Table, workspace: &Table, folder: Option<&Path>) -> Result<Table> {
-    let shared = workspace["workspace"].as_table().context("the workspace's manifest is none")?;
+    let shared = workspace["workspace"]
+        .as_table()
+        .context("`workspace` is not a table in the manifest of the workspace")?;
     let of = |section: &str| shared.get(section).and_then(Value::as_table).cloned().unwrap_or_default();
-    for (name, value) in manifest["package"].as_table_mut().context("no package")? {
+    for (name, value) in manifest["package"].as_table_mut().context("the manifest has no table `package`")? {
         if inherits(value) {
             *value = of("package").get(name).with_context(|| format!("no `{name}` to inherit"))?.clone();
         }
@@ -77,7 +81,7 @@ fn standalone(mut manifest: Table, workspace: &Table, folder: Option<&Path>) -> 
     if manifest.get("lints").is_some_and(inherits) {
         manifest.insert("lints".into(), of("lints").into());
     }
-    let folder = folder.context("a package lies in a folder")?;
+    let folder = folder.context("the package has no folder")?;
     let known = of("dependencies");
     each_dependencies(&mut manifest, &mut |dependencies| {
         for (name, value) in dependencies {
@@ -95,7 +99,7 @@ fn inherits(value: &Value) -> bool {
     value.get("workspace").and_then(Value::as_bool) == Some(true)
 }
 
-/// Calls `change` with every table of dependencies, including those of targets.
+/// Calls `change` for each table of dependencies, including the tables of targets.
 fn each_dependencies(manifest: &mut Table, change: &mut dyn FnMut(&mut Table) -> Result<()>) -> Result<()> {
     manifest.remove("dev-dependencies");
     for section in ["dependencies", "build-dependencies"] {
@@ -105,13 +109,16 @@ fn each_dependencies(manifest: &mut Table, change: &mut dyn FnMut(&mut Table) ->
     }
     if let Some(targets) = manifest.get_mut("target").and_then(Value::as_table_mut) {
         for (_, target) in targets {
-            each_dependencies(target.as_table_mut().context("a target's section is a table")?, change)?;
+            each_dependencies(
+                target.as_table_mut().context("the section of a target is not a table")?,
+                change,
+            )?;
         }
     }
     Ok(())
 }
 
-/// A dependency as the workspace defines it, with the package's additions; its path is relative to the package's own folder.
+/// Merges a dependency of the workspace with the additions of the package; a path becomes relative to the folder of the package.
 fn inherited(own: &Value, shared: &Value, folder: &Path) -> Result<Value> {
     let mut whole = match shared {
         Value::String(version) => Table::from_iter([("version".to_owned(), Value::String(version.clone()))]),
@@ -119,8 +126,9 @@ fn inherited(own: &Value, shared: &Value, folder: &Path) -> Result<Value> {
         other => bail!("`{other}` is neither a version nor a table"),
     };
     if let Some(path) = whole.get("path").and_then(Value::as_str) {
-        let within =
-            Path::new(path).strip_prefix(folder).context("the SDK may depend on its own parts only")?;
+        let within = Path::new(path)
+            .strip_prefix(folder)
+            .context("the SDK depends on a path outside of its own folder")?;
         let within = within.to_str().context("a path that is not UTF-8")?.to_owned();
         whole.insert("path".into(), Value::String(within));
     }

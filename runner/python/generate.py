@@ -23,7 +23,7 @@ from typing import Any, Literal, NotRequired, Self, TypeAlias, TypedDict
 
 from penstock._document import Written, part'''
 
-# Methods of `Written`, whose names are taken.
+# Names of methods of `Written`, which no function may have.
 TAKEN = {"batch", "pipeline", "read", "to_dict"}
 
 SCALARS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
@@ -59,7 +59,7 @@ class Generator:
                 parts.append(self.function(name, name, whole))
             else:
                 kinds = [kind for variant in whole["oneOf"] for kind in variant["properties"].items()]
-                # A required member begins the document.
+                # The function of a required member creates the document.
                 begins = name in self.schema["required"]
                 made = [self.function(name, kind, self.resolved(part), begins=begins) for kind, part in kinds]
                 (sources if begins else parts).extend(made)
@@ -117,7 +117,7 @@ class Generator:
         """Name of a definition's type, which is generated on first use."""
         if name not in self.types:
             whole = self.definitions[name]
-            # Reserves the position before the types that it uses.
+            # Reserves the position of this type ahead of the types that it uses.
             self.types[name] = ""
             options = whole.get("oneOf", ())
             if "properties" in whole:

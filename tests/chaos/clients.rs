@@ -22,10 +22,10 @@ use crate::machine::signal;
 use crate::model::{Content, KeptRun, Model, Presence, Thing, ask};
 use crate::round::{Action, Fate};
 
-/// Pause between two checks, and their maximum number.
+/// Pause between two checks, and maximum number of checks.
 const LOOK: Duration = Duration::from_millis(20);
 const LOOKS: u32 = 150;
-/// Statuses of a server that is overloaded or ending.
+/// Statuses of a server that is overloaded or shutting down.
 const BUSY: [u16; 2] = [429, 503];
 const JSON: &str = "application/json";
 
@@ -33,12 +33,12 @@ const JSON: &str = "application/json";
 pub(crate) struct Scene<'a> {
     pub(crate) served: &'a Served,
     pub(crate) model: &'a Mutex<Model>,
-    /// Configuration of the operator, and the report of a benchmark.
+    /// Configuration file of the server, and a benchmark report for uploads.
     pub(crate) config: &'a Path,
     pub(crate) report: &'a Value,
     /// Statuses caused by injected faults of disks and stores.
     pub(crate) troubles: Vec<u16>,
-    /// Set before the server is killed or ended.
+    /// Set before the server is killed or shut down.
     pub(crate) is_struck: AtomicBool,
     /// Number of responses so far, by status.
     pub(crate) answers: Mutex<BTreeMap<u16, u64>>,
@@ -209,7 +209,7 @@ impl<'a> Client<'a> {
 
     fn upload(&mut self, guest: &str, number: u64) {
         let mut bytes = fs::read(module(guest)).unwrap();
-        // A custom section that makes it a different module.
+        // A custom section, which makes it a different module.
         bytes.extend([0, 18, 1, b'n']);
         bytes.extend(format!("{number:016x}").bytes());
         let name = GUESTS.iter().find(|(_, file)| *file == guest).unwrap().0;
@@ -274,11 +274,11 @@ impl<'a> Client<'a> {
         let is_told_to = match finished.code {
             Some(0..=2) => true,
             Some(130) => fate == Fate::Interrupted,
-            // Interrupted before the handler of the signal was installed.
+            // An interrupt before the signal handler is installed ends the process without an exit code.
             None => fate == Fate::Killed || fate == Fate::Interrupted,
             _ => false,
         };
-        // The file is complete or absent, however the process ended.
+        // The snapshot file is complete or absent, however the process ended.
         let snapshot =
             fs::read(out.join("snapshot.json")).ok().map(|text| serde_json::from_slice::<RunSnapshot>(&text));
         let is_balanced = match &snapshot {
@@ -295,7 +295,8 @@ impl<'a> Client<'a> {
     }
 }
 
-/// Runs clients that are very slow until `over`: a third reads live events, a third a module, a third sends a document.
+/// Runs very slow clients until `over` is set: one third reads live events, one third downloads a module, one third sends a
+/// document.
 pub(crate) fn dawdle(served: &Served, count: usize, over: &AtomicBool) {
     let requests = [
         "GET /api/v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n",
@@ -311,7 +312,7 @@ pub(crate) fn dawdle(served: &Served, count: usize, over: &AtomicBool) {
     let mut streams: Vec<_> = requests.iter().cycle().take(count).filter_map(connect).collect();
     while !over.load(Ordering::Acquire) {
         for (stream, sends) in &mut streams {
-            // A disconnected client has nothing more to send.
+            // Errors are ignored: the server may have disconnected the client.
             if *sends {
                 stream.write_all(b"{").ok()
             } else {

@@ -14,7 +14,7 @@ pub(crate) const GUESTS: [(&str, &str); 6] = [
     ("stateful", "guest-stateful"),
     ("text-filter", "text-filter"),
 ];
-/// Kinds of misbehaviour of `misbehaving`; all but the first ones also with the suffix `-on-bad`.
+/// Kinds of misbehaviour of the guest `misbehaving`; all except `init-*` and `too-*` also with the suffix `-on-bad`.
 const HOWS: &str = "init-error init-trap too-few too-many good loop log-loop memory recursion trap divide out-of-bounds panic abort \
     failed drop held shape shape-overflow rank nan zero-length huge twice fields long-key many many-none many-bomb log-flood log-long \
     count count-unknown";
@@ -53,8 +53,8 @@ pub(crate) fn objects(chance: &mut Chance) -> Vec<(String, Vec<u8>)> {
     (0..60).map(object).chain([("records.ndjson".to_owned(), records.into_bytes())]).collect()
 }
 
-/// Creates a pipeline of that name. One in six is endless, some need much computation, and some are invalid.
-/// `streams` lets it hand batches to other processes.
+/// Creates a pipeline called `name`. One in six is endless, some need much computation, and some are invalid. `streams` lets it
+/// hand batches to other processes.
 pub(crate) fn document(chance: &mut Chance, name: &str, streams: bool) -> Document {
     let store = chance.pick(&["here", "bucket"]);
     let (kind, mut source) = match chance.below(3) {
@@ -109,15 +109,15 @@ pub(crate) fn broken(chance: &mut Chance, name: &str) -> String {
     document.to_string()
 }
 
-/// Params of `misbehaving`.
+/// Random params for the guest `misbehaving`.
 pub(crate) fn misdeed(chance: &mut Chance) -> Value {
     let how = chance.pick(&HOWS.split_whitespace().collect::<Vec<_>>());
-    // Without the suffix, most runs would end at their first sample.
+    // Most kinds get the suffix, without which the runs would end at their first sample.
     let is_seldom = !how.starts_with("init") && !how.starts_with("too") && !chance.once_in(4);
     json!({ "how": format!("{how}{}", if is_seldom { "-on-bad" } else { "" }) })
 }
 
-/// Creates a stage for the current kind of items, and updates it to the stage's output.
+/// Creates a stage for items of the kind `flow`, and sets `flow` to the kind of the stage's output.
 fn stage(chance: &mut Chance, flow: &mut &'static str) -> Value {
     let kinds: &[&'static str] = match *flow {
         "samples" => &[

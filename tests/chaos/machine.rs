@@ -11,7 +11,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, pr
 
 /// Size of a file system for a data directory, in MiB.
 const DISK_MIB: u64 = 512;
-/// Set in the process that may mount file systems.
+/// Environment variable that is set in the process that may mount file systems.
 const INSIDE: &str = "PENSTOCK_CHAOS_INSIDE";
 
 /// A file system mounted on a folder, unmounted on drop.
@@ -19,7 +19,7 @@ const INSIDE: &str = "PENSTOCK_CHAOS_INSIDE";
 pub(crate) struct Disk(PathBuf);
 
 impl Disk {
-    /// Mounts a file system; only where [`enter_namespaces`] returned true.
+    /// Mounts a file system; works only if [`enter_namespaces`] returned true.
     pub(crate) fn mount(folder: &Path) -> Self {
         fs::create_dir_all(folder).unwrap();
         let size = format!("size={DISK_MIB}m,mode=700");
@@ -48,17 +48,17 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Lazy unmount: a process that is ending may still use it.
+        // Lazy unmount: a process that is ending may still use the file system.
         Command::new("umount").arg("-l").arg(&self.0).status().ok();
     }
 }
 
-/// Runs the test of that name again in separate name spaces, where file systems can be mounted without root. Returns `None` once
-/// it has passed there; otherwise true inside the name spaces, and false if the machine does not permit them, in which case disks
-/// are never full.
+/// Runs the test again in separate Linux namespaces, where file systems can be mounted without root. Returns `None` once the test
+/// has passed there, true inside the namespaces, and false if the machine does not permit namespaces: then the test has to run
+/// without full disks.
 pub(crate) fn enter_namespaces(test: &str) -> Option<bool> {
     if env::var_os(INSIDE).is_some() {
-        // Other programs of this machine also use shared memory.
+        // Hides the shared memory of other programs of this machine.
         let mounted = Command::new("mount").args(["-t", "tmpfs", "chaos", "/dev/shm"]).status();
         assert!(mounted.unwrap().success());
         return Some(true);
@@ -109,7 +109,7 @@ impl Facts {
     }
 }
 
-/// Live processes that it has started.
+/// Live child processes of a process.
 pub(crate) fn children(process: u32) -> Vec<u32> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let children = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());

@@ -1,8 +1,8 @@
 //! Chaos and soak tests: a real server and the command under random documents, modules, clients and faults, and under a steady
 //! load.
 //!
-//! All of a round is derived from the seed: the actions of each client, and the number of actions after which a fault comes. The
-//! actions in progress at that time depend on the machine: a seed reproduces the same work, and usually the same findings.
+//! Each round is derived from the seed: the actions of each client, and the number of actions after which a fault is injected.
+//! The actions in progress at that time depend on the machine: a seed reproduces the same work, and usually the same findings.
 #![expect(
     clippy::unwrap_used,
     reason = "a failure here fails the test; `allow-unwrap-in-tests` does not cover helpers"
@@ -24,12 +24,12 @@ use crate::machine::{enter_namespaces, tell};
 use crate::round::{Fault, Round};
 use crate::world::World;
 
-/// Number of rounds of one world; then a new one starts with the next seed.
+/// Number of rounds of one world; after them, a new world starts with the next seed.
 const ROUNDS: u64 = 8;
-/// Number of runs that a server keeps: more than are made.
+/// Number of runs that a server keeps: more than the clients submit.
 const KEPT: u32 = 100_000;
 
-/// Plays a round of a seed and prints the result; returns true if no violation was found.
+/// Plays one round, created from `seed`, and prints its result. Returns true if no violation was found.
 #[expect(clippy::disallowed_methods, reason = "the duration is printed, not checked")]
 fn play(world: &mut World, seed: u64, round: &Round) -> bool {
     let Round { number, clients, faults, clock_jumps } = round;

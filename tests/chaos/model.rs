@@ -21,7 +21,7 @@ pub(crate) struct KeptRun {
     /// Query string after `/runs`, and the idempotency key.
     pub(crate) query: String,
     pub(crate) key: Option<String>,
-    /// End of the run, once it was observed.
+    /// Final state, error and counts of the run; `None` until they have been observed.
     pub(crate) end: Option<Value>,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct KeptRun {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Presence {
     There,
-    /// Removal was requested, but the result is unknown.
+    /// Deletion was requested, but its result is unknown.
     Unsure,
     Gone,
 }
@@ -69,7 +69,7 @@ pub(crate) fn get(served: &Served, path: &str) -> Result<Answer, String> {
 }
 
 impl Model {
-    /// Compares the model with the server; returns the differences. No run may be alive.
+    /// Compares the model with the server; returns the differences. All runs must have ended.
     pub(crate) fn check(&mut self, served: &Served) -> Vec<String> {
         let mut found = Vec::new();
         let listed = listed(served).unwrap_or_else(|wrong| {
@@ -120,7 +120,7 @@ impl Thing {
 }
 
 impl KeptRun {
-    /// Checks a run that is over: its books, its stored data, and that its end is the one that was observed before.
+    /// Checks a run that has ended: its ledger, its stored data, and that its final state equals the one observed before.
     fn check(&mut self, served: &Served, path: &str) -> Result<(), String> {
         let told = get(served, path)?.json();
         let detail: RunDetail =
@@ -131,7 +131,7 @@ impl KeptRun {
         if *self.end.get_or_insert_with(|| end.clone()) != end {
             return Err(format!("found the end {end}, expected {:?} as before", self.end));
         }
-        check_books(&detail, self.query.is_empty())
+        check_ledger(&detail, self.query.is_empty())
             .map_err(|wrong| format!("{wrong}, of {}", self.document))?;
         for part in ["series", "windows", "errors", "logs", "dead-letters"] {
             get(served, &format!("{path}/{part}"))?;
@@ -169,8 +169,8 @@ fn listed(served: &Served) -> Result<BTreeSet<String>, String> {
     }
 }
 
-/// Checks the sums in the books of a run that is over. `is_whole` states that the run ended with its source.
-fn check_books(detail: &RunDetail, is_whole: bool) -> Result<(), String> {
+/// Checks the sums in the ledger of a run that has ended. `is_whole` is true if the run had no time limit.
+fn check_ledger(detail: &RunDetail, is_whole: bool) -> Result<(), String> {
     let (samples, state) = (detail.summary.samples, detail.summary.state);
     let is_completed = state == RunState::Completed;
     let Some(snapshot) = detail.snapshot.as_ref().filter(|_| state.is_over()) else {
@@ -183,10 +183,10 @@ fn check_books(detail: &RunDetail, is_whole: bool) -> Result<(), String> {
     let ledger = &snapshot.ledger;
     let made = ledger.stages.first().map(|source| source.made);
     if !ledger.balanced || Ledger::close(ledger.stages.clone(), ledger.queues.clone()) != *ledger {
-        return Err(format!("found books that do not balance: {ledger:?}"));
+        return Err(format!("found a ledger that does not balance: {ledger:?}"));
     }
     if samples != Some(ledger.total.delivered) {
-        return Err(format!("found {samples:?} samples, and {} in the books", ledger.total.delivered));
+        return Err(format!("found {samples:?} samples, and {} in the ledger", ledger.total.delivered));
     }
     let is_short = ledger.total.left > 0 || snapshot.expected.is_some() && made != snapshot.expected;
     if is_completed && is_whole && is_short {

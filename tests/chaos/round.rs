@@ -24,20 +24,20 @@ pub(crate) enum Action {
     },
     /// Submits a run with the consumer `stream`, and receives this many batches in another process.
     Stream(Document, u64),
-    /// Runs a document with the command, with this fate of its process after some time.
+    /// Runs a document with the command `penstock run`; after this time, its process meets this fate.
     Command(Document, Fate, Duration),
-    /// Uploads a guest, made a different module by a number, and points an alias at it.
+    /// Uploads a guest and points an alias at it. This number, in a custom section, makes it a different module.
     Upload(&'static str, u64),
     /// Points the alias at the client's first version.
     MoveAlias,
     Report(u64),
     /// Deletes the client's oldest object whose address has this prefix.
     Delete(&'static str),
-    /// Waits for the end of its last run, for a limited time.
+    /// Waits for the end of the client's last run, for a limited time.
     Wait,
-    /// Submits the last run again.
+    /// Submits the client's last run again.
     Clone,
-    /// Requests this resource of its last run.
+    /// Requests this resource of the client's last run.
     Run(&'static str),
     /// Sends a request without lasting effect.
     Ask {
@@ -58,7 +58,7 @@ impl fmt::Debug for Body {
     }
 }
 
-/// Fate of a process of the command.
+/// Event that hits a process of `penstock run`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Fate {
     Ends,
@@ -72,7 +72,7 @@ pub(crate) enum Fate {
 pub(crate) enum Fault {
     /// Kills the server with SIGKILL.
     Kill,
-    /// Ends the server with SIGINT, as at a shutdown.
+    /// Shuts the server down with SIGINT.
     End,
     /// Stops the server with SIGSTOP for this time.
     Pause(Duration),
@@ -90,14 +90,14 @@ pub(crate) enum Fault {
 pub(crate) struct Round {
     pub(crate) number: u64,
     pub(crate) clients: Vec<Vec<Action>>,
-    /// Faults, each with the number of actions after which it comes.
+    /// Faults, each with the number of actions after which it is injected.
     pub(crate) faults: Vec<(u64, Fault)>,
     /// Makes the server's wall clock jump, or stop jumping, from now on; `None` leaves it unchanged.
     pub(crate) clock_jumps: Option<bool>,
 }
 
 impl Round {
-    /// Creates round `number` of a seed. The first is without faults: its resource usage is the baseline for the others.
+    /// Creates round `number` of a seed. The first round is without faults: its resource usage is the baseline for the others.
     pub(crate) fn new(seed: u64, number: u64) -> Self {
         let mut chance = Chance::new((seed << 16) + number);
         let mut client = |client| {

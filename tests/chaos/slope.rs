@@ -5,7 +5,7 @@
 pub(crate) struct Series {
     pub(crate) name: &'static str,
     pub(crate) unit: &'static str,
-    /// Growth over the whole time that is tolerated, however significant it is.
+    /// Tolerated growth over the whole time, even if it is statistically significant.
     pub(crate) tolerance: f64,
     pub(crate) values: Vec<f64>,
 }
@@ -23,7 +23,7 @@ pub(crate) struct Growth {
 /// Values within one block of time count as one, by their median: adjacent values are correlated, which would make the interval
 /// too narrow.
 const BLOCKS: usize = 60;
-/// Standard deviations on either side of 99 % of a normal distribution.
+/// Half the width of the interval with 99 % of a normal distribution, in standard deviations.
 const NORMAL_99: f64 = 2.576;
 /// Number of rows and columns of a chart.
 const HEIGHT: usize = 6;
@@ -46,7 +46,8 @@ impl Series {
             .map(|(early, late)| (blocks[late] - blocks[early]) / (late - early) as f64 * length)
             .collect();
         slopes.sort_by(f64::total_cmp);
-        // Standard deviation of Kendall's S of values without a trend; this many slopes are on either side of the interval.
+        // Number of slopes below the confidence interval, and above it. The root is the standard deviation of Kendall's S without
+        // a trend.
         let n = n as f64;
         let beside =
             (slopes.len() as f64 - NORMAL_99 * (n * (n - 1.0) * (2.0 * n + 5.0) / 18.0).sqrt()) / 2.0;
@@ -102,7 +103,7 @@ mod tests {
 
     use super::*;
 
-    /// An hour's values around 100, with a noise of up to 5 and steps that persist for a while, which grow by `growth` in total.
+    /// An hour of values around 100 that grow by `growth` in total, with a noise of up to 5 and steps that persist for a while.
     fn noisy(seed: u64, growth: f64) -> Series {
         let mut chance = Chance::new(seed);
         let mut step = 0.0;

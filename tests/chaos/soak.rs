@@ -16,12 +16,12 @@ use crate::round::{Action, Body};
 use crate::slope::Series;
 use crate::world::World;
 
-/// Number of runs that the server keeps: its history grows until it has as many.
+/// Number of runs that the server keeps: its history grows until it has this many.
 const KEPT: u32 = 60;
 /// Number of clients, and the time that each takes for an action.
 const CLIENTS: usize = 3;
 const PACE: Duration = Duration::from_millis(300);
-/// Share of the time that does not count: caches, pools and the history fill.
+/// Share of the time, at the start, that is not evaluated: caches, pools and the history still fill.
 const WARM_UP: f64 = 0.15;
 
 /// Loads a server for this time, prints its resource usage as charts, and fails if it grows.
@@ -49,8 +49,8 @@ pub(crate) fn soak(time: Duration) {
     let answers = scene.answers.lock().unwrap();
     tell(&format!("answers by status: {answers:?}"));
     let (made, refused) = (answers.get(&201).unwrap_or(&0), answers.get(&422).unwrap_or(&0));
-    // A round of actions creates four objects, and one prediction in it is refused, since the run before is too short. Clients
-    // end within a round.
+    // A client repeats a round of actions that creates four objects, and in which one prediction may be refused because the run
+    // is too short. The last round of each client may be incomplete.
     let rounds = *made / 4 + CLIENTS as u64;
     assert!(
         *made > 10 * u64::from(KEPT) && *refused <= rounds,
@@ -58,7 +58,8 @@ pub(crate) fn soak(time: Duration) {
     );
 }
 
-/// Writes more entries than an audit log keeps, so that it stops growing: otherwise that would take most of a day.
+/// Writes more entries than an audit log keeps, so that it does not grow during the test: requests would need most of a day to
+/// fill it.
 fn fill_audit_log(data: &Path) {
     let history = Connection::open(data.join("penstock.sqlite")).unwrap();
     let entries = "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 100001) \

@@ -20,19 +20,19 @@ use crate::machine::{Disk, Facts, children, limit_memory, lives, shared_memory, 
 use crate::model::{Model, Presence, ask, get};
 use crate::round::{Fault, Round};
 
-/// Pause between two checks, and their maximum number: 90 s in all. Data of ended runs is dropped from memory within 60 s, and
-/// idle threads of the runtime end after 10 s.
+/// Pause between two checks, and maximum number of checks: 90 s in all. Data of ended runs is dropped from memory within 60 s,
+/// and idle threads of the runtime end after 10 s.
 const LOOK: Duration = Duration::from_millis(100);
 const LOOKS: u32 = 900;
 const REST: Duration = Duration::from_secs(11);
-/// Memory limits in MiB: for all runs together, and for the server beside it, for modules, threads and requests.
+/// Memory limits in MiB: for all runs together, and for the rest of the server (modules, threads and requests).
 const BUDGET_MIB: u64 = 512;
 const BESIDE_MIB: u64 = 384;
 /// Tolerated growth of resident memory. The allocator keeps some freed memory for each thread; a leak grows from round to round.
 const LEFT_RSS_KIB: u64 = 160 << 10;
-/// Memory images of modules, of which 16 are kept.
+/// Tolerated growth of shared memory: memory images of modules, of which the server keeps 16.
 const LEFT_SHARED_KIB: u64 = 32 << 10;
-/// Connections of the history's readers, and files of modules.
+/// Tolerated growth of open files: connections of the history's readers, and files of modules.
 const LEFT_FILES: u64 = 24;
 const LEFT_THREADS: u64 = 2;
 
@@ -190,7 +190,7 @@ impl World {
         if round.has(|fault| matches!(fault, Fault::FullDisk(_))) {
             troubles.push(507);
         }
-        // A bucket rejects signatures with a time that is an hour off.
+        // The bucket rejects signatures whose time is off by an hour.
         if self.clock_jumps || round.has(|fault| matches!(fault, Fault::Store(..))) {
             troubles.push(502);
         }
@@ -253,7 +253,8 @@ impl World {
         }
     }
 
-    /// True if the server is gone; reports an unexpected end, or a missing one.
+    /// True if the server process has ended. Reports an end that no fault explains, and a missing end after a fault that requires
+    /// one.
     fn has_fallen(&mut self, round: &Round, found: &mut Vec<String>) -> bool {
         let (is_killed, is_ended) =
             (round.has(|fault| *fault == Fault::Kill), round.has(|fault| *fault == Fault::End));
@@ -265,7 +266,7 @@ impl World {
         });
         match status {
             None if looks == 1 => return false,
-            // The server may be killed while it is ending.
+            // The server may be killed while it is shutting down.
             Some(status) if is_killed || is_ended && status.success() => {}
             status => found.push(format!(
                 "found that the server ended with {status:?}; killed: {is_killed}, asked to end: {is_ended}"
@@ -292,7 +293,7 @@ impl World {
         Err("found runs that are not over 90 s after they were asked to stop".to_owned())
     }
 
-    /// Checks the database of the history, and looks for files that it does not reference.
+    /// Checks the history's database, and reports files that it does not reference.
     fn check_files(&self, found: &mut Vec<String>) {
         let data = self.folder.join("data");
         let history =
@@ -326,7 +327,7 @@ impl World {
     fn check_facts(&self) -> Result<(), String> {
         let process = self.served.as_ref().unwrap().process();
         let gone = "found the server gone while it rested";
-        // After the first round of a server there is no baseline.
+        // The first round of a server only sets the baseline.
         let Some(rested) = self.rested else { return Ok(()) };
         let mut now = Facts::of(process).ok_or(gone)?;
         for _ in 0..LOOKS {
@@ -347,7 +348,7 @@ impl World {
         ))
     }
 
-    /// Summary of the world, in a line.
+    /// Summary of the world, in one line.
     pub(crate) fn told(&mut self) -> String {
         let there = |(presence, _): &&(Presence, _)| *presence == Presence::There;
         let things = self.model.get_mut().unwrap().things.values().filter(there).count();
@@ -369,7 +370,7 @@ impl World {
 }
 
 impl Drop for World {
-    /// Prints the end of the log if a check panicked.
+    /// Prints the end of the server's log if a check panicked.
     fn drop(&mut self) {
         if panicking() {
             tell(&format!("the end of the server's log:\n{}", self.last_logged()));

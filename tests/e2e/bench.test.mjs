@@ -87,7 +87,7 @@ test('the height of bars matches the figures, and the table contains them', asyn
   const { mean_s, median_s, min_s, max_s } = loadOf('sync', 2).levels.getitem
   const wanted = [mean_s, median_s, min_s, max_s].map(Math.log10)
   const drawn = heights.slice(0, 4)
-  // All decades have the same height, computed from two bars.
+  // On the logarithmic axis all decades have the same height, computed here from two bars.
   const whole = loadOf('sync', 2).levels.benchmark.mean_s
   const decade = (heights[2 * 4 * (LEVELS - 1)] - drawn[0]) / (Math.log10(whole) - wanted[0])
   for (const place of [1, 2, 3]) assert.ok(Math.abs(drawn[place] - drawn[0] - (wanted[place] - wanted[0]) * decade) < 0.5, `bar ${place} of ${drawn}`)

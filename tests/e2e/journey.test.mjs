@@ -1,4 +1,4 @@
-// A visitor's path through the pages, starting with an empty server.
+// A visitor's way through the pages, starting with an empty server.
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -79,7 +79,7 @@ test('a dropped module gets a version, and an invalid file is refused with a rea
   for (const name of ['decode_resize', 'text_filter', 'guest_misbehaving']) {
     await drop(page, `${name}.wasm`, readFileSync(join(modules, `${name}.wasm`)))
   }
-  // Compilation takes long on a busy machine.
+  // Compilation can take long on a busy machine.
   for (const name of ['decode-resize@1', 'text-filter@1', 'misbehaving@1']) await uploads.getByRole('link', { name }).waitFor({ timeout: 180_000 })
   await drop(page, 'again.wasm', readFileSync(join(modules, 'text_filter.wasm')))
   await uploads.getByText('already known').waitFor()
@@ -218,7 +218,7 @@ test('a page reconnects after a restart of the server', async () => {
   await server.stop('SIGKILL')
   server = await serve({ data: join(data.path, 'data'), port, args: ['--store', `photos=${join(data.path, 'photos')}`] })
   await page.getByText(/^\W*interrupted$/).first().waitFor()
-  // The browser itself logs the lost connection.
+  // The browser itself logs the lost connection: these lines are not from the page.
   browser.complaints.splice(before)
 })
 

@@ -104,7 +104,8 @@ export async function browse(url, options = {}) {
 
 /** Accessibility rules that a page violates, as short texts. */
 export async function violations(page) {
-  // The default mode opens a second page for each check, for frames of other origins. There are none, and it takes twice the time.
+  // The default mode opens a second page for each check, for frames of other origins. The pages have no such frames, and that
+  // mode takes twice as long.
   const { violations } = await new AxeBuilder({ page }).setLegacyMode().analyze()
   return violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(' | ')}`)
 }

@@ -1,4 +1,5 @@
-// Measures the list of runs with a history of RUNS runs (1000): the server's answers, and each press until its rows are drawn.
+// Measures the list of runs with a history of RUNS runs (1000): the server's response times, and the times from a key press or
+// click until the page shows the rows.
 //   make bench-lists
 // Exits with 1 if a median is above LIMIT_MS (200).
 import { setTimeout as pause } from 'node:timers/promises'
@@ -54,7 +55,7 @@ try {
   await open(page, server, '/runs')
   await page.locator('tbody tr').nth(49).waitFor()
 
-  /** Time in the page from a press to the frame that shows rows of another answer. */
+  /** Time in the page from a click to the frame that shows the rows of the next response. */
   const press = (selector, text) =>
     page.evaluate(
       ([selector, text]) =>
@@ -68,7 +69,7 @@ try {
             asked ||= isBusy
             if (isBusy || !asked) return
             drawn.disconnect()
-            // The frame after the change: layout and paint of it are done.
+            // One frame after the change, its layout and paint are done.
             requestAnimationFrame(() => requestAnimationFrame(() => resolve(performance.now() - from)))
           })
           drawn.observe(list, { attributes: true, attributeFilter: ['aria-busy'] })
@@ -90,7 +91,7 @@ try {
   await measured('filtered by state', '[aria-label=States] button', 'completed')
   const typed = []
   for (let repeat = 0; repeat < REPEATS; repeat++) {
-    // From the last key to the frame with the rows, the pause in typing included.
+    // Time from the last key press to the frame that shows the rows, including the delay after typing.
     typed.push(
       await page.evaluate(
         (text) =>
@@ -114,7 +115,7 @@ try {
   }
   note('filtered by text, with the pause in typing', typed)
 
-  // All of them loaded, page by page.
+  // Loads all runs, page by page.
   await open(page, server, '/modules')
   await open(page, server, '/runs')
   await page.locator('tbody tr').nth(49).waitFor()

@@ -35,7 +35,7 @@ const confirm = async (does) => {
   await page.getByRole('dialog').getByRole('button', { name: does, exact: true }).click()
 }
 const until = (what, is) => page.waitForFunction(is, what)
-/** Waits until the first row is of this run. */
+/** Waits until the first row shows this run. */
 const first = (name) => rows().first().getByRole('link', { name, exact: true }).waitFor()
 
 test('each head sorts the whole list, and reverses its order', async () => {
@@ -90,7 +90,7 @@ test('a return and a reload keep place, rows and selection', async () => {
   await there('a return')
   await page.reload()
   await there('a reload')
-  // A new visit begins at the top.
+  // A new visit of the page starts at its top.
   await page.getByRole('navigation').getByRole('link', { name: 'Modules' }).click()
   await page.getByRole('heading', { level: 1, name: 'Modules' }).waitFor()
   await page.getByRole('navigation').getByRole('link', { name: 'Runs' }).click()
@@ -125,7 +125,7 @@ test('selected runs get tags, and a tag finds its runs', async () => {
   await page.getByRole('button', { name: 'Any tag' }).click()
   await until(2, (count) => document.querySelectorAll('tbody tr').length === count)
   assert.deepEqual(await names(), ['run-58', 'run-57'])
-  // A tag that the server refuses: the answer of each run is shown.
+  // The server refuses the tag: the page shows its response for each run.
   await page.getByRole('checkbox', { name: 'Select all' }).check()
   await bar().getByRole('button', { name: 'Tags' }).click()
   await dialog.getByRole('textbox').fill('x'.repeat(65))
@@ -146,12 +146,12 @@ test('selected runs are stopped and deleted after one question', async () => {
   await bar().getByText('3 selected').waitFor()
   await shot(page, 'runs-selected')
   assert.deepEqual(await violations(page), [])
-  // Only those that a change applies to.
+  // Each button counts only the selected runs to which it applies: running ones cannot be deleted.
   await bar().getByRole('button', { name: 'Delete 1', exact: true }).waitFor()
   await confirm('Stop 2 runs')
   await bar().getByRole('button', { name: 'Delete 3', exact: true }).waitFor()
   for (const id of made) assert.equal((await server.ask('GET', `/runs/${id}`)).body.state, 'stopped')
-  // One that is gone before: the others are deleted all the same.
+  // One run is deleted before the confirmation: the others are deleted anyway.
   await bar().getByRole('button', { name: 'Delete 3', exact: true }).click()
   await page.getByRole('dialog').getByText('Delete 3 runs?').waitFor()
   await shot(page, 'runs-delete')
@@ -180,7 +180,7 @@ test('a comparison begins with the older run, and keeps another baseline in its 
   await page.reload()
   await table.waitFor()
   assert.match((await heads())[1], /run-58.*baseline/s)
-  // Without a baseline in the address it is the older one, in any order.
+  // Without a baseline in the address, the older run is the baseline, whatever the order of the ids.
   const [one, other] = new URL(page.url()).searchParams.get('runs').split(',')
   await open(`/compare?runs=${other},${one}`)
   await table.waitFor()

@@ -80,7 +80,7 @@ test('zooming stops live updates, and a button returns to them', async () => {
   assert.equal(page.url(), address)
   assert.equal((await status.textContent()).replace(/·.*/, ''), words)
   await shot(page, 'run-zoomed')
-  // The link shows the same to other visitors.
+  // The address of the page contains the selection, so a reload shows it again.
   await page.reload()
   await status.filter({ hasText: words.trim() }).waitFor()
   await page.getByRole('button', { name: 'Back to live' }).click()
@@ -261,7 +261,8 @@ test('the dialog to stop a run never becomes the dialog to delete it', async () 
 
 test('a line that moves under its own mark is marked only once', async () => {
   const run = await finished(server, sleepy(100, 10))
-  // The band appears with the mark and changes the scale: here so much that the line is no longer under the pointer.
+  // The band from min to max appears with the mark and changes the scale, here so much that the line is no longer under the
+  // pointer.
   const series = /\/series\?/
   await page.route(series, async (route) => {
     const answer = await route.fetch()
@@ -408,7 +409,7 @@ test('a link opens a line of a long log, and following shows its end', async () 
     source: { range: { count: lines } },
     stages: [{ wasm: { module: 'misbehaving', params: { how: 'log' } } }, { aggregate: { size: lines } }, { sleep: { mean_ms: wait_ms } }],
   })
-  /** Numbers of the lines on the server. */
+  /** Numbers of the log lines in the server's response. */
   const numbers = async () => {
     const found = []
     let cursor = ''

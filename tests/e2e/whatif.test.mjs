@@ -48,7 +48,7 @@ async function rates() {
   return cells.map((cell) => Number.parseFloat(cell))
 }
 
-/** Waits for another prediction than `before`. */
+/** Waits for a prediction other than `before`. */
 async function predictedOtherThan(before) {
   await page.waitForFunction((before) => {
     const cell = document.querySelector('table:not(.stale) tr.rate td.then:not(:empty)')
@@ -220,14 +220,14 @@ test('the panel fits a phone in dark mode', async () => {
   }
 })
 
-/** Changes the run as if its limit had moved, which would take too long in a test. */
+/** Changes the response for a run as if its limit had moved; waiting for a real change would take too long. */
 function judged(run) {
   const evidence = ['The consumer waits 19.7 ms for an item, the sink 0.00 ms for room, the sink queue is ready 0.1 %.', '`2:decode` with 1 slot: busy 99.8 %, blocked 0.0 %, idle 0.2 %.']
   const sentence = 'Data loading is the bottleneck: stage `2:decode` lets 38.80 samples/s through of the 161/s that the consumer could take; the consumer waits 76.0 % of the time.'
   const advice = [
     { goal: 'rate', text: 'Raise the concurrency of `2:decode` from 1 to 5, for the 161/s that the consumer could take.', set: [{ pointer: '/stages/1/sleep/concurrency', value: 5 }] },
     { goal: 'rate', text: 'Make the op faster: a task of `2:decode` takes 25.6 ms and would have to take 6.2 ms, for the 161/s that the consumer could take.', set: [] },
-    { goal: 'saving', text: 'Ops run on 0.2 of the 2 worker threads: 1 would do.', set: [{ pointer: '/threads', value: 1 }] },
+    { goal: 'saving', text: 'Ops run on 0.2 of the 2 worker threads: 1 would be enough.', set: [{ pointer: '/threads', value: 1 }] },
   ]
   const end = run.elapsed_s
   const span = (from, to, kind, stage, sentence) => ({ from_s: from * end, to_s: to * end, kind, stage, sentence })
@@ -240,7 +240,7 @@ function judged(run) {
   return { verdict, spans, run: { ...run, snapshot: { ...run.snapshot, verdict, verdicts: spans } } }
 }
 
-/** Serves a run with that verdict to a page. */
+/** Answers a page's request for a run with the changed verdict. */
 async function judge(page, id) {
   await page.route(`**/api/v1/runs/${id}`, async (route) => {
     const answer = await route.fetch()

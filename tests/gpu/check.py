@@ -1,4 +1,4 @@
-"""Checks of `check.sh`, one at a time. Each prints its measurements and the result; exit code 1 if the check fails."""
+"""Runs one of the checks of `check.sh`: prints its measurements and its result. Exits with 1 if the check fails."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ SIZE = 224
 
 # Minimum rate through the ring, relative to the driver's rate from pinned memory, for copies of at least this many megabytes.
 LEAST_OF_PINNED, FROM_MEGABYTES = 0.95, 4
-# Maximum time of a step during loading, relative to one without loading; and maximum share of time in next() for which that is checked.
+# Maximum time of a step during loading, relative to a step without loading; and maximum share of time in next() with which the
+# time is checked.
 MOST_OF_STEP, MOST_WAITING = 1.02, 0.02
 
 
 class Skip(Exception):
-    """A requirement of a check is missing."""
+    """Raised if this machine lacks something that a check requires."""
 
 
 def main() -> int:
@@ -41,7 +42,7 @@ def main() -> int:
 
 
 def rates(arguments: argparse.Namespace) -> bool:
-    """Copies through the ring are about as fast as copies from pinned memory."""
+    """Checks that copies through the ring are about as fast as copies from pinned memory."""
     report = json.loads(arguments.rates.read_text())
     print(f"{report['device']} ({report['uuid']}), GB/s")
     print(f"{'MB':>5} {'pinned':>8} {'ordinary':>8} {'ours':>8} {'of pinned':>9}")
@@ -54,7 +55,7 @@ def rates(arguments: argparse.Namespace) -> bool:
 
 
 def integrity(arguments: argparse.Namespace) -> bool:
-    """The same bytes arrive on the device as on the host."""
+    """Checks that the same bytes arrive on the device as on the host."""
     torch = needed("torch", arguments)
     on_host = {tuple(batch.samples): torch.from_dlpack(batch["image"]).clone() for batch in pipeline(arguments, "host")}
     count = 0
@@ -68,7 +69,7 @@ def integrity(arguments: argparse.Namespace) -> bool:
 
 
 def recycle(arguments: argparse.Namespace) -> bool:
-    """A dropped batch is not overwritten until the kernels that read it are done."""
+    """Checks that a dropped batch is not overwritten until the kernels that read it are done."""
     torch = needed("torch", arguments)
     expected = {tuple(batch.samples): torch.from_dlpack(batch["image"]).double().sum().item() for batch in pipeline(arguments, "host")}
     side = torch.cuda.Stream()
@@ -87,7 +88,7 @@ def recycle(arguments: argparse.Namespace) -> bool:
 
 
 def step(arguments: argparse.Namespace) -> bool:
-    """Loading during a training step does not make the step longer."""
+    """Checks that loading during a training step does not make the step longer."""
     torch = needed("torch", arguments)
     weight = torch.randn(8192, 8192, device="cuda", dtype=torch.float16)
 
@@ -120,7 +121,7 @@ def step(arguments: argparse.Namespace) -> bool:
 
 
 def readiness(arguments: argparse.Namespace) -> bool:
-    """With slow copies, the queue after the transfer is the first that is rarely ready."""
+    """Checks that slow copies lower the readiness of the queue after the transfer, but not of the queue before it."""
     needed("penstock", arguments)
     if arguments.fake and "FAKE_CUDA_DELAY_US" not in os.environ:
         return is_detected(*(over_the_fake(delay_ms) for delay_ms in (0, 2 * arguments.step_ms)))
@@ -135,7 +136,7 @@ def readiness(arguments: argparse.Namespace) -> bool:
 
 
 def over_the_fake(delay_ms: int) -> dict[str, Any]:
-    """Figures of a process in which every copy takes this long."""
+    """Returns the figures of a process with the fake driver, in which every copy takes `delay_ms`."""
     environment = {**os.environ, "FAKE_CUDA_DELAY_US": str(1000 * delay_ms)}
     own = subprocess.run([sys.executable, *sys.argv], env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return dict(json.loads(own.stdout.splitlines()[0]))
@@ -148,7 +149,7 @@ def is_detected(free: dict[str, Any], slowed: dict[str, Any]) -> bool:
 
 
 def queues(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Readiness of the queues around the transfer, while a loop takes a batch after every step."""
+    """Returns the readiness of the queues before and after the transfer, measured while a loop takes a batch per step."""
     loader = pipeline(arguments, "cuda:0", epochs=None)
     for count, batch in enumerate(loader):
         del batch
@@ -161,7 +162,7 @@ def queues(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 class Competitor:
-    """Additional copies that keep the bus busy."""
+    """Keeps the bus busy with additional copies."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch

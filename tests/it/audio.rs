@@ -19,7 +19,7 @@ fn clips_become_spectrograms_of_one_shape() {
         // Four seconds: 64,000 samples, one frame for every 160 and one more at the end.
         assert_eq!(shape, [batch.keys.len() as u32, 401, 80]);
         assert!(values.iter().all(|value| (-10.001..3.0).contains(value)));
-        // No clip is silent, and none is as long as four seconds.
+        // No clip is silent, and all are shorter than four seconds.
         for clip in values.chunks(401 * 80) {
             assert!(clip.iter().any(|&value| value > -1.0));
             assert!(clip[400 * 80..].iter().all(|&value| value < -9.99));

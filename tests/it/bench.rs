@@ -14,7 +14,7 @@ fn storage() -> Call {
     Call::new(&["bench", "storage"])
 }
 
-/// The photos in two small loads.
+/// A call that benchmarks the photos with two small loads.
 fn small() -> Call {
     storage()
         .store("photos", photos())
@@ -133,7 +133,7 @@ fn a_bucket_is_read_by_its_index_and_no_secret_is_printed() {
             .out(out)
     };
     let good = call(&folder.join("good")).finish().exits(0);
-    // The second server rejects all requests; the report contains its answer.
+    // The second server rejects all requests; the report contains its response.
     let wrong = fs::read_to_string(&dataset).unwrap().replace(CANARY, &format!("{CANARY}-not"));
     fs::write(&dataset, wrong).unwrap();
     let bad = call(&folder.join("bad")).finish();
@@ -175,7 +175,7 @@ fn ctrl_c_ends_a_benchmark_and_prints_the_loads_so_far() {
         "actions": [{ "whole_set": { "workers": [200], "repeats": 1 } }, { "whole_set": { "workers": [1], "repeats": 5 } }]
     });
     assert!(!stopped(&document).is_empty());
-    // A load is reported even if its ceiling has not been measured.
+    // A load is reported even if the interrupt comes before its ceiling is measured.
     document["ceiling"] = json!(true);
     assert!(!stopped(&document).is_empty());
 }
@@ -201,7 +201,7 @@ fn missing_loads_fail_a_comparison_and_other_differences_are_reported() {
     after["document"]["stages"] = json!([{ "collate": {} }]);
     after["document"]["on_error"] = json!("skip");
     let told = compare(&after).exits(0).stdout;
-    assert!(told.contains("The reports also differ in: source, stages, `on_error`."), "{told}");
+    assert!(told.contains("The two reports also differ in: source, stages, `on_error`."), "{told}");
     after["actions"][0]["whole_set"].as_array_mut().unwrap().pop();
     let told = compare(&after).exits(1).stderr;
     assert!(told.starts_with("error: some loads could not be compared"), "{told}");

@@ -1,5 +1,5 @@
-//! A stage written in C, without Rust code of Penstock: it follows the contract, and no input makes it access memory out of
-//! bounds.
+//! A stage written in C, without Rust code of Penstock: the stage follows the contract, and no input makes it access memory out
+//! of bounds.
 
 use penstock_engine::item::{Dtype, Item, Value};
 use penstock_tests::{Call, Folder, lines, module, repository, shown};
@@ -58,7 +58,7 @@ fn channels_are_interleaved_and_empty_files_have_no_frames() {
     let folder = Folder::new();
     folder.write("empty.wav", wav(1, []));
     folder.write("stereo.wav", wav(2, [0, i16::MAX, i16::MIN, 0, 0, 0]));
-    // Larger than the module's initial memory.
+    // A file larger than the module's initial memory.
     folder.write("long.wav", wav(1, vec![0; 3_000_000]));
     let encoded = encoded(&folder);
     assert_eq!(encoded[0], ("empty.wav".to_owned(), vec![0, 1], vec![]));
@@ -145,7 +145,7 @@ fn type_section(module: &[u8]) -> &[u8] {
     panic!("no section with the types")
 }
 
-/// A type section without its end, which names the programs that wrote it.
+/// A type section without its last part, which names the programs that wrote the section.
 fn contract(section: &[u8]) -> &[u8] {
     let end = section.windows(9).position(|part| part == b"producers").unwrap();
     &section[..end]

@@ -18,7 +18,7 @@ struct Module {
     file: PathBuf,
     /// All paths in the file, without tests, relative to the root of the crate.
     names: BTreeSet<Vec<String>>,
-    /// Re-exported paths (`pub use`), by the exported name.
+    /// Paths re-exported by `pub use`, by their exported names.
     hands_on: BTreeMap<String, Vec<String>>,
 }
 
@@ -61,7 +61,7 @@ impl Crate {
         self.modules.iter().map(of).collect()
     }
 
-    /// Groups of more than one file that reach each other.
+    /// Groups of two or more files that import each other, directly or through others of the group.
     fn circles(&self) -> Vec<Vec<String>> {
         let imports = self.imports();
         let reached = |from: &Vec<String>| {

@@ -11,7 +11,7 @@ macro_rules! assert_shown {
 
 fn help(arguments: &[&str]) -> String {
     let mut command = Call::new(arguments).argument("--help").command();
-    // Help prints the values of environment variables that are set.
+    // Unset, since the help prints the values of environment variables.
     let output = command.env_remove("PENSTOCK_CACHE_DIR").output().unwrap();
     assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
     String::from_utf8(output.stdout).unwrap()

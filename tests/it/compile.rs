@@ -88,7 +88,7 @@ fn a_run_continues_undisturbed_while_a_bomb_is_compiled() {
     assert!(disturbed.ledger.balanced);
     assert_eq!(disturbed.ledger, undisturbed.ledger);
     assert_eq!(delivered(&disturbed), 500);
-    // The run takes at least two seconds, mostly asleep; a compiler that disturbed it would multiply that.
+    // The run takes at least two seconds, mostly asleep; a compiler that disturbs the run would multiply that time.
     let ratio = disturbed.elapsed_s / undisturbed.elapsed_s;
     assert!(ratio < 2.0, "{} s instead of {} s", disturbed.elapsed_s, undisturbed.elapsed_s);
 }
@@ -97,7 +97,7 @@ fn delivered(snapshot: &RunSnapshot) -> u64 {
     snapshot.ledger.total.delivered
 }
 
-/// A run with an empty cache.
+/// A call of `penstock run` with an empty cache.
 fn call(folder: &Folder, module: &Path) -> Call {
     folder.records(["a", "b"]);
     let document = folder.document(&json!({
@@ -158,7 +158,7 @@ fn two_processes_that_start_at_once_share_a_cache() {
 fn the_compile_command_is_hidden() {
     let help = Call::new(&["--help"]).finish().exits(0);
     assert!(!help.stdout.contains("compile-module"), "{}", help.stdout);
-    // Standard input is empty: there is no request.
+    // Standard input is empty, so the process receives no request.
     let alone = Call::new(&["compile-module"]).finish().exits(1);
     shown().bind(|| insta::assert_snapshot!(alone.stderr, @"cannot compile: failed to fill whole buffer"));
 }

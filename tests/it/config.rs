@@ -54,7 +54,7 @@ fn a_root_is_relative_to_the_configuration_and_flags_take_precedence() {
     assert_eq!(delivered(run().argument("--config").argument(&config).finish()), 1);
     let flag = run().argument("--config").argument(&config).store("data", &folder.join("other"));
     assert_eq!(delivered(flag.finish()), 2);
-    // Also if the store of the configuration cannot be opened.
+    // The flag takes precedence even if the store of the configuration cannot be opened.
     let broken = folder.write("etc/broken.json", r#"{"stores": {"data": {"folder": {"root": "nowhere"}}}}"#);
     let flag = run().argument("--config").argument(&broken).store("data", &folder.join("other"));
     assert_eq!(delivered(flag.finish()), 2);

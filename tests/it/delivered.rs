@@ -12,7 +12,7 @@ use penstock_types::spec::{self, Spec};
 use penstock_wasm::{Sandbox, SandboxSettings};
 use serde_json::Value;
 
-/// A run of a document of `examples/pipelines`, configured step by step.
+/// Settings of a run of a document in `examples/pipelines`, made step by step.
 pub(crate) struct Example<'a> {
     document: Value,
     stores: Vec<(&'a str, &'a Path)>,
@@ -36,7 +36,7 @@ impl<'a> Example<'a> {
         self
     }
 
-    /// Runs the pipeline to its end. Returns the last snapshot, after a check of its books, and the delivered items.
+    /// Runs the pipeline to its end and checks that the ledger balances. Returns the last snapshot and the delivered items.
     pub(crate) fn run(self) -> (RunSnapshot, Vec<Item>) {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let mut stores = Stores::default();
@@ -60,7 +60,7 @@ impl<'a> Example<'a> {
     }
 }
 
-/// Keeps every item, in order.
+/// A consumer that keeps every item, in order.
 struct Keeps(Arc<Mutex<Vec<Item>>>);
 
 impl Consumer for Keeps {
@@ -70,7 +70,7 @@ impl Consumer for Keeps {
     }
 }
 
-/// Batches of a document that collates.
+/// Batches among the items of a document whose last stage is `collate`.
 pub(crate) fn batches(items: Vec<Item>) -> Vec<Collated> {
     let collated = |item| match item {
         Item::Collated(batch) => batch,

@@ -19,7 +19,7 @@ const KILLS: u64 = 10;
 const SAMPLES: u64 = 200;
 const BATCHES: u64 = 50;
 
-/// Records through a stage whose tasks overlap and take different times, into files in the folder `out` beside them.
+/// Records through a stage whose tasks overlap and take different times, into files in the folder `out` beside the records.
 fn document() -> Value {
     json!({
         "name": "to-files", "seed": 5, "threads": 2,
@@ -56,7 +56,7 @@ fn run(folder: &Folder, document: &Path) -> Finished {
     call(folder, document).finish()
 }
 
-/// All objects of the folder `train` of `out`, without drafts left by a kill.
+/// All objects in the folder `train` of `out`, without the drafts that a killed run left.
 fn objects(out: &Path) -> BTreeMap<String, Vec<u8>> {
     let Ok(entries) = fs::read_dir(out.join("train")) else { return BTreeMap::new() };
     entries
@@ -139,7 +139,7 @@ fn a_shape_that_overflows_in_a_batch_fails_its_sample() {
     );
 }
 
-/// A generator whose only requirement is to be reproducible.
+/// A random number generator; it only needs to be reproducible.
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *state >> 33
@@ -158,7 +158,7 @@ fn a_killed_run_leaves_complete_files_and_a_second_run_writes_the_missing_ones()
         let out = folder.join("out");
         let call = call(&folder, &document);
         let mut child = call.start();
-        // Kills are spread over the run by the number of written batches, then delayed by a few milliseconds.
+        // Each kill waits for another number of written batches, spread over the run, and then for a few milliseconds.
         let after = kill * BATCHES / kills;
         while batches(&objects(&out)) < after && child.try_wait().unwrap().is_none() {
             sleep(Duration::from_millis(1));
@@ -199,7 +199,7 @@ fn a_stopped_run_counts_written_batches_as_delivered_and_is_not_complete() {
     assert_eq!(snapshot.files.unwrap().written, batches(&left));
     assert_eq!(manifest(&left)["complete"], Value::Null);
 
-    // The duration of sleeps does not affect the bytes.
+    // The written bytes do not depend on how long the stages sleep.
     let snapshot = run(&folder, &document).exits(0).snapshot();
     assert_eq!(snapshot.files.unwrap().already_there, batches(&left));
     assert_eq!(manifest(&objects(&out))["complete"], json!({ "batches": BATCHES, "samples": SAMPLES }));
@@ -332,7 +332,7 @@ fn files_beyond_the_end_of_the_data_fail_the_run() {
     run(&folder, &document).exits(0);
     let text = fs::read_to_string(folder.join("records.ndjson")).unwrap();
     let fewer: Vec<&str> = text.lines().collect();
-    // In order, so that the first batches stay the same.
+    // Without shuffling, so that a shorter run has the same first batches.
     let in_order = || call(&folder, &document).set("/source/records/shuffle=false");
     fs::remove_dir_all(folder.join("out/train")).unwrap();
     in_order().finish().exits(0);

@@ -180,7 +180,7 @@ fn tests_of_a_crate_depend_on_no_higher_floor() {
     let packages = packages();
     for (name, allowed) in FLOORS {
         let package = packages.iter().find(|package| package.name == name).unwrap();
-        // The crate itself, and crates that only tests use.
+        // The crate may also depend on itself, and in tests on the test server.
         let own = [name, "penstock-s3-server"];
         let upwards: Vec<_> = ours(&package.dev, &packages)
             .into_iter()
@@ -219,7 +219,8 @@ fn stages_depend_on_the_sdk_and_nothing_native() {
     }
 }
 
-/// A dependency whose features differ between selections is compiled once more for each, with everything that depends on it.
+/// If the features of a dependency differ between cargo's selections of packages, each selection compiles it again, with all its
+/// dependents.
 #[test]
 fn every_selection_of_packages_has_the_same_features() {
     let all = dependency_features(&["--workspace", "--exclude=guest-*", "--edges=normal,build,dev"]);

@@ -7,9 +7,9 @@
 //! | a loop in a sample | `sandbox::a_loop_is_ended_at_its_deadline` |
 //! | a loop at the start, in `init`, in the allocator | `a_start_function_that_loops_*`, `sandbox::a_loop_in_init_*`, `an_allocator_that_loops_*` |
 //! | a loop of host calls | `failures::a_loop_of_host_calls_*`, `ctrl_c_ends_a_guest_that_only_calls_the_host` |
-//! | filling memory for ever | `filling_memory_in_a_loop_*` |
+//! | filling memory in an endless loop | `filling_memory_in_a_loop_*` |
 //! | recursion, also through the host | `sandbox::deep_recursion_*`, `recursion_through_the_host_*` |
-//! | memory without end | `sandbox::a_memory_bomb_is_stopped_at_its_limit` |
+//! | unbounded memory | `sandbox::a_memory_bomb_is_stopped_at_its_limit` |
 //! | memories and tables too large | `memory_that_is_too_large_from_the_start_*`, `gate::large_tables_*`, `limits::*` |
 //! | every kind of trap | `each_kind_of_trap_has_its_own_message`, `failures::*` |
 //! | a panic with a message | `sandbox::a_panic_is_reported_with_its_message_and_location` |
@@ -23,14 +23,14 @@
 //! | bombs of output and of children | `sandbox::huge_output_*`, `sandbox::a_bomb_of_children_*`, `carried::*` |
 //! | input changed while it is read | memory is never shared; `gate::large_tables_and_other_memories_*` |
 //! | floods, long lines, escapes, invalid UTF-8 in the log | `sandbox::a_log_flood_*`, `failures::{a_long_line, log_lines}_*`, `text_that_is_not_utf8_*` |
-//! | counters without end | `failures::an_undeclared_counter_*` |
+//! | unbounded counters | `failures::an_undeclared_counter_*` |
 //! | files that are not stages | `component::*`, `uploads::*`, `sandbox::*_named*` |
 //! | compile bombs, the cache | `gate::*`, `cache::*` |
 //! | two tenants on one worker | `tenants::*` |
 //! | malformed documents and parameters | all of `malformed` |
 //! | a module replaced while it runs | `a_module_that_is_replaced_while_it_runs_*` |
 //! | a stop at any moment | `interrupt::*`, `ctrl_c_*` |
-//! | paths out of the store | `no_key_leads_out_of_its_store` |
+//! | paths that lead out of the store | `no_key_leads_out_of_its_store` |
 //! | a full disk | `a_full_disk_*`, `standard_output_that_is_full_*` |
 
 use std::fs;
@@ -99,7 +99,7 @@ fn call(folder: &Folder, document: &Path) -> Call {
     call.out(&folder.join("out"))
 }
 
-/// Runs a module that misbehaves on the third of five samples: the others are delivered, by two instances.
+/// Runs a module that misbehaves on the third of five samples, and checks that two instances deliver the others.
 fn costs_one_sample(module: &[u8]) -> String {
     let (folder, document) = prepared(["a", "b", "bad", "d", "e"], module);
     let finished = call(&folder, &document).finish().exits(0);
@@ -109,7 +109,7 @@ fn costs_one_sample(module: &[u8]) -> String {
     finished.section("Failures")
 }
 
-/// Runs a module that cannot start: nothing is taken from the source.
+/// Runs a module that cannot start, and checks that no sample is taken from the source.
 fn cannot_start(module: &[u8]) -> String {
     let (folder, document) = prepared(["a"], module);
     let finished = call(&folder, &document).finish().exits(1);
@@ -130,7 +130,7 @@ fn a_start_function_that_loops_ends_the_run_before_anything_is_taken() {
 #[test]
 fn memory_that_is_too_large_from_the_start_is_refused_with_its_limit() {
     let told = cannot_start(&guest(r#"(memory (export "memory") 8192)"#, ""));
-    insta::assert_snapshot!(told, @"error: the run failed: stage `1:guest` cannot start: could not start: asked for 512 MiB of memory, limit is 256 MiB (`memory_mib`)");
+    insta::assert_snapshot!(told, @"error: the run failed: stage `1:guest` cannot start: could not start: requested 512 MiB of memory, but the limit is 256 MiB (`memory_mib`)");
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn time_to_read_an_answer_counts_towards_the_deadline() {
     let finished = call(&folder, &document).set("/stages/0/wasm/deadline_ms=50").finish().exits(0);
     let snapshot = finished.snapshot();
     assert_eq!((snapshot.ledger.total.delivered, snapshot.ledger.total.skipped), (4, 1));
-    // Measured by the wall clock if the machine is busy.
+    // On a busy machine the limit in wall-clock time may expire first, so only this part of the message is checked.
     let told = finished.section("Failures");
     assert!(told.contains("its deadline of 50 ms CPU time per sample (`deadline_ms`)"), "{told}");
 }
@@ -292,7 +292,7 @@ fn a_storm_of_traps_ends_by_policy_and_is_reported_once() {
     let finished = call(&folder, &document).set("/max_failures=null").finish().exits(0);
     let snapshot = finished.snapshot();
     assert_eq!((snapshot.ledger.total.skipped, snapshot.failures.len()), (20_000, 1));
-    // A run that takes long on a busy machine prints its progress every few seconds.
+    // On a busy machine, a run also prints its progress every few seconds.
     let is_progress = |line: &str| line.starts_with("hostile running: ");
     assert!(finished.stderr.lines().all(is_progress), "{}", finished.stderr);
     assert!(finished.stdout.lines().count() < 40, "{}", finished.stdout);
@@ -310,7 +310,7 @@ fn a_storm_of_traps_ends_by_policy_and_is_reported_once() {
 
 #[test]
 fn a_module_that_is_replaced_while_it_runs_keeps_its_old_code() {
-    // The last sample but one breaks its instance, so that the last one needs a new one.
+    // The second-last sample breaks its instance, so that the last sample needs a new instance.
     let mut keys = vec!["a"; 200];
     keys.extend(["bad", "z"]);
     let module = guest(MEMORY, "unreachable");
@@ -342,7 +342,7 @@ fn going(call: &Call, folder: &Folder) -> Child {
     child
 }
 
-/// Interrupts a run, which must end soon, without failures, and with balanced books.
+/// Interrupts a run, which must end soon, without failures, and with a balanced ledger.
 fn stopped(call: &Call, child: Child) -> RunSnapshot {
     let clock = MonotonicClock::start();
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
@@ -362,8 +362,8 @@ fn ctrl_c_ends_a_guest_that_only_calls_the_host() {
     assert_eq!(snapshot.ledger.total.delivered + snapshot.ledger.total.left, snapshot.ledger.total.made);
 }
 
-/// True if the queues are full: everything that they and the slots can hold was taken from the source's queue, with one item each
-/// in the consumer and the sink, and it held more throughout the last window.
+/// True if all queues are full: as many items as the slots and the later queues can hold were taken from the source's queue, and
+/// one each for the consumer and the sink; and the source's queue was ready throughout the last window.
 fn is_full(windows: &Path) -> bool {
     let text = fs::read_to_string(windows).unwrap();
     // The last line may be incomplete.
@@ -385,7 +385,8 @@ fn ctrl_c_ends_a_run_whose_queues_are_all_full() {
         sleep(Duration::from_millis(5));
     }
     let total = stopped(&call, child).ledger.total;
-    // Two in the source's queue, eight in the stage's slots, two in its queue, three in the sink's queue, and those in between.
+    // At least two items in the source's queue, eight in the stage's slots, two in the stage's queue and three in the sink's
+    // queue.
     assert!(total.left >= 15, "{total:?}");
     assert_eq!(total.delivered + total.left, total.made);
 }
@@ -399,7 +400,7 @@ fn ctrl_c_ends_a_start_that_would_take_minutes() {
     while !folder.join("out").exists() {
         sleep(Duration::from_millis(5));
     }
-    // The module is still starting; the process has to end soon at any point of the start.
+    // The module is still starting: the process must end soon at any point of the start.
     sleep(Duration::from_millis(200));
     let clock = MonotonicClock::start();
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
@@ -523,7 +524,7 @@ fn standard_output_that_is_full_does_not_affect_written_files() {
         assert!(out.join(name).exists(), "{name}");
     }
 
-    // Both stages are replayed, although the report of the first one cannot be printed.
+    // Both stages are replayed, although the report on the first stage cannot be printed.
     folder.records(["a", "b", "c", "d"]);
     let failing = |name: &str, rate: f64| json!({ "sleep": { "mean_ms": 0, "name": name, "fail_rate": rate, "on_error": "dead_letter" } });
     let document = folder.document(&json!({

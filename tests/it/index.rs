@@ -70,7 +70,7 @@ fn an_index_in_the_listed_folder_omits_its_own_key() {
         let finished = create(&folder).argument("-o").argument(&file).finish().exits(0);
         assert_eq!(finished.stdout, "");
         assert_eq!(keys(&fs::read_to_string(&file).unwrap()), expected);
-        // A link to the same file.
+        // Writes to a link to the same file.
         let link = create(&folder).argument("-o").argument(folder.join("link/lists/index.json"));
         assert_eq!(link.finish().exits(0).stdout, "");
         assert_eq!(keys(&fs::read_to_string(&file).unwrap()), expected);
@@ -115,7 +115,7 @@ fn an_index_that_cannot_be_written_leaves_nothing_behind() {
     let folder = store();
     let before = fs::read_dir(folder.join("data")).unwrap().count();
     let inner = create(&folder).argument("-o").argument(folder.join("data/index.json")).command();
-    // No file can have a byte, as on a full disk.
+    // Limits files to 0 bytes, so that every write fails as on a full disk.
     let mut limited = Command::new("bash");
     limited.args(["-c", r#"trap "" XFSZ; ulimit -f 0; exec "$0" "$@""#]);
     limited.arg(inner.get_program()).args(inner.get_args());

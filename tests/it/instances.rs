@@ -42,7 +42,7 @@ fn a_stage_has_no_more_instances_than_there_are_threads() {
 #[test]
 fn each_thread_that_runs_a_task_makes_an_instance() {
     let folder = Folder::new();
-    // Twelve tasks of 50 ms, four at a time: the run takes 150 ms only if four threads work on them.
+    // Twelve tasks of 50 ms: with four threads at work, the run takes only 150 ms.
     let document = folder.document(&json!({
         "threads": 4,
         "source": { "range": { "count": 12 } },

@@ -1,4 +1,4 @@
-//! Runs that end before their data does.
+//! Runs that are ended before they have processed all of their data.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
@@ -30,7 +30,8 @@ fn has_begun(mut child: Child, folder: &Folder) -> Child {
     child
 }
 
-/// Starts a call through a program that replaces itself by the call, which inherits its signal settings.
+/// Starts a call through a program that changes signal settings and then replaces itself by the call, which inherits the
+/// settings.
 fn started_by(program: &str, arguments: &[&str], call: &Call) -> Child {
     let (command, mut starter) = (call.command(), Command::new(program));
     starter.args(arguments).arg(command.get_program()).args(command.get_args());

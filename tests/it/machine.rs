@@ -1,4 +1,4 @@
-//! Effects of other programs on the machine.
+//! Effects that other programs on the machine have on a run.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use penstock_tests::{Call, Finished, Folder, shown};
 
-/// Runs a call within the limits, through a shell that sets them for itself and then becomes the binary.
+/// Runs a call within the limits, through a shell that sets the limits for itself and then replaces itself by the binary.
 fn bounded(call: &Call) -> Finished {
     let command = call.command();
     let mut shell = Command::new("sh");
@@ -45,7 +45,7 @@ fn refused(document: &[u8], modules: &[&str]) -> String {
     faults.to_owned()
 }
 
-/// Documents, one per line, each followed by its faults.
+/// Table of the documents, which are one per line, each followed by its faults.
 fn table(documents: &str, modules: &[&str]) -> String {
     let lines = documents.lines().map(str::trim).filter(|line| !line.is_empty());
     let told = |document: &str| format!("{document}\n{}", refused(document.as_bytes(), modules));

@@ -1,7 +1,7 @@
-//! The manuals: each command runs, each document and configuration is read, each option and flag exists.
+//! The manuals: each command runs, each document and configuration is valid, each option and flag exists.
 //!
-//! Blocks of a manual run in order in one shell, in a copy of the repository as `make` leaves it. Words behind the language of a
-//! block say what happens to it: `not-run: REASON`, `in-another-terminal`, or the name of a file that the text names.
+//! Blocks of a manual run in order in one shell, in a copy of the repository as `make` leaves it. A note after the language of a
+//! block defines how the block is used: `not-run: REASON`, `in-another-terminal`, or the name of the file whose content it is.
 
 mod reference;
 mod run;
@@ -20,14 +20,14 @@ const GUEST: &str = "guest-sdk/README.md";
 const TRAIN: &str = "examples/train/README.md";
 const MANUALS: [&str; 6] = [README, RUNNER, WEB, PYTHON, BENCH, GUEST];
 
-/// All documents with shell blocks.
+/// All manuals and READMEs with shell blocks.
 const WITH_SHELL: [&str; 7] = [README, RUNNER, WEB, PYTHON, BENCH, GUEST, TRAIN];
 
-/// A block between fences.
+/// A fenced code block.
 struct Block {
     line: usize,
     language: String,
-    /// The words behind the language.
+    /// Note after the language.
     note: String,
     text: String,
 }
@@ -45,7 +45,7 @@ impl Block {
         self.text.lines().next().unwrap_or_default()
     }
 
-    /// The file that the block is the content of.
+    /// Name of the file whose content the block is, if any.
     fn file(&self) -> Option<&str> {
         let is_file = !self.is_shell() && self.reason().is_none() && !self.note.is_empty();
         is_file.then_some(self.note.as_str())
@@ -75,17 +75,17 @@ fn blocks(manual: &str) -> Vec<Block> {
     blocks
 }
 
-/// Text outside of blocks.
+/// Text of a manual outside of code blocks.
 fn prose(manual: &str) -> String {
     text(manual).split("```").step_by(2).collect()
 }
 
-/// Inline code outside of blocks.
+/// Inline code of a manual, without code blocks.
 fn spans(manual: &str) -> Vec<String> {
     prose(manual).lines().flat_map(|line| line.split('`').skip(1).step_by(2)).map(str::to_owned).collect()
 }
 
-/// Text of a manual below this heading, until the next one.
+/// Text of a manual from this heading to the next.
 fn section(manual: &str, heading: &str) -> String {
     let text = prose(manual);
     let lines =
@@ -95,7 +95,7 @@ fn section(manual: &str, heading: &str) -> String {
     section
 }
 
-/// Rows of tables, less the code marks.
+/// Rows of tables, without the backticks around cells.
 fn rows(text: &str) -> Vec<Vec<String>> {
     let rows = text.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
     rows.map(|row| row.split(" | ").map(|cell| cell.trim().trim_matches('`').to_owned()).collect()).collect()

@@ -10,8 +10,8 @@ use penstock_tests::{Call, Folder};
 use penstock_types::run::{RunSnapshot, RunState};
 use serde_json::json;
 
-/// Number of runs of each length. The peak of a run depends slightly on the timing of its threads; the minimum of several does
-/// not.
+/// Number of runs of each length. The peak of a single run depends slightly on the timing of its threads; the minimum of several
+/// runs does not.
 const RUNS: usize = 3;
 
 /// Capacity of a pipe: 16 pages.
@@ -25,8 +25,8 @@ struct Ended {
 
 /// Runs a pipeline to its end.
 ///
-/// The kernel discards the peak when the process ends, and the figure of `wait` includes the parent's memory. So the process is
-/// blocked by a full pipe while it prints its snapshot: by then the run is over, as the file of the snapshot shows.
+/// The kernel discards the peak when the process ends, and the figure of `wait` includes the parent's memory. So a full pipe
+/// blocks the process while it prints its snapshot; by then the run is over, since the snapshot's file exists.
 fn ended(call: Call) -> Ended {
     let out = Folder::new();
     let written = out.join("run/snapshot.json");
@@ -72,7 +72,7 @@ fn most_kib(document: &Path, store: &Folder) -> u64 {
     peak_kib(one, 1) + (48 << 10)
 }
 
-/// Smallest peaks of a short and a long run.
+/// Minimum peaks of short and of long runs, in KiB.
 fn peaks(run: impl Fn(u64) -> Call) -> (u64, u64) {
     let least = |samples| (0..RUNS).map(|_| peak_kib(run(samples), samples)).min().unwrap();
     (least(1_000), least(100_000))

@@ -16,7 +16,7 @@ fn new(folder: &Path, arguments: &[&str]) -> Finished {
     call.finished(command.spawn().unwrap())
 }
 
-/// Gives a command the environment of a stage's author: cached dependencies, and no build settings of this test.
+/// Sets a command's environment to that of a stage's author: cached dependencies, and no build settings of this test.
 pub(crate) fn as_author(command: &mut Command) {
     command.env("CARGO_TARGET_DIR", target().join("tmp/penstock-tests/new"));
     for variable in

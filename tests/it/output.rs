@@ -12,7 +12,7 @@ use penstock_types::run::{Disposition, FailureRecord, RunSnapshot, RunState, Win
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-/// Sleeps of which a fifth fails, the same ones in every run.
+/// Document with a sleep that fails for a fifth of the samples, the same ones in every run.
 fn failing(on_error: &str) -> Value {
     json!({
         "name": "failing", "seed": 3, "threads": 2, "interval_s": 0.05,
@@ -145,7 +145,7 @@ fn only_one_of_two_concurrent_runs_gets_the_output_folder() {
     }
 }
 
-/// Five samples that fail, then many that take time.
+/// Document with five samples that fail, then many that take time.
 fn failing_first(folder: &Folder) -> Value {
     let keys: Vec<String> =
         (0..500).map(|number| format!("{}{number}", if number < 5 { "bad" } else { "good" })).collect();
@@ -176,7 +176,7 @@ fn failures_are_on_disk_with_the_next_window_and_survive_a_kill() {
     };
     let failed =
         |windows: &[Window]| windows.iter().map(|window| window.stages[0].task.failed_samples).sum::<u64>();
-    // One more window than the one that counts them, since a failure is counted before it is written.
+    // Waits for one more window than the one that counts the failures, since a failure is counted before it is written.
     while failed(windows().split_last().map_or(&[], |(_, before)| before)) < 5 {
         assert!(child.try_wait().unwrap().is_none(), "the run ended before it was killed");
         sleep(Duration::from_millis(5));
@@ -194,7 +194,7 @@ fn failures_survive_a_second_ctrl_c() {
     server.inject(Fault::on("safetensors", Trouble::Hang));
     let folder = Folder::new();
     let mut document = failing_first(&folder);
-    // No window is written before the end; the stop waits for a batch that is never written.
+    // No window is written before the end of the run, and stopping the run waits for a batch that is never written.
     document["interval_s"] = json!(600);
     document["stages"][0]["wasm"]["order"] = json!("input");
     document["stages"][1] = json!({ "aggregate": { "size": 1 } });
@@ -213,7 +213,7 @@ fn failures_survive_a_second_ctrl_c() {
     while !server.seen().iter().any(|seen| seen.key.ends_with("batch-00000000.safetensors")) {
         sleep(Duration::from_millis(5));
     }
-    // A signal soon after the first one counts as a duplicate; the one after that ends the process.
+    // Signals are repeated: one soon after the first counts as a duplicate, a later one ends the process.
     while child.try_wait().unwrap().is_none() {
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         sleep(Duration::from_millis(500));

@@ -1,4 +1,4 @@
-//! The packing pipeline: no token is lost, epochs never mix, and the books balance although one sample may become several.
+//! The packing pipeline: no token is lost, epochs never mix, and the ledger balances although one sample may become several.
 
 use penstock_engine::item::{Collated, Dtype};
 use penstock_tests::{Folder, lines};
@@ -37,7 +37,7 @@ fn rows(batches: &[Collated], name: &str) -> Vec<Vec<i32>> {
     batches.iter().flat_map(of).collect()
 }
 
-/// Texts represented by the tokens, one for each separator.
+/// Texts that the tokens represent, split at `<eos>`.
 fn told(tokens: &[i32], vocabulary: &str) -> Vec<String> {
     let vocabulary: Vec<&str> = vocabulary.lines().collect();
     let (mut texts, mut text) = (Vec::new(), Vec::new());

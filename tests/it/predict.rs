@@ -13,26 +13,26 @@ fn predict(document: &Path) -> Call {
     Call::new(&["predict"]).argument(document)
 }
 
-fn seed(name: &str) -> PathBuf {
+fn reference(name: &str) -> PathBuf {
     repository().join("examples/pipelines/seeds").join(name)
 }
 
 #[test]
 fn the_best_change_is_proposed_with_its_pointer() {
-    let report = predicted(predict(&seed("002-multi1.json")).argument("--sweep"));
+    let report = predicted(predict(&reference("002-multi1.json")).argument("--sweep"));
     let rate = report["rate"].as_f64().unwrap();
     assert!((rate - 25.0).abs() < 0.3, "{rate}");
     let best = report["proposals"].as_array().unwrap().last().unwrap();
     assert_eq!(best["changes"], json!([{ "pointer": "/stages/2/sleep/concurrency", "from": 1, "to": 2 }]));
     assert!((best["rate"].as_f64().unwrap() - 33.3).abs() < 0.4, "{best}");
     // The consumer is the limit, so no change helps.
-    let report = predicted(predict(&seed("002-multi3.json")).argument("--sweep"));
+    let report = predicted(predict(&reference("002-multi3.json")).argument("--sweep"));
     assert_eq!(report["proposals"], json!([]));
 }
 
 #[test]
 fn threads_are_proposed_where_they_are_the_limit() {
-    let document = seed("003-pool-too-small.json");
+    let document = reference("003-pool-too-small.json");
     let report = predicted(predict(&document).argument("--sweep").argument("--max-threads=8"));
     let proposals = report["proposals"].as_array().unwrap();
     let threads = |proposal: &Value| {

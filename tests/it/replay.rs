@@ -107,11 +107,11 @@ fn a_corrected_module_accepts_samples_that_the_old_one_refused() {
     shown().bind(|| {
         insta::assert_snapshot!(first_lines(&same), @r"
         [2:decode] 0 of 2 dead letters now pass, 2 still fail
-          replayed with the module in which they failed before, [DIGEST]; pass another one with `--module`
+          replayed with [DIGEST], the module in which the samples had failed; pass another module with `--module`
         ");
         insta::assert_snapshot!(mended.stdout, @r"
         [2:decode] 2 of 2 dead letters now pass, 0 still fail
-          replayed with the module [DIGEST]; before, they failed in [DIGEST]
+          replayed with the module [DIGEST]; the samples had failed in [DIGEST]
         ");
     });
     let without = replay(&run).finish().exits(2);
@@ -135,7 +135,7 @@ fn a_batch_module_gets_batches_of_the_original_size() {
     assert_eq!(text.lines().count(), 4);
     let finished = replay(&run).module("guest", "guest-batch").json().finish().exits(0);
     assert_eq!(report(&finished)["stages"][0]["still_failing"], json!(4));
-    // Without the samples that trapped, the others of their batch pass.
+    // Without the samples that trapped, the other samples of their batches succeed.
     let innocent: Vec<&str> = text.lines().filter(|line| !line.contains(r#""key":"trap""#)).collect();
     fs::write(&letters, innocent.join("\n")).unwrap();
     let finished = replay(&run).module("guest", "guest-batch").json().finish().exits(0);

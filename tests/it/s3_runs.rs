@@ -158,12 +158,13 @@ fn failures_of_a_bucket_are_retried_or_reported_with_their_samples() {
         assert!(error.key.ends_with(key) && error.message.contains(said), "{error:?}");
     }
     let troubled = server.seen().into_iter().filter(|seen| seen.trouble.is_some()).count();
-    // Two requests each for transient faults, one for slow ones, one each for permanent ones, and five attempts for the others.
+    // Requests with faults: two per transient fault, one per slow response, one per permanent fault, and five attempts for each
+    // remaining one.
     assert_eq!(troubled, 9 * 2 + 2 + 2 + 2 * 5);
 }
 
 #[test]
-fn the_seeds_own_file_runs_on_the_command_line() {
+fn a_data_set_configuration_is_accepted_as_a_store_on_the_command_line() {
     let server = bucket();
     let folder = Folder::new();
     let file = folder.write("s3_dataset_configuration.json", dataset(&server).to_string());
@@ -233,7 +234,7 @@ fn tasks_that_wait_for_permits_are_reported_and_the_advice_is_more_reads() {
         + task.order_wait_s
         + task.idle_s;
     assert!((all - 12.0 * task.elapsed_s).abs() < 1e-6, "{task:?}");
-    // Two of twelve tasks at most have a permit.
+    // At most two of the twelve tasks have a permit at a time.
     assert!(task.permit_wait_s > task.busy_s, "{task:?}");
     let verdict = snapshot.verdict.unwrap();
     assert_eq!(

@@ -1,5 +1,5 @@
-//! Misbehaving modules in whole runs: each failure names the module, the run ends according to its policy, the books balance, and
-//! the samples around the bad one succeed.
+//! Misbehaving modules in whole runs: each failure names the module, the run ends according to its policy, the ledger balances,
+//! and the samples around the bad one succeed.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,8 @@ const KEYS: [&str; 5] = ["a", "b", "bad", "c", "d"];
 fn prepared(how: &str, on_error: &str) -> (Folder, PathBuf) {
     let folder = Folder::new();
     folder.records(KEYS);
-    // Ample for all but the loop: the wall-clock limit of a call is ten times this, and the machine may be busy.
+    // Long enough for all kinds except the loop: the wall-clock limit of a call is ten times the deadline, and the machine may be
+    // busy.
     let deadline_ms = if how.starts_with("init") { 50 } else { 500 };
     let document = folder.document(&json!({
         "name": "misbehaving",
@@ -45,7 +46,7 @@ fn on_one_sample(how: &str) -> String {
     let snapshot = skipping.snapshot();
     assert_eq!((snapshot.state, delivered(&snapshot)), (RunState::Completed, 4));
     assert_eq!(snapshot.ledger.total.skipped, 1);
-    // The first instance of the thread, and the one that replaced it.
+    // The thread created a first instance, and one that replaced it.
     assert_eq!(snapshot.stages[0].task.instances, 2);
     let errors: Vec<FailureRecord> = lines(&folder.join("out/errors.ndjson"));
     assert_eq!((errors.len(), errors[0].key.as_str(), errors[0].index), (1, "bad", 2));
@@ -114,7 +115,7 @@ fn the_data_of_one_sample_is_limited_by_the_stage() {
     );
 }
 
-/// Runs a guest that cannot start. Nothing is taken from the source, with any policy.
+/// Runs a guest that cannot start, and checks that no sample is taken from the source, not even with the policy `skip`.
 fn in_init(how: &str) -> String {
     let (folder, document) = prepared(how, "skip");
     let finished = run(&folder, &document).exits(1);
@@ -162,7 +163,7 @@ fn a_log_flood_fails_no_sample_and_is_truncated() {
     shown().bind(|| insta::assert_snapshot!(finished.stderr.lines().next().unwrap_or_default()));
 }
 
-/// Runs with a file that is not a stage: bad input, without a run.
+/// Calls `penstock run` with a file that is not a stage, which is refused as bad input before a run starts.
 fn as_module(path: &Path) -> String {
     let (folder, document) = prepared("good", "skip");
     let call = Call::run(&document).store("here", folder.path()).module_at("guest", path);

@@ -27,15 +27,15 @@ use serde_json::{Value, json};
 /// Number of kills of a consumer; `PENSTOCK_TEST_KILLS` overrides it.
 const KILLS: u64 = 50;
 
-/// Number of samples in a batch of records: enough for its numbers to be in shared memory.
+/// Number of samples in a batch of records: enough for a batch's numbers to be passed in shared memory.
 const SIZE: usize = 520;
 
-/// Variable with the orders of a consumer process.
+/// Environment variable with the instructions for a consumer process, as JSON.
 const ORDERS: &str = "PENSTOCK_TEST_CONSUMER";
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Photos, in the order of their source.
+/// Document that delivers photos in the order of the source.
 fn of_photos() -> Value {
     json!({
         "name": "photos", "seed": 7, "threads": 2,
@@ -50,7 +50,7 @@ fn of_photos() -> Value {
     })
 }
 
-/// Records numbered from `0`, whose `x` is three times their number.
+/// Document that delivers records with keys from `0` on, whose `x` is three times the key.
 fn of_records(consumer: Value) -> Value {
     json!({
         "name": "records", "threads": 1,
@@ -68,7 +68,7 @@ fn with_records(batches: usize) -> (Served, Folder) {
     (Serving::default().store("here", folder.path()).start(), folder)
 }
 
-/// Address of the stream of a run, once it is available.
+/// Waits for the address of a run's stream.
 #[expect(clippy::disallowed_methods, reason = "a test waits no longer than anything may take")]
 fn address(served: &Served, run: &str) -> StreamAddress {
     let start = Instant::now();
@@ -116,7 +116,7 @@ fn refusal(connected: Result<Client, StreamError>) -> Refusal {
     }
 }
 
-/// Checks that a batch of records has the content of its number.
+/// Checks that a batch of records has the content that follows from its number.
 fn check(batch: &Batch) {
     let first = batch.seq as usize * SIZE;
     let Collated { keys, origins, fields } = &batch.contents;
@@ -128,7 +128,7 @@ fn check(batch: &Batch) {
     assert!(numbers.eq((first..first + SIZE).map(|number| number as i64 * 3)), "batch {}", batch.seq);
 }
 
-/// Keeps every item of a run in this process.
+/// A consumer that keeps every item of a run in this process.
 struct Keeps(Arc<Mutex<Vec<Item>>>);
 
 impl Consumer for Keeps {
@@ -228,7 +228,7 @@ fn a_run_without_a_consumer_fails_with_a_reason() {
     let over = served.over(&served.submit(&of_records(json!({ "wait_s": 1 }))));
     assert_eq!((&over["state"], &over["samples"]), (&json!("failed"), &json!(0)));
     let error = over["error"].as_str().unwrap();
-    let wanted = "the consumer cannot go on: no consumer was connected for 1 s, and 3 batches wait: take batches with \
+    let wanted = "the consumer cannot continue: no consumer was connected for 1 s, and 3 batches wait: take batches with \
          `penstock.connect(url).stream(";
     assert!(error.starts_with(wanted), "{error}");
     assert_eq!(over["snapshot"]["ledger"]["balanced"], true);
@@ -273,7 +273,7 @@ fn arrays_are_not_overwritten_while_a_reader_holds_them() {
         let batch = next(&client);
         client.acknowledge(batch.seq).unwrap();
         kept.push(batch);
-        // Not acknowledged: the next consumer receives it again.
+        // This batch is not acknowledged: the next consumer receives it again.
         kept.push(next(&client));
     }
     let client = connect(&address).unwrap();
@@ -419,7 +419,7 @@ fn a_run_of_the_command_line_has_no_stream() {
     assert!(told.contains("the consumer `stream` is for runs of a server"), "{told}");
 }
 
-/// Steps that a consumer process has recorded.
+/// A step that a consumer process has recorded, with the number of the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Deed {
     /// Received a batch; true if the batch was delivered before.
@@ -464,7 +464,7 @@ fn a_consumer_process() {
         batches.push(batch);
         chance = below(&mut chance);
         sleep(Duration::from_millis(chance % 12));
-        // Mostly one at a time, sometimes several at once.
+        // Acknowledges mostly one batch at a time, sometimes several.
         while batches.len() > (chance % 3) as usize {
             let seq = batches.remove(0).seq;
             write(format!("acknowledges {seq}"));
@@ -520,7 +520,7 @@ fn a_consumer_that_is_killed_loses_nothing_and_gets_nothing_twice() {
         .flat_map(|batch| [Deed::Got(batch.seq, batch.redelivered), Deed::Acknowledged(batch.seq)]);
     lives.push(last.collect());
 
-    // Batches that were certainly acknowledged, and those whose acknowledgement only the killed process knows of.
+    // Batches that were certainly acknowledged, and those whose consumer was killed while it acknowledged them.
     let (mut acknowledged, mut perhaps) = (BTreeSet::new(), BTreeSet::new());
     let mut given = BTreeSet::new();
     let mut given_again = 0;
@@ -545,7 +545,7 @@ fn a_consumer_that_is_killed_loses_nothing_and_gets_nothing_twice() {
         }
     }
     assert!(given_again > 0, "no kill hit a consumer that had a batch");
-    // Nothing is lost: every other batch was acknowledged as its consumer died.
+    // No batch is lost: those not certainly acknowledged were being acknowledged when their consumer was killed.
     let all: BTreeSet<u64> = acknowledged.union(&perhaps).copied().collect();
     assert_eq!(all, (0..BATCHES).collect());
     let over = served.over(&run);

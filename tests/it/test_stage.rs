@@ -6,7 +6,7 @@ use insta::Settings;
 use penstock_tests::{Call, Finished, Folder, module, photos, shown};
 use serde_json::{Value, json};
 
-/// Settings for reports: figures that differ between machines are replaced.
+/// Settings for snapshots of reports: figures that differ between machines are replaced.
 fn report() -> Settings {
     let mut settings = shown();
     settings.add_filter(r"\d[\d,]*(\.\d+)? (us|ms|sec)\b( +)?", "[TIME] ");

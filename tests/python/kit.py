@@ -1,4 +1,4 @@
-"""Shared by the tests: built programs, real photos, documents, and access to the contents of memory and files."""
+"""Support for the tests: built programs, real photos, documents, and access to the contents of memory and files."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ PATIENCE = 30.0
 # Cache of compiled modules, so that every module is compiled once in a run of the tests.
 _CACHE = tempfile.mkdtemp(prefix="penstock-python-cache-")
 atexit.register(shutil.rmtree, _CACHE, ignore_errors=True)
-# A child that ends before its parent must not delete it.
+# A forked child that ends before its parent must not delete the cache.
 os.register_at_fork(after_in_child=lambda: atexit.unregister(shutil.rmtree))
 os.environ["PENSTOCK_CACHE_DIR"] = _CACHE
 
 
 def wanted(name: str) -> Path:
-    """Path in an environment variable."""
+    """Returns the path in an environment variable that the tests require."""
     if name not in os.environ:
         sys.exit(f"{name} is not set: run `make test-python`")
     return Path(os.environ[name])
@@ -50,7 +50,7 @@ def module(name: str) -> Path:
 
 @functools.cache
 def photos(count: int = 48) -> Path:
-    """Folder of photos, created once."""
+    """Folder of `count` photos, created once per test run."""
     folder = Path(_CACHE) / f"photos-{count}"
     subprocess.run([wanted("MAKE_DATA"), "photos", folder, f"--count={count}"], check=True, stdout=subprocess.DEVNULL)
     return folder
@@ -58,7 +58,7 @@ def photos(count: int = 48) -> Path:
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """An empty folder that is deleted at the end."""
+    """An empty folder that is deleted at the end of the `with` block."""
     path = tempfile.mkdtemp(prefix="penstock-python-")
     try:
         yield Path(path)
@@ -67,7 +67,7 @@ def folder() -> Iterator[Path]:
 
 
 def photo_document(size: int = 32, batch: int = 8, **source: Any) -> dict[str, Any]:
-    """Photos in a fixed order: read, decoded, normalised, batched."""
+    """Document that reads photos in a fixed order, decodes and normalises them, and collates them to batches."""
     return {
         "name": "photos",
         "seed": 7,
@@ -92,7 +92,7 @@ def photo_pipeline(document: Mapping[str, Any] | None = None, **options: Any) ->
     )
 
 
-# 256 x 256 numbers, 0, 1, 2 and so on.
+# An array of 256 x 256 numbers: 0, 1, 2 and so on.
 _PLANE = Elements("float32", (256, 256), struct.pack("<65536f", *range(65536)))
 
 
@@ -103,7 +103,7 @@ def plane_stage() -> bytes:
 
 
 def plane_document(count: int, batch: int = 4, step_ms: float = 0, **source: Any) -> dict[str, Any]:
-    """Numbers with a plane each; `step_ms` is the time per sample."""
+    """Document of `count` samples, each with a 256 x 256 array `plane`; `step_ms` is the time per sample."""
     nap = [{"sleep": {"mean_ms": step_ms, "on": "async"}}] if step_ms else []
     return {
         "name": "planes",
@@ -118,7 +118,7 @@ def planes(count: int, batch: int = 4, step_ms: float = 0, *, source: Mapping[st
 
 
 def slow(count: int = 1000, step_ms: float = 60_000, **options: Any) -> penstock.Pipeline:
-    """A pipeline whose first batch takes longer than any test waits."""
+    """A pipeline whose first batch takes longer than a test may take."""
     return penstock.Pipeline(
         {
             "name": "slow",
@@ -130,12 +130,12 @@ def slow(count: int = 1000, step_ms: float = 60_000, **options: Any) -> penstock
 
 
 def order_of(pipeline: penstock.Pipeline) -> list[int]:
-    """Positions of one iteration's samples in the unshuffled source."""
+    """Positions, in the unshuffled source, of the samples of one iteration."""
     return [index for batch in pipeline for index in batch.indexes]
 
 
 def every_type() -> dict[str, Elements]:
-    """An array of each element type, with distinct bytes within an array."""
+    """One array per element type; the bytes within an array are distinct."""
     size = {"bool": 1, "uint8": 1, "int8": 1, "float64": 8, "int64": 8, "int32": 4, "float32": 4}
     fields = {}
     for place, dtype in enumerate(DTYPES):
@@ -175,11 +175,11 @@ class _RawVersioned(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Seen:
-    """An exported array."""
+    """DLPack description of an exported array."""
 
     address: int | None
     device: tuple[int, int]
-    #: Code, bits and lanes, in the numbers of the format.
+    #: Element type as in DLPack: code, bits and lanes.
     kind: tuple[int, int, int]
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -217,7 +217,7 @@ class Content:
     keys: list[str]
     epochs: list[int]
     indexes: list[int]
-    #: Type, shape and bytes of each field, or its texts or blobs.
+    #: Type, shape and bytes of each tensor field; texts or blobs of each other field.
     fields: dict[str, Any]
 
 
@@ -263,7 +263,7 @@ def read_file(path: Path) -> Content:
 def files(
     document: Mapping[str, Any], stores: Mapping[str, Path], modules: Mapping[str, Path], command: Sequence[str | Path] = ()
 ) -> list[Content]:
-    """Batches of a document as written by the consumer `files`, in order."""
+    """Contents of the batches of a document, in order, as the consumer `files` writes them."""
     with folder() as made:
         (made / "out").mkdir()
         written = {**document, "consumer": {"files": {"store": "out"}}}
@@ -289,12 +289,12 @@ def fake_driver() -> Path:
 
 
 def clean(**more: str) -> dict[str, str]:
-    """The environment without the variables of Penstock or a launcher, except for the folder of compiled modules."""
+    """The environment without the variables of Penstock and of launchers, except for the cache of compiled modules."""
     foreign = re.compile("PENSTOCK_|RANK$|LOCAL_RANK$|WORLD_SIZE$|SLURM_")
     return {name: value for name, value in os.environ.items() if not foreign.match(name)} | {"PENSTOCK_CACHE_DIR": _CACHE} | more
 
 
-# Threads that live as long as the process, such as NumPy's, or as long as a pipeline.
+# Names of threads that live as long as the process, such as NumPy's, or as long as a pipeline.
 _LASTING = ("python", "penstock-io", "sandbox-ticker", "timer")
 
 
@@ -324,12 +324,12 @@ def until(is_so: Callable[[], bool], what: str, patience: float = PATIENCE) -> N
         time.sleep(0.01)
 
 
-# Tests in the background of a shell ignore Ctrl-C, and so would their children.
+# A test that a shell runs in the background ignores Ctrl-C, and its child processes would inherit that.
 _ENABLE_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
 
 
 def program(text: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
-    """Starts a Python program that may import the modules beside this file."""
+    """Starts a Python program, given as text, that can import the modules in this file's folder."""
     environment = clean(PYTHONPATH=str(Path(__file__).parent), **options.pop("variables", {}))
     return subprocess.Popen(
         [sys.executable, "-c", _ENABLE_CTRL_C + text, *arguments],
@@ -349,12 +349,12 @@ def finished(child: subprocess.Popen[str], patience: float = PATIENCE) -> tuple[
 
 
 class Server:
-    """`penstock serve` with its own data folder."""
+    """A running `penstock serve` with its own data folder."""
 
     def __init__(self, *arguments: str, token: str | None = None, makes_token: bool = False, command: Sequence[str | Path] = ()) -> None:
         self._data = tempfile.mkdtemp(prefix="penstock-python-serve-")
         self.token = token
-        #: State folder in which the server announces itself to programs of its user, if it makes its own token.
+        #: State folder in which a server with its own token announces itself to programs of its user.
         self.state = f"{self._data}/state"
         given = {"XDG_STATE_HOME": self.state} if makes_token else {} if token is None else {"PENSTOCK_TOKEN": token}
         free = [] if given else ["--no-token"]
@@ -378,7 +378,7 @@ class Server:
             assert answer.status in (200, 201), answer.status
 
     def kill(self) -> None:
-        """Kills the server, as a machine failure does."""
+        """Kills the server, to simulate a failure of the machine."""
         self._child.kill()
         self._child.wait()
 

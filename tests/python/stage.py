@@ -13,7 +13,7 @@ from pathlib import Path
 _INTERFACE = "penstock:stage/transform@0.1.0"
 _TYPES = Path(__file__).parents[2] / "examples/stages/mu-law/component-type.bin"
 
-# In the order of the contract.
+# Element types in the order of the contract.
 DTYPES = ("bool", "uint8", "int8", "int16", "uint16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
 
 _PAGE = 65536
@@ -23,7 +23,7 @@ _TENSOR = 4
 
 @dataclass(frozen=True)
 class Elements:
-    """An array that every sample gets."""
+    """An array that a stage adds to every sample."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -31,7 +31,7 @@ class Elements:
 
 
 def constant_stage(name: str, fields: Mapping[str, Elements]) -> bytes:
-    """Builds a module that keeps every sample and replaces its fields by these."""
+    """Builds a module that keeps every sample and replaces its fields by `fields`."""
     memory = _Memory()
     heads = b""
     for field, elements in fields.items():
@@ -48,15 +48,15 @@ def constant_stage(name: str, fields: Mapping[str, Elements]) -> bytes:
 
     kinds = [_kind([_I32] * 4, [_I32]), _kind([_I32] * 2, [_I32]), _kind([], [_I32]), _kind([_I32], [])]
     codes = [
-        # cabi_realloc: the next bytes of the heap, aligned to 8.
+        # cabi_realloc: returns the next free bytes of the heap, aligned to 8.
         _code(b"\x23\x00\x20\x03\x6a" + _const(7) + b"\x6a" + _const(-8) + b"\x71\x24\x00" + b"\x23\x00\x20\x03\x6b" + _const(-8) + b"\x71"),
-        # init: success.
+        # init: returns success.
         _code(_const(nothing)),
-        # process: the key (pointer and length) and the seed of the one sample go into the outcome.
+        # process: copies the key (pointer and length) and the seed of the only sample into the outcome.
         _code(_const(outcome) + b"\x20\x00\x29\x03\x00\x37\x03\x08" + _const(outcome) + b"\x20\x00\x29\x03\x08\x37\x03\x10" + _const(answer)),
-        # finish: no samples.
+        # finish: returns no samples.
         _code(_const(nothing)),
-        # The function called after each of them: the heap is empty again.
+        # Called after each of the functions above: empties the heap.
         _code(_const(heap) + b"\x24\x00"),
     ]
     after = f"cabi_post_{_INTERFACE}#"
@@ -92,7 +92,7 @@ def constant_stage(name: str, fields: Mapping[str, Elements]) -> bytes:
 
 
 class _Memory:
-    """Initial content of a module's memory."""
+    """Builds the initial content of a module's memory."""
 
     BASE = 1024
 

@@ -11,7 +11,7 @@ import penstock
 from kit import Content, content, every_type, files, folder, look, module, photo_document, photo_pipeline, photos, planes, resident
 from stage import Elements, constant_stage
 
-# Codes and bits of the types in the DLPack format.
+# Code and number of bits of each element type in the DLPack format.
 KINDS = {
     "bool": (6, 8), "uint8": (1, 8), "int8": (0, 8), "int16": (0, 16), "uint16": (1, 16), "int32": (0, 32), "int64": (0, 64),
     "float16": (2, 16), "bfloat16": (4, 16), "float32": (2, 32), "float64": (2, 64),
@@ -180,7 +180,7 @@ class Arrays(unittest.TestCase):
             self.assertEqual(plane.nbytes, 2 << 20)
             total += float(plane[7, 255, 255])
             if place == 99:
-                # The loop pauses until no item moves: later there are never more batches in the pipeline than now.
+                # The loop pauses until all queues are full: the pipeline then holds the maximum number of batches.
                 before: list[int] = []
                 while (now := passed()) != before:
                     before = now

@@ -106,18 +106,18 @@ class Ends(unittest.TestCase):
     def started(self, command: Sequence[str | Path], made: Path) -> subprocess.Popen[str]:
         """Starts an endless run and waits until it has begun."""
         (made / "document.json").write_text(json.dumps(ENDLESS))
-        # Tests in the background of a shell ignore Ctrl-C.
+        # A test that a shell runs in the background ignores Ctrl-C.
         line = ["env", "--default-signal=INT", *command, "run", made / "document.json", "--quiet", "--json", f"--out={made}/out"]
         child = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean())
         self.addCleanup(child.communicate)
         self.addCleanup(child.kill)
-        # The file is created after the handler for Ctrl-C is installed.
+        # This file is created after the handler for Ctrl-C is installed.
         until((made / "out/spec.json").exists, "the run begins")
         return child
 
 
 def get(url: str) -> tuple[str, str]:
-    """Content type and text at an address."""
+    """Requests an address; returns the content type and the text."""
     with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
         return answer.headers["content-type"], answer.read().decode()
 

@@ -39,7 +39,7 @@ def cells(html: str) -> list[list[str]]:
 
 
 class Terminal(io.StringIO):
-    """Standard error of a process with a terminal."""
+    """Replacement for the standard error of a process with a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -47,7 +47,7 @@ class Terminal(io.StringIO):
 
 @contextlib.contextmanager
 def notebook(on_update: Callable[[Any], None] = lambda view: None) -> Iterator[list[Any]]:
-    """Replaces IPython with a kernel. Returns the views in the order in which they are shown."""
+    """Simulates IPython with a kernel. Returns the displayed views, in order."""
     shown: list[Any] = []
 
     def update(view: Any) -> None:
@@ -129,7 +129,7 @@ class Parts(unittest.TestCase):
             self.assertAlmostEqual(width, queue["readiness"], places=3)
         self.assertEqual((chart.get("role"), chart.findtext("{*}title")), ("img", chart.get("aria-label")))
         self.assertIn("1:sleep", chart.get("aria-label", ""))
-        # Readable on light and dark pages.
+        # This colour is readable on light and dark pages.
         self.assertEqual(chart.get("fill"), "currentColor")
 
     def test_a_queue_that_was_not_measured_has_a_dash(self) -> None:
@@ -215,7 +215,7 @@ class Watch(unittest.TestCase):
         interrupted = threading.Event()
 
         def interrupt(view: Any) -> None:
-            # The first batch takes a minute.
+            # The first batch takes a minute, so the run is still in progress.
             if "running" in repr(view) and not interrupted.is_set():
                 interrupted.set()
                 signal.raise_signal(signal.SIGINT)

@@ -17,13 +17,13 @@ from kit import PATIENCE, clean, content, folder, module, photo_document, photo_
 ROOT = Path(__file__).parents[2]
 PARTS = ROOT / "runner/python/python/penstock/_parts.py"
 
-# Settings of stages with tasks.
+# Settings shared by all stages that have tasks.
 TASKS: dict[str, Any] = {
     "name": "mine", "queue": 7, "concurrency": 3, "order": "input", "on_error": "dead_letter", "max_failures": {"rate": 0.5},
 }  # fmt: skip
 VISITS: dict[str, Any] = {"shuffle": True, "shard": {"rank": 1, "world": 2, "uneven": "keep"}, "epochs": 3, "limit": 40}
 
-# Every argument of each part, none of them with its default.
+# Every argument of each kind of part, each with a value other than its default.
 SOURCES: dict[str, dict[str, Any]] = {
     "list": {"store": "data", "prefix": "a/", "suffix": ".jpg", **VISITS},
     "index": {"store": "data", "index": "index.json", **VISITS},
@@ -74,7 +74,7 @@ def in_context(kind: str, stage: Callable[[penstock.Document], penstock.Document
 
 
 def every_part() -> list[tuple[str, dict[str, Any], penstock.Document]]:
-    """Pointer and arguments of each part, and a document with that part."""
+    """Pointer, arguments and an example document of each kind of part."""
     parts = [(f"/source/{kind}", given, getattr(penstock, kind)(**given)) for kind, given in SOURCES.items()]
     for kind, given in STAGES.items():
         document, place = in_context(kind, lambda begun: getattr(begun, kind)(**given))
@@ -136,7 +136,7 @@ class Parts(unittest.TestCase):
 
 class Documents(unittest.TestCase):
     def round_trip(self, document: dict[str, Any]) -> str:
-        """Checks that reading a document and running its `repr` gives equal documents."""
+        """Checks that a document read from JSON, and one made by running its `repr`, equal the document."""
         read = penstock.Document.read(document)
         self.assertEqual(read.to_dict(), document)
         self.assertEqual(eval(repr(read), {"penstock": penstock}), read, repr(read))
@@ -149,7 +149,7 @@ class Documents(unittest.TestCase):
             with self.subTest(path.name):
                 self.assertEqual(penstock.Document.read(path), penstock.Document.read(str(path)))
                 text = self.round_trip(json.loads(path.read_text()))
-                # A benchmark has further members.
+                # The document of a benchmark has members that a pipeline does not have.
                 self.assertEqual("Document.read" in text, path.parent.name == "benchmarks", text)
 
     def test_any_parts_with_any_arguments_are_equal_in_python(self) -> None:
@@ -233,7 +233,7 @@ class Documents(unittest.TestCase):
             document.set(interval_s=float("nan"))
 
 
-# Required arguments.
+# Arguments without a default.
 NEEDED = {"store", "count", "key", "module", "size", "mean_ms", "step_ms"}
 
 

@@ -70,7 +70,7 @@ class Readme(unittest.TestCase):
         with self.prepared() as here:
             (here / "pipeline.json").write_text(document)
             lines = self.output(here, loop, "print(images.dtype, list(images.shape), pipeline.epoch)")
-        # 48 photos in batches of 32.
+        # The second of two batches has the last 16 of 48 photos.
         self.assertEqual(lines[-1], "uint8 [16, 224, 224, 3] 3")
         self.assertIn("# uint8, [32, 224, 224, 3]", loop)
 
@@ -104,7 +104,7 @@ class Readme(unittest.TestCase):
         self.assertIn("first float32 [32, 3, 64, 64] 3", lines)
         self.assertIn("# float32, [32, 3, 64, 64]", first)
         self.assertIn("    penstock.list('photos', suffix='.jpg', shuffle=True)", lines)
-        # 48 photos, and no last batch that is not full.
+        # Of 48 photos, the incomplete last batch is dropped.
         self.assertIn("document True 1", lines)
         self.assertIn("[10, 10, 10, 9, 9]", lines)
         self.assertIn("resumed 7", lines)
@@ -112,25 +112,25 @@ class Readme(unittest.TestCase):
 
     @contextmanager
     def prepared(self) -> Iterator[Path]:
-        """A folder with the files that the examples name."""
+        """A folder with the files that the examples use."""
         with folder() as here:
             shutil.copytree(photos(), here / "photos")
             shutil.copy(TRAIN / "photos.json", here)
             for name in MODULES:
                 shutil.copy(module(name), here)
-            # Replacement for PyTorch.
+            # A module that replaces PyTorch.
             (here / "torch.py").write_text("from numpy import from_dlpack\n")
             yield here
 
     def output(self, here: Path, *parts: str) -> list[str]:
-        """Lines that these parts print as one program."""
+        """Runs these parts as one program; returns the lines that it prints."""
         code, output, errors = finished(program("\n".join(parts), cwd=here), patience=4 * PATIENCE)
         self.assertEqual(code, 0, errors)
         return output.splitlines()
 
 
 def blocks(manual: str, info: str) -> list[str]:
-    """Blocks of a manual with these words behind the fence."""
+    """Code blocks of a manual with `info` after the opening fence."""
     found = re.findall(f"^```{re.escape(info)}\n(.*?)^```$", (ROOT / manual).read_text(), re.DOTALL | re.MULTILINE)
     assert found, f"{manual} has no block `{info}`"
     return found

@@ -24,7 +24,7 @@ def clips(where: Path, lengths: list[int]) -> None:
 
 
 def clip_document(ragged: str | None = None, **consumer: Any) -> dict[str, Any]:
-    """Clips in a fixed order, as `codes`: uint8, [frames, channels]."""
+    """Document that converts clips, in a fixed order, to `codes`: uint8, [frames, channels]."""
     collate = {} if ragged is None else {"ragged": ragged}
     stages = [{"fetch": {"order": "input"}}, {"wasm": {"module": "mu-law", "order": "input"}}, {"aggregate": {"size": 4}}, {"collate": collate}]
     return {"name": "clips", "source": {"list": {"store": "clips"}}, "stages": stages, **consumer}

@@ -52,7 +52,7 @@ class Figures(unittest.TestCase):
         self.assertLessEqual(set(seen), {"running", "draining", "completed", "stopped"})
 
     def test_the_sink_queue_reports_the_wait_of_the_loop(self) -> None:
-        # On a busy machine a thread waits longer than the queue measures; then the test tries again.
+        # On a busy machine a thread may wait longer than the queue measures, so the test makes several attempts.
         for _ in range(3):
             pipeline = planes(40, step_ms=5)
             batches = iter(pipeline)
@@ -84,7 +84,7 @@ class Figures(unittest.TestCase):
 class Headspace(unittest.TestCase):
     def test_a_loader_that_keeps_up_is_enough(self) -> None:
         pipeline = planes(40_000, batch=1, epoch=3)
-        # The threshold is a difference of 2 %, which a busy machine can cause; then the test measures again.
+        # The threshold is a difference of 2 %, which a busy machine can cause, so the test makes several attempts.
         for _ in range(8):
             found = penstock.headspace(pipeline, lambda batch: time.sleep(0.1), seconds=1.2)
             self.assertGreater(found.feeds, 2)
@@ -95,7 +95,7 @@ class Headspace(unittest.TestCase):
         self.fail(str(found))
 
     def test_a_loader_that_does_not_keep_up_is_not(self) -> None:
-        # A batch takes 10 ms, of which the loop needs 1 ms. The result is compared with the rate measured by this clock right
+        # The loader needs 10 ms per batch, the loop 1 ms. The result is compared with the rate that the test measures right
         # afterwards. On a busy machine, times vary by half and more from moment to moment; counting samples instead of batches
         # would be off by a factor of four.
         for _ in range(4):
@@ -122,7 +122,7 @@ class Headspace(unittest.TestCase):
 
         found = penstock.headspace(pipeline, step, seconds=0.4)
         self.assertLess(found.real_rate, 210)
-        # A pass has two batches, and the loop is measured twice.
+        # A pass has only two batches, so the measurements repeat it.
         self.assertGreater(len(steps), 4)
         self.assertEqual(pipeline.epoch, 0)
 
@@ -139,7 +139,7 @@ class Headspace(unittest.TestCase):
             "name": "failing",
             "source": {"range": {"count": 40_000}},
             "stages": [{"sleep": {"mean_ms": 0.1, "fail_rate": 0.5}}, {"aggregate": {"size": 1}}, {"collate": {}}],
-            # The measurement of the loop causes fewer failures than this, and the measurement of the loader alone causes more.
+            # A limit that only the measurement of the loader alone exceeds, since it is faster than the measurement of the loop.
             "max_failures": {"count": 150},
         }
         with self.assertRaisesRegex(penstock.RunFailed, "150"):
@@ -147,7 +147,7 @@ class Headspace(unittest.TestCase):
 
     def test_contradicting_rates_are_measured_again_and_then_raise(self) -> None:
         def slow(kept: list[penstock.Batch]) -> Iterator[penstock.Batch]:
-            """Batches for the loop alone, on a machine that is busy with other work."""
+            """Simulates a machine that is busy while the loop alone is measured: delivers these batches slowly."""
             tries.append(len(kept))
             for batch in itertools.cycle(kept):
                 time.sleep(0.1)

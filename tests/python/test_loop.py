@@ -19,7 +19,7 @@ from kit import (
     until,
 )  # fmt: skip
 
-# Prints the devices on which the batches of a pipeline with these arguments arrive.
+# Program that prints the devices on which the batches of a pipeline arrive. Its argument is the device to request.
 ARRIVES = """
 import sys
 import penstock
@@ -78,7 +78,7 @@ class Iterations(unittest.TestCase):
                 for bytes_ in (plane_stage(), silent, module("text-filter"))
             ]
             self.assertEqual(len(pipelines[0]), 2)
-            # The lines of the source are not counted if the number of batches cannot be known.
+            # If the number of batches cannot be known, the lines of the source are not counted, so the file may be missing.
             (here / "texts.ndjson").unlink()
             for pipeline, expected in zip(pipelines[1:], ("`1:m` does not state.*`fan_out`", "`1:m` may make several samples"), strict=True):
                 with self.assertRaisesRegex(TypeError, expected):
@@ -409,7 +409,7 @@ class Ranks(unittest.TestCase):
         with torch_with_rank(rank=2, world=3):
             pickled = pickle.dumps(planes(9))
         self.assertEqual(order_of(pickle.loads(pickled)), [2, 5, 8])
-        # If no rank is known yet, the other process finds it.
+        # If the rank is not known yet, the process that unpickles the pipeline determines it.
         pickled = pickle.dumps(planes(9))
         with torch_with_rank(rank=2, world=3):
             self.assertEqual(order_of(pickle.loads(pickled)), [2, 5, 8])
@@ -448,7 +448,7 @@ class Ranks(unittest.TestCase):
 
 @contextmanager
 def torch_with_rank(rank: int, world: int) -> Iterator[None]:
-    """Simulates an initialised process group of PyTorch; `make test-frameworks` uses a real one."""
+    """Simulates an initialised process group of PyTorch; the tests of `make test-frameworks` use a real one."""
     group = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True, get_rank=lambda: rank, get_world_size=lambda: world)
     with mock.patch.dict(sys.modules, {"torch.distributed": group}):
         yield

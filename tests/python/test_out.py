@@ -18,7 +18,7 @@ DECODE = module("decode-resize")
 
 
 def letters_document(**source: Any) -> dict[str, Any]:
-    """Photos whose decoder writes unreadable files to the dead letters."""
+    """Document that decodes photos and writes unreadable ones to the dead letters."""
     document = photo_document(**source)
     document["stages"][1]["wasm"]["on_error"] = "dead_letter"
     return document
@@ -104,7 +104,7 @@ class Out(unittest.TestCase):
             try:
                 penstock.headspace(planes(4, out=made), lambda batch: sizes.append(batch.size), seconds=0.2)
             except penstock.PenstockError as error:
-                # A measurement this short may contradict itself.
+                # The rates of such a short measurement may contradict each other.
                 self.assertIn("contradict each other", str(error))
             self.assertEqual(set(sizes), {4})
             self.assertEqual(list(made.iterdir()), [])

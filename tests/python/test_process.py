@@ -45,7 +45,7 @@ if child == 0:
             print(name, "raised" if "spawn" in str(error) else error)
     print("array", float(plane[0, 255, 255]), float(numpy.from_dlpack(kept["plane"])[0, 0, 1]))
     del kept, plane
-    # Then the child ends like any program, with all objects alive.
+    # Then the child ends with all of its objects alive, as any program may.
     sys.exit(3)
 _, status = os.waitpid(child, 0)
 print("child", os.waitstatus_to_exitcode(status))
@@ -67,7 +67,7 @@ except KeyboardInterrupt:
     print("interrupted", pipeline.stats()["state"], time.monotonic() - interrupted, flush=True)
 """
 
-# A fake interpreter that compiles nothing, as long as its output is read.
+# A fake interpreter that never finishes compiling, as long as its output is read.
 NO_COMPILER = """#!/bin/sh
 while echo waits >&2; do sleep 0.05; done
 """

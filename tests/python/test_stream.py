@@ -20,8 +20,8 @@ import penstock
 from penstock._announced import announced_token
 from kit import Server, content, finished, folder, module, photo_document, photo_pipeline, photos, plane_document, plane_stage, program, until
 
-# One consumer after another, each killed at a random moment. Forked from a process without threads, so that a consumer starts at
-# once.
+# Program that runs one consumer process after another and kills each at a random moment. It has no threads, so that a forked
+# consumer starts at once.
 LIVES = """
 import os, random, signal, sys, time, zlib
 import numpy, penstock
@@ -41,7 +41,7 @@ def drain(life):
         os.write(log, f"got {stream.number} {int(stream.redelivered)} {told}\\n".encode())
         del batch
         time.sleep(0.001)
-        # From here on the batch may be acknowledged.
+        # From now on the server may count the batch as acknowledged.
         os.write(log, f"asks {stream.number}\\n".encode())
 
 for life in range(lives + 1):
@@ -75,7 +75,7 @@ if child == 0:
         print("next did not fail")
     except penstock.ForkError:
         print("next raised")
-    # The child releases its batches, which does not affect the parent.
+    # A child process that releases its batches does not affect its parent.
     del first, batch, plane
     stream.close()
     sys.exit(3)
@@ -169,7 +169,7 @@ class Streams(unittest.TestCase):
         stream = self.connected.stream(run)
         self.assertEqual(next(stream).indexes, [0, 1, 2, 3])
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        # No further file descriptor is available: 0 is taken.
+        # Permits file descriptor 0 only, which is in use, so that the process cannot receive another.
         resource.setrlimit(resource.RLIMIT_NOFILE, (1, hard))
         try:
             with self.assertRaisesRegex(penstock.StreamError, "too many files open"):
@@ -187,7 +187,7 @@ class Streams(unittest.TestCase):
     def test_interrupts_lose_no_batch(self) -> None:
         interrupts, count = 30, 200
         document = plane_document(count, batch=1)
-        # A batch every few milliseconds: the loop waits when it is interrupted.
+        # Batches are slow enough for the loop to be waiting when it is interrupted.
         document["stages"].insert(0, {"sleep": {"mean_ms": 10}})
         run = self.submit(document)
         stream = self.connected.stream(run)
@@ -370,7 +370,7 @@ class Tokens(unittest.TestCase):
 
 @contextmanager
 def answering(status: int, body: bytes, **headers: str) -> Iterator[tuple[str, list[str | None]]]:
-    """Address of a server that gives this answer to every request, and the tokens that it received."""
+    """Starts a server with this response to every request. Returns its address, and the tokens that it receives."""
     tokens: list[str | None] = []
 
     class Answer(http.server.BaseHTTPRequestHandler):
@@ -483,7 +483,7 @@ class Servers(unittest.TestCase):
 
     def test_a_slow_loop_that_misses_the_stop_message_ends_as_well(self) -> None:
         with folder() as here:
-            # The descriptions of a few batches fill the socket: there is no room for the end message.
+            # The descriptions of a few batches fill the socket, which leaves no room for the end message.
             (here / "texts.ndjson").write_text("".join(json.dumps({"key": str(key), "text": "x" * 40_000}) + "\n" for key in range(40)))
             server = Server("--store", f"texts={here}")
             self.addCleanup(server.close)
@@ -500,7 +500,7 @@ class Servers(unittest.TestCase):
             time.sleep(0.5)
             connected._request("POST", f"/runs/{run}/stop")
             until(lambda: connected.run(run)["state"] == "stopped", "the run is stopped")
-            # Longer than the server waits for the consumer to read the end message.
+            # This is longer than the server waits for the consumer to read the end message.
             time.sleep(1.5)
             self.assertLess(sum(1 for _ in stream), 16)
 

@@ -142,7 +142,7 @@ impl Finished {
         self
     }
 
-    /// Last snapshot, from `snapshot.json` or else from standard output, after a check that its books balance.
+    /// Last snapshot, from `snapshot.json` or else from standard output, after a check that its ledger balances.
     pub fn snapshot(&self) -> RunSnapshot {
         let text = match &self.out {
             Some(out) => fs::read_to_string(out.join("snapshot.json")).expect("the run was written down"),
@@ -167,7 +167,7 @@ pub(crate) fn clean(command: &mut Command) {
     env::vars_os().map(|(name, _)| name).filter(ours).for_each(|name| {
         command.env_remove(name);
     });
-    // Hides servers of this user that run beside the tests.
+    // Hides other servers of this user from the call.
     command.env("XDG_STATE_HOME", "/dev/null");
 }
 

@@ -34,7 +34,7 @@ pub fn lines<T: DeserializeOwned>(path: &Path) -> Vec<T> {
         .collect()
 }
 
-/// Folder that outlives the tests; its content is the same in every run.
+/// Folder that is kept after the tests; its content is the same in every run.
 pub(crate) fn kept(name: &str) -> PathBuf {
     let folder = target().join("tmp/penstock-tests").join(name);
     fs::create_dir_all(&folder).expect("the target folder can be written to");

@@ -16,7 +16,7 @@ pub use random::{Chance, RandomPipeline};
 pub use served::{Answer, Served, Serving};
 pub use shown::{shown, without_figures};
 
-/// Rust in the manuals: it compiles, against the crates that this package uses in its tests.
+/// Compiles the Rust code in the manuals, with the crates that this package uses in its tests.
 #[cfg(doctest)]
 mod manuals {
     #[doc = include_str!("../../README.md")]

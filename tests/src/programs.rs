@@ -49,7 +49,7 @@ pub fn trouble() -> PathBuf {
     static TROUBLE: OnceLock<PathBuf> = OnceLock::new();
     let made = TROUBLE.get_or_init(|| {
         let source = repository().join("tests/troubles/trouble.c");
-        // Another test process may have loaded the existing file.
+        // The file is replaced atomically: another test process may have loaded it.
         let (made, draft) = (kept("troubles").join("trouble.so"), Folder::new());
         let compiled = Command::new("cc")
             .args(["-shared", "-fPIC", "-O1", "-o"])
@@ -97,8 +97,8 @@ impl Programs {
         static PROGRAMS: OnceLock<Programs> = OnceLock::new();
         PROGRAMS.get_or_init(|| {
             let folder = own_profile();
-            // Selects what `make test` and `make bench` build: for a smaller selection of targets, cargo would rebuild
-            // dependencies with other features.
+            // Builds the same targets as `make test` and `make bench`: for fewer targets, cargo would rebuild dependencies with
+            // other features.
             let (profile, targets) = match folder.file_name().and_then(|name| name.to_str()) {
                 Some("debug") | None => ("dev", "--tests"),
                 Some(other) => (other, "--benches"),
@@ -127,8 +127,8 @@ fn own_profile() -> PathBuf {
 fn cargo() -> Command {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(repository());
-    // Variables that cargo sets for a test of its package. Some dependencies, and half of the workspace with them, are rebuilt
-    // when they change, now and at the next call of cargo.
+    // Removes the variables that cargo sets for the tests of a package: if they change, cargo rebuilds some dependencies, and
+    // half of the workspace with them, now and at its next call.
     for (name, _) in env::vars_os() {
         let told = name.to_string_lossy();
         if told.starts_with("CARGO_PKG_") || told.starts_with("CARGO_MANIFEST_") || told == "OUT_DIR" {

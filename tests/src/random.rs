@@ -9,11 +9,12 @@ use serde_json::{Value, json};
 pub struct RandomPipeline {
     /// Pipeline document.
     pub document: Value,
-    /// Name and seconds per item of the consumer for each stage, and last for the consumer; the largest is the limit.
+    /// Names of the stages and last of the consumer, each with the seconds that it needs per item of the consumer; the one with
+    /// the most is the limit.
     pub demands: Vec<(String, f64)>,
 }
 
-/// Random numbers that are the same for the same seed: Knuth's MMIX generator, of which the high bits are used.
+/// Random numbers that depend only on the seed: the high bits of Knuth's MMIX generator.
 #[derive(Clone, Debug)]
 pub struct Chance(u64);
 
@@ -104,7 +105,7 @@ impl RandomPipeline {
         (found > margin).then_some(named == limit)
     }
 
-    /// Name of the limiting stage, or `consumer`, and the ratio to the next one: 0.15 is 15 % more.
+    /// Name of the limiting stage, or `consumer`, and the excess of its demand over the second largest: 0.15 is 15 % more.
     pub fn limit(&self) -> (&str, f64) {
         let mut demands: Vec<&(String, f64)> = self.demands.iter().collect();
         demands.sort_by(|(_, one), (_, other)| other.total_cmp(one));

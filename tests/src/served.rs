@@ -102,7 +102,7 @@ impl Serving {
         self.variable("PENSTOCK_LOG", level)
     }
 
-    /// Sets another address than the loopback one.
+    /// Sets an address other than that of the loopback interface.
     #[must_use]
     pub fn listening(self, listen: &'static str) -> Self {
         Self { listen, ..self }
@@ -118,7 +118,7 @@ impl Serving {
     /// one.
     pub fn start(mut self) -> Served {
         self.command.args(["--listen", self.listen]).arg("--data-dir").arg(&self.data);
-        // Folder of the announcement for the user's programs.
+        // Folder in which the server announces itself to programs of its user.
         self.command.env("XDG_STATE_HOME", self.data.join("state"));
         let is_given =
             self.command.get_envs().any(|(name, value)| name == "PENSTOCK_TOKEN" && value.is_some())
@@ -226,12 +226,12 @@ impl Served {
         kill_process(process, Signal::KILL).expect("the server is alive");
     }
 
-    /// Requests an address of the API.
+    /// Sends a GET request to a path of the API.
     pub fn get(&self, path: &str) -> Answer {
         self.ask("GET", &format!("/api/v1{path}"), None, &[])
     }
 
-    /// Sends JSON to an address of the API.
+    /// Sends a POST request with JSON to a path of the API.
     pub fn post(&self, path: &str, document: &Value) -> Answer {
         let bytes = document.to_string();
         self.ask("POST", &format!("/api/v1{path}"), Some(("application/json", bytes.as_bytes())), &[])
@@ -272,7 +272,7 @@ impl Served {
         }
     }
 
-    /// Ends the server as Ctrl-C does; returns the time that took, and the exit code.
+    /// Shuts the server down with SIGINT, as Ctrl-C does; returns the duration of the shutdown, and the exit code.
     #[expect(
         clippy::disallowed_methods,
         reason = "a test observes a server from outside, with a separate clock"
@@ -287,7 +287,7 @@ impl Served {
         (start.elapsed(), code)
     }
 
-    /// Kills the server, like a crash of the machine.
+    /// Kills the server, to simulate a crash of the machine.
     pub fn kill(mut self) {
         self.child.kill().expect("the server is a child of this process");
         self.child.wait().expect("the server is a child of this process");

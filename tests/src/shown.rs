@@ -20,15 +20,15 @@ pub fn shown() -> Settings {
         (r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", "[ID]"),
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", "[START]"),
         (r"src/lib\.rs:\d+:\d+", "src/lib.rs:[LINE]"),
-        // The amount in use before depends on the steps of the allocator.
-        (r"asked for 2[5-9]\d MiB", "asked for [N] MiB"),
+        // The memory already in use, and so the requested amount, depends on the allocator.
+        (r"requested 2[5-9]\d MiB", "requested [N] MiB"),
     ] {
         settings.add_filter(found, word);
     }
     settings
 }
 
-/// [`shown`], which also replaces every measured figure.
+/// Settings of [`shown`] that also replace every measured figure.
 pub fn without_figures() -> Settings {
     let mut settings = shown();
     settings.add_filter(r"\d[\d,]*(\.\d+)? \[(us|ms|sec)\]", "[TIME]");

@@ -49,17 +49,20 @@ fn a_gain_is_reported_with_its_reason_and_the_new_limit() {
         assert_eq!(report["changes"], changes);
         let sentence = report["sentence"].as_str().unwrap();
         assert!(sentence.contains(" % faster: "), "{sentence}");
-        assert!(sentence.contains(", because `2:decode` has 4 tasks at a time instead of 1"), "{sentence}");
+        assert!(sentence.contains(", because `2:decode` runs 4 tasks at a time instead of 1"), "{sentence}");
         assert!(
-            sentence.ends_with("; the limit was stage `2:decode` and is the consumer now."),
+            sentence.ends_with("; the limit was stage `2:decode` and is now the consumer."),
             "{sentence}"
         );
         let words = compared(&runs).finish().exits(0).stdout;
         assert!(words.contains("/stages/1/sleep/concurrency") && words.contains("[2:decode] ave"), "{words}");
 
-        // In the other order it is a loss, explained by the new limit.
+        // In the opposite order, the comparison reports a loss, explained by the new limit.
         let back = compared(&[runs[1].clone(), runs[0].clone()]).finish().exits(0).stdout;
-        assert!(back.contains(" % slower: ") && back.contains("has 1 task at a time instead of 4"), "{back}");
+        assert!(
+            back.contains(" % slower: ") && back.contains("runs 1 task at a time instead of 4"),
+            "{back}"
+        );
         let same = compared(&[runs[0].clone(), runs[0].clone()]).finish().exits(0).stdout;
         assert!(
             same.starts_with("No difference: ") && same.contains("The documents are the same."),

@@ -29,7 +29,7 @@ fn slow_loading_has_headspace_and_fast_loading_has_none() {
         };
         let number = |report: &Value, name: &str| report[name].as_f64().unwrap();
         let slow = measured(60);
-        // 33.3/s instead of 16.7/s; a busy machine delays both.
+        // The rate would rise from 16.7/s to 33.3/s; a busy machine lowers both.
         assert!((0.6..1.2).contains(&number(&slow, "to_gain")), "{slow:#}");
         assert!((0.4..0.6).contains(&number(&slow, "feeds")), "{slow:#}");
         assert_eq!(slow["is_enough"], false);
@@ -60,7 +60,7 @@ fn pipelines_that_cannot_be_measured_are_refused() {
     let none = json!({ "source": { "range": { "count": 0 } } });
     let told = headspace(&folder, &none).argument("-q").finish().exits(1).stderr;
     assert!(told.contains("no item reached the consumer"), "{told}");
-    let seed = repository().join("examples/pipelines/seeds/002-multi1.json");
-    let call = Call::new(&["headspace", "--for=soon"]).argument(&seed);
+    let document = repository().join("examples/pipelines/seeds/002-multi1.json");
+    let call = Call::new(&["headspace", "--for=soon"]).argument(&document);
     call.finish().exits(2);
 }

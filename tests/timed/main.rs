@@ -1,5 +1,5 @@
-//! Tests of the times of runs. A separate test binary, since cargo runs binaries one after another, and its tests one at a time:
-//! no other test uses the processors meanwhile.
+//! Tests of the times of runs. They are a separate test binary because cargo runs test binaries one after another, and they run
+//! one at a time, so that no other test uses the processors meanwhile.
 #![expect(
     clippy::unwrap_used,
     reason = "a failure here fails the test; `allow-unwrap-in-tests` does not cover helpers"
@@ -16,7 +16,7 @@ mod verdict;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Number of retries after a failure: a machine may stall for a while, a defect fails every time.
+/// Number of retries after a failure: a stalled machine fails a test once, a defect every time.
 const AGAIN: usize = 3;
 
 /// Waits until no other test of this binary runs; none starts while the guard is alive.

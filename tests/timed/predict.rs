@@ -9,8 +9,8 @@ use crate::timed;
 
 const TIME: &str = "--for=4s";
 
-/// Relative error of the predicted rate of a random pipeline. A busy machine wakes sleepers late, which the document does not
-/// show: with the measured delays of the run, the remaining error is that of the queue model.
+/// Relative error of the predicted rate of a random pipeline. A busy machine wakes sleeping tasks late, which the document does
+/// not show. So the prediction uses the delays measured in the run, and the remaining error is that of the queue model.
 fn off(number: u64) -> f64 {
     let (folder, pipeline) = (Folder::new(), RandomPipeline::new(number));
     let document = folder.write("pipeline.json", pipeline.document.to_string());

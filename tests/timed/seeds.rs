@@ -34,7 +34,7 @@ const EXPERIMENTS: [(&str, usize); 12] = [
     ("003-pool-too-small", 6),
 ];
 
-/// Number of concurrent runs. They mostly sleep.
+/// Number of concurrent runs, which mostly sleep.
 const AT_ONCE: usize = 6;
 
 /// Violations found in runs.
@@ -56,7 +56,7 @@ impl Faults {
     }
 }
 
-/// Checks the named runs; repeats them if they fail. The first call makes the runs of all pipelines together.
+/// Checks the named runs, and repeats runs that fail the check. The first call makes the runs of all pipelines together.
 #[track_caller]
 fn hold<const N: usize>(names: [&'static str; N], check: impl Fn([&Run; N], &mut Faults)) {
     static RUNS: OnceLock<Vec<Run>> = OnceLock::new();
@@ -85,7 +85,7 @@ fn is_slow_to_fast(queue: Figures) -> bool {
     queue.get_ms > 2.0 * queue.put_ms && queue.get_ms > 1.0 && queue.readiness < 0.1
 }
 
-/// Equal within the noise of a busy machine.
+/// True if both values are equal within the noise of a busy machine.
 fn is_about(one: f64, other: f64) -> bool {
     (one - other).abs() <= 0.08 * one.max(other)
 }
@@ -158,7 +158,7 @@ fn a_second_task_removes_the_limit_and_a_third_one_has_no_effect() {
         let rates = [one, two, three].map(|run| run.sink().qps);
         faults.unless(rates[1] > 1.2 * rates[0], || format!("the second task gains too little: {rates:?}"));
         faults.unless(is_about(rates[1], rates[2]), || format!("the third task changes the rate: {rates:?}"));
-        // With a third task, each put waits longer, by the time that the consumer takes for an item.
+        // With a third task, each put waits longer than with two, by the time of one step of the consumer.
         let more = three.queue(3).put_ms - two.queue(3).put_ms;
         let step = 1e3 / rates[2];
         faults.unless((more - step).abs() < 0.25 * step, || {
@@ -188,8 +188,8 @@ fn a_queue_before_an_aggregate_is_never_full() {
     });
 }
 
-/// Pipelines that SPDL ran, too.
-const OF_SEED_002: [&str; 8] = [
+/// The reference pipelines that SPDL has measured.
+const REFERENCES: [&str; 8] = [
     "002-single1",
     "002-single2",
     "002-multi1",
@@ -200,11 +200,11 @@ const OF_SEED_002: [&str; 8] = [
     "002-agg2",
 ];
 
-/// Necessary, since the other tests' bounds widen with longer sleeps.
+/// Checks the sleeps in the documents, which the other tests do not: their bounds widen with longer sleeps.
 #[test]
-fn documents_of_seed_002_are_those_that_spdl_ran() {
+fn the_documents_002_are_the_pipelines_that_spdl_has_measured() {
     let oracle = Oracle::read();
-    for name in OF_SEED_002 {
+    for name in REFERENCES {
         let path = penstock_tests::repository().join(format!("examples/pipelines/seeds/{name}.json"));
         let document: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
         let mut stages = Vec::new();
@@ -233,14 +233,14 @@ fn documents_of_seed_002_are_those_that_spdl_ran() {
 }
 
 #[test]
-fn every_queue_of_seed_002_is_between_spdl_and_the_ideal() {
+fn every_queue_of_the_reference_pipelines_is_between_spdl_and_the_ideal() {
     let _alone = alone();
     let oracle = Oracle::read();
     assert_eq!(
         oracle.scenarios.iter().map(|scenario| format!("002-{}", scenario.name)).collect::<Vec<_>>(),
-        OF_SEED_002
+        REFERENCES
     );
-    for name in OF_SEED_002 {
+    for name in REFERENCES {
         hold([name], |[run], faults| {
             let (scenario, near) = (oracle.scenario(name), oracle.near(run));
             for (place, id) in run.queues().into_iter().enumerate() {
@@ -255,10 +255,10 @@ fn every_queue_of_seed_002_is_between_spdl_and_the_ideal() {
 }
 
 #[test]
-fn every_queue_of_seed_002_follows_from_the_times_of_its_run() {
+fn every_queue_of_the_reference_pipelines_follows_from_the_times_of_its_run() {
     let _alone = alone();
     let oracle = Oracle::read();
-    for name in OF_SEED_002 {
+    for name in REFERENCES {
         hold([name], |[run], faults| {
             let (scenario, near) = (oracle.scenario(name), oracle.near(run));
             for (place, stage) in (1..).zip(&scenario.stages) {
@@ -282,7 +282,7 @@ fn thread_wait_ms(run: &Run, stage: usize) -> f64 {
     run.of_stage(stage, |stage| stage.task.ave_thread_wait_s.unwrap_or(0.0)) * 1e3
 }
 
-/// Share of the stage's slot time that `seconds` selects, e.g. the time spent waiting for a thread.
+/// Share of the slots' total time that `seconds` selects, e.g. the time spent waiting for a thread.
 fn slots(run: &Run, stage: usize, seconds: fn(&StageRecord) -> f64) -> f64 {
     let all = |stage: &StageRecord| {
         let task = &stage.task;
@@ -306,7 +306,8 @@ fn more_tasks_than_threads_wait_for_a_thread() {
                 format!("{}: {rate:.1}/s, with {threads} threads and tasks of {task_s:.4} s", run.name)
             });
         }
-        // Three tasks of length t share two threads, so each ends once per 3 t / 2 and waits for a thread for t / 2 of it.
+        // Three tasks of length t share two threads: so each task runs once per 3 t / 2, and waits for a thread for t / 2 of that
+        // time.
         let (wait, task) = (thread_wait_ms(too_small, 1), too_small.task_ms(1));
         faults.unless((wait - task / 2.0).abs() < 0.1 * task, || {
             format!("tasks of {task:.1} ms waited {wait:.1} ms for a thread")
@@ -329,7 +330,7 @@ fn concurrency_divides_the_time_of_a_task() {
         faults.unless(is_about(rate, 2.0 / task_s), || {
             format!("{rate:.1}/s from two tasks at a time of {task_s:.4} s")
         });
-        // Four concurrent downloads are faster; all of their slots wait for room or work.
+        // Four concurrent downloads are faster than the stage after them, so the slots of the downloads wait for room.
         let (wait, task) = (run.queue(1).put_ms, run.task_ms(1));
         let expected = 4e3 / rate - task;
         faults.unless((wait - expected).abs() < 0.1 * (wait + task), || {
@@ -349,14 +350,15 @@ fn bursts_let_both_sides_of_a_small_queue_wait() {
     hold(["001-four-stages"], |[run], faults| {
         let (step, names) = (1e3 / run.sink().qps, run.queues());
         assert_eq!(names[7], "7:gpu-transfer_queue");
-        // All queues up to collate are ready, as in production: data arrives faster than transfer takes it.
+        // The queues up to that of the stage collate are ready, as in production: data arrives faster than the stage transfer
+        // takes it.
         for (place, name) in names.iter().enumerate().take(7) {
             let (queue, then) = (run.queue(place), readiness(place));
             faults.unless(queue.readiness > then - 0.15 && queue.put_ms > queue.get_ms, || {
                 format!("{name}: {queue:?}; readiness in production {then:.3}")
             });
         }
-        // Transfer is fast enough on average, but both sides of its queue wait.
+        // The stage transfer is fast enough on average, but the writer and the reader of its queue both wait.
         let (task, queue) = (run.task_ms(7), run.queue(7));
         faults.unless(task < 0.9 * step, || format!("transfer takes {task:.1} ms of a step of {step:.1}"));
         let waits = [queue.put_ms, queue.get_ms].map(|ms| ms / step);

@@ -1,4 +1,5 @@
-//! The three pipelines `examples/pipelines/toy-*`: the two lines of output, figures of the expected size, and the answer.
+//! The three pipelines `examples/pipelines/toy-*`: the two lines that they print, the size of their figures, and their answer to
+//! whether data loading is the bottleneck.
 
 use penstock_tests::{Call, repository, without_figures};
 use penstock_types::run::RunSnapshot;
@@ -8,7 +9,7 @@ use crate::timed;
 /// Number of items, fewer than the 100 of the documents: means do not depend on it.
 const ITEMS: u64 = 20;
 
-/// Lines of a toy on standard output, and the two waits of its sink in milliseconds: for data, and for the consumer.
+/// Output of one of the pipelines, and the two mean waits of its sink in milliseconds: for data, and for the consumer.
 fn toy(name: &str) -> (String, f64, f64) {
     let document = repository().join(format!("examples/pipelines/{name}.json"));
     let folder = penstock_tests::Folder::new();
@@ -20,7 +21,7 @@ fn toy(name: &str) -> (String, f64, f64) {
     let ms = |seconds: Option<f64>| seconds.expect("items went through") * 1e3;
     let waits = (ms(before.figures.ave_get_time_s), ms(sink.figures.ave_put_time_s));
     let (_, lines) =
-        finished.stdout.split_once("The books balance.\n\n").expect("the report ends with the lines");
+        finished.stdout.split_once("The ledger balances.\n\n").expect("the report ends with the lines");
     (lines.to_owned(), waits.0, waits.1)
 }
 
@@ -55,7 +56,7 @@ fn a_slow_training_loop_is_seen_downstream() {
     timed(|| {
         let (lines, upstream, downstream) = toy("toy-slow-training");
         assert!(upstream < downstream, "{upstream} {downstream}");
-        // The first items find room; every later one waits for a step of 100 ms.
+        // The first items find room in the queue; every later item waits for a step of 100 ms.
         assert!(upstream < 20.0 && (70.0..150.0).contains(&downstream), "{upstream} {downstream}");
         without_figures().bind(|| insta::assert_snapshot!("a_slow_training_loop_is_seen_downstream", lines));
     });

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::timed;
 
-/// Runs `items` samples through these stages in front of a consumer; returns the last snapshot.
+/// Runs `items` samples through `stages` and `consumer`; returns the last snapshot.
 fn run(items: u64, stages: Value, consumer: Value) -> RunSnapshot {
     of(&document(items, stages, consumer))
 }
@@ -24,7 +24,7 @@ fn of(document: &Value) -> RunSnapshot {
     ended(document, 0)
 }
 
-/// A run that ends with this exit code.
+/// Runs a document, which must end with this exit code; returns the last snapshot.
 fn ended(document: &Value, code: i32) -> RunSnapshot {
     let folder = Folder::new();
     let out = folder.join("out");
@@ -56,7 +56,7 @@ fn a_consumer_that_is_slower_than_loading_is_the_limit() {
         let last = snapshot.verdicts.last().unwrap();
         assert_eq!(last.kind, VerdictKind::Consumer);
         assert!((last.to_s - snapshot.elapsed_s).abs() < 0.001, "{last:?}");
-        // Five milliseconds of work for every 25: one of the four slots is enough.
+        // The stage works 5 ms for every 25 ms of the consumer, so one of its four slots is enough.
         let least = serde_json::to_value(&verdict(&snapshot).advice[1].set).unwrap();
         assert_eq!(least, json!([{ "pointer": "/stages/0/sleep/concurrency", "value": 1 }]));
     });
@@ -82,7 +82,7 @@ fn the_slowest_stage_is_named_at_any_position_and_the_advice_removes_the_limit()
 #[test]
 fn an_aggregate_that_collects_in_bursts_is_not_the_limit() {
     timed(|| {
-        // The aggregate waits for a part of the time in both runs; in the first one it always finishes in time.
+        // In both runs the aggregate waits for part of the time, but in the first run its batches are always ready in time.
         let stages = |mean_ms| json!([sleep("load", mean_ms, 1), { "aggregate": { "size": 4 } }]);
         let snapshot = run(160, stages(5), step(50));
         let starved = snapshot.queues[1].figures.starved.unwrap();
@@ -155,7 +155,7 @@ fn a_run_of_too_few_items_has_no_verdict() {
     });
 }
 
-/// Objects that take 40 ms each, as from a remote bucket.
+/// A server with objects that take 40 ms each, as in a remote bucket, and a document that reads them.
 fn far_away(keys: u32) -> (Server, Value) {
     let latency = Latency { usual: Duration::from_millis(40), ..Latency::default() };
     let server =

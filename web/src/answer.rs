@@ -1,4 +1,4 @@
-//! JSON responses. Large responses are produced a few at a time and take bounded memory.
+//! JSON responses. Only a few large responses are produced at a time, in bounded memory.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ const TURN: Duration = Duration::from_secs(10);
 /// Size of a chunk of a response, in bytes.
 const PIECE: usize = 64 << 10;
 
-/// Bounds of large responses: the number produced at a time, and the bytes that wait for clients to read them. `tower` limits
-/// requests until the response begins, not until it is read.
+/// Bounds of large responses: the number produced at a time, and the bytes that clients have not read yet. The limits of `tower`
+/// end when a response begins, not when the client has read it.
 #[derive(Clone, Debug)]
 pub(crate) struct LargeAnswers {
     making: Arc<Semaphore>,
@@ -39,7 +39,8 @@ impl LargeAnswers {
         }
     }
 
-    /// Responds with a value as JSON, produced under a permit. The bytes count against the budget until the client has read them.
+    /// Responds with a value as JSON. A permit limits the number of values that are produced at a time; the bytes count against
+    /// the budget until the client has read them.
     pub(crate) async fn send_json<T: Serialize + Send + 'static>(
         &self,
         value: impl Future<Output = ApiResult<T>>,
@@ -75,7 +76,7 @@ impl LargeAnswers {
     }
 }
 
-/// Responds with 201 for a new resource, or with 200 for one that existed before; both name its address.
+/// Responds with 201 for a new resource, or with 200 for an existing one. Both responses name the address of the resource.
 pub(crate) fn created(is_new: bool, address: &str, what: impl Serialize) -> Response {
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     (status, [(header::LOCATION, format!("/api/v1/{address}"))], Json(what)).into_response()
@@ -104,7 +105,7 @@ fn in_pieces(bytes: Bytes, room: HeldBytes) -> Body {
         let piece = bytes.split_to(bytes.len().min(PIECE));
         Some((Ok::<_, Infallible>(piece), (bytes, room)))
     });
-    // Fused, because the compression layer polls again after the end.
+    // Fused, because the compression layer polls the stream again after its end.
     Body::from_stream(pieces.fuse())
 }
 
@@ -124,7 +125,7 @@ mod tests {
         assert_eq!(answers.send_json(large()).await.unwrap_err().status(), 503);
         // Small responses do not count against the budget.
         assert!(answers.send_json(async { Ok(1) }).await.is_ok());
-        // Bytes that were serialized before count in the same way.
+        // Values that are already serialized count against the budget, too.
         assert_eq!(
             answers.send_written(async { Ok(vec![b' '; 600 << 10]) }, Ok).await.unwrap_err().status(),
             503

@@ -1,4 +1,4 @@
-//! Routes beneath `/api/v1`. A handler parses the request, calls one function and converts the result.
+//! Routes beneath `/api/v1`. Handlers only parse the request, call one function and convert its result.
 
 mod benchmarks;
 mod data;
@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::app::App;
 use crate::openapi::ApiRouter;
 
-/// Routes of the API without the middleware in front of them, and the OpenAPI document that describes them.
+/// Returns the routes of the API without middleware, and the OpenAPI document that describes the routes.
 pub(crate) fn routes() -> (Router<App>, Value) {
     let mut api = ApiRouter::new();
     system::routes(&mut api);

@@ -22,7 +22,7 @@ pub(crate) struct App {
     pub(crate) runs: Runs,
     pub(crate) guard: RequestGuard,
     pub(crate) limits: ServeLimits,
-    /// Bounds of modules, shown by `/system`; the registry enforces them.
+    /// Bounds of modules, which `/system` shows and the registry enforces.
     pub(crate) modules: Arc<GateBounds>,
     pub(crate) bounds: RunBounds,
     /// Permits of open event streams.
@@ -34,7 +34,7 @@ pub(crate) struct App {
     pub(crate) started: ServerStart,
 }
 
-/// Start of the server, by the wall clock and by the monotonic clock.
+/// Time at which the server started, by the wall clock and by the monotonic clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServerStart {
     pub(crate) at: std::time::SystemTime,
@@ -44,8 +44,8 @@ pub(crate) struct ServerStart {
 impl FromRequestParts<App> for App {
     type Rejection = Infallible;
 
-    /// State for one request, with the shares of the sender's client and only the stores that its token allows. Operations of the
-    /// API take the state through this extractor only.
+    /// Returns the state for one request: work counts against the shares of the client that sends the request, and only the
+    /// stores that its token allows are accessible. Operations of the API get the state through this extractor only.
     async fn from_request_parts(parts: &mut Parts, app: &Self) -> Result<Self, Infallible> {
         let mut app = app.clone();
         app.runs = app.runs.for_client(client(&parts.extensions));

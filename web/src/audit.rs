@@ -16,10 +16,10 @@ use crate::tokens::{Caller, Role};
 /// Longest target of a request in an entry, in characters.
 const MAX_TARGET: usize = 300;
 const PREFIX: &str = "/api/v1/";
-/// Operations that change nothing, though they need more than `read`.
+/// Operations that change nothing, although they require a higher role than `read`.
 const UNRECORDED: [&str; 2] = ["inspect_module", "try_module"];
 
-/// Operation of the API, as the layer in front of its handler guards it.
+/// Operation of the API, guarded by a layer in front of its handler.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Guarded {
     /// Minimum role of the sender; `None` if no token is required.
@@ -28,8 +28,8 @@ pub(crate) struct Guarded {
     pub(crate) action: &'static str,
 }
 
-/// Change in progress, recorded on drop even without a response: the change is made although the client may disconnect before its
-/// response.
+/// Change in progress, recorded on drop even if there is no response: a change may be made although the client disconnects before
+/// the response.
 struct UnderWay {
     runs: Runs,
     token: Arc<str>,
@@ -41,7 +41,7 @@ struct UnderWay {
 }
 
 impl Guarded {
-    /// Refuses senders whose role is too low, and records the changes of all others.
+    /// Refuses senders whose role is too low, and records changes by all other senders.
     pub(crate) async fn enter(self, request: Request, next: Next) -> Response {
         let Some(role) = self.role else { return next.run(request).await };
         let extensions = request.extensions();

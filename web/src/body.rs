@@ -14,13 +14,13 @@ use tokio::time::{Instant, timeout_at};
 use crate::problem::{ApiError, ApiResult, ProblemKind};
 use crate::settings::ServeLimits;
 
-/// Bytes of memory that every body or response may take without counting against a budget.
+/// Size up to which a body or a response does not count against a budget, in bytes.
 pub(crate) const SMALL_BYTES: usize = 64 << 10;
-/// Bytes that one permit of a budget stands for.
+/// Number of bytes that one permit of the semaphore of a budget represents.
 const UNIT: usize = 1 << 10;
 
-/// Chunks of a body, counted as they arrive. `Content-Length` is used only to refuse early. `tower_http` limits size and pauses,
-/// but has no minimum rate and no budget shared by all clients.
+/// Reader of the chunks of a body, which counts the bytes as they arrive. `Content-Length` is used only to refuse large bodies
+/// early. `tower_http` can limit the size and pauses, but has neither a minimum rate nor a memory budget for all clients.
 pub(crate) struct BodyPieces {
     body: Body,
     most: u64,
@@ -32,11 +32,11 @@ pub(crate) struct BodyPieces {
 /// Minimum speed at which a body must arrive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BodyPace {
-    /// Deadline if no byte arrives; received bytes extend it as `bytes_per_s` states.
+    /// Deadline for the whole body, which received bytes extend according to `bytes_per_s`.
     pub(crate) until: Instant,
-    /// Longest pause between two chunks.
+    /// Maximum pause between two chunks.
     pub(crate) stall: Duration,
-    /// Bytes that extend the deadline by one second; `None` if nothing extends it.
+    /// Number of received bytes that extend the deadline by one second; `None` if the deadline is fixed.
     pub(crate) bytes_per_s: Option<u64>,
 }
 
@@ -62,13 +62,14 @@ impl ByteBudget {
 }
 
 impl HeldBytes {
-    /// Reserves the bytes of a response; `None` if the budget has too few left.
+    /// Reserves the bytes of a response; `None` if the budget has too few bytes left.
     pub(crate) fn for_answer(rooms: &ByteBudget, bytes: usize) -> Option<Self> {
         let mut room = Self::default();
         room.grow(rooms, bytes).is_ok().then_some(room)
     }
 
-    /// Grows the reservation to `bytes`. The first [`SMALL_BYTES`] are free: the number of connections bounds them.
+    /// Grows the reservation to `bytes`. The first [`SMALL_BYTES`] need no reservation: the limit of connections bounds their
+    /// total.
     fn grow(&mut self, rooms: &ByteBudget, bytes: usize) -> ApiResult<()> {
         let held = self.0.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let wanting = bytes.saturating_sub(SMALL_BYTES).div_ceil(UNIT).saturating_sub(held);
@@ -115,7 +116,7 @@ impl BodyPieces {
         }
     }
 
-    /// The next chunk; `None` at the end.
+    /// Waits for the next chunk; `None` at the end of the body.
     pub(crate) async fn next(&mut self) -> ApiResult<Option<Bytes>> {
         loop {
             let earned = self.pace.bytes_per_s.map_or(0, |bytes| self.came / bytes);
@@ -149,7 +150,7 @@ impl BodyPieces {
     }
 
     /// Reads a whole JSON body with at most `most_nodes` names and values. The memory for parsing is reserved as bytes arrive, so
-    /// `Content-Length` alone reserves none.
+    /// that a client cannot reserve memory by `Content-Length` alone.
     pub(crate) async fn whole_json(
         mut self,
         rooms: &ByteBudget,
@@ -174,7 +175,7 @@ impl BodyPieces {
     }
 }
 
-/// Refuses content types other than `wanted`, which a form on a page of another site cannot send.
+/// Refuses content types other than `wanted`. A form on a page of another site cannot send the types in `wanted`.
 pub(crate) fn require_content_type(headers: &HeaderMap, wanted: &[&str]) -> ApiResult<()> {
     let found = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("missing");
     let essence = found.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -183,7 +184,7 @@ pub(crate) fn require_content_type(headers: &HeaderMap, wanted: &[&str]) -> ApiR
     }
     let wanted = wanted.iter().map(|kind| format!("`{kind}`")).collect::<Vec<_>>().join(" or ");
     let found = penstock_types::text::printable(found, 100);
-    Err(ApiError::new(ProblemKind::WRONG_MEDIA_TYPE, format!("`content-type` is {found}, wanted {wanted}")))
+    Err(ApiError::new(ProblemKind::WRONG_MEDIA_TYPE, format!("`content-type` is {found}, expected {wanted}")))
 }
 
 #[cfg(test)]
@@ -224,7 +225,7 @@ mod tests {
         let rooms = ByteBudget::new(2 << 20);
         let list = |values: usize| pieces(Body::from("[".repeat(values)), 1 << 20).whole_json(&rooms, 4_000);
         assert_eq!(status(list(4_001).await), 413);
-        // 4 KB of text take far more memory once parsed.
+        // 4 KB of text need far more memory once parsed, so two of these bodies exceed the budget.
         let held = list(4_000).await.unwrap();
         assert_eq!(status(list(4_000).await), 503);
         drop(held);

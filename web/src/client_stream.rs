@@ -1,4 +1,5 @@
-//! Connections of clients: minimum speed at which responses are read, and line ends in request heads.
+//! Checks on the byte streams of client connections: the minimum speed at which responses are read, and the line ends in request
+//! heads.
 
 use std::future::Future;
 use std::io;
@@ -11,40 +12,43 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Headers that announce the body of a request.
+/// Headers whose presence means that a request has a body.
 const BODY_HEADERS: [&[u8]; 2] = [b"content-length", b"transfer-encoding"];
-/// Bytes of a line that suffice to recognize each of [`BODY_HEADERS`].
+/// Number of bytes at the start of a line that are enough to recognize each of [`BODY_HEADERS`].
 const PREFIX_BYTES: usize = 17;
 
 /// Minimum speed at which a client must read responses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AnswerPace {
-    /// Longest wait for the client in which no byte is sent, and longest time by which the client may lag behind `bytes_per_s`.
+    /// Maximum time in which no byte can be sent to the client, and maximum time by which the client may lag behind
+    /// `bytes_per_s`.
     pub(crate) stall: Duration,
     /// Minimum rate, in bytes per second; live events are exempt.
     pub(crate) bytes_per_s: u64,
 }
 
-/// Facts shared by the reading and the answering side of a connection.
+/// State of a connection that the reader of requests and the writer of responses share.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionFacts {
-    /// Set once a request with a body has begun. No request is read after it, because only the parser knows where the body ends.
+    /// Set once a request with a body has begun. It is then the last request of the connection, because only the parser knows
+    /// where its body ends.
     pub(crate) is_last: AtomicBool,
     /// Set while live events are sent, which have no minimum rate.
     pub(crate) is_live: AtomicBool,
 }
 
-/// Stream of a client connection. Writes fail when the client reads more slowly than its pace, because hyper bounds only what
-/// clients send. Heads contain no bare line feeds, which hyper accepts as the end of a line, but a proxy in front of it may not.
+/// Stream of a client connection. Writes fail if the client reads more slowly than its pace, because hyper limits only the times
+/// in which clients send. Bare line feeds in request heads are refused: hyper accepts them as line ends, but a proxy in front of
+/// the server may not.
 #[derive(Debug)]
 pub(crate) struct ClientStream<S> {
     stream: S,
     pace: AnswerPace,
     facts: Arc<ConnectionFacts>,
     head: Option<HeadLines>,
-    /// Start of the current wait for the client.
+    /// Start of the current wait for the client to read.
     waits_since: Option<Instant>,
-    /// Sum of earlier waits, minus the time earned since by the bytes that the client has read.
+    /// Sum of earlier waits, minus the time that the client has earned by reading bytes since then.
     waited: Duration,
     deadline: Option<Pin<Box<Sleep>>>,
 }
@@ -136,7 +140,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ClientStream<S> {
     }
 }
 
-/// Scanner of the lines of request heads, fed as bytes arrive.
+/// Scanner of the lines of request heads, which gets the bytes as they arrive.
 #[derive(Debug, Default)]
 struct HeadLines {
     /// First bytes of the current line, in lower case.
@@ -146,8 +150,8 @@ struct HeadLines {
 }
 
 impl HeadLines {
-    /// Scans bytes that were read. Returns false if no further head may follow: after a head that announces a body, and at a bare
-    /// line feed, which is replaced by a byte that the parser refuses.
+    /// Scans bytes that were read. Returns false if no further head may be read: after the head of a request with a body, and at
+    /// a bare line feed, which is replaced by a byte that the parser refuses.
     fn scan(&mut self, read: &mut [u8]) -> bool {
         for byte in read {
             if *byte != b'\n' {
@@ -195,7 +199,7 @@ mod tests {
 
     #[tokio::test]
     async fn flush_and_shutdown_with_buffered_bytes_time_out() {
-        // The `BufWriter` stands for TLS, which buffers bytes, too.
+        // The `BufWriter` simulates TLS, which buffers bytes, too.
         for is_end in [false, true] {
             let (here, _there) = duplex(16);
             let mut here = over(BufWriter::new(here), Duration::from_millis(20), 1, false);
@@ -205,10 +209,10 @@ mod tests {
         }
     }
 
-    /// Writes to a client that reads a few bytes at a time; its pauses together exceed `stall`.
+    /// Writes to a client that reads a few bytes at a time. The total of its pauses exceeds `stall`, but no single pause does.
     async fn written_slowly(bytes_per_s: u64, is_live: bool) -> io::Result<()> {
         let (here, mut there) = duplex(16);
-        // Each single pause is far shorter than the stall time.
+        // The stall time is far longer than each single pause.
         let mut here = over(here, Duration::from_secs(2), bytes_per_s, is_live);
         let reads = async move {
             let mut piece = [0; 16];
@@ -230,7 +234,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_slow_client_within_its_pace_and_one_of_live_events_stay_connected() {
-        // Each byte earns one second.
+        // At 1 byte/s, each byte that is read earns one second.
         written_slowly(1, false).await.unwrap();
         written_slowly(1 << 20, true).await.unwrap();
     }
@@ -241,7 +245,7 @@ mod tests {
             let mut whole = text.as_bytes().to_vec();
             let may_go_on = HeadLines::default().scan(&mut whole);
             let mut lines = HeadLines::default();
-            // The same text, byte by byte.
+            // Scans the same text byte by byte.
             let in_pieces: Vec<u8> = text.bytes().fold(Vec::new(), |mut done, byte| {
                 let mut piece = [byte];
                 if !lines.scan(&mut piece) {

@@ -14,8 +14,8 @@ pub(crate) const LIFETIME: Duration = Duration::from_secs(600);
 /// Maximum number of valid codes; a further code replaces the oldest.
 const MOST: usize = 16;
 
-/// Codes, each of which opens one session within [`LIFETIME`]. A link contains a code rather than a token, because links remain in
-/// terminal logs and in the history of a browser.
+/// One-time codes. Each code opens one session within [`LIFETIME`]. A link contains a code rather than a token, because links
+/// remain in terminal logs and in the history of a browser.
 #[derive(Debug, Default)]
 pub(crate) struct SignInCodes(Mutex<VecDeque<Code>>);
 
@@ -40,7 +40,7 @@ impl SignInCodes {
 
     /// Consumes a code; returns the token for which it was created. `None` if the code is unknown, used or expired.
     pub(crate) fn take(&self, code: &str, now: Instant) -> Option<TokenDigest> {
-        // Digests are compared, so that the time of the comparison reveals nothing about the codes.
+        // Digests are compared instead of codes, so that the time of the comparison reveals nothing about the codes.
         let digest = digest(code.as_bytes());
         let mut codes = self.lock();
         codes.retain(|code| now < code.until);

@@ -1,4 +1,4 @@
-//! Extractors whose rejections are problems.
+//! Extractors whose rejections are problem documents.
 
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
@@ -28,23 +28,23 @@ pub(crate) struct Sent<T>(pub(crate) T, pub(crate) HeldBytes);
 /// Unparsed pipeline document, which the registry parses, and the memory reserved for it.
 pub(crate) struct SentPipeline(pub(crate) Bytes, pub(crate) HeldBytes);
 
-/// Module, read while it arrives.
+/// Module, whose bytes are processed as they arrive.
 pub(crate) struct SentModule(pub(crate) BodyPieces);
 
-/// Minimum rate at which a module arrives, in bytes per second.
+/// Minimum rate at which a module must arrive, in bytes per second.
 const MODULE_BYTES_PER_S: u64 = 32 << 10;
-/// Minimum rate at which a document arrives, in bytes per second. Higher than for a module, because a document is held in memory
-/// until it is complete.
+/// Minimum rate at which a document must arrive, in bytes per second. It is higher than for a module, because a document is held
+/// in memory until it is complete.
 const JSON_BYTES_PER_S: u64 = 256 << 10;
 
 /// Type that clients send as a JSON document.
 pub(crate) trait JsonBody: DeserializeOwned {
-    /// Largest accepted document, in bytes and in JSON nodes.
+    /// Maximum size of a document, in bytes and in JSON nodes.
     fn bounds(_: &ServeLimits) -> JsonBounds {
         JsonBounds::of_bytes(SMALL_BYTES)
     }
 
-    /// Converts the document; fails with all of its faults.
+    /// Converts the JSON document; fails with all faults of the document.
     fn read(document: Value) -> Result<Self, Vec<SpecFault>> {
         spec::read_value(document)
     }
@@ -108,11 +108,11 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
     })
 }
 
-/// Reads a document; an empty body stands for `{}`.
+/// Parses a document; an empty body is treated like `{}`.
 fn read<T: JsonBody>(bytes: Bytes, most: JsonBounds) -> ApiResult<T> {
     let bytes = if bytes.is_empty() { Bytes::from_static(b"{}") } else { bytes };
     let document = spec::parse_within(&bytes, most);
-    // Freed before its values are copied into the result.
+    // The text is freed before the parsed values are copied into the result.
     drop(bytes);
     document.and_then(T::read).map_err(|faults| ApiError::invalid_document(&faults))
 }

@@ -66,14 +66,15 @@ impl RequestGuard {
         &self.0.sessions
     }
 
-    /// Returns true if the request came over TLS to this server or to a proxy in front of it. The `Origin` header, which has been
-    /// compared with the host, shows the second case.
+    /// Returns true if the request came over TLS, to this server or to a proxy in front of it. A proxy is recognized by the
+    /// scheme of the `Origin` header, whose host has already been checked.
     pub(crate) fn is_over_tls(&self, headers: &HeaderMap) -> bool {
         let origin = headers.get(header::ORIGIN).map_or(&b""[..], HeaderValue::as_bytes);
         self.0.speaks_tls || origin.starts_with(b"https://")
     }
 
-    /// Counts a wrong token from this address, and pauses; the pause grows with the number of wrong tokens from its network.
+    /// Counts a wrong token from this address, and waits. The wait grows with the number of wrong tokens from the network of the
+    /// address.
     pub(crate) async fn pause_after_wrong(&self, from: IpAddr) {
         tokio::time::sleep(self.0.wrong.add(from, Instant::now())).await;
     }
@@ -93,14 +94,14 @@ impl RequestGuard {
         self.check_origin(request, &host)?;
         let path = request.uri().path();
         let is_guarded = path == "/metrics" || path.starts_with("/api/");
-        // Open paths check a token that is sent, too: otherwise guesses could be tried there without a pause.
+        // A token that is sent to an open path is checked, too: otherwise an attacker could try tokens there without pauses.
         if is_guarded && (!OPEN.contains(&path) || bearer(headers).is_some()) {
             return self.caller(headers).map(Some);
         }
         Ok(None)
     }
 
-    /// Refuses unknown host names: another site's name may resolve to this address (DNS rebinding).
+    /// Refuses unknown host names, because the name of another site may resolve to the address of this server (DNS rebinding).
     fn host(&self, request: &Request) -> ApiResult<Authority> {
         let mut named = request.headers().get_all(header::HOST).iter();
         let host = named.next().filter(|_| named.next().is_none());
@@ -122,7 +123,7 @@ impl RequestGuard {
         Ok(host)
     }
 
-    /// Refuses requests from pages of other sites. Programs send no `Origin` and need none.
+    /// Refuses requests from pages of other sites. Requests of programs without an `Origin` header are accepted.
     fn check_origin(&self, request: &Request, host: &Authority) -> ApiResult<()> {
         let headers = request.headers();
         let foreign = |what: &str| {
@@ -158,7 +159,7 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"Bearer ").then_some(offered)
 }
 
-/// Refuses requests that fail the guard's checks, and adds security headers to every answer.
+/// Refuses requests that fail the guard's checks, and adds security headers to every response.
 pub(crate) async fn guard_request(
     State(guard): State<RequestGuard>,
     mut request: Request,
@@ -283,7 +284,7 @@ mod tests {
             assert_eq!(get("/api/v1/events", mode, "same-origin"), StatusCode::OK, "{mode}");
             assert_eq!(get("/api/v1/events", mode, "none"), StatusCode::OK, "{mode}");
         }
-        // Links on other sites may lead to pages.
+        // Links on other sites may lead to pages of this server.
         assert_eq!(get("/runs", "navigate", "cross-site"), StatusCode::OK);
         assert_eq!(get("/runs", "no-cors", "cross-site"), StatusCode::FORBIDDEN);
         assert_eq!(with("POST", &[]), StatusCode::OK);

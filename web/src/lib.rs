@@ -37,7 +37,7 @@ pub use tokens::{NamedToken, Role, TokenFile};
 mod tests {
     use std::{env, fs};
 
-    /// OpenAPI document from which the types of the pages are generated; `make api` writes both.
+    /// Path of the OpenAPI document, from which the TypeScript types of the pages are generated; `make api` writes both.
     const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
 
     #[test]

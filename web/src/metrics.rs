@@ -23,7 +23,7 @@ type Sums = Family<Labels, Counter>;
 
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Responds with the current figures of the server and of active runs. Runs that have ended are in the history.
+/// Responds with the current figures of the server and of active runs. Runs that have ended are not included.
 pub(crate) async fn metrics(State(app): State<App>) -> ApiResult<impl IntoResponse> {
     let counts = app.runs.counts().await?;
     let text = text(&app, &counts).map_err(|error| {
@@ -122,7 +122,7 @@ fn live(registry: &mut Registry, runs: &[RunSnapshot]) {
     registry.register_with_unit("queue_put_time", "Mean time that a put waited", Unit::Seconds, puts);
 }
 
-/// Adds a value; leaves it out if it was not measured.
+/// Adds a value, unless it was not measured.
 fn measured(values: &Values, labels: &Labels, value: Option<f64>) {
     if let Some(value) = value {
         values.get_or_create(labels).set(value);

@@ -1,9 +1,9 @@
 //! The OpenAPI document, collected while routes are added: parameters, bodies and responses come from the types in a
 //! handler's signature.
 //!
-//! Schemas of OpenAPI 3.1 are JSON Schema 2020-12, and `schemars` derives them for every type on the wire, so they enter the
-//! document as they are. `utoipa` needs a second derive on each of these types, and its own schema model loses `const` and
-//! boolean schemas.
+//! Schemas of OpenAPI 3.1 are JSON Schema 2020-12, and `schemars` derives a schema for every type on the wire, so the schemas are
+//! included unchanged. `utoipa` was rejected: it needs a second derive on each of these types, and its schema model loses `const`
+//! and boolean schemas.
 
 use std::any::type_name;
 use std::net::IpAddr;
@@ -97,7 +97,7 @@ impl ApiRouter {
     {
         let (method, path) = place.split_once(' ').expect("a method and a path");
         let path = format!("{PREFIX}{path}");
-        // The format of `type_name` is not guaranteed; a change would show in the checked-in document.
+        // The format of `type_name` is not guaranteed; a change of it would show up as a difference in the committed document.
         let id = type_name::<H>().rsplit("::").next().expect("a path has a last part");
         let fields = &mut self.paths[&path][method.to_ascii_lowercase()];
         *fields = json!({ "tags": [self.tag], "summary": summary, "operationId": id, "responses": {} });
@@ -157,7 +157,7 @@ impl Operation<'_> {
         self.response(status, description, json!({ "application/json": { "schema": schema } }))
     }
 
-    /// Adds a response; `content` maps media types to schemas and is null for a response without a body.
+    /// Adds a response; `content` maps media types to schemas, and is `null` for a response without a body.
     pub(crate) fn response(&mut self, status: u16, description: Value, content: Value) -> &mut Self {
         let response = &mut self.fields["responses"][status.to_string()];
         *response = json!({ "description": description });
@@ -216,7 +216,7 @@ impl Operation<'_> {
         self.schemas.subschema_for::<T>().into()
     }
 
-    /// Description of a schema, or of the schema that its `$ref` names.
+    /// Returns the description of a schema, or of the schema that the `$ref` of it names.
     fn about(&self, schema: &Value) -> Value {
         let name = schema["$ref"].as_str().and_then(|target| target.strip_prefix(SCHEMAS));
         let schema = name.and_then(|name| self.schemas.definitions().get(name)).unwrap_or(schema);
@@ -229,7 +229,7 @@ impl Input for Caller {}
 impl Input for ConnectInfo<IpAddr> {}
 impl Input for HeaderMap {}
 
-/// A plain response has no type to describe; the route adds its description.
+/// A plain `Response` has no type for a schema; the route adds a description of the response.
 impl Output for Response {}
 
 impl<T: JsonSchema> Output for Json<T> {

@@ -1,4 +1,4 @@
-//! The web pages, embedded as npm built them.
+//! The web pages, embedded in the binary as built by npm.
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
@@ -12,17 +12,18 @@ const INDEX: &str = "index.html";
 const API_PAGE: &str = "api/docs";
 /// Folder of files whose names contain a digest of their content.
 const ASSETS: &str = "assets/";
-/// Folders of pages whose last part is a name, which may contain a dot.
+/// Folders of pages whose last path segment is a name, which may contain a dot.
 const NAMED: [&str; 3] = ["modules/", "runs/", "bench/"];
 
 #[derive(RustEmbed)]
 #[folder = "ui/dist"]
 struct Files;
 
-/// Answers every path that has no other route: a file by its name, and a page with `index.html`, which draws all pages.
+/// Responds to every path that has no other route: with the file of this name, or else with `index.html`, which renders all
+/// pages.
 pub(crate) async fn page(method: Method, uri: Uri, headers: HeaderMap) -> Response {
     let path = uri.path().trim_start_matches('/');
-    // The page that shows the API is beneath the path of the API.
+    // The page with the documentation of the API is an exception: its path is beneath that of the API.
     if path == "api" || path.starts_with("api/") && path != API_PAGE {
         return ApiError::not_found("the API has no such path; `/api/openapi.json` lists all paths")
             .into_response();
@@ -34,7 +35,7 @@ pub(crate) async fn page(method: Method, uri: Uri, headers: HeaderMap) -> Respon
     if let Some(file) = Files::get(path) {
         return answer(path, file, &headers);
     }
-    // A path with a file extension names a file, and no file has that name.
+    // Paths with a file extension name files, so they are not pages.
     let may_be_page = !path.starts_with(ASSETS) && !path.rsplit('/').next().unwrap_or_default().contains('.');
     let is_named = NAMED.iter().any(|folder| path.starts_with(folder));
     match Files::get(INDEX).filter(|_| may_be_page || is_named) {
@@ -60,12 +61,12 @@ fn answer(path: &str, file: EmbeddedFile, headers: &HeaderMap) -> Response {
     (headers, kind, Body::from(file.data)).into_response()
 }
 
-/// Page of a report as npm builds it: one file with everything but the report.
+/// HTML file of a report page as built by npm: one file with everything except the report.
 const REPORT_PAGE: &str = "report.html";
-/// Placeholder of the report.
+/// Placeholder for the report in the HTML file.
 const REPORT_PLACE: &str = "\"the report goes here\"";
 
-/// Reason why the page of a report cannot be made.
+/// Reason why the page of a report cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportPageError {
     #[error(
@@ -76,7 +77,7 @@ pub enum ReportPageError {
     Json(#[from] serde_json::Error),
 }
 
-/// Makes a page that shows the report without a server: one file with scripts, styles and the report.
+/// Creates a page that shows the report without a server: one HTML file with scripts, styles and the report.
 pub fn report_page(report: &BenchReport) -> Result<String, ReportPageError> {
     let page = text(REPORT_PAGE).ok_or(ReportPageError::NoPages)?;
     // A `</script>` in a key would end the script element that holds the report.

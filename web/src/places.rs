@@ -1,4 +1,5 @@
-//! Places for connections, shared among client addresses. An idle connection gives its place to a new one.
+//! Limit of the number of open connections, shared fairly among client addresses. Each connection occupies one place; a new
+//! connection may take the place of an idle connection, which is then closed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -11,11 +12,11 @@ use crate::settings::ServeLimits;
 /// Lower 64 bits of an IPv6 address, which usually belong to one customer of a provider.
 const OWN_BITS: u128 = 0xffff_ffff_ffff_ffff;
 
-/// Places for connections. `tower` limits requests; it has no notion of connections or addresses.
+/// All places for connections. The limits of `tower` apply to requests, not to connections or addresses.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionPlaces {
     most: usize,
-    /// Places beyond `most`, for requests that are always answered.
+    /// Number of places in addition to `most`, for requests that are always answered.
     kept_free: usize,
     /// Maximum number of places of one network; loopback addresses have no such limit.
     share: usize,
@@ -24,9 +25,9 @@ pub(crate) struct ConnectionPlaces {
 
 #[derive(Debug, Default)]
 struct Taken {
-    /// Taken places by number, in order of arrival.
+    /// Open connections by number, in order of arrival.
     places: BTreeMap<u64, Taker>,
-    /// Last number given to an arrival or to the end of a response.
+    /// Number of the latest arrival or end of a response, which serves as a logical clock.
     last: u64,
 }
 
@@ -46,13 +47,13 @@ pub(crate) struct ConnectionPlace {
     pub(crate) address: IpAddr,
     places: ConnectionPlaces,
     number: u64,
-    /// Set for one of the places kept free, in which only some requests are answered.
+    /// Set if this is one of the places in addition to the limit, in which only the paths that are always answered are served.
     pub(crate) is_kept_free: bool,
-    /// Cancelled when another connection has taken the place.
+    /// Cancelled when another connection has taken the place of this connection.
     pub(crate) leave: CancellationToken,
 }
 
-/// Guard of a request that is being answered: its connection keeps its place.
+/// Guard of a request that is being answered: until the drop, no other connection can take the place.
 #[derive(Debug)]
 pub(crate) struct Answering(Arc<ConnectionPlace>);
 
@@ -62,8 +63,8 @@ impl ConnectionPlaces {
         Self { most, kept_free, share: (most / 2).max(1), taken: Arc::default() }
     }
 
-    /// Takes a place for a client of this address: a free place, else the place of an idle connection, else one of the places
-    /// kept free. `None` if all of them are busy.
+    /// Takes a place for a client of this address: a free place, else the place of an idle connection, else one of the additional
+    /// places. `None` if all places are busy.
     pub(crate) fn take(&self, address: IpAddr) -> Option<ConnectionPlace> {
         let network = network(address);
         let mut taken = self.taken();
@@ -94,7 +95,7 @@ impl ConnectionPlaces {
     }
 }
 
-/// Address that stands for all addresses of one client: an IPv4 address itself, or the /64 network of an IPv6 address.
+/// Returns the address under which a client is counted: an IPv4 address itself, or the /64 network of an IPv6 address.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {
@@ -110,8 +111,8 @@ impl Taken {
         self.last
     }
 
-    /// Evicts one of the idle connections that `may_go` accepts: of the network with the most places, the one that has been idle
-    /// for longest. Returns false if none of them is idle.
+    /// Evicts one idle connection that `may_go` accepts: in the network with the most connections, the connection that has been
+    /// idle for longest. Returns false if there is no such connection.
     fn evict(&mut self, may_go: impl Fn(&Taker) -> bool) -> bool {
         let mut of_network: HashMap<IpAddr, usize> = HashMap::new();
         self.places.values().for_each(|taker| *of_network.entry(taker.network).or_default() += 1);
@@ -190,7 +191,7 @@ mod tests {
         let held = [busy(&places, "2001:db8:0:1::1"), busy(&places, "2001:db8:0:1:ffff::2")];
         assert!(take(&places, "2001:db8:0:1::3").is_none());
         let _other = busy(&places, "2001:db8:0:2::1");
-        // Loopback has no limit: a proxy on this machine may forward all clients.
+        // Loopback addresses have no limit, since a proxy on this machine may forward the requests of all clients.
         let _here = busy(&places, "::1");
         drop(held);
         let _more = [busy(&places, "::1"), busy(&places, "::1")];

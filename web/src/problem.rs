@@ -19,9 +19,9 @@ pub struct Problem {
     pub title: Cow<'static, str>,
     /// HTTP status code of the response.
     pub status: u16,
-    /// Explanation: what was found, and what would be accepted.
+    /// Explanation: the value or state that was found, and what would be accepted.
     pub detail: String,
-    /// All faults of the document that was sent; left out if there are none.
+    /// All faults of the document in the request; left out if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<DocumentFault>,
 }
@@ -31,7 +31,7 @@ pub struct Problem {
 pub struct DocumentFault {
     /// Position in the document, as a JSON Pointer (RFC 6901); empty for the document itself.
     pub pointer: String,
-    /// Explanation: what was found, and what would be accepted.
+    /// Explanation: the value or state that was found, and what would be accepted.
     pub detail: String,
 }
 
@@ -160,7 +160,7 @@ impl From<RunsError> for ApiError {
     }
 }
 
-/// Logs an error with its causes; the response contains the message alone.
+/// Logs an error with its causes, which the response does not contain.
 fn log(error: &dyn std::error::Error) {
     tracing::error!(error = with_causes(error), "a request failed");
 }

@@ -22,7 +22,7 @@ pub(crate) struct ProcessUse {
 pub(crate) fn process_use() -> Option<ProcessUse> {
     let cpu = clock_gettime(ClockId::ProcessCPUTime);
     let pages: u64 = fs::read_to_string("/proc/self/statm").ok()?.split(' ').nth(1)?.parse().ok()?;
-    // One of the entries is the directory that is being read.
+    // One of the entries is the descriptor of the directory that is being read.
     let files = fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1);
     Some(ProcessUse {
         cpu_s: cpu.tv_sec as f64 + cpu.tv_nsec as f64 * 1e-9,
@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn a_process_reports_cpu_time_memory_and_open_files() {
-        // Many files, so that files of other tests make no difference.
+        // So many files that files which concurrent tests open or close do not matter.
         let files: Vec<_> = (0..200).map(|_| fs::File::open("/dev/null").unwrap()).collect();
         let with = process_use().unwrap();
         assert!(with.cpu_s > 0.0 && with.rss_bytes > 1 << 20);

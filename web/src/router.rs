@@ -57,7 +57,8 @@ pub(crate) fn router(
                 "this path does not support the method; `/api/openapi.json` lists the methods of each path",
             )
         })
-        // For the layer in front of each operation, which records changes and is built without the state.
+        // The layer in front of each operation records changes. It is built without the state, so it gets `runs` from this
+        // extension.
         .layer(Extension(runs))
         .layer(CatchPanicLayer::custom(|_| ApiError::defect().into_response()))
         .layer(CompressionLayer::new())

@@ -1,4 +1,4 @@
-//! Connections: their number, their minimum speed, and their shutdown.
+//! Connections of the server: limit of their number, minimum speed, and shutdown.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -46,7 +46,7 @@ const HEAD_BYTES: usize = 32 << 10;
 const HEADERS: usize = 64;
 /// Send buffer of a connection, in bytes; the kernel doubles the value for its bookkeeping.
 const SEND_BYTES: usize = 256 << 10;
-/// Paths that are answered even when all other places are taken: the health check and the sign-in.
+/// Paths that are answered even when the limit of connections is reached: the health check and the sign-in.
 const ALWAYS_ANSWERED: [&str; 2] = ["/health", "/api/v1/session"];
 /// Pause after a failure to accept a connection.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -88,8 +88,8 @@ impl Server {
         own.map(|own| self.guard.codes().add(own, Instant::now())).transpose().map_err(Into::into)
     }
 
-    /// Answers requests until `end` completes. Then closes the listener, ends event streams, and grants other requests the drain
-    /// time.
+    /// Answers requests until `end` completes. Then closes the listener, ends event streams, and waits up to the drain time for
+    /// other requests.
     pub async fn run(self, end: impl Future<Output = ()>) {
         let limits = self.settings.limits;
         let places = ConnectionPlaces::new(&limits);
@@ -132,7 +132,8 @@ impl Server {
     }
 }
 
-/// Spare file descriptor, closed when the process has no other left, so that clients can be answered with 503 one by one.
+/// Spare file descriptor. If the process has no other descriptor left, it is closed, so that one client at a time can be answered
+/// with 503.
 struct SpareFile(Option<File>);
 
 impl SpareFile {
@@ -143,7 +144,7 @@ impl SpareFile {
     async fn refuse_one(&mut self, listener: &TcpListener) {
         self.0 = None;
         if let Ok(Ok((stream, _))) = timeout(PAUSE, listener.accept()).await {
-            // The send buffer of a new connection has room for this short response.
+            // The write does not block: the send buffer of a new connection has room for this short response.
             drop(stream.try_write(FULL));
         }
         *self = Self::new();
@@ -168,7 +169,7 @@ async fn serve(
         return;
     };
     drop(stream.set_nodelay(true));
-    // Bounds the memory of a client that reads nothing, and lets the rate of a slow reader show early.
+    // A small send buffer limits the memory for a client that does not read, and makes a slow reader noticeable early.
     set_socket_send_buffer_size(&stream, SEND_BYTES).ok();
     let Some(tls) = tls else { return answer_all(stream, app, limits, &place, ending).await };
     let agreed = tokio::select! {
@@ -183,7 +184,8 @@ async fn serve(
     }
 }
 
-/// Answers requests until the client disconnects, the server shuts down, or another connection takes the place.
+/// Answers requests until the client disconnects, the server shuts down, or another connection takes the place of this
+/// connection.
 async fn answer_all(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     app: Router,
@@ -213,7 +215,7 @@ async fn answer_all(
     }
 }
 
-/// Answers a request. Its connection keeps its place until the whole response has been sent.
+/// Answers a request. No other connection can take the place of its connection until the whole response has been sent.
 fn answer(
     app: &TowerToHyperService<Router>,
     place: &Arc<ConnectionPlace>,

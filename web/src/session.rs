@@ -45,14 +45,15 @@ impl Sessions {
         Ok(cookie(value, LIFETIME, secure))
     }
 
-    /// Ends the sessions of a request; returns an expired cookie that replaces theirs.
+    /// Ends all sessions whose cookies are in the request headers. Returns an expired cookie, which deletes the cookie in the
+    /// browser.
     pub(crate) fn end(&self, headers: &HeaderMap) -> String {
         let ended: Vec<_> = digests(headers).collect();
         self.lock().retain(|session| !ended.contains(&session.digest));
         cookie(String::new(), Duration::ZERO, false)
     }
 
-    /// Token that opened the session of a request.
+    /// Digest of the token that opened the session of a request; `None` without a valid session.
     pub(crate) fn token(&self, headers: &HeaderMap, now: SystemTime) -> Option<TokenDigest> {
         let offered: Vec<_> = digests(headers).collect();
         let sessions = self.lock();
@@ -84,7 +85,7 @@ mod tests {
 
     const TOKEN: TokenDigest = [7; 32];
 
-    /// The cookie as a browser sends it, beside another one.
+    /// Request headers of a browser that sends the cookie together with another cookie.
     fn sent(set: &str) -> HeaderMap {
         let cookies = format!("theme=dark; {}", set.split(';').next().unwrap());
         HeaderMap::from_iter([(header::COOKIE, cookies.parse().unwrap())])

@@ -14,7 +14,7 @@ pub struct ServeSettings {
     pub listen: SocketAddr,
     /// Secret that clients send; `None` trusts every client that can reach the server.
     pub token: Option<Token>,
-    /// File of further tokens; see [`TokenFile`](crate::TokenFile). It is read again whenever it has changed.
+    /// File of further tokens (see [`TokenFile`](crate::TokenFile)), which is read again when it has changed.
     pub tokens_file: Option<PathBuf>,
     /// Certificate and key; plain HTTP if `None`.
     pub tls: Option<TlsFiles>,
@@ -30,9 +30,9 @@ pub struct ServeSettings {
 /// Limits of connections, requests and answers.
 #[derive(Clone, Copy, Debug)]
 pub struct ServeLimits {
-    /// Maximum number of connections; while all of them are busy, further ones are answered with 503.
+    /// Maximum number of connections; while all of them are busy, further connections are answered with 503.
     pub connections: usize,
-    /// Connections beyond `connections` for `/health` and sign-in.
+    /// Number of connections in addition to `connections`, for `/health` and sign-in only.
     pub kept_free: usize,
     /// Maximum number of event streams; they count as connections, too.
     pub event_streams: usize,
@@ -40,21 +40,22 @@ pub struct ServeLimits {
     pub document_bytes: usize,
     /// Largest request of a trial, in bytes; its samples are encoded as base64.
     pub trial_bytes: usize,
-    /// Memory of all documents and trials together, as text or parsed, in bytes; small ones do not count.
+    /// Maximum memory of all documents and trials in requests together, as text or parsed, in bytes; small documents do not
+    /// count.
     pub held_bytes: usize,
     /// Maximum number of large responses that are produced at a time.
     pub large_answers: usize,
-    /// Memory of all large responses together, in bytes.
+    /// Maximum memory of all large responses together, in bytes.
     pub answer_bytes: usize,
     /// Longest time for the head of a request to arrive, and longest idle time of a connection.
     pub head_time: Duration,
-    /// Longest pause of a client while it sends or reads a body.
+    /// Maximum pause of a client while it sends or reads a body.
     pub stall_time: Duration,
     /// Minimum rate at which a client must read a response, in bytes per second; live events are exempt.
     pub answer_bytes_per_s: u64,
     /// Longest time for a document to arrive.
     pub body_time: Duration,
-    /// Longest time for which open requests continue after the shutdown has begun.
+    /// Maximum time for which open requests continue after the shutdown has begun.
     pub drain_time: Duration,
 }
 

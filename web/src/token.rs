@@ -21,7 +21,7 @@ const OTHERS: u32 = 0o077;
 #[derive(Clone)]
 pub struct Token(Box<[u8]>);
 
-/// Reason why a token cannot be read, created or stored.
+/// Reason why a token, or a file of tokens, cannot be read, created or stored.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     #[error(

@@ -40,7 +40,8 @@ pub enum Role {
     Read,
     /// Allows uploading and trying modules, submitting, stopping and replaying runs, and receiving their batches.
     Run,
-    /// Allows deleting, moving aliases (which decide the modules that the documents of others run), and reading the audit log.
+    /// Allows deleting, moving aliases (which changes the modules that documents of other clients run), and reading the audit
+    /// log.
     Admin,
 }
 
@@ -68,7 +69,7 @@ pub struct TokenFile {
     pub tokens: Vec<NamedToken>,
 }
 
-/// Sender of a request: the holder of a token, or any client of a server without tokens.
+/// Sender of a request: the holder of a token, or an unnamed client of a server without tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
     pub(crate) name: Arc<str>,
@@ -78,12 +79,13 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Caller that stands for every client of a server without tokens.
+    /// Caller for every client of a server without tokens.
     pub(crate) fn anyone() -> Self {
         Self { name: ANYONE.into(), role: Role::Admin, stores: None }
     }
 
-    /// Sender of a request, as determined by the guard. `None` if the path requires no token and none was sent.
+    /// Returns the sender of a request, which the guard has determined. `None` if the path requires no token and no token was
+    /// sent.
     pub(crate) fn of(extensions: &Extensions) -> Option<&Self> {
         extensions.get()
     }
@@ -93,7 +95,7 @@ impl Caller {
         ![OPERATOR, ANYONE].contains(&&*self.name)
     }
 
-    /// Sender of a request. Fails unless it is known and has at least this role.
+    /// Returns the sender of a request. Fails unless the sender is known and has at least this role.
     pub(crate) fn with_role(extensions: &Extensions, role: Role) -> ApiResult<&Self> {
         let caller = Self::of(extensions).ok_or_else(sign_in_needed)?;
         caller.needs(role).map(|()| caller)
@@ -119,7 +121,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     }
 }
 
-/// Problem of a request without a token.
+/// Error of a request without a token.
 pub(crate) fn sign_in_needed() -> ApiError {
     let detail = "send the server's token as `Authorization: Bearer …`, or sign in with a browser";
     ApiError::new(ProblemKind::SIGN_IN_NEEDED, detail)
@@ -162,7 +164,7 @@ pub(crate) struct Tokens {
 #[derive(Debug, Default)]
 struct FileKeys {
     looked: Option<Instant>,
-    /// Inode, size and time of the last change.
+    /// Inode, size and time of the last change of the token file, to detect changes.
     seen: Option<(u64, u64, i64, i64)>,
     keys: Vec<Key>,
 }
@@ -178,7 +180,8 @@ impl TokenFile {
         folder.join(FILE)
     }
 
-    /// Adds a token, or replaces the token of that name. The returned text is the only copy of the token itself.
+    /// Adds a token, or replaces the token of the same name. Only the returned text contains the token itself: the file stores
+    /// its digest.
     pub fn add(
         &mut self,
         name: Name,
@@ -201,7 +204,8 @@ impl TokenFile {
         self.tokens.len() < before
     }
 
-    /// Changes the token file of a data directory atomically, one caller at a time. Fails if a server could not read the result.
+    /// Changes the token file of a data directory atomically, one caller at a time. Fails without a change if a server could not
+    /// read the new file.
     pub fn change<T>(
         folder: &Path,
         change: impl FnOnce(&mut Self) -> Result<T, TokenError>,
@@ -222,7 +226,7 @@ impl TokenFile {
 }
 
 impl NamedToken {
-    /// Digest and holder of this token. The error continues a sentence that begins with the token.
+    /// Returns the digest and the holder of this token. An error completes a sentence whose subject is the token.
     fn key(&self) -> Result<Key, &'static str> {
         if [OPERATOR, ANYONE].contains(&self.name.as_str()) {
             return Err("has a reserved name");
@@ -251,7 +255,7 @@ impl Tokens {
         self.own.digest
     }
 
-    /// Holder of the token with this digest. The search takes the same time for every digest.
+    /// Returns the holder of the token with this digest. The search takes the same time for every digest.
     pub(crate) fn holder(&self, digest: &TokenDigest, now: SystemTime) -> ApiResult<Caller> {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(file) = &self.file {
@@ -276,7 +280,7 @@ impl Tokens {
 }
 
 impl FileKeys {
-    /// Reads the file again if it has changed. A file that cannot be read invalidates all of its tokens.
+    /// Reads the file again if it has changed. If the file cannot be read, none of its tokens is valid.
     fn look(&mut self, file: &Path, now: Instant) {
         if self.looked.is_some_and(|looked| now < looked + LOOK) {
             return;

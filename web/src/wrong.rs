@@ -11,11 +11,11 @@ use crate::places::network;
 
 /// Time without a wrong token after which the count of a network is reset.
 const MEMORY: Duration = Duration::from_secs(60);
-/// Pause after the first wrong token; each further one doubles it.
+/// Pause after the first wrong token; each further wrong token doubles the pause.
 const FIRST_PAUSE: Duration = Duration::from_millis(300);
-/// Doublings up to the longest pause, 2.4 s.
+/// Number of doublings up to the maximum pause of 2.4 s.
 const DOUBLINGS: u32 = 3;
-/// Maximum number of networks; a further one replaces the network whose last wrong token is oldest.
+/// Maximum number of networks with a count; a further network replaces the one whose last wrong token is the oldest.
 const NETWORKS: usize = 4_096;
 
 /// Wrong tokens of the last minute, by network.
@@ -44,7 +44,7 @@ impl WrongTokens {
             wrong.count = 0;
         }
         *wrong = Wrong { count: wrong.count.saturating_add(1), last: now };
-        // Logged at powers of two only: a flood of wrong tokens writes few lines.
+        // Only counts that are powers of two are logged, so that a flood of wrong tokens writes few lines.
         if wrong.count.is_power_of_two() {
             tracing::warn!(address = %from.to_canonical(), count = wrong.count, "received a wrong token");
         }

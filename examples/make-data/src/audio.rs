@@ -10,9 +10,9 @@ use crate::random::Random;
 pub const SAMPLE_RATE: u32 = 16_000;
 /// Maximum number of clips in one set: more would need longer names, which sort differently.
 pub const MOST_CLIPS: u64 = 1_000_000;
-/// Phase of a full period of a tone.
+/// Number of phase units in one period of a tone.
 const TURN: u32 = 1 << 16;
-/// Maximum loudness of a sound; its peaks stay within 16 bits.
+/// Maximum loudness of a sound: even its peaks then fit into 16 bits.
 const LOUDEST: i32 = 9000;
 
 /// Path of the clip number `index` in its folder: 1,000 clips to a subfolder, sorted by name.
@@ -72,13 +72,13 @@ fn syllable(random: &mut Random, samples: &mut Vec<i16>) {
     }
 }
 
-/// Adds noise that resembles an s.
+/// Adds noise that resembles the sound of the letter s.
 fn hiss(random: &mut Random, samples: &mut Vec<i16>) {
     let length = milliseconds(random.between(40, 150));
     let loudness = random.between(LOUDEST / 20, LOUDEST / 4);
     let mut before = 0;
     for at in 0..length {
-        // The difference of neighbours contains more high frequencies than low ones.
+        // The difference of adjacent random values contains more high frequencies than low ones.
         let now = random.between(-UNIT / 2, UNIT / 2);
         samples.push(scaled(now - before, loudness, swell(at, length)));
         before = now;
@@ -94,19 +94,19 @@ fn pause(random: &mut Random, samples: &mut Vec<i16>) {
 /// Integer that represents 1.0.
 const UNIT: i32 = 1 << 12;
 
-/// Scales a value in units by `loudness` and by `swell`, which is in units.
+/// Multiplies `value` and `swell`, both with [`UNIT`] for 1.0, and scales the product to `loudness`.
 fn scaled(value: i32, loudness: i32, swell: i32) -> i16 {
     (value * swell / UNIT * loudness / UNIT) as i16
 }
 
-/// Sine of a phase, in units: approximated by two parabolas, slightly fuller than a sine.
+/// Sine of a phase, with [`UNIT`] for 1.0: approximated by two parabolas, slightly fuller than a sine.
 fn sine(phase: u32) -> i32 {
     let half = (phase % (TURN / 2)).cast_signed() >> 2; // 0 to 8191, so that products fit
     let arch = (half * (8192 - half)) >> 12;
     if phase % TURN < TURN / 2 { arch } else { -arch }
 }
 
-/// Envelope of a sound, in units: rises and falls over a quarter of its length each.
+/// Envelope of a sound, with [`UNIT`] for 1.0: rises over the first quarter of the length and falls over the last.
 fn swell(at: i32, length: i32) -> i32 {
     let edge = (length / 4).max(1);
     UNIT.min(at * UNIT / edge).min((length - at) * UNIT / edge)

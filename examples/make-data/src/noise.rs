@@ -2,7 +2,7 @@
 
 use crate::random::Random;
 
-/// Subdivisions of one level of brightness.
+/// Number of units in one level of brightness.
 pub(crate) const PARTS: i32 = 16;
 
 /// One number per pixel, in units of 1/[`PARTS`] of a level of brightness.
@@ -39,7 +39,7 @@ impl Plane {
                 *edge = above * (256 - weight) + below * weight;
             }
             for (pixels, ends) in line.chunks_mut(cell).zip(edge.windows(2)) {
-                // At most 16 * 128 levels * 256, so a product with 256 more stays within 31 bits.
+                // Each end is at most 16 * 128 * 256, so its product with another 256 still fits into 31 bits.
                 let (left, step) = (ends[0], (ends[1] - ends[0]) >> 8);
                 for (pixel, weight) in pixels.iter_mut().zip(&weights) {
                     *pixel += (left + step * weight) >> 8;
@@ -75,7 +75,7 @@ mod tests {
             .flat_map(|line| line.windows(2))
             .map(|pair| (pair[0] - pair[1]).abs())
             .max();
-        // From -40 to 40 over 32 pixels; the steepest part is 1.5 times the mean slope.
+        // The values change by at most 80 levels over 32 pixels; the steepest slope is 1.5 times the mean slope.
         assert!(steepest.unwrap() <= 5 * PARTS, "{steepest:?}");
     }
 }

@@ -80,7 +80,7 @@ pub(crate) fn note(seed: u64, index: u64, settings: &PhotoSettings) -> Vec<u8> {
         .into()
 }
 
-/// YCbCr, u8, [height, width, 3], rows first.
+/// Paints a picture: YCbCr, u8, [height, width, 3], rows first.
 fn paint(random: &mut Random, width: usize, height: usize) -> Vec<u8> {
     let mut luma = Plane::filled(width, height, random.between(90, 150));
     for (cell_bits, amplitude) in [(8, 50), (7, 36), (6, 22), (5, 12), (4, 7)] {
@@ -105,7 +105,7 @@ fn paint(random: &mut Random, width: usize, height: usize) -> Vec<u8> {
     for (cell_bits, share) in [(3, 10), (2, 8), (1, 6)] {
         texture.add_noise(random, cell_bits, strength * share / 6);
     }
-    // Strength of the texture: from none to full, in soft patches.
+    // Strength of the texture, which varies from none to full in soft patches.
     let mut patches = Plane::filled(width, height, 8);
     patches.add_noise(random, 7, 16);
     patches.add_noise(random, 5, 8);

@@ -27,7 +27,7 @@ pub fn photo_path(index: u64) -> PathBuf {
     PathBuf::from(format!("{:03}/{index:06}.jpg", index / 1000))
 }
 
-/// Creates the photos `0..count` of the set with this `seed`, on all cores. A file whose note states the same seed and
+/// Creates the photos `0..count` of the set with this `seed`, on all cores. A photo whose embedded note has the same seed and
 /// settings is kept, so a second call is quick; other files are not touched. Each file is written atomically.
 pub fn write_photos(
     folder: &Path,
@@ -77,7 +77,7 @@ pub fn write_photos(
 
 /// True if the file exists and contains `note` in its first segments.
 fn is_made_so(path: &Path, note: &[u8]) -> bool {
-    /// The note follows the first segment, which takes 20 bytes.
+    /// Number of bytes to read: the note follows the first segment, which takes 20 bytes.
     const LOOKED_AT: u64 = 256;
     let mut start = Vec::new();
     let read = File::open(path).and_then(|file| file.take(LOOKED_AT).read_to_end(&mut start));

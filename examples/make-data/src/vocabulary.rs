@@ -7,8 +7,8 @@ use crate::fault::WriteFault;
 use crate::photos::write_whole;
 use crate::text::WORDS;
 
-/// Vocabulary with one token per line, as the stage `pack-tokens` reads it: three special tokens, all bytes, ends of
-/// sentences, and every word as it occurs within a sentence, capitalised, and with a leading space.
+/// Vocabulary with one token per line, as the stage `pack-tokens` reads it: three special tokens, all bytes, the punctuation at
+/// ends of sentences, and every word as it occurs within a sentence, capitalised, and with a leading space.
 pub fn vocabulary() -> String {
     let specials = ["<pad>", "<eos>", "<bos>"].map(str::to_owned);
     let bytes = (0..=u8::MAX).map(|byte| format!("<0x{byte:02X}>"));

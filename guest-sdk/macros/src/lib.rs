@@ -9,16 +9,16 @@ mod stage;
 /// Makes a function or an `impl` block the stage of this module.
 ///
 /// A function `fn(Item) -> R` or `fn(Item, &P) -> R` is called with one sample at a time. `R` implements `IntoOutcome`:
-/// `Result<Item>` keeps, `Result<Option<Item>>` may drop, `Result<Vec<Item>>` fans out; an error counts as a fault of the
-/// data. `P` derives `Params`. The function itself remains callable.
+/// `Result<Item>` keeps the sample, `Result<Option<Item>>` may drop it, `Result<Vec<Item>>` replaces it by several; an error
+/// counts as a fault of the data. `P` derives `Params`. The function itself remains callable.
 ///
 /// An `impl SampleStage for T` is also called with one sample at a time, on a `T` that is created once. An
 /// `impl BatchStage for T` is called with whole batches; an `impl StatefulStage for T` may hold samples back.
 ///
 /// The arguments of the attribute become the module's manifest. All of them are optional:
 /// - `wants("a", "b?")`: fields that are copied into the module; without the list, all fields are. Other fields bypass the
-///   module, which is the cheapest way to be fast. `wants()` is an empty list. A pipeline whose samples lack a field is
-///   refused before it runs; a field with a `?` may be missing.
+///   module, which saves the cost of copying them. `wants()` is an empty list. A pipeline whose samples lack a field is refused
+///   before it runs; a field with a `?` may be missing.
 /// - `makes("c")`: fields that the stage adds or replaces.
 /// - `removes("a")`: wanted fields that the stage removes; `removes()` is an empty list. Without the list, later stages
 ///   cannot rely on any of the wanted fields.
@@ -26,7 +26,7 @@ mod stage;
 ///   do not need it.
 /// - `counters("seen")`: counters that the stage may add to, at most 16.
 ///
-/// In lists of fields, `"$input"` stands for the field, or the list of fields, named by the parameter `input`.
+/// In lists of fields, `"$input"` refers to the field, or the list of fields, that the parameter `input` names.
 ///
 /// The name and the version are those of the package; the description is the doc comment, or else the description of the
 /// package.

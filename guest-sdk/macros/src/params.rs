@@ -183,7 +183,7 @@ impl<'a> Member<'a> {
     fn rule(&self) -> TokenStream {
         let name = &self.name;
         let default = option(self.default.as_ref().map(|text| quote!(#text)));
-        // Both parse as f64; Rust and JSON write numbers alike, except for a trailing point.
+        // The text is JSON, but it also parses as a Rust `f64`.
         let bound = |text: &Option<String>| {
             option(text.as_ref().and_then(|text| text.parse::<f64>().ok()).map(|number| quote!(#number)))
         };

@@ -12,7 +12,7 @@ use syn::{
 
 use crate::json;
 
-/// Maximum number of counters, the same as in the runner.
+/// Maximum number of counters of a stage. The runner has the same limit.
 const MAX_COUNTERS: usize = 16;
 
 /// Arguments of `#[stage(...)]`.

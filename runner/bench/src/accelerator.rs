@@ -18,12 +18,13 @@ use crate::subject::Subject;
 
 /// Default minimum utilisation, as MLPerf Storage requires for most workloads.
 const UTILISATION: f64 = 0.9;
-/// Minimum and maximum duration of a trial; between them it lasts `STEPS` steps.
+/// Minimum and maximum duration of a trial; within these limits, a trial lasts `STEPS` steps.
 const TRIAL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(15));
 const STEPS: u32 = 20;
-/// Minimum number of steps of each accelerator, however long they are: the first one does not count.
+/// Minimum number of steps of each accelerator in a trial, even if the trial exceeds its maximum duration: the first step is not
+/// measured.
 const LEAST_STEPS: u32 = 4;
-/// Passes of a trial that begins each pass with a cold cache: more than fit into its time.
+/// Number of passes of a trial with a cold cache: more than the duration of a trial allows.
 const PASSES: u32 = 1_000_000;
 const TRIALS: usize = 16;
 const MOST: u32 = 100_000;
@@ -65,15 +66,15 @@ pub struct AcceleratorReport {
     pub batch_size: u32,
     /// Computing time of a step, in seconds.
     pub step_s: f64,
-    /// Minimum share of its time in which an accelerator has to compute, 0.0 to 1.0.
+    /// Minimum share of its time that each accelerator must compute, 0.0 to 1.0.
     pub utilisation: f64,
     /// Label of the load that fed the accelerators.
     pub load: String,
     /// Largest number of accelerators that reached the minimum utilisation; 0 if not even one did.
     pub supported: u32,
-    /// Trials in the order in which they ran. A number that missed the minimum utilisation was tried twice.
+    /// Trials in the order in which they ran. A number of accelerators that missed the minimum utilisation was tried twice.
     pub trials: Vec<AcceleratorTrial>,
-    /// Demand of the known workloads, by bytes alone.
+    /// Demand of the known workloads, estimated from bytes per second alone.
     pub presets: Vec<PresetNeed>,
 }
 
@@ -81,24 +82,24 @@ pub struct AcceleratorReport {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AcceleratorTrial {
     pub accelerators: u32,
-    /// Mean share of time in which the accelerators computed, without the first step of each, 0.0 to 1.0.
+    /// Mean share of time that the accelerators computed, 0.0 to 1.0; each accelerator's first step is not measured.
     pub utilisation: f64,
     /// Samples per second that the accelerators took.
     pub samples_per_s: f64,
     pub steps: u64,
 }
 
-/// Demand of a known workload, compared with the measured rate.
+/// Bytes per second that a known workload demands, compared with the measured rate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PresetNeed {
     /// Workload and accelerator, e.g. `resnet50/h100`.
     pub name: String,
     /// Mean size of a sample, in bytes.
     pub sample_bytes: u64,
-    /// Megabytes (10^6 bytes) per second that one accelerator takes at its minimum utilisation.
+    /// Megabytes (10^6 bytes) per second that one accelerator consumes at the minimum utilisation of the workload.
     pub needs_mb_per_s: f64,
-    /// Number of accelerators that the bytes per second of the fastest load can feed. An estimate: larger samples are often read
-    /// at a higher rate.
+    /// Number of accelerators that the bytes per second of the fastest load can feed. This is an estimate: larger samples are
+    /// often read at more bytes per second.
     pub supported_by_bytes: f64,
 }
 
@@ -118,7 +119,7 @@ impl Preset {
         format!("{}/{}", self.workload, self.accelerator)
     }
 
-    /// Bytes per second that one accelerator takes at its minimum utilisation.
+    /// Bytes per second that one accelerator consumes at the minimum utilisation.
     fn needs(&self) -> f64 {
         self.sample_bytes as f64 * f64::from(self.batch_size) / self.step_s * self.utilisation
     }
@@ -157,12 +158,13 @@ impl Wanted {
     }
 }
 
-/// Simulated accelerators. Each takes a batch when it is free, and computes from the time at which both it and the batch were
-/// ready, however late the simulation handles it. A batch with fewer samples takes proportionally less time.
+/// Simulated accelerators. Each accelerator takes a batch when it is free. Its step starts at the time at which both the
+/// accelerator and the batch were ready, even if the simulation handles the batch later. A batch with fewer samples takes
+/// proportionally less time.
 pub(crate) struct Fleet {
     step_ns: u64,
     batch_size: u32,
-    /// Time at which each accelerator is free, and its number.
+    /// Time at which each accelerator becomes free, and the number of the accelerator.
     free: BinaryHeap<Reverse<(u64, usize)>>,
     made: Vec<Steps>,
     samples: u64,
@@ -186,7 +188,7 @@ impl Fleet {
         Self { step_ns, batch_size, free, made, samples: 0, first: None }
     }
 
-    /// Hands over a batch that became ready at that time; returns the time at which the first accelerator is free for another.
+    /// Hands over a batch that became ready at time `ready`; returns the time at which the next accelerator becomes free.
     pub(crate) fn take(&mut self, ready: Tick, samples: usize) -> Tick {
         let Some(Reverse((free, number))) = self.free.pop() else { return ready };
         let step = u128::from(self.step_ns) * samples as u128 / u128::from(self.batch_size.max(1));
@@ -204,7 +206,7 @@ impl Fleet {
         Tick::from_nanos(self.free.peek().map_or(end, |Reverse((free, _))| *free))
     }
 
-    /// Shifts all times by `length`, as if that time had not passed.
+    /// Shifts all times by `length`, so that the pause does not count as waiting.
     fn pause(&mut self, length: Duration) {
         let length = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
         let later = |at: u64| at.saturating_add(length);
@@ -224,7 +226,7 @@ impl Fleet {
                 lived += (end - made.first_end) as f64;
             }
         }
-        // An accelerator without a second batch counts as not fed.
+        // An accelerator that got fewer than two batches counts as unused.
         let fed = self.made.iter().filter(|made| made.count > 1).count() as f64;
         let share = if lived > 0.0 { computed / lived } else { 0.0 };
         let seconds = (last.saturating_sub(self.first.unwrap_or(last)) as f64 * 1e-9).max(1e-9);
@@ -240,7 +242,7 @@ impl Fleet {
 struct OnTrial<'a> {
     surroundings: &'a Surroundings,
     fleet: Fleet,
-    /// Duration from the first batch on, without pauses.
+    /// Duration of the trial from its first batch, without pauses.
     length: Duration,
     end: Option<Tick>,
 }
@@ -276,7 +278,7 @@ pub(crate) fn search(
     let wanted = Wanted::of(spec, load.batch_size);
     let load = feeding(spec, load);
     let mut trials: Vec<AcceleratorTrial> = Vec::new();
-    // Number that the measured rate would feed; the search starts there.
+    // Number of accelerators that the measured rate would feed; the search starts with it.
     let guess =
         cell.items_per_s * wanted.step.as_secs_f64() / f64::from(wanted.batch_size) / wanted.utilisation;
     let guess = if guess.is_finite() { guess.clamp(1.0, f64::from(MOST)) as u32 } else { MOST };
@@ -308,8 +310,8 @@ pub(crate) fn search(
     })
 }
 
-/// Largest number of accelerators that can be fed, searched from `guess`; 0 if there is none. A number that fails is tried a
-/// second time, since one stall of the machine or the store would otherwise halve the result.
+/// Largest number of accelerators that can be fed, searched from `guess`; 0 if not even one can be fed. A number that fails is
+/// tried a second time, since a single stall of the machine or the store would otherwise halve the result.
 fn most_of<E>(guess: u32, mut feeds: impl FnMut(u32) -> Result<bool, E>) -> Result<u32, E> {
     let (mut most, mut too_many) = (0, None::<u32>);
     let mut next = guess;
@@ -340,13 +342,13 @@ fn fed(
 ) -> Result<AcceleratorTrial, BenchError> {
     let length = (wanted.step * STEPS).clamp(TRIAL.0, TRIAL.1).max(wanted.step * LEAST_STEPS);
     let (subject, passes) = match surroundings.cache {
-        // A single pass with more items than can be read in the time, since loaders pause between passes.
+        // A single pass with more items than can be read in `length`, since loaders pause between passes.
         PageCache::Warm => {
             let items = (rate * length.as_secs_f64() * 3.0).min(MOST_ITEMS);
             (subject.going_round(items as usize), 1)
         }
-        // Repeated reads would no longer be cold, so there are many passes. Each pass starts without prefetched batches, like an
-        // epoch; for small sets that is a large part of the time.
+        // Many passes instead of repeated reads within one, since a repeated read would find its object in the cache. Each pass
+        // starts without prefetched batches, like an epoch; for small sets, this start-up is a large part of the time.
         PageCache::Cold => (subject.clone(), PASSES),
     };
     let fleet = Fleet::new(number, wanted.step, wanted.batch_size);
@@ -391,7 +393,8 @@ mod tests {
     fn a_batch_with_fewer_samples_takes_proportionally_less_time() {
         let mut fleet = Fleet::new(1, Duration::from_millis(8), 4);
         assert_eq!([fleet.take(at(0), 4), fleet.take(at(0), 1)], [at(8), at(10)]);
-        // The accelerator is free at 10 ms, waits until 14 ms, and computes for 2 + 2 of the 8 ms after its first step.
+        // The accelerator is free at 10 ms, waits until 14 ms, and computes for 2 + 2 ms of the 8 ms after the end of the first
+        // step.
         assert_eq!(fleet.take(at(14), 1), at(16));
         assert_eq!(fleet.trial().utilisation, 0.5);
     }
@@ -404,7 +407,7 @@ mod tests {
                 fleet.take(at(batch), 4);
             }
             fleet.pause(Duration::from_millis(pause));
-            // Both accelerators have waited when the batches arrive.
+            // Both accelerators are idle when these batches arrive.
             for batch in 0..4 {
                 fleet.take(at(pause + 40 + batch), 4);
             }

@@ -25,7 +25,7 @@ use crate::spec::{BenchAction, BenchSpec, MAX_READS, PageCache, WarmUpKind, Whol
 use crate::subject::{BenchStoreKind, Subject};
 use crate::worker::{Cancel, FailedIn, ReadFailure};
 
-/// Creates the source again, to time the listing of the objects.
+/// Creates the source anew, so that the benchmark can time the listing of the objects.
 pub type MakeSource = Arc<dyn Fn() -> BoxFuture<'static, Result<Box<dyn Source>, SourceFault>> + Send + Sync>;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -33,16 +33,16 @@ pub enum BenchStep {
     /// Reads the sizes of this many objects.
     Survey(usize),
     Warm,
-    /// Starts a load, e.g. `async 4x8`, number `number` (from 1) of `of`.
+    /// Starts load `number` (from 1) of `of` loads; `label` names it, e.g. `async 4x8`.
     Load {
         number: usize,
         of: usize,
         label: String,
     },
     Action(String),
-    /// Feeds this many accelerators.
+    /// Tries to feed this many accelerators.
     Accelerators(u32),
-    /// Runs the fastest load without this part.
+    /// Runs the fastest load with this part replaced by a free substitute.
     Without(String),
 }
 
@@ -80,7 +80,7 @@ struct Running<'a> {
 }
 
 impl Benchmark {
-    /// Creates a benchmark of `subject`; `index` is the time that listing its objects took, `source` lists them again.
+    /// Creates a benchmark of `subject`; `index` is the time that listing the objects took, and `source` can list them again.
     pub fn new(
         spec: BenchSpec,
         subject: Subject,
@@ -95,7 +95,8 @@ impl Benchmark {
         Self { spec, subject, source, index, surroundings }
     }
 
-    /// Runs to the end; every failure is part of the report. Blocks this thread, which must not belong to the runtime.
+    /// Runs the benchmark to its end and reports every failure in the report. Blocks the calling thread, which must not be a
+    /// thread of the runtime.
     pub fn run(&self, program: &str, follow: &mut dyn Follow) -> BenchReport {
         let started_at = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
         let start = self.surroundings.clock.now();
@@ -143,14 +144,15 @@ impl Benchmark {
         let balanced = report.cells().all(|cell| cell.books.balanced);
         report.balanced = balanced;
         report.findings = findings(&report);
-        let no_ceiling = no_ceiling.map(|reason| format!("The limit of the client is unknown: {reason}"));
+        let no_ceiling =
+            no_ceiling.map(|reason| format!("The limit of the client could not be measured: {reason}"));
         report.findings.extend(no_ceiling);
         report
     }
 }
 
 impl Running<'_> {
-    /// Checks that the loads are possible with this number of objects.
+    /// Checks the loads against the limit of reads, and their inline warm-ups against the size of a pass.
     fn check(&self) -> Result<(), BenchError> {
         let items = self.subject.order(0).len() as u64;
         for set in self.benchmark.spec.whole_sets() {
@@ -197,7 +199,7 @@ impl Running<'_> {
         Err(BenchError::Memory { most_gb: most / 1e9, memory_gb: memory as f64 / 1e9 })
     }
 
-    /// Reads objects that fit into the page cache, so that all loads find the same cache.
+    /// Reads all objects once if they fit into the page cache, so that every load finds them there.
     fn warm(&mut self) -> Result<(), BenchError> {
         let half = machine().memory_bytes.map_or(0, |memory| memory / 2);
         let fits = self.subject.bytes().is_some_and(|bytes| bytes <= half);
@@ -224,7 +226,8 @@ impl Running<'_> {
         for action in &self.benchmark.spec.actions {
             match action {
                 BenchAction::WholeSet(set) => {
-                    // Added before the loads run, so that the report includes them even if a later one fails.
+                    // Added before the first load runs, so that the report includes the finished loads even if a later load
+                    // fails.
                     let place = self.actions.len();
                     self.actions.push(ActionReport::WholeSet(Vec::new()));
                     for load in Load::grid(set) {
@@ -267,7 +270,7 @@ impl Running<'_> {
         Ok(cell)
     }
 
-    /// Measures the ceiling of a load. A load without one is still valid.
+    /// Measures the ceiling of a load. A load without a measured ceiling is still valid.
     fn ceiling(&mut self, load: &Load, cell: &LoadReport) -> Result<Option<Ceiling>, BenchError> {
         if !self.benchmark.spec.ceiling || self.no_ceiling.is_some() {
             return Ok(None);

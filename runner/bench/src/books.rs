@@ -1,4 +1,5 @@
-//! Books of a load: identities that hold if it was measured correctly. A violated identity makes the figures void.
+//! Ledger of a load: identities between its counts and times that hold if the load was measured correctly. A violated identity
+//! makes the figures void.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,7 @@ use crate::record::{Fetch, ItemRead, LoadPass, LoadRecord, Span, WorkerLoop};
 use crate::report::LevelCounts;
 use crate::spec::{LoadMode, WarmUpKind};
 
-/// Result of checking the books of a load.
+/// Result of checking the ledger of a load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadBooks {
     /// True if every identity holds.
@@ -24,7 +25,7 @@ pub struct LoadBooksCheck {
     pub identity: String,
     pub says: String,
     pub holds: bool,
-    /// Values that violate the identity; `null` if it holds and something was compared.
+    /// Values that violate the identity, or a remark that nothing was compared; `null` if the identity holds.
     pub found: Option<String>,
 }
 
@@ -52,7 +53,7 @@ pub fn audit(record: &LoadRecord) -> LoadBooks {
         ("parts", "the parts of a read take no longer than the read", parts(record)),
         (
             "fetches",
-            "the time of a batch is that of its reads, at most K at a time, and the time between them",
+            "the time of a batch is the time with reads in flight, at most K at a time, plus the time without",
             fetches(record),
         ),
         ("workers", "the lifetime of a worker is the sum of waiting, reading and stages", workers(record)),
@@ -71,7 +72,7 @@ pub fn audit(record: &LoadRecord) -> LoadBooks {
     LoadBooks { balanced: checks.iter().all(|check| check.holds), checks }
 }
 
-/// Remark on an identity that holds only because nothing was compared.
+/// Remark on an identity that holds only because there were no values to compare; `None` otherwise.
 fn nothing_compared(record: &LoadRecord, identity: &str) -> Option<String> {
     let is_nothing = identity == "bytes" && record.sizes.iter().all(Option::is_none);
     is_nothing.then(|| "nothing was compared: sizes were not read".to_owned())
@@ -159,7 +160,7 @@ fn once(record: &LoadRecord) -> Holds {
         match read.iter().find(|(_, [asked, read, ended])| read != asked || ended != asked) {
             None => Ok(()),
             Some((object, [asked, read, ended])) => Err(format!(
-                "object {object} was requested {asked} times, read {read} times, and {ended} times delivered or failed"
+                "object {object} was requested {asked} times, read {read} times, and delivered or reported as failed {ended} times"
             )),
         }
     })
@@ -178,7 +179,9 @@ fn order(record: &LoadRecord) -> Holds {
             let read = fetches.get(&delivery.batch).map_or(&[][..], |fetch| &fetch.items);
             let came = read.iter().filter(|item| item.bytes.is_some()).map(|item| &item.object);
             if !read.iter().map(|item| &item.object).eq(asked) || !came.eq(&delivery.objects) {
-                return Err(format!("the items of batch {place} are not the requested ones in order"));
+                return Err(format!(
+                    "the items of batch {place} are not the requested items in the requested order"
+                ));
             }
         }
         Ok(())
@@ -192,14 +195,14 @@ fn outcomes(record: &LoadRecord) -> Holds {
         if begun == ended && ended == items {
             return Ok(());
         }
-        Err(format!("{begun} reads began, {ended} ended, {items} were recorded"))
+        Err(format!("{begun} reads began, {ended} reads ended, and {items} reads were recorded"))
     })
 }
 
 fn bytes(record: &LoadRecord) -> Holds {
     each_item(record, |item| match (item.bytes, record.sizes.get(item.object as usize).copied().flatten()) {
         (Some(found), Some(wanted)) if found != wanted => {
-            Err(format!("object {} has {wanted} bytes, received {found}", item.object))
+            Err(format!("object {} has {wanted} bytes, but {found} bytes were received", item.object))
         }
         _ => Ok(()),
     })
@@ -208,7 +211,7 @@ fn bytes(record: &LoadRecord) -> Holds {
 fn content(record: &LoadRecord) -> Holds {
     each_item(record, |item| match item.is_same {
         true => Ok(()),
-        false => Err(format!("object {} has other bytes than in its first read", item.object)),
+        false => Err(format!("object {} has other bytes than in the first read of this object", item.object)),
     })
 }
 
@@ -220,7 +223,7 @@ fn nesting(record: &LoadRecord) -> Holds {
         let (from, to) = (inner.start.seconds(), inner.end.seconds());
         let (of, until) = (outer.start.seconds(), outer.end.seconds());
         Err(format!(
-            "{what} lasts from {from:.6} to {to:.6} s, its enclosing interval from {of:.6} to {until:.6} s"
+            "{what} lasts from {from:.6} s to {to:.6} s, which is not within the enclosing interval from {of:.6} s to {until:.6} s"
         ))
     };
     each_pass(record, |pass| {
@@ -248,7 +251,10 @@ fn parts(record: &LoadRecord) -> Holds {
         if sum <= whole {
             return Ok(());
         }
-        Err(format!("the parts of a read of object {} take {sum} ns, the read {whole} ns", item.object))
+        Err(format!(
+            "the parts of a read of object {} take {sum} ns, but the whole read takes {whole} ns",
+            item.object
+        ))
     })
 }
 
@@ -260,17 +266,17 @@ fn fetches(record: &LoadRecord) -> Holds {
     each_pass(record, |pass| {
         pass.fetches.iter().try_for_each(|fetch| {
             let (whole, read) = (fetch.span.nanos(), read_ns(&fetch.items));
-            // Exact to the nanosecond: both sides come from the same clock readings, summed in two ways.
+            // Compared without a tolerance: both sides sum up the same clock readings in different ways.
             if whole != read + fetch.between_ns {
                 return Err(format!(
-                    "batch {} takes {whole} ns: {read} ns with reads in flight, and {} ns counted between them",
+                    "batch {} takes {whole} ns, but {read} ns with reads in flight and {} ns without do not add up to it",
                     fetch.batch, fetch.between_ns
                 ));
             }
             let items: u64 = fetch.items.iter().map(|item| item.span.nanos()).sum();
             if items > read * at_once {
                 return Err(format!(
-                    "the reads of batch {} take {items} ns within {read} ns, with at most {at_once} at a time",
+                    "the reads of batch {} take {items} ns in total, which is too much for {at_once} at a time within {read} ns",
                     fetch.batch
                 ));
             }
@@ -279,7 +285,7 @@ fn fetches(record: &LoadRecord) -> Holds {
     })
 }
 
-/// Nanoseconds in which at least one of the reads was in flight.
+/// Time in which at least one of the reads was in flight, in nanoseconds.
 fn read_ns(items: &[ItemRead]) -> u64 {
     let mut spans: Vec<Span> = items.iter().map(|item| item.span).collect();
     spans.sort_unstable_by_key(|span| span.start);
@@ -304,14 +310,16 @@ fn workers(record: &LoadRecord) -> Holds {
         let told = set_up_ns + waited_ns + fetched_ns + worked_ns;
         if told != span.nanos() {
             return Err(format!(
-                "worker {number} lived {} ns, but its times add up to {told} ns",
+                "worker {number} lived for {} ns, but the times of its work and its waits add up to {told} ns",
                 span.nanos()
             ));
         }
         let own = passes.iter().flat_map(|pass| &pass.fetches).filter(|fetch| fetch.worker == *number);
         let read: u64 = own.map(|fetch| fetch.span.nanos()).sum();
         if read > *fetched_ns {
-            return Err(format!("worker {number} read for {fetched_ns} ns, but its batches took {read} ns"));
+            return Err(format!(
+                "worker {number} spent {fetched_ns} ns on reads, but the reads of its batches took {read} ns"
+            ));
         }
     }
     Ok(())
@@ -320,9 +328,11 @@ fn workers(record: &LoadRecord) -> Holds {
 fn permits(record: &LoadRecord) -> Holds {
     each_pass(record, |pass| match pass.gauged.most <= record.load.permits() {
         true => Ok(()),
-        false => {
-            Err(format!("{} reads were in flight, the limit is {}", pass.gauged.most, record.load.permits()))
-        }
+        false => Err(format!(
+            "up to {} reads were in flight, but the limit is {}",
+            pass.gauged.most,
+            record.load.permits()
+        )),
     })
 }
 
@@ -330,13 +340,13 @@ fn little(record: &LoadRecord) -> Holds {
     each_pass(record, |pass| {
         let items = pass.fetches.iter().flat_map(|fetch| &fetch.items);
         let by_law: i128 = items.map(|item| i128::from(item.span.nanos())).sum();
-        // Exact to the nanosecond: both sides come from the same clock readings, summed in two ways.
+        // Compared without a tolerance: both sides sum up the same clock readings in different ways.
         if pass.gauged.read_ns == by_law {
             return Ok(());
         }
         let wall = pass.span.seconds().max(1e-9);
         Err(format!(
-            "{:.3} reads in flight were counted, {:.3} by throughput and latency",
+            "the mean number of reads in flight is {:.3} as counted, but {:.3} by throughput and latency",
             pass.gauged.read_ns as f64 * 1e-9 / wall,
             by_law as f64 * 1e-9 / wall
         ))

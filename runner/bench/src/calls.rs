@@ -1,4 +1,4 @@
-//! Repetition of a small action, one after another or in a pool of threads, with the time of each.
+//! Repetitions of a small action, one after another or in a pool of threads, and the time of each repetition.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -14,7 +14,7 @@ use crate::spec::OnReadError;
 use crate::subject::Subject;
 use crate::worker::{FailedIn, ReadFailure};
 
-/// Bytes of one repetition, or its failure.
+/// Number of bytes that one repetition read or copied, or its failure.
 pub(crate) type Called = Result<u64, ReadFailure>;
 
 /// A repeatable action; its argument is the number of the repetition.
@@ -29,7 +29,7 @@ struct Played {
     first_failure: Option<String>,
 }
 
-/// Calls `call` exactly `repeat` times, `pool` at a time.
+/// Calls `call` exactly `repeat` times, up to `pool` calls at a time.
 pub(crate) fn play(
     surroundings: &Surroundings,
     subject: &Subject,
@@ -43,7 +43,7 @@ pub(crate) fn play(
     let start = surroundings.clock.now();
     let player = || {
         loop {
-            // A shared counter, so that the total is exact for any number of threads.
+            // A counter shared by all threads makes the total number of repetitions exact.
             let number = next.fetch_add(1, Ordering::Relaxed);
             if number >= repeat || surroundings.cancel.is_cancelled() {
                 return;
@@ -113,7 +113,8 @@ pub(crate) fn reading<'a>(
         let read = surroundings.cancel.unless(store.get(object.key.clone()));
         match surroundings.runtime.block_on(read) {
             Some((Ok(bytes), _)) if !object.is_same(&bytes) => {
-                let message = format!("object {} has other bytes than in its first read", object.key);
+                let message =
+                    format!("object {} has other bytes than in the first read of this object", object.key);
                 Err(ReadFailure { object: Some(picked), what: FailedIn::Storage, message })
             }
             Some((Ok(bytes), _)) => Ok(bytes.len() as u64),
@@ -123,7 +124,7 @@ pub(crate) fn reading<'a>(
     }
 }
 
-/// Random object of a pass; the same for the same seed and number on every thread.
+/// Picks a random object of a pass, which depends on the seed and the number of the repetition only, not on the thread.
 pub(crate) fn random_object(subject: &Subject, seed: u64) -> impl Fn(u32) -> u32 + Sync + use<'_> {
     let order = subject.order(0);
     move |number| {

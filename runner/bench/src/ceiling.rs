@@ -36,9 +36,9 @@ use crate::subject::{BenchStoreKind, Subject};
 const LENGTH: Duration = Duration::from_millis(600);
 const FOLDER_BYTES: u64 = 64 << 20;
 const OBJECTS: usize = 4096;
-/// Share of the ceiling from which a load counts as client-bound.
+/// A load that reaches at least this share of the ceiling counts as client-bound.
 const BOUND: f64 = 0.8;
-/// Number of items of a ceiling load: more than any client reads within [`LENGTH`].
+/// Number of items of the load that measures a ceiling: more than any client reads within [`LENGTH`].
 const ITEMS: usize = 2_000_000;
 /// Number of threads of the loopback server.
 const SERVERS: usize = 2;
@@ -48,12 +48,12 @@ const USUAL_BYTES: u64 = 100_000;
 
 pub(crate) struct Ceilings {
     subject: Subject,
-    /// Kept alive while ceilings are measured.
+    /// Server and folder, kept alive while ceilings are measured.
     _loopback: Option<Loopback>,
     _folder: Option<TempDir>,
 }
 
-/// S3 server that answers every request for an object with as many bytes as the key specifies.
+/// S3 server on the loopback interface. It returns objects with as many bytes as their keys specify.
 struct Loopback {
     address: SocketAddr,
     stop: CancellationToken,
@@ -61,7 +61,7 @@ struct Loopback {
 }
 
 impl Ceilings {
-    /// Creates objects of the same sizes behind the same client, with no storage behind them.
+    /// Creates objects of the same sizes, which the same client reads from memory instead of from storage.
     pub(crate) fn of(subject: &Subject) -> io::Result<Self> {
         let sizes: Vec<u64> = subject
             .order(0)
@@ -100,8 +100,8 @@ impl Ceilings {
         Ok(Self { subject: subject.going_round(ITEMS), _loopback, _folder })
     }
 
-    /// Measures the rate of the load without the store, and the share of this rate that `cell` reaches; `None` if the
-    /// measurement ended before any item was timed.
+    /// Measures the rate of the load without the store, and the share of this rate that the load reached with the store (`cell`);
+    /// `None` if the measurement ended before any item was timed.
     pub(crate) fn of_load(
         &self,
         surroundings: &Surroundings,
@@ -154,7 +154,8 @@ fn stand_for(held: f64, mean: f64) -> f64 {
     if held > 0.0 && mean > 0.0 { held / mean } else { 1.0 }
 }
 
-/// Folder with files of these sizes, in memory if there is room: opening and reading a file costs the same as from the page cache.
+/// Creates a folder with files of these sizes, in memory if there is room: a file in memory costs as much to open and read as a
+/// file in the page cache.
 fn in_memory_folder(sizes: &[u64]) -> io::Result<TempDir> {
     let mut builder = tempfile::Builder::new();
     let builder = builder.prefix("penstock-ceiling-");
@@ -174,7 +175,7 @@ fn filled(folder: TempDir, sizes: &[u64]) -> io::Result<TempDir> {
         let file = folder.path().join(format!("{number:06}.bin"));
         match fs::write(&file, vec![0x5a; size]) {
             Err(error) if number > 0 && error.kind() == io::ErrorKind::StorageFull => {
-                // The files written so far represent all of them.
+                // The files written so far represent all files.
                 fs::remove_file(file)?;
                 break;
             }
@@ -206,7 +207,7 @@ impl Loopback {
             bucket: "ceiling".to_owned(),
             endpoint: Some(format!("http://{}", self.address)),
             region: Some("loopback".to_owned()),
-            // Requests are signed like those to a bucket; the server does not check the signature.
+            // The client signs requests as for a real bucket; this server does not check the signature.
             credentials: S3Credentials::Static {
                 access_key_id: "loopback".to_owned(),
                 secret_access_key: SecretText::new("loopback").expect("it is a text"),
@@ -235,7 +236,7 @@ async fn accept(listener: std::net::TcpListener) {
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => {
                 let Ok((stream, _)) = accepted else { continue };
-                // Without it, a response waits for the acknowledgement of the previous one.
+                // With the default (Nagle), a response would wait for the acknowledgement of the previous response.
                 if stream.set_nodelay(true).is_ok() {
                     let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(answer));
                     connections.spawn(async move { connection.await.ok() });
@@ -272,7 +273,7 @@ async fn answer(
     Ok(response)
 }
 
-/// Byte range of a header `bytes=0-99`, end exclusive, for an object of `size` bytes.
+/// Parses a `Range` header such as `bytes=0-99` for an object of `size` bytes; the end of the result is exclusive.
 fn part(range: &str, size: u64) -> Option<(u64, u64)> {
     let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
     let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);

@@ -1,4 +1,4 @@
-//! Comparison of two reports: changes, and their confidence intervals.
+//! Comparison of two reports: the changes, with confidence intervals.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ const STUDENT: [f64; 30] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
     2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 ];
-/// 97.5th percentile of the normal distribution, for ranks.
+/// 97.5th percentile of the standard normal distribution, for confidence intervals of ranks.
 const NORMAL: f64 = 1.96;
 
 /// Changes from one report to another.
@@ -30,11 +30,11 @@ pub struct Comparison {
 pub struct CellComparison {
     /// Name of the load, e.g. `async 4x8`.
     pub load: String,
-    /// Items per second. The interval is that of the mean over passes, by Welch's t test on logarithms.
+    /// Items per second. The confidence interval is for the mean over passes, by Welch's t test on logarithms.
     pub rate: Change,
-    /// Median time of a read, in seconds, with an interval by order statistics.
+    /// Median time of a read, in seconds, with a confidence interval by order statistics.
     pub median_s: Change,
-    /// 99th percentile of the time of a read, in seconds, with an interval by order statistics.
+    /// 99th percentile of the time of a read, in seconds, with a confidence interval by order statistics.
     pub p99_s: Change,
 }
 
@@ -57,12 +57,12 @@ impl Change {
         Self { before, after, change, between }
     }
 
-    /// True if 0 lies outside the interval.
+    /// True if the change is significant: 0 lies outside the confidence interval.
     pub fn is_sure(&self) -> bool {
         self.between.is_some_and(|[low, high]| low > 0.0 || high < 0.0)
     }
 
-    /// True if the whole interval lies below this share.
+    /// True if the whole confidence interval lies below `share`.
     pub fn is_surely_below(&self, share: f64) -> bool {
         self.between.is_some_and(|[_, high]| high < share)
     }
@@ -72,7 +72,7 @@ pub fn compare(before: &BenchReport, after: &BenchReport) -> Comparison {
     let mut others: Vec<&LoadReport> = after.cells().filter(|cell| cell.books.balanced).collect();
     let mut cells = Vec::new();
     for one in before.cells().filter(|cell| cell.books.balanced) {
-        // Each load is compared once: of two equal loads, the first with the first.
+        // Each load is compared once. If a report has several equal loads, they are paired in order.
         if let Some(place) = others.iter().position(|other| is_same_load(one, other)) {
             cells.push(compared(one, others.remove(place)));
         }
@@ -103,7 +103,7 @@ fn compared(before: &LoadReport, after: &LoadReport) -> CellComparison {
     }
 }
 
-/// Interval of the change of the mean (B. L. Welch, 1947), on logarithms, since rates are compared by ratio.
+/// Confidence interval of the change of the mean (B. L. Welch, 1947), on logarithms, since rates are compared by their ratio.
 fn welch(before: &[f64], after: &[f64]) -> Option<[f64; 2]> {
     let of = |rates: &[f64]| -> Option<(f64, f64, f64)> {
         let n = rates.len() as f64;
@@ -121,15 +121,14 @@ fn welch(before: &[f64], after: &[f64]) -> Option<[f64; 2]> {
         return Some([difference.exp() - 1.0; 2]);
     }
     let freedom = error.powi(2) / (one_error.powi(2) / (one_n - 1.0) + other_error.powi(2) / (other_n - 1.0));
-    // Rounding down makes the interval wider.
+    // Rounding the degrees of freedom down makes the interval wider, never too narrow.
     let freedom = (freedom.floor() as usize).clamp(1, STUDENT.len());
     let t = STUDENT[freedom - 1];
     let reach = t * error.sqrt();
     Some([(difference - reach).exp() - 1.0, (difference + reach).exp() - 1.0])
 }
 
-/// A quantile and the interval of times around it, from the ranks that a binomial distribution allows. `None` if `ranges` is
-/// empty.
+/// Quantile `q`, and its confidence interval from the ranks that a binomial distribution allows. `None` if `ranges` is empty.
 fn quantile(ranges: &[LatencyRange], q: f64) -> Option<(f64, Option<[f64; 2]>)> {
     let n = ranges.iter().map(|range| range.count as f64).sum::<f64>();
     let at = |rank: f64| {
@@ -142,9 +141,9 @@ fn quantile(ranges: &[LatencyRange], q: f64) -> Option<(f64, Option<[f64; 2]>)> 
     let rank = q * n;
     let reach = NORMAL * (n * q * (1.0 - q)).sqrt();
     let middle = at(rank.ceil().max(1.0))?;
-    // Ranks beyond the last read leave the interval open.
+    // If a rank lies beyond the first or the last read, the interval is unknown.
     let is_known = rank + reach <= n && rank - reach >= 1.0;
-    // Bounds of whole ranges, since the position of a time within its range is unknown.
+    // The interval ends at bounds of ranges, since the position of a time within its range is unknown.
     let between =
         at((rank - reach).floor()).zip(at((rank + reach).ceil())).map(|(low, high)| [low.from_s, high.to_s]);
     Some(((middle.from_s + middle.to_s) / 2.0, between.filter(|_| is_known)))
@@ -182,12 +181,12 @@ fn notes(before: &BenchReport, after: &BenchReport, common: usize) -> Vec<String
     for (name, report) in [("before", before), ("after", after)] {
         if !report.is_sound() {
             notes.push(format!(
-                "The report {name} is not valid: the benchmark failed, items are missing, or its books do not balance."
+                "The report {name} is not valid: the benchmark failed, items are missing, or the ledger of a load does not balance."
             ));
         }
         let passes = report.cells().map(|cell| cell.passes.len()).min().unwrap_or(0);
         if passes < 2 && common > 0 {
-            notes.push(format!("The report {name} has a load with a single pass, which gives no confidence interval for its rate; use `repeats`."));
+            notes.push(format!("The report {name} has a load with a single pass, which yields no confidence interval for the rate; set `repeats` to 2 or more."));
         }
     }
     let differ = [
@@ -203,7 +202,7 @@ fn notes(before: &BenchReport, after: &BenchReport, common: usize) -> Vec<String
     let differ: Vec<&str> =
         differ.into_iter().filter_map(|(what, differs)| differs.then_some(what)).collect();
     if !differ.is_empty() {
-        notes.push(format!("The reports also differ in: {}.", differ.join(", ")));
+        notes.push(format!("The two reports also differ in: {}.", differ.join(", ")));
     }
     notes
 }
@@ -227,7 +226,8 @@ mod tests {
 
     #[test]
     fn welchs_interval_agrees_with_the_textbook() {
-        // Logarithms 0, 1, 2 and 3, 4, 8: difference 4, error sqrt(1/3 + 7/3), freedom 2.54 and so 2.
+        // Logarithms 0, 1, 2 and 3, 4, 8: difference 4, standard error sqrt(1/3 + 7/3), 2.54 degrees of freedom, rounded down to
+        // 2.
         let e = |logarithms: [f64; 3]| logarithms.map(f64::exp);
         let [low, high] = welch(&e([0.0, 1.0, 2.0]), &e([3.0, 4.0, 8.0])).unwrap();
         let reach = 4.303 * (8.0_f64 / 3.0).sqrt();

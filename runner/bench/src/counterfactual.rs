@@ -18,9 +18,10 @@ use crate::record::Load;
 use crate::spec::WarmUp;
 use crate::subject::{BenchStoreKind, StageOp, Subject};
 
-/// Number of passes of each variant; the median counts.
+/// Number of passes of each variant, whose median is the result.
 const PASSES: u32 = 3;
-/// Size of the objects held in memory in place of storage; of a larger set, the first objects represent all.
+/// Maximum total size of the objects that are held in memory in place of storage. If the set is larger, its first objects
+/// represent all.
 const HELD_BYTES: u64 = 1 << 30;
 
 const READ_AT_ONCE: usize = 16;
@@ -34,9 +35,9 @@ pub struct Counterfactual {
     pub instead: String,
     /// Items per second; the median of three passes.
     pub items_per_s: f64,
-    /// Relative gain over the unchanged load, e.g. 0.5 for 50 % faster; 0 for the unchanged load itself.
+    /// Relative gain in rate over the unchanged load, e.g. 0.5 if it is 50 % faster; 0 for the unchanged load itself.
     pub gain: f64,
-    /// Cost of the part: seconds saved in a pass over all objects without it; 0 for the unchanged load.
+    /// Cost of the part, in seconds: the time that a pass over all objects saves without it; 0 for the unchanged load.
     pub costs_s: f64,
 }
 
@@ -44,7 +45,7 @@ struct Variant {
     without: String,
     instead: &'static str,
     subject: Subject,
-    /// Accelerators that take the batches; without them batches are discarded at once.
+    /// Accelerators that take the batches; `None` discards batches at once.
     accelerators: Option<Accelerators>,
 }
 
@@ -54,8 +55,8 @@ struct Accelerators {
     step: Duration,
 }
 
-/// Runs a load unchanged, and without each of its parts. The given accelerators take the batches: as many as can be fed, so that
-/// they hardly slow the load.
+/// Runs a load unchanged, and without each of its parts. The batches go to as many accelerators as the load can feed, so that
+/// they hardly slow it down.
 pub(crate) fn counterfactuals(
     surroundings: &Surroundings,
     subject: &Subject,
@@ -118,7 +119,7 @@ fn variants(
     Ok(variants)
 }
 
-/// Items per second of the median pass.
+/// Returns the items per second of the median pass.
 fn rate(surroundings: &Surroundings, variant: &Variant, load: &Load) -> Result<f64, BenchError> {
     let mut fleet = variant.accelerators.map(|fed| Fleet::new(fed.number, fed.step, load.batch_size));
     let times = LoadTimes { warm_up: WarmUp::default(), passes: PASSES };
@@ -137,7 +138,7 @@ fn rate(surroundings: &Surroundings, variant: &Variant, load: &Load) -> Result<f
     Ok(rates[rates.len() / 2])
 }
 
-/// The same objects in memory; of a set that is too large, the first objects that fit, repeated.
+/// Copies the objects into memory. If not all of them fit, the objects that fit are read repeatedly.
 fn in_memory(surroundings: &Surroundings, subject: &Subject) -> Result<Subject, BenchError> {
     let memory = MemoryStore::new(subject.store.name().clone());
     let store = subject.store_with(READ_AT_ONCE);
@@ -172,7 +173,7 @@ fn in_memory(surroundings: &Surroundings, subject: &Subject) -> Result<Subject, 
     Ok(Subject { orders, stages, ..Subject::of(store, BenchStoreKind::Memory, held) })
 }
 
-/// A stage that always returns its first result.
+/// Creates a stage that returns the result of its first call again and again.
 fn ready(stage: &StageOp) -> StageOp {
     let factory = ReadyFactory { factory: stage.factory.clone(), kept: Arc::default() };
     StageOp { factory: Arc::new(factory), ..stage.clone() }
@@ -188,7 +189,7 @@ struct ReadyFactory {
 struct Ready {
     op: Box<dyn ThreadOp>,
     kept: Kept,
-    /// Copy for this worker, so that workers do not wait for each other.
+    /// Copy of the result for this worker, so that workers do not wait for each other.
     own: Option<Vec<Item>>,
 }
 

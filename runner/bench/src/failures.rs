@@ -1,4 +1,4 @@
-//! Failures, grouped by kind.
+//! Failures of reads and stages, grouped by kind.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ const MAX_GROUPS: usize = 50;
 const MAX_KEYS: usize = 5;
 const MAX_MESSAGE: usize = 1000;
 
-/// Failures that differ only in their objects.
+/// Failures with the same error message, apart from the key of the object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReadFailures {
     /// Failed part: `storage`, or `stage`.
@@ -21,14 +21,14 @@ pub struct ReadFailures {
     /// Error message, with `…` in place of the object's key.
     pub message: String,
     pub count: u64,
-    /// Keys of some of the objects that failed.
+    /// Keys of some of the failed objects.
     pub keys: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Failures {
     pub(crate) groups: Vec<ReadFailures>,
-    /// Number of failures of further kinds, beyond `MAX_GROUPS`, by failed part.
+    /// Number of failures that have no group because there are already `MAX_GROUPS`, by failed part.
     others: BTreeMap<&'static str, u64>,
 }
 
@@ -36,7 +36,7 @@ impl Failures {
     pub(crate) fn add(&mut self, subject: &Subject, failures: Vec<ReadFailure>) {
         for ReadFailure { object, what, message } in failures {
             let key = object.map_or("", |object| &*subject.objects[object as usize].key);
-            // Replaced with its quotes: a key may be a number that also occurs elsewhere in the message.
+            // The key is replaced together with its quotes, because a key such as `7` may also occur elsewhere in the message.
             let message = printable(&message.replace(&format!("`{key}`"), "`…`"), MAX_MESSAGE);
             let what = match what {
                 FailedIn::Storage => "storage",
@@ -48,7 +48,8 @@ impl Failures {
                     let group = &mut self.groups[place];
                     group.count += 1;
                     for key in keys {
-                        // Reads end in any order; keeping the first keys by name makes the list reproducible.
+                        // The first keys in sorted order are kept: since reads end in any order, the first failures would differ
+                        // in each run.
                         if let Err(place) = group.keys.binary_search(&key) {
                             group.keys.insert(place, key);
                             group.keys.truncate(MAX_KEYS);
@@ -63,7 +64,7 @@ impl Failures {
         }
     }
 
-    /// All groups, followed by one group each for further kinds of storage and stage failures.
+    /// Returns all groups, and then at most two more: failures of storage and of stages that have no group of their own.
     pub(crate) fn into_groups(self) -> Vec<ReadFailures> {
         let Self { mut groups, others } = self;
         groups.sort_by(|one, other| (&one.what, &one.message).cmp(&(&other.what, &other.message)));

@@ -1,4 +1,4 @@
-//! Figures of a load, computed from its record. Pure.
+//! Figures of a load, computed from its record by pure functions.
 
 use penstock_types::stats::{Histogram, Tick};
 
@@ -12,7 +12,7 @@ use crate::report::{
 use crate::spec::LoadMode;
 
 const MOMENTS: usize = 200;
-/// Minimum length of a moment, in nanoseconds: a shorter one contains too few reads.
+/// Minimum length of a moment (an interval of the chart over time), in nanoseconds: a shorter moment contains too few reads.
 const SHORTEST_NS: u64 = 20_000_000;
 
 impl Spread {
@@ -138,7 +138,7 @@ fn parts(record: &LoadRecord, stages: &[String]) -> Vec<ReadPart> {
         let mut times = calls.filter(|(stage, _)| *stage as usize == place).map(|(_, time)| *time);
         part(&format!("stage:{name}"), &mut times, workers)
     });
-    // In sync mode, a read waits for the reads before it instead of for a permit.
+    // In sync mode, a read never waits for a permit: the worker reads one item after another.
     let first = usize::from(record.load.mode == LoadMode::Sync);
     let of_reads = of_reads.into_iter().skip(first).filter_map(|(name, of)| {
         let whole = if name == "permit" { with_permits } else { reads };
@@ -178,7 +178,7 @@ fn passes(record: &LoadRecord) -> Vec<PassReport> {
 }
 
 fn little(record: &LoadRecord, elapsed_s: f64) -> Little {
-    // Covers whole passes, as counted: an inline warm-up is part of the first one.
+    // The counters cover whole passes, including an inline warm-up in the first pass, and so does this time.
     let wall: f64 = record.passes.iter().map(|pass| pass.span.seconds()).sum();
     let counted: f64 = record.passes.iter().map(|pass| pass.gauged.read_ns as f64 * 1e-9).sum();
     let in_flight = if wall > 0.0 { counted / wall } else { 0.0 };
@@ -219,7 +219,7 @@ fn requests(record: &LoadRecord) -> ReadRequests {
     })
 }
 
-/// Sums over one moment of the measured time.
+/// Sums over one moment (a short interval) of the measured time.
 #[derive(Clone, Default)]
 struct Stretch {
     times: Vec<u64>,
@@ -255,7 +255,7 @@ fn over_time(record: &LoadRecord) -> Vec<LoadMoment> {
     told.collect()
 }
 
-/// Counts a read in the moment in which it ends, and its time in flight in every moment that it overlaps.
+/// Counts a read in the moment in which the read ends, and adds its time in flight to every moment that the read overlaps.
 fn spread_over(stretches: &mut [Stretch], length: u64, item: &ItemRead, start: u64, end: u64) {
     let Some(last) = stretches.len().checked_sub(1) else { return };
     let place = |at: u64| usize::try_from(at / length).unwrap_or(last).min(last);

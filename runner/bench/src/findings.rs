@@ -8,9 +8,9 @@ use crate::subject::BenchStoreKind;
 const COLD: f64 = 0.05;
 /// Minimum share of the bytes in the page cache before a warm pass.
 const WARM: f64 = 0.95;
-/// Share of permits in use above which more permits may help.
+/// If more than this share of the permits is in use, more permits may help.
 const USED: f64 = 0.7;
-/// Share of batch time without a read in flight above which it is reported.
+/// If batches spend more than this share of their time without a read in flight, a finding reports it.
 const STOOD: f64 = 0.1;
 
 pub(crate) fn findings(report: &BenchReport) -> Vec<String> {
@@ -42,14 +42,14 @@ pub(crate) fn findings(report: &BenchReport) -> Vec<String> {
             0 => {
                 let one = found.trials.iter().find(|trial| trial.accelerators == 1);
                 let found = one.map_or_else(String::new, |one| {
-                    format!(": one computes for {:.0} % of its time", one.utilisation * 100.0)
+                    format!(": a single accelerator computes for {:.0} % of its time", one.utilisation * 100.0)
                 });
                 format!(
                     "The storage cannot feed even one of the {what} at a utilisation of {least:.0} %{found}."
                 )
             }
             number => format!(
-                "The storage feeds {number} {what} at a utilisation of {least:.0} % or more, by trial."
+                "Trials show that the storage can feed {number} {what} at a utilisation of {least:.0} % or more."
             ),
         });
     }
@@ -75,7 +75,7 @@ fn void(cell: &LoadReport) -> String {
     let (identity, found) =
         wrong.map_or(("", ""), |check| (&check.identity, check.found.as_deref().unwrap_or("")));
     format!(
-        "The figures of `{}` are void, because its books do not balance: `{identity}`: {found}.",
+        "The figures of `{}` are void, because the ledger of this load does not balance: `{identity}`: {found}.",
         cell.label()
     )
 }
@@ -91,7 +91,8 @@ fn fastest(cell: &LoadReport) -> String {
     )
 }
 
-/// Ratio of the speeds of `async` and `sync` where nothing else differs, with the fewest workers.
+/// Compares the rates of an `async` and a `sync` load that differ in nothing else; of several such pairs, the one with the fewest
+/// workers.
 fn speed_up(report: &BenchReport) -> Option<String> {
     let is_other_mode = |one: &LoadReport, other: &LoadReport| {
         let of = |cell: &LoadReport| {
@@ -118,8 +119,8 @@ fn speed_up(report: &BenchReport) -> Option<String> {
 fn bound(cell: &LoadReport) -> Option<String> {
     if let Some(ceiling) = cell.ceiling.filter(|ceiling| ceiling.is_client_bound) {
         let reached = match ceiling.reached {
-            share if share < 1.0 => format!("{:.0} % of that with storage", share * 100.0),
-            _ => "the same with storage".to_owned(),
+            share if share < 1.0 => format!("{:.0} % of that rate with storage", share * 100.0),
+            _ => "the same rate with storage".to_owned(),
         };
         return Some(format!(
             "The fastest load is client-bound: this client reaches {:.1} items/s without storage, and {reached}. The limit of \
@@ -131,7 +132,7 @@ fn bound(cell: &LoadReport) -> Option<String> {
         cell.parts.iter().filter(|part| part.name.starts_with("stage:")).map(|part| part.share).sum();
     if stages > 0.5 {
         return Some(format!(
-            "The workers of the fastest load spend {:.0} % of their time in stages instead of reads.",
+            "The workers of the fastest load spend {:.0} % of their time in stages, not in reads.",
             stages * 100.0
         ));
     }
@@ -144,7 +145,7 @@ fn bound(cell: &LoadReport) -> Option<String> {
     }
     (cell.little.used > USED).then(|| {
         format!(
-            "{:.0} % of the permitted reads of the fastest load are in flight: a higher limit may be faster.",
+            "The fastest load uses {:.0} % of its permitted reads in flight: more workers or a higher `in_flight` may make it faster.",
             cell.little.used * 100.0
         )
     })
@@ -198,7 +199,7 @@ fn caches(report: &BenchReport) -> Option<String> {
                 .to_owned()
         }
         PageCache::Warm if !shares.is_empty() => format!(
-            "Before the passes, {:.0} to {:.0} % of the bytes were in the page cache, so some reads came from there.",
+            "Before the passes, {:.0} to {:.0} % of the bytes were in the page cache, so some reads did not reach the disk.",
             least * 100.0,
             most * 100.0
         ),

@@ -1,4 +1,5 @@
-//! Number of reads in flight, over time: counted independently of the records of the reads, so that each checks the other.
+//! Number of reads in flight over time. It is counted independently of the records of the reads, so that the two can be checked
+//! against each other.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -9,7 +10,7 @@ pub(crate) struct Gauge(Mutex<GaugeState>);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gauged {
-    /// Reads in flight, integrated over time in nanoseconds; only of reads that ended.
+    /// Sum of the durations of all reads that ended, in nanoseconds: the number of reads in flight, integrated over time.
     pub read_ns: i128,
     pub most: u32,
     pub begun: u64,
@@ -19,19 +20,19 @@ pub struct Gauged {
 #[derive(Debug, Default)]
 struct GaugeState {
     now: u32,
-    /// Start of the current time without a read in flight.
+    /// Start of the current period without a read in flight.
     idle_since: Tick,
     idle_ns: u64,
     counted: Gauged,
 }
 
 impl Gauge {
-    /// Starts counting at that time.
+    /// Creates a gauge that counts idle time from `start`.
     pub(crate) fn starting_at(start: Tick) -> Self {
         Self(Mutex::new(GaugeState { idle_since: start, ..GaugeState::default() }))
     }
 
-    /// Counts the start of a read. `at` must not be earlier than any earlier event if idle time is queried.
+    /// Counts the start of a read. If idle time is queried later, calls must come in the order of their times `at`.
     pub(crate) fn begin(&self, at: Tick) {
         let mut state = self.state();
         if state.now == 0 {
@@ -55,7 +56,7 @@ impl Gauge {
         self.state().counted
     }
 
-    /// Nanoseconds until `at` without a read in flight, if none is in flight then.
+    /// Total time until `at` without a read in flight, in nanoseconds. No read may be in flight at `at`.
     pub(crate) fn idle_until(&self, at: Tick) -> u64 {
         let state = self.state();
         state.idle_ns + (at - state.idle_since)
@@ -78,7 +79,7 @@ mod tests {
         gauge.begin(at(13));
         gauge.end(at(17));
         gauge.end(at(22));
-        // One read alone for 3, two reads for 4, one for 5.
+        // One read is in flight for 3 ns, then two reads for 4 ns, then one for 5 ns.
         assert_eq!(gauge.read(), Gauged { read_ns: 3 + 8 + 5, most: 2, begun: 2, ended: 2 });
     }
 

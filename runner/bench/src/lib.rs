@@ -1,9 +1,10 @@
-//! Storage benchmark: measures what a folder or a bucket can feed, level by level, with books that balance.
+//! Storage benchmark: measures the rate that a folder or a bucket can deliver, at every level from single reads to whole passes,
+//! and checks every measurement against a ledger.
 //!
-//! A [`Subject`] (objects, the orders in which they are read, the stages they pass) and a [`BenchSpec`] become a [`BenchReport`]
-//! by [`Benchmark::run`]. Workers read batches as the workers of a data loader do; every event is recorded, and figures and
-//! [`LoadBooks`](report::LoadBooks) are computed from the records. A violated identity makes the figures void and is named in the
-//! books.
+//! A [`Subject`] (objects, the orders in which passes read them, and the stages after the reads) and a [`BenchSpec`] become a
+//! [`BenchReport`] by [`Benchmark::run`]. Workers read batches as the workers of a data loader do; every event is recorded, and
+//! figures and [`LoadBooks`](report::LoadBooks) are computed from the records. An identity of the ledger that does not hold makes
+//! the figures void, and the report names it.
 
 mod accelerator;
 mod benchmark;

@@ -1,4 +1,4 @@
-//! Execution of a load: warm-up, passes, workers, and the hand-over to a consumer.
+//! Execution of a load: warm-up, passes, workers, and the delivery of batches to a consumer.
 
 use std::io;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ pub(crate) enum BenchError {
     /// Stopped by the user, or by the consumer of a load.
     #[error("the benchmark was stopped")]
     Stopped,
-    /// Failure of a read or a stage, if failures end the benchmark.
+    /// A read or a stage failed, and the document sets `on_error` to `fail`.
     #[error("{0}")]
     Failure(String),
     #[error(
@@ -91,10 +91,10 @@ pub(crate) enum BenchError {
 
 /// Consumer of the batches of the measured passes.
 pub(crate) trait Consume {
-    /// Takes a batch of `items` items that became ready at that time; returns false to stop the load.
+    /// Takes a batch of `items` items that became ready at time `ready`; returns false to stop the load.
     fn take(&mut self, ready: Tick, items: usize) -> bool;
 
-    /// Reports a time `length` without reads before a pass, in which the page cache was prepared and probed.
+    /// Reports a pause without reads before a pass, in which the page cache was prepared and probed.
     fn pause(&mut self, _length: Duration) {}
 }
 
@@ -194,13 +194,13 @@ impl Surroundings {
         }
     }
 
-    /// Prepares the page cache as the document requires, and returns the share of the objects in it.
+    /// Prepares the page cache as the document requires, and returns the share of the objects' bytes that it holds.
     fn cached(&self, subject: &Subject) -> Result<Option<f64>, BenchError> {
         let forget = || async {
             match self.cache {
                 PageCache::Warm => Ok(false),
                 PageCache::Cold => match subject.forget().await {
-                    // The load that reads the object reports the error.
+                    // Ignored here: if the object cannot be read, the load reports it.
                     Err(_) if self.on_error == OnReadError::Skip => Ok(false),
                     forgotten => forgotten.map_err(BenchError::Store),
                 },
@@ -233,7 +233,7 @@ impl<'scope> Loading<'_, 'scope, '_> {
             }
             WarmUpKind::Restart => {
                 for wanted in &times.warm_up.rounds {
-                    // Exactly this many items: a shorter set is repeated.
+                    // A round has exactly this many items; if the set has fewer, it is repeated.
                     let items = *wanted as usize * batch_size;
                     let order: Arc<[u32]> = first.iter().copied().cycle().take(items).collect();
                     let (mut pass, loops) = self.with_crew(|this, crew| this.pass(crew, order, None))?;
@@ -253,7 +253,7 @@ impl<'scope> Loading<'_, 'scope, '_> {
             (record.passes, record.lasting) = (passes, loops);
         } else {
             for number in 0..times.passes {
-                // Done before the workers start, so that their time is spent on reading.
+                // The cache is prepared before the workers start, so that their lifetimes do not include it.
                 let cached = self.cached()?;
                 let (pass, loops) = self.with_crew(|this, crew| this.measured(crew, number))?;
                 let pass = LoadPass { loops, cached, ..pass };
@@ -275,7 +275,8 @@ impl<'scope> Loading<'_, 'scope, '_> {
         self.pass(crew, order, Some(number))
     }
 
-    /// Runs one pass over an order; a pass with a `number` is measured, and its batches go to the consumer.
+    /// Runs one pass over the objects in `order`. A pass with a `number` is measured and delivers its batches to the consumer; a
+    /// pass without one is a warm-up.
     fn pass(
         &mut self,
         crew: &Crew<'scope>,
@@ -291,7 +292,7 @@ impl<'scope> Loading<'_, 'scope, '_> {
         let start = clock.now();
         for worker in &crew.passes {
             if worker.send(work.clone()).is_err() {
-                // The worker has ended; joining it returns the error.
+                // The worker has already ended; the error is returned when it is joined.
                 work.window.end();
             }
         }
@@ -324,14 +325,14 @@ impl<'scope> Loading<'_, 'scope, '_> {
         Ok(LoadPass { order, span, fetches, loops: Vec::new(), deliveries, gauged, cached: None })
     }
 
-    /// Runs `work` with workers that live until it returns; also returns their records.
+    /// Starts workers, runs `work` with them, and ends them. Returns the result of `work` and the records of the workers.
     fn with_crew<T>(
         &mut self,
         work: impl FnOnce(&mut Self, &Crew<'scope>) -> Result<T, BenchError>,
     ) -> Result<(T, Vec<WorkerLoop>), BenchError> {
         let crew = Crew::start(self.scope, self.worker)?;
         let done = work(self, &crew);
-        // The error of a worker that could not start explains more than that of its pass.
+        // The error of a worker that could not start comes first, since it explains more than the error of the pass.
         let loops = crew.dismiss()?;
         Ok((done?, loops))
     }
@@ -358,7 +359,7 @@ impl<'scope> Crew<'scope> {
     /// Ends the workers and joins them.
     fn dismiss(self) -> Result<Vec<WorkerLoop>, BenchError> {
         drop(self.passes);
-        // All workers are joined, even if one failed.
+        // All threads are joined before the first error is returned.
         let told: Vec<_> = self.threads.into_iter().map(ScopedJoinHandle::join).collect();
         told.into_iter().map(|told| told.unwrap_or(Err(BenchError::Panicked))).collect()
     }
@@ -376,7 +377,7 @@ mod tests {
     use super::*;
     use crate::spec::{Assignment, LoadMode, MemorySource};
 
-    /// Calls that a consumer received: the items of a batch, or `None` for a pause.
+    /// Calls that a consumer received: the number of items of a batch, or `None` for a pause.
     #[derive(Default)]
     struct Calls(Vec<Option<usize>>);
 

@@ -1,4 +1,4 @@
-//! Record of a load: start and end times of everything. Figures and books are computed from the record alone.
+//! Record of a load: start and end times of everything. The figures and the ledger are computed from the record alone.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub struct Load {
     /// Maximum number of reads that an `async` worker has in flight.
     pub in_flight: u32,
     pub batch_size: u32,
-    /// Maximum number of batches that each worker may have begun and not delivered.
+    /// Maximum number of batches per worker that are begun but not delivered.
     pub prefetch: u32,
     pub assignment: Assignment,
     pub persistent: bool,
@@ -29,12 +29,12 @@ pub struct LoadRecord {
     pub sizes: Arc<[Option<u64>]>,
     /// Time from set-up through warm-up and all passes until the last thread was joined.
     pub span: Span,
-    /// Warm-up rounds with separate workers.
+    /// Warm-up rounds, each of which has its own workers.
     pub warm_up: Vec<LoadPass>,
     pub passes: Vec<LoadPass>,
-    /// Workers that lived for all passes; workers of a single pass are in its `loops`.
+    /// Workers that lived for all passes; the workers of a single pass are in `LoadPass::loops`.
     pub lasting: Vec<WorkerLoop>,
-    /// Number of batches at the head of the first pass that are not measured.
+    /// Number of batches at the start of the first pass that are a warm-up and are not measured.
     pub inline: u32,
     pub asked: AskedLoad,
 }
@@ -91,10 +91,10 @@ pub struct Fetch {
     pub worker: u32,
     /// Time from the first request for a permit to the last item in memory.
     pub span: Span,
-    /// Time within `span` without a read in flight, as the worker counted it.
+    /// Time within `span` without a read in flight, in nanoseconds, as the worker counted it.
     pub between_ns: u64,
     pub items: Vec<ItemRead>,
-    /// Duration of each call of a stage, in nanoseconds, with the stage's position.
+    /// Position of the stage and duration in nanoseconds, for each call of a stage.
     pub stages: Vec<(u16, u64)>,
     /// Number of samples that a stage dropped or failed on.
     pub lost_in_stages: u32,
@@ -110,9 +110,9 @@ pub struct ItemRead {
     pub span: Span,
     /// Number of bytes received; `None` if the read failed.
     pub bytes: Option<u64>,
-    /// True if the bytes equal those of the object's first read, or this is the first.
+    /// True if the bytes are the same as in the first read of the object; true for the first read.
     pub is_same: bool,
-    /// Times of the parts; `verify` includes this benchmark's own checksum.
+    /// Times of the parts of the read; `verify` includes the checksum that the benchmark computes.
     pub parts: ReadParts,
 }
 
@@ -170,11 +170,12 @@ impl LoadRecord {
         self.measured().flat_map(|fetch| &fetch.items)
     }
 
-    /// Measured span of each pass; of the first one, the part after an inline warm-up.
+    /// Measured span of each pass. In the first pass, it starts after an inline warm-up.
     pub fn spans(&self) -> impl Iterator<Item = Span> {
         self.passes.iter().enumerate().map(|(number, pass)| match number {
             0 if self.inline > 0 => {
-                // Starts with the first measured batch: earlier batches may still be in progress, which does not make it faster.
+                // The span starts with the first measured batch, although batches of the warm-up may still be in progress: they
+                // do not make the measured batches faster.
                 let counts = pass.fetches.iter().filter(|fetch| fetch.batch >= self.inline);
                 let start = counts.map(|fetch| fetch.span.start).min().unwrap_or(pass.span.end);
                 Span { start, end: pass.span.end }

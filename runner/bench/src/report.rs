@@ -33,7 +33,7 @@ pub struct BenchReport {
     /// Outcome of the benchmark.
     pub state: ReportState,
     pub reason: Option<String>,
-    /// True if the books of every load balance; the figures of a load whose books do not are void.
+    /// True if the ledger of every load balances; the figures of a load whose ledger does not balance are void.
     pub balanced: bool,
     /// Conclusions, in sentences.
     pub findings: Vec<String>,
@@ -46,9 +46,10 @@ pub struct BenchReport {
     pub objects: ObjectsReport,
     /// Results of the actions, in order.
     pub actions: Vec<ActionReport>,
-    /// Number of accelerators that the storage can feed; `null` if the document does not ask for it.
+    /// Number of accelerators that the storage can feed; `null` if the document does not request this search.
     pub accelerators: Option<AcceleratorReport>,
-    /// Results of the fastest load with its parts replaced by free substitutes; empty if the document does not ask for them.
+    /// Results of the fastest load with one part at a time replaced by a free substitute; empty if the document does not request
+    /// them.
     pub counterfactuals: Vec<Counterfactual>,
 }
 
@@ -65,9 +66,9 @@ pub struct MachineFacts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ReportState {
-    /// Ran to its end.
+    /// Completed: all actions ran to their ends.
     Completed,
-    /// An error ended it; the report contains the measurements made before.
+    /// Ended by an error; the report contains the measurements made before the error.
     Failed,
     /// Stopped by the user.
     Stopped,
@@ -89,7 +90,7 @@ pub struct ObjectsReport {
     pub index_s: f64,
     /// Time that reading all sizes took, in seconds; `null` if sizes were not read.
     pub survey_s: Option<f64>,
-    /// Time that reading all objects once into the page cache took, in seconds; `null` if that was not done.
+    /// Time that reading all objects once into the page cache took, in seconds; `null` if they were not read for this purpose.
     pub warmed_s: Option<f64>,
 }
 
@@ -107,7 +108,7 @@ pub enum ActionReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CallsReport {
     pub action: String,
-    /// Number of repetitions that ran at a time; 0 for one after another.
+    /// Number of repetitions that ran at a time; 0 if they ran one after another.
     pub pool: u32,
     pub time: Spread,
     pub elapsed_s: f64,
@@ -129,10 +130,10 @@ pub struct LoadReport {
     /// Maximum number of reads that all workers together have in flight.
     pub permits: u32,
     pub batch_size: u32,
-    /// Maximum number of batches that a worker may have begun and not delivered.
+    /// Maximum number of batches per worker that are begun but not delivered.
     pub prefetch: u32,
     pub assignment: Assignment,
-    /// True if workers lived for all passes.
+    /// True if the same workers ran all passes; false if each pass started new workers.
     pub persistent: bool,
     /// Number of calls of each level, warm-up included.
     pub counts: LevelCounts,
@@ -142,12 +143,12 @@ pub struct LoadReport {
     pub levels: LevelTimes,
     /// Times of the parts of reads, and of stages.
     pub parts: Vec<ReadPart>,
-    /// Parts of the mean read.
+    /// Mean duration of a read, divided into its parts.
     #[serde(default)]
     pub mean_read: MeanRead,
     /// Number of items read in the measured passes.
     pub items: u64,
-    /// Number of these items that a stage dropped or failed on.
+    /// Number of the items read that a stage dropped or failed on.
     pub refused: u64,
     pub bytes: u64,
     /// Total duration of the measured passes, in seconds.
@@ -160,22 +161,22 @@ pub struct LoadReport {
     /// Megabits (10^6 bits) per second.
     pub mbit_per_s: f64,
     pub passes: Vec<PassReport>,
-    /// Reads in flight, compared with Little's law.
+    /// Number of reads in flight as counted, and by Little's law.
     pub little: Little,
     /// Share of the workers' time spent reading, 0.0 to 1.0.
     pub busy: f64,
     /// Number of reads in each range of durations.
     pub latencies: Vec<LatencyRange>,
-    /// Number of reads in wide ranges, whose bounds are the same in every load; ranges without a read are omitted.
+    /// Number of reads in wider ranges of durations, whose bounds are the same in every load; ranges without a read are omitted.
     #[serde(default)]
     pub latency_bins: Vec<TimeBucket>,
-    /// Figures over the measured time, with the passes one after another.
+    /// Figures over the measured time; the passes follow each other without gaps.
     pub over_time: Vec<LoadMoment>,
     pub requests: ReadRequests,
     pub failures: Vec<ReadFailures>,
     /// Throughput of this client without the store; `null` if it was not measured.
     pub ceiling: Option<Ceiling>,
-    /// Result of checking the books; if one does not balance, the figures above are void.
+    /// Result of checking the ledger of the load; if it does not balance, all figures of the load are void.
     pub books: LoadBooks,
 }
 
@@ -186,18 +187,18 @@ pub struct LevelCounts {
     pub getitem: u64,
     /// Number of batches read.
     pub fetch: u64,
-    /// Number of lifetimes of workers.
+    /// Number of workers that were started.
     pub worker_loop: u64,
     /// Number of passes.
     pub load_all: u64,
-    /// Number of whole runs: 1.
+    /// Number of executions of the whole benchmark, always 1.
     pub benchmark: u64,
 }
 
 /// Times of each level; `null` if nothing was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LevelTimes {
-    /// Time of one successful item: from the request until its whole body has been checked in memory.
+    /// Time of one successful item: from the request until the whole body is in memory and checked.
     pub getitem: Option<Spread>,
     /// Time of one batch in one worker.
     pub fetch: Option<Spread>,
@@ -228,29 +229,32 @@ pub struct Spread {
     pub p999_s: f64,
 }
 
-/// Times of a part of the work on items or batches.
+/// Times of one part of the reads, of the batches or of the stages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReadPart {
-    /// `permit`, `retry`, `connect`, `first_byte`, `body`, `verify`; `between`, the time of a batch without a read in flight; or
-    /// `stage:` and the name of the stage.
+    /// `permit`, `retry`, `connect`, `first_byte`, `body`, `verify`; `between`, the time within a batch without a read in flight;
+    /// or `stage:` and the name of the stage.
     pub name: String,
     /// Distribution of the times of the reads or batches that had this part.
     pub time: Spread,
-    /// Share of the time of all reads, 0.0 to 1.0; for `permit`, which precedes reads, of permits and reads together; for
-    /// `between`, of all batches; for a stage, of the lifetimes of workers.
+    /// Share of the total time of all reads, 0.0 to 1.0. Three parts are shares of another total: `permit`, which precedes a
+    /// read, of waits for permits and reads together; `between` of the time of all batches; a stage of the lifetimes of all
+    /// workers.
     pub share: f64,
 }
 
-/// Mean read of a load. The time of a part that only some reads had is spread over all reads.
+/// Mean duration of a read in a load, divided into its parts. The time of a part that only some reads had, e.g. `connect`, is
+/// averaged over all reads.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MeanRead {
     /// Mean duration in seconds; 0 if no read succeeded.
     pub mean_s: f64,
-    /// Parts in order, without those that took no time; the last one, `else`, is mostly waiting for a core.
+    /// Parts in order; parts that took no time are omitted. The last part, `else`, is the remaining time, mostly waits for a
+    /// core.
     pub parts: Vec<MeanPart>,
-    /// Wait for a permit before the read, in seconds; `null` if no read waited for one.
+    /// Mean wait for a permit before the read, in seconds; `null` if no read waited for a permit.
     pub permit_s: Option<f64>,
-    /// Time in the stages after the read, for one item.
+    /// Mean time per item in each stage after the read.
     pub stages: Vec<MeanPart>,
 }
 
@@ -286,9 +290,9 @@ pub struct Little {
     pub in_flight: f64,
     /// Largest number of reads in flight.
     pub most: u32,
-    /// Share of the permitted reads in flight that was used, 0.0 to 1.0.
+    /// Mean number of reads in flight as a share of the maximum, 0.0 to 1.0.
     pub used: f64,
-    /// Mean number of reads in flight by the law: reads per second times mean time of a read.
+    /// Mean number of reads in flight by Little's law: reads per second times mean time of a read.
     pub by_law: f64,
 }
 
@@ -300,7 +304,7 @@ pub struct LatencyRange {
     pub count: u64,
 }
 
-/// Figures of a moment: a short stretch of the measured time.
+/// Figures of a moment: a short interval of the measured time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadMoment {
     /// Start of the moment, in seconds of measured time.
@@ -311,9 +315,9 @@ pub struct LoadMoment {
     pub mb_per_s: f64,
     /// Mean number of reads in flight.
     pub in_flight: f64,
-    /// Median time of the reads that ended in the moment, in seconds; `null` if none did.
+    /// Median time of the reads that ended in the moment, in seconds; `null` if no read ended in it.
     pub median_s: Option<f64>,
-    /// 99th percentile of the time of these reads, in seconds; `null` if none ended in the moment.
+    /// 99th percentile of the time of the reads that ended in the moment, in seconds; `null` if no read ended in it.
     pub p99_s: Option<f64>,
 }
 
@@ -321,7 +325,7 @@ pub struct LoadMoment {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReadRequests {
     pub made: u64,
-    /// Number of these requests that repeated a failed one.
+    /// Number of requests that repeated a failed request.
     pub retries: u64,
     pub connections: u64,
     /// Requests per item read; `null` if no item was read.
@@ -340,14 +344,14 @@ pub struct Ceiling {
     pub items_per_s: f64,
     /// Megabytes (10^6 bytes) per second.
     pub mb_per_s: f64,
-    /// Share of the ceiling that the load reached, 1.0 for all of it.
+    /// Rate of the load divided by the rate without storage; 1.0 if they are equal.
     pub reached: f64,
     /// True if the client limits the load, or nearly does.
     pub is_client_bound: bool,
 }
 
 impl BenchReport {
-    /// Adds figures that are computed from others and are missing from reports of earlier versions.
+    /// Adds the figures that reports of earlier versions lack and that can be computed from their other figures.
     #[must_use]
     pub fn completed(mut self) -> Self {
         for action in &mut self.actions {
@@ -365,7 +369,7 @@ impl BenchReport {
         })
     }
 
-    /// True if the benchmark completed, nothing is missing and all books balance.
+    /// True if the benchmark completed, no item is missing, and the ledger of every load balances.
     pub fn is_sound(&self) -> bool {
         let has_failures = |action: &ActionReport| match action {
             ActionReport::WholeSet(cells) => cells.iter().any(|cell| !cell.failures.is_empty()),
@@ -374,7 +378,7 @@ impl BenchReport {
         self.state == ReportState::Completed && self.balanced && !self.actions.iter().any(has_failures)
     }
 
-    /// Load with the most items per second among those whose books balance.
+    /// Load with the most items per second among the loads whose ledger balances.
     pub fn fastest(&self) -> Option<&LoadReport> {
         let sound = self.cells().filter(|cell| cell.books.balanced);
         sound.max_by(|one, other| one.items_per_s.total_cmp(&other.items_per_s))
@@ -382,7 +386,7 @@ impl BenchReport {
 }
 
 impl LoadReport {
-    /// Sets the figures that are computed from others.
+    /// Sets the figures that are computed from other figures of the load.
     pub(crate) fn complete(&mut self) {
         self.requests.per_item = share(self.requests.made, self.items);
         self.requests.retried = share(self.requests.retries, self.requests.made);
@@ -425,13 +429,13 @@ impl MeanRead {
     }
 }
 
-/// Bins of the recorded ranges. A recorded range is at most 3 % wide and counts as a whole at its middle, so that no read is
-/// divided.
+/// Converts the recorded ranges into wider bins. A recorded range is at most 3 % wide and is counted in the bin of its middle, so
+/// that no read is divided between bins.
 fn latency_bins(ranges: &[LatencyRange]) -> Vec<TimeBucket> {
     let mut bins: BTreeMap<i32, u64> = BTreeMap::new();
     for LatencyRange { from_s, to_s, count } in ranges.iter().filter(|range| range.count > 0) {
         let middle = (from_s.max(to_s / 2.0) * to_s).sqrt();
-        // Uploaded reports are not trusted: negative and infinite durations have no bin.
+        // An uploaded report may contain negative or infinite durations, which have no bin.
         if *to_s > 0.0 && (1e-12..1e12).contains(&middle) {
             let bin = (middle.log10() * BINS_PER_DECADE + 1e-9).floor() as i32;
             let reads = bins.entry(bin).or_default();
@@ -478,7 +482,7 @@ mod tests {
         }
     }
 
-    /// 128 reads of a second each, of which 16 opened a connection; in the form of an earlier version.
+    /// Report of an earlier version: 128 reads of one second each, 16 of which opened a connection.
     fn earlier() -> LoadReport {
         let part = |name: &str, n, sum_s| json!({ "name": name, "time": times(n, sum_s), "share": 0.5 });
         let counts = LevelCounts::default();
@@ -527,7 +531,7 @@ mod tests {
             stages: vec![part("decode", 2.0, None), part("collate", 0.0625, None)],
         };
         assert_eq!(cell.mean_read, expected);
-        // A second call changes nothing.
+        // `complete` is idempotent.
         let once = cell.clone();
         cell.complete();
         assert_eq!(cell, once);

@@ -12,17 +12,17 @@ use strum::IntoStaticStr;
 
 pub const MAX_WORKERS: u32 = 1024;
 pub const MAX_IN_FLIGHT: u32 = 4096;
-/// Maximum number of reads of one load, warm-up included: each leaves a record of about 100 bytes until the load is reported.
+/// Maximum number of reads of one load, warm-up included: each read needs a record of about 100 bytes until the load is reported.
 pub const MAX_READS: u64 = 10_000_000;
 
-/// Storage benchmark: objects to read, the stages that they pass, and the actions, in order.
+/// Storage benchmark: the objects to read, the stages after each read, and the actions to run in order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "Penstock storage benchmark")]
 pub struct BenchSpec {
     #[serde(default = "default_name")]
     pub name: Name,
-    /// Seed of all randomness: the same seed reads the same objects in the same order.
+    /// Seed of all random choices: with the same seed, the benchmark reads the same objects in the same order.
     #[serde(default)]
     pub seed: u64,
     /// Objects to read.
@@ -37,19 +37,20 @@ pub struct BenchSpec {
     /// Effect of a failed read.
     #[serde(default)]
     pub on_error: OnReadError,
-    /// Reads the size of every object first, so that the books can check the number of bytes.
+    /// Reads the size of every object first, so that the ledger can check the number of bytes of each read.
     #[serde(default = "yes")]
     pub survey: bool,
-    /// Measures each load without the store as well, to find the limit of this client.
+    /// Measures each load also without storage, to find the limit of this client.
     #[serde(default = "yes")]
     pub ceiling: bool,
     /// Actions to run, in order.
     #[serde(default = "default_actions")]
     pub actions: Vec<BenchAction>,
-    /// Number of threads that share the repetitions of an action; 0 for one after another. A `whole_set` has its own workers.
+    /// Number of threads that share the repetitions of an action; 0 runs them one after another. A `whole_set` has its own
+    /// workers.
     #[serde(default)]
     pub pool: u32,
-    /// Accelerators to feed.
+    /// Accelerators to simulate, to find the number that the storage can feed; no search if missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<AcceleratorSpec>,
     /// Runs the fastest load again with each of its parts replaced by a free substitute.
@@ -65,7 +66,7 @@ pub enum DataSource {
     List(ListSource),
     /// Keys in an index file.
     Index(IndexSource),
-    /// Synthetic objects in memory: shows the limit without storage.
+    /// Synthetic objects in memory, to measure the limit of the client without storage.
     Memory(MemorySource),
 }
 
@@ -75,7 +76,7 @@ pub enum DataSource {
 pub struct MemorySource {
     pub count: NonZeroU32,
     pub bytes: u32,
-    /// Delay of each read, in milliseconds; none if `null`.
+    /// Delay of each read, in milliseconds; no delay if `null`.
     #[serde(default)]
     pub latency_ms: Option<Millis>,
     /// Reads the objects in another order in each pass.
@@ -88,11 +89,11 @@ pub struct MemorySource {
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum PageCache {
-    /// Objects of a folder that fit into half of the memory are read once first, so that the cache holds all of them. Otherwise
-    /// the cache is left as it is.
+    /// If all objects of a folder fit into half of the memory, they are read once first, so that the cache holds all of them.
+    /// Otherwise the cache is left as it is.
     #[default]
     Warm,
-    /// Objects are dropped from the page cache first. Caches of a bucket's service are not affected.
+    /// Objects are dropped from the page cache before each pass. Caches of the S3 service are not affected.
     Cold,
 }
 
@@ -100,10 +101,10 @@ pub enum PageCache {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnReadError {
-    /// Ends the benchmark; the report contains the measurements made before.
+    /// Ends the benchmark; the report contains the measurements made before the failure.
     #[default]
     Fail,
-    /// Counts and reports the failure; the batch has one item less.
+    /// Counts and reports the failure, and continues; the batch has one item fewer.
     Skip,
 }
 
@@ -120,7 +121,7 @@ pub enum BenchAction {
     Single(RepeatedAction),
     /// Creates a random array in memory and copies it to a buffer for a device, without storage.
     RandomToDevice(RandomToDevice),
-    /// Finds the objects: lists the store, or loads the index.
+    /// Lists the objects of the store, or loads the index file.
     Index(RepeatedAction),
 }
 
@@ -128,7 +129,7 @@ pub enum BenchAction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RepeatedAction {
-    /// Total number of repetitions, independent of the pool.
+    /// Total number of repetitions in all threads of the pool together.
     pub repeat: NonZeroU32,
 }
 
@@ -148,20 +149,20 @@ pub struct RandomToDevice {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WholeSet {
-    /// Read modes of the workers, one load for each.
+    /// Read modes of the workers; each mode is a load of its own.
     pub modes: Vec<LoadMode>,
     pub workers: Vec<u32>,
     /// Maximum number of reads that one `async` worker has in flight; a `sync` worker has one.
     pub in_flight: u32,
     pub batch_size: u32,
-    /// Maximum number of batches that each worker may have begun and not delivered.
+    /// Maximum number of batches per worker that are begun but not delivered.
     pub prefetch: u32,
     pub assignment: Assignment,
     /// Keeps workers and their instances of modules for all passes; otherwise each pass starts new ones.
     pub persistent: bool,
     /// Number of measured passes over all objects.
     pub repeats: u32,
-    /// Batches that run first and are not measured.
+    /// Batches that are read first and are not measured.
     pub warm_up: WarmUp,
 }
 
@@ -169,9 +170,9 @@ pub struct WholeSet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LoadMode {
-    /// One item after another.
+    /// Reads one item after another.
     Sync,
-    /// Several items at a time, requested in order.
+    /// Reads several items at a time, which are requested in order.
     Async,
 }
 
@@ -186,11 +187,11 @@ pub enum Assignment {
     Steal,
 }
 
-/// Batches that run before a load and are left out of its figures.
+/// Batches that are read before the measurement of a load and are left out of its figures.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WarmUp {
-    /// Number of batches in each round; a set that is shorter is repeated.
+    /// Number of batches in each round; if the set has fewer batches, it is repeated.
     #[serde(default)]
     pub rounds: Vec<u32>,
     /// Source of the batches.
@@ -202,10 +203,10 @@ pub struct WarmUp {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WarmUpKind {
-    /// Each round starts separate workers, which read the head of the set.
+    /// Each round starts its own workers, which read the first batches of the set.
     #[default]
     Restart,
-    /// The batches are the head of the first pass, which still reads every object once.
+    /// The first batches of the first pass are the warm-up; the pass still reads every object once.
     Inline,
 }
 
@@ -216,19 +217,19 @@ pub struct AcceleratorSpec {
     /// Known workload and accelerator, e.g. `resnet50/h100`, which sets batch size, step time and minimum utilisation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preset: Option<String>,
-    /// Number of samples in a step; the default is that of the preset, or of the load.
+    /// Number of samples in a step; the default is the preset's batch size, or else the load's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch_size: Option<NonZeroU32>,
-    /// Computing time of a step, in milliseconds; the default is that of the preset.
+    /// Computing time of a step, in milliseconds; the default is the preset's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_ms: Option<Millis>,
-    /// Minimum share of time that an accelerator has to compute, 0.01 to 1.0; the default is that of the preset, or 0.9.
+    /// Minimum share of time that each accelerator must compute, 0.01 to 1.0; the default is the preset's, or else 0.9.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utilisation: Option<f64>,
 }
 
 impl BenchSpec {
-    /// Reads a document. Fails with all its faults.
+    /// Parses a benchmark document. Fails with all faults of the document.
     pub fn read(bytes: &[u8]) -> Result<Self, Vec<SpecFault>> {
         Self::from_value(parse(bytes)?)
     }

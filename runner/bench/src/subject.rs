@@ -21,7 +21,7 @@ use crate::spec::{MAX_READS, MemorySource, OnReadError};
 const SURVEYED_AT_ONCE: usize = 64;
 /// Number of objects read at a time to fill the page cache.
 const WARMED_AT_ONCE: usize = 16;
-/// Number of objects whose share in the page cache is probed.
+/// Number of objects for which the cached share of their bytes is measured.
 const CACHE_PROBES: usize = 256;
 
 /// Kind of storage that holds the objects.
@@ -93,7 +93,8 @@ impl SubjectError {
 }
 
 impl Subject {
-    /// Collects the objects of `source` in the order of `passes` epochs; fewer epochs are repeated.
+    /// Collects the objects of `source`, in the orders of its first `passes` epochs. If the source has fewer epochs, their orders
+    /// are repeated.
     pub async fn open(
         store: BoundedStore,
         kind: BenchStoreKind,
@@ -200,7 +201,7 @@ impl Subject {
         self.order(0).len() as u64
     }
 
-    /// Replaces the keys; `key` gets each object's position in the unshuffled source.
+    /// Replaces the keys by the results of `key`, which takes the position of an object in the unshuffled source.
     #[must_use]
     pub fn with_keys(mut self, key: impl Fn(u64) -> Arc<str>) -> Self {
         let objects =
@@ -209,7 +210,7 @@ impl Subject {
         self
     }
 
-    /// Reads the size of every object. A failure is an error or, if failures are skipped, leaves the size unknown.
+    /// Reads the size of every object. A failed read is an error; if `on_error` skips failures, the size stays unknown instead.
     pub async fn survey(mut self, on_error: OnReadError) -> Result<Self, SubjectError> {
         let store = self.store_with(SURVEYED_AT_ONCE);
         let keys: Vec<Arc<str>> = self.objects.iter().map(|object| object.key.clone()).collect();
@@ -240,7 +241,7 @@ impl Subject {
         self.objects.iter().map(|object| object.size).collect()
     }
 
-    /// The same subject with one pass of at least `items` items, which repeats its first order.
+    /// Returns the same subject with a single pass that repeats the first order up to at least `items` items.
     pub(crate) fn going_round(&self, items: usize) -> Self {
         let order = self.order(0);
         let items = items.max(order.len());
@@ -251,7 +252,7 @@ impl Subject {
     pub(crate) async fn warm(&self) {
         let keys: Vec<Arc<str>> = self.objects.iter().map(|object| object.key.clone()).collect();
         let store = self.store_with(WARMED_AT_ONCE);
-        // The load that reads the object reports the error.
+        // Ignored here: if the object cannot be read, the load reports it.
         stream::iter(keys)
             .map(|key| store.get(key))
             .buffer_unordered(WARMED_AT_ONCE)
@@ -259,13 +260,13 @@ impl Subject {
             .await;
     }
 
-    /// Sum of all sizes; `None` if one is unknown.
+    /// Total size of all objects, in bytes; `None` if any size is unknown.
     pub(crate) fn bytes(&self) -> Option<u64> {
         self.objects.iter().map(|object| object.size).sum()
     }
 
-    /// Drops all objects from the page cache. Returns true if any object could be dropped; fails with the first error after all
-    /// were tried.
+    /// Drops all objects from the page cache. Returns true if at least one object could be dropped. An error is returned only
+    /// after all objects were tried.
     pub(crate) async fn forget(&self) -> Result<bool, StoreError> {
         let keys: Vec<Arc<str>> = self.objects.iter().map(|object| object.key.clone()).collect();
         let mut forgotten = stream::iter(keys).map(|key| self.store.forget(key)).buffer_unordered(8);
@@ -276,15 +277,16 @@ impl Subject {
         is_any
     }
 
-    /// Share of the objects' bytes in the page cache, from a sample of objects; failed probes do not count; `None` if unknown.
+    /// Share of the objects' bytes in the page cache, measured on a sample of the objects. Objects whose share cannot be measured
+    /// do not count; `None` if no share is known.
     pub(crate) async fn cached_share(&self) -> Option<f64> {
         let step = self.objects.len().div_ceil(CACHE_PROBES).max(1);
-        // Empty objects have no bytes to cache.
+        // Empty objects have no bytes that could be cached.
         let objects = self.objects.iter().filter(|object| object.size != Some(0));
         let keys: Vec<Arc<str>> = objects.step_by(step).map(|object| object.key.clone()).collect();
         let (mut sum, mut answered) = (0.0, 0.0);
         for key in keys {
-            // The load that reads the object reports the error.
+            // Ignored here: if the object cannot be read, the load reports it.
             if let Ok(share) = self.store.cached_share(key).await {
                 sum += share?;
                 answered += 1.0;
@@ -299,7 +301,7 @@ impl SubjectObject {
         Self { key, origin, size: None, first: AtomicU64::new(0) }
     }
 
-    /// Compares the CRC-32 with that of the object's first read; true for the first read.
+    /// Returns true if the CRC-32 of the bytes is the same as in the first read of the object; true for the first read.
     pub(crate) fn is_same(&self, bytes: &[u8]) -> bool {
         let found = u64::from(crc32fast::hash(bytes)) | 1 << 32;
         match self.first.compare_exchange(0, found, Ordering::Relaxed, Ordering::Relaxed) {

@@ -1,18 +1,18 @@
-//! Order of batches: which batch a worker may begin, and which one the consumer gets next.
+//! Order of batches: the batch that a worker may begin next, and the batch that the consumer gets next.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::spec::Assignment;
 
-/// Hands out the batches of one pass, and takes them back in order.
+/// Assigns the batches of one pass to workers, and delivers them to the consumer in order.
 #[derive(Debug)]
 pub(crate) struct BatchWindow<T> {
     rules: BatchRules,
     state: Mutex<State<T>>,
     /// Signals that a worker may begin another batch, or must end.
     room: Condvar,
-    /// Signals that a batch may be ready, or that none follows.
+    /// Signals that a batch may be ready, or that no further batch follows.
     came: Condvar,
 }
 
@@ -20,14 +20,14 @@ pub(crate) struct BatchWindow<T> {
 pub(crate) struct BatchRules {
     pub(crate) batches: u32,
     pub(crate) workers: u32,
-    /// Maximum number of batches of one worker that are begun and not delivered.
+    /// Maximum number of batches per worker that are begun but not delivered.
     pub(crate) prefetch: u32,
     pub(crate) assignment: Assignment,
 }
 
 #[derive(Debug)]
 struct State<T> {
-    /// Number of batches handed out, per worker under static assignment.
+    /// Number of batches begun: one count for each worker with static assignment, else one count for all workers.
     begun: Vec<u32>,
     delivered: u32,
     ready: BTreeMap<u32, T>,
@@ -44,7 +44,8 @@ impl<T> BatchWindow<T> {
         Self { rules, state: Mutex::new(state), room: Condvar::new(), came: Condvar::new() }
     }
 
-    /// Next batch of this worker, once it may begin; `None` if none is left or the pass is over.
+    /// Waits until the worker may begin its next batch, and returns the number of the batch; `None` if no batch is left or the
+    /// pass has ended.
     pub(crate) fn begin(&self, worker: u32) -> Option<u32> {
         let BatchRules { batches, workers, prefetch, assignment } = self.rules;
         let mut state = self.state();
@@ -56,7 +57,8 @@ impl<T> BatchWindow<T> {
                 Assignment::Static => {
                     let own = state.begun[worker as usize];
                     let next = u64::from(worker) + u64::from(own) * u64::from(workers);
-                    // With static assignment, every `workers`-th delivered batch from `worker` on belonged to this worker.
+                    // Number of delivered batches of this worker: with static assignment, its batches are `worker`, `worker +
+                    // workers`, and so on.
                     let delivered = (state.delivered + workers - 1 - worker) / workers;
                     (worker as usize, next, own < delivered.saturating_add(prefetch))
                 }
@@ -80,7 +82,7 @@ impl<T> BatchWindow<T> {
         self.came.notify_all();
     }
 
-    /// Next batch in order, once it is ready; `None` after the last one, or when the pass is over.
+    /// Waits for the next batch in order and returns it; `None` after the last batch, or if the pass has ended.
     pub(crate) fn take(&self) -> Option<(u32, T)> {
         let mut state = self.state();
         loop {
@@ -126,7 +128,7 @@ mod tests {
         window.finish(0, ());
         assert_eq!(window.take(), Some((0, ())));
         assert_eq!(window.take(), Some((1, ())));
-        // One of the two batches of worker 1 has been taken.
+        // One of the two batches of worker 1 was delivered, so the worker may begin another batch.
         assert_eq!(window.begin(1), Some(5));
         assert_eq!([window.begin(0), window.begin(0)], [Some(2), Some(4)]);
         for batch in 2..6 {

@@ -22,14 +22,14 @@ use crate::record::{Fetch, ItemRead, Load, Span, WorkerLoop};
 use crate::subject::{Subject, Takes};
 use crate::window::BatchWindow;
 
-/// Cancels a benchmark from outside; all its work ends soon after.
+/// Handle that cancels a benchmark; all work of the benchmark ends soon after.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel {
     token: CancellationToken,
     flag: StopFlag,
 }
 
-/// State of one pass shared by its workers.
+/// State of one pass, shared by all of its workers.
 pub(crate) struct PassWork {
     pub(crate) order: Arc<[u32]>,
     pub(crate) batch_size: usize,
@@ -48,7 +48,7 @@ pub(crate) struct Made {
 
 #[derive(Clone, Debug)]
 pub(crate) struct ReadFailure {
-    /// Number of the object; `None` if no object is at fault.
+    /// Number of the object; `None` if the failure does not concern an object.
     pub(crate) object: Option<u32>,
     pub(crate) what: FailedIn,
     pub(crate) message: String,
@@ -71,7 +71,7 @@ pub(crate) struct LoadWorker {
     pub(crate) cancel: Cancel,
 }
 
-/// Ends the current pass and all queued ones if its worker panics.
+/// Guard that ends the current pass and all queued passes if the worker panics.
 struct EndsPasses<'a> {
     passes: &'a Receiver<Arc<PassWork>>,
     current: Option<Arc<PassWork>>,
@@ -101,14 +101,14 @@ impl Cancel {
         self.flag.is_set()
     }
 
-    /// Result of `work`; `None` if cancelled first.
+    /// Runs `work` and returns its result; `None` if the benchmark is cancelled before `work` completes.
     pub async fn unless<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         self.token.run_until_cancelled(work).await
     }
 }
 
 impl LoadWorker {
-    /// Processes passes until the channel closes. Fails if a stage cannot be created.
+    /// Reads the batches of each received pass until the channel closes. Fails if a stage cannot be created.
     pub(crate) fn run(self, passes: &Receiver<Arc<PassWork>>) -> Result<WorkerLoop, BenchError> {
         let start = self.clock.now();
         let mut told = WorkerLoop {
@@ -126,7 +126,7 @@ impl LoadWorker {
             match stage.factory.build(&self.cancel.flag) {
                 Ok(op) => ops.push((stage.takes, op)),
                 Err(fault) => {
-                    // The passes fail; the consumer waiting for their batches must be woken.
+                    // Ending the passes wakes the consumer, which otherwise waits for their batches for ever.
                     passes.iter().for_each(|pass| pass.window.end());
                     return Err(BenchError::Stage { stage: stage.name.clone(), fault });
                 }
@@ -157,8 +157,8 @@ impl LoadWorker {
         Ok(told)
     }
 
-    /// Reads the items of a batch; `None` when cancelled. Reads run on the I/O runtime: this thread wakes once per batch, not
-    /// once per item.
+    /// Reads the items of a batch; `None` when cancelled. Reads run on the I/O runtime, so that this thread wakes once per batch
+    /// and not once per item.
     fn fetched(
         self: &Arc<Self>,
         pass: &Arc<PassWork>,
@@ -180,7 +180,7 @@ impl LoadWorker {
         let start = self.clock.now();
         let between = &Gauge::starting_at(start);
         let reads = objects.iter().copied().enumerate();
-        // Unordered: in order, one slow read would keep later ones from starting.
+        // Reads may complete in any order: with `buffered`, one slow read would keep later reads from starting.
         let mut reads = stream::iter(reads)
             .map(|(place, object)| async move { (place, self.read(object, start, pass, between).await) })
             .buffer_unordered(self.load.permits_of_worker() as usize);
@@ -203,7 +203,7 @@ impl LoadWorker {
         (fetch, bytes)
     }
 
-    /// Reads one object, and checks its bytes.
+    /// Reads one object, and compares its bytes with those of the first read.
     async fn read(
         &self,
         number: u32,
@@ -260,7 +260,7 @@ impl LoadWorker {
         Made { fetch, objects, at: self.clock.now(), failures }
     }
 
-    /// Calls the stages: those of samples for each sample, then those of batches.
+    /// Calls the stages that take samples for each sample, and then the stages that take batches for the whole batch.
     fn pass_stages(
         &self,
         fetch: &mut Fetch,

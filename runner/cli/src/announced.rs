@@ -1,8 +1,8 @@
 //! Servers of this user on this machine, and the files that hold their tokens.
 //!
 //! A server keeps a file in a folder of its user. The file is named by the server's address, contains the path of the server's
-//! token file, and is locked by the server. A file without a lock was left by a server that was killed, and another user's
-//! program may now answer at that address. `penstock.connect` of the Python package reads the same files.
+//! token file, and is locked by the server. A file without a lock was left by a killed server, and a program of another user may
+//! now listen at its address. `penstock.connect` of the Python package reads the same files.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -25,15 +25,15 @@ pub(crate) struct Announcement {
 }
 
 impl Announcement {
-    /// Announces the file that holds the token of the server at `address` to other programs of this user. `None` without a home
-    /// folder.
+    /// Announces the file that holds the token of the server at `address` to other programs of this user. `None` if the user has
+    /// no home folder.
     pub(crate) fn new(address: SocketAddr, token: &Path) -> io::Result<Option<Self>> {
         let Some(folder) = folder() else { return Ok(None) };
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         let path = folder.join(name(address));
         let draft = folder.join(format!("{}.{}", name(address), process::id()));
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
-        // Locked before it becomes visible under its name, where it replaces a file of a killed server.
+        // The file is locked before it is renamed to its final path, where it replaces the file of a killed server.
         file.lock()?;
         file.write_all(fs::canonicalize(token)?.as_os_str().as_bytes())?;
         fs::rename(&draft, &path)?;
@@ -49,7 +49,7 @@ impl Drop for Announcement {
     }
 }
 
-/// Path of the token file of this user's server at `address`, if one runs there.
+/// Path of the token file of this user's server at `address`; `None` if no such server runs.
 pub(crate) fn token_file(address: SocketAddr) -> Option<PathBuf> {
     let file = File::open(folder()?.join(name(address))).ok()?;
     if !matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)) {

@@ -33,22 +33,22 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Parses the arguments, the first of which is the command's name. Prints help or an error and returns the exit code if the
-    /// arguments ask for help or are invalid.
+    /// Parses the arguments, the first of which is the command's name. If the arguments request help or are invalid, prints the
+    /// help or the error and returns the exit code as `Err`.
     pub(crate) fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, u8> {
         Self::try_parse_from(arguments).map_err(|mut error| {
             if is_module_missing(&error) {
                 let tip = "`--input` takes all files up to the next flag; put the module before it";
                 error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
             }
-            // A reader that closes the pipe early, such as `head`, is not an error.
+            // Ignored: a reader such as `head` may close the pipe early.
             error.print().and_then(|()| io::stdout().flush()).unwrap_or_default();
             if error.use_stderr() { BAD_INPUT } else { COMPLETED }
         })
     }
 }
 
-/// True if `test-stage` lacks its module and nothing else.
+/// Returns true if the only error is that `test-stage` lacks its module.
 fn is_module_missing(error: &clap::Error) -> bool {
     let missing = error.get(ContextKind::InvalidArg);
     error.kind() == ErrorKind::MissingRequiredArgument
@@ -407,7 +407,7 @@ pub(crate) struct TestStageArgs {
     /// Limit of memory for one instance.
     #[arg(long, value_name = "MIB", default_value = "256", value_parser = value_parser!(u32).range(1..=i64::from(MemoryMib::MOST)))]
     pub(crate) memory_mib: u32,
-    /// Limit of data that one sample may become.
+    /// Limit of the output for one sample.
     #[arg(long, value_name = "MIB", default_value = "128", value_parser = value_parser!(u32).range(1..=i64::from(OutputMib::MOST)))]
     pub(crate) output_mib: u32,
     /// Seed, in place of the pipeline document's seed.

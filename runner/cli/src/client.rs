@@ -16,8 +16,8 @@ use crate::announced;
 use crate::args::ServerArgs;
 use crate::input::{bad, unreadable};
 
-/// Timeout for a response after a complete request, and for progress of a body in either direction. Stopping a run takes up to
-/// three seconds.
+/// Timeout for a response to a complete request, and for a pause within a request body or a response body. It exceeds the three
+/// seconds that stopping a run may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Timeout for a new connection.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -86,7 +86,8 @@ impl Client {
         self.ask(Method::GET, path, None, &[])
     }
 
-    /// Sends a request and reads the response. A problem document of the server becomes an error with all its faults.
+    /// Sends a request and reads the response. If the server responds with a problem document, the error contains all faults in
+    /// it.
     pub(crate) fn ask<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -123,7 +124,7 @@ impl Client {
     }
 }
 
-/// Token in the file that the user names, or in the environment.
+/// Token from the file that the user named, or else from the environment.
 fn token(file: Option<&Path>) -> Result<Option<String>> {
     match file.filter(|file| !file.as_os_str().is_empty()) {
         Some(file) => in_file(file),
@@ -131,8 +132,8 @@ fn token(file: Option<&Path>) -> Result<Option<String>> {
     }
 }
 
-/// Token of a server that this user runs at the address. Sent to a numeric address only: a host name may resolve to another
-/// machine.
+/// Token of a server that this user runs at the address. Only for numeric addresses: a host name may resolve to another machine,
+/// which must not receive the token.
 fn announced_token(address: &Uri) -> Result<Option<String>> {
     let usual = if address.scheme_str() == Some("https") { 443 } else { 80 };
     let host = address.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
@@ -163,7 +164,7 @@ fn refusal(status: u16, bytes: &[u8]) -> anyhow::Error {
         told.push_str(&format!("\n  {pointer}: {detail}"));
     }
     match status {
-        // A later attempt may succeed: the user's input is not at fault.
+        // Not an error of the user's input: a later attempt may succeed.
         408 | 409 | 429 | 500.. => anyhow!(told),
         401 => bad(format!(
             "{told}\n  name the token file with `--token-file`, or set PENSTOCK_TOKEN; the token of your own server on this \

@@ -1,17 +1,18 @@
-//! Limit of open files of this process.
+//! Limit of the number of open files of this process.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Upper bound, more than this program opens. Some systems allow a billion, and some libraries visit every possible descriptor.
+/// Upper bound of the raised limit, more than this program needs. Some systems allow a billion open files, and some libraries
+/// iterate over all possible descriptors.
 const MOST: u64 = 1 << 16;
 
-/// Raises the soft limit to the hard limit. Reads of many objects, connections and shared memory are open files, and the 1,024
-/// that a shell usually allows are soon used up.
+/// Raises the soft limit to the hard limit. Concurrent reads, connections and shared memory need open files, and the usual limit
+/// of 1,024 in a shell is soon reached.
 pub(crate) fn allow_many() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let wanted = maximum.unwrap_or(MOST).min(MOST);
     if current.is_some_and(|current| current < wanted) {
-        // A refused change leaves the old limit; running out of files is reported where it happens.
+        // If the change is refused, the old limit remains; an error because of too many open files is reported where it occurs.
         setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }).unwrap_or_default();
     }
 }

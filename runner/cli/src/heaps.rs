@@ -1,8 +1,8 @@
-//! Memory that the allocator keeps for itself.
+//! Limit of the memory that the allocator holds without using it.
 
 /// Limits glibc to one heap per core. By default it creates up to eight per core, and samples that one thread allocates and
-/// another one frees leave holes in all of them: the photo pipeline then grew by 16 % from 1,000 samples to 100,000. Other
-/// allocators need no such limit. Called before other threads start.
+/// another thread frees leave holes in all heaps: the memory of the photo pipeline grew by 16 % between 1,000 and 100,000
+/// samples. Other allocators need no such limit. Called before other threads start.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[expect(unsafe_code, reason = "there is no safe way to set an option of the allocator")]
 pub(crate) fn bound() {

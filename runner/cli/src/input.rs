@@ -1,4 +1,4 @@
-//! Document, stores and modules of the command line, and the errors in them.
+//! Document, stores and modules that the command line names, and errors for the faults in them.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -24,7 +24,7 @@ use crate::stores;
 #[derive(Debug)]
 pub(crate) struct BadInput(String);
 
-/// A document as read, with the changes of the command line applied.
+/// A pipeline document with the changes of the command line applied.
 #[derive(Debug)]
 pub(crate) struct Document {
     /// Source of the document, for messages.
@@ -63,13 +63,13 @@ fn all(what: &str, faults: &[SpecFault]) -> anyhow::Error {
     bad(format!("{what}, {count}:\n{}", lines.join("\n")))
 }
 
-/// Command-line remedy for a fault.
+/// Option of the command line that would mend a fault; `None` if there is none.
 fn hint(kind: &FaultKind) -> Option<String> {
     Some(match kind {
-        FaultKind::UnknownStore(name) => format!("`--store {name}=DIR` would add it"),
-        // No file can be given for a digest.
+        FaultKind::UnknownStore(name) => format!("add the store with `--store {name}=DIR`"),
+        // `--module` maps names only, not digests.
         FaultKind::UnknownModule(name) if name.starts_with("sha256:") => return None,
-        FaultKind::UnknownModule(name) => format!("`--module {name}=PATH` would add it"),
+        FaultKind::UnknownModule(name) => format!("add the module with `--module {name}=PATH`"),
         FaultKind::NoIndex => {
             "set `index` to the key of a JSON array of keys, as `penstock index create` writes it".to_owned()
         }
@@ -83,7 +83,8 @@ fn hint(kind: &FaultKind) -> Option<String> {
     })
 }
 
-/// Runs `work` with a runtime for storage reads. Does not wait for reads that hang in the operating system.
+/// Runs `work` with a runtime for storage reads. Afterwards, the runtime ends without waiting for reads that hang in the
+/// operating system.
 pub(crate) fn with_runtime<T>(work: impl FnOnce(&Runtime) -> Result<T>) -> Result<T> {
     let runtime = Builder::new_multi_thread().thread_name("io").enable_all().build();
     let runtime = runtime.context("cannot start the I/O threads")?;
@@ -103,8 +104,8 @@ pub(crate) fn change(document: &mut Value, settings: &[String]) -> Result<()> {
 }
 
 impl Document {
-    /// Reads a document, applies the changes of the command line, and prepares it with the stores and modules that it names, for
-    /// a run with these outlets.
+    /// Reads a document, applies the changes of the command line, and prepares the document with its stores and modules for a run
+    /// with the given outlets.
     pub(crate) fn prepared(
         args: &PipelineArgs,
         runtime: &Runtime,
@@ -119,7 +120,7 @@ impl Document {
         Ok((document, prepared))
     }
 
-    /// Reads the document as unchecked JSON; returns its source, for messages, and its value.
+    /// Reads the document as unchecked JSON. Returns a name of its source for messages, and the JSON value.
     pub(crate) fn document(args: &DocumentArgs) -> Result<(String, Value)> {
         let origin = if is_stdin(&args.file) {
             "standard input".to_owned()
@@ -170,7 +171,7 @@ fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Bytes of a document. Reads no more than one byte over the size limit.
+/// Reads the bytes of a document, at most one byte more than the size limit.
 pub(crate) fn bytes(path: &Path) -> Result<Vec<u8>> {
     let limit = spec::MAX_DOCUMENT_BYTES as u64 + 1;
     let mut bytes = Vec::new();
@@ -190,7 +191,7 @@ pub(crate) fn unreadable(path: &Path, error: &io::Error) -> anyhow::Error {
 pub(crate) fn pair<'a>(given: &'a str, flag: &str, form: &str) -> Result<(&'a str, &'a str)> {
     match given.split_once('=') {
         Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok((name, value)),
-        // An address may contain a password.
+        // The value is not printed, because an address may contain a password.
         _ if given.contains("://") => Err(bad(format!("a `{flag}` has no name; use {flag} {form}"))),
         _ => Err(bad(format!("`{flag} {given}` has no name or no value; use {flag} {form}"))),
     }
@@ -203,20 +204,20 @@ pub(crate) fn once<'a>(named: &mut BTreeSet<&'a str>, name: &'a str, flag: &str)
     Err(bad(format!("`{flag} {name}=...` is given twice; use each name once")))
 }
 
-/// Bytes of a module. Reads no more than one byte over the size limit.
+/// Reads the bytes of a module, at most one byte more than the size limit.
 pub(crate) fn module_bytes(path: &Path, bounds: &GateBounds) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     fs::File::open(path)?.take(bounds.module_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// Folder of compiled modules. A folder named by the user must be usable; without the default one, modules are compiled at every
-/// start.
+/// Folder of compiled modules. A folder that the user names must be usable. If the default folder is not usable, modules are
+/// compiled at every start.
 fn cache(args: &ModuleArgs) -> Option<PathBuf> {
     if args.named.is_empty() { None } else { cache_folder(args.cache_dir.as_deref()) }
 }
 
-/// Folder named by the user, or the default one.
+/// Folder that the user names, or else the default folder.
 pub(crate) fn cache_folder(named: Option<&Path>) -> Option<PathBuf> {
     let named = named.filter(|folder| !folder.as_os_str().is_empty()).map(Path::to_owned);
     named.or_else(|| {
@@ -231,7 +232,7 @@ pub(crate) fn cache_folder(named: Option<&Path>) -> Option<PathBuf> {
     })
 }
 
-/// Folder of Penstock below the path in the variable, or below `usual` in the home folder.
+/// Folder of Penstock in the folder that the environment variable names, or else in the folder `usual` of the home folder.
 pub(crate) fn own_folder(variable: &str, usual: &str) -> Option<PathBuf> {
     let base = env::var_os(variable).filter(|base| !base.is_empty()).map(PathBuf::from);
     Some(base.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(usual)))?.join("penstock"))

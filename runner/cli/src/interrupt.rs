@@ -16,13 +16,14 @@ use tokio::time::{sleep, timeout};
 
 use crate::STOPPED;
 
-/// Time that the second Ctrl-C waits for recorded failures to be flushed: the disk may be what hangs.
+/// Maximum time that the second Ctrl-C waits until recorded failures are flushed: the user may have pressed Ctrl-C because the
+/// disk hangs.
 const FLUSH: Duration = Duration::from_secs(1);
 
-/// Time after the first signal in which a second one counts as a duplicate.
+/// A second signal within this time after the first signal counts as a duplicate.
 const TWIN: Duration = Duration::from_millis(300);
 
-/// Listens for these signals from now on; the future resolves at the first one.
+/// Starts to listen for these signals. The future resolves when the first of them arrives.
 pub(crate) fn signalled(kinds: &[SignalKind]) -> io::Result<impl Future<Output = ()> + use<>> {
     let mut signals = kinds.iter().map(|kind| signal(*kind)).collect::<io::Result<Vec<_>>>()?;
     Ok(poll_fn(move |context| match signals.iter_mut().any(|signal| signal.poll_recv(context).is_ready()) {
@@ -31,14 +32,14 @@ pub(crate) fn signalled(kinds: &[SignalKind]) -> io::Result<impl Future<Output =
     }))
 }
 
-/// Signals that ask the process to end: Ctrl-C, a supervisor's SIGTERM, and a closed terminal unless the process was started to
-/// ignore that.
+/// Signals that ask the process to end: Ctrl-C, a supervisor's SIGTERM, and the SIGHUP of a closed terminal, unless the process
+/// was started to ignore SIGHUP.
 fn end_signals() -> Vec<SignalKind> {
     let hangup = (!ignores_hangup()).then(SignalKind::hangup);
     [SignalKind::interrupt(), SignalKind::terminate()].into_iter().chain(hangup).collect()
 }
 
-/// True if this process was started to ignore SIGHUP, as by `nohup`. Listening for the signal would undo that.
+/// True if this process was started to ignore SIGHUP, as by `nohup`; listening for SIGHUP would make the process react to it.
 fn ignores_hangup() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -47,8 +48,8 @@ fn ignores_hangup() -> bool {
     ignored.is_some_and(|signals| signals & 1 == 1)
 }
 
-/// Runs `stop` at the first Ctrl-C or other end signal. The second one runs `flush`, which may block for a second, and ends the
-/// process even if threads still wait. `stop` must not block.
+/// Runs `stop` at the first Ctrl-C or other end signal. A second signal runs `flush` for up to one second, and ends the process
+/// even if threads still run. `stop` must not block.
 pub(crate) fn stopping(
     runtime: &Runtime,
     stop: impl FnOnce() + Send + 'static,
@@ -60,7 +61,7 @@ pub(crate) fn stopping(
     runtime.spawn(async move {
         first.await;
         stop();
-        // Some senders signal both the process and its group.
+        // Some programs send a signal both to the process and to its group.
         sleep(TWIN).await;
         let Ok(second) = signalled(&kinds) else { return };
         second.await;
@@ -71,16 +72,16 @@ pub(crate) fn stopping(
     Ok(())
 }
 
-/// Ctrl-C and other end signals: the first one stops the current run and all that follow, the second one ends the process
-/// even if threads still wait.
+/// Effects of Ctrl-C and of other end signals: the first signal stops the current run and all later runs, and the second signal
+/// ends the process even if threads still run.
 pub(crate) struct Interrupts {
     run: Sender<RunHandle>,
-    /// Output folder of the first run that has one; runs that follow share it.
+    /// Output folder, which all runs of this process share; set by the first run that has one.
     output: Arc<OnceLock<Arc<OutputFolder>>>,
 }
 
 impl Interrupts {
-    /// Listens from now on; an interrupt that comes before the run is kept for it.
+    /// Starts to listen. An interrupt that arrives before a run is registered stops the run once it is.
     pub(crate) fn listen(runtime: &Runtime) -> io::Result<Self> {
         let (run, runs) = mpsc::channel::<RunHandle>();
         let output: Arc<OnceLock<Arc<OutputFolder>>> = Arc::default();
@@ -90,12 +91,12 @@ impl Interrupts {
         Ok(Self { run, output })
     }
 
-    /// Registers a run to be stopped by an interrupt. The runs before it are over, and had the same output.
+    /// Registers the current run, which an interrupt then stops. Earlier runs have ended, and had the same output folder.
     pub(crate) fn stop(&self, run: &Run) {
         if let Some(output) = run.output() {
             self.output.get_or_init(|| output);
         }
-        // The receiver is gone only when the process is about to end.
+        // The send fails only if the receiver is gone because the process is about to end.
         self.run.send(run.handle()).unwrap_or_default();
     }
 }

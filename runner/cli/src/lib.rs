@@ -30,9 +30,9 @@ use crate::commands::{
 use crate::input::{BadInput, with_runtime};
 use crate::text::{say_json, warn};
 
-/// Completed; skipped samples are reported and do not count as a failure.
+/// The run completed. Skipped samples are reported, but do not count as a failure.
 const COMPLETED: u8 = 0;
-/// A run failed, or an operation around it.
+/// A run failed, or an operation before or after the run failed.
 const FAILED: u8 = 1;
 /// The command line or the document is invalid.
 const BAD_INPUT: u8 = 2;
@@ -40,7 +40,7 @@ const BAD_INPUT: u8 = 2;
 const STOPPED: u8 = 130;
 
 /// Prevents this process, its children and code that escapes a sandbox from gaining privileges through setuid programs. Called
-/// before other threads start; they inherit the setting.
+/// before other threads start, so that they inherit the setting.
 fn give_up_privileges() {
     if let Err(error) = rustix::thread::set_no_new_privs(true) {
         warn(&format!("the kernel does not let this process give up privileges: {error}"));
@@ -114,8 +114,8 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// Starts the logs: those of modules from `info` on, those of Penstock from `warn` on; `PENSTOCK_LOG` changes that. A separate
-/// thread writes the lines, so that a stalled terminal blocks no work; lines that the terminal does not accept in time are lost.
-/// `test-stage` shows its module's logs in its report.
+/// thread writes the lines, so that a stalled terminal does not block other threads; lines that the terminal does not accept in
+/// time are lost. `test-stage` shows its module's logs in its report.
 fn start_logs(json: bool, command: &Command) -> WorkerGuard {
     let (stderr, guard) = tracing_appender::non_blocking(io::stderr());
     let modules = if matches!(command, Command::TestStage(_)) { "off" } else { "info" };

@@ -11,16 +11,16 @@ use crate::text::{count, percent, rate, warn};
 
 /// Time between two updates of the display.
 const LOOK: Duration = Duration::from_millis(200);
-/// Seconds between two lines where there is no terminal.
+/// Time between two lines if the output is not a terminal, in seconds.
 const LINE_EVERY_S: f64 = 5.0;
 
 /// Display of a run's progress: an updating line on a terminal, a line every few seconds elsewhere.
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     plain: bool,
-    /// Run time of the last plain line.
+    /// Run time at which the last line was printed, in seconds, if the output is not a terminal.
     line_at_s: f64,
-    /// Run time and delivered samples at the last measurement of the rate.
+    /// Run time in seconds and number of delivered samples at the last measurement of the rate.
     last: Option<(f64, u64)>,
     rate: Option<f64>,
 }
@@ -61,7 +61,7 @@ impl Progress {
                     bar.set_style(style("{spinner} {bar:30} {percent:>3} % {wide_msg}"));
                     bar.set_length(expected);
                 }
-                // Fan-out delivers more samples than the source made.
+                // With fan-out, more samples are delivered than the source has produced, but the bar must not exceed its end.
                 bar.set_position(done.min(snapshot.expected.unwrap_or(done)));
                 bar.set_message(line);
             }
@@ -93,7 +93,7 @@ impl Progress {
     }
 }
 
-/// Displays a run until it ends, and stops it after `time`.
+/// Displays the progress of a run until it ends, and stops the run after `time`.
 pub(crate) fn watch(run: Run, time: Option<Duration>, quiet: bool) -> Ended {
     let mut progress = Progress::new(quiet);
     loop {

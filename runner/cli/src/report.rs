@@ -37,7 +37,7 @@ pub(crate) fn exit_code(state: RunState, error: Option<&str>) -> u8 {
     }
 }
 
-/// Limit of the run, its evidence, and advice.
+/// Formats the limit of the run, the evidence for it, and advice.
 fn verdict(verdict: &Verdict) -> String {
     let mut lines = vec![verdict.sentence.clone()];
     lines.extend(verdict.evidence.iter().map(|line| format!("  {line}")));
@@ -57,12 +57,12 @@ fn advice_line(advice: &Advice) -> String {
     format!("  {}{}", advice.text, settings.collect::<String>())
 }
 
-/// Formats a value for `--set`, in which text needs no quotes.
+/// Formats a value for `--set`, which takes text without quotes.
 fn bare(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// List of the run's limits over time, if the limit changed.
+/// Lists the limits of the run over time; empty if the limit did not change.
 fn moves(spans: &[VerdictSpan]) -> String {
     if spans.iter().filter(|span| span.kind != VerdictKind::TooLittle).count() < 2 {
         return String::new();
@@ -159,7 +159,8 @@ fn ledger(snapshot: &RunSnapshot) -> String {
     let total = &snapshot.ledger.total;
     let lost = [total.dropped, total.skipped, total.dead_lettered, total.discarded, total.left];
     let whole = row("whole run", 0, total.made, total.delivered, lost);
-    let verdict = if snapshot.ledger.balanced { "The books balance." } else { "THE BOOKS DO NOT BALANCE." };
+    let verdict =
+        if snapshot.ledger.balanced { "The ledger balances." } else { "THE LEDGER DOES NOT BALANCE." };
     format!("{}\n{verdict}", table(&header, stages.chain([whole])))
 }
 
@@ -177,7 +178,7 @@ fn failures(snapshot: &RunSnapshot) -> String {
     lines.join("\n")
 }
 
-/// One line for each kind of failure.
+/// Formats one line for each kind of failure.
 pub(crate) fn failure_lines(groups: &[FailureGroup]) -> impl Iterator<Item = String> {
     groups.iter().map(|group| {
         let more = if group.count > group.first_keys.len() as u64 { ", ..." } else { "" };

@@ -1,4 +1,4 @@
-//! Stores of `--config` and `--store`, and the errors in them.
+//! Stores that `--config` and `--store` define, and errors for the faults in them.
 //!
 //! Messages contain neither the content of a credentials file nor an address, which may include a password.
 
@@ -15,7 +15,7 @@ use penstock_types::text::{printable, with_causes};
 use crate::args::StoreArgs;
 use crate::input::{bad, bytes, once, pair, unusable};
 
-/// Maximum number of characters of a flag in a message.
+/// Maximum number of characters that a message shows of the value of a flag.
 const MAX_SHOWN: usize = 1024;
 
 /// Configuration of the operator, empty if no file is named.

@@ -37,23 +37,23 @@ pub(crate) fn warn(text: &str) {
     writeln!(io::stderr().lock(), "{text}").unwrap_or_default();
 }
 
-/// Duration as in the log lines of the statistics: `102.2 [ms]`.
+/// Formats a duration as in the summary lines of stages: `102.2 [ms]`.
 pub(crate) fn bracketed(seconds: f64) -> String {
     let (value, unit) = amount::scaled(seconds);
     format!("{value} [{unit}]")
 }
 
-/// Duration in a table: `102.2 ms`; a dash where nothing was measured.
+/// Formats a duration for a table: `102.2 ms`, or a dash if nothing was measured.
 pub(crate) fn duration(seconds: Option<f64>) -> String {
     seconds.map_or_else(dash, amount::duration)
 }
 
-/// A share in percent; a dash where nothing was measured.
+/// Formats a share in percent, or a dash if nothing was measured.
 pub(crate) fn percent(share: Option<f64>) -> String {
     share.map_or_else(dash, amount::percent)
 }
 
-/// A rate per second; a dash where nothing was measured.
+/// Formats a rate per second, or a dash if nothing was measured.
 pub(crate) fn rate(per_second: Option<f64>) -> String {
     per_second.map_or_else(dash, amount::rate)
 }

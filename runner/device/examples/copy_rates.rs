@@ -28,7 +28,7 @@ use serde_json::{Value as Json, json};
 
 type Error = Box<dyn std::error::Error>;
 
-/// Driver objects for plain copies, one after another.
+/// Driver objects for plain copies that run one after another.
 struct Bare {
     stream: sys::CUstream,
     done: sys::CUevent,
@@ -39,13 +39,13 @@ struct Bare {
 
 const MEGABYTE: usize = 1_000_000;
 
-/// Sizes in megabytes. 19 is a batch of 32 images of 3 x 224 x 224 float32.
+/// Copy sizes in megabytes. A batch of 32 images of 3 x 224 x 224 float32 values has 19 MB.
 const SIZES: [usize; 5] = [1, 4, 19, 64, 256];
 
 /// Default number of megabytes copied for each size.
 const MEGABYTES_PER_SIZE: usize = 8192;
 
-/// Number of batches in progress at a time.
+/// Number of batches in progress at the same time.
 const AT_A_TIME: usize = 3;
 
 fn main() -> Result<(), Error> {
@@ -61,8 +61,8 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// Copy rates for this size, in bytes per second. All three are measured over the same number of copies, from the first call to
-/// the last byte.
+/// Copy rates for batches of `megabytes`, in bytes per second. All three methods copy the same number of times and are measured
+/// from the first call to the last byte.
 fn rates(gpu: &Gpu, megabytes: usize, most: usize) -> Result<Json, Error> {
     let len = megabytes * MEGABYTE;
     let count = (most / megabytes).max(4);
@@ -134,7 +134,7 @@ impl Bare {
         Ok(bare)
     }
 
-    /// Copies `count` times from `from`, and waits for the last copy.
+    /// Starts `count` copies from `from`, and waits for the last one.
     fn copy(&self, from: *const c_void, count: usize) -> Result<(), Error> {
         // SAFETY: both sides have `self.len` bytes and outlive the last copy, which is waited for.
         unsafe {

@@ -23,15 +23,16 @@ use crate::slot::{CopierMessage, CopyJob, RingSlot};
 pub(crate) struct Copier {
     stream: CudaStream,
     ring: Ring,
-    /// Pinned memory in which `collate` places arrays when there is some.
+    /// Pinned memory into which `collate` writes arrays while some is available.
     pinned: PinnedMemory,
-    /// Pinned memory for arrays that are elsewhere. Separate from `pinned`, whose regions are larger and would be freed for these.
+    /// Pinned memory into which other arrays are copied first. Separate from `pinned`: a shared pool would free the larger
+    /// regions of `pinned` to make room for staged arrays.
     staging: Pool<PinnedMemory>,
     waiting: VecDeque<CopyJob>,
     /// Set if the device has no memory for the first waiting batch.
     is_full: bool,
     full_was_logged: bool,
-    /// Batches being copied, in the order of the stream.
+    /// Batches being copied, in the order in which their copies were queued in `stream`.
     under_way: VecDeque<UnderWay>,
     lost: Option<Fault>,
     home: Sender<CopierMessage>,
@@ -55,13 +56,13 @@ struct ArrayPlace {
     len: usize,
 }
 
-/// Interval at which copies in progress are checked; the copy of even a small batch takes longer.
+/// Interval at which copies in progress are checked. Even the copy of a small batch takes longer than this interval.
 const LOOK: Duration = Duration::from_micros(50);
 
-/// Interval at which an allocation on a full device is repeated: other programs may have freed memory.
+/// Interval at which an allocation is repeated on a full device, because other programs may have freed memory.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Time limit for unfinished work of the device when the thread closes.
+/// Maximum wait for unfinished work of the device when the copying thread ends.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Alignment of arrays on the device in bytes, sufficient for all libraries that read them.
@@ -125,8 +126,8 @@ impl Copier {
         first.into_iter().chain(messages.try_iter()).all(|message| self.receive(message))
     }
 
-    /// Logs that the device is full. Only consumers or other programs can free memory: without the message, a consumer that keeps
-    /// too many batches would wait forever for no visible reason.
+    /// Logs that the device is full. Only consumers or other programs can free memory: without the log message, a consumer that
+    /// keeps too many batches would wait forever without any visible reason.
     fn log_full(&mut self) {
         if !std::mem::replace(&mut self.full_was_logged, true) {
             tracing::warn!(
@@ -184,7 +185,7 @@ impl Copier {
         }
     }
 
-    /// Enqueues the copies of a batch in the stream. Returns the number of bytes that were staged first.
+    /// Enqueues the copies of a batch in the stream. Returns the number of bytes that were copied to staging memory first.
     fn fill(
         &self,
         batch: &Collated,
@@ -203,7 +204,8 @@ impl Copier {
         Ok(staged_bytes)
     }
 
-    /// Copies the arrays outside pinned memory into pinned memory, if there is some. Returns the number of bytes copied.
+    /// Copies the arrays outside pinned memory into staging memory, if enough of it is available. Returns the number of bytes
+    /// copied.
     fn stage(&self, arrays: &mut [(Bytes, usize)]) -> usize {
         let mut others: Vec<&mut Bytes> =
             arrays.iter_mut().map(|(array, _)| array).filter(|array| !self.pinned.holds(array)).collect();
@@ -231,7 +233,7 @@ impl Copier {
                 Ok(true) => self.finish(first),
                 Ok(false) => return self.under_way.push_front(first),
                 Err(error) => {
-                    // The bytes being read are kept; the slot is not used again.
+                    // The bytes that the device may still be reading are kept, and the slot is never reused.
                     self.ring.forget(first.slot);
                     self.fail(first.job, &error);
                 }
@@ -305,7 +307,7 @@ impl Copier {
             std::thread::sleep(LOOK);
         }
         tracing::warn!(
-            "the device does not finish its work; its memory is not freed before the process ends"
+            "the device did not finish its work in time; its memory is freed only when the process ends"
         );
         self.ring.abandon();
         self.under_way.drain(..).for_each(|left| std::mem::forget(left.slot));
@@ -314,7 +316,7 @@ impl Copier {
 
 impl CopyJob {
     fn answer(self, answer: Result<Collated, Fault>) {
-        // A receiver that was dropped does not need the batch; a batch on the device returns its slot when it is dropped.
+        // If the receiver was dropped, the batch is dropped, too; its device arrays return their slot.
         drop(self.reply.send(answer));
     }
 
@@ -341,7 +343,7 @@ impl ArrayPlace {
     }
 }
 
-/// Positions of the arrays of a batch in a slot, and the bytes that they need.
+/// Positions of a batch's arrays in a slot, and the number of bytes that the arrays need together.
 fn places(batch: &Collated) -> (Vec<ArrayPlace>, usize) {
     let mut room: usize = 0;
     let mut places = Vec::new();
@@ -352,6 +354,6 @@ fn places(batch: &Collated) -> (Vec<ArrayPlace>, usize) {
             room = (at + len).next_multiple_of(ALIGNMENT);
         }
     }
-    // An array without elements needs a position, too.
+    // Even an array without elements needs an address, so a slot is never empty.
     (places, room.max(ALIGNMENT))
 }

@@ -24,7 +24,7 @@ const NO_DEVICE: ResultCode = 100;
 const NOT_READY: ResultCode = 600;
 
 impl Driver {
-    /// The driver, which the first call loads and initialises.
+    /// Returns the driver; the first call loads and initialises it.
     pub(crate) fn get() -> Result<&'static Self, GpuError> {
         static DRIVER: OnceLock<Result<Driver, GpuError>> = OnceLock::new();
         DRIVER.get_or_init(Self::load).as_ref().map_err(Clone::clone)
@@ -46,7 +46,7 @@ impl Driver {
         Ok(u32::try_from(count).unwrap_or(0))
     }
 
-    /// Calls one function that needs no context.
+    /// Calls a driver function that needs no context.
     fn call<F: Copy>(
         &self,
         function: impl Fn(&Symbols) -> &Function<F>,
@@ -56,7 +56,7 @@ impl Driver {
         self.check(function, call(function.call))
     }
 
-    /// Converts a result code into an error, unless it is success.
+    /// Returns an error if the result code is not success.
     fn check<F>(&self, function: &Function<F>, code: ResultCode) -> Result<(), DriverError> {
         if code == SUCCESS {
             return Ok(());

@@ -18,18 +18,18 @@ struct TransferSums {
     copying: Duration,
     slot_wait: Duration,
     device_wait: Duration,
-    /// Slots of the ring at the time of the last update.
+    /// Number of slots in the ring at the last update.
     slots: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CopiedBatch {
     pub(crate) bytes: usize,
-    /// Bytes that were copied to pinned memory first; part of `bytes`.
+    /// Bytes that were copied to pinned memory first; included in `bytes`.
     pub(crate) staged_bytes: usize,
-    /// Time from the batch's arrival until it had a slot.
+    /// Time from the batch's arrival until a slot was available for it.
     pub(crate) slot_wait: Duration,
-    /// Time from then until the copy was found to be done.
+    /// Time from the allocation of the slot until the copy was found to be done.
     pub(crate) under_way: Duration,
     /// Part of `under_way` in which the device copied, measured by the device.
     pub(crate) copying: Duration,

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use crate::driver::{CudaContext, Driver};
 use crate::error::GpuError;
 
-/// An open GPU. Clones refer to the same one.
+/// An open GPU. All clones refer to the same GPU.
 #[derive(Clone, Debug)]
 pub struct Gpu(Arc<CudaContext>);
 

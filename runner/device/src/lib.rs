@@ -1,9 +1,10 @@
-//! Batches on a GPU: host memory that the device can read directly, and the ring of device memory that batches are copied into.
+//! Batches on a GPU: host memory that the device can read directly, and a ring of device memory into which batches are copied.
 //!
 //! A [`Gpu`] is opened through the CUDA driver, which is loaded on first use: no part of CUDA is needed to build, and without a
-//! driver everything but the GPU works. A [`CudaTransfer`] is the stage; its output arrays are [`DeviceBuffer`]s, lent until the
-//! last tensor over them is dropped. Batches are stacked in [`PinnedMemory`], so that their bytes are written only once;
-//! [`HostMemory`] is the counterpart for consumers that keep batches on the host.
+//! driver, only the GPU functions fail. A [`CudaTransfer`] is the stage that copies batches to the GPU; its output arrays are
+//! [`DeviceBuffer`]s, whose memory is reused after the last tensor that refers to it is dropped. Batches are stacked in
+//! [`PinnedMemory`], so that their bytes are written only once; [`HostMemory`] is the counterpart for consumers that keep batches
+//! on the host.
 
 mod copier;
 mod driver;

@@ -10,13 +10,13 @@ use penstock_engine::memory::{Maker, process_limit_bytes};
 use crate::driver::{CudaContext, HostRegion};
 use crate::gpu::Gpu;
 
-/// Pinned memory, which the GPU reads directly and asynchronously. The system cannot swap it out, so there is a cap, towards which
-/// all pinned memory of the process counts. Clones refer to the same memory.
+/// Pinned memory, which the GPU reads directly and asynchronously. The system cannot swap it out, so its size is capped; the cap
+/// applies to all pinned memory of the process together. Clones refer to the same memory.
 #[derive(Clone, Debug)]
 pub struct PinnedMemory(Arc<PinnedShared>);
 
 pub struct PinnedRegion {
-    // Dropped before `_counted`: memory counts until the driver has freed it.
+    // Dropped before `_counted`: the region counts as pinned until the driver has freed it.
     region: HostRegion,
     _counted: PinnedBytes,
     of: PinnedMemory,
@@ -33,16 +33,16 @@ struct PinnedShared {
 /// Bytes that count as pinned until this value is dropped.
 struct PinnedBytes(usize);
 
-/// Bytes that the process has pinned, or is about to pin: all runs and GPUs share the machine's memory.
+/// Bytes that the process has pinned or is about to pin. Global, because all runs and GPUs share the machine's memory.
 static PINNED_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 const PAGE: usize = 4096;
 
-/// Divisor of the process's memory limit for the default cap of pinned memory.
+/// Divisor that turns the process's memory limit into the default cap of pinned memory.
 const SHARE: u64 = 4;
 
 impl PinnedMemory {
-    /// Creates memory that this GPU can read. No more is allocated once the process has pinned `cap_bytes`.
+    /// Creates memory that this GPU can read. No further memory is allocated once the process has pinned `cap_bytes`.
     pub fn new(gpu: &Gpu, cap_bytes: usize) -> Self {
         Self(Arc::new(PinnedShared { context: gpu.context().clone(), cap_bytes, places: Mutex::default() }))
     }
@@ -100,7 +100,7 @@ impl AsMut<[u8]> for PinnedRegion {
 }
 
 impl Drop for PinnedRegion {
-    /// Removes the region's entry before the driver frees it: afterwards another region may get the same address.
+    /// Removes the region's entry before the driver frees the region: afterwards another region may get the same address.
     fn drop(&mut self) {
         self.of.places().remove(&(self.region.as_ref().as_ptr() as usize));
     }

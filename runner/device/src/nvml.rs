@@ -10,11 +10,11 @@ use penstock_types::stats::Tick;
 
 use crate::gpu::Gpu;
 
-/// Reads figures of one GPU from time to time, and keeps the last reading.
+/// Reads the figures of one GPU at intervals, and keeps the last reading.
 #[derive(Debug)]
 pub struct Watch {
     nvml: Nvml,
-    /// Id of the GPU; holding the [`Gpu`] itself would keep it open.
+    /// UUID of the GPU. Stored instead of the [`Gpu`] itself, which would keep the GPU open.
     uuid: String,
     clock: MonotonicClock,
     last: LastReading,
@@ -31,14 +31,14 @@ const FRESH: Duration = Duration::from_millis(500);
 const KILOBYTE: u64 = 1000;
 
 impl Watch {
-    /// Starts to watch a GPU; `None` if NVML is not available.
+    /// Starts to monitor a GPU; `None` if NVML is not available.
     pub fn of(gpu: &Gpu) -> Option<Self> {
         let nvml = Nvml::init().inspect_err(|error| tracing::debug!(%error, "cannot load NVML")).ok()?;
         Some(Self { nvml, uuid: gpu.uuid(), clock: MonotonicClock::start(), last: LastReading::default() })
     }
 
-    /// Reads the figures, unless the last reading is less than half a second old. Takes up to 40 ms, so it must not be called where
-    /// a response is due at once.
+    /// Reads the figures, unless the last reading is less than half a second old. Takes up to 40 ms: do not call it where a
+    /// response must be immediate.
     pub fn look(&self) {
         if self.last.is_due(self.clock.now()) {
             let seen = self.figures();

@@ -10,8 +10,8 @@ use crate::driver::{ConsumerStream, CudaContext, CudaEvent};
 use crate::error::DriverError;
 use crate::slot::{CopierMessage, RingSlot};
 
-/// The free slots of one transfer. The slot that has been free longest is used first: its readers are the most likely to be
-/// done.
+/// The free slots of one transfer. The slot that has been free longest is used first, because its readers are the most likely to
+/// be done.
 pub(crate) struct Ring {
     context: Arc<CudaContext>,
     free: VecDeque<RingSlot>,
@@ -36,8 +36,8 @@ struct Lease {
     home: Sender<CopierMessage>,
 }
 
-/// An array in the memory of a GPU. Clones refer to the same array; after the last buffer of a batch is dropped, its slot is
-/// reused as soon as the operations in the consumers' streams at that time are done.
+/// An array in the memory of a GPU. Clones refer to the same array. After the last buffer of a batch is dropped, the batch's slot
+/// is reused as soon as all operations queued in the consumers' streams before the drop are done.
 #[derive(Clone)]
 pub struct DeviceBuffer {
     lease: Arc<Lease>,
@@ -58,19 +58,21 @@ impl Ring {
         self.made
     }
 
-    /// True if a slot may become available without a message: a free one is too small, and is still being read.
+    /// True if there are free slots. One of them may become available without a message: `take` rejected it because it was too
+    /// small and still being read.
     pub(crate) fn has_free(&self) -> bool {
         !self.free.is_empty()
     }
 
-    /// Takes a slot with room for `len` bytes, if there is one. Fails for lack of memory only if no slot is in use.
+    /// Takes a slot of at least `len` bytes, or allocates one if the limits permit it. Fails for lack of memory only if no slot
+    /// is in use.
     pub(crate) fn take(&mut self, len: usize) -> Result<SlotSearch, DriverError> {
         let fit = self.free.iter().position(|slot| slot.region.len() >= len);
         if let Some(slot) = fit.and_then(|place| self.free.remove(place)) {
             return Ok(SlotSearch::Slot(slot));
         }
         loop {
-            // All free slots are too small; replacing one by a larger slot is as good as adding one.
+            // All free slots are too small: replacing one of them by a larger slot keeps the number of slots.
             let unfit = self.free.iter().position(RingSlot::is_released);
             match unfit.and_then(|place| self.free.remove(place)) {
                 Some(slot) => self.forget(slot),
@@ -96,7 +98,7 @@ impl Ring {
         self.free.push_back(slot);
     }
 
-    /// Drops a slot; the driver waits for operations of the device on it.
+    /// Drops a slot. The driver first waits for all operations of the device on the slot's memory.
     pub(crate) fn forget(&mut self, slot: RingSlot) {
         drop(slot);
         self.lost_one();
@@ -106,13 +108,13 @@ impl Ring {
         self.made -= 1;
     }
 
-    /// Frees all slots that are no longer read. Returns true if none is left.
+    /// Frees all slots that are no longer read. Returns true if no free slot is left.
     pub(crate) fn empty(&mut self) -> bool {
         self.free.retain(|slot| !slot.is_released());
         self.free.is_empty()
     }
 
-    /// Leaks the other slots: freeing them would wait for a device that does not respond.
+    /// Leaks the free slots that are still being read: freeing them would wait for a device that does not respond.
     pub(crate) fn abandon(&mut self) {
         self.free.drain(..).for_each(std::mem::forget);
     }
@@ -121,7 +123,7 @@ impl Ring {
 impl Filled {
     /// Wraps a slot with a copied batch; the slot returns to `home` after the last buffer is dropped.
     pub(crate) fn new(mut slot: RingSlot, home: Sender<CopierMessage>) -> Self {
-        // The copy into the slot has waited for these events.
+        // The events are no longer needed: the copy into the slot has waited for them.
         slot.released.clear();
         Self(Arc::new(Lease { slot: Some(slot), streams: Mutex::default(), home }))
     }
@@ -156,7 +158,7 @@ impl DeviceBuffer {
     }
 
     /// Makes `stream` wait for the array. The reading thread must call this before it reads the array on `stream`. After the last
-    /// clone is dropped, on any thread, the array is kept until the operations that are in `stream` at that time are done.
+    /// clone is dropped, on any thread, the array is kept until all operations queued in `stream` before the drop are done.
     pub fn prepare(&self, stream: ConsumerStream) -> Result<(), DriverError> {
         stream.wait_for(&self.lease.slot().copied)?;
         let mut streams = self.lease.streams.lock().unwrap_or_else(PoisonError::into_inner);
@@ -204,13 +206,13 @@ impl Drop for Lease {
                 CopierMessage::Back(slot)
             }
             Err(error) => {
-                // The end of the reads is unknown, so the slot must not be written to again.
+                // It is unknown when the reads end, so the slot must not be written to again.
                 tracing::warn!(%error, "cannot record the release of a batch; its slot is freed instead");
                 drop(slot);
                 CopierMessage::Gone
             }
         };
-        // After the transfer's end there is no receiver; a message that cannot be sent is dropped, which frees its slot.
+        // After the transfer has ended there is no receiver: sending fails and drops the message, which frees its slot.
         drop(self.home.send(message));
     }
 }

@@ -1,4 +1,4 @@
-//! Slots for batches on the device, and messages to the thread that copies.
+//! Slots for batches on the device, and messages to the copying thread.
 
 use std::sync::Arc;
 
@@ -13,19 +13,19 @@ use crate::error::DriverError;
 /// Device memory for one batch, with events that order the accesses to it.
 pub(crate) struct RingSlot {
     pub(crate) region: DeviceRegion,
-    /// Start and end of the last write, on the stream that copies.
+    /// Start and end of the last write, both recorded on the copying stream.
     pub(crate) begun: CudaEvent,
     pub(crate) copied: CudaEvent,
-    /// Ends of the reads of the last batch, on the readers' streams.
+    /// Events recorded at the ends of the reads of the last batch, on the readers' streams.
     pub(crate) released: Vec<CudaEvent>,
 }
 
-/// A message to the thread that copies. The number in the channel is bounded by the stage's tasks and the ring's slots.
+/// A message to the copying thread. The number of messages in the channel is bounded by the stage's tasks and the ring's slots.
 pub(crate) enum CopierMessage {
     Copy(CopyJob),
     /// The batch in this slot was dropped.
     Back(RingSlot),
-    /// A lent slot was dropped and does not return.
+    /// A lent slot was dropped and will not return to the ring.
     Gone,
     Close,
 }
@@ -49,14 +49,14 @@ impl RingSlot {
         })
     }
 
-    /// Makes a stream wait until all readers are done, and marks the start of a write.
+    /// Makes a stream wait until all readers of the slot are done, and records the start of a write.
     pub(crate) fn open(&self, stream: &CudaStream) -> Result<(), DriverError> {
         self.released.iter().try_for_each(|released| stream.wait_for(released))?;
         stream.record(&self.begun)
     }
 
     pub(crate) fn is_released(&self) -> bool {
-        // A stream that cannot be queried any more does not read any more.
+        // If the event cannot be queried, the stream no longer works, so nothing reads the slot.
         self.released.iter().all(|released| released.is_complete().unwrap_or(true))
     }
 }

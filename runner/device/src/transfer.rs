@@ -19,8 +19,8 @@ use crate::gpu::Gpu;
 use crate::memory::PinnedMemory;
 use crate::slot::{CopierMessage, CopyJob};
 
-/// Copies collated batches into the memory of a GPU; texts and blobs stay on the host, and so do items that are not collated. A
-/// batch is passed on after the copy, with [`crate::DeviceBuffer`]s as the memory of its arrays.
+/// Copies collated batches into the memory of a GPU; texts, blobs and items that are not collated stay on the host. A batch is
+/// passed on once it is copied, with [`crate::DeviceBuffer`]s as the memory of its arrays.
 ///
 /// One thread makes all copies on one stream of the device. The task of an item waits asynchronously for its reply, so no
 /// thread of the run waits for the device.
@@ -31,18 +31,19 @@ pub struct CudaTransfer {
     figures: Arc<TransferFigures>,
 }
 
-/// Minimum limit of batches on the device at a time.
+/// Minimum number of slots, whatever number of batches the consumer holds.
 const MOST_SLOTS: usize = 16;
 
-/// Number of slots for a consumer that holds up to `most_held` batches at a time: one more lets it receive the batch with which it
-/// exceeds its limit, so that it gets an error; another one is for the next copy.
+/// Number of slots for a consumer that holds up to `most_held` batches at a time. One extra slot lets the consumer receive the
+/// batch that exceeds its limit, so that it gets an error instead of waiting; another one is for the next copy.
 pub fn slots_for(most_held: usize) -> usize {
     MOST_SLOTS.max(most_held.saturating_add(2))
 }
 
 impl CudaTransfer {
-    /// Starts a transfer to this GPU, of batches in `memory` where possible. At most `most_slots` batches are on the device at a
-    /// time, in queues and held by readers; the next one waits until one of them is dropped.
+    /// Starts a transfer to this GPU; batches are stacked in `memory` where possible. At most `most_slots` batches are on the
+    /// device at the same time, including those in queues and those held by readers; the next batch waits until one of them is
+    /// dropped.
     pub fn start(gpu: &Gpu, memory: &Pool<PinnedMemory>, most_slots: usize) -> Result<Self, GpuError> {
         let (inbox, messages) = channel();
         let clock = Arc::new(MonotonicClock::start());
@@ -91,7 +92,8 @@ impl Drop for CudaTransfer {
     fn drop(&mut self) {
         drop(self.inbox.send(CopierMessage::Close));
         let Some(thread) = self.thread.take() else { return };
-        // A reply may wake the last task that owns this transfer: then this is the copying thread, which cannot join itself.
+        // A reply may wake the last task that owns this transfer. Then this code runs on the copying thread, which cannot join
+        // itself.
         if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
             tracing::error!("the thread that copies to the device panicked");
         }

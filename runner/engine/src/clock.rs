@@ -1,4 +1,4 @@
-//! Source of the current time. All other code is given a [`Tick`].
+//! Source of the current time. All other code receives times as a [`Tick`].
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ pub trait Clock: Send + Sync + Debug {
 #[derive(Debug)]
 pub struct MonotonicClock(Instant);
 
-/// A clock that only moves when [`ManualClock::advance`] is called; for tests.
+/// A clock that only advances when [`ManualClock::advance`] is called; for tests.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicU64);
 

@@ -1,4 +1,4 @@
-//! Consumers that drain the sink queue in place of a training loop.
+//! Built-in consumers that take the place of a training loop at the sink queue.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::timer::wait;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Discard;
 
-/// Waits after every item for as long as a training step would take.
+/// Waits after every item for the duration of a training step.
 #[derive(Clone, Copy, Debug)]
 pub struct Simulate {
     step: Duration,
@@ -21,8 +21,8 @@ pub struct Simulate {
 }
 
 impl Simulate {
-    /// Creates steps between `step` x (1 - `jitter`) and `step` x (1 + `jitter`); the same `seed` gives the same steps.
-    /// `jitter` is 0.0 to 1.0.
+    /// Creates training steps with durations between `step` x (1 - `jitter`) and `step` x (1 + `jitter`). `jitter` is 0.0 to 1.0;
+    /// equal seeds produce equal steps.
     pub fn new(step: Duration, jitter: f64, seed: u64) -> Self {
         Self { step, jitter, random: Random::named(seed, "simulate"), taken: 0 }
     }
@@ -43,7 +43,7 @@ impl Consumer for Discard {
 
 impl Consumer for Simulate {
     fn consume(&mut self, item: Item, stop: &StopFlag) -> Result<(), Fault> {
-        // A training step holds its batch until the step ends, so the item is dropped after the wait.
+        // A training step holds its batch until the step is over, so the item is dropped after the wait.
         wait(self.next_step(), stop);
         drop(item);
         Ok(())

@@ -18,12 +18,12 @@ use crate::item::Item;
 use crate::ports::{Ending, Fault, Observer, Output, Produced, SlotWatch, StopFlag, TaskOp, TaskSlot};
 use crate::schedule::{FailedTask, FailureGroups, OpTime, RunSums, Schedule, SinkDelivery, Task, WorkerJob};
 
-/// The schedule of one run behind its lock, and the ways to wake the threads and tasks that share it.
+/// The schedule of one run behind its lock, and the signals that wake the threads and tasks of the run.
 pub(crate) struct Dispatcher {
     state: Mutex<DispatchState>,
-    /// Updated after the run's lock is released, and so shortly after the sums count the failures.
+    /// Failures by group. Updated after the run's lock is released, so shortly after the run's sums count the failures.
     failures: Mutex<FailureGroups>,
-    /// Signals one worker each, by worker number, that a job is ready.
+    /// One condition variable per worker, which signals that a job is ready for this worker.
     work: Vec<Condvar>,
     /// Signals waiting consumer threads that an item has arrived.
     arrived: Condvar,
@@ -43,7 +43,7 @@ pub(crate) struct Dispatcher {
 
 struct DispatchState {
     schedule: Schedule,
-    /// Waiting workers that have not been woken.
+    /// Numbers of the waiting workers that have not been woken.
     idle_workers: Vec<usize>,
     /// Set while the source waits and has not been woken.
     source_waits: bool,
@@ -167,7 +167,8 @@ impl Dispatcher {
             }
             state.idle_workers.push(worker);
             state = self.work[worker].wait(state).unwrap_or_else(PoisonError::into_inner);
-            // After a spurious wake-up, this worker must not stay listed as idle: a job meant for another worker would wake it.
+            // After a spurious wake-up, this worker must leave the list of idle workers: otherwise it could be picked for a job
+            // while it is busy.
             state.idle_workers.retain(|idle| *idle != worker);
             now = self.clock.now();
         }
@@ -181,7 +182,7 @@ impl Dispatcher {
         }
     }
 
-    /// Returns the next item for a thread that drains the run without a consumer, if one arrives within `most`.
+    /// Returns the next item for a caller that takes items without a consumer, if one arrives within `most`.
     pub(crate) fn take_within(self: &Arc<Self>, most: Duration) -> Taken {
         match self.deliver(Some(self.clock.now().after(most))) {
             SinkDelivery::Item(item) => Taken::Item(item),
@@ -194,7 +195,7 @@ impl Dispatcher {
         }
     }
 
-    /// Takes the next delivery from the sink queue; [`SinkDelivery::Wait`] if there is none before `until`.
+    /// Takes the next delivery from the sink queue; returns [`SinkDelivery::Wait`] if nothing arrives before `until`.
     fn deliver(self: &Arc<Self>, until: Option<Tick>) -> SinkDelivery {
         let mut now = self.clock.now();
         let mut state = self.lock();
@@ -226,8 +227,9 @@ impl Dispatcher {
         }
     }
 
-    /// Hands what the source produced to the schedule, once the schedule accepts it. Returns false when the source is to end.
-    /// `expected` is the number of samples the source makes in all, if known; `kept_bytes` is the memory it keeps between chunks.
+    /// Hands a result of the source to the schedule, once the schedule accepts it. Returns false when the source must end.
+    /// `expected` is the total number of samples of the source, if known; `kept_bytes` is the memory that the source keeps
+    /// between chunks.
     pub(crate) async fn offer(
         self: &Arc<Self>,
         produced: Result<Option<Produced>, String>,
@@ -267,7 +269,7 @@ impl Dispatcher {
         self.wake(wake_ups);
     }
 
-    /// Determines if the consumer received every item of the run; called once it receives no more items.
+    /// Determines whether the consumer received every item of the run; called once the consumer receives no further items.
     pub(crate) fn ending(&self) -> Ending {
         let state = self.lock();
         match state.schedule.is_over() || state.schedule.error().is_some() {
@@ -304,7 +306,8 @@ impl Dispatcher {
         self.wait_for_condition(until, |state| state.owner_ended)
     }
 
-    /// Waits for a condition that `ended` is notified of, or until `until`. Returns true if the condition holds.
+    /// Waits until `holds` returns true or `until` has come; checked whenever `ended` is notified. Returns true if the condition
+    /// holds.
     fn wait_for_condition(&self, until: Tick, holds: impl Fn(&DispatchState) -> bool) -> bool {
         let mut state = self.lock();
         loop {
@@ -317,7 +320,7 @@ impl Dispatcher {
         }
     }
 
-    /// Reads sums and state at this moment, and what `also` reads from the schedule at the same moment.
+    /// Reads the run's sums and state, and in the same critical section whatever `also` reads from the schedule.
     pub(crate) fn read<T>(&self, also: impl FnOnce(&Schedule) -> T) -> (RunReading, T) {
         let mut state = self.lock();
         let now = state.ended_at.unwrap_or_else(|| self.clock.now());
@@ -331,7 +334,7 @@ impl Dispatcher {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).listed()
     }
 
-    /// Runs one op that waits, and reports its output to the schedule.
+    /// Runs the op of a task that waits (e.g. a fetch), and reports its output to the schedule.
     async fn run_task(self: Arc<Self>, op: Arc<dyn TaskOp>, task: Task, item: Item) {
         let _guard = PanicGuard(self.clone());
         let slot = TaskSlot::new(self.clone(), task.stage, task.slot);
@@ -377,11 +380,13 @@ impl Dispatcher {
     }
 
     fn lock(&self) -> MutexGuard<'_, DispatchState> {
-        // A panic under the lock is a defect that joining the panicked thread reports; the other threads still have to end.
+        // A poisoned lock is ignored: the panic is reported when the panicked thread is joined, and the other threads still have
+        // to end.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wake-ups that follow from the schedule's last change. Decided under the lock, so that each is performed once.
+    /// Wake-ups that follow from the schedule's last change. Determined under the lock, so that each wake-up happens exactly
+    /// once.
     fn wake_ups(&self, state: &mut DispatchState) -> WakeUps {
         let over_now = state.schedule.is_over() && state.ended_at.is_none();
         if over_now {
@@ -437,7 +442,7 @@ impl SlotWatch for Dispatcher {
     }
 }
 
-/// Fails the run when the thread that holds the guard panics: the schedule would wait forever for the thread's result.
+/// Guard that fails the run if its thread panics: otherwise the schedule would wait forever for the thread's result.
 pub(crate) struct PanicGuard(pub(crate) Arc<Dispatcher>);
 
 impl Drop for PanicGuard {
@@ -465,7 +470,7 @@ fn pick(idle: &mut Vec<usize>, wanted: impl Iterator<Item = Option<usize>>) -> V
         if idle.is_empty() {
             break;
         }
-        // A job that only a busy worker may run wakes no other worker.
+        // A job that only a busy worker may run wakes no idle worker.
         let Some(only) = only else {
             picked.extend(idle.pop());
             continue;

@@ -14,25 +14,25 @@ pub struct Graph {
     pub source_node: GraphNode,
     pub stages: Vec<StageNode>,
     pub sink_node: GraphNode,
-    /// Drains the sink queue on its own thread; `None` leaves this to the caller of [`RunHandle::take`].
+    /// Drains the sink queue on its own thread; with `None`, the caller takes the items with [`RunHandle::take`].
     ///
     /// [`RunHandle::take`]: crate::running::RunHandle::take
     pub consumer: Option<Box<dyn Consumer>>,
-    /// Worker threads; none are started when no stage needs them.
+    /// Number of worker threads; none are started if no stage needs them.
     pub threads: usize,
     pub stack_bytes: usize,
-    /// Memory limit of items between ops, in bytes: in queues, in slots, and in batches that are being collected.
+    /// Memory limit in bytes for items between ops: items in queues and in slots, and batches that are being collected.
     pub buffer_bytes: u64,
-    /// Limit of failed samples over all stages; a rate applies to the samples that the source and the fan-outs made.
+    /// Limit of failed samples over all stages; a rate is relative to the number of samples made by the source and the fan-outs.
     pub max_failures: Option<FailureLimit>,
-    /// Permits epochs in which every sample fails; otherwise such an epoch fails the run.
+    /// Permits epochs in which every sample fails; without it, such an epoch fails the run.
     pub all_may_fail: bool,
     pub interval: Duration,
-    /// Enables the measurement of stages and queues; off only to find out the cost of measuring.
+    /// Enables the measurement of stages and queues. Disabled only to determine the overhead of measuring.
     pub measured: bool,
 }
 
-/// A node of the chain and the queue at its output.
+/// A node of the chain and its output queue.
 #[derive(Clone, Debug)]
 pub struct GraphNode {
     /// Position and name, e.g. `2:download`.
@@ -51,14 +51,14 @@ pub struct StageNode {
     pub kind: StageKindName,
     pub on_error: OnError,
     pub max_failures: Option<FailureLimit>,
-    /// Set if results take no more memory than their inputs.
+    /// Set if results never take more memory than their inputs.
     pub keeps_size: bool,
     pub work: StageWork,
 }
 
 /// Work that a stage does with items.
 pub enum StageWork {
-    /// Runs an op that waits, as a future.
+    /// Runs an op that mostly waits, as a future.
     Tasks {
         op: Arc<dyn TaskOp>,
         concurrency: Concurrency,
@@ -75,14 +75,14 @@ pub enum StageWork {
     Aggregate {
         /// Samples in a batch, never 0.
         size: usize,
-        /// Discards an incomplete last batch of an epoch.
+        /// Discards the last batch of an epoch if it is incomplete.
         drop_last: bool,
     },
     Disaggregate,
 }
 
 impl Graph {
-    /// Factories of the ops that compute, by stage.
+    /// Factories of the ops that run on worker threads, by stage.
     pub(crate) fn factories(&self) -> Vec<Option<Arc<dyn ThreadOpFactory>>> {
         let factory = |stage: &StageNode| match &stage.work {
             StageWork::Threads { factory, .. } => Some(factory.clone()),
@@ -91,7 +91,7 @@ impl Graph {
         self.stages.iter().map(factory).collect()
     }
 
-    /// Ops that wait, by stage.
+    /// Ops that run as futures, by stage.
     pub(crate) fn task_ops(&self) -> Vec<Option<Arc<dyn TaskOp>>> {
         let op = |stage: &StageNode| match &stage.work {
             StageWork::Tasks { op, .. } => Some(op.clone()),

@@ -7,7 +7,7 @@ use penstock_types::plan::LEAST_SAMPLE_BYTES;
 
 use crate::memory::DeviceMemory;
 
-/// Content of one queue slot.
+/// Content of one queue slot: a sample or a batch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Item {
     Sample(Sample),
@@ -28,7 +28,7 @@ pub struct Sample {
     pub fields: Vec<Field>,
 }
 
-/// Origin of a sample in the source: the same for any number of threads, ranks or orders.
+/// Origin of a sample in the source. Independent of the number of threads and ranks and of the order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
     /// Number of the pass over the source, from 0.
@@ -98,10 +98,10 @@ pub struct Column {
 /// The values of one field over all samples of a batch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Stacked {
-    /// Array of all samples: tensors of one shape `s` become one of shape `[samples, s...]`; ints become int64 `[samples]`,
-    /// reals float64 `[samples]`.
+    /// Array of all samples: tensors of shape `s` become one tensor of shape `[samples, s...]`; ints become an int64 tensor of
+    /// shape `[samples]`, reals a float64 tensor of shape `[samples]`.
     Tensor(Tensor),
-    /// The same array in the memory of a device.
+    /// The array of all samples, like `Tensor`, in the memory of a device.
     Device(DeviceTensor),
     /// One tensor per sample, with the same element type and number of dimensions but different shapes.
     Tensors(Vec<Tensor>),
@@ -114,7 +114,7 @@ pub enum Stacked {
 pub struct DeviceTensor {
     pub dtype: Dtype,
     pub shape: Vec<u32>,
-    /// Elements, row-major, from the start of the memory, which may be longer than the array.
+    /// Memory whose first bytes are the elements, row-major; it may be longer than the array.
     pub memory: Arc<dyn DeviceMemory>,
 }
 
@@ -124,7 +124,7 @@ impl DeviceTensor {
     }
 }
 
-/// Compares identity of the memory, not content: device memory cannot be read from here.
+/// Compares the identity of the memory instead of its content, because the host cannot read device memory here.
 impl PartialEq for DeviceTensor {
     fn eq(&self, other: &Self) -> bool {
         self.dtype == other.dtype && self.shape == other.shape && Arc::ptr_eq(&self.memory, &other.memory)
@@ -189,14 +189,15 @@ impl Sample {
         self.fields.iter().map(|field| field.value.bytes()).sum()
     }
 
-    /// Bytes that the sample takes in memory: values, key and fields. Field names are shared by many samples and do not count.
+    /// Bytes that the sample occupies in memory: values, key and fields. Field names do not count, because many samples share
+    /// them.
     pub fn memory_bytes(&self) -> u64 {
         let fields = self.fields.len() * size_of::<Field>();
         (SAMPLE_BYTES + self.key.len() + fields) as u64 + self.bytes()
     }
 }
 
-/// Bytes of a sample without key and fields: the struct, and the reference counters of the key.
+/// Bytes of a sample without its key text and fields: the struct, and the reference counters of the key.
 const SAMPLE_BYTES: usize = size_of::<Sample>() + 2 * size_of::<usize>();
 const _: () = assert!(
     SAMPLE_BYTES as u64 >= LEAST_SAMPLE_BYTES,
@@ -255,7 +256,7 @@ impl Item {
 }
 
 impl Collated {
-    /// Splits the batch into samples without fields: stacked values no longer belong to single samples, only keys remain.
+    /// Splits the batch into samples without fields: stacked values no longer belong to single samples, so only the keys remain.
     pub fn into_samples(self) -> Vec<Sample> {
         self.keys.into_iter().zip(self.origins).map(|(key, origin)| Sample::new(key, origin)).collect()
     }

@@ -1,6 +1,6 @@
-//! Memory for the arrays of collated batches: taken when a batch is stacked, returned when its last reader drops it.
-//! The kind of memory is chosen by the code that hands batches on without copying them (to a device, to another process,
-//! to a training loop).
+//! Memory for the arrays of collated batches: allocated when a batch is stacked, returned when the last reader drops the batch.
+//! The kind of memory is chosen by the code that hands batches on without copying them (to a device, to another process, to a
+//! training loop).
 
 use std::any::Any;
 use std::fmt;
@@ -13,8 +13,8 @@ use procfs::process::Process;
 use procfs::{Current, Meminfo};
 
 pub trait BatchMemory: fmt::Debug + Send + Sync {
-    /// Returns a block of at least `len` bytes; `None` if the caller is to use the heap, because no block is available or the
-    /// array is too small for one.
+    /// Returns a block of at least `len` bytes. Returns `None` if the caller should use the heap, because no block is available
+    /// or the array is too small for a block.
     fn take(&self, len: usize) -> Option<Box<dyn Block>>;
 }
 
@@ -31,19 +31,19 @@ pub trait DeviceMemory: fmt::Debug + Send + Sync {
         self.len() == 0
     }
 
-    /// The concrete type, for code that supports the device.
+    /// The value as its concrete type, for code that supports this device.
     fn as_any(&self) -> &dyn Any;
 }
 
 pub trait Maker: fmt::Debug + Send + Sync + 'static {
-    /// A region of memory. Making one is slow, so regions are pooled.
+    /// A region of memory. Regions are pooled, because making one is slow.
     type Region: AsRef<[u8]> + AsMut<[u8]> + Send + 'static;
 
     /// Makes a region of at least `len` bytes; `None` if the system has no more memory.
     fn make(&self, len: usize) -> Option<Self::Region>;
 }
 
-/// Pool of reusable regions. The most recently returned one is reused first, because it is most likely still in CPU caches.
+/// Pool of reusable regions. The most recently returned region is reused first, because it is most likely still in CPU caches.
 pub struct Pool<M: Maker>(Arc<PoolShared<M>>);
 
 struct PoolShared<M: Maker> {
@@ -57,7 +57,7 @@ struct Lent<M: Maker> {
     pool: Arc<PoolShared<M>>,
 }
 
-/// Arrays below this size use the heap: they would leave most of a page unused.
+/// Minimum size of pooled arrays. Smaller arrays use the heap, because they would leave most of a page unused.
 const LEAST_BYTES: usize = 4096;
 
 /// Largest accepted ratio of a region's size to the requested size.
@@ -84,8 +84,8 @@ impl<M: Maker> BatchMemory for Pool<M> {
 }
 
 impl<M: Maker> PoolShared<M> {
-    /// Takes a free region that fits. If none fits, the region that has been free longest is freed, so that there are never more
-    /// regions than were in use at one time.
+    /// Takes a free region that fits. If none fits, the region that has been free longest is freed, so that the number of regions
+    /// never exceeds the largest number in use at the same time.
     fn reuse(&self, len: usize) -> Option<M::Region> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let fits = |region: &M::Region| {
@@ -191,8 +191,8 @@ impl Filling {
     }
 }
 
-/// Memory that this process may use, in bytes: the machine's total, or the limit of the process's control groups if that is
-/// lower; `None` if the system does not report it. Limits of control groups version 1 are ignored.
+/// Memory that this process may use, in bytes: the machine's total, or the limit of the process's control groups if this limit is
+/// lower; `None` if the system reports neither. Limits of control groups version 1 are ignored.
 pub fn process_limit_bytes() -> Option<u64> {
     let machine = Meminfo::current().ok().map(|memory| memory.mem_total);
     machine.into_iter().chain(group_limit_bytes()).min()
@@ -201,7 +201,7 @@ pub fn process_limit_bytes() -> Option<u64> {
 /// Lowest limit among the control groups of this process and their parents.
 fn group_limit_bytes() -> Option<u64> {
     let groups = Process::myself().and_then(|own| own.cgroups()).ok()?;
-    // The entry without controllers is the group of version 2.
+    // The entry without controllers belongs to control groups version 2.
     let group = groups.0.into_iter().find(|group| group.controllers.iter().all(String::is_empty))?;
     let root = Path::new("/sys/fs/cgroup");
     let folder: PathBuf = root.join(group.pathname.trim_start_matches('/'));

@@ -14,7 +14,7 @@ pub use self::sleep::{SleepTask, SleepTimes};
 use crate::item::Item;
 use crate::ports::{Output, TaskOp};
 
-/// Transfer to the host: batches are in host memory already, so nothing is copied and the op never waits.
+/// Transfer stage for the host as its device. Batches are in host memory already, so nothing is copied and the op never waits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HostTransfer;
 

@@ -12,18 +12,19 @@ use penstock_types::stats::{BookRow, QueueSums, TaskSums, Tick};
 
 use crate::item::{Item, Sample};
 
-/// Makes samples. Runs in one task of the run and never occupies a worker thread.
+/// Makes samples. Runs in one asynchronous task of the run and never occupies a worker thread.
 pub trait Source: Send {
-    /// Returns the next few samples, or the end of an epoch, or `None` at the end of the data. Samples come in chunks because a
-    /// switch to the source's task for every sample would be slow; the engine requests a chunk while it hands out the last one.
+    /// Returns the next samples or the end of an epoch; `None` at the end of the data. Samples come in chunks because a switch to
+    /// the source's task for every sample would be slow; the engine requests the next chunk while it still hands out
+    /// the previous one.
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Produced>, SourceFault>>;
 
-    /// Number of samples the source makes in all; `None` while the number is unknown, or if there is no end.
+    /// Total number of samples of the source; `None` while the number is unknown, or if the source never ends.
     fn total(&self) -> Option<u64> {
         None
     }
 
-    /// Bytes that the source keeps between chunks, such as the keys it listed. They count against the run's memory budget.
+    /// Bytes that the source keeps between chunks, such as listed keys. They count towards the run's memory budget.
     fn kept_bytes(&self) -> u64 {
         0
     }
@@ -48,11 +49,11 @@ impl Produced {
     }
 }
 
-/// Reason why a source cannot continue. Ends the run as failed; samples made before are still delivered.
+/// Reason why a source cannot continue. The run ends as failed after the samples made before are delivered.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct SourceFault {
-    /// Description of the fault and of a remedy.
+    /// Description of the error and of a remedy.
     pub message: String,
     /// Underlying error, if there is one.
     #[source]
@@ -64,13 +65,14 @@ pub trait TaskOp: Send + Sync {
     /// Processes one item. The future is dropped unfinished when the run stops.
     fn start(&self, item: Item) -> BoxFuture<'static, Output>;
 
-    /// Processes one item like [`Self::start`]; an op that takes permits reports to `_slot` when it waits for them.
+    /// Processes one item like [`Self::start`]. An op that needs permits reports to `_slot` when it starts and stops waiting for
+    /// permits.
     fn start_in(&self, item: Item, _slot: TaskSlot) -> BoxFuture<'static, Output> {
         self.start(item)
     }
 }
 
-/// Slot of a running task, as its op sees it. The default reports to no watcher.
+/// Slot of a running task, as seen by the task's op. The default value reports to no watcher.
 #[derive(Default)]
 pub struct TaskSlot {
     watch: Option<Arc<dyn SlotWatch>>,
@@ -81,16 +83,16 @@ pub struct TaskSlot {
 
 /// Measures the activity of the slots of a run.
 pub trait SlotWatch: Send + Sync {
-    /// Records that the task in `slot` of the stage at position `stage` begins (`waits`) or ends its wait for permits.
+    /// Records that the task in `slot` of the stage at position `stage` starts waiting for permits (if `waits`) or stops waiting.
     fn on_permit_wait(&self, stage: usize, slot: usize, waits: bool);
 }
 
-/// An op that computes: one value per worker thread, built there, used there, dropped there.
+/// An op that computes. Each worker thread builds, uses and drops a separate value.
 pub trait ThreadOp {
     /// Processes one item. Must return soon after `stop` is set.
     fn apply(&mut self, item: Item, stop: &StopFlag) -> Output;
 
-    /// Returns the samples that the op still holds at the end of an epoch. Only ops whose outputs set `held` override this.
+    /// Returns the samples that the op still holds at the end of an epoch. Only ops that set `Output::held` override this method.
     fn finish(&mut self, _stop: &StopFlag) -> Output {
         Output::default()
     }
@@ -108,13 +110,13 @@ pub trait Consumer: Send {
     fn consume(&mut self, item: Item, stop: &StopFlag) -> Result<(), Fault>;
 
     /// Completes the consumer's work after its last item and before the run is over, however the run ends; not called after a
-    /// panic. May wait while `stop` is not set, and must return within two seconds once it is. An error fails the run.
+    /// panic. May wait while `stop` is not set, and must return within two seconds once `stop` is set. An error fails the run.
     fn finish(&mut self, _ending: Ending, _stop: &StopFlag) -> Result<(), Fault> {
         Ok(())
     }
 
-    /// Samples that the consumer took but did not complete. Read after [`Self::finish`]: the ledger counts them as left, not
-    /// as delivered.
+    /// Number of samples that the consumer took but did not complete, read after [`Self::finish`]. The ledger counts them as left
+    /// instead of delivered.
     fn unfinished(&self) -> u64 {
         0
     }
@@ -125,11 +127,11 @@ pub trait Observer: Send + Sync {
     /// Receives one failed sample.
     fn on_failure(&self, _failure: &SampleFailure) {}
 
-    /// Receives the figures of a completed window; the last one may be shorter.
+    /// Receives the figures of a completed window; the last window of a run may be shorter than the others.
     fn on_window(&self, _window: &Window) {}
 
-    /// Receives the sums of a pulse of at most 250 ms: sums can be merged, figures cannot. Pulses are contiguous, and one ends
-    /// at the end of every window and of the run.
+    /// Receives the sums of one pulse: an interval of at most 250 ms between two readings of the run's sums. Unlike the figures
+    /// of windows, sums can be added. Pulses are contiguous, and one ends at the end of every window and of the run.
     fn on_sums(&self, _sums: &Sums) {}
 }
 
@@ -142,7 +144,7 @@ pub struct SampleFailure {
     pub sample: Sample,
 }
 
-/// Sums of a run over one pulse, and its state at the end of the pulse.
+/// Sums of a run over one pulse (see [`Observer::on_sums`]), and the run's state at the end of the pulse.
 #[derive(Clone, Debug)]
 pub struct Sums {
     /// Start of the pulse.
@@ -155,7 +157,7 @@ pub struct Sums {
     pub queues: Vec<QueueSums>,
     /// State of the run at `t1`.
     pub state: RunState,
-    /// Number of samples that the source makes in all, if known at `t1`.
+    /// Total number of samples of the source, if known at `t1`.
     pub expected: Option<u64>,
     /// Samples taken by the consumer, from the run's start to `t1`.
     pub delivered: u64,
@@ -176,8 +178,8 @@ pub enum Ending {
     Early,
 }
 
-/// Result of one call of an op. The engine derives `made` and checks that no sample was lost:
-/// samples in + held before = samples out + dropped + failed + held after, less the samples made by fan-out.
+/// Result of one call of an op. The engine checks that no sample was lost: samples in + held before + made by fan-out = samples
+/// out + dropped + failed + held after. The number made by fan-out is derived from this equation.
 #[derive(Debug, Default)]
 pub struct Output {
     /// Items to pass on, in order.
@@ -190,16 +192,16 @@ pub struct Output {
     pub fatal: Option<String>,
     /// Samples that the op holds after the call (stateful modules); 0 for every other op.
     pub held: u64,
-    /// Memory of the held samples outside of a guest, in bytes.
+    /// Memory of the held samples outside of a WebAssembly guest, in bytes.
     pub held_bytes: u64,
-    /// Instances created during the call: 1 when a new one had to replace a broken one.
+    /// Number of instances created during the call: 1 if a new instance had to replace a broken one.
     pub instances: u64,
-    /// Time of the op alone, if the op measures it because the call does more (an async op that waits for a permit); with
-    /// `None`, the engine's measurement of the call counts.
+    /// Time spent in the op itself, for calls that also wait (an async op that waits for a permit). With `None`, the engine's
+    /// measurement of the call is used.
     pub op_time: Option<Duration>,
 }
 
-/// Items from one call. Most calls return one, which needs no allocation.
+/// Items from one call.
 #[derive(Debug, Default)]
 pub enum Items {
     /// No item at all.
@@ -226,11 +228,11 @@ pub struct Failed {
 pub struct Fault {
     /// Class of the failure.
     pub class: FailureClass,
-    /// Description of the fault and of a remedy.
+    /// Description of the failure and of a remedy.
     pub message: Arc<str>,
 }
 
-/// Tells every thread and task of a run to end. Cheap to check.
+/// Flag that requests every thread and task of a run to end. Cheap to check.
 #[derive(Clone, Debug, Default)]
 pub struct StopFlag(Arc<AtomicBool>);
 
@@ -240,24 +242,24 @@ impl StopFlag {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Requests everything that watches this flag to end.
+    /// Requests all threads and tasks that check this flag to end.
     pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// The underlying atomic, for code that can only watch an atomic (an epoch callback).
+    /// The underlying atomic, for code that can only observe an atomic (an epoch callback).
     pub fn shared(&self) -> Arc<AtomicBool> {
         self.0.clone()
     }
 }
 
 impl TaskSlot {
-    /// Creates a slot that is not waiting and reports its waits to `watch`.
+    /// Creates a slot that is not waiting and reports its waits for permits to `watch`.
     pub fn new(watch: Arc<dyn SlotWatch>, stage: usize, slot: usize) -> Self {
         Self { watch: Some(watch), stage, slot, waits: false }
     }
 
-    /// Sets whether the task waits for permits, none of which it has yet. Only a change is reported to the watcher.
+    /// Sets whether the task waits for permits and holds none. Only a change is reported to the watcher.
     pub fn set_permit_wait(&mut self, waits: bool) {
         if self.waits != waits {
             self.waits = waits;

@@ -1,11 +1,11 @@
 //! Predicts the behaviour of a pipeline: the schedule of a run, driven by a clock that jumps from event to event.
 //!
 //! The rules of the pipeline are not implemented a second time. A prediction uses the same schedule as a run, with the same
-//! meters; only the ops, the source and the consumer are replaced by their durations. Where the document defines the
+//! meters; only the ops, the source and the consumer are replaced by models of their durations. Where the document defines the
 //! durations (`sleep`, `simulate`), each sample takes the same time as in a run of that document.
 //!
-//! Ops that compute share the machine's cores: when more of them run than there are cores, all slow down equally
-//! (processor sharing). Waiting uses no core.
+//! Ops that compute share the machine's cores: when more ops run than there are cores, all of them slow down equally (processor
+//! sharing). Waiting uses no core.
 
 mod cores;
 #[cfg(test)]
@@ -30,9 +30,9 @@ use crate::schedule::{
     ChainShape, OpCall, OpTime, RunSums, RunsOn, Schedule, SinkDelivery, StageRule, StageShape, Task,
 };
 
-/// A pipeline described by the durations of its parts.
+/// A pipeline whose parts are described by their durations.
 pub struct Scenario {
-    /// Makes the samples; a range is sufficient, because their content is never read.
+    /// Source of the samples. A range is sufficient, because the content of samples is never read.
     pub source: Box<dyn Source>,
     pub source_node: GraphNode,
     pub source_time: Duration,
@@ -57,7 +57,7 @@ pub enum ScenarioWork {
     Aggregate {
         /// Samples in a batch, never 0.
         size: usize,
-        /// Discards an incomplete last batch of an epoch.
+        /// Discards the last batch of an epoch if it is incomplete.
         drop_last: bool,
     },
     Disaggregate,
@@ -74,29 +74,29 @@ pub struct ScenarioOp {
     pub yields: f64,
 }
 
-/// Place in which an op spends its time.
+/// Resource that an op occupies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum OpPlace {
     /// The op is a future, which needs no thread while it waits.
     Task,
     Thread {
-        /// Share of the op's time in which it needs a core, 0.0 to 1.0.
+        /// Fraction of the op's time in which it needs a core, 0.0 to 1.0.
         computing: f64,
         /// Set if the stage may have only one instance.
         stateful: bool,
     },
 }
 
-/// Maximum number of events in a prediction: stages that take no time would otherwise produce events forever.
+/// Maximum number of events in a prediction. Without a limit, stages that take no time would produce events forever.
 pub const MOST_EVENTS: usize = 5_000_000;
 
-/// Length of a prediction.
+/// Length of the predicted interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// A run from its start, for this duration, or until the data ends or [`MOST_EVENTS`] have happened.
+    /// The interval from the start of a run for this duration, or until the data ends or [`MOST_EVENTS`] have happened.
     For(Duration),
-    /// This number of events of a warmed-up run: the first fifth is left out. A run that ends earlier is predicted from its
-    /// start.
+    /// This number of events, of which the first fifth is excluded as warm-up. If the run ends earlier, its figures are measured
+    /// from its start.
     Events(usize),
 }
 
@@ -121,7 +121,7 @@ struct Simulation {
     recorder: Recorder,
     source: PacedSource,
     ops: Vec<Option<ScenarioOp>>,
-    /// Fractions of output samples not yet emitted, by stage, because `yields` need not be a whole number.
+    /// Fraction of an output sample not yet emitted, by stage, because `yields` need not be a whole number.
     owed: Vec<f64>,
     consumer: StepTimes,
     consumer_is: ConsumerIs,
@@ -129,15 +129,15 @@ struct Simulation {
     now: u64,
     waiting: BTreeMap<(u64, u64), Event>,
     cores: Cores<(OpUnderWay, u64)>,
-    /// Events scheduled so far; orders events of the same moment.
+    /// Number of events scheduled so far; orders events with the same time.
     begun: u64,
-    /// Events that happened, and chunks that the source gave.
+    /// Number of events that happened and of chunks that the source produced.
     seen: u64,
     /// Value of `seen` at which the prediction ends.
     most: u64,
 }
 
-/// Chunks of the source, handed out at its pace.
+/// The source with a simulated duration per chunk.
 struct PacedSource {
     source: Box<dyn Source>,
     chunk: VecDeque<Produced>,
@@ -158,7 +158,7 @@ enum Event {
     Produced(Option<Produced>),
 }
 
-/// An op in progress, with its prepared result.
+/// An op in progress, with its result, which is known in advance.
 struct OpUnderWay {
     task: Task,
     worker: Option<usize>,
@@ -246,7 +246,7 @@ impl Simulation {
             }
         }
         if self.seen < most {
-            // The run ended before the limit and is reported from its start.
+            // The run ended before the limit, so its figures are measured from its start.
             base = (self.recorder.nothing(), 0);
         }
         let (from, delivered) = base;
@@ -270,7 +270,7 @@ impl Simulation {
         self.seen += 1;
         let tick = Tick::from_nanos(self.now);
         if let Some((running, rest)) = self.cores.take_done(self.now) {
-            // The computation is done; the op waits for the rest of its time.
+            // The computation is done; the op now waits for the rest of its duration.
             self.after(rest, Event::Op(running));
             return;
         }
@@ -290,7 +290,7 @@ impl Simulation {
     }
 
     fn after(&mut self, nanos: u64, event: Event) {
-        // Events of the same moment happen in the order in which they were scheduled.
+        // Events with the same time happen in the order in which they were scheduled.
         self.begun += 1;
         self.waiting.insert((self.now.saturating_add(nanos), self.begun), event);
     }
@@ -380,7 +380,7 @@ impl Simulation {
         }
     }
 
-    /// Result for an item: the item itself, or as many samples as the stage yields on average.
+    /// Simulated output for an item: the item itself, or as many samples as the stage yields on average.
     fn output(&mut self, stage: usize, item: Item, fails: bool) -> Output {
         if fails {
             let fault = Fault::new(FailureClass::Data, "would fail");

@@ -1,4 +1,4 @@
-//! The `range` source: numbered samples without fields, for tests, benches and stages that generate their own data.
+//! The `range` source: numbered samples without fields, for tests, benchmarks and stages that generate their own data.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub struct RangeSource {
     traversal: Traversal,
 }
 
-/// Samples per chunk: enough to make the switch to the source's task negligible, few enough to start quickly.
+/// Samples per chunk: enough to make the overhead of switching to the source's task negligible, few enough to start quickly.
 const CHUNK: usize = 256;
 
 impl RangeSource {

@@ -1,4 +1,4 @@
-//! A running pipeline: its threads and tasks, their owner, and how they end.
+//! A running pipeline: its threads and tasks, the owner thread that joins them, and the end of the run.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -87,7 +87,7 @@ impl Running {
 }
 
 impl RunHandle {
-    /// Ends the run immediately: guests are interrupted, and samples inside count as left.
+    /// Ends the run immediately: guests are interrupted, and samples that are still in the pipeline count as left.
     pub fn stop(&self, reason: StopReason) {
         self.dispatcher.stop(reason);
     }
@@ -106,14 +106,14 @@ impl RunHandle {
         self.dispatcher.wait_until(self.dispatcher.now().after(most))
     }
 
-    /// Waits until the run is over and all its threads have ended, but not longer than `most`. Returns true if they have; then
-    /// [`Running::wait`] returns without waiting.
+    /// Waits until the run is over and all its threads have ended, but not longer than `most`. Returns true if all threads have
+    /// ended; then [`Running::wait`] returns without waiting.
     pub fn ended_within(&self, most: Duration) -> bool {
         self.dispatcher.wait_for_owner(self.dispatcher.now().after(most))
     }
 
     /// Takes the next item of a graph without a consumer from the sink queue, on the calling thread, if one arrives within
-    /// `most`. Several threads may take. The run ends once it has no more items.
+    /// `most`. Several threads may call this method. The run ends once it has no more items.
     pub fn take(&self, most: Duration) -> Taken {
         self.dispatcher.take_within(most)
     }
@@ -177,11 +177,11 @@ impl RunHandle {
         self.view()
     }
 
-    /// Reads the run's sums at the end of every window and pulse, and once more at the end of the run, and reports the difference
-    /// from the previous reading to the observers.
+    /// Reads the run's sums at the end of every window, of every pulse and of the run, and reports the difference from the
+    /// previous reading to the observers.
     fn keep_time(&self, interval: Duration) {
         let (mut windows, mut pulses) = (Grid::of(interval), Grid::of(interval.min(PULSE)));
-        // Source and consumer have been running for a while: their work until now belongs to the first window.
+        // Readings start from zero: source and consumer are already running, and their work so far belongs to the first window.
         let mut at_window = self.recorder.nothing();
         let mut before = self.recorder.nothing();
         loop {
@@ -208,7 +208,7 @@ impl RunHandle {
     }
 }
 
-/// Maximum time between two readings of the run's sums.
+/// Maximum time between two readings of the run's sums (a pulse).
 const PULSE: Duration = Duration::from_millis(250);
 
 /// Consecutive intervals of equal length from the start of the run.
@@ -231,7 +231,8 @@ impl Grid {
     }
 }
 
-/// Stack of the consumer's thread: the built-in consumers need little, the binding to a training loop may need more.
+/// Stack of the consumer's thread in bytes. Built-in consumers need little stack, but the binding to a training loop may need
+/// more.
 const CONSUMER_STACK_BYTES: usize = 2 << 20;
 
 fn run_consumer(dispatcher: &Arc<Dispatcher>, mut consumer: Box<dyn Consumer>) {
@@ -240,7 +241,7 @@ fn run_consumer(dispatcher: &Arc<Dispatcher>, mut consumer: Box<dyn Consumer>) {
     while let Some(item) = dispatcher.take_blocking() {
         match catch_unwind(AssertUnwindSafe(|| consumer.consume(item, dispatcher.stop_flag()))) {
             Ok(Ok(())) => {}
-            Ok(Err(fault)) => fail(cannot_go_on(&fault)),
+            Ok(Err(fault)) => fail(cannot_continue(&fault)),
             // The panic may have left the consumer in an inconsistent state, so `finish` is not called.
             Err(panic) => return fail(format!("the consumer {}", Fault::of_panic(&*panic).message)),
         }
@@ -248,7 +249,7 @@ fn run_consumer(dispatcher: &Arc<Dispatcher>, mut consumer: Box<dyn Consumer>) {
     let ending = dispatcher.ending();
     match catch_unwind(AssertUnwindSafe(|| consumer.finish(ending, dispatcher.stop_flag()))) {
         Ok(finished) => {
-            let finished = finished.map_err(|fault| cannot_go_on(&fault));
+            let finished = finished.map_err(|fault| cannot_continue(&fault));
             let unfinished = consumer.unfinished();
             dispatcher.event(|schedule, _| schedule.consumer_done(finished, unfinished));
         }
@@ -256,13 +257,13 @@ fn run_consumer(dispatcher: &Arc<Dispatcher>, mut consumer: Box<dyn Consumer>) {
     }
 }
 
-/// Runs the source until the data ends; it makes one chunk ahead of demand.
+/// Runs the source until the data ends. The source makes one chunk ahead of demand.
 async fn run_source(dispatcher: Arc<Dispatcher>, mut source: Box<dyn Source>) {
     let _guard = PanicGuard(dispatcher.clone());
     loop {
         let produced = match AssertUnwindSafe(source.next()).catch_unwind().await {
             Ok(produced) => {
-                produced.map_err(|fault| format!("the source cannot go on: {}", with_causes(&fault)))
+                produced.map_err(|fault| format!("the source cannot continue: {}", with_causes(&fault)))
             }
             Err(panic) => Err(Fault::of_panic(&*panic).message.to_string()),
         };
@@ -272,8 +273,8 @@ async fn run_source(dispatcher: Arc<Dispatcher>, mut source: Box<dyn Source>) {
     }
 }
 
-fn cannot_go_on(fault: &Fault) -> String {
-    format!("the consumer cannot go on: {}", fault.message)
+fn cannot_continue(fault: &Fault) -> String {
+    format!("the consumer cannot continue: {}", fault.message)
 }
 
 #[cfg(test)]
@@ -295,7 +296,7 @@ mod tests {
     use crate::ports::{Produced, SourceFault, StopFlag};
     use crate::range::RangeSource;
 
-    /// Timeout that is longer than any wait in a passing test.
+    /// Timeout longer than any wait in a passing test.
     const LONG: Duration = Duration::from_secs(60);
 
     struct Silent;
@@ -332,7 +333,7 @@ mod tests {
         }
     }
 
-    /// Returns from an item only when it receives a message, regardless of the stop flag.
+    /// A consumer that returns from an item only after it receives a message; ignores the stop flag.
     struct Stubborn {
         begun: mpsc::Sender<()>,
         told: mpsc::Receiver<()>,
@@ -346,7 +347,7 @@ mod tests {
         }
     }
 
-    /// Starts a pipeline without a consumer; the test takes the items.
+    /// Starts a pipeline without a consumer, from which the test takes the items.
     fn start_without_consumer(runtime: &Runtime, source: impl Source + 'static) -> Running {
         started(runtime, source, None)
     }

@@ -1,10 +1,9 @@
 //! The rules by which items move: pure, without threads, I/O or a clock.
 //!
-//! A schedule receives events (a chunk was produced, an op is done, the consumer takes) with their time, moves everything
+//! A schedule receives events (a chunk was produced, an op is done, the consumer takes) with the time of each, moves every item
 //! that can move, and lists the work to be done outside: jobs for worker threads, starts for the I/O runtime. The thread that
 //! reports an event drives the schedule, so no item waits for a scheduler thread; the engine keeps it behind one lock. Because
-//! the schedule only uses the times it is given, the same rules run in tests without threads, and in predictions faster than
-//! real time.
+//! the schedule never reads a clock, the same rules run in tests without threads, and in predictions faster than real time.
 
 mod aggregate;
 mod budget;
@@ -52,10 +51,9 @@ pub(crate) struct ChainShape {
     pub(crate) stages: Vec<StageShape>,
     pub(crate) sink: NodeShape,
     pub(crate) buffer_bytes: u64,
-    /// Limit of failed samples over all stages; a rate applies to the samples that the source and the fan-outs
-    /// made.
+    /// Limit of failed samples over all stages; a rate is relative to the number of samples made by the source and the fan-outs.
     pub(crate) max_failures: Option<FailureLimit>,
-    /// Permits epochs in which every sample fails; otherwise such an epoch fails the run.
+    /// Permits epochs in which every sample fails; without it, such an epoch fails the run.
     pub(crate) all_may_fail: bool,
     pub(crate) measured: bool,
 }
@@ -84,13 +82,13 @@ pub(crate) enum StageRule {
     Disaggregate,
 }
 
-/// The state of one run between two events.
+/// The state of one run; changes only through events.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     source: SourceEnd,
     stages: Vec<Stage>,
     sink: SinkEnd,
-    /// Queues at the outputs of the nodes: of the source at 0, then of the stages, then of the sink.
+    /// Output queues of the nodes: of the source (at 0), of the stages, then of the sink.
     queues: Vec<Queue>,
     budget: ByteBudget,
     work: WorkList,
@@ -102,7 +100,7 @@ pub(crate) struct Schedule {
     all_may_fail: bool,
     /// Number of ops still to be built before the source starts.
     preparing: usize,
-    /// First node that may still move; the earlier ones are stopped after a failure behind them.
+    /// First node that may still move items; earlier nodes are stopped after a stage downstream of them failed the run.
     first_alive: usize,
     error: Option<String>,
     consumer_waits: bool,
@@ -118,9 +116,9 @@ pub(crate) struct Schedule {
 #[derive(Debug)]
 pub(crate) enum SinkDelivery {
     Item(Item),
-    /// No item yet; the consumer is woken when this changes.
+    /// No item is available; the consumer is woken when this changes.
     Wait,
-    /// Everything was delivered. The run is over once the consumer is done.
+    /// All items were delivered. The run is over once the consumer is done.
     Ended,
     /// The run is over.
     Over,
@@ -180,7 +178,7 @@ impl Schedule {
         schedule
     }
 
-    /// Accepts what the source produced; `None` is the end of the data, and an error ends the run as failed once all earlier
+    /// Accepts what the source produced; `None` marks the end of the data. An error ends the run as failed once all earlier
     /// samples are delivered.
     pub(crate) fn offer(&mut self, produced: Result<Option<Produced>, String>, now: Tick) {
         if self.over {
@@ -197,12 +195,12 @@ impl Schedule {
         self.settle(0, now);
     }
 
-    /// True if the last chunk of the source is handed out, so that the next one can be used.
+    /// True if all samples of the source's last chunk were handed out, so that the next chunk can be accepted.
     pub(crate) fn wants_more(&self) -> bool {
         self.preparing == 0 && !self.over && self.source.wants_more()
     }
 
-    /// Oldest job that `worker` may run; its task no longer waits for a thread.
+    /// Takes the oldest job that `worker` may run; from now on, its task no longer waits for a thread.
     pub(crate) fn take_job(&mut self, worker: usize, now: Tick) -> Option<WorkerJob> {
         if self.over {
             return None;
@@ -218,7 +216,7 @@ impl Schedule {
         Some(job)
     }
 
-    /// Records that a task on the I/O runtime begins (`waits`) or ends its wait for permits.
+    /// Records that a task on the I/O runtime starts waiting for permits (if `waits`) or stops waiting.
     pub(crate) fn on_permit_wait(&mut self, task: Task, waits: bool, now: Tick) {
         if self.over {
             return;
@@ -238,7 +236,7 @@ impl Schedule {
     /// Records that the op of a stage was built before the start, or could not be.
     pub(crate) fn prepared(&mut self, stage: usize, outcome: Result<(), Fault>, now: Tick) {
         if self.over {
-            // The run was stopped while the op was being built: an error of the op does not count.
+            // The run was stopped while the op was being built, so an error of the op is ignored.
             return;
         }
         let now = self.forward_to(now);
@@ -326,45 +324,46 @@ impl Schedule {
         }
     }
 
-    /// Records that one of several consuming threads received an item while another one still waits.
+    /// Records that a consuming thread still waits after another one received an item.
     pub(crate) fn another_waits(&mut self) {
         self.consumer_waits = true;
     }
 
-    /// True if the consumer waits for something that is available now. Returns true only once per wait.
+    /// True if the consumer waits and can now receive an item or an end. Returns true only once per wait.
     pub(crate) fn call_consumer(&mut self) -> bool {
         let call = self.consumer_waits && (self.over || self.queues.last().is_some_and(Queue::has_news));
         self.consumer_waits &= !call;
         call
     }
 
-    /// Ends the run as failed because the consumer cannot continue; samples inside count as left. Does nothing if the run is over.
+    /// Ends the run as failed because the consumer cannot continue; samples still in the pipeline count as left. Does nothing if
+    /// the run is over.
     pub(crate) fn consumer_failed(&mut self, message: String) {
         if !self.over {
             self.fail(message);
         }
     }
 
-    /// Ends the run as failed after an internal defect, even if it was over; samples inside count as left.
+    /// Ends the run as failed after an internal defect, even if the run was over; samples still in the pipeline count as left.
     pub(crate) fn fail(&mut self, message: String) {
         self.error.get_or_insert(message);
         self.stop();
     }
 
-    /// Ends the run because the requested time is over; rate limits are checked as at any other end.
+    /// Ends the run because the requested time is over; limits on failure rates are checked as at any other end.
     pub(crate) fn time_is_up(&mut self) {
         self.check_all_limits();
         self.stop();
     }
 
-    /// Ends the run here: nothing moves any more, and samples inside count as left.
+    /// Ends the run: nothing moves any more, and samples still in the pipeline count as left.
     pub(crate) fn stop(&mut self) {
         self.over = true;
         self.work.jobs.clear();
         self.work.starts.clear();
     }
 
-    /// True if the run is over: everything was delivered, or it was stopped.
+    /// True if the run is over: all items were delivered, or the run was stopped.
     pub(crate) fn is_over(&self) -> bool {
         self.over
     }
@@ -378,7 +377,8 @@ impl Schedule {
         self.error.as_deref()
     }
 
-    /// For each job that waits for a worker thread, oldest first: the only worker that may run it, or `None` for any.
+    /// For each job that waits for a worker thread, oldest first: the only worker that may run the job, or `None` if any worker
+    /// may.
     pub(crate) fn wanted_workers(&self) -> impl Iterator<Item = Option<usize>> {
         self.work.jobs.iter().map(|job| job.worker)
     }
@@ -469,7 +469,7 @@ impl Schedule {
                 }
                 moved |= took || put;
             }
-            // A refused op may start once memory is freed, or once it is the most downstream work.
+            // A refused op may become startable when memory is freed, or when the op becomes the most downstream work.
             if !self.budget.take_freed() && (!self.budget.has_refused() || !moved) {
                 return;
             }
@@ -478,7 +478,7 @@ impl Schedule {
         }
     }
 
-    /// Marks all nodes, those nearest to the consumer first, and clears the record of refusals.
+    /// Marks all nodes, starting with the one nearest to the consumer, and clears the record of refusals.
     fn mark_all(&mut self) {
         self.budget.forget_refusals();
         (0..self.queues.len()).rev().for_each(|node| self.mark(node));
@@ -490,7 +490,7 @@ impl Schedule {
         }
     }
 
-    /// Lets one node do all it can. Returns whether it took an item and whether it put one.
+    /// Lets one node do all work that is possible now. Returns true for each of: it took an item, it put an item.
     fn step_node(&mut self, node: usize, now: Tick) -> (bool, bool) {
         let (before, behind) = self.queues.split_at_mut(node);
         let [output, queues @ ..] = behind else { return (false, false) };
@@ -521,8 +521,8 @@ impl Schedule {
         moved
     }
 
-    /// Ends the source after an epoch in which every sample failed, where this becomes known without a further failure; the stages
-    /// pass on their remaining items.
+    /// Ends the source if an epoch in which every sample failed becomes known without a new failure (by the end of the epoch).
+    /// The stages pass on their remaining items.
     fn end_after_lost_epoch(&mut self) {
         if self.error.is_none()
             && let Some(message) = self.lost_epoch()
@@ -533,7 +533,7 @@ impl Schedule {
         }
     }
 
-    /// Checks all limits once more: at the end of a run, a rate applies however few tasks there were.
+    /// Checks all limits once more: at the end of a run, a rate limit applies even after few tasks.
     fn check_all_limits(&mut self) {
         for stage in 0..self.stages.len() {
             let exceeded = self.exceeded(stage, true);
@@ -541,7 +541,7 @@ impl Schedule {
         }
     }
 
-    /// Message with the name of the stage whose op ends the run.
+    /// Message for an op's fatal error, with the name of the stage.
     fn fatal(&self, stage: usize, fatal: Option<String>) -> Option<String> {
         Some(format!("stage `{}`: {}", self.stages[stage].core.id, fatal?))
     }
@@ -551,7 +551,7 @@ impl Schedule {
         self.epochs.lost().filter(|_| !self.all_may_fail).map(str::to_owned)
     }
 
-    /// Reason for ending the run after failures in `stage`, by any of the limits.
+    /// Reason for ending the run after failures in `stage`, if any of the limits is exceeded.
     fn exceeded(&self, stage: usize, over: bool) -> Option<String> {
         let failures = self.failed_samples;
         if failures == 0 {
@@ -566,8 +566,8 @@ impl Schedule {
         self.stages[stage].core.exceeded(over).or_else(of_run).or_else(|| self.lost_epoch())
     }
 
-    /// Fails the run at `stage`, which failed too often: the stage takes no more items, items before it stay there, and items
-    /// behind it are delivered.
+    /// Fails the run because of too many failures in `stage`: the stage takes no more items, items upstream of it stay there, and
+    /// items downstream of it are delivered.
     fn cut(&mut self, stage: usize, message: String) {
         self.error = Some(message);
         self.source.end(&mut self.budget);

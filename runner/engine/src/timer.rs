@@ -1,4 +1,5 @@
-//! Timer with a precision of a tenth of a millisecond. tokio's timer counts in whole milliseconds and wakes up to one late.
+//! Timer with a precision of a tenth of a millisecond. tokio's timer counts in whole milliseconds and wakes tasks up to one
+//! millisecond late.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -14,7 +15,7 @@ use penstock_types::stats::Tick;
 use crate::clock::{Clock, MonotonicClock};
 use crate::ports::StopFlag;
 
-/// Longest time for which a blocking wait does not check its stop flag.
+/// Maximum time between two checks of the stop flag in a blocking wait.
 const SLICE: Duration = Duration::from_millis(20);
 
 /// Wakes futures at their deadlines, from a dedicated thread. Dropping the timer joins the thread and completes all pending
@@ -25,8 +26,8 @@ pub struct Timer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// A future that is ready when its deadline has passed, never earlier; or at once after its timer was dropped, since the
-/// run is over then. Dropping it removes its entry from the timer.
+/// A future that becomes ready after its deadline, or at once when its timer is dropped, since the run is over then. Dropping the
+/// future removes its entry from the timer.
 #[derive(Debug)]
 #[must_use = "a sleep does nothing until it is awaited"]
 pub struct Sleep {
@@ -43,13 +44,13 @@ type WakeKey = (Tick, u64);
 struct TimerShared {
     clock: MonotonicClock,
     waiting: Mutex<Waiting>,
-    /// Notified when the first deadline has moved ahead and when the timer closes.
+    /// Notified when an earlier deadline is added and when the timer closes.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
-    // Not a binary heap: a dropped sleep has to be removed from the middle.
+    // A sorted map instead of a binary heap, because dropped sleeps must be removed from the middle.
     wakers: BTreeMap<WakeKey, Waker>,
     next: u64,
     is_closed: bool,
@@ -70,7 +71,7 @@ impl Timer {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Sleeps for `duration` from the call on, not from the first poll.
+    /// Sleeps for `duration`, counted from this call and not from the first poll.
     pub fn sleep(&self, duration: Duration) -> Sleep {
         let deadline = self.shared.clock.now().after(duration);
         Sleep { shared: self.shared.clone(), deadline, place: None }
@@ -82,7 +83,8 @@ impl Drop for Timer {
         self.shared.waiting().is_closed = true;
         self.shared.changed.notify_one();
         let Some(thread) = self.thread.take() else { return };
-        // A waker may own the last future that owns this timer: then this is the timer's thread, which cannot join itself.
+        // A waker may own the last future that owns this timer. Then this code runs on the timer's thread, which cannot join
+        // itself.
         if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
             tracing::error!("the timer's thread panicked");
         }
@@ -90,7 +92,7 @@ impl Drop for Timer {
 }
 
 impl TimerShared {
-    // The only code under the lock that can panic is the drop of a waker, which leaves the map consistent.
+    // A poisoned lock is ignored: under the lock, only dropping a waker can panic, which leaves the map consistent.
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -104,7 +106,7 @@ impl TimerShared {
                 Some(due) if due.key().0 <= now => {
                     let waker = due.remove();
                     drop(waiting);
-                    // Called without the lock: waking may poll a future on this thread.
+                    // Called without the lock, because waking may poll a future on this thread.
                     waker.wake();
                     self.waiting()
                 }
@@ -207,7 +209,7 @@ mod tests {
     #[test]
     fn sleeps_end_in_the_order_of_their_deadlines_and_not_of_their_starts() {
         let timer = timer();
-        // If this thread was delayed, a sleep may be over before it is polled; then the test repeats.
+        // Repeated, because a sleep may be over before its first poll if this thread was delayed.
         for _ in 0..20 {
             let (sender, receiver) = mpsc::channel();
             let mut sleeps = [30, 10, 20, 10].map(|millis| timer.sleep(Duration::from_millis(millis)));

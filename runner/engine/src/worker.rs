@@ -15,8 +15,8 @@ struct WorkerOps<'a> {
     ops: Vec<Option<Box<dyn ThreadOp>>>,
 }
 
-/// Runs ops on this thread until the run ends. Never waits for a queue: a finished result goes back to the schedule, where it
-/// holds the task's slot until its put is accepted.
+/// Runs ops on this thread until the run ends. The thread never waits for a queue: a finished result returns to the schedule and
+/// occupies the task's slot until it is put into the next queue.
 pub(crate) fn run_worker(
     dispatcher: &Arc<Dispatcher>,
     factories: &[Option<Arc<dyn ThreadOpFactory>>],
@@ -47,7 +47,7 @@ pub(crate) fn run_worker(
 }
 
 impl WorkerOps<'_> {
-    /// Builds the op of `stage` unless it exists. Returns the number of instances built, 0 or 1.
+    /// Builds the op of `stage` unless it exists. Returns the number of built instances, 0 or 1.
     fn build(&mut self, stage: usize, stop: &StopFlag) -> Result<u64, Fault> {
         if self.ops[stage].is_some() {
             return Ok(0);
@@ -84,7 +84,7 @@ impl WorkerOps<'_> {
                 Ok(output)
             }
             Err(panic) => {
-                // The panic may have left the op in an inconsistent state.
+                // The panic may have left the op in an inconsistent state, so the op is dropped.
                 self.ops[stage] = None;
                 Err(Fault::of_panic(&*panic))
             }

@@ -8,11 +8,11 @@ use serde::Serialize;
 use crate::files::{DocumentChange, differences};
 use crate::predict::Recording;
 
-/// Differences up to this share are ignored: two runs of the same document differ by as much.
+/// Relative difference of two rates up to which they count as equal: two runs of the same document may differ by this much.
 const SAME: f64 = 0.02;
-/// Changes of a stage's times up to this share are not given as a cause.
+/// Relative change of a stage's times up to which it is not reported as a cause.
 const SAME_TIME: f64 = 0.05;
-/// Change in the share of time with a core that is reported as a cause.
+/// Minimum change in the share of time with a core that is reported as a cause.
 const DISTURBED: f64 = 0.1;
 
 /// Comparison of two runs.
@@ -20,7 +20,7 @@ const DISTURBED: f64 = 0.1;
 pub struct Comparison {
     /// Result in one sentence.
     pub sentence: String,
-    /// Differences between their documents.
+    /// Differences between the documents of the two runs.
     pub changes: Vec<DocumentChange>,
     /// Items that the consumer took per second.
     pub rate: Delta,
@@ -28,7 +28,7 @@ pub struct Comparison {
     pub wait_s: Delta,
     /// Readiness of the queue before the consumer.
     pub readiness: Delta,
-    /// Limit of each run by its verdict: a stage's id, `consumer`, `threads` or `nothing`.
+    /// Limit of each run according to its verdict: a stage's id, `consumer`, `threads` or `nothing`.
     pub limits: [String; 2],
     /// Stages that both runs have.
     pub stages: Vec<StageDelta>,
@@ -76,7 +76,7 @@ pub struct RankRate {
     pub rate: f64,
     /// Ratio of the rate to the median rate.
     pub to_median: f64,
-    /// Limit of the rank by its verdict: a stage's id, `consumer`, `threads` or `nothing`.
+    /// Limit of the rank according to its verdict: a stage's id, `consumer`, `threads` or `nothing`.
     pub limit: String,
 }
 
@@ -162,7 +162,7 @@ fn straggler(ranks: &[(u32, &Recording)], found: &[RankRate]) -> String {
     )
 }
 
-/// Median; of two values in the middle the larger.
+/// Median of the figures; the larger of the two middle ones if their number is even. `None` without figures.
 fn middle(figures: impl Iterator<Item = f64>) -> Option<f64> {
     let mut figures: Vec<f64> = figures.collect();
     figures.sort_by(f64::total_cmp);
@@ -181,7 +181,10 @@ fn sentence(rate: &Delta, limits: &[String; 2], stages: &[StageDelta], threads: 
         stage => format!("stage `{stage}`"),
     };
     if change.abs() <= SAME {
-        return format!("No difference: {to:.1} items/s after {from:.1}/s; {} limits.", limited(&limits[1]));
+        return format!(
+            "No difference: {to:.1} items/s after {from:.1}/s; the limit is {}.",
+            limited(&limits[1])
+        );
     }
     let direction = if change > 0.0 { "faster" } else { "slower" };
     // A gain is explained by the former limit, a loss by the current one.
@@ -196,14 +199,14 @@ fn sentence(rate: &Delta, limits: &[String; 2], stages: &[StageDelta], threads: 
     }
     let why = if why.is_empty() { String::new() } else { format!(", because {}", why.join(" and ")) };
     let now = if limits[0] == limits[1] {
-        format!("{} still limits", limited(&limits[1]))
+        format!("the limit is still {}", limited(&limits[1]))
     } else {
-        format!("the limit was {} and is {} now", limited(&limits[0]), limited(&limits[1]))
+        format!("the limit was {} and is now {}", limited(&limits[0]), limited(&limits[1]))
     };
     format!("{:.0} % {direction}: {to:.1} items/s instead of {from:.1}{why}; {now}.", change.abs() * 100.0)
 }
 
-/// Limit of a run by its verdict: the id of a stage or the source, `consumer`, `threads`, or `nothing`.
+/// Limit of a run according to its verdict: the id of a stage or the source, `consumer`, `threads`, or `nothing`.
 fn limit(run: &Recording) -> String {
     let Some(verdict) = &run.snapshot().verdict else { return "nothing".to_owned() };
     // A consumer that discards items takes no time, so bursts are a limit of the loader.
@@ -252,7 +255,7 @@ impl StageDelta {
         let [from, to] = self.concurrency;
         if from != to {
             let tasks = if to == 1 { "task" } else { "tasks" };
-            why.push(format!("`{}` has {to} {tasks} at a time instead of {from}", self.id));
+            why.push(format!("`{}` runs {to} {tasks} at a time instead of {from}", self.id));
         }
         if let (Some(from), Some(to)) = (self.ave_time_s.from, self.ave_time_s.to)
             && (to / from - 1.0).abs() > SAME_TIME

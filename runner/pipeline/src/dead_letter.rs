@@ -25,13 +25,13 @@ pub(crate) struct DeadLetter<'a> {
 /// Properties of the stage in a dead letter.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct LetterStage {
-    /// Digest of the module it failed in; `None` for stages without one.
+    /// Digest of the stage's module; `None` for stages without one.
     module: Option<String>,
-    /// Name of the stage in seeds.
+    /// Name of the stage from which its random numbers are seeded.
     seeded_as: String,
 }
 
-/// A dead letter read back. Members for people only are left out.
+/// A dead letter read back. Members that are meant for human readers are omitted.
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "a dead letter")]
 pub(crate) struct ReadLetter {

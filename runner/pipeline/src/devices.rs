@@ -91,12 +91,12 @@ impl Gpus {
 }
 
 impl Transfers {
-    /// Updates the state of the GPUs, if it may have changed. Takes up to 40 ms for each of them.
+    /// Updates the state of the GPUs, if it may have changed. Takes up to 40 ms per GPU.
     pub(crate) fn look(&self) {
         self.0.values().filter_map(|seen| seen.gpu.as_ref()).for_each(|gpu| gpu.look());
     }
 
-    /// Copies so far, and the state of the GPUs at the last update.
+    /// Figures of the copies so far, and the state of the GPUs at the last update.
     pub(crate) fn record(&self) -> BTreeMap<String, TransferRecord> {
         let record = |seen: &Seen| {
             let gpu = seen.gpu.as_ref().and_then(|gpu| gpu.record());
@@ -106,7 +106,8 @@ impl Transfers {
     }
 }
 
-/// True if batches stay on the host when the GPU cannot be opened. Other errors concern a GPU that exists, so they are reported.
+/// True if a device that cannot be opened means that batches stay on the host: only for `auto` on a machine without a driver or
+/// GPU.
 fn may_stay(device: Device, error: &GpuError) -> bool {
     device == Device::Auto && matches!(error, GpuError::NoDriver | GpuError::NoDevice)
 }

@@ -2,12 +2,12 @@
 //!
 //! Beside the batches is a manifest, `PREFIX/penstock-files.json`: the recipe (the document without the settings that cannot
 //! change the batches, with modules by digest) and, once a run has completed, the number of batches: `complete`. A second run
-//! with the same manifest and a fixed order processes all of its data again, but writes only missing batches; of an existing one
-//! it reads the header, which contains a digest of the data, and compares it with its own. Any other object in the folder is an
-//! error before the run.
+//! with the same manifest and a fixed order processes all of its data again, but writes only missing batches; it compares its
+//! own header of a batch, which contains a digest of the data, with the header of the existing file. Any other object in the
+//! folder is an error before the run.
 //!
-//! No batch is ever overwritten: each is put as a new object, and one that another run has written meanwhile is compared like an
-//! older one. If two runs start at the same time and make the same batches, both succeed; otherwise at most one does.
+//! No batch is ever overwritten: each is put as a new object, and a batch that another run has written meanwhile is compared in
+//! the same way. If two runs start at the same time and make the same batches, both succeed; otherwise at most one does.
 
 mod batch;
 mod consumer;
@@ -98,7 +98,7 @@ impl FilesFolder {
             if self.store.put_new(self.key(Manifest::NAME), own.bytes()).await? {
                 return Ok(Opened { place: self, manifest: own, there });
             }
-            // Another run has just started here: it counts, even if it has not written a batch yet.
+            // Another run has just started in this folder. Its manifest must match even if it has not written a batch yet.
             (there, has_manifest) = self.look().await?;
         }
         if let Some(first) = there.first().filter(|_| !has_manifest) {
@@ -110,7 +110,7 @@ impl FilesFolder {
         }
         let mut manifest = self.read_manifest().await?;
         let differences = differences(&manifest.recipe(), &own.recipe());
-        // Checked without batches, too: another run may be writing its first one.
+        // Differences count even in a folder without batches: another run may be writing its first batch.
         if !differences.is_empty() {
             return Err(FilesError::Another { place: self.to_string(), differences });
         }

@@ -21,15 +21,15 @@ use crate::prepare::Prepared;
 use crate::run::Run;
 use crate::runner::StartError;
 
-/// Gain below which no work is worthwhile: two measurements differ by this much.
+/// Gain up to which improvements are not worthwhile: two measurements may differ by this much.
 pub const ENOUGH: f64 = 0.02;
-/// Factor by which loader and consumer together may appear faster than one of them alone; a larger one is a contradiction.
+/// Factor by which loader and consumer together may appear faster than one of them alone; a larger factor is a contradiction.
 const NOISE: f64 = 1.5;
 /// Maximum number of measurements, repeated while their results contradict each other.
 const ATTEMPTS: u32 = 3;
 /// Number of items that the consumer alone gets repeatedly.
 const KEPT: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
-/// Share at the start of each run that is not measured, because queues fill.
+/// Share of each run's duration that is not measured at its start, because queues are still filling.
 const WARM_UP: f64 = 0.25;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,7 +236,7 @@ impl Consumer for Alone {
     }
 
     fn finish(&mut self, ending: Ending, stop: &StopFlag) -> Result<(), Fault> {
-        // The source has fewer items than `KEPT`.
+        // Measures with fewer items than `KEPT` if the source has no more.
         if ending == Ending::Whole && !self.kept.is_empty() && self.kept.len() < KEPT.get() {
             return self.rehearse(stop);
         }
@@ -245,8 +245,8 @@ impl Consumer for Alone {
 }
 
 impl Headspace {
-    /// Computes the result from three rates in items per second (of both together, of the loader alone, and of the consumer
-    /// alone, if it takes any time) and from the queue between them.
+    /// Computes the result from three rates in items per second (of loader and consumer together, of the loader alone, and of
+    /// the consumer alone, if it takes any time) and from the queue between loader and consumer.
     pub fn new(real_rate: f64, loader_rate: f64, consumer_rate: Option<f64>, sink: QueueFigures) -> Self {
         let to_gain = consumer_rate.map(|consumer| (consumer / real_rate - 1.0).max(0.0));
         let feeds = consumer_rate.map(|consumer| loader_rate / consumer);
@@ -270,7 +270,8 @@ impl Headspace {
         Self { real_rate, loader_rate, consumer_rate, to_gain, feeds, is_enough, sink, sentence }
     }
 
-    /// Describes rates that contradict each other: neither part can be faster while it waits for the other.
+    /// Describes rates that contradict each other: neither loader nor consumer can be faster when it may have to wait for the
+    /// other.
     pub fn contradiction(&self) -> Option<String> {
         let alone = [("loader", Some(self.loader_rate)), ("consumer", self.consumer_rate)];
         let (what, rate) = alone

@@ -11,7 +11,7 @@ use procfs::{
 };
 use rustix::time::{ClockId, clock_gettime};
 
-/// Size of a sector in the kernel's disk statistics, in bytes, for any disk.
+/// Size of a sector in the kernel's disk statistics, in bytes; independent of the disk.
 const SECTOR: u64 = 512;
 
 /// Counters at one moment; `None` where the system does not report them.
@@ -95,7 +95,8 @@ fn rss_bytes() -> Option<u64> {
     Some(Process::myself().ok()?.statm().ok()?.resident * page_size())
 }
 
-/// Bytes read and written by whole disks: partitions and virtual disks would count twice.
+/// Bytes read from and written to physical disks. Partitions and virtual disks are left out, since their bytes would count
+/// twice.
 fn disks() -> Option<[u64; 2]> {
     let is_whole = |name: &str| {
         let is_made = ["loop", "ram", "dm-", "md", "zram"].iter().any(|made| name.starts_with(made));
@@ -107,7 +108,7 @@ fn disks() -> Option<[u64; 2]> {
     }))
 }
 
-/// Bytes received and sent by all network devices except loopback.
+/// Bytes received and sent by the network devices other than loopback.
 fn network() -> Option<[u64; 2]> {
     let devices = net::dev_status().ok()?;
     let others = devices.values().filter(|device| device.name != "lo");

@@ -21,7 +21,7 @@ pub(crate) const TIMES: &str = "times.json";
 const ERRORS: &str = "errors.ndjson";
 pub(crate) const DEAD_LETTERS: &str = "dead_letters.ndjson";
 const REPLAY: &str = "replay.json";
-/// Number of dead letters without room; the file is missing if there are none.
+/// File with the number of dead letters that did not fit into the limits; missing if there were none.
 pub(crate) const LEFT_OUT: &str = "dead_letters_left_out.json";
 
 /// Approximate size of a dead letter without its fields, in bytes.
@@ -41,13 +41,13 @@ pub struct OutputFolder {
     letter_bytes: u64,
     /// Disk space shared with other runs, if it is limited.
     room: Option<Arc<DiskRoom>>,
-    /// Set once a dead letter found no more disk space.
+    /// Set once the disk space did not suffice for a dead letter.
     is_room_full: AtomicBool,
     /// Number of dead letters left out.
     left_out: AtomicU64,
     /// Value of `left_out` last written to the folder.
     left_out_written: AtomicU64,
-    /// Result of creating the folder, once attempted; a folder for dead letters only is created with the first one.
+    /// Result of creating the folder, once attempted; a folder that is only for dead letters is created with the first one.
     made: OnceLock<Result<(), OutputError>>,
     /// First error of a write.
     broken: OnceLock<OutputError>,
@@ -63,10 +63,10 @@ pub enum OutputError {
     #[error("cannot write `{}`", .path.display())]
     Write { path: PathBuf, source: Arc<io::Error> },
     /// Dead letters exceed the limit of the operator.
-    #[error("{left_out} were left out, since at most {} MiB of them are kept (`limits.runs.dead_letters_mib`)", .most_bytes >> 20)]
+    #[error("{left_out} dead letters were left out, since at most {} MiB are kept (`limits.runs.dead_letters_mib`)", .most_bytes >> 20)]
     Full { left_out: u64, most_bytes: u64 },
     /// Dead letters exceed the space in the data directory.
-    #[error("{0} were left out, since the data directory is full (`limits.disk_mib`)")]
+    #[error("{0} dead letters were left out, since the data directory is full (`limits.disk_mib`)")]
     NoRoom(u64),
 }
 
@@ -85,7 +85,7 @@ impl OutputFolder {
             return Err(OutputError::File(file.to_owned()));
         }
         let names = [SPEC, WINDOWS, SNAPSHOT, TIMES, ERRORS, DEAD_LETTERS, REPLAY];
-        // A symbolic link counts, even without a target.
+        // A symbolic link counts as a run's file even if its target does not exist.
         if names.iter().any(|name| folder.join(name).symlink_metadata().is_ok()) {
             return Err(OutputError::Taken(folder.to_owned()));
         }
@@ -107,14 +107,14 @@ impl OutputFolder {
         })
     }
 
-    /// Output of a replay of dead letters of `document`; fails if the folder already holds a run. Its runs write one after
-    /// another, and [`Self::write_replay`] gets the overall report.
+    /// Output of a replay of dead letters of `document`; fails if the folder already holds a run. The runs of the replay write
+    /// one after another, and [`Self::write_replay`] writes the overall report.
     pub fn for_replay(folder: &Path, document: serde_json::Value) -> Result<Self, OutputError> {
         Ok(Self { windows: None, ..Self::at(folder, document)? })
     }
 
     /// Output for the dead letters of a run that is stored elsewhere; the folder is created with the first dead letter. Keeps at
-    /// most `letter_bytes` of them, as far as `room` has space.
+    /// most `letter_bytes` bytes of dead letters, and no more than `room` has space for.
     pub fn for_letters(
         folder: &Path,
         document: serde_json::Value,
@@ -147,13 +147,13 @@ impl OutputFolder {
             _ => write_error(&path, error),
         })?;
         pretty(&self.document).and_then(|text| file.write_all(&text)).map_err(|error| {
-            // The folder is free again, then.
+            // Without the file, another run can use the folder.
             fs::remove_file(&path).ok();
             write_error(&path, error)
         })
     }
 
-    /// Writes a window, and flushes all failures before it: they would be lost if the process were killed.
+    /// Writes a window, and flushes all failures before it, which would otherwise be lost if the process were killed.
     pub(crate) fn write_window(&self, window: &Window) {
         self.flush();
         self.note(self.write_left_out());

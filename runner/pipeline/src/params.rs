@@ -8,8 +8,9 @@ use penstock_types::plan::{ModuleFacts, Plan, StageKind};
 use penstock_types::spec::MAX_FAULTS;
 use serde_json::{Map, Value};
 
-/// Maximum size of a compiled regular expression of a schema, in bytes, and of the cache of its automaton.
+/// Maximum size of a compiled regular expression of a schema, in bytes.
 const PATTERN_BYTES: usize = 256 << 10;
+/// Maximum size of the cache of a regular expression's automaton, in bytes.
 const PATTERN_CACHE_BYTES: usize = 1 << 20;
 
 /// Checks the params of every WASM stage against the schema in its module's manifest.

@@ -58,9 +58,9 @@ pub struct PredictReport {
     pub threads: u32,
     /// Number of cores that the ops share.
     pub cores: f64,
-    /// Stages with predicted figures, in the form of a run's.
+    /// Stages with predicted figures, in the same form as in the snapshot of a run.
     pub stages: Vec<StageRecord>,
-    /// Queues with predicted figures, in the form of a run's.
+    /// Queues with predicted figures, in the same form as in the snapshot of a run.
     pub queues: Vec<QueueRecord>,
     /// Rate of the recorded run; `null` without a recording.
     pub recorded: Option<RecordedRate>,
@@ -71,11 +71,11 @@ pub struct PredictReport {
 /// Rate of a recorded run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RecordedRate {
-    /// Items that its consumer took per second.
+    /// Items that the consumer of the recorded run took per second.
     pub rate: Option<f64>,
     /// Samples that its consumer took in a second.
     pub samples_per_s: Option<f64>,
-    /// Number of its worker threads.
+    /// Number of worker threads of the recorded run.
     pub threads: u32,
 }
 
@@ -89,8 +89,8 @@ pub enum PredictError {
     Unknown(Vec<String>),
 }
 
-/// Predicts a plan, with the times of `recording` where the document has none; a run of `span` from its start, or, without
-/// `span`, one after its warm-up.
+/// Predicts a run of a plan, with the times of `recording` where the document has none. The prediction covers the first `span`
+/// of the run, or, without `span`, an interval after the warm-up.
 pub fn predict_plan(
     plan: &Plan,
     recording: Option<&Recording>,
@@ -184,7 +184,7 @@ fn work(plan: &Plan, stage: &StagePlan, recorded: Option<RecordedStage<'_>>) -> 
         let recorded = recorded.as_ref()?;
         let times = RecordedTimes::new(recorded.times, recorded.mean_s(place), plan.seed, &stage.seeded_as);
         let times = match place {
-            // Reads of a batch run concurrently, so larger batches take no longer.
+            // The reads of a batch run concurrently, so an op on a larger batch takes no longer than on a smaller one.
             OpPlace::Task => times,
             OpPlace::Thread { .. } => times.for_batches_of(recorded.samples_per_task()),
         };
@@ -234,7 +234,7 @@ fn assumptions(plan: &Plan, recording: Option<&Recording>, machine: Machine) -> 
     }
     if computes {
         assumed
-            .push(format!("computing stages share {} cores, and no other process needs them", machine.cores));
+            .push(format!("computing stages share {} cores, and no other process uses them", machine.cores));
         assumed.push("times of batches are proportional to their size".to_owned());
     }
     if reads {

@@ -38,7 +38,7 @@ pub struct Outlets {
     pub keeps_letters: bool,
     /// Set when a server delivers batches to other processes.
     pub streams: bool,
-    /// Set when batches may be written to every store; otherwise only to those with `"writable": true`.
+    /// Set when batches may be written to every store; otherwise only to stores with `"writable": true`.
     pub writes_anywhere: bool,
 }
 
@@ -46,17 +46,17 @@ pub struct Outlets {
 #[derive(Clone, Debug)]
 pub struct NamedModules<M> {
     pub found: BTreeMap<String, (ModuleFacts, M)>,
-    /// Names of existing modules, for suggestions in place of an unknown one.
+    /// Names of existing modules, suggested in place of an unknown name.
     pub names: Vec<String>,
 }
 
-/// A checked pipeline: no fault is left to find before it reads or writes.
+/// A checked pipeline: all faults that can be found before it reads or writes have been reported.
 #[derive(Clone)]
 pub struct Prepared<M = Module> {
     /// The checked pipeline. Changes may only use the stores and modules that it names.
     pub plan: Plan,
     pub(crate) runtime: Handle,
-    /// Stores as seen by this run: everything started from this value and its clones takes turns with other runs as one user.
+    /// Stores as seen by this run: reads through this value and its clones count as one user when runs take turns.
     stores: Stores,
     /// Modules by digest.
     modules: BTreeMap<String, M>,

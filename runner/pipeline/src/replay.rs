@@ -28,7 +28,7 @@ use crate::runner::{RunEnds, Runner, StartError};
 pub struct ReplayReport {
     /// Stages with dead letters, in the order of the pipeline.
     pub stages: Vec<StageReplay>,
-    /// Lines that are not dead letters.
+    /// Lines of the file that are not dead letters.
     pub unreadable: Unreadable,
 }
 
@@ -56,10 +56,10 @@ pub struct StageReplay {
 }
 
 impl StageReplay {
-    /// Evaluates a run over `letters`.
+    /// Evaluates the snapshot of a run that replayed `letters`.
     pub fn of(letters: &StageLetters, snapshot: RunSnapshot) -> Self {
         let stage = letters.id.to_string();
-        // Samples that fail in front of the stage, where its batches are made, have not been replayed.
+        // Only the stage's own entry counts: a sample that fails earlier, where the batches are made, has not been replayed.
         let book = snapshot.ledger.stages.iter().find(|book| book.id == stage).cloned().unwrap_or_default();
         let still_failing = book.skipped + book.dead_lettered;
         // With fan-outs, the number of output samples does not reveal the number of inputs.
@@ -93,7 +93,7 @@ impl Runner {
         let chain = chain(spec, stage.place());
         let alone = alone(spec, &chain, stage, has_output)?;
         let outlets = Outlets { keeps_letters: has_output, streams: false, writes_anywhere: true };
-        // A dead letter has all fields of its sample.
+        // The fields of the samples are those of the dead letters, so they are not checked in advance.
         let prepared = self.prepare_within(&alone, Some(Fields::UNKNOWN), outlets, &|_| Vec::new());
         let mut prepared =
             prepared.map_err(|faults| fault::with_stages_moved(faults, |place| chain.get(place).copied()))?;
@@ -147,7 +147,8 @@ fn alone(
             let on_error = if is_replayed && has_output { "dead_letter" } else { "skip" };
             members.insert("on_error".to_owned(), on_error.into());
             members.shift_remove("max_failures");
-            // The source is replaced, so a store taken from it becomes explicit.
+            // A `fetch` without `store` reads from the store of the source. Since the source is replaced, the store becomes
+            // explicit.
             if let (Stage::Fetch(fetch), Some(store)) = (&spec.stages[*place], spec.source.store()) {
                 let store = fetch.store.as_ref().unwrap_or(store);
                 members.insert("store".to_owned(), store.as_str().into());

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Used bytes of a disk quota. Writers count what they take and give back; measurements correct the count.
+/// Used bytes of a disk quota. Writers count the bytes that they take and free; measurements correct the count.
 #[derive(Debug)]
 pub struct DiskRoom {
     used: AtomicU64,
@@ -36,7 +36,7 @@ impl DiskRoom {
         self.correct(bytes, 0);
     }
 
-    /// Corrects the count for a part that was counted as `counted` bytes and measured as `found` bytes.
+    /// Corrects the number of used bytes for data that was counted as `counted` bytes and measured as `found` bytes.
     pub fn correct(&self, counted: u64, found: u64) {
         let correct = |used: u64| Some(used.saturating_add(found).saturating_sub(counted));
         // The closure always returns a value, so the update cannot fail.
@@ -57,7 +57,7 @@ mod tests {
         assert!(room.take(10));
         room.correct(counted, 80);
         assert_eq!((room.used(), room.take(10), room.take(1)), (90, true, false));
-        // A correction larger than the count does not go below zero.
+        // A correction larger than the number of used bytes results in zero.
         room.correct(100, 20);
         room.give_back(30);
         assert_eq!(room.used(), 0);

@@ -70,7 +70,7 @@ pub(crate) struct Watcher {
     output: Option<Arc<OutputFolder>>,
     /// Properties of stages for dead letters, by stage id.
     stages: BTreeMap<String, LetterStage>,
-    /// Times of ops, by stage, first to last; only recorded for an output.
+    /// Times of ops for each stage, in the order of the pipeline; only recorded for an output.
     times: Mutex<Vec<Histogram>>,
     /// Machine counters at the end of the last window; only recorded for an output.
     machine: Mutex<MachineReading>,
@@ -286,8 +286,8 @@ impl Observer for Watcher {
     }
 }
 
-/// Reads the state of the devices after every other observer, since it takes longer than readers of snapshots should wait. For
-/// the same reason, it does not run at the end.
+/// Reads the state of the devices. This takes longer than readers of snapshots should wait, so this observer is the last one and
+/// does nothing at the end of a run.
 impl Observer for Transfers {
     fn on_failure(&self, _failure: &SampleFailure) {}
 

@@ -51,7 +51,7 @@ pub enum StartError {
 /// Parts of a run that replace those of its document.
 #[derive(Default)]
 pub struct RunEnds {
-    /// Source of samples that failed before; all of them may fail again.
+    /// Source of samples that have failed in an earlier run. With it, any number of samples may fail.
     pub source: Option<Box<dyn SampleSource>>,
     pub consumer: Option<Box<dyn Consumer>>,
     /// Set when [`Run::take`] takes the items, so that the run has no consumer.
@@ -105,7 +105,7 @@ impl fmt::Debug for Computing {
 }
 
 impl StartError {
-    /// True if the user has to change something: the output folder holds something else.
+    /// True if the user has to change something, such as the output folder; otherwise the same call may succeed later.
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::Assemble(AssembleError::Files(error)) => error.is_refusal(),
@@ -207,8 +207,8 @@ impl Prepared {
         self.ready(output.map(Arc::new), ends).await?.start(Vec::new())
     }
 
-    /// Builds a run with the parts in `ends`, and those of the document for missing ones. Measurements are also written to
-    /// `output`, if given.
+    /// Builds a run with the parts in `ends`; parts that are missing there come from the document. Measurements are also written
+    /// to `output`, if given.
     pub async fn ready(
         &self,
         output: Option<Arc<OutputFolder>>,
@@ -221,7 +221,7 @@ impl Prepared {
         let (id, consumer, is_taken) = (ends.id.take(), ends.consumer.take(), ends.is_taken);
         let parts = self.parts(threads, ends);
         let shape = shape_of(plan, self.stores());
-        // A consumer that replaces the document's spends time on its items.
+        // A consumer that replaces the document's takes time for its items, so the verdict may name it as the limit.
         let shape = if consumer.is_some() || is_taken { shape.with_working_consumer() } else { shape };
         let verdicts = Verdicts::of(shape);
         let mut watched = Watched::default();

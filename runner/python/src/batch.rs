@@ -20,7 +20,7 @@ use crate::errors::BatchesHeld;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Held(Arc<AtomicUsize>);
 
-/// One held batch; its drop decrements the count.
+/// Counts as one held batch until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Lease(Held);
 

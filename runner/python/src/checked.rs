@@ -28,14 +28,15 @@ pub(crate) struct Document {
     pub(crate) spec: Spec,
     /// Document as written: without defaults, with settings and the device applied.
     pub(crate) written: Value,
-    /// Faults of other arguments than the document, one line each.
+    /// Faults of arguments other than the document, one line each.
     faults: Vec<String>,
     /// Names of stores and modules whose arguments are invalid.
     unusable: Vec<String>,
 }
 
 impl Document {
-    /// Reads a document and applies settings: pointers, and values as JSON. On failure, returns all faults of the document alone.
+    /// Reads a document and applies `settings`: pairs of a JSON pointer and a value as JSON. On failure, returns all faults of
+    /// the document alone.
     pub(crate) fn read(bytes: &[u8], settings: Vec<(String, String)>) -> PyResult<Self> {
         let mut written = spec::parse(bytes).map_err(|faults| invalid(&faults))?;
         let mut faults = Vec::new();
@@ -115,7 +116,7 @@ impl Document {
         let outlets = Outlets { keeps_letters, ..Outlets::ALL };
         let prepared = runner.prepare_within(&self.spec, None, outlets, &not_collated);
         let mut faults = self.faults;
-        // A fault of the argument has been reported already.
+        // A store or module that is unknown because its argument is invalid has been reported already.
         let is_reported = |fault: &SpecFault| match &fault.kind {
             FaultKind::UnknownStore(name) => self.unusable.contains(name),
             FaultKind::UnknownModule(written) => written
@@ -133,7 +134,7 @@ impl Document {
     }
 }
 
-/// Correction in terms of the Python API.
+/// Suggested correction in terms of the Python API.
 fn hint(kind: &FaultKind) -> Option<String> {
     match kind {
         FaultKind::UnknownStore(name) => Some(format!("`stores={{\"{name}\": FOLDER}}` adds it")),
@@ -163,12 +164,12 @@ fn not_collated(plan: &Plan) -> Vec<SpecFault> {
         Unit::Batches => ("batches of single samples", "add a `collate`"),
         Unit::Samples => ("samples", "add an `aggregate` and a `collate`"),
     };
-    let found = format!("a training loop takes collated batches, but the pipeline gives {found}");
+    let found = format!("a training loop takes collated batches, but the pipeline delivers {found}");
     vec![SpecFault::new(Pointer::ROOT.key("stages"), found).hint(hint)]
 }
 
-/// Selects this GPU for transfers with device `auto`, if it exists: otherwise all ranks of a machine would share the first one. A
-/// launcher that shows each rank only its own GPU leaves no choice, and no GPU of this number.
+/// Selects this GPU for transfers with device `auto`, if it exists: otherwise all ranks of a machine would share the first one.
+/// If a launcher makes only one GPU visible to each rank, no GPU has this number, and `auto` selects the visible one.
 pub(crate) fn prefer_gpu(plan: &mut Plan, number: u32) {
     for stage in &mut plan.stages {
         if let StageKind::Transfer { device } = &mut stage.kind

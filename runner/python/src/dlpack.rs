@@ -210,7 +210,7 @@ unsafe fn drop_owner(owner: *mut c_void) {
 
 /// Address of the bytes for the C struct. Array libraries may write to the memory, which is safe: the arrays of a pipeline in
 /// this process belong to their batch alone, and those of a stream are a private mapping of the server's memory, in which a page
-/// that is written to becomes a copy of this process.
+/// is copied for this process when it is written to.
 pub(crate) fn address(bytes: &[u8]) -> *mut c_void {
     if bytes.is_empty() { ptr::null_mut() } else { bytes.as_ptr().cast_mut().cast() }
 }

@@ -34,7 +34,8 @@ use crate::process::{Home, SLICE, io, locked, wait_for};
 /// Maximum time for stopping a run: the engine needs up to three seconds.
 const STOP: Duration = Duration::from_secs(10);
 
-/// A share of a source as a Python tuple: rank, number of ranks, and true if entries after the last full round of ranks are kept.
+/// A share of a source as a Python tuple: rank, number of ranks, and true if the last entries are kept when their number is not
+/// a multiple of the number of ranks.
 type WrittenShard = (u32, u32, bool);
 
 /// A checked pipeline.
@@ -149,7 +150,8 @@ impl Loader {
         &self.written
     }
 
-    /// The document's share of the source: rank, number of ranks, and true if entries after the last full round of ranks are kept.
+    /// The document's share of the source: rank, number of ranks, and true if the last entries are kept when their number is not
+    /// a multiple of the number of ranks.
     #[getter]
     fn shard(&self) -> Option<WrittenShard> {
         let Shard { rank, world, uneven } = self.prepared.plan.source.traversal.shard?;
@@ -233,7 +235,7 @@ impl Loader {
         let prepared = self.share(shard)?;
         let Some(epochs) = prepared.plan.source.traversal.epochs else { return Ok(None) };
         let plan = &prepared.plan;
-        // Checked before the source is counted, which may require a pass over all of it.
+        // Checked before the samples of the source are counted, which may require reading all of them.
         if let Some(unknown) = plan.stages.iter().find_map(unknown_output) {
             return Err(PyTypeError::new_err(format!("the number of batches is not known: {unknown}")));
         }
@@ -317,7 +319,7 @@ impl Running {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.home.check()?;
         self.is_closed.store(true, Ordering::Release);
-        // Batches in reserve are no longer needed.
+        // The loop takes no more batches, so the ones that wait are released.
         locked(&self.waiting).clear();
         py.detach(|| self.handle.stop(StopReason::Asked));
         let joined = self.join(py);
@@ -405,7 +407,7 @@ impl Drop for Running {
         let run = self.run.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let Some(run) = run else { return };
         if !self.home.is_here() {
-            // The threads belong to the parent process.
+            // This is a forked process: the run's threads belong to its parent, so they cannot be stopped here.
             std::mem::forget(run);
             return;
         }

@@ -35,7 +35,7 @@ impl Home {
         self.0 == std::process::id()
     }
 
-    /// Fails in a process forked from that one.
+    /// Fails in a process forked from the one that created the object.
     pub(crate) fn check(self) -> PyResult<()> {
         if self.is_here() {
             return Ok(());

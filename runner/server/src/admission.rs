@@ -1,4 +1,4 @@
-//! Admission of runs: the cost of a run in threads, memory and instances, and the reason why it waits.
+//! Admission of runs: the cost of a run in threads, memory and instances, and the reason why a run waits.
 
 use penstock_engine::memory::process_limit_bytes;
 use penstock_pipeline::memory::{FETCH_MIB, fetches, guests, settings_mib};
@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::fair::{Amounts, ClientId, Shares};
 
-/// Memory that a run is charged beside its instances and `buffer_mib`, in MiB: thread stacks, memory of ops, unwritten rows.
+/// Memory that each run is charged in addition to its instances and `buffer_mib`, in MiB, for thread stacks, ops and unwritten
+/// rows.
 pub(crate) const RUN_MIB: u64 = 64;
 
 /// Resources that all runs together may use.
@@ -19,7 +20,7 @@ pub(crate) const RUN_MIB: u64 = 64;
 pub struct Budget {
     /// Number of worker threads.
     pub threads: u32,
-    /// Amount of memory, in MiB.
+    /// Total memory, in MiB.
     pub memory_mib: u64,
     /// Maximum number of module instances at a time. Each reserves 4 GiB of address space, but not of memory.
     pub instances: u32,
@@ -33,7 +34,7 @@ pub(crate) struct Cost {
 }
 
 impl Budget {
-    /// Budget of all cores that this process may use, and three quarters of the memory.
+    /// Derives the budget from the cores that this process may use and from three quarters of the memory.
     pub fn of_this_machine() -> Self {
         Self {
             threads: penstock_pipeline::cores(),
@@ -48,7 +49,7 @@ impl Budget {
 }
 
 impl Cost {
-    /// Cost of a run of a plan whose assets have `assets_mib` MiB.
+    /// Computes the cost of a run of `plan` with assets of `assets_mib` MiB.
     pub(crate) fn of(plan: &Plan, assets_mib: u64) -> Self {
         let threads = plan.threads.unwrap_or_else(penstock_pipeline::cores).max(1);
         let modules = u32::try_from(guests(plan).count()).unwrap_or(u32::MAX);
@@ -59,7 +60,7 @@ impl Cost {
         }
     }
 
-    /// Maximum of both costs, resource by resource.
+    /// Returns the larger of both costs for each resource.
     pub(crate) fn most(self, other: Self) -> Self {
         Self {
             threads: self.threads.max(other.threads),
@@ -125,7 +126,7 @@ pub(crate) fn check_assets(plan: &Plan, assets_mib: u64, bounds: &RunBounds) -> 
     })
 }
 
-/// Checks a plan against the budget, and shows the arithmetic of each fault.
+/// Checks that the budget of the server suffices for a plan; the faults show how the cost was computed.
 pub(crate) fn check(plan: &Plan, assets_mib: u64, budget: &Budget) -> Vec<SpecFault> {
     let cost = Cost::of(plan, assets_mib);
     let mut faults = Vec::new();
@@ -163,7 +164,7 @@ pub(crate) fn check(plan: &Plan, assets_mib: u64, budget: &Budget) -> Vec<SpecFa
         faults.push(SpecFault::new(
             place,
             format!(
-                "the pipeline may use {} MiB of memory ({guests}{fetches}{assets}{buffer} MiB between ops (`buffer_mib`) + {RUN_MIB} MiB for the run itself), but the server has {} MiB for all runs together",
+                "the pipeline may use {} MiB of memory ({guests}{fetches}{assets}{buffer} MiB for items between ops (`buffer_mib`) + {RUN_MIB} MiB for the run itself), but the server has {} MiB for all runs together",
                 cost.memory_mib, budget.memory_mib
             ),
         ));
@@ -184,7 +185,7 @@ pub(crate) fn check(plan: &Plan, assets_mib: u64, budget: &Budget) -> Vec<SpecFa
 }
 
 /// Reason why a run waits; `None` if it does not wait. `before` is the number of earlier waiting runs of the same client;
-/// `others_first` is set if waiting runs of other clients come first.
+/// `others_first` is true if a waiting run of another client starts first.
 pub(crate) fn why_it_waits(
     shares: &Shares<3>,
     client: &ClientId,
@@ -206,19 +207,18 @@ pub(crate) fn why_it_waits(
         let beyond =
             beyond.map(|kind| format!("{} of {} {}", own[kind] + cost[kind], whole[kind], KINDS[kind]));
         Some(format!(
-            "with this run its client would have {}, which is more than its share of what other clients leave \
-             (`limits.clients.share_percent`)",
+            "with this run, the client would have {}, which is more than the share of one client in the capacity that other clients leave (`limits.clients.share_percent`)",
             beyond.collect::<Vec<_>>().join(" and ")
         ))
     } else if before == 0 && others_first {
-        Some("runs of other clients, which use less, come first".to_owned())
+        Some("runs of other clients, which use less of the budget, start first".to_owned())
     } else {
         None
     };
     let line = match before {
         0 => None,
-        1 => Some("1 earlier run of the client waits, too".to_owned()),
-        more => Some(format!("{more} earlier runs of the client wait, too")),
+        1 => Some("1 earlier run of the same client is waiting".to_owned()),
+        more => Some(format!("{more} earlier runs of the same client are waiting")),
     };
     let reasons: Vec<String> = [reason, line].into_iter().flatten().collect();
     (!reasons.is_empty()).then(|| reasons.join("; "))
@@ -245,10 +245,13 @@ mod tests {
             why(&other, [4, 950, 0], 0, true),
             "not enough capacity: 4 threads needed, 1 of 4 free; 950 MiB of memory needed, 900 of 1000 free"
         );
-        let beyond = "with this run its client would have 4 of 4 threads, which is more than its share of what other clients leave (`limits.clients.share_percent`)";
+        let beyond = "with this run, the client would have 4 of 4 threads, which is more than the share of one client in the capacity that other clients leave (`limits.clients.share_percent`)";
         assert_eq!(why(&one, [1, 100, 0], 0, true), beyond);
-        assert_eq!(why(&one, [1, 100, 0], 1, true), "1 earlier run of the client waits, too");
-        assert_eq!(why(&other, [1, 100, 0], 0, true), "runs of other clients, which use less, come first");
-        assert_eq!(why(&other, [1, 100, 0], 2, true), "2 earlier runs of the client wait, too");
+        assert_eq!(why(&one, [1, 100, 0], 1, true), "1 earlier run of the same client is waiting");
+        assert_eq!(
+            why(&other, [1, 100, 0], 0, true),
+            "runs of other clients, which use less of the budget, start first"
+        );
+        assert_eq!(why(&other, [1, 100, 0], 2, true), "2 earlier runs of the same client are waiting");
     }
 }

@@ -1,4 +1,4 @@
-//! The audit log: changes, and the clients that made them.
+//! The audit log: records each change and the client that made it.
 
 use crate::error::RunsError;
 use crate::history::{audit, now, transact};
@@ -10,8 +10,8 @@ use crate::wire::{AuditEntry, AuditQuery, Page, limit};
 const MOST: u32 = 100_000;
 
 impl Runs {
-    /// Writes an entry to the log and to the history, with the time of the call. Does not wait; an entry that the history cannot
-    /// store is in the log only.
+    /// Writes an entry to the log and to the history, with the time of the call. Does not wait for the disk; an entry that the
+    /// history cannot store is in the log only.
     pub fn record(&self, token: &str, address: &str, action: &str, target: &str, status: Option<u16>) {
         tracing::info!(target: "penstock_server::audit", token, address, action, target, status);
         let [token, address, action, target] = [token, address, action, target].map(str::to_owned);
@@ -29,7 +29,7 @@ impl Runs {
     /// Lists a page of the audit log, newest first, which includes the entries of all earlier calls of [`Self::record`].
     pub async fn audit(&self, query: AuditQuery) -> Result<Page<AuditEntry>, RunsError> {
         let (before, limit) = (after(query.cursor.as_ref())?, limit(query.limit));
-        // Waits until the writer has done all work that was handed over before.
+        // Waits until the writer has processed all work that was queued before this call.
         self.history().work(|_| Ok(())).await?;
         let found = self.history().read(move |connection| audit::list(connection, before, limit)).await?;
         let Page { items, next } = page(found, |(number, _)| *number);

@@ -1,4 +1,4 @@
-//! Reports of benchmarks that were made elsewhere, stored so that clients can read them.
+//! Stored reports of benchmarks, which ran on other machines and were uploaded.
 
 use rusqlite::Connection;
 use serde_json::Value;
@@ -11,12 +11,12 @@ use crate::queries::{after, page};
 use crate::runs::{Runs, apart, turn};
 use crate::wire::{BenchmarkQuery, KeptBenchmark, Page, PushedBenchmark};
 
-/// Largest size of a summary, in bytes: a list has up to 200 of them.
+/// Maximum size of a summary, in bytes: a page of a list has up to 200 summaries.
 const MAX_SUMMARY_BYTES: usize = 32 << 10;
 
 impl Runs {
-    /// Stores a report, which is JSON of at most [`MAX_BENCHMARK_BYTES`], and the summary of it that lists show. Beyond the limit,
-    /// the oldest report is removed.
+    /// Stores a report, which is JSON of at most [`MAX_BENCHMARK_BYTES`], and the summary that lists show. If there are more
+    /// reports than the limit, the oldest one is removed.
     pub async fn keep_benchmark(
         &self,
         summary: Value,
@@ -51,7 +51,7 @@ impl Runs {
         Ok(PushedBenchmark { benchmark, is_new })
     }
 
-    /// Lists a page of benchmarks, newest first. A cursor stays valid while benchmarks are added before its page.
+    /// Lists a page of benchmarks, newest first. A cursor stays valid when benchmarks are added.
     pub async fn benchmarks(&self, query: BenchmarkQuery) -> Result<Page<KeptBenchmark>, RunsError> {
         let after: Option<benchmarks::Place> = after(query.cursor.as_ref())?;
         let found =
@@ -60,14 +60,14 @@ impl Runs {
         Ok(Page { items: items.into_iter().map(|(_, benchmark)| benchmark).collect(), next })
     }
 
-    /// One benchmark as lists show it.
+    /// Returns one benchmark in the form in which lists show it.
     pub async fn benchmark(&self, id: &str) -> Result<KeptBenchmark, RunsError> {
         let own = id.to_owned();
         let found = self.history().read(move |connection: &Connection| benchmarks::find(connection, &own));
         found.await?.ok_or_else(|| RunsError::not_found("benchmark", id))
     }
 
-    /// Returns the report of a benchmark, as it was stored.
+    /// Returns the bytes of the report of a benchmark, as they were stored.
     pub async fn benchmark_report(&self, id: &str) -> Result<Vec<u8>, RunsError> {
         let own = id.to_owned();
         let found = self.history().read(move |connection: &Connection| benchmarks::report(connection, &own));

@@ -18,11 +18,11 @@ use crate::wire::{
     StoreKind, StoreSummary, limit,
 };
 
-/// Alias of the newest version; it cannot be set.
+/// Alias that always points to the newest version; clients cannot set it.
 const LATEST: &str = "latest";
 /// Default number of keys in a list of a store's keys.
 const KEYS: u32 = 100;
-/// Longest time to list keys, shorter than a run would try, because a user waits for the list.
+/// Time limit for listing keys. It is shorter than in a run, because a user waits for the list.
 const LISTING: Duration = Duration::from_secs(30);
 
 impl Runs {
@@ -91,7 +91,7 @@ impl Runs {
         .await
     }
 
-    /// Removes a version to which no alias points and which no live run uses. Its number is not used again.
+    /// Removes a version, unless an alias points to it or a live run uses it. The number of a removed version is not used again.
     pub async fn delete_module(&self, name: &str, version: &str) -> Result<(), RunsError> {
         let number = self.module_version(name, version).await?.version;
         let (own, workshop) = (name.to_owned(), self.0.workshop.clone());
@@ -108,7 +108,7 @@ impl Runs {
         match removed.await? {
             ModuleRemoval::NotThere => Err(RunsError::not_found("module", &format!("{name}@{version}"))),
             ModuleRemoval::Aliased(alias) => Err(RunsError::Conflict(format!(
-                "the alias `{alias}` stands for this version; move or remove the alias first"
+                "the alias `{alias}` points to this version; move or remove the alias first"
             ))),
             ModuleRemoval::InUse(run) => {
                 Err(RunsError::Conflict(format!("the run `{run}` uses this version and has not ended")))
@@ -117,7 +117,7 @@ impl Runs {
         }
     }
 
-    /// Sets an alias to a version, in place of any earlier one.
+    /// Sets an alias to a version. An existing alias is moved to it.
     pub async fn set_alias(&self, name: &str, alias: &str, version: u32) -> Result<ModuleDetail, RunsError> {
         check_alias(alias)?;
         let (own, alias) = (name.to_owned(), alias.to_owned());
@@ -192,7 +192,7 @@ async fn first_keys(store: &BoundedStore, prefix: &str, most: usize) -> Result<S
     Ok(keys)
 }
 
-/// Maps a store's error for the client. A missing or invalid key is the client's fault.
+/// Converts the error of a store into an error for the client. A missing or invalid key is an error of the request.
 pub(crate) fn storage(error: StoreError) -> RunsError {
     match &error {
         StoreError::NotFound { key, .. } => RunsError::not_found("object", key),

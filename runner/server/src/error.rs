@@ -7,7 +7,7 @@ use penstock_wasm::SandboxError;
 
 use crate::history::{HistoryError, HistoryOpenError};
 
-/// Error of a request. The message is safe to show to clients; paths and addresses are in the chain of causes only.
+/// Error of a request. The message is safe to show to clients: only its causes contain paths and addresses.
 #[derive(Debug, thiserror::Error)]
 pub enum RunsError {
     #[error("the pipeline cannot run as written: {}", count(.0.len()))]
@@ -99,9 +99,11 @@ impl RunsError {
         Self::Invalid(faults.into_iter().map(|fault| fault.hinted(hint)).collect())
     }
 
-    /// Error of work for which no place became free in time.
+    /// Error for a request that did not get a permit in time.
     pub(crate) fn no_place(what: &str) -> Self {
-        Self::Busy(format!("all places for {what} are taken by this or other clients; try again in a moment"))
+        Self::Busy(format!(
+            "the limit of concurrent {what} is reached by this or other clients; try again in a moment"
+        ))
     }
 
     pub(crate) fn not_found(what: &'static str, name: &str) -> Self {

@@ -1,5 +1,6 @@
-//! Fair sharing of limited resources between clients: the share that each client may hold, and the order in which waiting clients
-//! receive parts. A part is the amount of each resource that one entry takes, e.g. the threads and the memory of one run.
+//! Fair sharing of limited resources between clients: the share that each client may hold, and the order in which waiting entries
+//! of clients start. An entry is e.g. a run; its allocation (`part`) is the amount of each resource that it takes, e.g. threads
+//! and memory.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,47 +15,47 @@ pub struct ClientId(Arc<str>);
 /// Amounts of each shared resource, e.g. threads and memory.
 pub(crate) type Amounts<const N: usize> = [u64; N];
 
-/// Bookkeeping of shared resources: the parts that clients hold, and the share that each client may hold.
+/// Bookkeeping of shared resources: the allocations that clients hold, and the share that each client may hold.
 #[derive(Clone, Debug)]
 pub(crate) struct Shares<const N: usize> {
     whole: Amounts<N>,
     used: Amounts<N>,
     share_percent: u64,
-    /// Maximum number of parts that one client may hold.
+    /// Maximum number of allocations that one client may hold.
     parts: u64,
-    /// Clients that hold at least one part.
+    /// Clients that hold at least one allocation.
     held: BTreeMap<ClientId, Held<N>>,
 }
 
-/// Number and sum of the parts that one client holds.
+/// Number and sum of the allocations that one client holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held<const N: usize> {
-    /// Number of held parts.
+    /// Number of held allocations.
     pub(crate) parts: u64,
-    /// Sum of the amounts of all parts.
+    /// Sum of all held allocations, for each resource.
     pub(crate) amounts: Amounts<N>,
 }
 
-/// Waiting line of clients for parts of shared resources.
+/// Queue of entries that wait for an allocation of shared resources.
 ///
-/// The next part goes to the client with the smallest share, counted in the resource of which the client holds most. Among equal
-/// clients it goes to the one whose last start, or whose arrival in an empty line, is the longest ago. No entry overtakes the one
-/// whose turn it is, so that small parts cannot delay a large one for ever. A client that has reached its share gets no turn until
-/// one of its parts ends.
+/// The next entry to start belongs to the client with the smallest share; the share of a client is counted in the resource of
+/// which it holds most. Among clients with equal shares, the turn goes to the client whose last start, or whose arrival without
+/// another waiting entry, is the longest ago. No entry overtakes the entry whose turn it is, so that small allocations cannot
+/// delay a large one for ever. A client that has reached its share gets no turn until one of its entries ends.
 #[derive(Debug)]
 pub(crate) struct FairLine<T, const N: usize> {
     shares: Shares<N>,
-    /// Waiting entries by client; no line is empty.
+    /// Waiting entries by client; clients without waiting entries are removed.
     lines: BTreeMap<ClientId, ClientLine<T, N>>,
-    /// Number of arrivals and starts so far.
+    /// Number of arrivals and starts so far, which serves as a logical clock.
     steps: u64,
 }
 
 #[derive(Debug)]
 struct ClientLine<T, const N: usize> {
-    /// Waiting entries by `order`, then by arrival.
+    /// Waiting entries of the client, sorted by `order` and then by arrival.
     waiting: BTreeMap<(u64, u64), (Amounts<N>, T)>,
-    /// Step of the client's last start, or of its arrival in an empty line.
+    /// Step of the client's last start, or of its arrival without another waiting entry, whichever is later.
     since: u64,
 }
 
@@ -81,13 +82,14 @@ impl<const N: usize> Held<N> {
 }
 
 impl<const N: usize> Shares<N> {
-    /// Creates the bookkeeping of `whole`, of which each client may hold a share, in any number of parts.
+    /// Creates the bookkeeping of resources with the amounts `whole`. Each client may hold a share of them, in any number of
+    /// allocations.
     pub(crate) fn new(whole: Amounts<N>, share_percent: Percent) -> Self {
         let share_percent = share_percent.get().into();
         Self { whole, used: [0; N], share_percent, parts: u64::MAX, held: BTreeMap::new() }
     }
 
-    /// Creates the bookkeeping of unlimited amounts, of which each client may hold at most `parts` parts.
+    /// Creates the bookkeeping of unlimited resources, of which each client may hold at most `parts` allocations.
     pub(crate) fn of_parts(parts: u64) -> Self {
         Self { whole: [u64::MAX; N], used: [0; N], share_percent: 100, parts, held: BTreeMap::new() }
     }
@@ -112,7 +114,7 @@ impl<const N: usize> Shares<N> {
         self.held.get(client).copied().unwrap_or(Held::NOTHING)
     }
 
-    /// Maximum amounts of a client with more than one part: its share of what the other clients leave.
+    /// Maximum amounts of a client that holds more than one allocation: its share of the amounts that other clients do not hold.
     pub(crate) fn most(&self, client: &ClientId) -> Amounts<N> {
         let own = self.held(client).amounts;
         let free = self.free();
@@ -127,8 +129,8 @@ impl<const N: usize> Shares<N> {
         (0..N).all(|kind| part[kind] <= free[kind])
     }
 
-    /// Returns true if the client's share allows it another part of this size, even if its amounts are not free. The first part
-    /// may have any size.
+    /// Returns true if the share of the client allows another allocation of this size, whether or not the amounts are free. The
+    /// first allocation of a client may have any size.
     pub(crate) fn may_have(&self, client: &ClientId, part: Amounts<N>) -> bool {
         let own = self.held(client);
         if own.parts == 0 {
@@ -139,7 +141,7 @@ impl<const N: usize> Shares<N> {
         own.parts < self.parts && (0..N).all(is_within)
     }
 
-    /// Takes a part for the client; its amounts must be free.
+    /// Takes an allocation for the client; the amounts must be free.
     fn take(&mut self, client: &ClientId, part: Amounts<N>) {
         let own = self.held.entry(client.clone()).or_insert(Held::NOTHING);
         own.parts += 1;
@@ -149,7 +151,7 @@ impl<const N: usize> Shares<N> {
         }
     }
 
-    /// Gives back a part that the client has taken.
+    /// Releases an allocation of the client.
     fn give_back(&mut self, client: &ClientId, part: Amounts<N>) {
         let Some(own) = self.held.get_mut(client) else { return };
         own.parts -= 1;
@@ -162,7 +164,7 @@ impl<const N: usize> Shares<N> {
         }
     }
 
-    /// Largest share of any resource that a client holds, in units of 2^-32 of the whole.
+    /// Largest share that a client holds of any resource, in units of 2^-32 of the total amount.
     fn largest(&self, client: &ClientId) -> u128 {
         let own = self.held(client).amounts;
         let share = |kind: usize| (u128::from(own[kind]) << 32) / u128::from(self.whole[kind].max(1));
@@ -179,7 +181,7 @@ impl<T, const N: usize> FairLine<T, N> {
         &self.shares
     }
 
-    /// Adds an entry of a client. Among entries of one client, the lowest `order` comes first.
+    /// Adds an entry of a client. Among the entries of one client, the entry with the lowest `order` starts first.
     pub(crate) fn join(&mut self, client: ClientId, part: Amounts<N>, order: u64, who: T) {
         self.steps += 1;
         let (waiting, since) = (BTreeMap::new(), self.steps);
@@ -187,7 +189,7 @@ impl<T, const N: usize> FairLine<T, N> {
         line.waiting.insert((order, self.steps), (part, who));
     }
 
-    /// Removes the entry whose turn it is and takes the part that it waits for, if the part's amounts are free.
+    /// Removes and returns the entry whose turn it is, and takes its allocation; `None` if the amounts are not free.
     pub(crate) fn next(&mut self) -> Option<(ClientId, T)> {
         let (client, part) = self.turn()?;
         if !self.shares.fits(part) {
@@ -205,7 +207,8 @@ impl<T, const N: usize> FairLine<T, N> {
         Some((client, who))
     }
 
-    /// Takes a part without waiting, if its amounts are free, the client's share allows it, and no entry has its turn.
+    /// Takes an allocation without waiting. Returns false if the amounts are not free, the share of the client does not allow it,
+    /// or a waiting entry comes first.
     pub(crate) fn take(&mut self, client: &ClientId, part: Amounts<N>) -> bool {
         let may = self.shares.may_have(client, part) && self.shares.fits(part) && self.turn().is_none();
         if may {
@@ -229,7 +232,7 @@ impl<T, const N: usize> FairLine<T, N> {
         gone
     }
 
-    /// Client whose turn it is, and the size of the part that it waits for.
+    /// Client whose turn it is, and the allocation for which its first entry waits.
     pub(crate) fn turn(&self) -> Option<(&ClientId, Amounts<N>)> {
         let lines = self.lines.iter().filter_map(|(client, line)| {
             let (part, _) = line.waiting.values().next()?;
@@ -239,7 +242,7 @@ impl<T, const N: usize> FairLine<T, N> {
         first.map(|(client, _, part)| (client, part))
     }
 
-    /// Waiting entries, by client, each with the number of entries of the same client before it.
+    /// Waiting entries by client. The number in each item counts the entries of the same client that come before.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (&ClientId, usize, Amounts<N>, &T)> {
         self.lines.iter().flat_map(|(client, line)| {
             let waiting = line.waiting.values().enumerate();
@@ -279,7 +282,7 @@ mod tests {
             line.join(client(other), [2], 0, other);
             assert_eq!(started(&mut line), [other]);
         }
-        // The other clients hold more than at the start, so `many` is beyond its share even with one part less.
+        // The other clients now hold 6 of 32, so `many` exceeds its share of the rest even after it has released one allocation.
         line.give_back(&client("many"), [1]);
         assert_eq!(started(&mut line), [""; 0]);
     }
@@ -294,7 +297,7 @@ mod tests {
         while let Some((client, who)) = line.next() {
             order.push(who);
             assert_eq!(line.next(), None);
-            // A later client has waited for a shorter time.
+            // `d` joins later, so its turn comes after those of the clients that have waited for longer.
             if order.len() == 2 {
                 line.join(self::client("d"), [1], 0, "d1");
             }
@@ -343,15 +346,15 @@ mod tests {
         (0..CLIENTS, least..=most, memory).prop_map(|(client, threads, memory)| (client, [threads, memory]))
     }
 
-    /// Parts of similar size: small ones could overtake a large one for ever.
+    /// Allocations of similar sizes, of which the smaller ones could overtake the larger ones for ever in an unfair queue.
     fn parts() -> impl Strategy<Value = Vec<(usize, Amounts<2>)>> {
         (1..=WHOLE[0])
             .prop_flat_map(|size| prop::collection::vec(part(size.saturating_sub(1).max(1), size), 10..60))
     }
 
     proptest! {
-        /// The watched entry waits behind others. From then on, only other clients add entries, and parts are given back in the
-        /// order in which they were taken.
+        /// Checks that the watched entry starts after a bounded number of other entries. Once it waits, only other clients add
+        /// entries, and allocations are released in the order in which they were taken.
         #[test]
         fn each_entry_starts_after_a_bounded_number_of_ends_and_the_books_balance(
             parts in parts(), watched in part(1, WHOLE[0]), before in 0_usize..30
@@ -370,7 +373,8 @@ mod tests {
                 let other = if client == watched.0 { (client + 1) % CLIENTS } else { client };
                 (names[other].clone(), part)
             });
-            // At most eight parts are held. Each other client may start one before each entry ahead, and before the watched one.
+            // At most eight allocations are held at a time. Each other client may start one entry before each of the entries
+            // ahead of the watched one, and one before the watched entry itself.
             let most = 8 * (CLIENTS + 1) * (ahead + 1);
             let mut ends = 0;
             let mut has_started = false;

@@ -1,4 +1,4 @@
-//! Numbered live events, kept for a minute. A slow reader loses events and does not slow down others.
+//! Numbered live events, which are kept for a minute. A slow reader loses events and does not slow down other readers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,9 +17,9 @@ use crate::wire::LogEntry;
 
 /// Time for which events are kept for readers that reconnect.
 const KEPT: Duration = Duration::from_secs(60);
-/// Maximum number of events kept for one run, and for lists.
+/// Maximum number of events that are kept for one run, and for all lists together.
 const MAX_KEPT: usize = 4096;
-/// Maximum number of events that a reader gets at a time, apart from gaps.
+/// Maximum number of events that one call returns to a reader, not counting gaps.
 const MAX_AT_A_TIME: usize = 256;
 
 /// Live event of a run.
@@ -36,7 +36,7 @@ pub enum Event {
     Runs(RunSummary),
     /// Log line of a module of a watched run.
     Log(RunLog),
-    /// Loss of events of a run: its stored data must be read again.
+    /// Loss of events of a run: a client must read the stored data of the run again.
     Gap(RunGap),
     /// End of a watched run, sent once the whole run is stored.
     End(RunSummary),
@@ -54,7 +54,7 @@ pub struct RunLog {
 /// Run of which events were lost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RunGap {
-    /// Id of the run; empty if the lost events concern lists.
+    /// Id of the run; empty if the lost events concern the list of runs.
     pub run: RunId,
 }
 
@@ -82,7 +82,7 @@ struct Rings {
     last: u64,
     lists: Ring,
     runs: BTreeMap<RunId, Ring>,
-    /// Number of the last event among all runs whose events were dropped.
+    /// Greatest number of an event of a run whose events were all dropped.
     forgotten: u64,
 }
 
@@ -93,7 +93,7 @@ struct Ring {
     lost: u64,
 }
 
-/// Reader of the feed, with its position.
+/// Reader of the feed, and its position.
 #[derive(Debug)]
 pub struct Events {
     feed: Feed,
@@ -103,7 +103,7 @@ pub struct Events {
     first: Vec<(u64, Arc<Event>)>,
 }
 
-/// Splits the id of an event into the identifier of a start of the server, and the number of the event since that start.
+/// Splits the id of an event into the epoch, which identifies one start of the server, and the number of the event in this epoch.
 pub fn parse_event_id(id: &str) -> Option<(&str, u64)> {
     let (epoch, number) = id.rsplit_once('-')?;
     Some((epoch, number.parse().ok()?))
@@ -134,7 +134,7 @@ impl Feed {
         self.push(|rings| rings.runs.entry(run.clone()).or_default(), event);
     }
 
-    /// Drops the events of a run, a minute after its end.
+    /// Drops all events of a run; called a minute after the end of the run.
     pub(crate) fn forget(&self, run: &RunId) {
         let mut rings = self.lock();
         if let Some(ring) = rings.runs.remove(run) {
@@ -147,11 +147,12 @@ impl Feed {
         self.newest.send_modify(|newest| newest.is_closed = true);
     }
 
-    /// Creates a reader of lists and of these runs, which begins after the event `since`. The reader gets the events of `first`
-    /// before all others, with the number of the last event seen before: a client that disconnects after them resumes there.
+    /// Creates a reader of events of lists and of `runs`, which begins after the event `since`. The reader gets the events in
+    /// `first` before all other events. They have the number of the last event before them, so that a client that disconnects
+    /// after them resumes at that event.
     pub(crate) fn reader(&self, runs: Vec<RunId>, since: Option<u64>, first: Vec<Event>) -> Events {
         let last = self.last();
-        // A number that was never issued counts as none.
+        // A number that was never issued is treated like `None`.
         let seen = since.filter(|since| *since <= last).unwrap_or(last);
         let first = first.into_iter().map(|event| (seen, Arc::new(event))).collect();
         Events { feed: self.clone(), newest: self.newest.subscribe(), runs, seen, first }
@@ -183,7 +184,7 @@ impl Ring {
         self.events.push_back((number, now, Arc::new(event)));
     }
 
-    /// Returns the events after `seen`, and true if some of them are lost.
+    /// Returns the events after the number `seen`, and true if some of the events after it are lost.
     fn since(&self, seen: u64) -> (bool, impl Iterator<Item = (u64, Arc<Event>)>) {
         let start = self.events.partition_point(|(number, ..)| *number <= seen);
         let events = self.events.range(start..).map(|(number, _, event)| (*number, event.clone()));
@@ -192,7 +193,7 @@ impl Ring {
 }
 
 impl Events {
-    /// Waits for events since the last call and returns them, oldest first; never an empty list. `None` if the server shuts down.
+    /// Waits for events and returns at least one, oldest first. `None` if the server shuts down.
     pub async fn next(&mut self) -> Option<Vec<(u64, Arc<Event>)>> {
         if !self.first.is_empty() {
             return Some(std::mem::take(&mut self.first));
@@ -219,7 +220,8 @@ impl Events {
         let mut gather = |run: RunId, ring: &Ring| {
             let (lost, later) = ring.since(self.seen);
             if lost {
-                // Numbered as the last seen event: a client that disconnects after the gap resumes before the missed events.
+                // A gap has the number of the last seen event, so that a client that disconnects after the gap resumes before the
+                // missed events.
                 gaps.push((self.seen, Arc::new(Event::Gap(RunGap { run }))));
             }
             events.extend(later);

@@ -1,7 +1,8 @@
 //! The history of runs, modules and benchmarks: one SQLite file in the data directory.
 //!
-//! One thread writes: its work waits in a bounded channel. Each reader has its own connection and never waits for the writer. The
-//! rows of a live run are in its [`RowBuffer`] until they are written, and queries merge both.
+//! A single thread writes, and takes its work from a bounded channel. Each reader has its own connection and never waits for the
+//! writer. The rows of a live run are in the [`RowBuffer`] of the run until they are written; queries merge buffered and stored
+//! rows.
 
 pub(crate) mod audit;
 pub(crate) mod benchmarks;
@@ -44,13 +45,13 @@ use crate::private;
 
 const FILE: &str = "penstock.sqlite";
 const LOCK: &str = "penstock.lock";
-/// Maximum number of pieces of work that wait for the writer.
+/// Capacity of the channel of work for the writer.
 const WAITING: usize = 1024;
-/// Maximum number of connections that read at a time.
+/// Maximum number of concurrent readers, each with its own connection.
 const READERS: usize = 4;
-/// Longest check of the database's pages at a start.
+/// Time limit for the check of the database's pages at the start of the server.
 const CHECK_TIME: Duration = Duration::from_secs(5);
-/// Time a connection waits for another process that reads the file, in milliseconds.
+/// Time that a connection waits for a lock of another process on the file, in milliseconds.
 const PATIENCE_MS: u32 = 5_000;
 
 #[derive(Debug, thiserror::Error)]
@@ -91,7 +92,7 @@ struct Parts {
     runtime: Handle,
     work: Mutex<Option<SyncSender<Work>>>,
     writer: Mutex<Option<Writer>>,
-    /// Idle connections of readers.
+    /// Idle connections, to be reused by readers.
     readers: Mutex<Vec<Connection>>,
     places: Arc<Semaphore>,
     _lock: File,
@@ -100,7 +101,7 @@ struct Parts {
 #[derive(Debug)]
 struct Writer {
     thread: JoinHandle<()>,
-    /// Channel for the work that the writer runs last, after all queued work.
+    /// Channel for the last work of the writer, which runs after all queued work.
     last: SyncSender<Work>,
     ended: Receiver<()>,
 }
@@ -111,7 +112,7 @@ impl History {
         let lock = lock(folder)?;
         let path = folder.join(FILE);
         let database = |source| HistoryOpenError::Database { path: path.clone(), source };
-        // SQLite gives the files beside it the mode of the database.
+        // SQLite creates the `-wal` and `-shm` files with the permissions of the database file.
         let beside = ["-wal", "-shm"].map(|end| folder.join(format!("{FILE}{end}")));
         for file in beside.iter().filter(|file| file.exists()).chain([&path]) {
             private::file(file)
@@ -204,7 +205,7 @@ impl History {
         let own = self.clone();
         let place = self.0.places.clone().acquire_owned().await.map_err(|_| HistoryError::Closed)?;
         let read = self.0.runtime.spawn_blocking(move || {
-            // Held until the read has ended, even if the future is dropped.
+            // The permit is held until the read has ended, even if the future is dropped.
             let _place = place;
             own.read_blocking(work)
         });
@@ -237,7 +238,7 @@ impl History {
         Ok(connection)
     }
 
-    /// Runs all queued work and then `last`, and ends the writer; waits no longer than `patience`.
+    /// Runs all queued work and then `last`, and ends the writer. Returns after `patience` even if the writer has not ended.
     pub(crate) fn close(&self, last: Work, patience: Duration) {
         let writer = self.0.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(writer) = writer else { return };
@@ -270,13 +271,13 @@ impl History {
     }
 }
 
-/// Bytes of free pages of the database, which are used again before the file grows.
+/// Size of the free pages of the database, in bytes. SQLite reuses free pages before the file grows.
 pub(crate) fn free_bytes(connection: &Connection) -> Result<u64, HistoryError> {
     let pages = query::count(connection, "SELECT freelist_count FROM pragma_freelist_count", [])?;
     Ok(pages * query::count(connection, "SELECT page_size FROM pragma_page_size", [])?)
 }
 
-/// Runs work that removes rows. Returns its result and the number of freed bytes.
+/// Runs `work`, which removes rows. Returns the result of `work` and the number of freed bytes.
 pub(crate) fn freeing<T>(
     connection: &Connection,
     work: impl FnOnce() -> Result<T, HistoryError>,
@@ -306,7 +307,8 @@ fn write_all(mut connection: Connection, waiting: &Receiver<Work>, last: &Receiv
             tracing::error!("an operation on the history panicked; this is a defect of Penstock");
         }
     }
-    // Done explicitly: while a reader's connection is open, closing this one does not truncate the write-ahead log.
+    // An explicit checkpoint: while the connection of a reader is open, closing this connection does not truncate the write-ahead
+    // log.
     let folded = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0));
     if !matches!(folded, Ok(0)) {
         tracing::warn!(
@@ -322,15 +324,16 @@ fn write_all(mut connection: Connection, waiting: &Receiver<Work>, last: &Receiv
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "busy_timeout", PATIENCE_MS)?;
     connection.pragma_update(None, "journal_mode", "wal")?;
-    // A loss of power may lose the last writes, a killed process loses none, and the file stays consistent in both cases.
+    // With `normal`, a power failure may lose the last writes, and a killed process loses none; the file stays consistent in both
+    // cases.
     connection.pragma_update(None, "synchronous", "normal")?;
     connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "journal_size_limit", 64 << 20)
 }
 
-/// Returns the first damage found in the pages of the database within the time `most`. The check stops then, because a history may
-/// be too large to be read completely at a start.
+/// Returns the first damage found in the pages of the database within the time `most`. The check has a time limit, because a
+/// history may be too large to be read completely at the start of the server.
 fn damage(connection: &Connection, most: Duration) -> Option<String> {
     let interrupt = connection.get_interrupt_handle();
     let (checks, checked) = sync_channel::<()>(0);
@@ -351,7 +354,7 @@ fn damage(connection: &Connection, most: Duration) -> Option<String> {
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
                 tracing::warn!(
                     ?most,
-                    "the history is too large to be checked in this time; damage may be found later"
+                    "the check of the history stopped at its time limit; the rest of the file was not checked for damage"
                 );
                 None
             }

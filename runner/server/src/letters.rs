@@ -26,7 +26,7 @@ use penstock_pipeline::{
 /// Interval at which a replay or a trial checks whether it was cancelled.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
-/// Sets the flag on drop, so that work for a dropped future stops.
+/// Guard of a future: sets the stop flag on drop, so that the blocking work of a dropped future stops.
 pub(crate) struct Waited(pub(crate) StopFlag);
 
 impl Runs {
@@ -35,7 +35,7 @@ impl Runs {
         let folder = self.0.workshop.run_folder(&summary.id);
         let turn = turn(&self.0.surveys, self.client(), "reading dead letters").await?;
         apart(self, move || {
-            // Held until the work has ended, even if the future is dropped.
+            // The permit is held until the work has ended, even if the future is dropped.
             let _turn = turn;
             let left_out = letters_left_out(&folder);
             match Letters::open(&folder) {
@@ -52,8 +52,8 @@ impl Runs {
     }
 
     /// Runs the dead letters of a run again, each through the stage in which it failed, and waits for the end. A stage uses the
-    /// current module of the name in its document, or the replacement in `by`, whose keys are module names with or without a
-    /// version, as the document writes them. One replay runs at a time; it ends if the future is dropped.
+    /// module that the name in the document refers to now, or the replacement in `by`; the keys of `by` are module names as the
+    /// document writes them, with or without a version. Only one replay runs at a time; a replay ends if the future is dropped.
     pub async fn replay(&self, id: &RunId, by: BTreeMap<String, String>) -> Result<ReplayReport, RunsError> {
         let summary = self.detail(id).await?.summary;
         if !summary.state.is_over() {
@@ -79,10 +79,11 @@ impl Runs {
             if faults.is_empty() { Ok((letters, plans)) } else { Err(RunsError::invalid(faults)) }
         });
         let (letters, plans) = prepared.await?;
-        // Dead letters hold samples of these stores, which a replacement module could reveal.
+        // Dead letters contain samples from the stores of the document, which a replacement module could reveal to a caller
+        // without access to these stores.
         self.check_stores(letters.spec())?;
         let mut report = ReplayReport { stages: Vec::new(), unreadable: letters.unreadable().clone() };
-        // The stages run one after the other, so the largest cost suffices.
+        // The stages run one after another, so the largest of their costs is enough.
         let most = plans.iter().map(|(_, it)| Cost::of(&it.plan, 0)).reduce(Cost::most);
         let Some(most) = most else { return Ok(report) };
         let part = self.take(most, "the replay").await?;
@@ -114,7 +115,7 @@ impl Runs {
         replayed.await
     }
 
-    /// Takes a part of the budget, if that is free.
+    /// Reserves a part of the budget; fails if it is not free.
     pub(crate) async fn take(&self, cost: Cost, what: &str) -> Result<Part, RunsError> {
         let (reply, answer) = oneshot::channel();
         self.send(Message::Take(self.client().clone(), cost, reply))?;
@@ -172,7 +173,7 @@ fn plans(
     if faults.is_empty() { Ok(plans) } else { Err(RunsError::invalid(faults)) }
 }
 
-/// Message for dead letters that cannot be read, without their path.
+/// Message for dead letters that cannot be read; it does not contain paths.
 fn conflict_text(fault: &ReplayFault) -> String {
     match fault {
         ReplayFault::NoRun(_) => "the run has no dead letters".to_owned(),
@@ -212,7 +213,7 @@ mod tests {
         {
             let mut taking = std::pin::pin!(runs.take(cost, "the replay"));
             let is_pending = poll_fn(|context| Poll::Ready(taking.as_mut().poll(context).is_pending())).await;
-            // The reply is not read, even if it has been sent.
+            // The reply with the part of the budget is never read, even if it has been sent.
             assert!(!is_pending || view.wait_for(|view| view.shares.used() == cost.amounts()).await.is_ok());
         }
         view.wait_for(|view| view.shares.used() == [0; 3]).await.unwrap();

@@ -2,7 +2,7 @@
 //! modules and benchmarks.
 //!
 //! One thread owns all runs. [`Runs`] is a handle to it: calls send messages, read a view that the owner publishes, and read the
-//! history directly. No call blocks a thread that does I/O; only the drop of the last handle blocks, as [`Runs::shutdown`] waits.
+//! history directly. No call blocks an I/O thread. Only the drop of the last handle blocks: it waits as [`Runs::shutdown`] does.
 
 mod admission;
 mod audit;

@@ -1,4 +1,4 @@
-//! A live run: passes its figures, errors and logs on to the feed and to the history.
+//! A live run, which passes its figures, errors and logs on to the feed and to the history.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,18 +31,18 @@ const WRITE_EVERY: u64 = 10_000_000_000;
 const MAX_UNWRITTEN_ERRORS: usize = 2_000;
 /// Maximum number of log lines that wait to be written; a new line replaces the oldest.
 const MAX_UNWRITTEN_LOGS: usize = 4_000;
-/// Number of fields of a failed sample that are shown.
+/// Maximum number of fields of a failed sample that are stored for display.
 const SHOWN_FIELDS: usize = 16;
-/// Number of bytes of a field that are shown as hexadecimal digits.
+/// Maximum number of bytes of a field that are stored for display as hexadecimal digits.
 const SHOWN_BYTES: usize = 64;
-/// Number of bytes of a text that are shown.
+/// Maximum number of bytes of a text that are stored for display.
 const SHOWN_TEXT: usize = 500;
-/// Number of bytes of a field's name or of a key that are shown.
+/// Maximum number of bytes of a field's name or of a key that are stored for display.
 const SHOWN_NAME: usize = 256;
-/// Number of bytes of a failure's message that are shown.
+/// Maximum number of bytes of a failure's message that are stored for display.
 const SHOWN_MESSAGE: usize = 2_000;
 
-/// Run that was submitted and has not ended, or has ended and is not stored yet.
+/// Submitted run that has not ended yet, or that has ended but is not stored yet.
 #[derive(Debug)]
 pub(crate) struct LiveRun {
     pub(crate) registered: Registered,
@@ -52,20 +52,20 @@ pub(crate) struct LiveRun {
     totals: Arc<Totals>,
     begun: OnceLock<Begun>,
     started: OnceLock<RunHandle>,
-    /// Set for a run with the consumer `stream`.
+    /// Address of the batches of a run with the consumer `stream`; set once the stream is open.
     stream: OnceLock<StreamAddress>,
     /// Final summary, and the last snapshot if the run has started; set once the run has ended.
     ended: OnceLock<(RunSummary, Option<RunSnapshot>)>,
-    /// Set once the end is public: the run is stored, or storing it has failed.
+    /// Set once clients may see the end of the run: the run is stored, or storing it has failed.
     is_end_public: AtomicBool,
     stop: watch::Sender<bool>,
-    /// Current tags; those of `registered` are the submitted ones.
+    /// Current tags of the run; `registered` contains the tags as submitted.
     tags: Mutex<Tags>,
     pending: Mutex<Pending>,
     is_writing: AtomicBool,
 }
 
-/// Counts over all runs of this process.
+/// Total counts of all runs of this process.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) samples: AtomicU64,
@@ -77,11 +77,11 @@ pub(crate) struct Totals {
 struct Begun {
     clock: Arc<MonotonicClock>,
     facts: RunFacts,
-    /// Time of the machine's monotonic clock at which the run's clock was zero.
+    /// Reading of the machine's monotonic clock when the run's clock was zero.
     zero: Duration,
 }
 
-/// Errors and logs of a run that are not written yet, and other state that changes while it runs.
+/// Errors and logs of a run that are not written yet, and other state that changes during the run.
 #[derive(Debug, Default)]
 struct Pending {
     errors: Vec<RunError>,
@@ -89,24 +89,25 @@ struct Pending {
     errors_left_out: u64,
     logs: VecDeque<LogEntry>,
     log_count: u64,
-    /// Number of lines that were dropped before they were written.
+    /// Number of log lines that were dropped before they were written to the history.
     logs_lost: u64,
-    /// Number of lines that a stage's log buffer dropped, by stage.
+    /// Number of log lines that the log buffer of a stage dropped, by stage.
     logs_dropped: BTreeMap<String, u64>,
-    /// Number of the next line, by stage.
+    /// Number of the next log line to collect, by stage.
     next_line: BTreeMap<String, u64>,
     state: Option<RunState>,
     delivered: u64,
-    /// Number of items in each queue at the last pulse.
+    /// Number of items in each queue at the end of the last pulse, an interval of at most 250 ms.
     occupancy: Vec<usize>,
     written_at: u64,
-    /// Error of the last write.
+    /// Error of the last write to the history; `None` if it succeeded.
     broken: Option<String>,
-    /// Error of the output folder.
+    /// Error of the folder of dead letters; `None` if there was none.
     output: Option<String>,
 }
 
-/// Observer that a run calls. The reference is weak, because the live run holds a handle to the run, which holds the observer.
+/// Observer of a run. The reference is weak, because a strong one would form a cycle: the live run holds a handle to the run, and
+/// the run holds the observer.
 pub(crate) struct LiveObserver(Weak<LiveRun>);
 
 impl LiveObserver {
@@ -168,7 +169,7 @@ impl LiveRun {
 
     pub(crate) fn on_started(&self, handle: RunHandle) {
         self.set_once(&self.started, handle, "started");
-        // A stop may have been requested in between.
+        // A stop that was requested before this point has not reached the run.
         if *self.stop.borrow() {
             self.stop();
         }
@@ -184,7 +185,7 @@ impl LiveRun {
         self.stream.get()
     }
 
-    /// Stops the run, or keeps it from starting.
+    /// Stops the run, or prevents its start.
     pub(crate) fn stop(&self) {
         self.stop.send_replace(true);
         if let Some(handle) = self.started.get() {
@@ -214,7 +215,7 @@ impl LiveRun {
         pending.errors.push(RunError { number, failure: record, at_s, payload: payload(&failure.sample) });
     }
 
-    /// Adds the sums of a pulse. Called from the thread that keeps the run's time.
+    /// Adds the sums of a pulse, an interval of at most 250 ms. Called from the timer thread of the run.
     fn on_sums(self: &Arc<Self>, pulse: &Sums) {
         let row = self.rows.add(pulse);
         let (state, is_due) = {
@@ -231,7 +232,7 @@ impl LiveRun {
             (state, is_full || now.saturating_sub(pending.written_at) >= WRITE_EVERY)
         };
         self.collect_logs();
-        // The end of the run is reported once all of it is stored.
+        // Of the state changes, only `draining` is reported here: the end is reported once the whole run is stored.
         let is_draining = state.is_some_and(|state| state == RunState::Draining);
         if is_draining {
             self.tell_state();
@@ -242,7 +243,7 @@ impl LiveRun {
             let sample = self.sample(&row, pulse.state, samples, failed, pulse.expected, occupancy);
             self.feed.tell(self.id(), Event::Sample(sample));
         }
-        // Lists are filtered by the stored state.
+        // Lists are filtered by the stored state, so the state `draining` is stored at once.
         if is_due || is_draining {
             self.write_soon(pulse.t1.nanos());
         }
@@ -317,7 +318,7 @@ impl LiveRun {
         }
         let run = self.clone();
         let handed_over = self.history.hand_over(Box::new(move |connection| {
-            // `write` records the error, and the next write tries again.
+            // `write` has recorded the error, and the next write includes the same data.
             run.write(connection).ok();
         }));
         match handed_over {
@@ -326,8 +327,8 @@ impl LiveRun {
         }
     }
 
-    /// Writes the whole run, from a thread that may block. Returns true if the run is stored. Returns false at once if too many
-    /// other writes wait; the owner then tries again later.
+    /// Writes the whole run, from a thread that may block. Returns true if the run is stored; the owner tries again later if not.
+    /// Returns false without waiting if too many other writes are queued.
     pub(crate) fn write_all(self: &Arc<Self>) -> bool {
         let (reply, answer) = sync_channel(1);
         let own = self.clone();
@@ -423,7 +424,7 @@ impl LiveRun {
         self.seen().0
     }
 
-    /// Shows other tags from now on; the caller stores them.
+    /// Replaces the tags that clients see; the caller stores them.
     pub(crate) fn set_tags(&self, tags: Tags) {
         *self.tags.lock().unwrap_or_else(PoisonError::into_inner) = tags;
     }
@@ -432,7 +433,7 @@ impl LiveRun {
         self.tags.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Summary and figures of the run, both as of the same moment.
+    /// Returns the summary and the figures of the run, both as of the same time.
     fn seen(&self) -> (RunSummary, Option<RunSnapshot>) {
         if let Some(ended) = self.ended.get().filter(|_| self.is_over()) {
             let (summary, snapshot) = ended.clone();
@@ -446,7 +447,7 @@ impl LiveRun {
         let snapshot = self.snapshot();
         if let Some(snapshot) = &snapshot {
             figures(&mut summary, snapshot);
-            // Clients see the run as ended once all of it is stored.
+            // Until the whole run is stored, clients see a run that has ended as draining.
             summary.state = if snapshot.state.is_over() { RunState::Draining } else { snapshot.state };
         }
         (summary, snapshot)
@@ -476,7 +477,7 @@ impl LiveRun {
         }
     }
 
-    /// Sends the state of the run to its readers and to lists.
+    /// Sends the state of the run to readers of its events and of the list of runs.
     pub(crate) fn tell_state(&self) {
         let summary = self.summary();
         self.feed.tell(self.id(), Event::State(summary.clone()));
@@ -496,7 +497,7 @@ impl LiveRun {
         self.is_end_public.store(true, Ordering::Release);
     }
 
-    /// Sends the end of the run to its readers and to lists.
+    /// Sends the end of the run to readers of its events and of the list of runs.
     pub(crate) fn tell_end(&self) {
         self.tell_state();
         self.feed.tell(self.id(), Event::End(self.summary()));
@@ -508,10 +509,9 @@ impl LiveRun {
 }
 
 impl Pending {
-    /// Reasons why the history of the run is incomplete, if it is.
+    /// Reasons why the history of the run is incomplete; `None` if it is complete.
     fn gaps(&self, broken: Option<String>, lost: u64) -> Option<String> {
-        let lost =
-            (lost > 0).then(|| format!("{lost} parts of the history could not be written and are lost"));
+        let lost = (lost > 0).then(|| format!("{lost} chunks of figures could not be written and are lost"));
         let parts = [broken, lost, self.output.clone()];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         (!parts.is_empty()).then(|| parts.join("; "))
@@ -540,7 +540,7 @@ fn figures(summary: &mut RunSummary, snapshot: &RunSnapshot) {
     summary.verdict_stage = snapshot.verdict.as_ref().and_then(|verdict| verdict.stage.clone());
 }
 
-/// Shortens a failed sample for display.
+/// Converts a failed sample into shortened fields for display.
 fn payload(sample: &Sample) -> Option<Vec<PayloadField>> {
     (!sample.fields.is_empty()).then(|| sample.fields.iter().take(SHOWN_FIELDS).map(shown).collect())
 }

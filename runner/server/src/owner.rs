@@ -39,16 +39,16 @@ const MAX_UNSTORED: usize = 16;
 
 /// A message to the owner.
 pub(crate) enum Message {
-    /// Admits a registered run, or lets it wait.
+    /// Starts a registered run if the budget allows it; otherwise the run waits.
     Join(Box<Waiting>),
-    /// Stops a run. The reply is the run, or `None` if the owner does not have it.
+    /// Stops a run. The reply is the run, or `None` if it is neither waiting nor active.
     Stop(RunId, oneshot::Sender<Option<Arc<LiveRun>>>),
-    /// Reports that a run's thread is about to end. `stored` is set if the whole run is stored.
+    /// Reports that the thread of a run is about to end. `stored` is true if the whole run is stored.
     Ended {
         id: RunId,
         stored: bool,
     },
-    /// Takes a part of the budget for work of a client other than a run.
+    /// Reserves a part of the budget for work of a client that is not a run, such as a replay.
     Take(ClientId, Cost, oneshot::Sender<Option<Part>>),
     GiveBack(ClientId, Cost),
     /// Stops all runs and closes the history.
@@ -61,13 +61,13 @@ pub(crate) struct Waiting {
     pub(crate) cost: Cost,
     pub(crate) run: Arc<LiveRun>,
     pub(crate) job: Job,
-    /// Place in the line, released at the start.
+    /// Permit to be among the waiting runs, released when the run starts.
     pub(crate) place: Place,
-    /// Place among the client's waiting and active runs.
+    /// Permit to be among the waiting and active runs, released when the run ends.
     pub(crate) open: Place,
 }
 
-/// Outcome for the runs of a [`crate::Runs::shutdown`].
+/// Effect of [`crate::Runs::shutdown`] on the runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shutdown {
     /// Number of runs that were stopped, including waiting runs.
@@ -76,7 +76,7 @@ pub struct Shutdown {
     pub unfinished: Vec<RunId>,
 }
 
-/// Part of the budget, given back on drop.
+/// Reserved part of the budget, released on drop.
 #[derive(Debug)]
 pub(crate) struct Part {
     client: ClientId,
@@ -87,7 +87,7 @@ pub(crate) struct Part {
 impl Drop for Part {
     fn drop(&mut self) {
         if self.cost != Cost::default() {
-            // The send fails once the owner has ended; the budget does not exist any more then.
+            // The send fails if the owner has ended; the budget is not needed any more then.
             self.owner.send(Message::GiveBack(self.client.clone(), self.cost)).ok();
         }
     }
@@ -101,7 +101,7 @@ pub(crate) struct View {
     pub(crate) waiting: BTreeMap<RunId, String>,
     pub(crate) clients: BTreeMap<ClientId, ClientUse>,
     pub(crate) shares: Shares<3>,
-    /// Set while the run whose turn it is does not fit into the budget.
+    /// Set while a waiting run has its turn but does not fit into the free budget.
     has_turn: bool,
     pub(crate) alive: u64,
 }
@@ -133,7 +133,7 @@ struct Alive {
     _open: Place,
 }
 
-/// Waiting run, and the time until which it may wait.
+/// Waiting run, and the time at which its wait ends with a failure.
 struct InLine(Tick, Box<Waiting>);
 
 pub(crate) struct Owner {
@@ -153,7 +153,7 @@ pub(crate) struct Owner {
     swept: Option<Tick>,
     measured: Tick,
     measuring: Option<tokio::task::JoinHandle<()>>,
-    /// Set if the history may hold more runs than are to be kept.
+    /// Set if the history may contain more runs than its limit, so that old runs must be removed.
     is_retain_due: bool,
     retaining: Option<tokio::task::JoinHandle<()>>,
 }
@@ -191,7 +191,7 @@ impl Owner {
     pub(crate) fn run(mut self) {
         let mut next_look = self.clock.now().after(LOOK);
         loop {
-            // Due by the clock rather than by a timeout between messages, which may arrive without a pause.
+            // Periodic work is due by the clock, since a timeout that restarts with each message might never expire.
             let left = Duration::from_nanos(next_look - self.clock.now());
             match self.messages.recv_timeout(left) {
                 Ok(Message::Shutdown(reply)) => {
@@ -231,8 +231,8 @@ impl Owner {
             Message::Take(client, cost, reply) => {
                 let is_taken = self.line.take(&client, cost.amounts());
                 let part = is_taken.then(|| Part { client, cost, owner: self.to_self.clone() });
-                // If the receiver was dropped, the part is given back here: on drop it would send a message to the owner, which
-                // would wait for itself if the channel is full.
+                // If the receiver was dropped, the part is released here: its drop would send a message to this very thread,
+                // which would block for ever on a full channel.
                 if let Err(Some(mut part)) = reply.send(part) {
                     self.line.give_back(&part.client, std::mem::take(&mut part.cost).amounts());
                 }
@@ -262,7 +262,7 @@ impl Owner {
                     own.on_ended(None, RunState::Failed, Some(error.to_owned()), None);
                     false
                 });
-                // The send fails if the owner did not wait for the run at a shutdown.
+                // The send fails if the owner ended at a shutdown without waiting for the run.
                 messages.send(Message::Ended { id, stored }).ok();
             });
             match spawned {
@@ -301,7 +301,7 @@ impl Owner {
         self.conclude(run, stored);
     }
 
-    /// Fails runs that have reached the longest waiting time.
+    /// Ends runs as failed that have reached the maximum waiting time.
     fn end_late_runs(&mut self, now: Tick) {
         let late = self.line.remove(|InLine(until, _)| *until <= now);
         if late.is_empty() {
@@ -313,7 +313,7 @@ impl Owner {
                 format!("the run waited {waited} for its start, which is the limit (`limits.runs.max_wait`)");
             self.end(waiting.run, RunState::Failed, Some(error));
         }
-        // The turn may have passed to another run.
+        // Another run may have its turn now.
         self.admit_waiting_runs();
         self.show();
     }
@@ -332,7 +332,7 @@ impl Owner {
     /// Publishes the end of a run. The owner keeps the run until it is stored.
     fn conclude(&mut self, run: Arc<LiveRun>, stored: bool) {
         if stored {
-            // Shown first, because a client that learns of the end may delete the run.
+            // The view is updated before the end is published, because a client may delete the run as soon as it sees the end.
             self.show();
         }
         run.publish_end();
@@ -355,7 +355,7 @@ impl Owner {
         run.tell_end();
     }
 
-    /// Queues a write of only the end of a run.
+    /// Queues a write of the end of a run, without its other data.
     fn write_end(&self, run: Arc<LiveRun>) {
         let id = run.id().clone();
         let handed_over = self.history.hand_over(Box::new(move |connection| {
@@ -454,12 +454,12 @@ impl Owner {
             }
         }
         let mut unfinished: Vec<RunId> = self.alive.keys().cloned().collect();
-        // Threads that hang in a system call cannot be joined; the process is about to end.
+        // The remaining threads are not joined, because they may hang in a system call; the process is about to end.
         self.alive.clear();
         self.show();
         let Self { messages, history, clock, feed, unstored, .. } = self;
         let (send, ended) = std::sync::mpsc::sync_channel(1);
-        // The writer's last work. Runs join through the writer only, so no run can join after it.
+        // This is the last work of the writer. Runs are registered by the writer only, so no run can be registered afterwards.
         let last = Box::new(move |connection: &mut rusqlite::Connection| {
             never_began.extend(messages.try_iter().filter_map(|message| match message {
                 Message::Join(waiting) => Some(waiting.run),
@@ -478,7 +478,7 @@ impl Owner {
                     lost.push(run.id().clone());
                 }
             }
-            // The send fails if this took too long.
+            // The send fails if the owner no longer waits because the time limit has passed.
             send.send((stored, lost)).ok();
         });
         history.close(last, Duration::from_nanos(until - clock.now()).max(CLOSING));

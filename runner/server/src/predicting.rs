@@ -18,7 +18,7 @@ use penstock_pipeline::predict::{
     Machine, PredictReport, Proposal, Recording, SweepBudget, predict_plan, sweep,
 };
 
-/// Longest run that is predicted from its start, in seconds.
+/// Maximum duration of a run that is predicted from its start, in seconds.
 const MAX_SECONDS: f64 = 3600.0;
 
 /// Changes to a run, and options of its prediction.
@@ -29,7 +29,8 @@ pub struct PredictRequest {
     pub set: BTreeMap<String, Value>,
     /// Number of cores that computing stages share; the cores of the server's machine if missing.
     pub cores: Option<f64>,
-    /// Duration of the predicted run from its start, in seconds, an hour at most; if missing, the run is predicted as warmed up.
+    /// Duration of the predicted run, in seconds, at most 3600, with the start-up of the pipeline; if missing, the prediction is
+    /// for a pipeline that has warmed up.
     pub for_s: Option<f64>,
     /// Begin of the window whose figures the prediction starts from and is compared with, in seconds since the run's start; as in
     /// `/figures`.
@@ -46,10 +47,10 @@ pub struct PredictRequest {
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PredictSweep {
-    /// Maximum number of worker threads; the server's budget if missing, and never more.
+    /// Maximum number of worker threads; at most the server's budget, which is also the default.
     pub max_threads: Option<u32>,
-    /// Maximum memory of all instances of modules, one on each thread, and of 1 MiB for each concurrent fetch, in MiB; the server's
-    /// budget if missing, and never more.
+    /// Maximum memory of all instances of modules, one on each thread, and of 1 MiB for each concurrent fetch, in MiB; at most
+    /// the server's budget, which is also the default.
     pub max_memory_mib: Option<u64>,
 }
 
@@ -73,7 +74,7 @@ impl Runs {
         if request.cores.is_some_and(|cores| !(cores > 0.0 && cores <= 4096.0)) {
             return Err(RunsError::Refused("`cores` must be a number above 0 and at most 4096".to_owned()));
         }
-        // Taken before the documents are read, which are large trees of JSON.
+        // The permit is taken before the documents are read, because they may need much memory.
         let turn = turn(&self.0.trials, self.client(), "trials and predictions").await?;
         let snapshot = self.detail(id).await?.snapshot;
         let snapshot =
@@ -101,7 +102,7 @@ impl Runs {
         let own_cores = available_parallelism().map_or(1.0, |cores| cores.get() as f64);
         let machine = Machine { threads: checked.cost.threads, cores: request.cores.unwrap_or(own_cores) };
         let own_machine = Machine { threads: snapshot.threads, cores: own_cores };
-        // The fixed memory of the run is not available to its settings.
+        // The memory that does not depend on the settings is subtracted from the budget of the search.
         let fixed = checked.cost.memory_mib - settings_mib(&checked.prepared.plan, checked.cost.threads);
         let has = self.0.budget.memory_mib.saturating_sub(fixed);
         let budget = request.sweep.map(|sweep| SweepBudget {
@@ -109,7 +110,7 @@ impl Runs {
             memory_mib: sweep.max_memory_mib.unwrap_or(has).min(has),
         });
         apart(self, move || {
-            // Held until the work has ended, even if the future is dropped.
+            // The permit is held until the work has ended, even if the future is dropped.
             let _turn = turn;
             let recording = Recording::new(snapshot, recorded, &times);
             let refused = |error| RunsError::Refused(format!("{error}"));

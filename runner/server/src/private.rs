@@ -1,4 +1,4 @@
-//! Files and folders of the data directory, closed to other users even if these may enter the directory itself.
+//! Files and folders of the data directory. Other users have no access to them, even if they may enter the directory itself.
 
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io;
@@ -8,13 +8,13 @@ use std::path::Path;
 /// Permission bits of the group and of other users.
 const OTHERS: u32 = 0o077;
 
-/// Creates a folder if it is missing, and closes it to other users.
+/// Creates a folder if it is missing, and removes the permissions of other users.
 pub(crate) fn folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     close(path)
 }
 
-/// Creates an empty file if it is missing, and closes it to other users.
+/// Creates an empty file if it is missing, and removes the permissions of other users.
 pub(crate) fn file(path: &Path) -> io::Result<()> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
     close(path)

@@ -50,7 +50,7 @@ impl Runs {
         Err(RunsError::Conflict(why.to_owned()))
     }
 
-    /// Lists a page of runs. A cursor stays valid while runs are added before its page.
+    /// Lists a page of runs. A cursor stays valid when runs are added.
     pub async fn list(&self, query: RunQuery) -> Result<Page<RunSummary>, RunsError> {
         let (sort, states, after) = (query.sort, query.states.clone(), after(query.cursor.as_ref())?);
         let found = self.history().read(move |connection| runs::list(connection, query, after)).await?;
@@ -81,7 +81,7 @@ impl Runs {
         Ok(self.stored_document(id).await?.0)
     }
 
-    /// Reads the rows of a run with its layout. Fails for an unknown run.
+    /// Reads rows of a run by `read`, which also gets the layout of the run. Fails for an unknown run.
     pub(crate) async fn read_rows<T: Send + 'static>(
         &self,
         id: &RunId,
@@ -95,9 +95,9 @@ impl Runs {
         self.history().read(read).await
     }
 
-    /// Figures of a run over time.
+    /// Returns figures of a run over time.
     pub async fn series(&self, id: &RunId, query: SeriesQuery) -> Result<Series, RunsError> {
-        // Taken before the rows are read: later events repeat some of the figures, but none are missing.
+        // The number is taken before the rows are read: the events after it may repeat some of the figures, but none are missing.
         let last = format!("{}-{}", self.epoch(), self.0.feed.last());
         if query.points.is_some_and(|points| !(1..=MAX_POINTS).contains(&points)) {
             return Err(RunsError::Refused(format!("`points` must be a number from 1 to {MAX_POINTS}")));
@@ -126,7 +126,7 @@ impl Runs {
         self.read_rows(id, read).await
     }
 
-    /// Figures of a run in windows of equal length. Percentiles are `null`; [`Self::times`] has them.
+    /// Returns figures of a run in windows of equal length. Percentiles are `null`; [`Self::times`] returns them.
     pub async fn windows(&self, id: &RunId, query: WindowQuery) -> Result<Vec<Window>, RunsError> {
         let from = nanos(query.from_s.unwrap_or(0.0), "from_s")?;
         let to = query.to_s.map(|to| nanos(to, "to_s")).transpose()?;
@@ -146,7 +146,7 @@ impl Runs {
         self.read_rows(id, read).await
     }
 
-    /// Times of the successful ops of a stage over the whole run.
+    /// Returns the times of the successful ops of a stage over the whole run.
     pub async fn times(&self, id: &RunId, stage: &str) -> Result<TaskTimes, RunsError> {
         let stage = stage.to_owned();
         let read = move |rows: RunRows<'_>, layout: Layout| {
@@ -157,7 +157,7 @@ impl Runs {
         self.read_rows(id, read).await
     }
 
-    /// Failed samples of a run, oldest first.
+    /// Returns a page of the failed samples of a run, oldest first.
     pub async fn errors(&self, id: &RunId, query: ErrorQuery) -> Result<Page<RunError>, RunsError> {
         self.flush_errors_and_logs(id).await?;
         let (own, after) = (id.clone(), after(query.cursor.as_ref())?.unwrap_or(0));
@@ -165,7 +165,7 @@ impl Runs {
         Ok(page(self.history().read(read).await?, |last| last.number))
     }
 
-    /// Log lines of the modules of a run, oldest first.
+    /// Returns a page of the log lines of the modules of a run, oldest first.
     pub async fn logs(&self, id: &RunId, query: LogQuery) -> Result<Page<LogEntry>, RunsError> {
         self.flush_errors_and_logs(id).await?;
         let (own, after) = (id.clone(), after(query.cursor.as_ref())?.unwrap_or(0));
@@ -173,8 +173,8 @@ impl Runs {
         Ok(page(self.history().read(read).await?, |last| last.number))
     }
 
-    /// Events of lists and of the watched runs, from now on or after the event `since` of this epoch. For a run that has ended,
-    /// its end comes first. Events that are no longer kept are reported as a gap.
+    /// Returns a reader of the events of lists and of the watched runs, from now on or after the event `since` of this epoch. If
+    /// a watched run has already ended, the reader gets its end first. Events that are no longer kept are reported as a gap.
     pub async fn events(&self, watched: &[RunId], since: Option<u64>) -> Result<Events, RunsError> {
         if watched.len() > MAX_WATCHED {
             return Err(RunsError::Refused(format!("at most {MAX_WATCHED} runs can be watched at a time")));
@@ -211,7 +211,7 @@ impl Runs {
         })
     }
 
-    /// Use of the data directory, which is measured once a minute.
+    /// Returns the use of the data directory, which is measured once a minute.
     pub async fn storage(&self) -> Result<StorageUse, RunsError> {
         let (data_dir, disk) = (self.0.workshop.data_dir.clone(), self.0.workshop.disk.clone());
         let count = move |connection: &rusqlite::Connection| {
@@ -235,12 +235,12 @@ impl Runs {
     }
 }
 
-/// Number of records of one bucket.
+/// Number of records in one bucket: one for each stage and each queue.
 fn nodes(layout: &Layout) -> usize {
     (layout.stages.len() + layout.queues.len()).max(1)
 }
 
-/// Maximum number of buckets of a run with this layout within a number of records.
+/// Maximum number of buckets with at most `records` records in total, for a run with this layout.
 fn most_buckets(layout: &Layout, records: usize) -> usize {
     (records / nodes(layout)).max(1)
 }
@@ -253,15 +253,15 @@ fn too_many(layout: &Layout, count: usize, what: &str, most: usize) -> String {
     )
 }
 
-/// Makes a page of its entries. If there are more entries, the cursor of the next page is `place` of the last one.
+/// Creates a page. If there are more entries, the cursor of the next page is made from the position (`place`) of the last entry.
 pub(crate) fn page<T, P: Serialize>((items, more): (Vec<T>, bool), place: impl Fn(&T) -> P) -> Page<T> {
     let last = items.last().filter(|_| more).map(place);
     let written = |place| serde_json::to_vec(&place).expect("numbers and texts are JSON");
-    // The encoding makes the cursor opaque to clients.
+    // Encoded, so that clients treat the cursor as opaque.
     Page { next: last.map(|place| URL_SAFE_NO_PAD.encode(written(place))), items }
 }
 
-/// Decodes a cursor: the place of the last entry of the previous page.
+/// Decodes a cursor into the position of the last entry of the previous page.
 pub(crate) fn after<T: DeserializeOwned>(cursor: Option<&String>) -> Result<Option<T>, RunsError> {
     let Some(cursor) = cursor else { return Ok(None) };
     let place = URL_SAFE_NO_PAD.decode(cursor).ok().and_then(|place| serde_json::from_slice(&place).ok());
@@ -270,7 +270,7 @@ pub(crate) fn after<T: DeserializeOwned>(cursor: Option<&String>) -> Result<Opti
 }
 
 pub(crate) fn nanos(seconds: f64, what: &str) -> Result<u64, RunsError> {
-    // No run takes longer than a century.
+    // The limit of over a century is longer than any run.
     let is_time = (0.0..4e9).contains(&seconds);
     if is_time {
         Ok((seconds * 1e9) as u64)

@@ -35,7 +35,7 @@ use crate::workshop::{CACHE, Workshop};
 const MESSAGES: usize = 1024;
 /// Maximum number of documents that are checked at a time.
 const CHECKS: u64 = 2;
-/// Longest wait of a request for its turn.
+/// Maximum time that a request waits for a permit.
 const TURN: Duration = Duration::from_secs(10);
 /// Maximum number of modules that are tried at a time.
 const TRIALS: u64 = 2;
@@ -47,7 +47,7 @@ const TRIAL_INSTANCES: u32 = 2;
 const SURVEYS: u64 = 2;
 /// Maximum number of modules that are inspected and compiled at a time.
 const COMPILATIONS: u64 = 2;
-/// Longest wait of a module for its turn to be compiled; shorter than clients wait for a response.
+/// Maximum time that an upload waits for a permit to compile its module; shorter than clients wait for a response.
 pub(crate) const COMPILE_TURN: Duration = Duration::from_secs(45);
 
 #[derive(Clone, Debug)]
@@ -56,9 +56,10 @@ pub struct RunsSettings {
     pub data_dir: PathBuf,
     pub stores: Stores,
     pub budget: Budget,
-    /// Compilation and size limits of modules. The cache folder and the number of instances are derived from the other settings.
+    /// Compilation and size limits of modules. The cache folder and the number of instances in it are ignored: the other settings
+    /// determine them.
     pub sandbox: SandboxSettings,
-    /// Bounds of one run, and of the number of waiting runs.
+    /// Bounds of each run, and the maximum number of waiting runs.
     pub bounds: RunBounds,
     /// Shares and quotas of one client.
     pub clients: ClientBounds,
@@ -67,8 +68,8 @@ pub struct RunsSettings {
     pub trial_time: Duration,
 }
 
-/// Handle to all runs and modules of a server, for one caller. Cheap to clone. When the last clone is dropped, all runs are
-/// stopped as by [`Self::shutdown`].
+/// Handle to all runs and modules of a server, on behalf of one caller. Cheap to clone. When the last clone is dropped, all runs
+/// are stopped as by [`Self::shutdown`].
 #[derive(Clone, Debug)]
 pub struct Runs(pub(crate) Arc<Parts>, RunsCaller);
 
@@ -76,7 +77,7 @@ pub struct Runs(pub(crate) Arc<Parts>, RunsCaller);
 #[derive(Clone, Debug)]
 pub(crate) struct WeakRuns(Weak<Parts>, RunsCaller);
 
-/// Caller for which a handle acts.
+/// Caller on whose behalf a handle acts.
 #[derive(Clone, Debug, Default)]
 struct RunsCaller {
     client: ClientId,
@@ -86,7 +87,7 @@ struct RunsCaller {
 
 #[derive(Debug)]
 pub(crate) struct Parts {
-    /// All stores of the operator; [`Runs::allowed_stores`] has those of a caller.
+    /// All stores of the operator; [`Runs::allowed_stores`] returns the stores of a caller.
     all_stores: Stores,
     pub(crate) epoch: String,
     pub(crate) budget: Budget,
@@ -98,11 +99,11 @@ pub(crate) struct Parts {
     pub(crate) workshop: Arc<Workshop>,
     pub(crate) feed: Feed,
     pub(crate) totals: Arc<Totals>,
-    /// Places of waiting runs.
+    /// Limit on waiting runs, shared among clients; a run holds its permit until it starts.
     pub(crate) places: Turns,
-    /// Places of waiting and active runs.
+    /// Limit on waiting and active runs of each client; a run holds its permit until it ends.
     pub(crate) open: Turns,
-    /// Place of submissions with a key, registered one at a time. A repeated submission that is found before takes no place.
+    /// Serializes submissions with an idempotency key. A repeated submission whose run is found at once needs no permit.
     pub(crate) keyed: Turns,
     pub(crate) trials: Turns,
     pub(crate) checks: Turns,
@@ -146,7 +147,7 @@ impl Runs {
         private::folder(&cache).map_err(|source| unusable(&cache, source))?;
         let gate = sandbox.gate.clone();
         let instances = budget.instances.saturating_add(TRIALS as u32 * TRIAL_INSTANCES);
-        // Compiled code can be produced again, so most of the disk limit is left for other data.
+        // Compiled code can be produced again, so the cache may use only a part of the disk limit.
         let cache_bytes = disk_bytes.map_or(sandbox.cache_bytes, |most| sandbox.cache_bytes.min(most / 4));
         let sandbox =
             Sandbox::new(SandboxSettings { cache_dir: Some(cache), cache_bytes, instances, ..sandbox })?;
@@ -196,7 +197,7 @@ impl Runs {
         Ok(Self(Arc::new(parts), RunsCaller::default()))
     }
 
-    /// Returns a handle for requests of a client, which count against its shares.
+    /// Returns a handle for the requests of a client; they count against the shares of this client.
     #[must_use]
     pub fn for_client(&self, client: ClientId) -> Self {
         Self(self.0.clone(), RunsCaller { client, ..self.1.clone() })
@@ -210,8 +211,8 @@ impl Runs {
         &self.1.client
     }
 
-    /// Returns a handle for a caller that may use these stores only: other stores are unknown in documents, and dead letters and
-    /// batches of runs that use other stores are not accessible.
+    /// Returns a handle for a caller that may use only the given stores. Other stores are unknown in documents of the caller, and
+    /// dead letters and batches of runs that use other stores are not accessible.
     #[must_use]
     pub fn limited_to(&self, stores: &BTreeSet<String>) -> Self {
         let stores = Some(Arc::new(self.allowed_stores().among(stores)));
@@ -274,7 +275,7 @@ impl Runs {
         }
     }
 
-    /// Use of the budget by client, with the number of waiting runs.
+    /// Returns the use of the budget by each client, with the number of its waiting runs.
     pub fn clients(&self) -> Vec<ClientUse> {
         self.view().clients.values().cloned().collect()
     }
@@ -318,14 +319,14 @@ impl Drop for Parts {
     fn drop(&mut self) {
         self.ending.set();
         let (reply, _) = oneshot::channel();
-        // After a shutdown, the owner thread has ended already.
+        // The send fails if the owner thread has already ended after a shutdown.
         if self.messages.send(Message::Shutdown(reply)).is_ok() {
             self.join();
         }
     }
 }
 
-/// Takes a place for expensive work of a client in its turn. `what` names the work in the error.
+/// Waits for a permit for expensive work of a client. `what` names the work in the error.
 pub(crate) async fn turn(places: &Turns, client: &ClientId, what: &str) -> Result<Place, RunsError> {
     places.take(client, 0, TURN).await.ok_or_else(|| RunsError::no_place(what))
 }

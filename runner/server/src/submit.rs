@@ -28,15 +28,15 @@ use crate::wire::{ModuleVersion, RunSpec, Submission, Submitted, ValidStage, Val
 use crate::work::Job;
 use penstock_pipeline::{Context, NamedModules, Outlets, Prepared, prepare, shape_of};
 
-/// Longest key that makes a request safe to repeat, in bytes.
+/// Maximum length of an `Idempotency-Key`, in bytes.
 const MAX_KEY: usize = 255;
-/// Longest accepted `for_s`, in seconds: a year.
+/// Maximum `for_s`, in seconds: a year.
 const MAX_SECONDS: f64 = 366.0 * 86_400.0;
-/// Maximum number of known modules that the fault of an unknown module lists.
+/// Maximum number of known modules that the message about an unknown module lists.
 const MAX_SUGGESTED: u32 = 20;
-/// Longest time in which the sizes of assets are read.
+/// Time limit for reading the sizes of assets.
 const LOOK_AT_ASSETS: Duration = Duration::from_secs(10);
-/// Disk space that a new run reserves beside its document, in bytes.
+/// Disk space that a new run reserves in addition to its document, in bytes.
 const RUN_BYTES: u64 = 16 << 10;
 /// Longest time that `stop` waits for a run's end.
 const STOP: Duration = Duration::from_secs(3);
@@ -77,7 +77,7 @@ impl Runs {
         })
     }
 
-    /// Registers a run of a document. It starts at once if it fits, and waits otherwise.
+    /// Registers a run of a document. The run starts at once if it fits into the budget, and waits otherwise.
     pub async fn submit(&self, submission: Submission) -> Result<Submitted, RunsError> {
         let Submission { document, for_s, idempotency_key, tags } = submission;
         if for_s.is_some_and(|for_s| !(for_s > 0.0 && for_s <= MAX_SECONDS)) {
@@ -89,7 +89,7 @@ impl Runs {
         if let Some(known) = self.repeated(repeat.as_ref()).await? {
             return Ok(known);
         }
-        // Checked before the turn: requests to stores must not hold up other submissions.
+        // The document is checked before the permit is taken: slow requests to stores must not delay other submissions.
         let checked = self.check(document).await?;
         let turn = match &repeat {
             Some(_) => Some(turn(&self.0.keyed, self.client(), "submissions with a key").await?),
@@ -99,15 +99,15 @@ impl Runs {
             return Ok(known);
         }
         let (known, live) = self.register(checked, (for_s, tags), repeat, None).await?;
-        // A repeated submission finds the run from here on.
+        // From here on, a repeated submission finds the run.
         drop(turn);
         self.submitted(known, &live).await
     }
 
-    /// Registers another run of the same document; its modules are resolved again.
+    /// Registers a new run of the document of a run; the names of modules are resolved again.
     pub async fn clone_run(&self, id: &RunId) -> Result<RunDetail, RunsError> {
         let (stored, for_s) = self.stored_document(id).await?;
-        // Kept as text, which takes less memory than a tree while many requests wait for their turn.
+        // The document is held as text while this request waits for a permit, because a JSON tree takes more memory.
         let document = Bytes::from(stored.document.to_string());
         drop(stored);
         let checked = self.check(document).await?;
@@ -115,7 +115,7 @@ impl Runs {
         Ok(self.submitted(known, &live).await?.run)
     }
 
-    /// Stops a run, active or waiting, and waits for its end, but for at most 3 s.
+    /// Stops an active or waiting run, and waits up to 3 s for its end.
     pub async fn stop(&self, id: &RunId) -> Result<RunDetail, RunsError> {
         if self.live(id).is_none() {
             let run = self.detail(id).await?;
@@ -125,14 +125,14 @@ impl Runs {
         }
         let (reply, answer) = oneshot::channel();
         let (own, messages) = (id.clone(), self.0.messages.clone());
-        // Sent by the writer thread, which also hands new runs to the owner: the run arrives there before its stop.
+        // Sent by the writer thread, which also hands new runs to the owner, so that the owner gets the run before the stop.
         let sent = self.history().work(move |_| Ok(messages.try_send(Message::Stop(own, reply))));
         sent.await??;
         if let Ok(Some(run)) = answer.await {
             let mut view = self.0.view.clone();
-            // The view changes with every run that is added or removed.
+            // The owner publishes a new view when it removes the run, which wakes this wait.
             let over = view.wait_for(|_| run.is_over());
-            // After the timeout the run is returned in its current state.
+            // After the timeout, the run is returned in its current state.
             tokio::time::timeout(STOP, over).await.ok();
         }
         self.detail(id).await
@@ -145,7 +145,7 @@ impl Runs {
             return Err(alive());
         }
         let own = id.clone();
-        // The row is written before the owner shows the run, so the row alone decides if the run has ended.
+        // The row of the run decides whether it has ended: the row of a new run is written before the owner publishes the run.
         let remove = move |transaction: &rusqlite::Transaction<'_>| {
             freeing(transaction, || runs::remove(transaction, &own))
         };
@@ -163,12 +163,12 @@ impl Runs {
         .await
     }
 
-    /// Replaces the tags of a run, whatever its state.
+    /// Replaces the tags of a run in any state.
     pub async fn set_tags(&self, id: &RunId, tags: Tags) -> Result<Tags, RunsError> {
         let (own, new, live) = (id.clone(), tags.clone(), self.live(id));
         let stored = self.history().work(move |connection| {
             let is_known = transact(connection, |transaction| runs::set_tags(transaction, &own, &new))?;
-            // By the writer, so that the last tags stored are the last ones shown.
+            // Set on the writer thread, so that concurrent changes are stored and shown in the same order.
             live.inspect(|live| live.set_tags(new));
             Ok(is_known)
         });
@@ -179,7 +179,7 @@ impl Runs {
         Ok(tags)
     }
 
-    /// Stores a new run and hands it to the owner, unless the key stands for an earlier run.
+    /// Stores a new run and hands it to the owner, unless an earlier run was submitted with the same key.
     async fn register(
         &self,
         checked: Checked,
@@ -212,7 +212,7 @@ impl Runs {
         let (client, cost, run) = (self.client().clone(), checked.cost, live.clone());
         let join = Message::Join(Box::new(Waiting { client, cost, run, job, place, open }));
         let (own, spec, messages) = (live.clone(), checked.sent, parts.messages.clone());
-        // Both steps in one piece of work, because the future may be dropped between two.
+        // The insertion and the message are one piece of work, because the future may be dropped between two awaits.
         let known = self.history().work(move |connection| {
             let known = transact(connection, |transaction| {
                 runs::insert(transaction, &own.registered, &spec, repeat.as_ref())
@@ -228,7 +228,7 @@ impl Runs {
         Ok((known.await??, live))
     }
 
-    /// Takes the places of a new run: one among waiting runs, and one among waiting and active runs.
+    /// Takes the permits of a new run: one of the limit on waiting runs, and one of the limit on waiting and active runs.
     fn places(&self) -> Result<(Place, Place), RunsError> {
         let (client, bounds) = (self.client(), &self.0.clients);
         let open = self.0.open.try_take(client).map_err(|shares| {
@@ -244,8 +244,7 @@ impl Runs {
                 return RunsError::QueueFull { most };
             }
             RunsError::Quota(format!(
-                "`{client}` has {has} waiting runs, which is the limit of one client now: {} % of the {} of {most} places that other \
-                 clients leave (`limits.clients.share_percent`, `limits.runs.queued`); stop one, or try again when one has started",
+                "`{client}` has {has} waiting runs, which is the limit of one client now: {} % of the {} waiting runs that other clients leave of {most} (`limits.clients.share_percent`, `limits.runs.queued`); stop one, or try again when one has started",
                 bounds.share_percent.get(),
                 has + free
             ))
@@ -253,7 +252,7 @@ impl Runs {
         Ok((place, open))
     }
 
-    /// Result of a registration: the new run, or the run of an earlier request with the same key.
+    /// Returns the result of a registration: the new run, or the run of an earlier request with the same key.
     async fn submitted(&self, known: KnownSubmission, live: &Arc<LiveRun>) -> Result<Submitted, RunsError> {
         match self.known(known).await? {
             Some(known) => Ok(known),
@@ -276,7 +275,7 @@ impl Runs {
         }
     }
 
-    /// Detail of a new run, read after the owner has received the run, so that it includes the reason for waiting.
+    /// Returns the detail of a new run once the owner has received the run, so that the detail includes the reason for waiting.
     async fn detail_of(&self, live: &Arc<LiveRun>) -> RunDetail {
         let mut view = self.0.view.clone();
         let seen = view.wait_for(|view| view.runs.contains_key(live.id()) || live.is_over());
@@ -289,14 +288,14 @@ impl Runs {
     }
 
     /// Checks a document on a separate thread rather than on a reader of the history, because it evaluates schemas of uploaded
-    /// modules. The work is bounded in size; it ends at its next step when the future is dropped.
+    /// modules. The work is bounded in size, and stops early if the future is dropped.
     pub(crate) async fn check(&self, bytes: Bytes) -> Result<Checked, RunsError> {
         let turn = turn(&self.0.checks, self.client(), "checks of documents").await?;
         let waited = Waited(StopFlag::default());
         let (workshop, budget, bounds) = (self.0.workshop.clone(), self.0.budget, self.0.bounds);
         let (stores, left) = (self.allowed_stores().clone(), waited.0.clone());
         let (document, spec, prepared, resolved) = apart(self, move || {
-            // Held until the work has ended, even if the client has disconnected.
+            // The permit is held until the work has ended, even if the client has disconnected.
             let _turn = turn;
             let go_on = || if left.is_set() { Err(RunsError::Closed) } else { Ok(()) };
             let document = parse(&bytes).map_err(RunsError::invalid)?;
@@ -326,7 +325,7 @@ impl Runs {
             Ok((document, spec, prepared, resolved))
         })
         .await?;
-        // Stores are read only for a document without other faults.
+        // The sizes of assets are requested from stores only if the document has no other faults.
         let assets_mib = self.assets_mib(&spec).await?;
         let mut faults = admission::check(&prepared.plan, assets_mib, &budget);
         faults.extend(admission::check_assets(&prepared.plan, assets_mib, &bounds));
@@ -350,7 +349,7 @@ impl Runs {
         })
     }
 
-    /// Size of all assets of a document's modules, in MiB, as far as the stores report it.
+    /// Total size of the assets of a document, in MiB; an asset whose size a store does not report counts as empty.
     async fn assets_mib(&self, spec: &Spec) -> Result<u64, RunsError> {
         let mut bytes = 0_u64;
         let look = async {
@@ -358,7 +357,8 @@ impl Runs {
                 let Stage::Wasm(wasm) = stage else { continue };
                 for asset in wasm.assets.values() {
                     let Some(store) = self.allowed_stores().get(asset.store.as_str()) else { continue };
-                    // A missing asset fails the run before it starts, with its own message.
+                    // An asset that is missing counts as empty here; it fails the run later, before the start, with a message of
+                    // its own.
                     let size = store.size(asset.key.as_str().into()).await.unwrap_or(0);
                     bytes = bytes.saturating_add(size);
                 }
@@ -372,7 +372,7 @@ impl Runs {
         Ok(bytes.div_ceil(1 << 20))
     }
 
-    /// Document of a run, and the `for_s` of its submission.
+    /// Returns the document of a run, and the `for_s` of its submission.
     pub(crate) async fn stored_document(&self, id: &RunId) -> Result<(RunSpec, Option<f64>), RunsError> {
         let own = id.clone();
         let found = self.history().read(move |connection| runs::document(connection, &own)).await?;
@@ -380,7 +380,7 @@ impl Runs {
     }
 }
 
-/// Modules to which a document's names resolve.
+/// Modules that the names in a document refer to.
 struct Resolved {
     modules: NamedModules<()>,
     /// `name@version` of each module, by its name in the document.
@@ -419,7 +419,7 @@ fn repeat(key: String, document: &Bytes, for_s: Option<f64>, tags: &[String]) ->
     }
     let mut request =
         Sha256::new().chain_update(document).chain_update(for_s.map_or([0; 8], f64::to_le_bytes));
-    // Nothing is added for none, so that keys of earlier versions still stand for their requests.
+    // Without tags, the digest is the same as in earlier versions, so that keys used before an update still match their requests.
     tags.iter().for_each(|tag| request.update([tag.as_bytes(), b","].concat()));
     Ok(Repeat { key, request: request.finalize().into() })
 }

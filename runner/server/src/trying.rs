@@ -1,4 +1,4 @@
-//! Trials: a module is run on a few samples, and the results are not stored.
+//! Trials: run a module on a few samples without storing the results.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,22 +29,22 @@ const MAX_BYTES: u64 = 64 << 20;
 const MAX_ASSETS: usize = 16;
 /// Default limit of the CPU time for one sample, in milliseconds.
 const DEADLINE_MS: u32 = 5_000;
-/// Largest limit of the CPU time for one sample, in milliseconds.
+/// Maximum of the CPU time limit for one sample, in milliseconds.
 const MAX_DEADLINE_MS: u32 = 10_000;
 /// Default memory limit of an instance, in MiB.
 const MEMORY_MIB: u32 = 256;
-/// Largest memory limit of an instance, in MiB.
+/// Maximum of the memory limit of an instance, in MiB.
 const MAX_MEMORY_MIB: u32 = 1_024;
 /// Maximum number of trials of one sample.
 const MAX_REPEAT: u32 = 3;
 /// Maximum number of samples in one call to a module of mode `batch`.
 const BATCH: usize = MAX_SAMPLES;
-/// Bytes of output tensors that the report includes for display: about twenty images of a training set.
+/// Maximum number of bytes of output tensors that the report includes for display: about twenty images of a training set.
 const SHOWN_BYTES: u64 = 4 << 20;
 
 impl Runs {
-    /// Tries a version of a module on a few samples. At most two trials run at a time, one of each client; others wait for up to
-    /// 10 s. A trial ends early if it takes too long or its client disconnects.
+    /// Tries a version of a module on a few samples. At most two trials run at a time, and at most one of each client; further
+    /// trials wait for up to 10 s. A trial ends early if it exceeds its time limit or its client disconnects.
     pub async fn try_module(
         &self,
         name: &str,
@@ -66,7 +66,7 @@ impl Runs {
         };
         let read = async {
             match (request.samples, request.from) {
-                // Decoding base64 may take long, so it is done off the I/O threads, too.
+                // Decoding base64 may take long, so it does not run on an I/O thread.
                 (Some(samples), None) => apart(self, || given(samples)).await,
                 (None, Some(from)) => self.read_samples(from).await,
                 _ => Err(RunsError::Refused("pass either `samples` or `from`".to_owned())),
@@ -80,7 +80,7 @@ impl Runs {
         let waited = Waited(StopFlag::default());
         let (workshop, stop) = (self.0.workshop.clone(), waited.0.clone());
         let mut trial = std::pin::pin!(apart(self, move || {
-            // Held until the trial has ended, even if the future is dropped.
+            // The permit is held until the trial has ended, even if the future is dropped.
             let _turn = turn;
             let refused = |error: &dyn std::error::Error| RunsError::Refused(with_causes(error));
             let module = workshop.load(&digest).map_err(|error| refused(&error))?;
@@ -114,7 +114,7 @@ impl Runs {
         let mut total = 0_u64;
         for key in keys {
             let key: Arc<str> = key.into();
-            // The size is read first, because an object may have any size.
+            // The size is checked before the object is read, because an object may have any size.
             total = total.saturating_add(found.size(key.clone()).await.map_err(storage)?);
             check_bytes(total)?;
             let (bytes, _) = found.get(key.clone()).await;

@@ -1,4 +1,4 @@
-//! Places for expensive work, which clients get in turns.
+//! Permits for expensive work, which are granted to clients in turn.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,11 +8,11 @@ use tokio::time::timeout;
 
 use crate::fair::{ClientId, FairLine, Shares};
 
-/// Places, and the requests that wait for one. Cheap to clone.
+/// Limited number of permits, and the requests that wait for a permit. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Turns(Arc<Mutex<FairLine<oneshot::Sender<Place>, 1>>>);
 
-/// Place that is given back on drop.
+/// Permit of a client, released on drop.
 #[derive(Debug)]
 pub(crate) struct Place {
     turns: Turns,
@@ -24,7 +24,7 @@ impl Turns {
         Self(Arc::new(Mutex::new(FairLine::new(shares))))
     }
 
-    /// Takes a free place. Fails with the current shares if no place is free or the client has reached its share.
+    /// Takes a permit without waiting. Fails with the current shares if no permit is free or the client has reached its share.
     pub(crate) fn try_take(&self, client: &ClientId) -> Result<Place, Shares<1>> {
         let mut line = self.lock();
         if line.take(client, [1]) {
@@ -33,8 +33,8 @@ impl Turns {
         Err(line.shares().clone())
     }
 
-    /// Takes a place as soon as it is the client's turn; `None` if that takes longer than `most`. Among the requests of one client,
-    /// the one with the smallest `size` comes first.
+    /// Waits for a permit in the client's turn; `None` if that takes longer than `most`. Among the requests of one client, the
+    /// request with the smallest `size` comes first.
     pub(crate) async fn take(&self, client: &ClientId, size: u64, most: Duration) -> Option<Place> {
         let (request, granted) = oneshot::channel();
         self.lock().join(client.clone(), [1], size, request);
@@ -42,7 +42,7 @@ impl Turns {
         timeout(most, granted).await.ok()?.ok()
     }
 
-    /// Grants places to the requests whose turn it is, and removes those that no longer wait.
+    /// Grants permits to the requests whose turn it is, and removes requests that no longer wait.
     fn grant(&self) {
         loop {
             let next = {
@@ -51,7 +51,7 @@ impl Turns {
                 line.next()
             };
             let Some((client, request)) = next else { return };
-            // If the request was dropped meanwhile, the send fails and the place is given back.
+            // If the request was dropped meanwhile, the send fails, and the drop of the permit releases it.
             drop(request.send(Place { turns: self.clone(), client }));
         }
     }
@@ -113,7 +113,7 @@ mod tests {
         let granted = last.as_mut().now_or_never().flatten();
         assert!(granted.is_some());
         drop(granted);
-        // The place is granted, and the request is dropped before it learns of it.
+        // The request is dropped after its permit was granted, but before the permit is received.
         let held = turns.try_take(&one).unwrap();
         let mut unread = Box::pin(turns.take(&other, 0, LONG));
         assert!(unread.as_mut().now_or_never().is_none());

@@ -1,4 +1,5 @@
-//! Uploads of modules: written to a draft as they arrive, and registered once they are complete and valid.
+//! Uploads of modules. The bytes are written to a draft file as they arrive; a module is registered once it is complete and
+//! valid.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -35,7 +36,7 @@ struct Whole {
     path: PathBuf,
     size: u64,
     room: Arc<DiskRoom>,
-    /// Set once the file was moved; its disk space stays reserved.
+    /// Set once the file has been moved to its final path: its disk space then stays reserved.
     is_kept: bool,
 }
 
@@ -75,7 +76,7 @@ impl Draft {
         self.file.write_all(piece).await.map_err(|source| unwritten(self.whole.path.clone(), source))
     }
 
-    /// Inspects the written module and stores nothing.
+    /// Inspects the uploaded module without registering it.
     pub async fn inspect(self) -> Result<ModuleReport, RunsError> {
         let runs = self.runs.clone();
         let (draft, _) = self.close().await?;
@@ -89,15 +90,16 @@ impl Draft {
         .await
     }
 
-    /// Checks and compiles the written module, and registers it as the next version of its name. Bytes that are stored already keep
-    /// their version. If given, `alias` stands for the version afterwards.
+    /// Checks and compiles the uploaded module, and registers it as the next version of its name. If the same bytes are already
+    /// registered, their version stays. Sets `alias`, if given, to the version.
     pub async fn finish(self, alias: Option<&str>) -> Result<ModuleUpload, RunsError> {
         if let Some(alias) = alias {
             check_alias(alias)?;
         }
         let (runs, alias) = (self.runs.clone(), alias.map(str::to_owned));
         let (draft, digest) = self.close().await?;
-        // Few uploads continue at a time: the same bytes, sent many times at once, are compiled for the first upload only.
+        // The permit is taken before the check for known bytes: of many concurrent uploads of the same bytes, those that wait
+        // find the registered module and do not compile it.
         let place = draft.turn(&runs).await?;
         let workshop = runs.0.workshop.clone();
         let uploaded = apart(&runs, move || {
@@ -141,7 +143,7 @@ impl Draft {
 }
 
 impl Whole {
-    /// Takes a place in which the module is inspected and compiled. Among the modules of one client, the smallest comes first.
+    /// Waits for a permit to inspect and compile the module. Among the modules of one client, the smallest comes first.
     async fn turn(&self, runs: &Runs) -> Result<Place, RunsError> {
         let place = runs.0.workshop.compiling.take(runs.client(), self.size, COMPILE_TURN).await;
         place.ok_or_else(|| RunsError::no_place("compiling modules"))
@@ -161,7 +163,7 @@ fn check_room(workshop: &Workshop, digest: &str) -> Result<(), RunsError> {
     )))
 }
 
-/// Returns the report of a module: from the history if its bytes are known, else after compiling it.
+/// Returns the report of a module from the history; if its bytes are unknown, compiles the module first.
 fn check(workshop: &Workshop, draft: &Whole, digest: &str) -> Result<ModuleReport, RunsError> {
     let own = digest.to_owned();
     let known = workshop.history.read_blocking(|connection| modules::resolve(connection, &own))?;
@@ -183,7 +185,7 @@ fn check(workshop: &Workshop, draft: &Whole, digest: &str) -> Result<ModuleRepor
     Ok(report)
 }
 
-/// Moves the bytes to their object file, unless that exists.
+/// Moves the draft to the object file of its digest, unless this file exists.
 fn keep(workshop: &Workshop, mut draft: Whole, digest: &str) -> Result<(), RunsError> {
     let object = workshop.object(digest);
     if object.is_file() {

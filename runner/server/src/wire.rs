@@ -1,4 +1,4 @@
-//! Requests and responses of the server, beside the types of `penstock_types`.
+//! Requests and responses of the server, in addition to the types of `penstock_types`.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -39,9 +39,9 @@ pub struct Page<T> {
 #[derive(Clone, Debug, Default)]
 pub struct Submission {
     pub document: Bytes,
-    /// Time after which the run ends as completed, in seconds; the run goes to the end of its data if `None`.
+    /// Time after which the run ends as completed, in seconds; if `None`, the run continues to the end of its data.
     pub for_s: Option<f64>,
-    /// Key that makes it safe to send the submission again: for a day, the same key stands for the same run.
+    /// Key that makes it safe to repeat the submission: for a day, a request with the same key returns the same run.
     pub idempotency_key: Option<String>,
     pub tags: Tags,
 }
@@ -50,7 +50,7 @@ pub struct Submission {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunTags {
-    /// All tags of the run; those that it has and that are not among them go.
+    /// New tags of the run, which replace all of its current tags.
     pub tags: Tags,
 }
 
@@ -74,7 +74,7 @@ pub struct RunQuery {
     pub name: Option<String>,
     /// Digest of a module that the run used.
     pub module: Option<String>,
-    /// Tags that a run has, all of them, separated by commas.
+    /// Tags, separated by commas; a run must have all of them.
     #[serde(rename = "tag", default, deserialize_with = "tags")]
     #[schemars(with = "Option<String>")]
     pub tags: Tags,
@@ -98,7 +98,7 @@ pub struct RunQuery {
 #[serde(try_from = "String", bound = "C: SortColumn")]
 pub struct SortBy<C> {
     pub by: C,
-    /// Set if the greatest value comes first.
+    /// True for descending order.
     pub is_descending: bool,
 }
 
@@ -107,7 +107,7 @@ pub type RunSort = SortBy<RunColumn>;
 /// The order of a list of benchmarks.
 pub type BenchmarkSort = SortBy<BenchmarkColumn>;
 
-/// A column that a list can be sorted by; by default the one with the times.
+/// Columns by which a list can be sorted; the default is the column of the time at which entries were added.
 pub trait SortColumn: Default + FromStr + VariantNames {}
 
 impl<C: Default + FromStr + VariantNames> SortColumn for C {}
@@ -131,7 +131,7 @@ pub enum RunColumn {
     Modules,
 }
 
-/// Result of the check of a document that can run.
+/// Result of a successful check of a document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Validation {
     /// Stages of the pipeline, first to last.
@@ -148,7 +148,7 @@ pub struct Validation {
     pub would_wait: Option<String>,
 }
 
-/// Stage of a document that can run.
+/// Stage of a valid document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ValidStage {
     /// Position and name of the stage, e.g. `2:download`.
@@ -165,7 +165,7 @@ pub struct ValidStage {
     pub gives: String,
 }
 
-/// Queue of a document that can run.
+/// Queue of a valid document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ValidQueue {
     /// Id of the stage that fills the queue, followed by `_queue`.
@@ -193,7 +193,7 @@ pub struct SeriesQuery {
     pub from_s: Option<f64>,
     /// End of the time range, in seconds since the run's start; the run's end, or now, if missing.
     pub to_s: Option<f64>,
-    /// Maximum number of points of a line; 600 if missing, 5000 at most.
+    /// Maximum number of points of each metric over time; 600 if missing, 5000 at most.
     #[serde(default, deserialize_with = "at_most::<MAX_POINTS, _>")]
     #[schemars(range(min = 1, max = MAX_POINTS))]
     pub points: Option<u32>,
@@ -289,7 +289,7 @@ pub struct DeadLetters {
     pub stages: Vec<StageDeadLetters>,
     /// Number of lines that are not valid dead letters.
     pub unreadable: u64,
-    /// Number of failed samples that were not kept because there was no room for more dead letters of this run.
+    /// Number of failed samples that were not stored because the dead letters of the run had reached their size limit.
     #[serde(default)]
     pub left_out: u64,
 }
@@ -305,7 +305,7 @@ pub struct StageDeadLetters {
     pub module: Option<String>,
 }
 
-/// Module as lists show it.
+/// Module, in the form in which lists show it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModuleSummary {
     /// Name of the module.
@@ -338,7 +338,7 @@ pub struct ModuleVersion {
     pub name: String,
     /// Number of the version, from 1; never used again after a deletion.
     pub version: u32,
-    /// Aliases that stand for this version.
+    /// Aliases that point to this version.
     pub aliases: Vec<String>,
     /// Time of the upload, RFC 3339 in UTC.
     pub uploaded_at: String,
@@ -473,7 +473,7 @@ pub struct StoreSummary {
 pub enum StoreKind {
     /// Folder on the server's machine.
     Folder,
-    /// S3 bucket, or a part of a bucket.
+    /// S3 bucket, or the objects of a bucket with a common key prefix.
     S3,
 }
 
@@ -522,7 +522,7 @@ pub struct BudgetUse {
     pub runs_queued: u64,
 }
 
-/// Use of the budget of runs by one client.
+/// Resources of the runs of one client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClientUse {
     /// Name of the client: a token, an address, or the server itself.
@@ -586,7 +586,7 @@ impl<C: SortColumn> SortBy<C> {
     }
 }
 
-/// Parses a non-empty text; an empty one stands for the default order.
+/// Parses the order of a list; an empty text selects the default order.
 impl<C: SortColumn> std::convert::TryFrom<String> for SortBy<C> {
     type Error = String;
 
@@ -613,7 +613,7 @@ pub fn tags<'de, D: Deserializer<'de>>(from: D) -> Result<Tags, D::Error> {
     String::deserialize(from)?.parse().map_err(D::Error::custom)
 }
 
-/// Number of entries of a page, from the number that a client requested.
+/// Number of entries of a page: the requested number, or the default.
 pub(crate) fn limit(wanted: Option<u32>) -> u32 {
     wanted.unwrap_or(LIMIT).clamp(1, MAX_LIMIT)
 }
@@ -627,7 +627,7 @@ fn at_most<'de, const MOST: u32, D: Deserializer<'de>>(from: D) -> Result<Option
     Err(D::Error::custom(format!("found `{found}`, expected 1 to {MOST}")))
 }
 
-/// Stored benchmark, as lists show it.
+/// Stored benchmark, in the form in which lists show it.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "BenchmarkSummary")]
 pub struct KeptBenchmark<S = Value> {
@@ -647,7 +647,7 @@ pub struct PushedBenchmark {
     pub is_new: bool,
 }
 
-/// Change that a client has made.
+/// Entry of the audit log: a change that a client has made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct AuditEntry {
     /// Time of the response, RFC 3339 in UTC.
@@ -664,7 +664,7 @@ pub struct AuditEntry {
     pub status: Option<u16>,
 }
 
-/// Page of the audit log to list.
+/// Cursor and size of a page of the audit log.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AuditQuery {
@@ -676,11 +676,11 @@ pub struct AuditQuery {
     pub limit: Option<u32>,
 }
 
-/// Page of a list of benchmarks.
+/// Order, cursor and size of a page of benchmarks.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BenchmarkQuery {
-    /// A column to sort by, e.g. `name`, with a `-` in front for the other direction; `-kept_at` when missing.
+    /// Column to sort by, e.g. `name`, with a `-` in front for descending order; `-kept_at` if missing.
     #[serde(default)]
     #[schemars(with = "Option<String>")]
     pub sort: BenchmarkSort,
@@ -692,8 +692,8 @@ pub struct BenchmarkQuery {
     pub limit: Option<u32>,
 }
 
-/// A column that benchmarks can be sorted by: members of their summaries, and the order in which they came. Benchmarks
-/// without a figure come as if it were -1.
+/// Column by which benchmarks can be sorted: a member of the summary, or the order in which the reports were stored. A missing
+/// figure counts as -1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, EnumString, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum BenchmarkColumn {

@@ -19,7 +19,7 @@ use crate::live::{LiveObserver, LiveRun};
 use crate::workshop::{LoadError, Workshop};
 
 const WAIT: Duration = Duration::from_secs(3600);
-/// Longest wait for a turn to compile a module whose compiled code is no longer cached.
+/// Maximum wait for a permit to compile a module whose compiled code is no longer cached.
 const COMPILE_TURN: Duration = Duration::from_secs(600);
 
 /// Checked document to run.
@@ -49,7 +49,7 @@ enum RunStartError {
     Start(#[from] StartError),
 }
 
-/// Longest duration of a run, and the time at which it is reached.
+/// Maximum duration of a run, and the time at which the run reaches it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TimeLimit {
     most: Duration,
@@ -104,11 +104,11 @@ fn start(
     limit: Option<TimeLimit>,
 ) -> Result<Option<Run>, RunStartError> {
     let mut stop = live.stop_wanted();
-    // A stop in between ends the loading with `Err(None)`, an error without a reason.
+    // If the run is stopped while its modules are loaded, loading ends with `Err(None)`, an error without a reason.
     let loaded = job.prepared.clone().load(|wasm| {
         let stopped = pin!(stop.wait_for(|stop| *stop));
         let place = pin!(workshop.compile_place(&wasm.digest, client, COMPILE_TURN));
-        // The place is held until the module is loaded.
+        // The permit is held until the module is loaded.
         let _place = match workshop.runtime.block_on(select(stopped, place)) {
             Either::Left(_) => return Err(None),
             Either::Right((place, _)) => place.map_err(|busy| Some(RunStartError::from(busy)))?,
@@ -134,7 +134,7 @@ fn start(
     }
     let ready = workshop.runtime.block_on(async {
         let ready = pin!(prepared.ready(Some(Arc::new(output)), ends));
-        // `live` holds the sender, so the channel stays open.
+        // The wait cannot fail: `live` holds the sender, so the channel stays open.
         let stopped = pin!(stop.wait_for(|stop| *stop));
         let first = async {
             match select(ready, stopped).await {

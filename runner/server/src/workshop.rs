@@ -21,7 +21,7 @@ use penstock_pipeline::{DiskRoom, Modules};
 /// Maximum number of loaded modules in the cache.
 const KEPT: usize = 16;
 
-/// Maximum number of runs that are removed at a time.
+/// Maximum number of old runs that are removed in one step.
 const AT_A_TIME: u32 = 100;
 
 const MODULES: &str = "modules";
@@ -39,13 +39,14 @@ pub(crate) struct Workshop {
     pub(crate) gate: GateBounds,
     pub(crate) bounds: RunBounds,
     pub(crate) data_dir: PathBuf,
-    /// Places in which modules are inspected and compiled.
+    /// Permits to inspect and compile modules.
     pub(crate) compiling: Turns,
     /// Bytes used in the data directory, and their limit.
     pub(crate) disk: Arc<DiskRoom>,
     /// Cached modules, the least recently used first.
     loaded: Mutex<VecDeque<Module>>,
-    /// Held while the bytes and the row of a module are added or removed, so that both exist or neither does.
+    /// Held while the bytes and the database row of a module are added or removed, so that they are always present or absent
+    /// together.
     registering: Mutex<()>,
 }
 
@@ -137,7 +138,7 @@ impl Workshop {
         Err(RunsError::DiskFull { used_bytes: self.disk.used(), most_bytes, wanted_bytes: bytes })
     }
 
-    /// Takes a place in which a module can be compiled, in the client's turn; `None` if its compiled code is cached.
+    /// Waits for a permit to compile a module, in the client's turn; `None` if the compiled code is cached.
     pub(crate) async fn compile_place(
         &self,
         digest: &str,
@@ -147,7 +148,7 @@ impl Workshop {
         if self.loaded(digest).is_some() || self.sandbox.is_compiled(digest) {
             return Ok(None);
         }
-        // Size 0, so that runs and trials come before uploads.
+        // The size 0 puts runs and trials before uploads of the same client.
         let place = self.compiling.take(client, 0, most).await;
         place.map(Some).ok_or_else(|| RunsError::no_place("compiling modules"))
     }
@@ -165,7 +166,8 @@ impl Workshop {
                     return Ok(removed);
                 }
                 removed += oldest.len();
-                // Removed before the row, because dead letters without a run would never be removed.
+                // The dead letters are removed before the row of their run, because dead letters without a row would never be
+                // removed.
                 oldest.iter().for_each(|run| self.remove_run_folder(run));
                 self.history.work_blocking(move |connection| {
                     transact(connection, |transaction| {
@@ -205,7 +207,7 @@ impl Workshop {
         }
     }
 
-    /// Removes the bytes of a module if no version has them, e.g. after a registration that failed.
+    /// Removes the bytes of a module if no version has them, e.g. after a failed registration.
     pub(crate) fn remove_stray(&self, digest: &str) {
         let own = digest.to_owned();
         if let Ok(false) = self.history.read_blocking(move |connection| modules::has(connection, &own)) {
@@ -213,7 +215,7 @@ impl Workshop {
         }
     }
 
-    /// Locks modules against being added or removed; blocks.
+    /// Prevents other threads from adding or removing modules while the guard is held; blocks.
     pub(crate) fn registering(&self) -> MutexGuard<'_, ()> {
         self.registering.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -232,7 +234,7 @@ impl Workshop {
         Ok(module)
     }
 
-    /// Adds a module to the cache, in place of the least recently used.
+    /// Adds a module to the cache; if the cache is full, the least recently used module is dropped.
     pub(crate) fn keep(&self, module: Module) {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         loaded.retain(|kept| kept.digest() != module.digest());
@@ -259,8 +261,9 @@ impl Workshop {
         Some(module)
     }
 
-    /// Removes bytes that belong to no version, because their upload was not registered. A killed server leaves the bytes of one
-    /// upload. If there are more, or if no version exists, the history was probably replaced, and the bytes are kept.
+    /// Removes the bytes of a module that has no version because its upload was not registered. A killed server leaves the bytes
+    /// of at most one upload. If there are more, or if no version exists at all, the history was probably replaced, and the bytes
+    /// are kept.
     fn sweep_objects(&self) {
         let Ok(objects) = fs::read_dir(self.data_dir.join(OBJECTS)) else { return };
         let unknown = objects.flatten().filter(|object| {
@@ -297,7 +300,7 @@ fn size_of(folder: &Path) -> u64 {
     sizes.sum()
 }
 
-/// Makes a rename into the folder durable.
+/// Syncs a folder to the disk, so that a rename of a file into it is durable.
 pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }

@@ -1,4 +1,4 @@
-//! The store and key of a request, and the errors that name them.
+//! The store and key of a request, and the errors that state them.
 
 use std::error::Error;
 use std::io;
@@ -21,7 +21,7 @@ pub(crate) struct Asked {
 pub(crate) const NOT_REGULAR: &str = "it names a pipe, a socket or a device; only regular files are objects";
 const LEADS_OUTSIDE: &str =
     "it leads out of the store's folder; links inside it must be relative and stay inside";
-/// Reason for refusing a read that would mix two versions of an object.
+/// Message for a read that is refused because it would mix two versions of an object.
 pub(crate) const CHANGED: &str = "the object changed while it was read";
 const LINK_CIRCLE: &str = "it leads through circular links";
 
@@ -29,10 +29,10 @@ impl Asked {
     pub(crate) fn not_opened(&self, error: io::Error) -> StoreError {
         let errno = error.raw_os_error().map(Errno::from_raw_os_error);
         match errno {
-            // cap-std's error for a path that leads outside: the only one without an error number.
+            // cap-std's error for a path that leads outside of the folder: the only such error without an error number.
             None if error.kind() == io::ErrorKind::PermissionDenied => self.refused(LEADS_OUTSIDE),
             Some(Errno::LOOP) => self.refused(LINK_CIRCLE),
-            // Errors of opening a socket, or a device without a driver.
+            // Errors returned for opening a socket, or a device without a driver.
             Some(Errno::NXIO | Errno::NODEV) => self.refused(NOT_REGULAR),
             Some(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG) => self.not_found(),
             Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => self.denied(error),
@@ -79,7 +79,7 @@ impl Asked {
         StoreError::Io { store, key, access, source: source.into() }
     }
 
-    /// Error of a listing's folder that cannot be read; `None` if the folder no longer exists.
+    /// Error for a folder that cannot be read during a listing; `None` if the folder no longer exists.
     pub(crate) fn not_listed(&self, folder: &str, error: io::Error) -> Option<StoreError> {
         let asked = Self { key: Arc::from(folder), ..self.clone() };
         match asked.not_opened(error) {
@@ -97,7 +97,7 @@ mod tests {
     fn system_errors_become_the_matching_store_errors() {
         let asked = Asked { store: Arc::from("data"), key: Arc::from("a/b"), access: Access::Reading };
         let error = |errno: Errno| asked.not_opened(io::Error::from(errno));
-        // A test that runs as root is never denied access, so the error is constructed.
+        // The error is constructed, because a test that runs as root is never denied access.
         assert!(matches!(error(Errno::ACCESS), StoreError::Denied { .. }));
         assert!(matches!(error(Errno::MFILE), StoreError::Io { .. }));
         assert!(matches!(error(Errno::NOTDIR), StoreError::NotFound { .. }));

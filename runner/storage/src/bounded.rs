@@ -18,16 +18,16 @@ use crate::store::{Store, Version};
 /// Default limit of concurrent reads and writes.
 pub const DEFAULT_READS: NonZeroUsize = NonZeroUsize::new(64).expect("64 is not zero");
 
-/// A store as sources and stages use it, with a limit on concurrent reads and writes: a batch of a thousand samples does not open
-/// a thousand files or connections. All clones share the limit and count as one user; [`Self::for_user`] creates another user.
-/// Users take turns.
+/// Handle through which sources and stages use a store. It limits concurrent reads and writes: without a limit, a batch of a
+/// thousand samples would open a thousand files or connections. All clones share the limit and count as one user;
+/// [`Self::for_user`] creates another user. Users get permits in turns.
 #[derive(Clone)]
 pub struct BoundedStore {
     store: Arc<dyn Store>,
     user: PermitUser,
 }
 
-/// Start and end of a read, without its wait for a permit.
+/// Start and end of a read. The wait for a permit is not included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadTime {
     pub start: Instant,
@@ -35,7 +35,7 @@ pub struct ReadTime {
 }
 
 impl BoundedStore {
-    /// Limits the reads and writes of `store` to `reads` at a time, counted together.
+    /// Limits the reads and writes of `store` to `reads` at the same time, counted together.
     pub fn new(store: Arc<dyn Store>, reads: NonZeroUsize) -> Self {
         Self { store, user: Permits::new(reads).add_user() }
     }

@@ -14,7 +14,7 @@ use penstock_types::text::with_causes;
 /// Error of a store. Every variant names the store and the key.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// A folder is not an object, as in S3.
+    /// There is no object with this key. A folder is not an object, as in S3.
     #[error("store `{store}` has no object {}", shown(key))]
     NotFound { store: Arc<str>, key: Arc<str> },
     /// The object may exist, but this process has no permission to access it.
@@ -26,7 +26,7 @@ pub enum StoreError {
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The key is not valid in any store, or leads outside this one.
+    /// The key is not valid in any store, or leads to a file outside of this store.
     #[error("store `{store}` refuses the key {}: {reason}", shown(key))]
     Refused { store: Arc<str>, key: Arc<str>, reason: Cow<'static, str> },
     #[error(
@@ -53,10 +53,10 @@ pub enum StoreError {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Reads of an object, a range of it, or its size.
+    /// Reads an object, a range of it, or its size.
     Reading,
     Writing,
-    /// Listings of the keys with a prefix.
+    /// Lists the keys with a prefix.
     Listing,
 }
 
@@ -71,14 +71,14 @@ pub struct OpenFault {
 }
 
 impl From<OpenFault> for io::Error {
-    /// Keeps the error kind, and the message that names store and folder.
+    /// Keeps the error kind and the full message, with the names of store and folder.
     fn from(fault: OpenFault) -> Self {
         Self::new(fault.source.kind(), fault)
     }
 }
 
 impl StoreError {
-    /// The message with the messages of its causes, for places that keep no chain.
+    /// The message followed by the messages of its causes, for places that do not keep the chain of causes.
     pub fn with_causes(&self) -> String {
         with_causes(self)
     }
@@ -87,7 +87,7 @@ impl StoreError {
 impl From<StoreError> for SourceFault {
     fn from(error: StoreError) -> Self {
         let message = error.to_string();
-        // The error's message is kept as text, so the cause is the source of the error, not the error itself.
+        // The error's message is already part of the returned fault, so the error's cause is its source.
         let cause = match error {
             StoreError::Denied { source, .. } | StoreError::Io { source, .. } => Some(source),
             StoreError::NotFound { .. }
@@ -110,7 +110,7 @@ impl Access {
     }
 }
 
-/// Formats a key for messages: in backticks, control characters escaped, cut if very long.
+/// Formats a key for messages: in backticks, with control characters escaped, and cut off if very long.
 pub(crate) fn shown(key: &str) -> impl fmt::Display + use<> {
     const MOST_CHARS: usize = 200;
     let escaped: String = key.chars().take(MOST_CHARS).flat_map(char::escape_debug).collect();

@@ -1,4 +1,4 @@
-//! The `fetch` stage: reads the object that a sample's key names.
+//! The `fetch` stage: reads the objects that the keys of samples name.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -19,15 +19,15 @@ use crate::error::StoreError;
 
 /// Reads objects into the field [`BYTES_FIELD`] of the samples whose keys name them.
 ///
-/// The samples of a batch are read concurrently, and each has a separate result: a missing key does not fail the other samples.
-/// A batch requests at most as many permits at a time as the store has. The op's time is the time during which at least one
-/// read had a permit; for the rest, the slot counts as waiting for permits.
+/// The samples of a batch are read concurrently, and each has a separate result: a missing key does not fail the other samples. A
+/// batch never has more concurrent requests than the store has permits. The op's time is the time during which at least one read
+/// had a permit; during the remaining time of the task, its slot counts as waiting for permits.
 pub struct FetchOp {
     store: BoundedStore,
     field: Arc<str>,
 }
 
-/// Number of reads of one task that have a permit.
+/// Number of reads of one task that hold a permit.
 #[derive(Debug, Default)]
 struct Reading(AtomicUsize);
 
@@ -60,7 +60,7 @@ impl TaskOp for FetchOp {
 }
 
 impl Reading {
-    /// Reads an object once there is a permit.
+    /// Waits for a permit and reads an object.
     async fn read(&self, store: &BoundedStore, key: Arc<str>) -> (Result<Bytes, StoreError>, ReadTime) {
         let permit = store.permit().await;
         self.0.fetch_add(1, Ordering::Relaxed);
@@ -69,8 +69,8 @@ impl Reading {
         read
     }
 
-    /// Runs `work` and reports to `slot` whether its reads have a permit. A permit that passes from one read of the task to the
-    /// next within one poll does not count as a wait.
+    /// Runs `work` and reports to `slot` whether any read of the task holds a permit. If one read returns its permit and the next
+    /// one gets it within the same poll, no wait is reported.
     async fn run_in<T>(&self, mut slot: TaskSlot, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         poll_fn(|context| {
@@ -104,7 +104,7 @@ async fn fetch_batch(
         let key = samples[place].key.clone();
         async move { (place, reading.read(store, key).await) }
     };
-    // Requests beyond the number of permits would only wait.
+    // More concurrent requests than permits would only wait.
     let reads = stream::iter((0..samples.len()).map(read)).buffer_unordered(store.reads().get());
     let mut reads: Vec<_> = reads.collect().await;
     reads.sort_unstable_by_key(|(place, _)| *place);
@@ -135,7 +135,8 @@ fn answer(mut sample: Sample, read: Result<Bytes, StoreError>, field: &Arc<str>)
     }
 }
 
-/// Fails all samples of a collated batch. The check of the plan excludes this case; if it occurs, the ledger still balances.
+/// Fails all samples of a collated batch. The check of the plan excludes collated batches here; failing the samples keeps the
+/// ledger balanced.
 fn refuse(batch: Collated) -> Output {
     let fault = Fault::new(
         FailureClass::Contract,

@@ -36,15 +36,15 @@ use crate::write::write;
 /// them never block.
 ///
 /// A listing includes hidden files, so that a folder and a bucket copied from it list the same keys. It includes links to files
-/// inside, and does not descend into linked folders, so that circular links end and no key is listed twice; a linked folder
-/// is listed if the prefix names it. Names that are not UTF-8, paths longer than
-/// [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES), broken links and special files are left out, and a warning states their
-/// number. Pages are read on demand; a listing holds the names of one folder per level of depth.
+/// inside, and does not descend into linked folders, so that circular links end and no key is listed twice; a linked folder is
+/// listed if the prefix names it. Names that are not UTF-8, keys longer than [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES), broken
+/// links and special files are left out, and a warning states their number. Pages are read on demand; a listing holds the names
+/// of one folder per level of depth.
 ///
 /// A write creates missing folders, and replaces a link by the object itself. Until it is complete, the object has the name
 /// `.penstock-draft-` with 16 hex digits, which is not a valid key and never listed; a process that dies may leave one behind.
 ///
-/// Reads and writes run on tokio's blocking threads, one hop for the whole of open, read and close.
+/// Reads and writes run on tokio's blocking threads, one switch for open, read and close together.
 #[derive(Debug)]
 pub struct FolderStore {
     name: Arc<str>,
@@ -76,7 +76,7 @@ impl FolderStore {
         let root = self.root.clone();
         let asked = Asked { store: self.name.clone(), key, access: Access::Reading };
         Box::pin(async move {
-            // Reading the clock costs a few percent of the time of a small read.
+            // The clock is read only for observed reads, because it costs a few percent of the time of a small read.
             let start = is_observed().then(now);
             let work = move |root: &Dir, asked: &Asked| {
                 let object = Object::open(root, asked)?;
@@ -120,7 +120,7 @@ impl Store for FolderStore {
         if let Err(reason) = check_prefix(prefix) {
             return stream::once(std::future::ready(Err(asked.refused(reason)))).boxed();
         }
-        // The walk moves to a blocking thread and back for every page, so no work is done unless a page is requested.
+        // The walk moves to a blocking thread and back for every page, so that pages are read only on demand.
         let walk = Walk::new(self.root.clone(), asked.clone());
         stream::unfold(Some(walk), move |walk| {
             let asked = asked.clone();
@@ -152,7 +152,7 @@ impl Store for FolderStore {
         range: Range<u64>,
     ) -> BoxFuture<'static, Result<Bytes, StoreError>> {
         self.with_object(key, move |asked, object| {
-            // An object that has become too short gets the more specific error.
+            // A range read reports a more specific error if the object has become shorter.
             let read = object.read_range(asked, range)?;
             if of.is_none_or(|of| of == object.version) { Ok(read) } else { Err(asked.failed(CHANGED)) }
         })
@@ -187,14 +187,15 @@ impl Store for FolderStore {
 impl Object {
     fn open(root: &Dir, asked: &Asked) -> Result<Self, StoreError> {
         let mut options = OpenOptions::new();
-        // Opening a pipe without a writer must not block, and a terminal must not become the controlling one.
+        // `NONBLOCK`: opening a pipe without a writer must not block. `NOCTTY`: a terminal must not become the controlling
+        // terminal.
         let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
         options.read(true).custom_flags(flags.cast_signed());
         let file = root.open_with(&*asked.key, &options).map_err(|error| asked.not_opened(error))?;
         let stat = fstat(file.as_fd()).map_err(|error| asked.failed(io::Error::from(error)))?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {
-                // A replacement has another inode number; a file that was written to has another modification time.
+                // The inode number changes when the file is replaced, the modification time when it is written to.
                 let tag = format!("{}-{}-{}", stat.st_ino, stat.st_mtime, stat.st_mtime_nsec);
                 let size = stat.st_size.cast_unsigned();
                 Ok(Self { file, version: Version { size, tag: Some(tag.into()) } })
@@ -204,7 +205,7 @@ impl Object {
         }
     }
 
-    /// Reads a range of the file, based on its size when it was opened.
+    /// Reads a range of the file, checked against the file's size at the time of opening.
     fn read_range(&self, asked: &Asked, range: Range<u64>) -> Result<Bytes, StoreError> {
         let length = range.end.saturating_sub(range.start);
         if length == 0 {
@@ -221,7 +222,8 @@ impl Object {
                 return Err(asked.out_of_range(range, at));
             }
         }
-        // The allocator may have provided more capacity than requested, and the file may have grown.
+        // The buffer may be longer than requested, because the allocator may have provided more capacity and the file may have
+        // grown.
         bytes.truncate(most);
         Ok(Bytes::from(bytes))
     }

@@ -21,18 +21,18 @@ use parser::Parser;
 /// Maximum size of an index, and of the keys that a source keeps, in bytes.
 pub const MAX_INDEX_BYTES: u64 = 1 << 30;
 
-/// Remedy for a source that exceeds its part of the run's memory budget.
+/// End of an error message: remedy for a source that exceeds its part of the run's memory budget.
 pub(crate) const RAISE_BUFFER: &str = ", or raise `buffer_mib`, of which the source may use a part";
 
-/// Size of a read. A smaller index is read at once, and so never half in an old and half in a new version.
+/// Size of a read in bytes. An index up to this size is read in one request, so it never mixes an old and a new version.
 const BLOCK_BYTES: u64 = 8 << 20;
 
-/// Makes a sample without fields for every key in an index: a JSON array of strings, in its order. A key that occurs twice makes
-/// two samples.
+/// Makes a sample without fields for every key in an index: a JSON array of strings. Samples are in the order of the array. A key
+/// that occurs twice makes two samples.
 ///
 /// The index is read once, at the first call, in blocks, and its keys are kept for all epochs (their bytes and eight more each).
-/// A malformed index is a fault whose message states the element and the byte; so is an empty index. Missing objects are only
-/// found when they are read.
+/// A malformed index is a fault whose message states the element and the byte; an empty index is a fault, too. Missing objects
+/// are detected only when a stage reads them.
 pub struct IndexSource {
     store: BoundedStore,
     index: Arc<str>,
@@ -50,7 +50,7 @@ pub fn write_index(keys: &Keys, mut out: impl Write) -> io::Result<()> {
 }
 
 impl IndexSource {
-    /// Creates a source that reads the object `index` of `store`, which may be another store than that of the objects.
+    /// Creates a source that reads the object `index` of `store`; the objects named by the keys may be in another store.
     pub fn new(store: BoundedStore, index: impl Into<Arc<str>>, settings: TraversalSettings) -> Self {
         Self { store, index: index.into(), visits: Visits::new(settings), most_bytes: MAX_INDEX_BYTES }
     }
@@ -77,7 +77,7 @@ async fn read(store: &BoundedStore, index: &Arc<str>, most_bytes: u64) -> Result
     while start < object.size() {
         let end = object.size().min(start + BLOCK_BYTES);
         let block = object.read(start..end).await?;
-        // On a blocking thread: parsing a few MiB of JSON takes milliseconds.
+        // Runs on a blocking thread, because parsing a few MiB of JSON takes milliseconds.
         let parsing = spawn_blocking(move || parser.read(&block).map(|()| parser));
         let parsed = parsing
             .await

@@ -7,8 +7,8 @@ pub const MAX_KEY_BYTES: usize = 1024;
 /// are not UTF-8.
 const DRAFT: &str = ".penstock-draft-";
 
-/// Checks that `key` is a valid name of an object. A key is relative and `/`-separated. It contains no NUL, and no segment that is
-/// empty, `.` or `..`, since these differ between file systems and buckets, or that is the name of an unfinished write. All
+/// Checks that `key` is a valid name of an object. A key is relative and `/`-separated. It contains no NUL. No segment is
+/// empty, `.` or `..`, since file systems and buckets treat them differently. No segment is the name of an unfinished write. All
 /// other characters are allowed and have no special meaning, including `\` and `%`.
 pub fn check_key(key: &str) -> Result<(), &'static str> {
     if key.is_empty() {
@@ -18,7 +18,7 @@ pub fn check_key(key: &str) -> Result<(), &'static str> {
     key.split('/').try_for_each(check_segment)
 }
 
-/// Checks that keys may start with `prefix`, whose last segment may be empty or incomplete.
+/// Checks that valid keys may start with `prefix`. Its last segment may be empty or incomplete.
 pub fn check_prefix(prefix: &str) -> Result<(), &'static str> {
     check_characters(prefix)?;
     match prefix.rsplit_once('/') {

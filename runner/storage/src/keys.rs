@@ -1,8 +1,8 @@
-//! A compact list of keys for millions of entries, and a counter of names that a listing leaves out.
+//! A compact list for millions of keys, and a counter of the names that a listing leaves out.
 
 use tracing::warn;
 
-/// Keys in order, stored in one string: each takes its bytes and eight more.
+/// Keys in order, stored in one string. Each key takes the bytes of its text and eight more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Keys {
     text: String,
@@ -49,7 +49,7 @@ impl Keys {
     }
 }
 
-/// Names that a listing leaves out.
+/// Counter of the names that a listing leaves out.
 #[derive(Debug, Default)]
 pub(crate) struct LeftOut {
     count: u64,
@@ -57,7 +57,7 @@ pub(crate) struct LeftOut {
 }
 
 impl LeftOut {
-    /// Counts a name; `None` for one that cannot be decoded.
+    /// Counts a name; `None` for a name that cannot be decoded.
     pub(crate) fn add(&mut self, name: Option<String>) {
         self.count += 1;
         self.first = self.first.take().or(name);

@@ -1,7 +1,8 @@
 //! Stores of named objects, the sources that read them, and the `fetch` stage.
 //!
-//! A [`Store`] is a flat space of keys, like an S3 bucket; [`FolderStore`] is one in a local folder, [`MemoryStore`] one in
-//! memory. Sources and stages use a store through a [`BoundedStore`], which limits the concurrent reads and writes.
+//! A [`Store`] maps keys to objects in a flat namespace, like an S3 bucket; [`FolderStore`] is one in a local folder,
+//! [`MemoryStore`] one in memory. Sources and stages use a store through a [`BoundedStore`], which limits the concurrent reads
+//! and writes.
 
 mod asked;
 mod bounded;

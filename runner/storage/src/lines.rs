@@ -1,4 +1,4 @@
-//! Reads an object line by line, in range reads, so that objects of any size can be read.
+//! Reads an object line by line, in range reads, so that the size of the object does not matter.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use crate::store::Version;
 
 pub const MAX_LINE_BYTES: usize = 64 << 20;
 
-/// Size of a read: large enough to hide the latency of a bucket, and small compared to other memory.
+/// Size of a read in bytes: large enough to hide the latency of a bucket, and small compared to other memory.
 const BLOCK_BYTES: u64 = 1 << 20;
 
 /// UTF-8 byte order mark, which some editors write at the start of a file; not part of the contents.
 pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// An object that is read in ranges, all of the version found when it was opened.
+/// An object that is read in ranges. All ranges are of the version found when the object was opened.
 #[derive(Clone)]
 pub(crate) struct RangedObject {
     pub(crate) store: BoundedStore,
     pub(crate) key: Arc<str>,
     version: Version,
-    /// The whole object, if it is small enough to be kept in memory.
+    /// The whole object, if it is small enough to keep in memory.
     held: Option<Bytes>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Lines {
     object: RangedObject,
     /// Start of the next block in the object.
     read_to: u64,
-    /// Start of a line that continues in the next block.
+    /// First part of a line that continues in the next block.
     begun: BytesMut,
     /// Number of lines that have ended, including blank ones.
     ended: u64,
@@ -50,7 +50,7 @@ pub(crate) struct ObjectLine {
 }
 
 impl RangedObject {
-    /// Opens the object `key`. It is kept in memory as a whole if it has at most `hold` bytes.
+    /// Opens the object `key`. If the object has at most `hold` bytes, all of it is kept in memory.
     pub(crate) async fn open(store: BoundedStore, key: Arc<str>, hold: u64) -> Result<Self, StoreError> {
         let version = store.version(key.clone()).await?;
         let held = match version.size <= hold {
@@ -92,7 +92,8 @@ impl Lines {
         Self { object, read_to: 0, begun: BytesMut::new(), ended: 0 }
     }
 
-    /// Lines that end in the next block; `None` at the end. May be empty within a long line or between blank ones.
+    /// Returns the lines that end in the next block; `None` at the end of the object. Empty if no line ends in the block or all
+    /// of them are blank.
     pub(crate) async fn next_block(&mut self) -> Result<Option<Vec<ObjectLine>>, SourceFault> {
         let start = self.read_to;
         if start == self.object.size() {

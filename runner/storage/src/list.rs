@@ -12,7 +12,7 @@ use crate::keys::Keys;
 use crate::visits::Visits;
 
 /// Makes a sample without fields for every key of a store that starts with a prefix and ends with a suffix. Keys are sorted by
-/// their bytes before they are permuted, so that a folder and a bucket with equal keys give the same samples in the same
+/// their bytes before they are permuted, so that a folder and a bucket with equal keys produce the same samples in the same
 /// order.
 ///
 /// The listing is made once, at the first call, and its keys are kept for all epochs (their bytes and eight more each). An empty
@@ -72,8 +72,9 @@ struct Seen {
 }
 
 impl Wanted {
-    /// Lists the matching keys of `store`, sorted by their bytes. They take at most [`MAX_INDEX_BYTES`], since all are held in
-    /// memory. `on_page` receives the number found so far. An empty result or too many keys are faults that name the search.
+    /// Lists the matching keys of `store`, sorted by their bytes. All keys are held in memory, so their total size is limited to
+    /// [`MAX_INDEX_BYTES`]. `on_page` receives the number found so far. An empty result and too many keys are faults, whose
+    /// messages state prefix and suffix.
     pub async fn list(&self, store: &BoundedStore, on_page: impl FnMut(usize)) -> Result<Keys, SourceFault> {
         self.list_at_most(MAX_INDEX_BYTES, store, on_page).await
     }
@@ -116,7 +117,7 @@ impl Wanted {
                 (format!(" whose key starts with {prefix}"), format!(" that start with {prefix}"))
             }
         };
-        // No key is listed twice: if only one key ends with the suffix and none is kept, it is the excluded one.
+        // No key is listed twice, so if keys with the suffix were seen and none is kept, the only one is the excluded key.
         let but = match &self.except {
             Some(index) if seen.with_suffix > 0 => format!(" but the index {}", shown(index)),
             _ => String::new(),
@@ -179,7 +180,7 @@ mod tests {
         }
         let store = FolderStore::open("data", folder.path()).unwrap();
         let store = BoundedStore::new(Arc::new(store), DEFAULT_READS);
-        // Five bytes per key, and eight for its end position.
+        // A key takes five bytes of text and eight for its end position.
         let listing = |most_bytes| {
             let store = store.clone();
             async move { Wanted::default().list_at_most(most_bytes, &store, |_| {}).await }

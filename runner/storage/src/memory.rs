@@ -23,10 +23,11 @@ use crate::store::{IfThere, Store, Version};
 
 const PAGE: usize = 1000;
 
-/// Number of objects of one size with different bytes; further objects repeat them.
+/// Maximum number of different synthetic objects of one size; further objects repeat their content.
 const DIFFERENT: usize = 1 << 20;
 
-/// Distance of two consecutive synthetic objects in their shared bytes. Odd, so that all positions are used in turn.
+/// Distance in bytes between the starts of two consecutive synthetic objects in their shared bytes. Odd, so that all positions
+/// are used in turn.
 const STEP: usize = 4099;
 
 /// A store that keeps its objects in memory: a read takes almost no time, or exactly the configured latency.
@@ -60,7 +61,7 @@ impl MemoryStore {
 
     /// Creates a store called `name` that holds `count` objects of `size` bytes for each `(count, size)`, named `000000.bin`,
     /// `000001.bin`, ... Consecutive objects differ, and equal names have equal bytes in every store with the same objects. The
-    /// store takes the size of the largest object, 1 MiB, and about 200 bytes per object.
+    /// store occupies the size of the largest object, plus 1 MiB, plus about 200 bytes per object.
     pub fn synthetic(name: impl Into<Arc<str>>, objects: &[(usize, usize)]) -> Self {
         let largest = objects.iter().map(|(_, size)| *size).max().unwrap_or_default();
         let mut noise = vec![0; largest + DIFFERENT];
@@ -76,7 +77,8 @@ impl MemoryStore {
         Self { name: name.into(), objects, latency: None }
     }
 
-    /// Delays each read by `latency`, to a tenth of a millisecond. Fails if the system cannot start a thread for the timer.
+    /// Delays each read by `latency`, with a precision of a tenth of a millisecond. Fails if the system cannot start a thread for
+    /// the timer.
     pub fn with_latency(self, latency: Duration) -> io::Result<Self> {
         let timer = Arc::new(Timer::start()?);
         Ok(Self { latency: Some(Latency { timer, each: latency }), ..self })
@@ -180,7 +182,7 @@ impl Store for MemoryStore {
 }
 
 impl Objects {
-    // No code under the lock can panic.
+    // A poisoned lock is ignored, because no code under the lock can panic.
     fn read(&self) -> RwLockReadGuard<'_, BTreeMap<Arc<str>, Object>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -189,7 +191,7 @@ impl Objects {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next keys that start with `prefix`, and the last of them; `None` at the end.
+    /// Returns the next keys that start with `prefix`, and the last of these keys; `None` at the end.
     fn page(&self, prefix: &str, from: Bound<Arc<str>>) -> Option<(Keys, Arc<str>)> {
         let objects = self.read();
         let (mut page, mut last) = (Keys::default(), None);

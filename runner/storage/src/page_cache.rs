@@ -1,4 +1,4 @@
-//! Probes and drops the pages of a file in this machine's page cache.
+//! Determines which pages of a file are in this machine's page cache, and drops them.
 #![expect(unsafe_code, reason = "probing the page cache needs a mapping; the mapping is never read")]
 
 use std::io;
@@ -8,27 +8,29 @@ use memmap2::{Mmap, MmapOptions};
 use rustix::fs::{Advice, fadvise, fdatasync, fstatfs};
 use rustix::param::page_size;
 
-/// Maximum number of probed pages of a file.
+/// Maximum number of pages of a file that are checked.
 const MOST_PAGES: usize = 8;
 
-/// Distance after the end of a file at which no page of the file can be in memory, for any page size.
+/// Distance in bytes after the end of a file at which no page of the file can be in memory, for any page size.
 const FAR: usize = 1 << 30;
 
 /// Magic number of tmpfs, a file system in memory.
 const TMPFS: u64 = 0x0102_1994;
 
-/// Drops the file's pages. Returns false if the file system does not support it, or keeps the file only in memory.
+/// Drops the file's pages. Returns false if the file system does not support dropping pages, or keeps the file only in memory.
 pub(crate) fn forget(file: &File) -> bool {
     // Files on tmpfs exist only in memory.
     if fstatfs(file).is_ok_and(|system| system.f_type as u64 == TMPFS) {
         return false;
     }
-    // Dirty pages are not dropped, so they are written first. If this fails or is not permitted, they stay.
+    // Pages with unwritten changes cannot be dropped, so they are written first. If writing fails or is not permitted, they stay
+    // in the cache.
     fdatasync(file).unwrap_or_default();
     fadvise(file, 0, None, Advice::DontNeed).is_ok()
 }
 
-/// Share of cached pages in a sample spread over `size`; `None` if unknown. Probing loads no page.
+/// Fraction of the file's pages that are cached, from a sample of pages spread over `size`; `None` if unknown. The check itself
+/// loads no page.
 pub(crate) fn cached_share(file: &File, size: u64) -> io::Result<Option<f64>> {
     let pages = usize::try_from(size.div_ceil(page_size() as u64)).map_err(io::Error::other)?;
     let looks = pages.min(MOST_PAGES);
@@ -47,13 +49,13 @@ pub(crate) fn cached_share(file: &File, size: u64) -> io::Result<Option<f64>> {
         }
         Err(error) => return Err(error),
     };
-    // For a process that may not write the file, the system reports all pages as cached, even those after the file's end.
+    // For a process that may not write the file, the system reports all pages as cached, even pages after the file's end.
     if is_in_memory(&mapping, nothing)? {
         return Ok(None);
     }
     let mut cached = 0;
     for look in 0..looks {
-        // Pages are the first one, the last one, and evenly spaced ones between them.
+        // The checked pages are the first, the last, and evenly spaced pages in between.
         let page = (pages - 1) * look / (looks - 1).max(1);
         cached += usize::from(is_in_memory(&mapping, page)?);
     }
@@ -76,7 +78,7 @@ mod tests {
 
     use super::*;
 
-    /// A probe that loaded the page would report a state that it had caused itself.
+    /// A check must not load pages: otherwise it would report a state that it had caused itself.
     #[test]
     #[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
     fn probing_loads_no_page() {
@@ -93,7 +95,7 @@ mod tests {
         }
         fs::read(&path).unwrap();
         assert_eq!(share(), Some(1.0));
-        // A page that is in use at that moment stays, so the call may have to be repeated.
+        // A page that is in use at the time of the call stays cached, so the call may have to be repeated.
         let is_gone = (0..50).any(|_| forget(&file) && share() == Some(0.0));
         assert!(is_gone);
         assert!((0..50).all(|_| share() == Some(0.0)));

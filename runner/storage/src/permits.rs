@@ -1,4 +1,4 @@
-//! Permits of a store, which its users take in turns.
+//! Permits of a store, which are granted to its users in turns.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroUsize;
@@ -8,9 +8,9 @@ use tokio::sync::oneshot;
 
 /// The permits of one store.
 ///
-/// A free permit goes to the waiting user with the fewest permits; among equal users to the one whose last grant is the oldest.
-/// Reads of equal length thus alternate between the users, and a user gains nothing from slow reads or from more requests at a
-/// time. The requests of one user are granted in the order of their arrival.
+/// A free permit goes to the waiting user with the fewest permits; if several users have equally few, the one whose last grant is
+/// the oldest gets it. Reads of equal length thus alternate between the users, and a user gains nothing from slow reads or from
+/// more requests at a time. The requests of one user are granted in the order of their arrival.
 #[derive(Debug)]
 pub(crate) struct Permits {
     most: NonZeroUsize,
@@ -32,7 +32,7 @@ struct State {
 struct UserState {
     /// Number of permits that the user holds.
     held: usize,
-    /// Number of the user's last grant; 0 before the first.
+    /// Sequence number of the user's last grant; 0 before the first grant.
     last: u64,
     waiting: VecDeque<oneshot::Sender<Permit>>,
     /// Set once all handles of the user are dropped while it still holds permits.
@@ -49,7 +49,7 @@ struct User {
     id: u64,
 }
 
-/// A permit, which is returned when it is dropped.
+/// A permit of the store; dropping it returns it.
 #[derive(Debug)]
 pub(crate) struct Permit {
     permits: Arc<Permits>,
@@ -99,7 +99,7 @@ impl State {
         }
     }
 
-    /// Grants a permit to the request whose turn it is, and removes requests that were dropped.
+    /// Grants a free permit to the next request in turn, and removes requests that were dropped.
     fn grant_next(&mut self) -> Option<(u64, oneshot::Sender<Permit>)> {
         loop {
             let waiting = self.users.iter_mut().filter(|(_, user)| !user.waiting.is_empty());
@@ -128,7 +128,7 @@ impl PermitUser {
         self.0.permits.most.get() - self.0.permits.lock().free
     }
 
-    /// Waits for a permit until it is this request's turn. A dropped request does not delay the others.
+    /// Waits until the permit for this request is granted. Dropping the returned future does not delay other requests.
     pub(crate) async fn permit(&self) -> Permit {
         let User { permits, id } = &*self.0;
         let granted = {
@@ -163,7 +163,8 @@ impl Drop for Permit {
         let next = state.grant_next();
         drop(state);
         if let Some((user, request)) = next {
-            // If the request was dropped meanwhile, the returned permit is dropped here, which grants it to the next request.
+            // If the request was dropped in the meantime, `send` returns the permit, and dropping the permit here grants it to
+            // the next request.
             drop(request.send(Self { permits: self.permits.clone(), user }));
         }
     }
@@ -180,7 +181,7 @@ mod tests {
         Permits::new(NonZeroUsize::new(most).unwrap())
     }
 
-    /// Requests of one user, labelled with `name`.
+    /// Queues `count` requests of one user; each completes with `name` and its permit.
     fn requests(
         user: &PermitUser,
         name: char,
@@ -193,7 +194,7 @@ mod tests {
         (0..count).map(request).collect()
     }
 
-    /// Order in which these requests get a permit, if each permit is returned before the next request is polled.
+    /// Order in which these requests are granted, if each permit is returned before the next request is polled.
     fn order(
         mut waiting: Vec<BoxFuture<'static, (char, usize, Permit)>>,
         first: Permit,
@@ -232,7 +233,7 @@ mod tests {
     fn a_user_with_slow_reads_holds_no_more_than_its_share() {
         let permits = permits(4);
         let (slow, fast) = (permits.add_user(), permits.add_user());
-        // The slow user holds all permits, and requests as many again.
+        // The slow user holds all permits and has as many further requests waiting.
         let mut held: VecDeque<Permit> =
             (0..4).map(|_| slow.permit().now_or_never().expect("all are free")).collect();
         let mut asked = requests(&slow, 'l', 4);
@@ -246,7 +247,7 @@ mod tests {
             held.push_back(permit);
             asked = rest;
         }
-        // Each user now has two. Even if the fast user returns its permits often, the slow one gets no third.
+        // Each user now has two permits. Even if the fast user returns its permits often, the slow user gets no third permit.
         assert_eq!(granted, "ff");
         for _ in 0..2 {
             held.pop_back();
@@ -269,7 +270,7 @@ mod tests {
         }
         drop(gone);
         drop(first);
-        // The permit was granted, but the request is dropped before it receives it.
+        // The permit was granted, but the request is dropped before it takes the permit.
         drop(unread);
         drop(other);
         assert!(last.now_or_never().is_some());

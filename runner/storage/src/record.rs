@@ -7,10 +7,10 @@ use penstock_types::spec::JsonSize;
 use penstock_types::text::without_place;
 use serde_json::{Map, Number, Value as Json};
 
-/// Maximum number of names and values in a line: each takes dozens of bytes while the line is parsed.
+/// Maximum number of names and values in a line, because each takes dozens of bytes while the line is parsed.
 const MAX_NODES: usize = 1 << 18;
 
-/// Reason why a line is not a sample; the message continues a sentence about the line.
+/// Reason why a line is not a valid sample; the message is the predicate of a sentence about the line.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordFault {
     #[error("is not UTF-8: the first invalid byte is number {byte}")]
@@ -21,7 +21,8 @@ pub enum RecordFault {
     NotJson(String),
     #[error("has the `key` {found}; expected a string that is not empty or an integer")]
     Key { found: String },
-    /// An integer beyond 64 bits: rounding it to a real number would silently change an id or a hash.
+    /// An integer does not fit into 64 bits. It is not rounded to a real number, because rounding would silently change an id or
+    /// a hash.
     #[error(
         "has the member `{name}`: {number}, which does not fit into a signed 64-bit integer; write it as a string"
     )]
@@ -33,13 +34,13 @@ const KEY: &str = "key";
 
 /// Makes a sample from the JSON object on line `number`; fails if the line is not a valid record.
 ///
-/// `key` (a string or an integer) becomes the key; without it, or if it is null, the line number does. The other members become
-/// fields, in their order: strings become texts, integers ints, other numbers reals, booleans ints (0 or 1), arrays and
-/// objects texts that contain their JSON. A member that is null is omitted.
+/// The member `key` (a string or an integer) becomes the key; if it is missing or null, the line number becomes the key. The
+/// other members become fields, in their order: strings become texts, integers ints, other numbers reals, booleans become ints (0
+/// or 1), arrays and objects become texts that contain their JSON. A member that is null is omitted.
 pub fn sample_of(line: &[u8], number: u64, origin: Origin) -> Result<Sample, RecordFault> {
     let text = str::from_utf8(line.trim_ascii_end())
         .map_err(|error| RecordFault::NotUtf8 { byte: error.valid_up_to() + 1 })?;
-    // Shorter texts cannot have more nodes than that.
+    // A text with at most `MAX_NODES` bytes cannot have more nodes than `MAX_NODES`.
     if text.len() > MAX_NODES && JsonSize::of(text.as_bytes()).nodes() > MAX_NODES {
         return Err(RecordFault::TooMany);
     }

@@ -17,22 +17,22 @@ use crate::index::RAISE_BUFFER;
 use crate::lines::{Lines, MAX_LINE_BYTES, ObjectLine, RangedObject};
 use crate::record::sample_of;
 
-/// Makes a sample from every line of an NDJSON object: `key` becomes its key (the line number if there is none), the other members
-/// become its fields. Blank lines are skipped.
+/// Makes a sample from every line of an NDJSON object: the member `key` becomes the sample's key (if it is missing, the line
+/// number), all other members become fields. Blank lines are skipped.
 ///
-/// Texts and numbers become fields unchanged, booleans become the ints 0 and 1, arrays and objects texts that contain their
-/// JSON; a member that is null is omitted. A line that is not a JSON object is a fault that names the line, and so is one
-/// longer than [`MAX_LINE_BYTES`]; the samples before it are still made.
+/// Texts and numbers become fields unchanged, booleans become the ints 0 and 1, arrays and objects become texts with their JSON;
+/// a member that is null is omitted. A line that is not a JSON object, or is longer than [`MAX_LINE_BYTES`], is a fault that
+/// states the line number; the samples before it are still made.
 ///
-/// In order, the object is streamed in blocks of 1 MiB, so its size does not matter. For a shuffled reading, it is scanned once
-/// for the starts of its lines (8 bytes each are kept); then every line is a separate range read. An object of at most 32 MiB is
-/// kept in memory instead.
+/// Without shuffling, the object is streamed in blocks of 1 MiB, so its size does not matter. For a shuffled order, the object is
+/// scanned once for the starts of its lines (8 bytes are kept per line), and then every line is read by a separate range request.
+/// An object of at most 32 MiB is kept in memory instead.
 pub struct RecordSource {
     store: BoundedStore,
     key: Arc<str>,
     settings: TraversalSettings,
     reading: Option<Reading>,
-    /// Fault that was found behind samples, which are delivered first.
+    /// Fault that was found after samples that must be delivered first.
     fault: Option<SourceFault>,
     most_bytes: u64,
 }
@@ -54,16 +54,16 @@ struct InOrder {
     pending: VecDeque<ObjectLine>,
     /// Number of records passed in this epoch, over all ranks.
     seen: u64,
-    /// This rank's record of the current round, in which each rank receives one record; `Uneven::Drop` leaves out an incomplete
-    /// round.
+    /// This rank's record of the current round of the shard: a sequence of one record per rank. `Uneven::Drop` discards an
+    /// incomplete last round.
     held: Option<Raw>,
 }
 
 struct Shuffled {
     object: RangedObject,
-    /// Start of each record in the object, and the end of the last one.
+    /// Start of each record in the object, and the end of the last record, in bytes.
     starts: Vec<u64>,
-    /// Records after blank lines, which shift the line numbers, each with the number of blank lines so far.
+    /// Indexes of records that follow blank lines, each with the number of blank lines so far; needed to compute line numbers.
     blanks: Vec<(u64, u64)>,
     traversal: Traversal,
     /// Records of the traversal's last chunk that are not read yet.
@@ -85,10 +85,10 @@ enum RawChunk {
 /// Maximum number of samples in a chunk.
 const CHUNK: usize = 256;
 
-/// Maximum size of the lines read at a time, except for the last line, in bytes.
+/// Maximum total size of the lines read at a time, in bytes; only the last line may exceed it.
 const CHUNK_BYTES: u64 = 4 << 20;
 
-/// Maximum size of an object that a shuffled reading keeps in memory, in bytes.
+/// Maximum size of an object that is kept in memory for a shuffled order, in bytes.
 const HELD_BYTES: u64 = 32 << 20;
 
 impl RecordSource {
@@ -96,7 +96,7 @@ impl RecordSource {
         Self { store, key: key.into(), settings, reading: None, fault: None, most_bytes: u64::MAX }
     }
 
-    /// Limits the memory that a shuffled reading keeps to `bytes`, the source's part of the run's budget.
+    /// Limits the memory that a shuffled order keeps to `bytes`, the source's part of the run's budget.
     #[must_use]
     pub fn within(self, bytes: u64) -> Self {
         Self { most_bytes: bytes, ..self }
@@ -200,7 +200,7 @@ impl InOrder {
         let mut bytes = 0;
         while records.len() < CHUNK && bytes < CHUNK_BYTES && self.seen < self.limit {
             let Some(line) = self.pending.pop_front() else {
-                // Complete records are delivered before a read that may fail or take long.
+                // Complete records are returned before the next read, which may fail or take long.
                 if !records.is_empty() {
                     break;
                 }
@@ -221,8 +221,8 @@ impl InOrder {
         Ok(self.start_next_epoch().then_some(RawChunk::EpochEnd))
     }
 
-    /// Counts the record in `line`. Returns this rank's record of the current round: at once with `Uneven::Keep`, otherwise once
-    /// the round is complete.
+    /// Counts the record in `line`. Returns this rank's record of the current round: immediately with `Uneven::Keep`, otherwise
+    /// once the round is complete.
     fn pass(&mut self, line: ObjectLine) -> Option<Raw> {
         let index = self.seen;
         self.seen += 1;
@@ -238,7 +238,7 @@ impl InOrder {
         }
     }
 
-    /// Starts the next epoch, if there is one; as in [`Traversal`], an epoch without a record for this rank is the last one.
+    /// Starts the next epoch, if there is one. An epoch without a record for this rank is the last one, as in [`Traversal`].
     fn start_next_epoch(&mut self) -> bool {
         let Some(next) = self.settings.after(self.epoch) else { return false };
         if self.shard.share_of(self.seen) == 0 {
@@ -313,7 +313,7 @@ impl Shuffled {
 
     async fn read(&self, origin: Origin) -> Result<Raw, SourceFault> {
         let number = self.number_of(origin.index);
-        // Up to the next record: the line end and blank lines in between are white space in JSON.
+        // The range extends to the start of the next record: the line end and blank lines in between are white space in JSON.
         let (start, size) = (self.start_of(origin.index), self.size_of(origin.index));
         if size > MAX_LINE_BYTES as u64 {
             return Err(self.object.line_fault(number, "is followed by more than 64 MiB of blank lines"));
@@ -341,12 +341,12 @@ impl Shuffled {
     }
 }
 
-/// Memory that a shuffled reading keeps for an object, in bytes.
+/// Memory that is kept for an object in a shuffled order, in bytes.
 fn kept_bytes(object: &RangedObject, starts: &[u64], blanks: &[(u64, u64)]) -> u64 {
     object.held_bytes() + (size_of_val(starts) + size_of_val(blanks)) as u64
 }
 
-/// Parses records, up to the first fault. On a blocking thread: a few MiB of JSON take milliseconds.
+/// Parses records up to the first fault. Runs on a blocking thread, because a few MiB of JSON take milliseconds.
 async fn parse(
     object: RangedObject,
     records: Vec<Raw>,

@@ -38,13 +38,14 @@ pub use crate::s3::settings::{S3Credentials, S3Fault, S3Retries, S3Settings, S3T
 /// down" or "internal error", and bodies that are too short, too long, or do not match the checksum that came with them. The
 /// number of attempts, the waits and all times are limited, so that no request hangs; see [`S3Retries`] and [`S3Timeouts`].
 ///
-/// An object of at most 16 MiB is read in one request, with its checksum. A larger one is read in parts of 8 MiB, four at a
-/// time, all of the same version: it is an error if the object is replaced meanwhile. Of the checksums of whole objects, only
-/// the CRC-32 is checked, which this store's writes include. A range has no checksum. A
-/// [`BoundedStore`](crate::BoundedStore) counts each such read as one. A write is one request, of at most 5 GiB.
+/// An object of at most 16 MiB is read in one request, with its checksum. A larger one is read in parts of 8 MiB, four at a time,
+/// all of the same version: the read fails if the object is replaced meanwhile. After a read in parts, only a CRC-32 of the whole
+/// object is verified, which every object written by this store has. A range has no checksum. A
+/// [`BoundedStore`](crate::BoundedStore) counts a read in parts as one read. A write is one request, of at most 5 GiB.
 ///
 /// The write of an object that must be new is conditional on the server (`If-None-Match: *`). If the server reports that it
-/// does not support the condition, the store checks for the object first; a server that ignores the condition overwrites it.
+/// does not support the condition, the store checks for the object first; a server that ignores the condition overwrites
+/// the existing object.
 ///
 /// A listing leaves out keys that no pipeline can name, and the empty objects ending in `/` that consoles create as folders.
 /// Secrets are never logged and never part of an error; log messages of the SDK are dropped.
@@ -54,8 +55,8 @@ pub struct S3Store {
 }
 
 impl S3Store {
-    /// Creates the store `name` for the bucket of `settings`. Sends no request: a missing bucket or wrong credentials only show at
-    /// the first use.
+    /// Creates the store `name` for the bucket of `settings`. Sends no request: a missing bucket or wrong credentials are
+    /// detected only at the first use.
     pub fn new(name: impl Into<Arc<str>>, settings: S3Settings) -> Result<Self, S3Fault> {
         let name = name.into();
         let (settings, endpoint) = settings.checked(&name)?;
@@ -87,7 +88,9 @@ impl S3Store {
         }
         if key.len() + self.bucket.prefix().len() > MAX_KEY_BYTES {
             let error = match access {
-                Access::Writing => asked.refused("with the store's prefix it is longer than 1024 bytes"),
+                Access::Writing => {
+                    asked.refused("with the store's prefix, the key is longer than 1024 bytes")
+                }
                 Access::Reading | Access::Listing => asked.not_found(),
             };
             return std::future::ready(Err(error)).boxed();
@@ -163,14 +166,16 @@ impl Store for S3Store {
     }
 }
 
-/// Writes in one request: S3 makes an object visible once it is complete. Returns false if the object was not written.
+/// Writes an object in one request: S3 makes the object visible only once it is complete. Returns false if the object was not
+/// written.
 async fn write(bucket: &Bucket, key: &str, bytes: Bytes, if_there: IfThere) -> Result<bool, S3Failure> {
     let allowance = Duration::from_secs(bytes.len() as u64 >> 20);
     let put = |client: &Client| {
         let request = client.put_object().bucket(bucket.name()).key(bucket.full(key));
         let request = request.body(ByteStream::from(bytes.clone()));
         let request = if if_there == IfThere::Leave { request.if_none_match("*") } else { request };
-        // The response begins after the last byte was sent, so only the attempt's time limit applies.
+        // There is no separate limit for the response's start, because it begins only after the last byte was sent; the attempt's
+        // time limit applies.
         async { request.send().await.map_err(|error| S3Failure::of_request(&error)) }
     };
     match bucket.attempts(allowance, put).await {
@@ -180,10 +185,11 @@ async fn write(bucket: &Bucket, key: &str, bytes: Bytes, if_there: IfThere) -> R
     }
 }
 
-/// Writes an object that must be new. Returns false if it exists.
+/// Writes an object that must be new. Returns false if the object already exists.
 async fn write_new(bucket: &Bucket, key: &str, bytes: Bytes) -> Result<bool, S3Failure> {
     match write(bucket, key, bytes.clone(), IfThere::Leave).await {
-        // The server reports that it does not support the condition: check for the object first, which is not atomic.
+        // The server does not support the condition, so the store checks for the object first. Check and write are not atomic
+        // together.
         Err(S3Failure::NotImplemented(_)) => match version(bucket, key).await {
             Ok(_) => Ok(false),
             Err(S3Failure::NotFound) => write(bucket, key, bytes, IfThere::Replace).await,

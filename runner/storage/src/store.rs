@@ -21,18 +21,18 @@ pub struct Version {
     pub tag: Option<Arc<str>>,
 }
 
-/// Action of a write if the object exists.
+/// Action of a write if the object already exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IfThere {
     Replace,
     Leave,
 }
 
-/// A flat space of objects, each named by a key: relative, `/`-separated UTF-8 of at most
+/// A flat namespace of objects. Each object has a key: a relative, `/`-separated path in UTF-8 of at most
 /// [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES).
 ///
 /// Errors name the store and the key, and are returned only after all retries. The futures own their data, so that an op may
-/// outlive the call; dropping one cancels a read.
+/// outlive the call; dropping the future of a read cancels the read.
 pub trait Store: Send + Sync {
     /// Name of the store in pipelines.
     fn name(&self) -> &Arc<str>;
@@ -41,14 +41,14 @@ pub trait Store: Send + Sync {
     fn describe(&self) -> String;
 
     /// Lists all keys that start with `prefix`, sorted by their bytes, in pages. A prefix is a string, not a folder: `a/b`
-    /// matches `a/bc`. No match is an empty listing, not an error.
+    /// matches `a/bc`. If no key matches, the listing is empty, which is not an error.
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>>;
 
     /// Reads the whole object, at most [`MAX_GET_BYTES`].
     fn get(&self, key: Arc<str>) -> BoxFuture<'static, Result<Bytes, StoreError>>;
 
-    /// Reads exactly `range` of the object, of the version `of` if given; fails if the object does not contain the whole range, or
-    /// has another version. An empty range returns no bytes and need not access the object.
+    /// Reads exactly `range` of the object; if `of` is given, only of this version. Fails if the object does not contain the
+    /// whole range, or has another version. An empty range returns no bytes and need not access the object.
     fn get_range(
         &self,
         key: Arc<str>,
@@ -64,8 +64,8 @@ pub trait Store: Send + Sync {
     }
 
     /// Writes the object completely or not at all. Concurrent readers and listings see the old object or the new one, never a
-    /// part. Once this has returned, the object survives a failure of this machine as far as the store guarantees it. A dropped
-    /// future may still write the object, completely.
+    /// part. Once the call has returned, the object survives a failure of this machine if the store guarantees durability. A
+    /// dropped future may still write the object, completely.
     ///
     /// Returns true if this call wrote the object. Of several concurrent writes of the same key with [`IfThere::Leave`], one
     /// writes it. `false` may also mean that an earlier attempt, whose response was lost, wrote the object; callers that need
@@ -77,13 +77,13 @@ pub trait Store: Send + Sync {
         if_there: IfThere,
     ) -> BoxFuture<'static, Result<bool, StoreError>>;
 
-    /// Calls [`Self::write`] to replace an existing object.
+    /// Calls [`Self::write`] such that an existing object is replaced.
     fn put(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<(), StoreError>> {
         let write = self.write(key, bytes, IfThere::Replace);
         Box::pin(async { write.await.map(drop) })
     }
 
-    /// Calls [`Self::write`] to leave an existing object unchanged.
+    /// Calls [`Self::write`] such that an existing object stays unchanged.
     fn put_new(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<bool, StoreError>> {
         self.write(key, bytes, IfThere::Leave)
     }
@@ -96,8 +96,8 @@ pub trait Store: Send + Sync {
         Box::pin(std::future::ready(Ok(false)))
     }
 
-    /// Share of the object in this machine's page cache, 0.0 to 1.0; `None` if unknown. Determined from a sample of at most 8 pages
-    /// spread over the object.
+    /// Fraction of the object that is in this machine's page cache, 0.0 to 1.0; `None` if unknown. Determined from a sample of at
+    /// most 8 pages spread over the object.
     fn cached_share(&self, key: Arc<str>) -> BoxFuture<'static, Result<Option<f64>, StoreError>> {
         drop(key);
         Box::pin(std::future::ready(Ok(None)))

@@ -1,4 +1,4 @@
-//! The keys of a source, in the order in which they are visited.
+//! The keys of a source, in the order of its traversal.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::keys::Keys;
 
 const CHUNK: usize = 256;
 
-/// The keys of a source and the rest of their traversal, once the source has found the keys.
+/// The keys of a source and the remaining part of their traversal; empty until the source has found the keys.
 pub(crate) struct Visits {
     settings: TraversalSettings,
     found: Option<(Keys, Traversal)>,
@@ -21,7 +21,8 @@ impl Visits {
         Self { settings, found: None }
     }
 
-    /// The next samples, without fields, or the end of an epoch; `None` after the last. The first call finds the keys.
+    /// Returns the next samples, without fields, or the end of an epoch; `None` after the last epoch. The first call finds the
+    /// keys.
     pub(crate) async fn next_chunk(
         &mut self,
         find: impl Future<Output = Result<Keys, SourceFault>>,
@@ -39,7 +40,7 @@ impl Visits {
         Ok(traversal.next_visits(CHUNK).map(|visits| match visits {
             NextVisits::EpochEnd => Produced::EpochEnd,
             NextVisits::Visits { epoch, indexes } => {
-                // A traversal over `keys.len()` entries gives no index out of range.
+                // Cannot be out of range: a traversal over `keys.len()` entries yields only smaller indexes.
                 let sample = |index: u64| {
                     let key = keys.get(usize::try_from(index).ok()?)?;
                     Some(Sample::new(Arc::<str>::from(key), Origin { epoch, index, path: 0 }))
@@ -54,7 +55,7 @@ impl Visits {
         self.found.as_ref().map_or(0, |(keys, _)| keys.bytes())
     }
 
-    /// Number of samples over all epochs; `None` if they never end, or the keys are not found yet.
+    /// Number of samples over all epochs; `None` if the epochs never end, or the keys are not found yet.
     pub(crate) fn total(&self) -> Option<u64> {
         self.found.as_ref()?.1.total()
     }

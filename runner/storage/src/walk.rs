@@ -1,4 +1,4 @@
-//! Walks a folder so that its files come in the byte order of their whole keys, like in the listing of a bucket.
+//! Walks a folder so that files are listed in the byte order of their whole keys, as in the listing of a bucket.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::error::StoreError;
 use crate::key::{MAX_KEY_BYTES, is_draft};
 use crate::keys::{Keys, LeftOut};
 
-/// Number of keys in a page, which one call on a blocking thread produces.
+/// Number of keys in a page. One call on a blocking thread produces one page.
 const PAGE: usize = 1000;
 
 const LEFT_OUT: &str =
@@ -30,12 +30,13 @@ pub(crate) struct Walk {
 struct Level {
     /// Path of the folder with `/` at its end; empty for the root.
     path: String,
-    /// Sorted names, with `/` at the end of folders: all keys of a folder start with it, so whole keys are sorted, too.
+    /// Sorted names; names of folders end with `/`. All keys in a folder start with its name, so sorted names lead to sorted
+    /// keys.
     names: vec::IntoIter<String>,
 }
 
 impl Walk {
-    /// Creates a walk over all keys that start with the key in `asked`, which is a checked prefix.
+    /// Creates a walk over all keys that start with the key of `asked`, which is a valid prefix.
     pub(crate) fn new(root: Arc<Dir>, asked: Asked) -> Self {
         Self { root, asked, levels: Vec::new(), is_started: false, left_out: LeftOut::default() }
     }
@@ -69,8 +70,8 @@ impl Walk {
         Ok(page)
     }
 
-    /// Reads the names of a folder. A folder that does not exist has none: a prefix need not match any folder, and a folder may be
-    /// removed between being listed and being read.
+    /// Reads the names of a folder. A folder that does not exist counts as empty: a prefix need not match any folder, and a
+    /// folder may be removed after its name was listed.
     fn enter(&mut self, path: String, name_prefix: &str) -> Result<(), StoreError> {
         let names = match self.read_folder(&path, name_prefix) {
             Ok(names) => names.into_iter(),
@@ -103,7 +104,7 @@ impl Walk {
             }
             let mut kind = entry.file_type()?;
             if kind == FileType::unknown() {
-                // Some file systems do not report the type in a listing.
+                // Some file systems do not report the file type in a listing, so it is read from the metadata.
                 kind = match entry.metadata() {
                     Ok(metadata) => metadata.file_type(),
                     Err(error) if error.kind() == io::ErrorKind::NotFound => continue,

@@ -18,7 +18,7 @@ const FILE_IN_THE_WAY: &str = "a part of it before a `/` names a file, not a fol
 const LINK_TO_NOWHERE: &str = "a part of it before a `/` is a broken link";
 const NAME_TOO_LONG: &str = "a part of it is longer than the folder's file system allows";
 
-/// A file being written, which is removed on drop unless it is kept.
+/// A file being written. It is removed on drop unless one of the `keep` methods has renamed it.
 struct Draft<'a> {
     folder: &'a Dir,
     name: String,
@@ -35,7 +35,7 @@ pub(crate) fn write(root: &Dir, asked: &Asked, bytes: &[u8], if_there: IfThere) 
         if !(found.is_file() || found.is_symlink()) {
             return Err(asked.refused(if found.is_dir() { FOLDER_IS_THERE } else { NOT_REGULAR }));
         }
-        // Saves the write if the object exists; the final decision is made when the draft is renamed.
+        // Avoids writing a draft if the object exists. A concurrent write is detected only when the draft is renamed.
         if if_there == IfThere::Leave {
             return Ok(false);
         }
@@ -69,12 +69,12 @@ fn folder_at(root: &Dir, path: &str) -> io::Result<Dir> {
     root.open_dir(path)
 }
 
-/// Makes the names in `folder` survive a failure of the machine.
+/// Makes changes of the names in `folder` durable.
 fn sync(folder: &Dir) -> io::Result<()> {
-    // cap-std opens folders with O_PATH, and such a descriptor cannot be synced.
+    // Reopened for reading, because cap-std opens folders with O_PATH, and such a descriptor cannot be synced.
     let readable = openat(folder.as_fd(), ".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     match fsync(readable) {
-        // The file system does not need a sync of folders.
+        // The file system does not support syncing folders and does not need it.
         Err(Errno::INVAL) => Ok(()),
         synced => synced.map_err(io::Error::from),
     }
@@ -82,7 +82,7 @@ fn sync(folder: &Dir) -> io::Result<()> {
 
 impl<'a> Draft<'a> {
     fn create(folder: &'a Dir) -> io::Result<Self> {
-        // Every new hasher state is random, in every process.
+        // The name is random, because every new hasher state is random, in every process.
         let name = draft_name(RandomState::new().build_hasher().finish());
         let file = folder.open_with(&name, OpenOptions::new().write(true).create_new(true))?;
         Ok(Self { folder, name, file, is_kept: false })
@@ -98,7 +98,7 @@ impl<'a> Draft<'a> {
     fn keep_as_new(&mut self, name: &str) -> io::Result<bool> {
         let folder = self.folder.as_fd();
         let linked = match linkat(folder, &self.name, folder, name, AtFlags::empty()) {
-            // Some file systems have no hard links; one that supports neither call makes no such guarantee.
+            // The file system supports neither call, so two concurrent calls may both succeed.
             Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => {
                 renameat_with(folder, &self.name, folder, name, RenameFlags::NOREPLACE)
                     .inspect(|()| self.is_kept = true)
@@ -116,7 +116,7 @@ impl<'a> Draft<'a> {
 impl Drop for Draft<'_> {
     fn drop(&mut self) {
         if !self.is_kept {
-            // The caller gets the error of the write, not of this.
+            // An error is ignored: the caller gets the error of the write itself.
             self.folder.remove_file(&self.name).ok();
         }
     }

@@ -25,16 +25,16 @@ use crate::protocol::{
     ToConsumer, ValuesHead, Welcome,
 };
 
-/// A consumer of a run. When the client is dropped, its unacknowledged batches go to the next consumer; arrays that still exist
-/// remain valid. A forked process shares the connection: while it lives, the server does not notice the death of the
-/// process that connected.
+/// A consumer of a run. When the client is dropped, unacknowledged batches go to the next consumer; received arrays that still
+/// exist remain valid. A forked process shares the connection: while the forked process lives, the server does not notice the
+/// death of the process that connected.
 #[derive(Debug)]
 pub struct Client {
     connection: Arc<Connection>,
     clock: MonotonicClock,
     welcome: Welcome,
     receiving: Mutex<Receiving>,
-    /// Numbers of batches that were received and are not acknowledged.
+    /// Numbers of the received batches that are not yet acknowledged.
     out: Mutex<BTreeSet<u64>>,
 }
 
@@ -50,7 +50,7 @@ pub enum Received {
 #[derive(Debug)]
 pub struct Batch {
     pub seq: u64,
-    /// Set if an earlier consumer received the batch, and may have processed it.
+    /// Set if an earlier consumer received the batch and may have processed it.
     pub redelivered: bool,
     /// Samples and fields. Large arrays are in shared memory of the server, on separate pages: the server may reuse an array's
     /// memory after the array's last handle in this process is dropped and the batch is acknowledged. Writes go to private copies
@@ -72,7 +72,7 @@ pub enum StreamError {
     Closed,
     #[error("cannot read a message of the server: {0}")]
     Garbled(String),
-    #[error("batch {0} was not received on this connection, or is acknowledged already")]
+    #[error("batch {0} was not received on this connection, or is already acknowledged")]
     NotGiven(u64),
     #[error("the memory of a batch cannot be mapped")]
     Memory(#[source] Arc<io::Error>),
@@ -84,16 +84,16 @@ pub enum StreamError {
     Left(String),
 }
 
-/// Time limit for the server's answer to a connection, and for sending a message.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout for the server's answer to a connection, and for sending a message.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The connection. It stays open as long as an array received on it exists.
+/// The connection to the server. It stays open as long as an array received on it exists.
 #[derive(Debug)]
 struct Connection {
     socket: UnixStream,
-    /// Frames to send; the first one may be sent in part.
+    /// Frames to be sent; a part of the first frame may already be sent.
     unsent: Mutex<VecDeque<Outgoing>>,
-    /// Id of the process that connected: a forked child must not release arrays that its parent reads.
+    /// Id of the process that connected. A forked child does not release arrays, because its parent may still read them.
     process: u32,
 }
 
@@ -106,7 +106,7 @@ struct Receiving {
 
 /// A region mapped for reading, which is released on drop.
 struct Borrowed {
-    /// Unmapped before the region is released.
+    /// `None` once the memory is unmapped, which must happen before the region is released.
     mapping: Option<MmapMut>,
     id: u64,
     connection: Arc<Connection>,
@@ -126,7 +126,7 @@ impl Client {
         let hello = FromConsumer::Hello { protocol: PROTOCOL, secret: secret.to_owned() };
         connection.send(&clock, &hello)?;
         let mut incoming = Incoming::new(MAX_BODY_BYTES);
-        let until = clock.now().after(PATIENCE);
+        let until = clock.now().after(ANSWER_TIMEOUT);
         let received = loop {
             match connection.receive(&clock, &mut incoming, until)? {
                 None if clock.now() < until => {}
@@ -139,7 +139,7 @@ impl Client {
             Some((ToConsumer::End(_) | ToConsumer::Batch(_), _)) => {
                 return Err(StreamError::Garbled("the first message is not a welcome".to_owned()));
             }
-            None => return Err(StreamError::Late(PATIENCE)),
+            None => return Err(StreamError::Late(ANSWER_TIMEOUT)),
         };
         let receiving = Mutex::new(Receiving { incoming, last: None });
         Ok(Self { connection, clock, welcome, receiving, out: Mutex::default() })
@@ -153,13 +153,13 @@ impl Client {
         &self.welcome.name
     }
 
-    /// Maximum number of unacknowledged batches; at this number, the server sends no further batch.
+    /// Maximum number of unacknowledged batches. The server sends no further batch while this number is reached.
     pub fn ahead(&self) -> usize {
         self.welcome.ahead
     }
 
-    /// Waits for the next batch, for at most `most` and not beyond a signal. Concurrent calls wait for each other. An error ends
-    /// the stream: unacknowledged batches go to the next consumer, and every later call fails.
+    /// Waits for the next batch until `most` has passed or a signal arrives. Concurrent calls run one after the other. An error
+    /// ends the stream: unacknowledged batches go to the next consumer, and every later call fails.
     pub fn next(&self, most: Duration) -> Result<Received, StreamError> {
         let mut receiving = locked(&self.receiving);
         if let Some(last) = receiving.last.clone() {
@@ -179,7 +179,7 @@ impl Client {
     }
 
     fn receive(&self, receiving: &mut Receiving, most: Duration) -> Result<Received, StreamError> {
-        // If this fails, the messages already received state the reason.
+        // An error of sending is ignored: the messages already received state its reason.
         self.connection.flush().ok();
         let until = self.clock.now().after(most);
         let Some((message, body)) = self.connection.receive(&self.clock, &mut receiving.incoming, until)?
@@ -198,7 +198,7 @@ impl Client {
         }
     }
 
-    /// Acknowledges a batch: no consumer receives it again. Its arrays remain valid.
+    /// Acknowledges a batch, so that no other consumer receives it. Its arrays remain valid.
     pub fn acknowledge(&self, seq: u64) -> Result<(), StreamError> {
         if !locked(&self.out).remove(&seq) {
             return Err(StreamError::NotGiven(seq));
@@ -253,7 +253,7 @@ impl Client {
     }
 }
 
-/// Memory with the data of a batch.
+/// Body and mapped regions that contain the data of a batch.
 struct Data<'a> {
     sent: &'a [u8],
     regions: Vec<Bytes>,
@@ -315,7 +315,7 @@ impl Data<'_> {
 
 /// Builds a tensor; `None` if the length of the data does not match the shape.
 fn tensor(dtype: Dtype, shape: Vec<u32>, data: Bytes) -> Option<Tensor> {
-    // Sizes of 0 count as 1 here, so that later products of some of the dimensions cannot overflow either.
+    // Sizes of 0 count as 1 here, so that products of a subset of the dimensions cannot overflow later.
     let sizes = shape.iter().map(|size| (*size as usize).max(1));
     sizes.clone().try_fold(dtype.size(), usize::checked_mul)?;
     let elements: usize = shape.iter().map(|size| *size as usize).product();
@@ -327,7 +327,7 @@ impl Connection {
         self.process == std::process::id()
     }
 
-    /// Sends as much as the socket accepts now. Returns true when everything is sent.
+    /// Sends as much as the socket accepts now. Returns true if everything has been sent.
     fn flush(&self) -> Result<bool, StreamError> {
         let mut unsent = locked(&self.unsent);
         while let Some(frame) = unsent.front_mut() {
@@ -346,10 +346,10 @@ impl Connection {
     /// Sends a message, and waits until it is sent.
     fn send(&self, clock: &MonotonicClock, message: &FromConsumer) -> Result<(), StreamError> {
         locked(&self.unsent).push_back(Outgoing::new(message));
-        let until = clock.now().after(PATIENCE);
+        let until = clock.now().after(ANSWER_TIMEOUT);
         while !self.flush()? {
             if !self.wait(PollFlags::OUT, until, clock.now())? && clock.now() >= until {
-                return Err(StreamError::Late(PATIENCE));
+                return Err(StreamError::Late(ANSWER_TIMEOUT));
             }
         }
         Ok(())
@@ -357,11 +357,11 @@ impl Connection {
 
     /// Shuts down the sending side, which tells the server that this consumer has left. Received arrays remain valid.
     fn leave(&self) {
-        // Fails if the server has closed the connection.
+        // An error is ignored: it means that the server has already closed the connection.
         self.socket.shutdown(Shutdown::Write).ok();
     }
 
-    /// Returns the next message, if one arrives in time and before a signal.
+    /// Returns the next message; `None` if the time is up or a signal arrives first.
     fn receive(
         &self,
         clock: &MonotonicClock,
@@ -381,7 +381,7 @@ impl Connection {
         }
     }
 
-    /// Waits until the socket is ready. Returns false after the time limit or a signal.
+    /// Waits until the socket is ready. Returns false if the time is up or a signal arrives first.
     fn wait(&self, ready: PollFlags, until: Tick, now: Tick) -> Result<bool, StreamError> {
         let left = Duration::from_nanos(until - now);
         let seconds = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
@@ -433,7 +433,7 @@ impl Drop for Borrowed {
             return;
         }
         locked(&self.connection.unsent).push_back(Outgoing::new(&FromConsumer::Release { region: self.id }));
-        // Any unsent rest is sent with the next message.
+        // An error is ignored here: the unsent rest is sent with the next message.
         self.connection.flush().ok();
     }
 }

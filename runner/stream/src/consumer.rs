@@ -25,14 +25,14 @@ use crate::region::{RevocableMemory, SharedMemory};
 pub struct StreamConsumer {
     run: RunId,
     memory: Pool<SharedMemory>,
-    /// The same memory for the stages, until the stream ends.
+    /// Memory lent to the stages, from the same pool; revoked when the stream ends.
     lent: Arc<RevocableMemory>,
     shared: Arc<StreamState>,
-    /// Longest time for which a batch may wait without a consumer.
+    /// Maximum time for which a batch may wait while no consumer is connected.
     wait: Duration,
     /// Thread that serves the socket; `None` once it is joined.
     door: Option<JoinHandle<()>>,
-    /// Samples of batches that could not be put.
+    /// Number of samples in batches that could not be put into the outbox.
     lost: u64,
     has_failed: bool,
 }
@@ -43,7 +43,7 @@ pub(crate) struct StreamState {
     outbox: Mutex<Outbox>,
     /// Notified when a batch is acknowledged, and when a consumer connects or leaves.
     changed: Condvar,
-    /// Becomes readable when the outbox changes.
+    /// Event descriptor that becomes readable when the outbox changes.
     wake: OwnedFd,
     clock: MonotonicClock,
 }
@@ -65,12 +65,12 @@ impl StreamConsumer {
         Ok(Self { run: run.clone(), memory, lent, shared, wait, door, lost: 0, has_failed: false })
     }
 
-    /// Memory for arrays that are sent without a copy.
+    /// Memory for arrays that are sent to the consumer without a copy.
     pub(crate) fn memory(&self) -> Arc<dyn BatchMemory> {
         self.lent.clone()
     }
 
-    /// Waits until the outbox satisfies a condition, or the run stops.
+    /// Waits until `holds` returns true for the outbox; fails if the run stops or no consumer takes batches in time.
     fn wait_until(&self, stop: &StopFlag, holds: impl Fn(&Outbox) -> bool) -> Result<(), Fault> {
         let mut outbox = self.shared.outbox();
         while !holds(&outbox) && !stop.is_set() {
@@ -99,7 +99,7 @@ impl StreamConsumer {
         Fault::new(FailureClass::Data, message)
     }
 
-    /// Sends the end to the consumer and joins the thread of the door. Takes at most about a second.
+    /// Sends the end of the stream to the consumer and joins the thread that serves the socket. Takes at most about a second.
     fn close(&mut self, end: End) -> Result<(), Fault> {
         let Some(door) = self.door.take() else { return Ok(()) };
         self.lent.end();
@@ -134,7 +134,7 @@ impl Consumer for StreamConsumer {
     }
 
     fn finish(&mut self, ending: Ending, stop: &StopFlag) -> Result<(), Fault> {
-        // After a failure elsewhere in the run, the consumer still receives the batches made before.
+        // The consumer still receives all batches made before a failure elsewhere in the run.
         let taken = if self.has_failed { Ok(()) } else { self.wait_until(stop, Outbox::is_empty) };
         let whole = ending == Ending::Whole && self.shared.outbox().is_empty();
         let error = taken.as_ref().err().map(|fault| fault.message.to_string());
@@ -147,7 +147,7 @@ impl Consumer for StreamConsumer {
     }
 }
 
-/// Ends the stream of a run that did not finish it.
+/// Ends the stream if the run did not finish it.
 impl Drop for StreamConsumer {
     fn drop(&mut self) {
         if let Err(fault) = self.close(End { whole: false, error: None }) {
@@ -174,7 +174,7 @@ impl StreamState {
         self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the outbox and wakes the door.
+    /// Changes the outbox and wakes the thread that serves the socket.
     fn change(&self, change: impl FnOnce(&mut Outbox)) {
         change(&mut self.outbox());
         if let Err(error) = rustix::io::retry_on_intr(|| rustix::io::write(&self.wake, &1_u64.to_ne_bytes()))
@@ -183,7 +183,7 @@ impl StreamState {
         }
     }
 
-    /// Wakes the run, which may be waiting for a change made by the door.
+    /// Wakes the run, which may be waiting for a change made by the thread that serves the socket.
     pub(crate) fn on_change(&self) {
         self.changed.notify_all();
     }
@@ -192,7 +192,7 @@ impl StreamState {
         &self.wake
     }
 
-    /// Resets the wake-up descriptor.
+    /// Resets the wake-up descriptor, so that it is not readable until the next change.
     pub(crate) fn clear_wake(&self) {
         let mut count = [0; 8];
         match rustix::io::read(&self.wake, &mut count) {

@@ -1,10 +1,10 @@
 //! The door: the thread that serves a run's socket. It authenticates connections, sends batches to the single consumer, and
-//! receives acknowledgements. It blocks only in a wait for all its sockets, of at most a second.
+//! receives acknowledgements. It blocks only while it waits for all its sockets together, for at most a second at a time.
 //!
 //! The thread is a loop around `poll(2)` instead of tasks on tokio, for three reasons. Files travel with `sendmsg` and `recvmsg`,
-//! which tokio's `UnixStream` supports only through `try_io` around the same calls, so the framing would not become simpler.
-//! The order within a turn is part of the protocol: all messages of the present consumer are applied before its place is given
-//! to a waiting connection; tasks would have to coordinate this. And the thread is joined by a [`Consumer`], a blocking
+//! which tokio's `UnixStream` supports only through `try_io` around the same calls, so the framing would not become simpler. The
+//! order of work in an iteration of the loop is part of the protocol: all messages of the current consumer are applied before a
+//! waiting connection can replace it; tasks would have to coordinate this. And the thread is joined by a [`Consumer`], a blocking
 //! interface without a runtime.
 //!
 //! [`Consumer`]: penstock_engine::ports::Consumer
@@ -31,21 +31,21 @@ use crate::protocol::{FromConsumer, PROTOCOL, Refusal, Refused, ToConsumer, Welc
 
 /// Time limit for the authentication of a connection.
 const ARRIVAL: Duration = Duration::from_secs(1);
-/// Maximum number of unauthenticated connections; the oldest is closed for a new one.
+/// Maximum number of unauthenticated connections; the oldest one is closed if a further one arrives.
 const MAX_ARRIVING: usize = 8;
-/// Maximum number of consumers that have left and still read arrays.
+/// Maximum number of disconnected consumers that still read arrays.
 const MAX_LEAVING: usize = 16;
-/// Maximum number of regions that a consumer may keep of acknowledged batches: each is an open file of this process.
+/// Maximum number of regions of acknowledged batches that a consumer may keep; each is an open file of this process.
 const MAX_KEPT: usize = 1024;
 /// Time limit for sending the end of the stream to the consumer.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Pause after a failed `accept`.
 const PAUSE: Duration = Duration::from_millis(100);
 const SLEEP: Duration = Duration::from_secs(1);
-/// Maximum number of reads of one socket per turn.
+/// Maximum number of reads of one socket per iteration of the loop.
 const READS: usize = 64;
 
-/// The socket of a run, and its connections.
+/// The socket of a run, and all connections to it.
 #[derive(Debug)]
 pub(crate) struct Door {
     listener: UnixListener,
@@ -70,7 +70,7 @@ struct Arriving {
     until: Tick,
 }
 
-/// The consumer that is connected.
+/// The consumer that is currently connected.
 #[derive(Debug)]
 struct Present {
     socket: UnixStream,
@@ -80,7 +80,7 @@ struct Present {
     is_end_sent: bool,
 }
 
-/// A consumer that has left and still reads arrays.
+/// A consumer that has stopped receiving and still reads arrays.
 #[derive(Debug)]
 struct Leaving {
     socket: UnixStream,
@@ -152,14 +152,14 @@ impl Door {
             let ready = match self.wait() {
                 Ok(ready) => ready,
                 Err(error) => {
-                    // The run notices that this thread has ended, and fails.
+                    // The run detects the end of this thread and fails.
                     tracing::error!(run = %self.welcome.run, %error, "cannot poll the sockets of a stream");
                     return;
                 }
             };
-            // The consumer comes first: if it has left, its successor may be among the arriving connections.
+            // The current consumer is handled first: if it has left, its successor may be among the arriving connections.
             self.receive_from_present(ready.present);
-            // A consumer that left just now is at the end of `leaving` and has no readiness yet, so it stays.
+            // A consumer that left in this iteration is at the end of `leaving` and has no entry in `ready`, so it is retained.
             let mut are_gone = ready.leaving.iter().map(|ready| !ready.is_empty());
             self.leaving.retain(|_| !are_gone.next().unwrap_or(false));
             self.receive_from_arriving(&ready.arriving);
@@ -168,11 +168,11 @@ impl Door {
             }
             self.send_to_present();
         }
-        // Acknowledgements that have arrived by now still count.
+        // Acknowledgements that have already arrived are still counted.
         self.receive_from_present(PollFlags::IN);
     }
 
-    /// True if the end was sent, or cannot be sent in time.
+    /// True if the end of the stream was sent, or could not be sent within the time limit.
     fn is_over(&mut self) -> bool {
         if self.shared.outbox().end().is_none() {
             return false;
@@ -197,7 +197,7 @@ impl Door {
         ];
         polled.extend(self.present.iter().map(|found| PollFd::new(&found.socket, present(found))));
         polled.extend(self.arriving.iter().map(|found| PollFd::new(&found.socket, PollFlags::IN)));
-        // `poll` reports a closed socket without a requested event.
+        // No event is requested, because `poll` always reports a closed socket.
         polled.extend(self.leaving.iter().map(|found| PollFd::new(&found.socket, PollFlags::empty())));
         let sleep = self.sleep(now);
         let timeout = Timespec { tv_sec: sleep.as_secs() as i64, tv_nsec: sleep.subsec_nanos().into() };
@@ -276,7 +276,7 @@ impl Door {
         }
         if protocol != PROTOCOL {
             let why = format!(
-                "it uses protocol version {protocol}, but the server uses {PROTOCOL}: use the same release"
+                "the consumer uses protocol version {protocol}, but the server uses {PROTOCOL}: use the same release"
             );
             return refuse(&socket, Refusal::Version, &why);
         }
@@ -294,7 +294,7 @@ impl Door {
         self.shared.on_change();
         let outgoing = Some(Outgoing::new(&ToConsumer::Welcome(self.welcome.clone())));
         self.present = Some(Present { socket, incoming, outgoing, is_end_sent: false });
-        // More messages may have come with the hello.
+        // The connection may have sent further messages together with the hello.
         self.receive_from_present(PollFlags::IN);
     }
 
@@ -309,7 +309,7 @@ impl Door {
     fn send_to_present(&mut self) {
         let Some(present) = &mut self.present else { return };
         if let Err(error) = present.send(&self.shared) {
-            // The consumer may have acknowledged batches before it left; no further messages arrive from now on.
+            // The consumer may have acknowledged batches before it left; after the shutdown, no further messages arrive.
             present.socket.shutdown(Shutdown::Read).ok();
             let broken = loop {
                 match present.receive(&self.shared) {
@@ -323,7 +323,7 @@ impl Door {
         }
     }
 
-    /// Closes the consumer's connection; its batches go to the next consumer.
+    /// Closes the current consumer's connection; its unacknowledged batches go to the next consumer.
     fn dismiss(&mut self, broken: &Broken) {
         let Some(present) = self.present.take() else { return };
         let now = self.shared.now();
@@ -336,7 +336,7 @@ impl Door {
         };
         if let Some(reason) = reason {
             tracing::warn!(run = %self.welcome.run, error = %broken, "a consumer was disconnected");
-            // A refusal must not be sent in the middle of another frame.
+            // A refusal must not be sent in the middle of a partly sent frame.
             if !present.outgoing.is_some_and(|outgoing| outgoing.is_begun()) {
                 refuse(&present.socket, reason, &broken.to_string());
             }
@@ -349,7 +349,7 @@ impl Door {
 }
 
 impl Arriving {
-    /// Returns version and secret once they have arrived.
+    /// Returns the protocol version and the secret once the hello has arrived.
     fn receive_hello(&mut self) -> Result<Option<(u32, String)>, Broken> {
         if self.incoming.read(&self.socket)? == Read::End {
             return Err(Broken::Left);
@@ -364,9 +364,9 @@ impl Arriving {
 }
 
 impl Present {
-    /// Applies all received messages. Returns true if there may be more.
+    /// Applies all received messages. Returns true if more messages may be waiting in the socket.
     fn receive(&mut self, shared: &StreamState) -> Result<bool, Broken> {
-        // Messages that arrived with the hello are available without a read.
+        // Messages that arrived together with the hello are already in the buffer.
         self.apply(shared)?;
         for _ in 0..READS {
             match self.incoming.read(&self.socket)? {
@@ -390,7 +390,7 @@ impl Present {
         Ok(())
     }
 
-    /// Sends as much as the socket accepts.
+    /// Sends as many frames as the socket accepts now.
     fn send(&mut self, shared: &StreamState) -> Result<(), Broken> {
         loop {
             if self.outgoing.is_none() {
@@ -418,12 +418,12 @@ impl Present {
     }
 }
 
-/// Limit of regions that a consumer may keep: up to a quarter of the memory that this process may use.
+/// Limit of regions that a consumer may keep: [`MAX_KEPT`] regions, and a quarter of the memory that this process may use.
 fn most_kept() -> KeptRegions {
     KeptRegions { regions: MAX_KEPT, bytes: process_limit_bytes().unwrap_or(4 << 30) / 4 }
 }
 
-/// Shuts down reading and discards what was received: a received file could be the other end of this socket, which would keep the
+/// Shuts down reading and discards what was received. A received file could be the other end of this socket and would keep the
 /// connection open forever.
 fn silence(socket: &UnixStream) {
     socket.shutdown(Shutdown::Read).ok();
@@ -433,7 +433,7 @@ fn silence(socket: &UnixStream) {
     }
 }
 
-/// True if the peer process belongs to the same user.
+/// True if the peer process belongs to the user of this process.
 pub(crate) fn is_ours(socket: &UnixStream) -> bool {
     socket_peercred(socket).is_ok_and(|peer| peer.uid == geteuid())
 }
@@ -456,7 +456,7 @@ mod tests {
     use super::*;
     use crate::parcel::tests::plain;
 
-    /// Sends bytes that the receiver gets in a separate read, because they come with a file.
+    /// Sends bytes together with a file, so that the receiver gets them in a separate read.
     fn send_alone(socket: &UnixStream, bytes: &[u8]) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use crate::protocol::{MAX_HEAD_BYTES, MAX_REGIONS};
 use crate::region::Region;
 
-/// Bytes before the head: the lengths of head and body.
+/// Number of bytes before the head, which contain the lengths of head and body.
 const LENGTHS: usize = 8;
 
 const READ_BYTES: usize = 16 << 10;
@@ -27,12 +27,12 @@ pub(crate) struct Outgoing {
     /// Lengths and head as sent.
     head: Vec<u8>,
     body: Bytes,
-    /// Regions whose files are sent with the first byte.
+    /// Regions whose files are sent together with the first byte of the frame.
     regions: Vec<Arc<Region>>,
     sent: usize,
 }
 
-/// Received bytes and files that were not yet taken.
+/// Buffer for received bytes and files that were not yet taken as frames.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     bytes: Vec<u8>,
@@ -41,7 +41,7 @@ pub(crate) struct Incoming {
     most: usize,
 }
 
-/// Result of one read.
+/// Result of a single read from the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Read {
     Something,
@@ -62,7 +62,7 @@ pub(crate) enum Garbled {
     Files { wanted: usize, found: usize },
 }
 
-/// Omits the contents, which may be a secret.
+/// Omits the contents from the output, because they may be a secret.
 impl fmt::Debug for Outgoing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Outgoing").field("sent", &self.sent).finish_non_exhaustive()
@@ -85,7 +85,7 @@ impl Outgoing {
         self.sent > 0
     }
 
-    /// Sends as much as the socket accepts now. Returns true when everything is sent.
+    /// Sends as much as the socket accepts now. Returns true if the frame has been sent completely.
     pub(crate) fn send(&mut self, socket: impl AsFd) -> io::Result<bool> {
         let all = self.head.len() + self.body.len();
         let files: Vec<BorrowedFd<'_>> = self.regions.iter().map(|region| region.as_fd()).collect();
@@ -110,16 +110,17 @@ impl Outgoing {
 }
 
 impl Incoming {
-    /// Creates a receiver of frames whose bodies have up to `most` bytes. With 0, received files are closed.
+    /// Creates a receiver of frames whose bodies have up to `most` bytes. With 0, no batches are expected, and received files are
+    /// closed.
     pub(crate) fn new(most: usize) -> Self {
         Self { bytes: Vec::new(), files: VecDeque::new(), most }
     }
 
-    /// Reads once, without waiting.
+    /// Reads once from the socket, without waiting.
     pub(crate) fn read(&mut self, socket: impl AsFd) -> io::Result<Read> {
         let mut chunk = [0; READ_BYTES];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_REGIONS))];
-        // Without a buffer for files, the system closes any that arrive.
+        // Without a buffer for files, the system closes any files that arrive.
         let space = if self.most == 0 { &mut [][..] } else { &mut space[..] };
         let mut control = RecvAncillaryBuffer::new(space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
@@ -133,7 +134,7 @@ impl Incoming {
                 self.files.extend(files);
             }
         }
-        // With a file missing, later ones would be assigned to the wrong regions.
+        // If one file is missing, all later files would be assigned to the wrong regions.
         if self.most > 0 && received.flags.contains(ReturnFlags::CTRUNC) {
             return Err(io::Error::other(
                 "some files of a batch are missing: this process may have too many files open (`ulimit -n`)",
@@ -146,7 +147,7 @@ impl Incoming {
         Ok(Read::Something)
     }
 
-    /// Returns the next frame, if it is complete.
+    /// Returns the next frame, if all of it has arrived.
     pub(crate) fn take<M: DeserializeOwned>(&mut self) -> Result<Option<(M, Bytes)>, Garbled> {
         let Some((lengths, rest)) = self.bytes.split_first_chunk::<LENGTHS>() else { return Ok(None) };
         let [a, b, c, d, e, f, g, h] = *lengths;
@@ -164,7 +165,7 @@ impl Incoming {
         Ok(Some((message, body)))
     }
 
-    /// Returns the files of the last frame.
+    /// Returns the files that came with the last frame.
     pub(crate) fn take_files(&mut self, wanted: usize) -> Result<Vec<OwnedFd>, Garbled> {
         let found = self.files.len();
         if found < wanted {

@@ -1,8 +1,8 @@
 //! The consumer `stream`: every collated batch goes to a training loop in another process of the same machine.
 //!
-//! Arrays are in shared memory from the moment at which `collate` writes them: regions that only this process can write to.
-//! Beside the run, a dedicated thread serves a Unix socket, called the door. Only processes of the same user can connect, and they
-//! must present the run's secret, which the server gives to clients that present its token. One consumer at a time receives
+//! Arrays are in shared memory from the moment at which `collate` writes them: regions that only this process can write to. A
+//! dedicated thread, called the door, serves the run's Unix socket. Only processes of the same user can connect, and they must
+//! present the run's secret, which the server sends to clients that present the server's token. One consumer at a time receives
 //! batches, in order, and acknowledges them. Batches that a consumer has not acknowledged when its connection ends, for any
 //! reason, go first to the next consumer, marked as `redelivered`; acknowledged batches are never sent again.
 //!
@@ -41,15 +41,15 @@ use self::region::SharedMemory;
 
 /// Number of random bytes in a secret.
 const SECRET_BYTES: usize = 32;
-/// Maximum length of the pipeline's name that consumers receive, in bytes.
+/// Maximum length, in bytes, of the pipeline's name as sent to consumers.
 const SHOWN_NAME: usize = 256;
 
-/// Address of the batches of a run, with the secret that gives access to them.
+/// Address at which a run's batches are available, with the secret that gives access to them.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StreamAddress {
     /// Path of the Unix socket on the machine of the server.
     pub socket: String,
-    /// Secret of this run, to be sent in the first message.
+    /// Secret of this run, which a client sends in its first message.
     pub secret: String,
     /// Version of the protocol on the socket.
     pub protocol: u32,
@@ -57,9 +57,9 @@ pub struct StreamAddress {
 
 /// A stream whose socket accepts connections.
 pub struct OpenedStream {
-    /// The consumer that the run writes to.
+    /// The consumer to which the run passes its batches.
     pub consumer: StreamConsumer,
-    /// Memory for arrays that are sent without a copy.
+    /// Memory for arrays that are sent to the consumer without a copy.
     pub memory: Arc<dyn BatchMemory>,
     /// Address for clients, including the secret.
     pub address: StreamAddress,
@@ -80,8 +80,8 @@ pub enum OpenStreamError {
 #[derive(Clone)]
 struct Secret(String);
 
-/// Opens the stream of a run: in `folder`, unless the socket's path would be too long there. At most `ahead` batches are
-/// unacknowledged at a time, and none waits longer than `wait` without a consumer.
+/// Opens the stream of a run. The socket is created in `folder`, or elsewhere if its path would be too long. At most `ahead`
+/// batches are unacknowledged at a time; the run fails if a batch waits longer than `wait` while no consumer is connected.
 pub fn open(
     folder: &Path,
     run: &RunId,
@@ -107,7 +107,7 @@ fn random_hex<const BYTES: usize>() -> Result<String, OpenStreamError> {
 }
 
 impl Secret {
-    /// Compares in constant time for secrets of equal length.
+    /// Compares two secrets; takes constant time for secrets of equal length.
     fn is(&self, offered: &str) -> bool {
         self.0.as_bytes().ct_eq(offered.as_bytes()).into()
     }

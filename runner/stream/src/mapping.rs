@@ -13,13 +13,14 @@ use rustix::fs::{
 };
 use rustix::io::retry_on_intr;
 
-/// Seals of a file: its size is fixed, and only existing mappings can write to it.
+/// Seals of a file of shared memory: its size is fixed, and only existing mappings can write to it.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE);
 
-/// Creates a file of `len` bytes that exists only in memory, and its only writable mapping.
+/// Creates a file of `len` bytes that exists only in memory. Returns the file and its only writable mapping.
 pub(crate) fn make(len: usize) -> io::Result<(OwnedFd, MmapMut)> {
     let file = memfd_create("penstock-batch", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    // Allocates the memory as well: a lack of memory is an error here, and no signal that kills a process at its first write.
+    // Also allocates the memory: a lack of memory is reported as an error here, instead of by a signal that kills a process at
+    // its first write.
     retry_on_intr(|| fallocate(&file, FallocateFlags::empty(), 0, len as u64))?;
     // SAFETY: no other process has this file yet. Before any other gets it, it is sealed: it cannot be truncated, and it can only
     // be written to through this mapping.
@@ -28,8 +29,8 @@ pub(crate) fn make(len: usize) -> io::Result<(OwnedFd, MmapMut)> {
     Ok((file, mapping))
 }
 
-/// Maps the first `len` bytes of a file that another process created with [`make`]. Writes to the mapping are visible to this
-/// process only. Fails if the file has fewer bytes, or lacks the seals.
+/// Maps the first `len` bytes of a file that another process created with [`make`]. Writes to the mapping are private to this
+/// process. Fails if the file has fewer bytes, or lacks the seals.
 pub(crate) fn borrow(file: &OwnedFd, len: usize) -> io::Result<MmapMut> {
     let is_sealed = fcntl_get_seals(file)?.contains(SEALS);
     if !is_sealed || u64::try_from(fstat(file)?.st_size).unwrap_or(0) < len as u64 {

@@ -8,16 +8,17 @@ use penstock_types::stats::Tick;
 use crate::parcel::Parcel;
 use crate::protocol::End;
 
-/// Unacknowledged batches: the rules of a stream, without its sockets. The caller passes the time.
+/// Unacknowledged batches of a stream: implements the rules of delivery without sockets. The caller passes the time.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     ahead: usize,
-    /// Limit of acknowledged regions that a consumer may still read, including those of the next batch.
+    /// Maximum number and size of acknowledged regions that a consumer may still read when it receives the next batch, including
+    /// the regions of the next batch.
     most_kept: KeptRegions,
     next: u64,
     waiting: BTreeMap<u64, Waiting>,
     consumer: Option<Reading>,
-    /// Start of the time for which a batch has waited without a consumer.
+    /// Time since which at least one batch has waited while no consumer is connected.
     alone_since: Option<Tick>,
     end: Option<End>,
 }
@@ -25,13 +26,13 @@ pub(crate) struct Outbox {
 #[derive(Debug)]
 struct Waiting {
     parcel: Arc<Parcel>,
-    /// Set while the present consumer has the batch.
+    /// Set while the current consumer has the batch.
     is_out: bool,
     /// Set once any consumer has received the batch.
     was_out: bool,
 }
 
-/// Regions that a consumer may still read, by id. They are not reused before this value is dropped.
+/// Regions that a consumer may still read, by id. The memory of these regions is not reused before this value is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Reading(BTreeMap<u64, Bytes>);
 
@@ -61,12 +62,12 @@ pub(crate) struct KeepsTooMuch {
     most: KeptRegions,
 }
 
-/// Error in a message about a batch or region that the consumer does not have.
+/// Error for a message that refers to a batch or region that the consumer does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotGiven {
-    #[error("batch {0} was not sent to it, or is acknowledged already")]
+    #[error("batch {0} was not sent to this consumer, or is already acknowledged")]
     Batch(u64),
-    #[error("region {0} was not sent to it, or is released already")]
+    #[error("region {0} was not sent to this consumer, or is already released")]
     Region(u64),
 }
 
@@ -100,7 +101,7 @@ impl Outbox {
         self.waiting.values().map(|waiting| waiting.parcel.samples).sum()
     }
 
-    /// Time for which batches have waited without a consumer.
+    /// Time for which batches have waited while no consumer is connected.
     pub(crate) fn alone_for(&self, now: Tick) -> Duration {
         self.alone_since.map_or(Duration::ZERO, |since| Duration::from_nanos(now - since))
     }
@@ -109,14 +110,14 @@ impl Outbox {
         self.consumer.is_some()
     }
 
-    /// Registers a new consumer. There must be none.
+    /// Registers a new consumer; no other consumer may be registered.
     pub(crate) fn on_consumer(&mut self) {
         debug_assert!(!self.has_consumer());
         self.consumer = Some(Reading::default());
         self.alone_since = None;
     }
 
-    /// Returns the first batch not yet sent to the consumer; fails if the consumer keeps too many arrays of earlier ones.
+    /// Returns the first batch not yet sent to the consumer; fails if the consumer keeps too many arrays of earlier batches.
     pub(crate) fn give(&mut self) -> Result<Option<Delivery>, KeepsTooMuch> {
         let kept = self.kept();
         let Some(reading) = self.consumer.as_mut().filter(|_| self.end.is_none()) else { return Ok(None) };
@@ -163,8 +164,8 @@ impl Outbox {
         reading.and_then(|reading| reading.0.remove(&region)).map(drop).ok_or(NotGiven::Region(region))
     }
 
-    /// Unregisters the consumer: its unacknowledged batches go to the next one. Returns the regions that the old consumer may still
-    /// read.
+    /// Unregisters the consumer: its unacknowledged batches go to the next consumer. Returns the regions that the old consumer
+    /// may still read.
     pub(crate) fn on_leave(&mut self, now: Tick) -> Reading {
         self.waiting.values_mut().for_each(|waiting| waiting.is_out = false);
         if !self.waiting.is_empty() {
@@ -311,7 +312,7 @@ mod tests {
         assert_eq!(outbox.samples(), 2);
     }
 
-    /// One action of the run or of a consumer; the number selects a batch.
+    /// One random action of the run or of a consumer; the number selects a batch.
     #[derive(Clone, Debug)]
     enum Step {
         Put,

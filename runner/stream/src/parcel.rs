@@ -9,12 +9,13 @@ use crate::protocol::{
 };
 use crate::region::{Region, SharedMemory};
 
-/// A batch in the form in which it is sent: its description, and the memory of its arrays.
+/// A batch in the form in which it is sent: its description, and the memory of its arrays. Pieces (the data of
+/// single fields) in shared memory are sent in place; all other pieces ("unshared pieces") are copied.
 #[derive(Debug)]
 pub(crate) struct Parcel {
     pub(crate) samples: u64,
     contents_bytes: u32,
-    /// [`Contents`] as JSON, followed by the values outside `regions`, if they are small.
+    /// [`Contents`] as JSON, followed by the unshared pieces if their total size is small.
     pub(crate) body: Bytes,
     /// Shared memory that contains all other values of the batch.
     pub(crate) regions: Vec<Shown>,
@@ -44,17 +45,18 @@ pub(crate) struct Shown {
     pub(crate) kept: Bytes,
 }
 
-/// Maximum total size of a batch's loose pieces to be sent over the socket, in bytes; larger ones are copied into shared memory.
+/// Maximum total size of a batch's unshared pieces that are sent over the socket, in bytes. If their total size is larger, they
+/// are copied into shared memory.
 const MAX_SENT_BYTES: usize = 64 << 10;
 
 /// Alignment of packed arrays in bytes, for the widest vector registers.
 const ALIGNMENT: usize = 64;
 
 impl Parcel {
-    /// Creates the parcel of a batch. Arrays in shared memory are used in place; others are copied.
+    /// Creates the parcel of a batch. Arrays in shared memory are used in place; other arrays are copied.
     pub(crate) fn of(batch: Collated, memory: &Pool<SharedMemory>) -> Result<Self, ParcelError> {
         let samples = batch.keys.len() as u64;
-        let mut load = Load { memory, regions: Vec::new(), loose: Vec::new(), loose_bytes: 0 };
+        let mut load = Load { memory, regions: Vec::new(), unshared: Vec::new(), unshared_bytes: 0 };
         let mut fields: Vec<FieldHead> =
             batch.fields.into_iter().map(|column| load.add(column)).collect::<Result<_, _>>()?;
         let (regions, sent) = load.pack(&mut fields)?;
@@ -76,7 +78,7 @@ impl Parcel {
         }
         Ok(Self {
             samples,
-            // The length was checked above.
+            // Cannot overflow, because the length was checked above.
             contents_bytes: contents_bytes as u32,
             body: body.into(),
             regions,
@@ -93,13 +95,13 @@ impl Parcel {
     }
 }
 
-/// Data of a batch: regions of shared memory, and loose pieces, which are in none of these regions and are packed together.
+/// Data of a batch: regions of shared memory, and unshared pieces, which are packed together.
 struct Load<'a> {
     memory: &'a Pool<SharedMemory>,
     regions: Vec<Shown>,
-    /// Loose pieces with their offsets in the packed data, whose length is `loose_bytes`.
-    loose: Vec<(usize, Bytes)>,
-    loose_bytes: usize,
+    /// Unshared pieces with their offsets in the packed data, whose total length is `unshared_bytes`.
+    unshared: Vec<(usize, Bytes)>,
+    unshared_bytes: usize,
 }
 
 impl Load<'_> {
@@ -142,13 +144,14 @@ impl Load<'_> {
         if let Some((place, offset)) = self.add_region(&piece) {
             return Spot::Region { place, offset: offset as u64, bytes };
         }
-        let offset = self.loose_bytes;
-        self.loose_bytes = (offset + piece.len()).next_multiple_of(ALIGNMENT);
-        self.loose.push((offset, piece));
+        let offset = self.unshared_bytes;
+        self.unshared_bytes = (offset + piece.len()).next_multiple_of(ALIGNMENT);
+        self.unshared.push((offset, piece));
         Spot::Body { offset: offset as u64, bytes }
     }
 
-    /// Adds the region of a piece in shared memory, unless only one more region is allowed: that one is for the loose pieces.
+    /// Adds the region of a piece that is in shared memory. Returns `None` for other pieces, and if only one more region is
+    /// allowed, which is reserved for the unshared pieces.
     fn add_region(&mut self, piece: &Bytes) -> Option<(usize, usize)> {
         let (region, offset) = self.memory.maker().find(piece).filter(|_| !piece.is_empty())?;
         let known = self.regions.iter().position(|shown| shown.region.id == region.id);
@@ -162,14 +165,15 @@ impl Load<'_> {
         Some((place, offset))
     }
 
-    /// Copies the loose pieces one after another: to the end of the body, or into one more region if they are large.
+    /// Copies the unshared pieces one after another: to the end of the body, or into a further region if their total size is
+    /// large.
     fn pack(mut self, fields: &mut [FieldHead]) -> Result<(Vec<Shown>, Vec<u8>), ParcelError> {
-        let (bytes, is_large) = (self.loose_bytes, self.loose_bytes > MAX_SENT_BYTES);
+        let (bytes, is_large) = (self.unshared_bytes, self.unshared_bytes > MAX_SENT_BYTES);
         let mut sent = if is_large { Vec::new() } else { vec![0; bytes] };
         let mut packed =
             is_large.then(|| self.memory.take(bytes).ok_or(ParcelError::NoMemory(bytes))).transpose()?;
         let room = packed.as_mut().map_or(&mut *sent, |block| (**block).as_mut());
-        for (offset, piece) in self.loose {
+        for (offset, piece) in self.unshared {
             room[offset..offset + piece.len()].copy_from_slice(&piece);
         }
         if let Some(block) = packed {
@@ -203,12 +207,12 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A batch of `samples` samples without fields.
+    /// A batch with `samples` samples and no fields.
     pub(crate) fn plain(samples: u64) -> Parcel {
         Parcel::of(batch(samples, Vec::new()), &Pool::new(SharedMemory::default())).unwrap()
     }
 
-    /// A batch of one sample with `bytes` bytes in a region.
+    /// A batch of one sample with `bytes` bytes of data in a region.
     pub(crate) fn large(memory: &Pool<SharedMemory>, bytes: usize) -> Parcel {
         Parcel::of(batch(1, vec![("image", tensor(shared(memory, bytes)))]), memory).unwrap()
     }

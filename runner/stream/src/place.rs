@@ -7,12 +7,12 @@ use std::path::{self, Path, PathBuf};
 
 use crate::{OpenStreamError, random_hex};
 
-/// Path of a run's socket, which is removed on drop.
+/// Path of a run's socket; the socket is removed on drop.
 #[derive(Debug)]
 pub(crate) struct SocketPath {
     socket: PathBuf,
     shown: String,
-    /// Folder that was created for this socket alone, and is removed with it.
+    /// Folder that was created only for this socket, and is removed together with it.
     private_folder: Option<PathBuf>,
 }
 
@@ -23,7 +23,8 @@ const MAX_PATH_BYTES: usize = 107;
 const NAME_BYTES: usize = 8;
 
 impl SocketPath {
-    /// Creates a socket that only this user can reach: in `folder`, or in a new folder if the path would be too long there.
+    /// Creates a socket that only this user can access: in `folder`, or in a new folder if the path in `folder` would be too
+    /// long.
     pub(crate) fn listen(folder: &Path, run: &str) -> Result<(Self, UnixListener), OpenStreamError> {
         let wanted = path::absolute(folder).unwrap_or_else(|_| folder.to_owned()).join(format!("{run}.sock"));
         let place = match shown(&wanted) {
@@ -51,7 +52,7 @@ impl SocketPath {
             .next()
             .expect("a path below /tmp is short");
         let folder = socket.parent().unwrap_or(&socket).to_owned();
-        // Fails if the folder exists: another user could have created it.
+        // Fails if the folder exists, because another user could have created it.
         DirBuilder::new()
             .mode(0o700)
             .create(&folder)
@@ -68,7 +69,7 @@ impl SocketPath {
 impl Drop for SocketPath {
     fn drop(&mut self) {
         let socket = match fs::remove_file(&self.socket) {
-            // The socket was never created, or was removed by another program.
+            // Nothing to remove: the socket was never created, or another program has removed it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             removed => removed,
         };
@@ -78,7 +79,7 @@ impl Drop for SocketPath {
     }
 }
 
-/// Returns a path that fits into a socket's address and into JSON.
+/// Returns the path as text; `None` if it does not fit into a socket's address or is not UTF-8.
 fn shown(socket: &Path) -> Option<String> {
     let fits = socket.as_os_str().as_bytes().len() <= MAX_PATH_BYTES;
     socket.to_str().filter(|_| fits).map(str::to_owned)

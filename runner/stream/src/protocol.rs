@@ -36,9 +36,9 @@ pub const MAX_REGIONS: usize = 9;
 pub enum ToConsumer {
     Welcome(Welcome),
     Batch(BatchHead),
-    /// There are no more batches; no frame follows.
+    /// The stream has ended; no frame follows.
     End(End),
-    /// The connection is refused or ended; no frame follows, and the consumer has to close the socket.
+    /// The connection is refused or ended by the server; no frame follows, and the consumer has to close the socket.
     Refused(Refused),
 }
 
@@ -77,7 +77,7 @@ pub struct Welcome {
     pub protocol: u32,
     pub run: RunId,
     pub name: String,
-    /// Maximum number of unacknowledged batches; at this number, the server sends no further batch.
+    /// Maximum number of unacknowledged batches. The server sends no further batch while this number is reached.
     pub ahead: usize,
 }
 
@@ -86,13 +86,13 @@ pub struct Welcome {
 pub struct BatchHead {
     /// Number of the batch in the run, from 0.
     pub seq: u64,
-    /// Set if an earlier consumer received the batch, and may have processed it.
+    /// Set if an earlier consumer received the batch and may have processed it.
     pub redelivered: bool,
     /// Length of [`Contents`] in the body, in bytes.
     pub contents_bytes: u32,
 }
 
-/// A batch without its data.
+/// Description of a batch, without the data of its fields.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Contents {
     pub keys: Vec<Arc<str>>,
@@ -100,10 +100,10 @@ pub struct Contents {
     pub epochs: Vec<u32>,
     /// Position in the unshuffled source, per sample.
     pub indexes: Vec<u64>,
-    /// Hash of the fan-outs, per sample; omitted if there were none.
+    /// Hash of the fan-outs passed, per sample; omitted if there were no fan-outs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paths: Option<Vec<u64>>,
-    /// Regions with data of the batch; at most [`MAX_REGIONS`], each once.
+    /// Regions that contain data of the batch: at most [`MAX_REGIONS`], and each only once.
     pub regions: Vec<RegionHead>,
     /// Stacked fields, in the batch's order.
     pub fields: Vec<FieldHead>,
@@ -112,9 +112,9 @@ pub struct Contents {
 /// A region of shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionHead {
-    /// Number to release the region with.
+    /// Number that identifies the region in [`FromConsumer::Release`].
     pub id: u64,
-    /// Length to be mapped, in bytes from the start of the file.
+    /// Number of bytes to map, from the start of the file.
     pub bytes: u64,
 }
 
@@ -131,32 +131,32 @@ pub struct FieldHead {
 pub enum ValuesHead {
     /// An array: little-endian elements, row-major; the first dimension is the number of samples.
     Tensor {
-        /// Element type, as NumPy spells it.
+        /// Element type, by its NumPy name.
         dtype: String,
         shape: Vec<u32>,
         data: Spot,
     },
     /// Arrays of one element type with different shapes, one after another.
     Tensors {
-        /// Element type, as NumPy spells it.
+        /// Element type, by its NumPy name.
         dtype: String,
         /// Shape of each array.
         shapes: Vec<Vec<u32>>,
         data: Spot,
-        /// Byte offsets of the arrays in `data`, in the same form as for texts.
+        /// Byte offsets of the arrays in `data`, in the same form as in `Texts`.
         offsets: Spot,
     },
     /// Texts, one after another.
     Texts {
-        /// Bytes of the texts, UTF-8.
+        /// Bytes of the texts, in UTF-8.
         data: Spot,
-        /// Byte offset of each text and of the end: little-endian `u64`, one more than there are samples.
+        /// Byte offset of each text, and of the end of the last one, as little-endian `u64`: one more than there are samples.
         offsets: Spot,
     },
     /// Blobs, one after another.
     Blobs {
         data: Spot,
-        /// Byte offsets of the blobs, in the same form as for texts.
+        /// Byte offsets of the blobs, in the same form as in `Texts`.
         offsets: Spot,
     },
 }
@@ -165,27 +165,27 @@ pub enum ValuesHead {
 #[serde(rename_all = "lowercase")]
 pub enum Spot {
     Region {
-        /// Position in [`Contents::regions`], from 0.
+        /// Index of the region in [`Contents::regions`], from 0.
         place: usize,
-        /// First byte of the data in the region.
+        /// Position of the first byte of the data in the region.
         offset: u64,
         bytes: u64,
     },
     /// Data in the body, after [`Contents`].
     Body {
-        /// First byte of the data, counted from the end of [`Contents`].
+        /// Position of the first byte of the data, counted from the end of [`Contents`].
         offset: u64,
         bytes: u64,
     },
 }
 
-/// Result of a stream.
+/// Result with which a stream ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
     /// True if every batch of the run was acknowledged. If false, the run was stopped, its time was up, or it failed: the run's
     /// detail states the reason.
     pub whole: bool,
-    /// Error of the stream itself, if it is the reason for `whole` being false.
+    /// Error of the stream itself, if it caused `whole` to be false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -200,14 +200,14 @@ pub struct Refused {
 #[serde(rename_all = "lowercase")]
 pub enum Refusal {
     Busy,
-    /// The consumer does not know the secret, or belongs to another user.
+    /// The consumer presented a wrong secret, or belongs to another user.
     Stranger,
     Version,
-    /// The consumer sent no message in time, or an invalid one.
+    /// The consumer sent no message within the time limit, or sent an invalid one.
     Garbled,
     /// The server cannot send the batch because of a system error.
     Trouble,
-    /// The consumer keeps too many arrays of acknowledged batches.
+    /// The consumer keeps too many arrays of batches that it has acknowledged.
     Memory,
 }
 

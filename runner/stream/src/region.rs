@@ -34,8 +34,8 @@ pub(crate) struct Mapped {
     regions: SharedMemory,
 }
 
-/// Memory to which `collate` writes arrays until the stream ends. Afterwards, consumers no longer report which regions they read,
-/// so a stage that ends late must not write to any.
+/// Memory to which `collate` writes arrays until the stream ends. After that, the server no longer knows which regions consumers
+/// still read, so a stage that ends late must not write to any region.
 #[derive(Debug)]
 pub(crate) struct RevocableMemory(Mutex<Option<Pool<SharedMemory>>>);
 
@@ -87,7 +87,7 @@ impl RevocableMemory {
 
 impl BatchMemory for RevocableMemory {
     fn take(&self, len: usize) -> Option<Box<dyn Block>> {
-        // The lock is held until the region is taken, so that none is taken after the end.
+        // The lock is held until the region is taken, so that no region is taken after the end.
         let pool = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         pool.as_ref().and_then(|pool| pool.take(len))
     }
@@ -111,7 +111,7 @@ impl AsMut<[u8]> for Mapped {
     }
 }
 
-/// Removes the region from the list before its address becomes free for other mappings.
+/// Removes the region from the list before its address can be reused for another mapping.
 impl Drop for Mapped {
     fn drop(&mut self) {
         self.regions.regions().mapped.remove(&self.mapping.as_ptr().addr());

@@ -80,7 +80,7 @@ pub struct FolderConfig {
     /// Key of the index that the source `index` reads when the document names none.
     #[serde(default)]
     pub index: Option<ObjectKey>,
-    /// Reads and writes in flight at a time, together; 64 when missing.
+    /// Maximum number of reads and writes in flight at a time, both together; 64 when missing.
     #[serde(default)]
     pub reads: Option<Reads>,
     /// Permits runs of a server to write to the store; `penstock run` may write in any case.
@@ -116,7 +116,7 @@ pub struct S3Config {
     /// Key of the index, below the prefix, that the source `index` reads when the document names none.
     #[serde(default)]
     pub index: Option<ObjectKey>,
-    /// Reads and writes in flight at a time, together; 64 when missing.
+    /// Maximum number of reads and writes in flight at a time, both together; 64 when missing.
     #[serde(default)]
     pub reads: Option<Reads>,
     /// Permits runs of a server to write to the store; `penstock run` may write in any case.

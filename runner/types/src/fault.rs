@@ -8,7 +8,7 @@ use strsim::osa_distance;
 
 use crate::text::printable;
 
-/// Maximum length of a pointer in bytes; a longer one is cut to the nearest place around it.
+/// Maximum length of a pointer in bytes; a longer pointer is cut to an enclosing object or list.
 const MAX_POINTER: usize = 1024;
 /// Maximum length of a pointer in messages, in bytes.
 const MAX_SHOWN_POINTER: usize = 300;
@@ -21,7 +21,7 @@ const MAX_MESSAGE: usize = 2000;
 pub struct SpecFault {
     /// Place of the fault in the document.
     pub pointer: Pointer,
-    /// Kind of the fault, where the remedy depends on the front end.
+    /// Kind of the fault, from which a front end may derive its own hint.
     pub kind: FaultKind,
     /// Description of the problem.
     pub found: String,
@@ -77,7 +77,7 @@ impl SpecFault {
         Self { hint: Some(printable(&hint.into(), MAX_MESSAGE)), ..self }
     }
 
-    /// Replaces the hint by the front end's hint for this kind, if it has one.
+    /// Replaces the hint by the front end's hint for this kind of fault, if there is one.
     #[must_use]
     pub fn hinted(self, own: impl FnOnce(&FaultKind) -> Option<String>) -> Self {
         match own(&self.kind) {
@@ -140,7 +140,7 @@ impl Pointer {
         self.0.split('/').skip(1).map(|step| step.replace("~1", "/").replace("~0", "~"))
     }
 
-    /// This pointer, or the one to the nearest place around it that has at most 1,024 bytes.
+    /// Shortens the pointer to the nearest enclosing object or list whose pointer has at most 1,024 bytes.
     #[must_use]
     pub fn cut(mut self) -> Self {
         if self.0.len() > MAX_POINTER {

@@ -6,17 +6,17 @@ use serde::{Deserialize, Serialize};
 /// Ledger of a run, for every stage and queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Ledger {
-    /// Books of source, stages and sink, first to last.
+    /// Sample counts of source, stages and sink, in the order of the pipeline.
     pub stages: Vec<StageBook>,
-    /// Books of the queues between them and behind the sink, first to last.
+    /// Sample counts of the queues between the stages and behind the sink, in the order of the pipeline.
     pub queues: Vec<QueueBook>,
-    /// Book of the whole run: the sum over stages and queues.
+    /// Sample counts of the whole run: the sums over stages and queues.
     pub total: RunBook,
-    /// Set if every book balances and agrees with its neighbours.
+    /// Set if the counts of every stage and queue balance and agree with the counts of the adjacent ones.
     pub balanced: bool,
 }
 
-/// The book of one stage: `in + made = out + dropped + skipped + dead_lettered + discarded + left`.
+/// Sample counts of one stage: `in + made = out + dropped + skipped + dead_lettered + discarded + left`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StageBook {
     /// Id of the stage.
@@ -40,7 +40,7 @@ pub struct StageBook {
     pub left: u64,
 }
 
-/// The book of one queue: `put = taken + left`.
+/// Sample counts of one queue: `put = taken + left`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QueueBook {
     /// Id of the queue.
@@ -53,7 +53,7 @@ pub struct QueueBook {
     pub left: u64,
 }
 
-/// The book of the whole run: `made = delivered + dropped + skipped + dead_lettered + discarded + left`.
+/// Sample counts of the whole run: `made = delivered + dropped + skipped + dead_lettered + discarded + left`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunBook {
     /// Samples created by the source and by fan-out.
@@ -73,8 +73,8 @@ pub struct RunBook {
 }
 
 impl Ledger {
-    /// Sums up and checks the books of a run. `stages` are ordered from the source to the sink; `queues[i]` is the queue behind
-    /// `stages[i]`.
+    /// Sums up and checks the sample counts of a run. `stages` are ordered from the source to the sink; `queues[i]` is the queue
+    /// behind `stages[i]`.
     pub fn close(stages: Vec<StageBook>, queues: Vec<QueueBook>) -> Self {
         let mut total = RunBook::default();
         for stage in &stages {

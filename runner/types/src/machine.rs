@@ -53,9 +53,10 @@ impl MachineFigures {
     /// Describes the cause for ops having a core for only `core_share` of their time; `None` if that share is normal or the cause
     /// is not known.
     pub fn disturbance(&self, core_share: f64) -> Option<String> {
-        /// Without other processes, ops lose a little to each other and to the system.
+        /// Share of time with a core from which ops count as undisturbed. Even alone, ops lose a little time to each other and
+        /// to the system.
         const UNDISTURBED: f64 = 0.85;
-        /// Share of all cores from which other processes count as the cause.
+        /// Share of all cores that other processes must use to count as the cause.
         const NEIGHBOUR: f64 = 0.15;
         if core_share >= UNDISTURBED {
             return None;
@@ -106,7 +107,7 @@ mod tests {
         );
         let own = figures(3.9, 4.0).disturbance(0.5).unwrap();
         assert!(own.ends_with("this process alone used 3.9 of the 4 cores."), "{own}");
-        // These ops waited for something else.
+        // Few cores are in use, so the ops waited for something other than a core.
         assert_eq!(figures(0.5, 0.6).disturbance(0.1), None);
     }
 }

@@ -66,14 +66,14 @@ pub struct NamedFields {
 pub struct WantedField {
     /// Name of the field in the sample.
     pub field: String,
-    /// Param that contains the name, if one does.
+    /// Name of the param that contains the field's name, if the manifest refers to a param.
     pub param: Option<String>,
     /// Set when samples may lack the field.
     pub is_optional: bool,
 }
 
 impl Manifest {
-    /// Resolves the field names for these params. In a list, `$name` stands for the field, or the list of fields, in the param
+    /// Resolves the field names for these params. In a list, `$name` refers to the field, or the list of fields, in the param
     /// `name` or its default. A wanted field that samples may lack ends with `?`.
     pub fn fields(&self, params: &Map<String, Value>) -> NamedFields {
         let all = |written: &[String]| -> Option<Vec<String>> {
@@ -109,7 +109,7 @@ impl Manifest {
         }
     }
 
-    /// Field names that one entry stands for; `None` when they are not known.
+    /// Field names to which one entry of a list refers; `None` when they are not known.
     fn names(&self, written: &str, params: &Map<String, Value>) -> Option<Vec<String>> {
         let Some(param) = written.strip_prefix('$') else { return Some(vec![written.to_owned()]) };
         let default = || self.params.as_ref()?.get("properties")?.get(param)?.get("default");

@@ -73,7 +73,8 @@ pub struct SourcePlan {
 pub struct StagePlan {
     /// Position and name of the stage.
     pub id: StageId,
-    /// Name that enters the seeds: a second stage of the same name, `x#1`, draws its own numbers.
+    /// Name from which the stage's random numbers are seeded: its own name, or `x#1` for the second stage named `x`, which draws
+    /// other numbers than the first.
     pub seeded_as: String,
     /// Kind of the stage, with its settings.
     pub kind: StageKind,
@@ -200,7 +201,7 @@ pub enum ConsumerPlan {
     Stream {
         /// Batches that may be delivered and not acknowledged yet.
         ahead: usize,
-        /// Longest time that a batch waits while no reader is connected.
+        /// Longest time that a batch may wait while no reader is connected.
         wait: Duration,
     },
 }

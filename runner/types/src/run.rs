@@ -78,8 +78,8 @@ pub struct RunSnapshot {
     /// Share of time in which the consumer waited for an item, 0.0 to 1.0; `null` until the consumer has waited or got an item.
     #[serde(default)]
     pub consumer_waited: Option<f64>,
-    /// Items of the sink that one task of a stage, or one item of a queue, is equivalent to, by the id of the stage or queue:
-    /// batches hold several samples. Empty before the first item, and where items have the same size everywhere.
+    /// Number of sink items that have as many samples as one task of a stage or one item of a queue, by the id of the stage or
+    /// queue. Empty before the first item, and if all items have the same number of samples.
     #[serde(default)]
     pub sink_items: BTreeMap<String, f64>,
     /// Worker threads that the run may use.
@@ -132,7 +132,8 @@ pub struct RunSummary {
     pub submitted_at: String,
     /// Start of the run; `null` before the start.
     pub started_at: Option<String>,
-    /// End of the run; `null` before the end. If the server process died: the time at which the next process found the run.
+    /// End of the run; `null` before the end. If the server process died: the time at which the next server process found the
+    /// run.
     pub ended_at: Option<String>,
     /// Time from start to end, or until now, in seconds; `null` before the start.
     pub elapsed_s: Option<f64>,
@@ -171,7 +172,7 @@ pub struct RunDetail {
     /// Same fields as in the list of runs.
     #[serde(flatten)]
     pub summary: RunSummary,
-    /// Resource that a queued run waits for, with the calculation; `null` for a run that does not wait.
+    /// Resource that a queued run waits for, with the figures; `null` for a run that does not wait.
     pub waiting: Option<String>,
     /// Figures of the run; `null` before the start.
     pub snapshot: Option<RunSnapshot>,
@@ -266,7 +267,7 @@ pub struct TransferRecord {
     pub device: String,
     /// Number of batches that have arrived on the device.
     pub batches: u64,
-    /// Size of these batches, in bytes.
+    /// Size of the batches that have arrived on the device, in bytes.
     pub bytes: u64,
     /// Part of `bytes` that first had to be copied into memory that the device can read.
     pub staged_bytes: u64,
@@ -348,7 +349,7 @@ pub struct Window {
 /// Failures of the same stage, class and message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FailureGroup {
-    /// Id of the stage in which they happened.
+    /// Id of the stage in which the samples failed.
     pub stage: String,
     /// Cause of the failures.
     pub class: FailureClass,
@@ -363,7 +364,7 @@ pub struct FailureGroup {
 /// One failed sample: a line of `errors.ndjson`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FailureRecord {
-    /// Id of the stage in which it failed.
+    /// Id of the stage in which the sample failed.
     pub stage: String,
     /// Key of the sample.
     pub key: String,
@@ -419,7 +420,7 @@ pub enum FailureClass {
 }
 
 impl RunSnapshot {
-    /// Adds the figures that follow from others and that earlier versions did not store.
+    /// Computes figures that earlier versions did not store from the stored ones.
     #[must_use]
     pub fn completed(mut self) -> Self {
         let sink = self.queues.last().map(|queue| &queue.figures);
@@ -443,7 +444,7 @@ impl RunSnapshot {
             return BTreeMap::new();
         }
         let queues = self.queues.iter().map(|queue| queue.id.clone()).zip(items());
-        // A task takes an item from the queue before its stage.
+        // A task takes one item from the queue before its stage, so both have the same value.
         queues.chain(self.stages.iter().map(|stage| stage.id.clone()).zip(items())).collect()
     }
 }
@@ -527,7 +528,7 @@ mod tests {
 
     #[test]
     fn an_item_counts_as_items_of_the_sink_by_its_number_of_samples() {
-        // Single samples, batches of 8, parts of 2, and at the sink batches of 4 again.
+        // The queues hold single samples, batches of 8, batches of 2, and, at the sink, batches of 4.
         let found = completed(&[(32, 32), (32, 4), (32, 16), (32, 8)], None).sink_items;
         let expected = [
             ("0:queue", 0.25),

@@ -65,7 +65,7 @@ pub struct Spec {
     #[serde(default)]
     #[schemars(length(max = MAX_STAGES))]
     pub stages: Vec<Stage>,
-    /// The end of the pipeline.
+    /// Settings of the last stage, which feeds the queue of the consumer.
     #[serde(default)]
     pub sink: Sink,
     /// Consumer that drains the sink queue.

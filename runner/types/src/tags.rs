@@ -113,7 +113,7 @@ mod tests {
         for tag in ["", " a", "a ", "a,b", "a\nb", "a\tb", "\u{202e}a", &"x".repeat(65)] {
             assert_eq!(tags(&["fine", tag]), Err(TagFault::Malformed(printable(tag, 256))));
         }
-        // Characters, not bytes.
+        // The limit counts characters, not bytes.
         assert!(tags(&[&"ß".repeat(64)]).is_ok());
     }
 

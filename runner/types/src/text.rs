@@ -37,7 +37,7 @@ pub fn with_causes(error: &dyn Error) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         let text = error.to_string();
-        // Some errors repeat their cause.
+        // Some errors already contain the message of their cause.
         if !words.ends_with(&text) {
             words.push_str(": ");
             words.push_str(&text);

@@ -1,7 +1,7 @@
 //! Selection and order of the entries of a source that a run visits.
 //!
 //! One rule holds for every source, so that ranks agree without communication: all entries are permuted globally by (seed,
-//! epoch), then `limit` keeps the first of them, then a shard takes every `world`-th from `rank` on.
+//! epoch), then `limit` keeps the first of them, then a shard takes every `world`-th entry, starting at `rank`.
 
 use std::num::NonZeroU32;
 
@@ -23,16 +23,16 @@ pub struct Shard {
 
 /// Handling of the last entries when the number of processes does not divide the number of entries.
 ///
-/// No entry is ever visited twice to fill up a round (as PyTorch's `DistributedSampler` does by default), since a repeated sample
-/// falsifies an evaluation.
+/// No entry is ever visited twice to make all shares equal (as PyTorch's `DistributedSampler` does by default), since a repeated
+/// sample falsifies an evaluation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Uneven {
-    /// Leaves them out, so that all processes visit the same number. Training in lock step needs this: with one step more, a rank
-    /// would wait forever for the others.
+    /// Leaves these entries out, so that all processes visit the same number. Training in lock step needs this: a rank with one
+    /// step more than the others would wait for them forever.
     #[default]
     Drop,
-    /// Keeps them, so that the first ranks visit one entry more. For evaluation and inference.
+    /// Keeps these entries, so that the first ranks visit one entry more than the others. For evaluation and inference.
     Keep,
 }
 
@@ -93,7 +93,7 @@ pub struct Traversal {
 ///
 /// A Feistel network over the next power of four permutes a domain at most four times too large (256 at least), and results
 /// outside `0..count` are permuted again until they are inside ("cycle walking"): J. Black and P. Rogaway, "Ciphers with
-/// Arbitrary Finite Domains", CT-RSA 2002. It mixes well but is not cryptographically secure.
+/// Arbitrary Finite Domains", CT-RSA 2002. The permutation looks random, but is not cryptographically secure.
 #[derive(Clone, Debug)]
 pub struct Permutation {
     count: u64,
@@ -101,10 +101,11 @@ pub struct Permutation {
     keys: [u64; ROUNDS],
 }
 
-/// Rounds of the Feistel network. Four suffice for large domains; small ones need more to look random.
+/// Rounds of the Feistel network. Four suffice for large domains; small domains need more to look random.
 const ROUNDS: usize = 8;
 
-/// Lower bound: below 256 values there are so few round functions that some orders would be noticeably more frequent.
+/// Lower bound of half the number of bits: below 256 values there are so few round functions that some orders would be
+/// noticeably more frequent.
 const LEAST_HALF_BITS: u32 = 4;
 
 impl TraversalSettings {
@@ -135,7 +136,7 @@ impl Shard {
         }
     }
 
-    /// Number of `entries` that this rank visits.
+    /// Number of the `entries` entries of a source that this rank visits.
     pub fn share_of(&self, entries: u64) -> u64 {
         let world = u64::from(self.world.get());
         match self.uneven {
@@ -268,7 +269,7 @@ mod tests {
         steps(count, settings, 100).into_iter().flatten().map(|(_, index)| index).collect()
     }
 
-    /// Epochs and indexes in chunks of at most `most`, of 200 chunks at most; `None` between two epochs.
+    /// Epochs and indexes of up to 200 chunks, each of at most `most` entries; `None` between two epochs.
     fn steps(count: u64, settings: TraversalSettings, most: usize) -> Vec<Option<(u32, u64)>> {
         let mut traversal = Traversal::new(count, settings).unwrap();
         let mut steps = Vec::new();
@@ -327,7 +328,7 @@ mod tests {
             *orders.entry((0..5).map(|position| permutation.at(position)).collect()).or_default() += 1;
         }
         assert_eq!(orders.len(), 120);
-        // 119 degrees of freedom: mean 119, deviation 15.4; the bound is five deviations away.
+        // 119 degrees of freedom: mean 119, deviation 15.4; the bound is five standard deviations above the mean.
         assert!(chi_square(orders.into_values(), 100.0) < 196.0);
     }
 
@@ -354,7 +355,7 @@ mod tests {
         let permutation = Permutation::new(10_000, 7, 0);
         let order: Vec<u64> = (0..10_000).map(|position| permutation.at(position)).collect();
         let near = order.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) <= 10).count();
-        // 20 in 10,000 by chance.
+        // By chance, about 20 of 10,000 steps are this short.
         assert!(near < 45, "{near} of 10,000 steps go to an entry at most 10 away");
     }
 

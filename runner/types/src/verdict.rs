@@ -158,7 +158,7 @@ impl Verdict {
 }
 
 impl VerdictKind {
-    /// Its word in JSON.
+    /// Name of the kind in JSON.
     pub fn name(self) -> &'static str {
         self.into()
     }

@@ -1,5 +1,5 @@
-//! Cost of the sandbox: an identity stage on a sample, a fresh instance, and loading a module from the cache.
-//! Needs `make guests`.
+//! Benchmarks of the sandbox: an identity stage on a sample, a fresh instance, and loading a module from the cache. Needs `make
+//! guests`.
 #![expect(clippy::unwrap_used, reason = "a bench that cannot set up its case should say where")]
 
 use std::hint::black_box;
@@ -63,7 +63,8 @@ fn cached_load(criterion: &mut Criterion) {
     let folder = tempfile::tempdir().unwrap();
     let settings = || SandboxSettings { cache_dir: Some(folder.path().into()), ..SandboxSettings::default() };
     let sandbox = Sandbox::new(settings()).unwrap();
-    // A megabyte, most of it a section that is only hashed, because large modules consist mostly of data and names.
+    // A module of a megabyte. Most of it is a section that is only hashed, because large modules consist mostly of data and
+    // names.
     let mut bytes = guest();
     let padding = (1 << 20) - bytes.len();
     bytes.push(0); // a custom section

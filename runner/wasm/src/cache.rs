@@ -1,7 +1,7 @@
 //! Cache of compiled code on disk. Only code that this crate wrote may be run, because it is machine code. The cache has a
 //! separate directory that only its owner may enter, and each entry is signed with a key in that directory. An entry that is
-//! damaged, planted, or made for another module, engine or setting is compiled again instead of run. The least recently used
-//! entries are evicted.
+//! damaged, planted by another program, or made for another module, engine or setting is compiled again instead of run. The least
+//! recently used entries are evicted.
 
 mod folder;
 
@@ -21,20 +21,20 @@ use self::folder::{Folder, Unusable, random};
 use crate::component::hex;
 use crate::error::SandboxError;
 
-/// First bytes of an entry; another layout gets another number.
+/// First bytes of an entry; the number changes whenever the layout changes.
 const MAGIC: &[u8; 16] = b"penstock code 1\n";
 const SIGNATURE_BYTES: usize = 32;
-/// Directory within the operator's, which may contain other files and be open to other users.
+/// Directory of the cache within the operator's directory, which may contain other files and be accessible to other users.
 const DIRECTORY: &str = "compiled";
 const KEY_FILE: &str = "key";
 const KEY_BYTES: usize = 32;
 const ENTRY: &str = ".code";
-/// Largest entry that is read, in bytes; the compiler may not write more.
+/// Maximum size, in bytes, of an entry that is read; the compiler cannot write more.
 const MAX_ENTRY_BYTES: u64 = 1 << 30;
 /// Time since the last write after which the writer of an unfinished file counts as dead.
 const WRITING: Duration = Duration::from_secs(3600);
 
-/// Directory of compiled modules, one file each, named by module and purpose.
+/// Directory of compiled modules. Each module is one file, whose name is derived from the module and its purpose.
 pub(crate) struct Cache {
     folder: Folder,
     signer: Hmac<Sha256>,
@@ -43,17 +43,19 @@ pub(crate) struct Cache {
 }
 
 /// Machine code from a trusted source: complete code from the compiler in this process or in its child process, or code from the
-/// cache with a valid signature. It is run without further checks, so no other code may become a `Code`.
+/// cache with a valid signature. A `Code` is run without further checks, so it must not be created from any other code.
 #[derive(Clone, Copy)]
 pub(crate) struct Code<'a>(&'a [u8]);
 
 impl<'a> Code<'a> {
-    /// Wraps the output of the compiler in this process, or the complete output of its child through a pipe that only the two hold.
+    /// Wraps the output of the compiler in this process, or the complete output of its child process, received through a pipe
+    /// that only this process and the child hold.
     pub(crate) fn from_compiler(code: &'a [u8]) -> Self {
         Self(code)
     }
 
-    /// Wraps an entry of the cache that is signed for this module and this engine. It must be the same memory that was verified.
+    /// Wraps an entry of the cache that is signed for this module and this engine. `verified` must be the memory whose signature
+    /// was verified.
     pub(crate) fn from_cache(verified: &'a [u8]) -> Self {
         Self(verified)
     }
@@ -69,7 +71,7 @@ impl<'a> Code<'a> {
     }
 }
 
-/// Key of an entry: the digest of a module, and the digest of the engine's settings and the gate's bounds.
+/// Key of an entry: the digest of a module, and the digest of the engine's settings together with the gate's bounds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Purpose<'a> {
     pub(crate) module: &'a [u8; 32],
@@ -77,8 +79,8 @@ pub(crate) struct Purpose<'a> {
 }
 
 impl Cache {
-    /// Opens the cache in `directory`, and creates both if they are missing. Fails if the cache belongs to another user; `None` if
-    /// no key can be stored, because no entry could be trusted.
+    /// Opens the cache in `directory`, and creates both if they are missing. Fails if the cache belongs to another user. Returns
+    /// `None` if no key can be stored, because then no entry could be trusted.
     pub(crate) fn open(directory: &Path, most_bytes: u64) -> Result<Option<Self>, SandboxError> {
         let mut maker = DirBuilder::new();
         maker.mode(0o700).recursive(true).create(directory).map_err(|error| SandboxError::Cache {
@@ -112,7 +114,7 @@ impl Cache {
         self.folder.path(&purpose.file_name()).exists()
     }
 
-    /// Loads a compiled module; `None` if there is no valid entry.
+    /// Loads a compiled module; `None` if the cache has no valid entry for it.
     pub(crate) fn load(&self, engine: &Engine, purpose: Purpose<'_>) -> Option<Component> {
         let name = purpose.file_name();
         let warn = |reason: &str| {
@@ -133,8 +135,8 @@ impl Cache {
         Some(loaded)
     }
 
-    /// Stores the machine code, and evicts the least recently used entries if there is no room. A failure is only logged: the next
-    /// load compiles again.
+    /// Stores the machine code, and evicts the least recently used entries if there is no room. A failure is only logged; the
+    /// next load then compiles the module again.
     pub(crate) fn store(&self, purpose: Purpose<'_>, code: &[u8]) {
         let name = purpose.file_name();
         let signature = self.signature(purpose, code).finalize().into_bytes();
@@ -148,11 +150,11 @@ impl Cache {
         }
     }
 
-    /// Removes the least recently used entries down to `most_bytes`, and files of dead writers.
+    /// Removes the least recently used entries until at most `most_bytes` remain, and unfinished files whose writers are dead.
     fn tidy(&self, most_bytes: u64) -> io::Result<()> {
         let mut found = self.folder.list()?;
         found.sort_by_key(|file| Reverse(file.used));
-        // The newest file gives the current time by the clock of the file system.
+        // The time of the newest file is the current time by the clock of the file system.
         let now = found.first().map_or(Duration::ZERO, |newest| newest.used);
         let mut bytes = 0;
         for file in &found {
@@ -169,7 +171,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Returns the code of an entry if it was signed with this cache's key for this purpose.
+    /// Returns the code of an entry if it was signed with this cache's key for this module and engine.
     fn verified<'a>(&self, entry: &'a [u8], purpose: Purpose<'_>) -> Option<Code<'a>> {
         let signed = entry.strip_prefix(MAGIC)?;
         let (signature, code) = signed.split_at_checked(SIGNATURE_BYTES)?;
@@ -179,7 +181,7 @@ impl Cache {
     }
 
     fn signature(&self, purpose: Purpose<'_>, code: &[u8]) -> Hmac<Sha256> {
-        // All parts but the last have a fixed length, so different entries never have the same signed bytes.
+        // All parts before the code have a fixed length, so different entries never have equal signed bytes.
         self.signer
             .clone()
             .chain_update(MAGIC)
@@ -190,14 +192,14 @@ impl Cache {
 }
 
 impl Purpose<'_> {
-    /// Name of the entry's file, which differs for another version, setting or bound.
+    /// Name of the entry's file, which differs for another engine version, setting or bound.
     fn file_name(&self) -> String {
         let digest = Sha256::new().chain_update(self.module).chain_update(self.made_for).finalize();
         format!("{}{ENTRY}", hex(&digest))
     }
 }
 
-/// Reads the directory's key; creates it if missing, and replaces it if other users could have read or chosen it.
+/// Reads the directory's key. Creates the key if it is missing, and replaces it if other users could have read or chosen it.
 fn key(folder: &Folder) -> io::Result<[u8; KEY_BYTES]> {
     let mut is_new = false;
     loop {

@@ -1,7 +1,7 @@
 //! Compilation of checked bytes to machine code, in this process or in a child process that may crash.
 //!
-//! Some modules make compilers take minutes and gigabytes, or crash, and the gate cannot recognize all of them. The kernel enforces
-//! limits on the child process, which can only compute, and whose crash does not affect this process.
+//! Some modules make compilers take minutes and gigabytes, or crash, and the gate cannot recognise all such modules. The kernel
+//! enforces limits on the child process and restricts it to computing; a crash of the child does not affect this process.
 
 mod confine;
 mod frame;
@@ -25,7 +25,7 @@ pub use worker::compile_on_request;
 
 pub(crate) use queue::{CompilePermits, Sharing};
 
-/// Stack of the compiling thread, in bytes: Cranelift recurses on nested code, as deeply as the gate allows.
+/// Stack of the compiling thread, in bytes. Cranelift recurses on nested code, as deeply as the gate allows.
 const COMPILER_STACK_BYTES: usize = 16 << 20;
 
 #[derive(Clone, Debug, Default)]
@@ -42,26 +42,26 @@ pub enum Compiler {
 pub struct CompilerProcess {
     /// Path of a program that calls [`compile_on_request`].
     pub program: PathBuf,
-    /// Arguments with which the program calls it.
+    /// Command-line arguments with which the program is started, so that it calls [`compile_on_request`].
     pub arguments: Vec<OsString>,
-    /// Environment variables that the program needs to start; it inherits no others.
+    /// Environment variables that the program needs to start; the program inherits no other variables.
     pub environment: Vec<(OsString, OsString)>,
     pub limits: CompileLimits,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompileLimits {
-    /// Address space of the child, in bytes. Its threads take a few hundred MiB of it.
+    /// Limit of the child's address space, in bytes. The child's threads take a few hundred MiB of it.
     pub memory_bytes: u64,
-    /// CPU time of all threads of the child, rounded up to whole seconds.
+    /// Limit of the CPU time of all threads of the child, rounded up to whole seconds.
     pub cpu: Duration,
-    /// Wall-clock time, which ends a child that hangs without using CPU time.
+    /// Limit of wall-clock time, which ends a child that hangs without using CPU time.
     pub wall: Duration,
     pub code_bytes: u64,
 }
 
 impl CompilerProcess {
-    /// Describes a program with these arguments, without environment variables, and with the default limits.
+    /// Describes a program that is started with these arguments and no environment variables, with the default limits.
     pub fn new(
         program: impl Into<PathBuf>,
         arguments: impl IntoIterator<Item = impl Into<OsString>>,
@@ -117,8 +117,8 @@ impl Compiler {
         }
     }
 
-    /// Checks that an upload that passed the gate can be compiled: a core module must be encoded as a component, which reads all of
-    /// its types. Reading them recurses without a bound, so an untrusted module needs a child process.
+    /// Checks that an upload that passed the gate can be compiled. A core module must be encoded as a component, which reads all
+    /// of the module's types. Reading types recurses without a bound, so an untrusted module needs a child process.
     pub(crate) fn look(&self, bytes: &[u8], kind: ModuleKind) -> Result<(), ModuleError> {
         match (self, kind) {
             (_, ModuleKind::Component) => Ok(()),
@@ -145,7 +145,7 @@ impl From<Apart> for ModuleError {
     }
 }
 
-/// Runs the work on a thread with a large stack, because reading untrusted bytes may recurse deeply or panic, which must not end
+/// Runs the work on a separate thread with a large stack: reading untrusted bytes may recurse deeply or panic, and must not end
 /// the caller.
 fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Apart> {
     std::thread::scope(|scope| {

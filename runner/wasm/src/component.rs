@@ -1,4 +1,4 @@
-//! Outline of uploaded bytes: a component, or a core module with the types of wit-bindgen, which is turned into a component.
+//! Outline of uploaded bytes: a component, or a core module with the types of wit-bindgen, which the host turns into a component.
 
 use std::collections::BTreeSet;
 
@@ -23,20 +23,21 @@ pub enum ModuleKind {
     Component,
 }
 
-/// Package of the contract, without its version.
+/// Name of the contract's WIT package, without its version.
 const PACKAGE: &str = "penstock:stage/";
-/// Prefix of the contract versions that the linker supports; a patch version changes docs only.
+/// Prefix of the contract versions that the linker supports; patch versions differ only in documentation.
 const VERSION: &str = "0.1.";
-/// Longest name in a message, in bytes.
+/// Maximum length of a name in a message, in bytes.
 const SHOWN_NAME: usize = 120;
-/// Largest manifest, in bytes; most of it is the schema of its params.
+/// Maximum size of a manifest, in bytes; most of a manifest is the schema of its parameters.
 const MAX_MANIFEST_BYTES: usize = 256 << 10;
-/// Maximum number of JSON nodes of a manifest: a server holds the manifests of all modules of a document at a time.
+/// Maximum number of JSON nodes of a manifest. Limited, because a server holds the manifests of all modules of a document at the
+/// same time.
 const MAX_MANIFEST_NODES: usize = 4_096;
 const MAX_WORD_BYTES: usize = 64;
 const SHOWN_NAMES: usize = 5;
 
-/// Facts from the sections of a module, read without its code.
+/// Facts read from the sections of a module without reading its code.
 #[derive(Clone, Debug)]
 pub(crate) struct Outline {
     pub(crate) kind: ModuleKind,
@@ -113,7 +114,7 @@ fn walk(bytes: &[u8]) -> Result<Found<'_>, ModuleError> {
             Payload::ExportSection(section) if depth == 0 => {
                 for export in section {
                     let name = export.map_err(cut)?.name;
-                    // `package:name/interface@version#function` is how a core module exports an interface.
+                    // A core module exports the functions of an interface as `package:name/interface@version#function`.
                     if let Some((interface, _)) = name.trim_start_matches("cabi_post_").split_once('#') {
                         found.exports.insert(interface.into());
                     }
@@ -142,7 +143,7 @@ fn walk(bytes: &[u8]) -> Result<Found<'_>, ModuleError> {
 }
 
 fn unreadable(error: &wasmparser::BinaryReaderError, bytes: usize) -> ModuleError {
-    // The file ends in the middle of a section, or before a section that an earlier one announces.
+    // The error means that the file ends in the middle of a section, or that a section announced by an earlier one is missing.
     if error.message().contains("unexpected end") || error.message().contains("code section is absent") {
         ModuleError::Truncated { bytes }
     } else {
@@ -259,7 +260,7 @@ fn read_manifest(sections: &[&[u8]]) -> Result<Manifest, ModuleError> {
     }
     if JsonSize::of(section).nodes() > MAX_MANIFEST_NODES {
         return fault(format!(
-            "the module's manifest has more names and values than {MAX_MANIFEST_NODES}; use `assets` for large data"
+            "the module's manifest has more names and values than {MAX_MANIFEST_NODES}; move large data into `assets`"
         ));
     }
     let manifest: Manifest = match serde_json::from_slice(section) {
@@ -298,7 +299,7 @@ fn read_manifest(sections: &[&[u8]]) -> Result<Manifest, ModuleError> {
     Ok(manifest)
 }
 
-/// Returns true if the text can be a part of `name@version`, of a file name and of a table.
+/// Returns true if the text is valid as a part of `name@version`, of a file name and of a table.
 fn is_word(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.+".contains(&byte);
     (1..=MAX_WORD_BYTES).contains(&text.len()) && text.bytes().all(is_plain)

@@ -2,7 +2,7 @@ use super::*;
 
 const MANIFEST: &str = r#"{\"name\":\"m\",\"version\":\"1\"}"#;
 
-/// Core module with WIT types, an export of the transform interface `interface`, and the sections `more`.
+/// Core module with WIT types, the exports of the transform interface `interface`, and the additional sections `more`.
 fn core(interface: &str, more: &str) -> Vec<u8> {
     let text = format!(
         r#"(module (@custom "component-type:stage" "") {more} (func (export "{interface}#process")))"#
@@ -45,7 +45,7 @@ fn every_cut_of_a_module_is_refused_and_never_panics() {
     assert!(outline(&bytes).is_ok());
     for end in 0..bytes.len() {
         let error = outline(&bytes[..end]).expect_err("a cut module");
-        // A cut between two sections leaves a valid module in which something is missing.
+        // A module cut between two sections is still valid WebAssembly, but lacks a required section.
         assert!(
             matches!(
                 error,
@@ -104,7 +104,7 @@ fn a_module_needs_exactly_one_valid_manifest() {
     let large = manifest(&" ".repeat((256 << 10) + 1));
     insta::assert_snapshot!(refusal(&stage(&large)), @"the module's manifest has 262145 bytes, the limit is 262144");
     let full = manifest(&format!("[{}0]", "0,".repeat(5_000)));
-    insta::assert_snapshot!(refusal(&stage(&full)), @"the module's manifest has more names and values than 4096; use `assets` for large data");
+    insta::assert_snapshot!(refusal(&stage(&full)), @"the module's manifest has more names and values than 4096; move large data into `assets`");
 }
 
 #[test]

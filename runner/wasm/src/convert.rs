@@ -1,4 +1,4 @@
-//! Conversion of samples for the guest and back. All results of guests are checked here, once, before anything else uses them.
+//! Conversion of samples for the guest and back. All results of guests are checked in this module before anything else uses them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use crate::limits::{
 use crate::seed::{StageSeed, child_path};
 use crate::trap::CallEnd;
 
-/// Maximum number of field names kept as shared strings; each further name is allocated for every sample.
+/// Maximum number of field names that are kept as shared strings; each further name is allocated again for every sample.
 const KNOWN_NAMES: usize = 32;
-/// Number of fields up to which names are compared pair by pair.
+/// Maximum number of fields for which names are compared pair by pair instead of with a map.
 const FEW_FIELDS: usize = 16;
-/// Number of bytes whose copy takes the host about as long as the conversion of one value.
+/// Number of bytes that the host copies in about the time of converting one value.
 const BYTES_PER_VALUE: u64 = 4_096;
 const SHOWN_NAME: usize = 64;
 
@@ -32,9 +32,9 @@ const SHOWN_NAME: usize = 64;
 pub(crate) struct Converter {
     wants: Wants,
     seed: StageSeed,
-    /// Maximum bytes of the results of one sample, over all of its children.
+    /// Maximum size of the results of one sample in bytes, over all of its children.
     output_bytes: u64,
-    /// Set if the manifest rules out that a sample becomes several.
+    /// Set if the manifest excludes that one sample becomes several.
     is_one_to_one: bool,
     known: Vec<Arc<str>>,
 }
@@ -56,19 +56,19 @@ enum Wants {
     Many(HashSet<String>),
 }
 
-/// Template for the children of one sample: the sample as it came in, and its carried fields, which bypass the guest and are copied
-/// to each child.
+/// Template for the children of one sample: the sample as it entered the stage, and its carried fields, which bypass the guest
+/// and are copied to each child.
 #[derive(Debug)]
 pub(crate) struct Template {
     pub(crate) parent: Sample,
     /// Positions of the carried fields in the sample, ascending.
     carried: Vec<usize>,
-    /// Positions of all fields by name; `None` if the fields are few.
+    /// Positions of all fields by name; `None` if the sample has only a few fields.
     places: Option<HashMap<Arc<str>, usize>>,
 }
 
 impl Converter {
-    /// Creates a converter that passes the fields of `wants` to the guest, or all fields if `None`.
+    /// Creates a converter that passes the fields named in `wants` to the guest, or all fields if `wants` is `None`.
     pub(crate) fn new(
         wants: Option<Vec<String>>,
         seed: StageSeed,
@@ -89,13 +89,13 @@ impl Converter {
         into.extend(crossing.map(|field| wit::FieldParam { name: &field.name, value: param(&field.value) }));
     }
 
-    /// Sample as it is passed to the guest, with the given fields.
+    /// Form in which a sample is passed to the guest, with the given fields.
     pub(crate) fn item<'a>(&self, sample: &'a Sample, fields: &'a [wit::FieldParam<'a>]) -> ItemParam<'a> {
         ItemParam { key: &sample.key, seed: self.seed.item(&sample.origin), fields }
     }
 
-    /// Checks the guest's outcome for a sample against the contract, in a mode in which no sample may be held. Returns the number
-    /// of bytes of the sample that will be copied to its children.
+    /// Checks the guest's outcome for a sample against the contract, for modes in which no sample may be held. Returns the number
+    /// of bytes that will be copied from the sample to its children.
     pub(crate) fn check(
         &self,
         outcome: &Outcome,
@@ -107,7 +107,7 @@ impl Converter {
                 self.check_items(std::slice::from_ref(item), Some(&input.key), clock).map(|()| 0)
             }
             Outcome::Many(items) if self.is_one_to_one && items.len() > 1 => Err(broken(format!(
-                "made {} samples of one sample, but its manifest says `fan_out: false`; a stage of the SDK declares `#[stage(fan_out)]`",
+                "made {} samples of one sample, but the module's manifest says `fan_out: false`; a stage of the SDK declares `#[stage(fan_out)]`",
                 items.len()
             ))
             .into()),
@@ -116,13 +116,13 @@ impl Converter {
                 Ok(self.check_copies(input, items.len())?)
             }
             Outcome::Held => {
-                Err(broken("answered `held`, but its manifest does not say `mode: stateful`").into())
+                Err(broken("answered `held`, but the module's manifest does not say `mode: stateful`").into())
             }
             Outcome::Drop | Outcome::Failed(_) => Ok(clock.on_work(1).map(|()| 0)?),
         }
     }
 
-    /// Checks the children of `many` against the contract.
+    /// Checks the children of an outcome `many` against the contract.
     pub(crate) fn check_children(
         &self,
         items: &[ItemResult],
@@ -131,7 +131,7 @@ impl Converter {
     ) -> Result<(), CallEnd> {
         if items.len() > MAX_CHILDREN {
             return Err(broken(format!(
-                "made {} samples of one sample, limit is {MAX_CHILDREN}",
+                "made {} samples of one sample, but the limit is {MAX_CHILDREN}",
                 items.len()
             ))
             .into());
@@ -139,8 +139,8 @@ impl Converter {
         self.check_items(items, Some(key), clock)
     }
 
-    /// Checks the items made of one sample against the contract. `key` is the key of the sample, which may be returned unchanged
-    /// even if it breaks the rules for keys.
+    /// Checks the items made of one sample against the contract. `key` is the sample's key, which may be returned unchanged even
+    /// if it breaks the rules for keys.
     pub(crate) fn check_items(
         &self,
         items: &[ItemResult],
@@ -160,14 +160,15 @@ impl Converter {
         if bytes > self.output_bytes {
             let (made, limit) = (mib(bytes), mib(self.output_bytes));
             return Err(broken(format!(
-                "made {made} MiB of one sample, limit is {limit} MiB (`output_mib`)"
+                "made {made} MiB of one sample, but the limit is {limit} MiB (`output_mib`)"
             ))
             .into());
         }
         Ok(())
     }
 
-    /// Converts a checked outcome; `held` produces no sample. If the call ends meanwhile, the error contains the unchanged sample.
+    /// Converts a checked outcome; `held` produces no sample. If the call is ended during the conversion, the error contains the
+    /// unchanged sample.
     pub(crate) fn turn(
         &mut self,
         outcome: Outcome,
@@ -190,12 +191,12 @@ impl Converter {
     pub(crate) fn check_copies(&self, parent: &Sample, children: usize) -> Result<u64, Fault> {
         let carried = parent.fields.iter().filter(|field| !self.is_wanted(&field.name));
         let each: u64 = carried.map(|field| copied_bytes(&field.value)).sum();
-        // One child takes over the fields of the sample without a copy.
+        // One child takes over the sample's fields without a copy.
         let bytes = each.saturating_mul(children.saturating_sub(1) as u64);
         if bytes > self.output_bytes {
             return Err(broken(format!(
-                "made {children} samples of one sample, for which copies of the fields that bypass it would take {} MiB, limit \
-                 is {} MiB (`output_mib`); fields named under `wants` do not bypass it",
+                "made {children} samples of one sample, for which copies of the fields that bypass the module would take {} MiB, \
+                 but the limit is {} MiB (`output_mib`); fields named under `wants` do not bypass the module",
                 mib(bytes),
                 mib(self.output_bytes)
             )));
@@ -203,8 +204,8 @@ impl Converter {
         Ok(bytes)
     }
 
-    /// Makes a sample of a checked item, in place of `input`: the fields that `input` has keep their order, including the carried
-    /// fields, and new fields follow.
+    /// Makes a sample of a checked item, which replaces `input`: fields that `input` has keep their order, including the carried
+    /// fields; new fields are appended.
     pub(crate) fn sample(&mut self, item: ItemResult, input: Sample) -> Sample {
         let key = if *item.key == *input.key { input.key } else { item.key.into() };
         let mut given: Vec<Option<wit::FieldResult>> = item.fields.into_iter().map(Some).collect();
@@ -231,14 +232,14 @@ impl Converter {
         for made in given.into_iter().flatten() {
             fields.push(Field { name: self.name(&made.name), value: value(made.value) });
         }
-        // A sample that has lost most of its fields must not keep the capacity for them.
+        // Frees the unused capacity of a sample that has lost most of its fields.
         if fields.capacity() > 4 * (fields.len() + FEW_FIELDS) {
             fields.shrink_to_fit();
         }
         Sample { key, origin: input.origin, fields }
     }
 
-    /// Makes the children of checked items. If the call ends meanwhile, the error contains the unchanged parent.
+    /// Makes the children of checked items. If the call is ended during the conversion, the error contains the unchanged parent.
     pub(crate) fn children(
         &mut self,
         items: Vec<ItemResult>,
@@ -268,8 +269,8 @@ impl Converter {
         Template { carried, places, parent }
     }
 
-    /// Makes child `number` of a template's sample of a checked item: the fields that the sample has keep its order, and new fields
-    /// follow.
+    /// Makes child `number` of the template's sample from a checked item: fields that the sample has keep their order, and new
+    /// fields are appended.
     pub(crate) fn child(&mut self, item: ItemResult, template: &Template, number: u64) -> Sample {
         let parent = &template.parent;
         let key = if *item.key == *parent.key { parent.key.clone() } else { item.key.into() };
@@ -326,13 +327,13 @@ impl Template {
         }
     }
 
-    /// Number of values in a child made of this item.
+    /// Number of values in a child made of this item, including the carried fields.
     fn work_of(&self, item: &ItemResult) -> u64 {
         work_of(item) + self.carried.len() as u64
     }
 }
 
-/// Number of values in an item, as [`CallClock::on_work`] counts them.
+/// Number of values in an item, as counted by [`CallClock::on_work`].
 fn work_of(item: &ItemResult) -> u64 {
     1 + item.fields.len() as u64
 }
@@ -363,7 +364,10 @@ pub(crate) fn at(place: &str, fault: &Fault) -> Fault {
 
 fn check_fields(fields: &[wit::FieldResult]) -> Result<(), Fault> {
     if fields.len() > MAX_FIELDS {
-        return Err(broken(format!("returned a sample with {} fields, limit is {MAX_FIELDS}", fields.len())));
+        return Err(broken(format!(
+            "returned a sample with {} fields, but the limit is {MAX_FIELDS}",
+            fields.len()
+        )));
     }
     for field in fields {
         check_length("field name", &field.name, MAX_NAME_BYTES)?;
@@ -382,13 +386,13 @@ fn check_length(what: &str, text: &str, limit: usize) -> Result<(), Fault> {
     match text.len() {
         0 => Err(broken(format!("returned an empty {what}"))),
         found if found > limit => {
-            Err(broken(format!("returned a {what} of {found} bytes, limit is {limit}")))
+            Err(broken(format!("returned a {what} of {found} bytes, but the limit is {limit}")))
         }
         _ => Ok(()),
     }
 }
 
-/// First name that more than one field has.
+/// Name of the first field whose name occurs more than once.
 fn twice(fields: &[wit::FieldResult]) -> Option<&str> {
     if fields.len() <= FEW_FIELDS {
         let earlier = |(number, field): &(usize, &wit::FieldResult)| {
@@ -402,10 +406,13 @@ fn twice(fields: &[wit::FieldResult]) -> Option<&str> {
 
 fn check_tensor(tensor: &wit::TensorResult) -> Result<(), Fault> {
     if tensor.shape.len() > MAX_RANK {
-        return Err(broken(format!("a tensor with {} dimensions, limit is {MAX_RANK}", tensor.shape.len())));
+        return Err(broken(format!(
+            "a tensor with {} dimensions, but the limit is {MAX_RANK}",
+            tensor.shape.len()
+        )));
     }
     let dtype = dtype(tensor.dtype);
-    // Sizes of 0 count as 1, because a consumer may multiply the other sizes even if the array has no elements.
+    // Sizes of 0 count as 1, because a consumer may multiply the other sizes even if the tensor has no elements.
     let sizes = tensor.shape.iter().map(|size| u64::from(*size).max(1));
     let product = sizes.fold(dtype.size() as u64, u64::saturating_mul);
     if product > MAX_SHAPE_BYTES {
@@ -432,7 +439,7 @@ fn size(value: &wit::ValueResult) -> u64 {
     }
 }
 
-/// Bytes that a copy of this value takes beside the bytes that it shares.
+/// Bytes that a copy of this value occupies in addition to the bytes shared with the original.
 fn copied_bytes(value: &Value) -> u64 {
     let owned = match value {
         Value::Text(text) => text.len(),

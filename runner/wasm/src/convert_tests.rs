@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::*;
 use crate::limits::Allowed;
 
-/// Maximum bytes of the results of one sample.
+/// Maximum size of the results of one sample, in bytes.
 const OUTPUT_BYTES: u64 = 128 << 20;
 
-/// Clock of a call with this CPU time limit; if `is_stopped`, the call ends at its first check.
+/// Clock of a call with this CPU time limit. If `is_stopped`, the run is already stopped, so the call ends at its first check.
 fn clock(allowed: Duration, is_stopped: bool) -> CallClock {
     let stop = Arc::new(AtomicBool::new(is_stopped));
     CallClock::new(stop, Allowed { per_sample: allowed, samples: 1 })
@@ -39,7 +39,7 @@ fn a_tensor_has_exactly_the_bytes_of_its_shape() {
 
 #[test]
 fn a_shape_whose_product_wraps_to_the_right_size_is_refused() {
-    // 2^32 x 2^32 wraps to 0 in 64 bits; so does 2^61 elements of 8 bytes.
+    // Products that wrap to 0 in 64 bits: the number of elements, 2^64, or the number of bytes, 8 x 2^61.
     for shape in [vec![1 << 31, 1 << 31, 4], vec![1 << 31, 1 << 30]] {
         assert!(check_tensor(&tensor(wit::Dtype::Float64, shape, 0)).unwrap_err().message.contains("larger"));
     }
@@ -72,7 +72,7 @@ fn all_children_of_a_sample_share_its_output_limit() {
     assert_eq!(check_items(&[half()], None), Ok(()));
     assert_eq!(
         check_items(&[half(), half()], None),
-        Err(broken("made 129 MiB of one sample, limit is 128 MiB (`output_mib`)").into())
+        Err(broken("made 129 MiB of one sample, but the limit is 128 MiB (`output_mib`)").into())
     );
 }
 
@@ -156,7 +156,7 @@ fn many_fields_keep_their_order_like_few_fields() {
     let wants: Vec<String> = (0..200).filter(|n| n % 3 > 0).map(name).collect();
     let mut input = Sample::new("k", Origin::default());
     input.fields = (0..200).map(|n| Field { name: name(n).into(), value: Value::Int(-1) }).collect();
-    // Every fifth field is returned, in reverse order, and one new field.
+    // Result with every fifth field, in reverse order, and one new field.
     let given = || (0..200).rev().filter(|n| n % 5 == 0).map(|n| int(&name(n))).chain([int("new")]).collect();
     let item = || ItemResult { key: "k".into(), seed: 0, fields: given() };
     let expected: Vec<(String, Value)> = (0..200)
@@ -215,7 +215,7 @@ fn copies_of_texts_count_for_every_child_but_one_and_shared_bytes_do_not() {
             .check_copies(&parent(&mebibyte), 130)
             .unwrap_err()
             .message
-            .contains("130 MiB, limit is 128 MiB (`output_mib`)")
+            .contains("130 MiB, but the limit is 128 MiB (`output_mib`)")
     );
     assert_eq!(converter.check_copies(&parent(""), MAX_CHILDREN), Ok((MAX_CHILDREN as u64 - 1) * overhead));
 }
@@ -230,7 +230,10 @@ fn a_module_without_fan_out_may_not_make_several_samples_of_one() {
             .map_err(|end| format!("{end:?}"))
     };
     let said = check(Some(false), 2).unwrap_err();
-    assert!(said.contains("made 2 samples of one sample, but its manifest says `fan_out: false`"), "{said}");
+    assert!(
+        said.contains("made 2 samples of one sample, but the module's manifest says `fan_out: false`"),
+        "{said}"
+    );
     check(Some(false), 1).unwrap();
     check(Some(true), 2).unwrap();
     check(None, 2).unwrap();

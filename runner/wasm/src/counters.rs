@@ -9,7 +9,7 @@ use crate::limits::Kill;
 
 const SHOWN_NAME: usize = 64;
 
-/// One sum per declared name; every sum is finite.
+/// Sums by declared name, all finite.
 #[derive(Debug)]
 pub(crate) struct Counters(Vec<(String, AtomicU64)>);
 
@@ -25,7 +25,7 @@ impl Counters {
         if !delta.is_finite() {
             return Err(Kill::CounterValue { name: name.into(), delta });
         }
-        // An infinite sum could not be written as JSON.
+        // Clamped to finite numbers, because an infinite sum cannot be written as JSON.
         let added = |bits| (f64::from_bits(bits) + delta).clamp(f64::MIN, f64::MAX).to_bits();
         sum.update(Ordering::Relaxed, Ordering::Relaxed, added);
         Ok(())

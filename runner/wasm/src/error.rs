@@ -13,7 +13,7 @@ pub enum SandboxError {
     )]
     Pool {
         instances: u32,
-        /// Address space of one instance's memory and its guard, in GiB.
+        /// Address space for one instance's memory and its guard pages, in GiB.
         slot_gib: u64,
         total_gib: u64,
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -22,7 +22,7 @@ pub enum SandboxError {
     Cache { path: PathBuf, reason: String, source: Option<std::io::Error> },
     #[error("cannot start the sandbox's timer thread")]
     Thread(#[source] std::io::Error),
-    /// The host's own functions do not fit the contract, or the engine refuses its settings.
+    /// The host's own functions do not match the contract, or the engine rejects its settings.
     #[error("cannot set up the WebAssembly engine")]
     Engine(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
@@ -31,7 +31,7 @@ pub enum SandboxError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModuleError {
-    /// Something other than WebAssembly.
+    /// The bytes are not WebAssembly.
     #[error("not a WebAssembly module: {found}")]
     NotWasm { found: String },
     #[error("the module is truncated: it ends after {bytes} bytes, before it is complete; upload it again")]
@@ -43,7 +43,7 @@ pub enum ModuleError {
          wit-bindgen for the world `penstock:stage/stage@0.1.0`, and do not strip custom sections"
     )]
     NoTypes,
-    /// The export that the contract requires is missing or has other functions.
+    /// The export that the contract requires is missing, or its functions differ from the contract.
     #[error("the module does not export `penstock:stage/transform@0.1.0`: {found}")]
     Export { found: String },
     #[error("the module imports {found}")]
@@ -68,7 +68,7 @@ pub enum ModuleError {
          operator raise the limit (`limits.compile.{}`)", limit.setting()
     )]
     CompileLimit { limit: CompileLimit },
-    /// The compiler failed for another reason than the module; loading the module again may succeed.
+    /// The compiler failed for a reason other than the module; loading the module again may succeed.
     #[error("the compiler failed, through no fault of the module: {reason}")]
     Compiler { reason: String },
 }
@@ -88,7 +88,7 @@ pub enum CompileLimit {
 }
 
 impl CompileLimit {
-    /// Name of the operator's setting beneath `limits.compile`.
+    /// Name of the operator's setting in `limits.compile`.
     fn setting(self) -> &'static str {
         match self {
             Self::Memory(_) => "memory_mib",

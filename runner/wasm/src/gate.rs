@@ -1,5 +1,5 @@
 //! The static gate: checks sizes and counts of a module before it is compiled. Small inputs can make compilers take minutes and
-//! gigabytes; these bounds refuse large modules and known expensive shapes.
+//! gigabytes; these bounds exclude large modules and structures that are known to be expensive.
 
 use penstock_types::config::GateBounds;
 use wasmparser::{
@@ -9,7 +9,7 @@ use wasmparser::{
 
 use crate::error::ModuleError;
 
-/// Counts of a module's contents, which reports include.
+/// Counts of a module's contents, as included in reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ModuleCounts {
     pub(crate) functions: u64,
@@ -24,7 +24,7 @@ pub(crate) struct ModuleCounts {
     component_items: u64,
 }
 
-/// Bound with the value of a field and, as the name of its setting, the name of the field.
+/// Bound whose value is a field of the operator's bounds and whose setting is the field's name.
 macro_rules! bound {
     ($bounds:ident.$field:ident) => {
         Bound { setting: stringify!($field), limit: $bounds.$field }
@@ -35,7 +35,7 @@ pub(crate) fn check_size(bytes: &[u8], bounds: &GateBounds) -> Result<(), Module
     at_most("bytes", bytes.len() as u64, bound!(bounds.module_bytes))
 }
 
-/// Counts the contents of the module; fails at the first count above its bound.
+/// Counts the contents of the module; fails if any count exceeds its bound.
 pub(crate) fn check(bytes: &[u8], bounds: &GateBounds) -> Result<ModuleCounts, ModuleError> {
     let mut gate = Gate { bounds, counts: ModuleCounts::default(), depth: 0 };
     for payload in Parser::new(0).parse_all(bytes) {
@@ -44,7 +44,7 @@ pub(crate) fn check(bytes: &[u8], bounds: &GateBounds) -> Result<ModuleCounts, M
     Ok(gate.counts)
 }
 
-/// Bound, and the name of its setting.
+/// A bound, and the name of the setting that defines it.
 #[derive(Clone, Copy)]
 struct Bound {
     setting: &'static str,
@@ -54,7 +54,7 @@ struct Bound {
 struct Gate<'a> {
     bounds: &'a GateBounds,
     counts: ModuleCounts,
-    /// Depth of nested components and modules beneath the outermost.
+    /// Nesting depth of components and modules inside the outermost one.
     depth: u64,
 }
 
@@ -102,7 +102,8 @@ impl Gate<'_> {
         }
     }
 
-    /// Counts the sections that only components have. Many of them generate code, such as the adapters of functions.
+    /// Counts the sections that only components have. Many of these sections cause code to be generated, such as adapters of
+    /// functions.
     fn check_component(&mut self, payload: Payload<'_>) -> Result<(), ModuleError> {
         let count = match &payload {
             Payload::CoreTypeSection(section) => section.count(),
@@ -228,7 +229,7 @@ impl Gate<'_> {
     }
 }
 
-/// Adds to a count and checks it.
+/// Increases a count and checks it against its bound.
 fn add(what: &'static str, count: &mut u64, more: u32, bound: Bound) -> Result<(), ModuleError> {
     *count += u64::from(more);
     at_most(what, *count, bound)

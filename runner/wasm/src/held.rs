@@ -1,5 +1,5 @@
-//! Samples that a stateful instance holds back, as they came in. The host needs them to report them if they fail, and to match them
-//! by key when they are returned.
+//! Samples that a stateful instance holds back, as they entered the stage. The host reports them if they fail, and matches them
+//! by key when the instance returns them.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use penstock_engine::item::Sample;
 
 use crate::limits::MAX_HELD;
 
-/// Held samples in order of arrival. Bounded: an instance that packs samples into others never returns most of them, so the oldest
-/// are dropped and count as merged into others.
+/// Held samples in order of arrival. Bounded, because an instance that packs samples into others never returns most of them: the
+/// oldest samples are dropped and count as merged into others.
 #[derive(Debug)]
 pub(crate) struct HeldSamples {
     samples: BTreeMap<u64, Sample>,
@@ -29,12 +29,12 @@ impl HeldSamples {
         self.samples.len()
     }
 
-    /// Memory that the samples take, in bytes.
+    /// Memory that the held samples occupy, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Adds a sample; returns the number of older samples that were dropped for it.
+    /// Adds a sample; returns the number of older samples that were dropped to make room.
     pub(crate) fn push(&mut self, sample: Sample) -> u64 {
         self.bytes += sample.memory_bytes();
         self.by_key.entry(sample.key.clone()).or_default().push_back(self.next);

@@ -44,15 +44,15 @@ pub(crate) struct StageParts {
     pub(crate) counters: Arc<Counters>,
 }
 
-/// Started guest. It must be dropped after any error of a call.
+/// A started guest. Must be dropped after any error of a call.
 pub(crate) struct Instance {
     store: Store<Guest>,
     stage: Stage,
     deadline: Duration,
     instances: u32,
-    /// Maximum bytes of the results of one sample.
+    /// Maximum size of the results of one sample, in bytes.
     output_bytes: u64,
-    /// Maximum bytes that the current call may return, as set in the store.
+    /// Maximum number of bytes that the current call may return, as configured in the store.
     output_limit: u64,
     _ticking: Ticking,
 }
@@ -101,20 +101,21 @@ impl Instance {
         }
     }
 
-    /// Returns one outcome per item, in order; their number is not checked here. [`Self::begin`] must be called first.
+    /// Returns the outcomes of the items, in order. Does not check that there is one outcome per item. [`Self::begin`] must be
+    /// called first.
     pub(crate) fn process(&mut self, items: &[ItemParam<'_>]) -> Result<Vec<Outcome>, CallEnd> {
         let answer = self.stage.penstock_stage_transform().call_process(&mut self.store, items);
         answer.map_err(|error| self.end(&error))
     }
 
-    /// Returns the items of a stateful guest at the end of an epoch, when it holds `held` samples.
+    /// Returns the remaining items of a stateful guest at the end of an epoch; `held` is the number of samples that it holds.
     pub(crate) fn finish(&mut self, held: usize) -> Result<Vec<ItemResult>, CallEnd> {
         self.begin(held.clamp(1, MAX_FINISH_FACTOR as usize));
         let answer = self.stage.penstock_stage_transform().call_finish(&mut self.store);
         answer.map_err(|error| self.end(&error))
     }
 
-    /// Begins a call with this number of samples. Work of the host is charged to the call from here on.
+    /// Begins a call with this number of samples. From now on, work of the host is charged to this call.
     pub(crate) fn begin(&mut self, samples: usize) {
         let samples = u32::try_from(samples).unwrap_or(u32::MAX);
         let guest = self.store.data_mut();
@@ -139,12 +140,12 @@ impl Instance {
     }
 }
 
-/// Maximum bytes that a call may return: `output_bytes` for each sample, at most [`MAX_CALL_OUTPUT_BYTES`] in total.
+/// Maximum number of bytes that a call may return: `output_bytes` for each sample, at most [`MAX_CALL_OUTPUT_BYTES`] in total.
 fn output_limit(output_bytes: u64, samples: u32) -> u64 {
     output_bytes.saturating_mul(u64::from(samples)).min(MAX_CALL_OUTPUT_BYTES)
 }
 
-/// Fuel of the store for this limit: one unit for every byte that is copied out of the guest.
+/// Fuel of the store for this output limit: one unit for every byte that is copied out of the guest.
 fn fuel(output_limit: u64) -> usize {
     usize::try_from(output_limit).unwrap_or(usize::MAX)
 }

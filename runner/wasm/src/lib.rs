@@ -1,8 +1,8 @@
 //! The sandbox: runs stage modules, which are untrusted code, within limits of memory, CPU time, stack and output.
 //!
-//! Bytes become a [`Module`] by [`Sandbox::load`] (checked, turned into a component, compiled or read from the cache), a
-//! module becomes a [`StageFactory`] by [`Module::stage`], and the engine builds one op of it per worker thread. Guests
-//! see three host functions and nothing else: no files, no clock, no network, no WASI.
+//! Bytes become a [`Module`] by [`Sandbox::load`] (checked, turned into a component, compiled or read from the cache), a module
+//! becomes a [`StageFactory`] by [`Module::stage`], and the engine builds one op per worker thread with this factory. Guests see
+//! three host functions and nothing else: no files, no clock, no network, no WASI.
 
 mod cache;
 mod compile;
@@ -34,12 +34,12 @@ pub use module::{Compilation, Module, ModuleReport};
 pub use sandbox::{Sandbox, SandboxSettings, inspect};
 pub use stage::{StageFactory, StageSettings};
 
-/// The contract as Rust types, generated from the only copy of the WIT. Private: no type of it is part of this crate's API.
+/// The contract as Rust types, generated from the WIT. Private, because no generated type is part of this crate's API.
 mod bindings {
     wasmtime::component::bindgen!({
         path: "../../guest-sdk/wit",
         world: "stage",
-        // Samples are passed as borrows of the engine's bytes; only results own their bytes.
+        // Samples are passed as borrows of the engine's bytes; only results own their data.
         ownership: Borrowing { duplicate_if_necessary: true },
         imports: { default: trappable },
     });

@@ -8,19 +8,19 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use wasmtime::{ResourceLimiter, UpdateDeadline};
 
-/// Stack that a thread needs to run guests, in bytes. Guests may use 512 KiB of it; the rest is for the host.
-/// A thread with less would end the whole process when a guest recurses too deeply.
+/// Minimum stack of a thread that runs guests, in bytes. Guests may use 512 KiB of it; the rest is for the host. On a thread with
+/// a smaller stack, a guest that recurses too deeply would end the whole process.
 pub const WORKER_STACK_BYTES: usize = 2 << 20;
 
 pub(crate) const GUEST_STACK_BYTES: usize = 512 << 10;
-/// Core instances that one component instance takes: the module, two shims for its imports, and one spare.
+/// Number of core instances in one component instance: the module, two shims for its imports, and one spare.
 pub(crate) const CORE_INSTANCES: u32 = 4;
 pub(crate) const TABLES: u32 = 3;
 pub(crate) const MEMORIES: u32 = 1;
 /// Maximum number of entries of one table.
 pub(crate) const TABLE_ENTRIES: usize = 20_000;
 
-/// Maximum bytes that one call may return, for any number of samples.
+/// Maximum number of bytes that one call may return, whatever its number of samples.
 pub(crate) const MAX_CALL_OUTPUT_BYTES: u64 = 1 << 30;
 /// Maximum number of children of one sample.
 pub(crate) const MAX_CHILDREN: usize = 65_536;
@@ -28,24 +28,27 @@ pub(crate) const MAX_FIELDS: usize = 256;
 pub(crate) const MAX_NAME_BYTES: usize = 256;
 pub(crate) const MAX_KEY_BYTES: usize = 4_096;
 pub(crate) const MAX_RANK: usize = 16;
-/// Maximum bytes of a tensor, where sizes of 0 in its shape count as 1. The largest batch, of 1,000,000 such tensors, stays below
-/// 2^63 bytes, so that a product of its sizes does not overflow.
+/// Maximum size of a tensor in bytes, where sizes of 0 in its shape count as 1. The largest batch, of 1,000,000 such tensors, has
+/// less than 2^63 bytes, so products of its sizes cannot overflow.
 pub(crate) const MAX_SHAPE_BYTES: u64 = 1 << 42;
-/// Longest part of a guest's message that a fault contains, in bytes.
+/// Maximum length of a guest's message in a fault, in bytes.
 pub(crate) const MAX_REASON_BYTES: usize = 1_024;
-/// Maximum number of samples that the host remembers as held by one stateful instance; older ones count as merged into others.
+/// Maximum number of held samples that the host remembers for one stateful instance; beyond it, the oldest samples count as
+/// merged into others.
 pub(crate) const MAX_HELD: usize = 65_536;
 
-/// Wall-clock limit of a call as a multiple of its CPU time limit: high enough to spare working guests on a loaded machine, and
-/// still an end for a guest that is stuck.
+/// Wall-clock limit of a call as a multiple of its CPU time limit: high enough not to end working guests on a loaded machine, but
+/// still ends a guest that is stuck.
 pub(crate) const WALL_FACTOR: u32 = 10;
-/// Maximum time of `finish`, in deadlines of a sample, for any number of held samples.
+/// Maximum CPU time of `finish` as a multiple of the deadline of a sample, for any number of held samples.
 pub(crate) const MAX_FINISH_FACTOR: u32 = 1_000;
-/// Maximum time of the start of an instance, in deadlines of a sample, because the start may read vocabularies.
+/// Maximum CPU time for starting an instance as a multiple of the deadline of a sample. Larger than one, because `init` may read
+/// large files such as vocabularies.
 pub(crate) const INIT_FACTOR: u32 = 10;
-/// Minimum of the CPU time limit of the start of an instance.
+/// Minimum of the CPU time limit for starting an instance.
 pub(crate) const MIN_INIT: Duration = Duration::from_secs(1);
-/// Values or pages of 4 KiB that the host converts between two checks of deadline and stop, which takes less than a tick.
+/// Number of values, or of pages of 4 KiB, that the host converts between two checks of deadline and stop. Converting them takes
+/// less than a tick.
 const WORK_PER_CHECK: u64 = 8_192;
 
 /// Reasons why the host ends a guest.
@@ -60,18 +63,18 @@ pub(crate) enum Kill {
     WallClock { per_sample: Duration, samples: u32 },
     #[error("the run was stopped")]
     Stopped,
-    #[error("asked for {} MiB of memory, limit is {} MiB (`memory_mib`)", mib(*.asked), mib(*.limit))]
+    #[error("requested {} MiB of memory, but the limit is {} MiB (`memory_mib`)", mib(*.asked), mib(*.limit))]
     Memory { asked: u64, limit: u64 },
     #[error(
-        "asked for {} MiB of memory, but the module itself declares a maximum of {} MiB; build it with a larger one",
+        "requested {} MiB of memory, but the module itself declares a maximum of {} MiB; build the module with a larger maximum",
         mib(*.asked), mib(*.maximum)
     )]
     OwnMemory { asked: u64, maximum: u64 },
-    #[error("asked for a table of {asked} entries, limit is {TABLE_ENTRIES}")]
+    #[error("requested a table of {asked} entries, but the limit is {TABLE_ENTRIES}")]
     Table { asked: u64 },
-    #[error("asked for a table of {asked} entries, but the module itself declares a maximum of {maximum}")]
+    #[error("requested a table of {asked} entries, but the module itself declares a maximum of {maximum}")]
     OwnTable { asked: u64, maximum: u64 },
-    #[error("counted `{name}`, which its manifest does not declare under `counters`")]
+    #[error("counted `{name}`, which the module's manifest does not declare under `counters`")]
     UndeclaredCounter { name: String },
     #[error("added {delta} to counter `{name}`, which is not a finite number")]
     CounterValue { name: String, delta: f64 },
@@ -89,12 +92,12 @@ fn time_allowed(per_sample: Duration, samples: u32) -> String {
     }
 }
 
-/// Ends a guest that exceeds the limits of memory and tables. If the request were merely refused, the guest would abort without a
+/// Ends a guest that exceeds the limits of memory and tables. If its request were only refused, the guest would abort without a
 /// reason.
 #[derive(Debug)]
 pub(crate) struct MemoryLimit {
     pub(crate) bytes: u64,
-    /// Peak memory of any instance of the stage, in bytes.
+    /// Peak memory of the stage's instances, in bytes.
     pub(crate) peak: Arc<AtomicU64>,
 }
 
@@ -102,7 +105,7 @@ impl ResourceLimiter for MemoryLimit {
     fn memory_growing(&mut self, _: usize, desired: usize, maximum: Option<usize>) -> wasmtime::Result<bool> {
         let (asked, limit) = (desired as u64, self.bytes);
         match maximum.map(|maximum| maximum as u64) {
-            // The message names the smaller limit, because raising the other one would change nothing.
+            // The message states the smaller limit, because raising only the larger one would change nothing.
             Some(maximum) if asked > maximum && maximum < limit => {
                 Err(Kill::OwnMemory { asked, maximum }.into())
             }
@@ -146,27 +149,27 @@ impl ResourceLimiter for MemoryLimit {
     }
 }
 
-/// Measures the CPU time of one call from its first tick: a call shorter than a tick reads no clock, and a longer call gets at
-/// most one tick more than its deadline.
+/// Measures the CPU time of one call from its first tick. A call shorter than a tick reads no clock, and a longer call may exceed
+/// its deadline by at most one tick.
 #[derive(Debug)]
 pub(crate) struct CallClock {
     stop: Arc<AtomicBool>,
     /// Number of the current call.
     call: u64,
-    /// Number of the call to which `start` belongs.
+    /// Number of the call for which `start` was read.
     timed_call: u64,
     start: Clocks,
     allowed: Allowed,
     /// Values converted in this call since the last check.
     work: u64,
-    /// Set once the host had much to convert. From then on, calls are timed from their beginning, because no tick occurs while the
-    /// engine reads the results of a guest.
+    /// Set once the host has converted many values. From then on, calls are timed from their start, because no tick occurs while
+    /// the engine reads a guest's results.
     is_heavy: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowed {
-    /// CPU time of one sample, or of the whole call if `samples` is 0.
+    /// CPU time limit of one sample, or of the whole call if `samples` is 0.
     pub(crate) per_sample: Duration,
     /// Number of samples in the call; 0 for a call without samples, such as `init`.
     pub(crate) samples: u32,
@@ -194,8 +197,8 @@ impl CallClock {
         }
     }
 
-    /// Charges work of the host to the current call, in converted values or pages of bytes. After enough work, checks deadline and
-    /// stop like a running guest.
+    /// Charges work of the host to the current call, in converted values or pages of bytes. After every [`WORK_PER_CHECK`] units,
+    /// checks deadline and stop, as at a tick of a running guest.
     #[inline]
     pub(crate) fn on_work(&mut self, values: u64) -> Result<(), Kill> {
         self.work = self.work.saturating_add(values);
@@ -310,10 +313,10 @@ mod tests {
         };
         assert_eq!(grow(256, None), Ok(true));
         assert_eq!(grow(64, Some(64)), Ok(true));
-        let own = "asked for 300 MiB of memory, but the module itself declares a maximum of 64 MiB; build it with a \
-                   larger one";
+        let own = "requested 300 MiB of memory, but the module itself declares a maximum of 64 MiB; build the \
+                   module with a larger maximum";
         assert_eq!(grow(300, Some(64)), Err(own.into()));
-        let ours = "asked for 300 MiB of memory, limit is 256 MiB (`memory_mib`)";
+        let ours = "requested 300 MiB of memory, but the limit is 256 MiB (`memory_mib`)";
         for maximum in [None, Some(256), Some(280), Some(4096)] {
             assert_eq!(grow(300, maximum), Err(ours.into()));
         }
@@ -326,9 +329,9 @@ mod tests {
         let mut grow =
             |entries, maximum| limit.table_growing(0, entries, maximum).map_err(|error| error.to_string());
         assert_eq!(grow(20_000, None), Ok(true));
-        let ours = "asked for a table of 20001 entries, limit is 20000";
+        let ours = "requested a table of 20001 entries, but the limit is 20000";
         assert_eq!(grow(20_001, Some(20_000)), Err(ours.into()));
-        let own = "asked for a table of 12 entries, but the module itself declares a maximum of 9";
+        let own = "requested a table of 12 entries, but the module itself declares a maximum of 9";
         assert_eq!(grow(12, Some(9)), Err(own.into()));
     }
 

@@ -14,8 +14,8 @@ use crate::counters::Counters;
 use crate::limits::{CallClock, MAX_REASON_BYTES, MemoryLimit, monotonic};
 use crate::log::{LogLevel, LogSink, MAX_CALL_BYTES, MIN_LINE_BYTES};
 
-/// Prefix of the line that the guest SDK logs as an error before a panic traps, e.g. `panic: no size at src/lib.rs:12:5`. The rest
-/// of the line becomes the fault's message.
+/// Prefix of the line that the guest SDK logs as an error before a panic traps, e.g. `panic: no size at src/lib.rs:12:5`. The
+/// text after the prefix becomes the fault's message.
 const PANIC_PREFIX: &str = "panic: ";
 const SHOWN_NAME: usize = 128;
 
@@ -32,9 +32,9 @@ pub(crate) struct HostSide {
     log: Arc<LogSink>,
     counters: Arc<Counters>,
     assets: Arc<BTreeMap<String, Bytes>>,
-    /// Bytes logged since the current call began.
+    /// Number of bytes logged in the current call.
     logged: usize,
-    /// Message of the panic hook since the current call began.
+    /// Message of the panic hook in the current call, if any.
     panic: Option<String>,
 }
 
@@ -53,7 +53,7 @@ impl HostSide {
         self.panic = None;
     }
 
-    /// Panic message of this call, if any.
+    /// Panic message of the current call, if any.
     pub(crate) fn panic(&self) -> Option<&str> {
         self.panic.as_deref()
     }

@@ -9,15 +9,15 @@ use penstock_types::text::printable;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Longest line, in bytes; the rest of a longer line is cut off.
+/// Maximum length of a line, in bytes; the rest of a longer line is cut off.
 pub(crate) const MAX_LINE_BYTES: usize = 1 << 10;
-/// Maximum bytes that one call may log; further lines are counted but not kept.
+/// Maximum number of bytes that one call may log; further lines are counted but not kept.
 pub(crate) const MAX_CALL_BYTES: usize = 64 << 10;
-/// Maximum bytes that all instances of a stage may log in a second; further lines are counted but not kept.
+/// Maximum number of bytes per second that all instances of a stage may log; further lines are counted but not kept.
 pub(crate) const MAX_BYTES_PER_S: usize = 1 << 20;
-/// Minimum number of bytes for which a line counts, so that short lines are limited, too.
+/// Minimum number of bytes that a line counts towards the limits, so that the number of short lines is limited, too.
 pub(crate) const MIN_LINE_BYTES: usize = 256;
-/// Number of last lines of a stage that are kept.
+/// Number of log lines of a stage that are kept: the most recent ones.
 pub(crate) const KEPT_LINES: usize = 1_000;
 
 /// Severity of a line, as set by the guest.
@@ -33,23 +33,23 @@ pub enum LogLevel {
 /// Line that a guest logged, escaped and cut to 1 KiB.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LogLine {
-    /// Number of the line among the kept lines of its stage, from 0.
+    /// Sequence number of the line among the kept lines of its stage, from 0.
     pub number: u64,
     /// Severity of the line.
     pub level: LogLevel,
     /// Text of the line.
     pub message: String,
-    /// Time of the line, by the machine's monotonic clock.
+    /// Time at which the line was logged, by the machine's monotonic clock.
     #[serde(skip)]
     pub at: Duration,
 }
 
-/// Last log lines of a stage.
+/// Most recent log lines of a stage.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LogLines {
     /// Up to 1,000 lines, oldest first.
     pub lines: Vec<LogLine>,
-    /// Number of lines that were dropped because too many were logged at a time.
+    /// Number of lines that were dropped because the stage logged too much.
     pub dropped: u64,
 }
 
@@ -73,7 +73,7 @@ impl LogSink {
         Self { stage: stage.into(), dropped: AtomicU64::new(0), kept: Mutex::default() }
     }
 
-    /// Keeps the line and passes it on to `tracing`, unless too much was logged in this second.
+    /// Keeps the line and passes it to `tracing`, unless too much was logged in the current second.
     pub(crate) fn log(&self, level: LogLevel, message: &str, now: Duration) {
         let message = printable(message, MAX_LINE_BYTES);
         if !self.keep(level, &message, now) {
@@ -92,7 +92,7 @@ impl LogSink {
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the lines from this number on, as far as they are kept.
+    /// Returns the lines from this number on that are still kept.
     pub(crate) fn since(&self, number: u64) -> LogLines {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let first = kept.next - kept.lines.len() as u64;

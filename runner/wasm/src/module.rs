@@ -11,7 +11,7 @@ use crate::component::{ModuleKind, Outline};
 use crate::linker::Guest;
 use crate::sandbox::Sandbox;
 
-/// Stage module, checked and compiled. Cheap to clone; keeps the sandbox alive.
+/// A stage module, checked and compiled. Cheap to clone; keeps the sandbox alive.
 #[derive(Clone)]
 pub struct Module(Arc<ModuleParts>);
 

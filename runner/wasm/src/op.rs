@@ -1,4 +1,4 @@
-//! The op of a stage on one worker thread: calls the guest in its mode, and replaces an instance that broke.
+//! The op of a stage on one worker thread: calls the guest according to its mode, and replaces broken instances.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,19 +19,19 @@ use crate::trap::CallEnd;
 
 const SHOWN_KEY: usize = 64;
 
-/// Op of one stage on one thread.
+/// Op of one stage on one worker thread.
 pub(crate) struct GuestOp {
     parts: Arc<StageParts>,
     stop: StopFlag,
     /// `None` after an error, until the next call.
     instance: Option<Instance>,
-    /// Number of instances created since the last output, to replace broken ones.
+    /// Number of instances created since the last output in order to replace broken ones.
     made: u64,
     /// Monotonic time at which the current call got a new instance; `None` if it uses the existing one.
     renewed: Option<Duration>,
     converter: Converter,
     held: HeldSamples,
-    /// Origin of the last sample, from which the origins of new items of `finish` are derived.
+    /// Origin of the last sample, from which the origins of new items returned by `finish` are derived.
     last: Origin,
 }
 
@@ -40,7 +40,7 @@ impl GuestOp {
     pub(crate) fn start(parts: Arc<StageParts>, stop: &StopFlag) -> Result<Self, CallEnd> {
         let instance = Instance::start(&parts, stop.shared())?;
         let manifest = parts.module.manifest();
-        // A stateful module may return held samples, too, so the rule does not apply to it.
+        // `fan_out` does not apply to stateful modules, because these may also return held samples.
         let fan_out = manifest.fan_out.filter(|_| manifest.mode != Mode::Stateful);
         Ok(Self {
             converter: Converter::new(parts.wants.clone(), parts.seed, parts.output_bytes, fan_out),
@@ -86,7 +86,8 @@ impl GuestOp {
             Ok(outcomes) => outcomes,
             Err(end) => return self.failed_call(end, batch),
         };
-        // All are checked before any sample is passed on: a guest that is wrong about one sample may be wrong about others.
+        // All outcomes are checked before any sample is passed on: a guest that is wrong about one sample may be wrong about
+        // others.
         if let Err(end) = self.check_batch(&outcomes, &batch) {
             return self.failed_call(end, batch);
         }
@@ -100,7 +101,7 @@ impl GuestOp {
                 Ok(Turned::Many(samples)) => survivors.extend(samples),
                 Ok(Turned::Failed(failed)) => output.failed.push(failed),
                 Err((end, sample)) => {
-                    // Converted samples are complete and checked; each of the others fails as it came in.
+                    // Samples converted so far are complete and checked; each of the remaining ones fails in its original form.
                     let rest = std::iter::once(sample).chain(answered.map(|(_, sample)| sample)).collect();
                     let mut ended = self.failed_call(end, rest);
                     output.failed.append(&mut ended.failed);
@@ -117,7 +118,7 @@ impl GuestOp {
         self.done(output)
     }
 
-    /// Checks all outcomes of a batch against the contract; the error names the first sample that breaks it.
+    /// Checks all outcomes of a batch against the contract; the error states the first sample whose outcome breaks it.
     fn check_batch(&mut self, outcomes: &[Outcome], batch: &[Sample]) -> Result<(), CallEnd> {
         let clock = clock_of(&mut self.instance);
         let mut copied = 0_u64;
@@ -134,8 +135,8 @@ impl GuestOp {
         if copied > MAX_CALL_OUTPUT_BYTES {
             let limit = mib(MAX_CALL_OUTPUT_BYTES);
             return Err(broken(format!(
-                "made so many samples that copies of the fields that bypass it would take {} MiB in one call, limit is \
-                 {limit} MiB; fields named under `wants` do not bypass it",
+                "made so many samples that copies of the fields that bypass the module would take {} MiB in one call, but the \
+                 limit is {limit} MiB; fields named under `wants` do not bypass the module",
                 mib(copied)
             ))
             .into());
@@ -170,9 +171,9 @@ impl GuestOp {
         self.done(output)
     }
 
-    /// Passes on the items of a stateful guest. An item with the key of a held sample stands for that sample, with its origin and
-    /// its carried fields; any other item is made of the current sample. If all items are held samples, the current sample is held
-    /// in their place.
+    /// Passes on the items returned by a stateful guest. An item with the key of a held sample replaces that sample and gets its
+    /// origin and carried fields; any other item is made of the current sample. If all items replace held samples, the current
+    /// sample becomes held.
     fn release(
         &mut self,
         items: Vec<ItemResult>,
@@ -220,7 +221,7 @@ impl GuestOp {
         self.done(output)
     }
 
-    /// Calls `process` on the samples, on a new instance if there is none; returns one outcome per sample.
+    /// Calls `process` on the samples, with a new instance if there is none; returns one outcome per sample.
     fn call(&mut self, samples: &[Sample]) -> Result<Vec<Outcome>, CallEnd> {
         if self.instance.is_none() {
             let started = Instance::start(&self.parts, self.stop.shared());
@@ -265,12 +266,12 @@ impl GuestOp {
         Ok(outcomes.into_iter().next().expect("one outcome per sample, as `call` checks"))
     }
 
-    /// Fails the samples of a failed call, and all held samples.
+    /// Handles a failed call: fails its samples and all held samples.
     fn failed_call(&mut self, end: CallEnd, samples: Vec<Sample>) -> Output {
         match end {
             CallEnd::Fault(fault) => self.charge_all(fault, samples),
             CallEnd::Stopped => {
-                // At a stop, the engine counts samples that are inside a stage; none of them fails or is passed on.
+                // After a stop, the engine counts the samples inside a stage as left; none of them fails or is passed on.
                 self.instance = None;
                 self.renewed = None;
                 Output { held: self.held.len() as u64, ..Output::default() }
@@ -290,7 +291,7 @@ impl GuestOp {
             let fault = Fault::new(fault.class, message);
             output.failed.extend(held.into_iter().map(|sample| Failed { sample, fault: fault.clone() }));
         } else if output.failed.is_empty() {
-            // `finish` failed without held samples. The fault is still reported, with a sample named `finish`.
+            // `finish` failed while no samples were held. The fault is still reported, with a placeholder sample named `finish`.
             output.failed.push(Failed { sample: Sample::new("finish", self.last), fault });
         }
         self.done(output)
@@ -300,7 +301,7 @@ impl GuestOp {
         output.held = self.held.len() as u64;
         output.held_bytes = self.held.bytes();
         output.instances = std::mem::take(&mut self.made);
-        // Creating an instance is not work on a sample, so the time of the op starts after it.
+        // The op's time starts after the creation of the new instance, which is not work on a sample.
         output.op_time = self.renewed.take().map(|renewed| monotonic().saturating_sub(renewed));
         output
     }
@@ -327,7 +328,7 @@ impl ThreadOp for GuestOp {
         if self.mode() != Mode::Stateful || stop.is_set() {
             return Output { held: self.held.len() as u64, ..Output::default() };
         }
-        // Without an instance there is no state, and nothing is held.
+        // Without an instance there is no state, so there are no held samples to return.
         let Some(instance) = self.instance.as_mut() else { return Output::default() };
         let held = self.held.len();
         let items = match instance.finish(held) {
@@ -336,7 +337,7 @@ impl ThreadOp for GuestOp {
         };
         let limit = MAX_CHILDREN.max(held);
         if items.len() > limit {
-            let reason = format!("`finish` returned {} samples, limit is {limit}", items.len());
+            let reason = format!("`finish` returned {} samples, but the limit is {limit}", items.len());
             return self.charge_all(broken(reason), Vec::new());
         }
         let clock = instance.clock();
@@ -381,7 +382,8 @@ fn several(mut samples: Vec<Sample>) -> Items {
     }
 }
 
-/// Fails every sample of an item that the module's mode cannot take. Plans are checked before they run, so this is a safeguard.
+/// Fails every sample of an item that the module's mode cannot take. Such items are a defect, because plans are checked before
+/// they run.
 fn misfits(mode: Mode, item: Item) -> Vec<Failed> {
     let found = match item {
         Item::Sample(_) => "a single sample",

@@ -24,10 +24,10 @@ use crate::module::{Compilation, Module, ModuleParts, ModuleReport};
 use crate::signature;
 use crate::ticker::Ticker;
 
-/// Address space of one instance's memory: the whole range of 32-bit addresses, so that no access needs a bounds check.
+/// Address space of one instance's memory in bytes: the whole range of 32-bit addresses, so that no access needs a bounds check.
 const RESERVATION_BYTES: u64 = 4 << 30;
 const BACKTRACE_FRAMES: usize = 32;
-/// Maximum number of modules compiled at a time; others wait.
+/// Maximum number of modules that are compiled at the same time; further modules wait.
 const COMPILATIONS: usize = 2;
 const DIGEST_PREFIX: &str = "sha256:";
 
@@ -35,11 +35,11 @@ const DIGEST_PREFIX: &str = "sha256:";
 pub struct SandboxSettings {
     /// Folder whose subfolder `compiled` caches compiled modules; `None` compiles at every load.
     pub cache_dir: Option<PathBuf>,
-    /// Maximum number of instances at a time, over all runs: worker threads x WASM stages. Each reserves 4 GiB of address space,
-    /// but not of memory.
+    /// Maximum number of instances at the same time, over all runs: worker threads x WASM stages. Each instance reserves 4 GiB of
+    /// address space, but no memory.
     pub instances: u32,
     pub compiler: Compiler,
-    /// Maximum size of all cached modules, in bytes; the least recently used are evicted.
+    /// Maximum total size of the cached modules, in bytes; the least recently used ones are evicted.
     pub cache_bytes: u64,
     /// Bounds of the size and nesting of modules.
     pub gate: GateBounds,
@@ -69,7 +69,7 @@ pub(crate) struct SandboxCore {
     cache: Option<Cache>,
     /// Digest of the engine with all of its settings.
     engine_digest: [u8; 32],
-    /// Digest of the engine and the gate's bounds, which is a part of the cache key.
+    /// Digest of the engine and the gate's bounds; a part of the cache key.
     purpose: [u8; 32],
     compiler: Compiler,
     compiling: CompilePermits,
@@ -108,11 +108,11 @@ impl Sandbox {
         })))
     }
 
-    /// Checks an uploaded module and makes it ready to run: compiles it, or reads its code from the cache.
-    /// Takes up to seconds for a module that is not in the cache, and longer while others are compiled. Concurrent loads of one
-    /// module compile it once.
+    /// Checks an uploaded module and makes it ready to run: compiles it, or reads its code from the cache. Takes up to several
+    /// seconds for a module that is not in the cache, and longer while other modules are compiled. Concurrent loads of one module
+    /// compile it once.
     pub fn load(&self, bytes: &[u8]) -> Result<Module, ModuleError> {
-        // Checked before hashing, so that a module that is too large costs nothing.
+        // Checked before hashing, so that a module that is too large causes no work.
         gate::check_size(bytes, &self.0.gate)?;
         let outline = outline(bytes)?;
         let digest: [u8; 32] = Sha256::digest(bytes).into();
@@ -132,8 +132,8 @@ impl Sandbox {
         }))
     }
 
-    /// Returns true if the cache has code of the module with this digest. [`Self::load`] then compiles nothing, provided that the
-    /// entry is valid.
+    /// Returns true if the cache has code for the module with this digest; if the entry is valid, [`Self::load`] compiles
+    /// nothing.
     pub fn is_compiled(&self, digest: &str) -> bool {
         let digits =
             digest.strip_prefix(DIGEST_PREFIX).filter(|digits| digits.len() == 64 && digits.is_ascii());
@@ -153,7 +153,7 @@ impl Sandbox {
 }
 
 impl SandboxCore {
-    /// Loads machine code from the cache, or else from the compiler.
+    /// Loads machine code from the cache, or compiles it.
     fn load(
         &self,
         bytes: &[u8],
@@ -189,8 +189,8 @@ pub fn inspect(bytes: &[u8], bounds: &GateBounds, compiler: &Compiler) -> Result
 }
 
 impl ModuleReport {
-    /// Reads the sections of a module after the checks of the gate. Does not check that it can be compiled, because that is not
-    /// safe with untrusted bytes in this process.
+    /// Reads the sections of a module after the checks of the gate. Does not check that the module can be compiled, because that
+    /// is not safe in this process with untrusted bytes.
     pub fn read(bytes: &[u8], bounds: &GateBounds) -> Result<Self, ModuleError> {
         gate::check_size(bytes, bounds)?;
         let outline = outline(bytes)?;
@@ -212,12 +212,12 @@ fn digest_name(digest: &[u8; 32]) -> String {
     format!("{DIGEST_PREFIX}{}", hex(digest))
 }
 
-/// Digest of the engine and the bounds, so that a module that passed wider bounds is checked again.
+/// Digest of the engine and the bounds. With the bounds included, a module that passed wider bounds is checked again.
 fn digest_of_purpose(engine: &[u8; 32], gate: &GateBounds) -> [u8; 32] {
     Sha256::new().chain_update(engine).chain_update(format!("{gate:?}")).finalize().into()
 }
 
-/// Digest of everything that machine code depends on: engine version, this machine and settings.
+/// Digest of everything on which machine code depends: engine version, this machine and settings.
 pub(crate) fn digest_of_engine(engine: &Engine) -> [u8; 32] {
     struct Absorb(Sha256);
 
@@ -237,7 +237,7 @@ pub(crate) fn digest_of_engine(engine: &Engine) -> [u8; 32] {
     digest.0.finalize().into()
 }
 
-/// Settings of an engine that runs guests: the settings of machine code, and a pool of instances.
+/// Settings of an engine that runs guests: the settings for machine code, and a pool of instances.
 fn config(instances: u32) -> Config {
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(instances)
@@ -250,7 +250,7 @@ fn config(instances: u32) -> Config {
     config
 }
 
-/// Settings that machine code depends on; the same in this process and in the compiling process.
+/// Settings on which machine code depends; identical in this process and in the compiling process.
 pub(crate) fn code_config() -> Config {
     let mut config = Config::new();
     config
@@ -261,7 +261,7 @@ pub(crate) fn code_config() -> Config {
         .max_wasm_stack(limits::GUEST_STACK_BYTES)
         .cranelift_opt_level(OptLevel::Speed)
         .wasm_backtrace_max_frames(std::num::NonZeroUsize::new(BACKTRACE_FRAMES))
-        // Names come from the name section; untrusted debug info is never parsed.
+        // Disabled, because untrusted debug info must not be parsed; function names come from the name section.
         .wasm_backtrace_details(WasmBacktraceDetails::Disable)
         .wasm_relaxed_simd(false)
         .wasm_memory64(false)

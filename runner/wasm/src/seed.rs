@@ -1,5 +1,5 @@
-//! Seeds of samples: pure functions of the origin of a sample, so that a pipeline makes the same data for any number
-//! of threads, ranks or orders. **These functions never change**: runs are reproducible across versions of Penstock.
+//! Seeds of samples: pure functions of the origin of a sample, so that a pipeline makes the same data for any number of threads
+//! and ranks and in any order. **These functions never change**: runs are reproducible across versions of Penstock.
 //!
 //! The hash is FNV-1a (64 bit) over the stage's name in UTF-8, then one word after another is absorbed by
 //! `state = mix((state ^ word) + 0x9e3779b97f4a7c15)`, where the sum wraps and `mix` is the finaliser of splitmix64.

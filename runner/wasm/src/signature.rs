@@ -1,4 +1,4 @@
-//! Check that a component's `transform` has the functions of the contract with their types. The engine itself would report a
+//! Checks that a component's `transform` has the contract's functions with the contract's types. The engine itself would report a
 //! mismatch only when the first instance is created.
 
 use std::fmt::{self, Write};
@@ -32,8 +32,8 @@ const PROCESS: &str = concat!(
 );
 const FINISH: &str = concat!("() -> list<", item!(), ">");
 
-/// Longest type that is written out, in bytes, well above the longest valid type. Types may share parts, so a small component can
-/// have an extremely long type.
+/// Maximum length of a type's text, in bytes, well above the longest valid type. Limited, because types may share parts, so a
+/// small component can have an extremely long type.
 const MAX_WRITTEN: usize = 2 * PROCESS.len();
 const SHOWN_TYPE: usize = 200;
 
@@ -67,7 +67,7 @@ pub(crate) fn check(engine: &Engine, component: &Component) -> Result<(), Module
 
 fn written(function: &ComponentFunc) -> String {
     let mut text = Bounded(String::new());
-    // A type that is longer than any valid one is cut off, so its text differs from the expected one.
+    // A type that is longer than any valid type is cut off, so its text differs from the expected one.
     match write_function(&mut text, function) {
         Ok(()) => text.0,
         Err(fmt::Error) => text.0 + "...",
@@ -137,7 +137,7 @@ fn write_type(text: &mut Bounded, ty: &Type) -> fmt::Result {
             write_or_nothing(text, result.err())?;
             text.write_str(">")
         }
-        // No other type occurs in the contract, so its name suffices to differ.
+        // Other types do not occur in the contract, so writing the name is sufficient to make the text differ.
         other => write!(text, "{}", other_name(other)),
     }
 }

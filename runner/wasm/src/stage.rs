@@ -24,26 +24,28 @@ pub struct StageSettings {
     pub name: String,
     /// Parameters, passed to the guest's `init` as JSON.
     pub params: serde_json::Value,
-    /// Limit of the CPU time for one sample. A call with several samples may take their sum, and the start of an instance ten times
-    /// as much but at least a second. The limit of wall-clock time is ten times that of CPU time. Checked at every tick of 1 ms.
+    /// Limit of the CPU time for one sample. The limit of a call with several samples is the sum of their limits; the limit for
+    /// starting an instance is ten times this limit, but at least one second. The limit of wall-clock time is ten times that of
+    /// CPU time. Limits are checked at every tick of 1 ms.
     pub deadline: Duration,
-    /// Memory limit of one instance.
+    /// Memory limit of one instance, in bytes.
     pub memory_bytes: u64,
-    /// Maximum bytes of the results of one sample, over all of its children. A call returns at most 1 GiB in total.
+    /// Maximum size of the results of one sample in bytes, over all of its children. A call returns at most 1 GiB in total.
     pub output_bytes: u64,
-    /// Maximum bytes of held samples that a stateful stage remembers outside of its guest; beyond it the oldest are dropped.
+    /// Maximum size of the held samples, in bytes, that a stateful stage remembers outside of its guest; when exceeded, the
+    /// oldest samples are dropped.
     pub held_bytes: u64,
-    /// Files that the guest may read by name.
+    /// Files that the guest may read, by name.
     pub assets: BTreeMap<String, Bytes>,
     pub document_seed: u64,
 }
 
-/// Factory of the ops of one stage, each with its own instance. Cheap to clone; all clones share counters and log.
+/// Factory of the ops of one stage, each of which has its own instance. Cheap to clone; all clones share counters and log.
 #[derive(Clone, Debug)]
 pub struct StageFactory(Arc<StageParts>);
 
 impl Module {
-    /// Creates a stage that runs this module. No guest code runs before its first op is built.
+    /// Creates a stage that runs this module. No guest code runs before the stage's first op is built.
     pub fn stage(&self, settings: StageSettings) -> StageFactory {
         let none = Map::new();
         let manifest = self.manifest();
@@ -85,7 +87,7 @@ impl StageFactory {
         self.0.memory_peak.load(Ordering::Relaxed)
     }
 
-    /// Lines that the stage's instances logged, from this number on, as far as they are kept.
+    /// Lines that the stage's instances logged, from this number on, if they are still kept.
     pub fn logs_since(&self, number: u64) -> LogLines {
         self.0.log.since(number)
     }
@@ -96,8 +98,8 @@ impl StageFactory {
 }
 
 impl ThreadOpFactory for StageFactory {
-    /// Builds an op with a running instance. Fails if the guest's `init` refuses, traps or takes too long. `stop` interrupts the
-    /// guest, so it must be the flag that `apply` gets.
+    /// Builds an op with a running instance. Fails if the guest's `init` returns an error, traps or takes too long. `stop`
+    /// interrupts the guest, so it must be the flag that is also passed to `apply`.
     fn build(&self, stop: &StopFlag) -> Result<Box<dyn ThreadOp>, Fault> {
         match GuestOp::start(self.0.clone(), stop) {
             Ok(op) => Ok(Box::new(op)),

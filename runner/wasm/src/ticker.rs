@@ -34,7 +34,7 @@ struct State {
     closed: bool,
 }
 
-/// Time of the next tick, kept across wake-ups, which must not delay it.
+/// Time of the next tick. Kept across wake-ups, because they must not delay the tick.
 #[derive(Debug, Default)]
 struct Beat {
     due: Option<Duration>,
@@ -50,7 +50,7 @@ impl Ticker {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Ticks until the returned guard is dropped.
+    /// Makes the ticker tick until the returned guard is dropped.
     pub(crate) fn tick(&self) -> Ticking {
         self.shared.change(|state| state.guests += 1);
         Ticking(self.shared.clone())
@@ -75,9 +75,10 @@ impl Drop for Ticking {
 }
 
 impl Shared {
-    /// Wakes the ticker only when it must begin or end ticking: guests that start and end in between do not disturb it.
+    /// Changes the state. Wakes the ticker only when it must start or stop ticking; guests that start and end in between do not
+    /// wake it.
     fn change(&self, change: impl FnOnce(&mut State)) {
-        // The counts stay valid even if a thread panicked while holding the lock.
+        // A poisoned lock is ignored: the counts stay valid even if a thread panicked while holding the lock.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let was_idle = state.guests == 0;
         change(&mut state);
@@ -162,7 +163,8 @@ mod tests {
                 while !is_over.load(Ordering::Relaxed) {
                     shared.change(|state| state.guests += 1);
                     drop(Ticking(shared.clone()));
-                    // Frequent enough to wake the ticker long before a tick, but rare enough to let it get the lock.
+                    // Delay between two changes: short enough that changes occur many times per tick, but long enough to let the
+                    // ticker get the lock.
                     (0..10_000).for_each(|number| _ = std::hint::black_box(number));
                 }
             });

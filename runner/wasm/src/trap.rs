@@ -13,11 +13,11 @@ use crate::limits::{Kill, MAX_CALL_OUTPUT_BYTES, MAX_REASON_BYTES};
 
 const SHOWN_FRAMES: usize = 6;
 const SHOWN_FRAME_BYTES: usize = 100;
-/// Minimum number of frames of a trap that counts as a recursion.
+/// Minimum number of stack frames of a trap that is regarded as a recursion.
 const RECURSION_FRAMES: usize = 16;
-/// Maximum number of distinct functions in the frames of a recursion.
+/// Maximum number of distinct functions in the stack frames of a recursion.
 const RECURSION_NAMES: usize = 4;
-/// Functions of the panic machinery, and modules that contain only such functions.
+/// Functions of the Rust panic machinery, and modules that contain only such functions.
 const MACHINERY: [&str; 9] = [
     "__rustc",
     "abort",
@@ -38,13 +38,13 @@ pub(crate) enum CallEnd {
     Fault(Fault),
 }
 
-/// Facts about a failed call, beside its error.
+/// Facts about a failed call, in addition to its error.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallFacts<'a> {
     /// Message of the guest's panic hook during the call.
     pub(crate) panic: Option<&'a str>,
     pub(crate) instances: u32,
-    /// Maximum bytes that the call could return.
+    /// Maximum number of bytes that the call was allowed to return.
     pub(crate) output_limit: u64,
 }
 
@@ -79,7 +79,7 @@ impl CallEnd {
         match error.downcast_ref::<Trap>() {
             Some(trap) => bug(format!("{}{}", describe(*trap, call.panic, &frames), called(&frames))),
             None => {
-                // The backtrace is the first entry of the chain, in the engine's format, and is left out.
+                // The backtrace, in the engine's format, is the first entry of the error chain and is left out.
                 let said = error.chain().skip(usize::from(backtrace.is_some()));
                 let said: Vec<String> = said.map(ToString::to_string).collect();
                 Self::of_misuse(&said.join(": "), &called(&frames), call.output_limit)
@@ -101,10 +101,10 @@ impl CallEnd {
         Self::Fault(Fault::new(class, kill.to_string()))
     }
 
-    /// Translates an error that is neither a trap nor a [`Kill`]: it comes from reading the guest's values, e.g. wrong pointers,
-    /// invalid UTF-8 or too much data. `called` names the frames, if known.
+    /// Translates an error that is neither a trap nor a [`Kill`]. Such an error comes from reading the guest's values, e.g. wrong
+    /// pointers, invalid UTF-8 or too much data. `called` is the text with the stack frames, if known.
     fn of_misuse(said: &str, called: &str, output_limit: u64) -> Self {
-        // The type of this error is private to the engine, so its message is compared.
+        // The message is compared, because the type of this error is private to the engine.
         let message = if said.contains("too much data is being copied") {
             let why = match output_limit {
                 MAX_CALL_OUTPUT_BYTES => "the limit of any call",
@@ -122,7 +122,7 @@ fn describe(trap: Trap, panic: Option<&str>, frames: &[String]) -> String {
     match (trap, panic) {
         (_, Some(panic)) => format!("panicked: {panic}"),
         (Trap::StackOverflow, _) => "stack exhausted: recursion too deep".into(),
-        // The guest's stack is at the bottom of its memory, so a stack overflow is an access below address zero.
+        // The guest's stack is at the start of its memory, so a stack overflow appears as an access below address zero.
         (Trap::MemoryOutOfBounds, _) if is_recursion(frames) => "stack exhausted: recursion too deep".into(),
         (Trap::MemoryOutOfBounds, _) => "accessed memory out of bounds: a bad pointer or index".into(),
         (Trap::UnreachableCodeReached, _) => {
@@ -163,16 +163,16 @@ fn called(frames: &[String]) -> String {
     text
 }
 
-/// Returns true for a frame of the panic machinery or of the entry of the call.
+/// Returns true for a stack frame of the panic machinery or of the entry point of the call.
 fn is_machinery(frame: &str) -> bool {
-    // A whole segment may be followed by another segment, type arguments, or the number of the crate.
+    // A match must end at a segment boundary: before another segment, type arguments, or the crate's number.
     let is_within = |path: &&str| {
         frame.strip_prefix(*path).is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '<', '[']))
     };
-    // The export itself, e.g. `penstock:stage/transform@0.1.0#process`, or its `cabi_post_` function. The name of a Rust closure
-    // has a `#`, too, but no `@` before it.
+    // True for the export itself, e.g. `penstock:stage/transform@0.1.0#process`, or its `cabi_post_` function. The name of a Rust
+    // closure has a `#`, too, but no `@` before it.
     let is_export = frame.split_once('@').is_some_and(|(_, version)| version.contains('#'));
-    // A wrapper such as `_export_process_cabi`, which wit-bindgen generates around the stage.
+    // True for a wrapper such as `_export_process_cabi`, which wit-bindgen generates around the stage.
     let is_wrapper =
         frame.split("::").any(|segment| segment.starts_with("_export_") && segment.ends_with("_cabi"));
     MACHINERY.iter().any(is_within) || frame.starts_with("__rust_") || is_export || is_wrapper

@@ -35,18 +35,18 @@ from kit import Server  # noqa: E402
 from stage import Elements, constant_stage  # noqa: E402
 
 PAGE = 4096
-# Number of bursts of each turn that fill queues and warm up caches; they are not measured.
+# Number of bursts at the start of each turn that fill queues and warm up caches, and are not measured.
 WARM_UP = 2
 
 
-#: An iterator of batches, a function that returns the array of a batch, and one that ends the iteration and returns the share of time in
-#: which a batch was ready.
+#: An iterator of batches, a function that returns the array of a batch, and a function that ends the iteration and returns the
+#: share of time in which a batch was ready.
 Opened = tuple[Iterator[Any], Callable[[Any], numpy.ndarray], Callable[[], float | None]]
 
 
 @dataclass
 class Way:
-    """One way to get batches, with its measurements in seconds."""
+    """A loader of batches under test, and its measurements in seconds."""
 
     name: str
     open: Callable[[], Opened]
@@ -55,7 +55,7 @@ class Way:
     ready: list[float] = field(default_factory=list)
 
     def turn(self, batches: int, burst: int, pause: float) -> int:
-        """Takes `batches` batches without reading them, and as many with reading; returns the size of one in bytes."""
+        """Takes `batches` batches without reading their content, and as many while reading it; returns the size of a batch in bytes."""
         source, array_of, end = self.open()
         nbytes = 0
         for place in range(WARM_UP + 2 * -(-batches // burst)):

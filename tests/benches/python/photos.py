@@ -44,7 +44,7 @@ class Measured:
     images: int
     wall_s: float
     cpu_s: float
-    #: Mean of all numbers of one pass.
+    #: Mean of all elements of all batches of a pass.
     mean: float
 
 

@@ -11,7 +11,7 @@ const ROOM: f64 = 2.0;
 struct Timed {
     task_ms: f64,
     concurrency: f64,
-    /// Number of items that it makes for each item of the sink.
+    /// Number of items that the stage makes for each item of the sink.
     items: f64,
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn queues(scenario: &Scenario, run: &Run) -> Vec<Figures> {
     let step_ms = run.step_ms();
     let needs = |stage: &Timed| stage.task_ms * stage.items / stage.concurrency;
     let cycle_ms = timed.iter().map(needs).fold(step_ms, f64::max);
-    // Position of the queue from which on all later ones starve, or beyond the last one without such a limit.
+    // Position of the first queue that starves, as all queues after it do; beyond the last queue if no stage is the limit.
     let limit = timed.iter().position(|stage| needs(stage) >= cycle_ms).map_or(usize::MAX, |place| place + 1);
 
     let items = timed[0].items;
@@ -47,7 +47,8 @@ pub(crate) fn queues(scenario: &Scenario, run: &Run) -> Vec<Figures> {
     if let Some(batch) = batch {
         let mut behind = figures(1.0 / cycle_ms, 0.0, cycle_ms, 0.0);
         if limit > timed.len() {
-            // While a batch waits for room, this many items of the next one become ready: those in the queue, and one in hand.
+            // While a batch waits for room, this many items of the next batch become ready: those in the queue, and one in the
+            // last stage.
             let ready = ROOM + 1.0;
             let missing_ms = (batch - ready) * last.task_ms;
             behind = figures(1.0 / cycle_ms, cycle_ms - missing_ms, 0.0, 1.0);

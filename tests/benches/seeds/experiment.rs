@@ -67,17 +67,17 @@ impl Run {
         runs.into_iter().map(|(_, run)| run).collect()
     }
 
-    /// Ids of its queues, first to last.
+    /// Ids of the run's queues, first to last.
     pub(crate) fn queues(&self) -> Vec<&str> {
         self.steady[0].queues.iter().map(|queue| queue.id.as_str()).collect()
     }
 
-    /// Figures of one queue, counted from the source's.
+    /// Figures of the queue at `place`; 0 is the source's queue.
     pub(crate) fn queue(&self, place: usize) -> Figures {
         let of = |figure: fn(&QueueRecord) -> (f64, f64)| {
             mean(self.steady.iter().map(|window| figure(&window.queues[place])))
         };
-        // Windows do not contain the number of puts; in the steady state it equals that of gets.
+        // Windows do not contain the number of puts; in the steady state it equals the number of gets.
         let items = |queue: &QueueRecord| queue.figures.num_items as f64;
         let (taken, elapsed) = self.steady.iter().fold((0.0, 0.0), |(taken, elapsed), window| {
             let queue = &window.queues[place];
@@ -98,7 +98,7 @@ impl Run {
         self.queue(self.queues().len() - 1)
     }
 
-    /// Mean time of the ops of one stage, counted from 1, in milliseconds; 0 for stages that only regroup.
+    /// Mean time of the ops of stage number `stage`, counted from 1, in milliseconds; 0 for stages that only regroup items.
     pub(crate) fn task_ms(&self, stage: usize) -> f64 {
         self.of_stage(stage, |stage| stage.task.ave_time_s.unwrap_or(0.0)) * 1e3
     }

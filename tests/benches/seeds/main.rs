@@ -19,10 +19,10 @@ use crate::oracle::Oracle;
 /// Number of windows, the same as SPDL's.
 const WINDOWS: usize = 10;
 
-/// Number of concurrent runs: more would delay each other's wake-ups on a small machine.
+/// Number of concurrent runs: with more, threads would wake up late on a small machine.
 const AT_ONCE: usize = 4;
 
-/// Output of `penstock predict --json`, as far as the table shows it.
+/// Fields of the output of `penstock predict --json` that the table shows.
 #[derive(Debug, Deserialize)]
 struct Prediction {
     queues: Vec<PredictedQueue>,

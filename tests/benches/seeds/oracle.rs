@@ -30,7 +30,7 @@ pub(crate) struct Scenario {
 pub(crate) struct Stage {
     pub(crate) mean_ms: f64,
     pub(crate) concurrency: u32,
-    /// Size of the batches of the aggregate after the stage.
+    /// Batch size of the aggregate after the stage; `None` without an aggregate.
     pub(crate) then_aggregate: Option<u32>,
 }
 
@@ -69,7 +69,7 @@ struct Tolerance {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Near {
     tolerance: Tolerance,
-    /// Additional time of a task's rounds, or of the consumer's steps, compared with SPDL, in milliseconds, without waits for
+    /// Additional time per item of a task, or per step of the consumer, compared with SPDL, in milliseconds, without waits for
     /// queues; 0 on an idle machine. A thread that wakes late extends its own wait and the waits of others by that time.
     late_ms: f64,
 }
@@ -135,7 +135,7 @@ impl Near {
         self.late_ms
     }
 
-    /// Figures of `seen` that are neither between `one` and `other` nor close to them: their names, with the permitted range.
+    /// Names and permitted ranges of those figures of `seen` that are neither between `one` and `other` nor close to them.
     pub(crate) fn outside(self, seen: Figures, one: Figures, other: Figures, writers: u32) -> Vec<String> {
         let Tolerance { qps_rel, time_ms_abs, time_rel, .. } = self.tolerance;
         let rate = |qps: f64| qps * (qps_rel + self.late_ms * qps / 1e3);

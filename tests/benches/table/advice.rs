@@ -11,7 +11,7 @@ use crate::{Bound, Row, median, photos_dir};
 const ROUNDS: usize = 3;
 /// Number of the fastest settings that are run again.
 const BEST: usize = 3;
-/// Number of runs of each of these settings.
+/// Number of runs of each of the fastest settings.
 const TURNS: usize = 7;
 
 /// A pipeline with room for improvement.
@@ -27,7 +27,7 @@ pub(crate) fn advice() -> Row {
     let told: Vec<&str> = found.iter().map(|(_, told)| told.as_str()).collect();
     let least = found.iter().map(|(share, _)| *share).fold(f64::INFINITY, f64::min);
     Row {
-        what: "rate after following the advice three times, of the best of all tried",
+        what: "rate after three rounds of advice, relative to the best tried",
         must: Bound::AtLeast(0.95, "x"),
         aim: Bound::AtLeast(1.0, "x"),
         found: least,
@@ -112,8 +112,8 @@ fn bad() -> Vec<Bad> {
 
 /// Share of the best rate that following the advice reached, in items of the consumer per second, and a text with both rates.
 ///
-/// One run each finds the candidates, but the maximum of many noisy runs is biased: the advised settings and the best few others
-/// are then run in turns. The speed of a machine varies between turns, so shares are taken within turns.
+/// The search runs each setting once, but the maximum of many noisy runs is biased: so the advised settings and the best few
+/// others are then run again, in turns. The speed of a machine varies between turns, so shares are taken within turns.
 fn reached(bad: &Bad) -> (f64, String) {
     let settings = all(&bad.settings);
     let mut tried: Vec<(f64, Value)> =
@@ -139,7 +139,7 @@ fn reached(bad: &Bad) -> (f64, String) {
 }
 
 impl Bad {
-    /// Document with these values of its settings.
+    /// Document in which the settings have these values.
     fn with(&self, values: &[u32]) -> Value {
         let mut document = self.document.clone();
         for ((pointer, _), value) in self.settings.iter().zip(values) {

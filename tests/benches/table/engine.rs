@@ -26,7 +26,7 @@ pub(crate) fn cost_against_crossbeam() -> Row {
     let engine = || run(&runtime, ITEMS, &empty_sample(), Arc::new(Identity), true);
     let (engine_s, crossbeam_s, ratio) = take_turns(engine, || crossbeam(ITEMS));
     Row {
-        what: "engine, per item, compared with the same shape in crossbeam channels",
+        what: "time per item in the engine, relative to crossbeam channels",
         must: Bound::AtMost(2.0, "x"),
         aim: Bound::AtMost(1.0, "x"),
         found: ratio,
@@ -39,7 +39,7 @@ pub(crate) fn cost_of_statistics() -> Row {
     let case = |measured: bool| run(&runtime, ITEMS, &empty_sample(), Arc::new(Identity), measured);
     let (on_s, off_s, ratio) = take_turns(|| case(true), || case(false));
     Row {
-        what: "statistics on compared with off, clock included, same shape",
+        what: "time per item added by statistics and their clock",
         must: Bound::AtMost(5.0, " %"),
         aim: Bound::AtMost(1.0, " %"),
         found: (ratio - 1.0) * 100.0,
@@ -62,7 +62,7 @@ pub(crate) fn last_item_to_end() -> Row {
         })
         .collect();
     Row {
-        what: "last item to end of run, 12 worker threads joined",
+        what: "time from the last item to the end of a run with 12 threads",
         must: Bound::AtMost(5.0, " ms"),
         aim: Bound::AtMost(1.0, " ms"),
         found: median(ends.clone()),
@@ -82,7 +82,7 @@ pub(crate) fn timer_overshoot() -> Row {
     let medians: Vec<f64> =
         (0..crate::RUNS).map(|_| median((0..101).map(|i| late(500 + 20 * i)).collect())).collect();
     Row {
-        what: "asynchronous sleep of 0.5 to 2.5 ms, delay",
+        what: "delay of the wake-up from asynchronous sleeps of 0.5 to 2.5 ms",
         must: Bound::AtMost(0.2, " ms"),
         aim: Bound::AtMost(0.1, " ms"),
         found: median(medians.clone()),
@@ -98,7 +98,7 @@ pub(crate) fn run(
     factory: Arc<dyn ThreadOpFactory>,
     measured: bool,
 ) -> Duration {
-    // The clock is not read without statistics.
+    // Without statistics, the clock is not read.
     let clock: Arc<dyn Clock> =
         if measured { Arc::new(MonotonicClock::start()) } else { Arc::new(ManualClock::default()) };
     let graph = graph(items, sample, factory, 1, Box::new(Discard), measured);
@@ -138,7 +138,7 @@ impl ThreadOp for Identity {
     }
 }
 
-/// A chain of crossbeam channels with the same queues and the same number of items in hand: source, stage, sink, consumer.
+/// A chain of crossbeam channels with the queues of the engine and as many items in progress: source, stage, sink, consumer.
 fn crossbeam(items: u64) -> Duration {
     let (source, from_source) = crossbeam_channel::bounded(2);
     let (stage, from_stage) = crossbeam_channel::bounded(2);

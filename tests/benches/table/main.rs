@@ -62,7 +62,7 @@ fn main() -> ExitCode {
         ("serve-latency", serve::latency),
         ("serve-memory", serve::growth),
     ];
-    // `cargo bench --workspace --exclude 'guest-*' --bench table -- photos memory` measures those rows only.
+    // `cargo bench --workspace --exclude 'guest-*' --bench table -- photos memory` measures only the rows `photos` and `memory`.
     let wanted: Vec<String> = std::env::args().skip(1).filter(|name| !name.starts_with('-')).collect();
     println!("{:<62} {:>10} {:>10} {:>10}  ", "what", "must", "aim", "found");
     let mut missed = 0;

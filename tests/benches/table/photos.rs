@@ -44,7 +44,7 @@ pub(crate) fn rate_against_native_loop() -> Row {
     let (pipeline_s, native_s, ratio) = take_turns(pipeline, || native_loop(&files));
     let rate = |seconds: f64| files.len() as f64 / seconds;
     Row {
-        what: "photo pipeline, images/s, WASM stages compared with a native loop",
+        what: "photo pipeline with WASM: images/s relative to a native loop",
         must: Bound::AtLeast(0.55, "x"),
         aim: Bound::AtLeast(0.75, "x"),
         found: 1.0 / ratio,

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::{Bound, Row};
 
 const PIPELINES: u64 = 60;
-/// Number of concurrent runs: they sleep, and use almost no resources.
+/// Number of concurrent runs: their stages sleep, so they use almost no resources.
 const AT_ONCE: usize = 6;
 /// Duration of each run.
 const TIME: &str = "8s";
@@ -52,7 +52,8 @@ pub(crate) fn wrong_limits() -> Row {
     }
 }
 
-/// Relative error of each pipeline's rate, in ascending order, its number, and true if its verdict names the limit.
+/// Relative error of each pipeline's predicted rate, the pipeline's number, and true if the verdict of its run names the limit;
+/// sorted by the error.
 fn errors() -> &'static [(f64, u64, Option<bool>)] {
     static ERRORS: OnceLock<Vec<(f64, u64, Option<bool>)>> = OnceLock::new();
     ERRORS.get_or_init(|| {

@@ -27,11 +27,11 @@ pub(crate) struct Server {
 }
 
 pub(crate) fn rate_with_16_in_flight() -> Row {
-    rate("S3: GETs of 60 kB at 20 ms, 16 in flight, of what Little's law allows", 16, 0.9, 0.95)
+    rate("S3: rate of 16 GETs of 60 kB, relative to Little's law", 16, 0.9, 0.95)
 }
 
 pub(crate) fn rate_with_32_in_flight() -> Row {
-    rate("the same with 32 in flight", 32, 0.9, 0.97)
+    rate("S3: rate of 32 GETs of 60 kB, relative to Little's law", 32, 0.9, 0.97)
 }
 
 fn rate(what: &'static str, in_flight: usize, must: f64, aim: f64) -> Row {

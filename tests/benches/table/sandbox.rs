@@ -29,7 +29,7 @@ pub(crate) fn cost_of_identity() -> Row {
     );
     let us = |seconds: f64| seconds * 1e6 / ITEMS as f64;
     Row {
-        what: "WASM identity stage, added to a sample of 1 KB in a pipeline",
+        what: "time per 1 KB sample added by a WASM identity stage",
         must: Bound::AtMost(3.0, " us"),
         aim: Bound::AtMost(1.2, " us"),
         found: us(wasm_s - native_s),
@@ -62,7 +62,7 @@ pub(crate) fn decode_against_native() -> Row {
     let (wasm_s, native_s, ratio) = take_turns(in_wasm, native);
     let ms = |seconds: f64| seconds * 1e3 / PHOTOS as f64;
     Row {
-        what: "decode + resize + normalise in WASM, same code native, 1 thread",
+        what: "decode, resize, normalise in WASM, relative to native code",
         must: Bound::AtMost(1.9, "x"),
         aim: Bound::AtMost(1.4, "x"),
         found: ratio,

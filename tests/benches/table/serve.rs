@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::{Bound, Row};
 
 const READERS: usize = 200;
-/// Number of readers that never read.
+/// Number of clients that open a stream of events but do not read it.
 const SILENT: usize = 20;
 const SHORT_RUNS: usize = 50;
 /// Duration of the observation of the reference run, in seconds.
@@ -21,7 +21,7 @@ const LOOK_S: f64 = 15.0;
 
 /// Results of one measurement.
 struct Seen {
-    /// Largest relative difference of a figure of the reference run when all the others are active.
+    /// Largest relative change of a figure of the reference run while all other clients are active.
     difference: f64,
     figures: String,
     p99: Duration,
@@ -32,7 +32,7 @@ struct Seen {
 pub(crate) fn reference_run() -> Row {
     let seen = seen();
     Row {
-        what: "run of a server with 200 readers and 50 short runs beside it, off by",
+        what: "change of a run's figures by 200 readers and 50 short runs",
         must: Bound::AtMost(2.0, " %"),
         aim: Bound::AtMost(1.0, " %"),
         found: seen.difference * 100.0,
@@ -43,7 +43,7 @@ pub(crate) fn reference_run() -> Row {
 pub(crate) fn latency() -> Row {
     let seen = seen();
     Row {
-        what: "99th percentile of requests to it during that time",
+        what: "response time with 200 readers and 50 runs, 99th percentile",
         must: Bound::AtMost(200.0, " ms"),
         aim: Bound::AtMost(50.0, " ms"),
         found: seen.p99.as_secs_f64() * 1e3,
@@ -54,7 +54,7 @@ pub(crate) fn latency() -> Row {
 pub(crate) fn growth() -> Row {
     let seen = seen();
     Row {
-        what: "memory that the server used for them",
+        what: "memory of the server for 200 readers and 50 short runs",
         must: Bound::AtMost(100.0, " MiB"),
         aim: Bound::AtMost(50.0, " MiB"),
         found: seen.grown_mib,
@@ -67,7 +67,7 @@ fn seen() -> &'static Seen {
     SEEN.get_or_init(look)
 }
 
-/// The reference: a stage of 25 ms in front of a consumer of 30 ms.
+/// Document of the reference run: a stage of 25 ms in front of a consumer of 30 ms.
 fn reference() -> Value {
     json!({
         "name": "reference", "threads": 1,
@@ -129,7 +129,7 @@ fn look() -> Seen {
     }
 }
 
-/// Figures of the reference run over a period from now on.
+/// Figures of the reference run over the next [`LOOK_S`] seconds.
 fn figures(served: &Served, id: &str) -> Vec<(&'static str, f64)> {
     let elapsed = || served.get(&format!("/runs/{id}")).is(200).json()["elapsed_s"].as_f64().unwrap();
     let from = elapsed();
@@ -163,7 +163,7 @@ fn read(address: SocketAddr, id: &str, is_silent: bool, over: &AtomicBool) {
     }
     while !over.load(Ordering::Relaxed) {
         line.clear();
-        // A timeout ends the read, not the reader.
+        // A read that times out is tried again.
         if matches!(lines.by_ref().take(1 << 20).read_until(b'\n', &mut line), Ok(0)) {
             panic!("the stream ended before the run");
         }

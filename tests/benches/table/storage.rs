@@ -11,7 +11,7 @@ use crate::s3::Server;
 use crate::{Bound, Row, median, photos_dir, target_dir};
 
 const LATENCY_S: f64 = 0.02;
-/// Interval of slow responses, and their latency in seconds.
+/// Number of responses of which one is slow, and the latency of the slow ones in seconds.
 const TAIL: (u64, f64) = (100, 0.2);
 
 const INDEX: &str = "index.json";
@@ -19,7 +19,7 @@ const INDEX: &str = "index.json";
 const TIMES: usize = 2;
 const WORKERS: u32 = 2;
 
-/// Ratio of `async` to `sync` with two workers and 8 reads at a time, on 2,000 photos.
+/// Rate of two `async` workers with 8 reads at a time each, relative to two `sync` workers, on 2,000 photos.
 pub(crate) fn several_at_a_time() -> Row {
     let all = json!({ "list": { "store": "photos", "suffix": ".jpg" } });
     let tail = [format!("--tail={}ms", TAIL.1 * 1e3), format!("--tail-every={}", TAIL.0)];
@@ -27,7 +27,7 @@ pub(crate) fn several_at_a_time() -> Row {
     let report = report(&all, &load, &tail);
     let [one, several] = [0, 1].map(|place| rate(&report, place));
     Row {
-        what: "storage: 8 reads at a time compared with one, 2 workers, bucket of 20 ms",
+        what: "storage, 20 ms: rate of 8 reads at a time, relative to one",
         must: Bound::AtLeast(4.0, "x"),
         aim: Bound::AtLeast(6.5, "x"),
         found: several / one,
@@ -36,15 +36,16 @@ pub(crate) fn several_at_a_time() -> Row {
 }
 
 pub(crate) fn sixteen_in_flight() -> Row {
-    little("storage: 16 in flight, of what Little's law allows", 16, 0.9, 0.95)
+    little("storage: rate of 16 reads in flight, relative to Little's law", 16, 0.9, 0.95)
 }
 
 pub(crate) fn thirty_two_in_flight() -> Row {
-    little("the same with 32", 32, 0.9, 0.97)
+    little("storage: rate of 32 reads in flight, relative to Little's law", 32, 0.9, 0.97)
 }
 
-/// Two workers that share the permitted reads in flight. Every response takes the same time, batches are large and the index
-/// contains every photo several times, so that the ends of batches, when some permits are unused, are a small part of a pass.
+/// Rate of two workers that share the permitted reads in flight, relative to the limit of Little's law. Every response takes the
+/// same time, batches are large and the index contains every photo several times, so that the ends of batches, when some permits
+/// are unused, are a small part of a pass.
 fn little(what: &'static str, in_flight: u32, must: f64, aim: f64) -> Row {
     let load = json!({
         "modes": ["async"], "workers": [WORKERS], "in_flight": in_flight / WORKERS, "batch_size": 1000, "repeats": 7

@@ -1,13 +1,13 @@
-//! Answers of the guest of these targets, as the bytes in its memory: the canonical ABI of the contract, written by hand, so that
-//! every pointer, length and discriminant can be wrong.
+//! Answers of the guest of the fuzz targets, as bytes in the guest's memory: the canonical ABI of the contract, written by hand,
+//! so that every pointer, length and discriminant can be wrong.
 
 use crate::input::Input;
 
-/// Address at which the guest stores the bytes that it receives; pointers in them are relative to it.
+/// Address at which the guest stores the bytes that it receives; pointers in these bytes are relative to this address.
 pub const BASE: u32 = 0x1_0000;
-/// Maximum number of bytes stored there.
+/// Maximum number of bytes stored at [`BASE`].
 const MAX_MEMORY: usize = 0x4_0000;
-/// Maximum number of elements of a list that are written; longer lists are claimed by a patch.
+/// Maximum number of elements of a list that are written; only a patch can claim a longer list.
 const MAX_ELEMENTS: usize = 300;
 /// Maximum number of bytes of a blob, text or tensor that are written.
 pub(crate) const MAX_VALUE_BYTES: usize = 4 << 10;
@@ -16,10 +16,10 @@ pub(crate) const MAX_VALUE_BYTES: usize = 4 << 10;
 const OUTCOME_BYTES: u32 = 32;
 const ITEM_BYTES: u32 = 24;
 const FIELD_BYTES: u32 = 40;
-/// Alignment of all these types.
+/// Alignment of all types of the contract, in bytes.
 const ALIGNMENT: u32 = 8;
 
-/// Answer to one call of `process`, the answer of `finish` after it, and the behaviour of the guest until then.
+/// Answer to one call of `process`, the answer of `finish` after it, and the behaviour of the guest between the two calls.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
     /// Outcomes that `process` returns.
@@ -32,13 +32,13 @@ pub struct Answer {
     pub patches: Vec<Patch>,
     /// Return value of `process` in place of the address of its answer.
     pub address: Option<u32>,
-    /// Return value of `cabi_realloc` from then on, in place of free memory.
+    /// Return value of `cabi_realloc` after this answer, in place of the address of free memory.
     pub lie: Option<u32>,
     /// Makes the function that frees the answer trap.
     pub traps_after: bool,
 }
 
-/// One outcome as written.
+/// One outcome as written to the guest's memory.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "each variant is the outcome of that name in stage.wit")]
 pub enum Outcome {
@@ -51,7 +51,7 @@ pub enum Outcome {
     Failed(Text),
 }
 
-/// One item as written.
+/// One item as written to the guest's memory.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "named as in stage.wit")]
 pub struct Item {
@@ -65,11 +65,11 @@ pub struct Item {
 pub enum Key {
     /// Key of the sample with this number in the call.
     Given(u8),
-    /// Another key.
+    /// A key that need not belong to a sample.
     Made(Text),
 }
 
-/// One field as written.
+/// One field as written to the guest's memory.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "named as in stage.wit")]
 pub struct Field {
@@ -77,7 +77,7 @@ pub struct Field {
     pub value: Value,
 }
 
-/// One value as written.
+/// One value as written to the guest's memory.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "each variant is the value of that name in stage.wit")]
 pub enum Value {
@@ -85,7 +85,7 @@ pub enum Value {
     Text(Text),
     Int(i64),
     Real(f64),
-    /// Tensor; `data` has the length for `shape` and `dtype` if `fits` is set, and its own otherwise.
+    /// Tensor; if `fits` is set, bytes of 1 replace `data`, as many as `shape` and `dtype` require.
     Tensor {
         dtype: u8,
         shape: Vec<u32>,
@@ -101,7 +101,7 @@ pub enum Text {
     Bytes(Vec<u8>),
     /// Text in valid UTF-8.
     Valid(String),
-    /// One letter, repeated as often as the number says.
+    /// One letter, repeated this number of times.
     Long(u16),
     /// The given number of bytes of the memory from [`BASE`] on, which contain all other parts of the answer.
     Memory(u32),
@@ -220,7 +220,7 @@ impl Text {
         }
     }
 
-    /// Bytes that are written for the text; none if it refers to existing memory.
+    /// Bytes to write for the text; none if the text refers to existing memory.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut bytes = match self {
             Self::Bytes(bytes) => bytes.clone(),
@@ -239,7 +239,7 @@ impl From<&str> for Text {
     }
 }
 
-/// Memory from [`BASE`] on, while it is filled. Addresses are relative to its start.
+/// Memory from [`BASE`] on, which is being filled. Addresses are relative to [`BASE`].
 struct Memory<'a> {
     bytes: Vec<u8>,
     keys: &'a [&'a str],
@@ -248,7 +248,8 @@ struct Memory<'a> {
 impl Memory<'_> {
     fn room(&mut self, size: u32, alignment: u32) -> u32 {
         let at = self.bytes.len().next_multiple_of(alignment as usize);
-        // Bytes beyond the end are not written, and the guest claims missing memory: that is a case, too.
+        // Bytes beyond the end are not written: the guest then claims memory that it does not have, which the host must also
+        // handle.
         self.bytes.resize((at + size as usize).min(MAX_MEMORY.max(at)), 0);
         u32::try_from(at).unwrap_or(u32::MAX)
     }
@@ -359,7 +360,7 @@ impl Memory<'_> {
     }
 }
 
-/// Number of bytes of a tensor of that shape, if it is small.
+/// Number of bytes of a tensor of this type and shape, at most [`MAX_VALUE_BYTES`].
 pub(crate) fn tensor_bytes(dtype: u8, shape: &[u32]) -> usize {
     let element = match dtype {
         0..=2 => 1,

@@ -37,7 +37,7 @@ pub fn document(input: &[u8]) {
     }
 }
 
-/// Words of a document: names of its members and of the values to choose from, by its JSON Schema.
+/// Words of a document, from its JSON Schema: names of members and of enumerated values.
 pub fn document_words() -> BTreeSet<String> {
     let mut words = BTreeSet::new();
     collect_words(&schema(), &mut words);
@@ -76,7 +76,7 @@ fn check_spec(spec: &Spec, document: &Value) {
         match Plan::check(spec, Known { modules: &modules, names: &[], fields: None, stores }) {
             Ok(plan) => assert_eq!(plan.stages.len(), spec.stages.len()),
             Err(faults) => {
-                // A fault of an omitted member has the pointer of that member.
+                // A fault may point to a member that the document omits: then the document with all defaults has it.
                 let whole = serde_json::to_value(spec).expect("every document can be written");
                 let stands = |fault: &SpecFault| stands_in(fault, document) || stands_in(fault, &whole);
                 assert!(!faults.is_empty() && faults.iter().all(stands), "{faults:?} of {document}");

@@ -19,7 +19,7 @@ pub type Encoding = StringEncoding;
 /// All variants of the guest, each loaded at its first use.
 static LOADED: [[OnceLock<Module>; 3]; 3] = [const { [const { OnceLock::new() }; 3] }; 3];
 
-/// Loads the guest in that mode and with texts of that encoding.
+/// Loads the guest's variant with this mode and this text encoding.
 pub fn load(mode: Mode, encoding: Encoding) -> &'static Module {
     let (modes, encodings) = (mode as usize, encoding as usize);
     LOADED[modes][encodings].get_or_init(|| {
@@ -32,14 +32,14 @@ pub fn load(mode: Mode, encoding: Encoding) -> &'static Module {
     })
 }
 
-/// The guest as a core module with its types, as a compiler would write it, and with that manifest.
+/// The guest as a core module with its types, as a compiler would write it, and with this manifest.
 pub fn core(manifest: &[u8], encoding: Encoding) -> Vec<u8> {
     static CORES: [OnceLock<Vec<u8>>; 3] = [const { OnceLock::new() }; 3];
     let core = CORES[encoding as usize].get_or_init(|| typed(&code(), encoding));
     with_manifest(core.clone(), manifest)
 }
 
-/// Adds that manifest to the module.
+/// Adds this manifest to the module.
 pub fn with_manifest(mut module: Vec<u8>, manifest: &[u8]) -> Vec<u8> {
     let name = MANIFEST_SECTION.as_bytes();
     let name_length = u8::try_from(name.len()).expect("the section has a short name");

@@ -4,7 +4,7 @@
 /// Maximum number of elements of a list.
 const MAX_LENGTH: u8 = 40;
 
-/// Rest of an input.
+/// Unread bytes of an input.
 #[derive(Debug)]
 pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 

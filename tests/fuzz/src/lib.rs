@@ -1,5 +1,5 @@
-//! Fuzz targets: untrusted bytes go in, and the same few properties must hold for any of them. A target panics if one does not.
-//! `make fuzz` drives the targets with libFuzzer (`libfuzzer/`); every test run feeds them the files in `corpus/`.
+//! Fuzz targets: each reads untrusted bytes and panics if a required property does not hold for them. `make fuzz` drives the
+//! targets with libFuzzer (`libfuzzer/`); every test run feeds them the files in `corpus/`.
 
 mod answer;
 mod document;

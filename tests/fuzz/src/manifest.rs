@@ -6,7 +6,7 @@ use penstock_wasm::ModuleReport;
 use crate::guest::{Encoding, core};
 use crate::told::assert_printable;
 
-/// Inspects a valid module with that manifest. An accepted manifest must survive a round trip.
+/// Inspects a valid module with the input as its manifest. An accepted manifest must survive a round trip.
 pub fn manifest(input: &[u8]) {
     match ModuleReport::read(&core(input, Encoding::UTF8), &GateBounds::default()) {
         Ok(report) => {

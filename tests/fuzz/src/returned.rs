@@ -52,7 +52,8 @@ pub fn returned(input: &[u8]) {
             stage.finish();
         }
         if answer.lie.is_some() {
-            // From now on the allocator returns wrong addresses for input; the failure is the guest's fault.
+            // From this answer on, the guest's allocator returns a wrong address, so that the next call fails; the failure is the
+            // guest's.
             stage.call(1, &Answer::good(1));
         }
         if answer.lie.is_none() && !answer.traps_after {
@@ -64,7 +65,7 @@ pub fn returned(input: &[u8]) {
     }
 }
 
-/// Outcome of one sample named `a` with this answer: `kept`, or the failure with its class.
+/// Outcome of one sample with the key `a` for this answer: `kept`, or the failure with its class.
 pub fn outcome_of(answer: &Answer) -> String {
     let mut stage = Stage::start(Mode::Sample, Encoding::UTF8);
     let output = stage.call(1, answer);
@@ -100,7 +101,7 @@ impl Stage {
         Self { op, mode, held: 0, made: 0, is_broken: false }
     }
 
-    /// Calls the guest with this many samples, or with one if the mode takes one.
+    /// Calls the guest with this many samples, or with one if its mode is `sample`.
     pub(crate) fn call(&mut self, samples: usize, answer: &Answer) -> Output {
         let samples = match self.mode {
             Mode::Batch => samples.clamp(1, MAX_SAMPLES),
@@ -140,14 +141,14 @@ impl Stage {
         assert_eq!(output.held, 0, "samples are held beyond the epoch's end");
     }
 
-    /// Checks that the next call works in any case.
+    /// Checks that the next call succeeds, even after a failed one.
     pub(crate) fn recovers(&mut self) {
         let output = self.call(1, &Answer::good(1));
         assert!(output.failed.is_empty(), "the next call failed: {:?}", output.failed);
         assert_eq!(output.items.samples(), 1, "the next call kept nothing: {output:?}");
     }
 
-    /// Checks the books, and the output.
+    /// Checks that every sample is accounted for, and that the output satisfies the contract.
     fn check(&mut self, given: u64, output: &Output) {
         let failed = output.failed.len() as u64;
         let (inside, gone) = (self.held + given, output.dropped + failed + output.held);

@@ -29,8 +29,9 @@ pub fn schema_words() -> Vec<&'static str> {
     WORDS.split_whitespace().collect()
 }
 
-/// Inspects a module whose manifest has the input's `schema`, and checks a document with its `params` if that is accepted. Errors
-/// must be reported as messages, and the stack of a server thread must suffice; libFuzzer limits time and memory.
+/// Inspects a module whose manifest has the input's `schema`; if the module is accepted, checks a document with the input's
+/// `params`. Errors must be reported as messages, and the stack of a server thread must suffice; libFuzzer limits time and
+/// memory.
 pub fn schemas(input: &[u8]) {
     let Ok(Value::Object(mut case)) = serde_json::from_slice(input) else { return };
     let (schema, params) = (case.remove("schema"), case.remove("params"));

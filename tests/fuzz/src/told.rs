@@ -1,4 +1,4 @@
-//! Checks of messages for users.
+//! Check of messages that users see.
 
 /// Maximum length of a message for terminals and logs, in bytes.
 const MAX_MESSAGE_BYTES: usize = 4 << 10;

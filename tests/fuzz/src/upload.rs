@@ -1,11 +1,11 @@
-//! Target for whole uploads.
+//! Target for uploaded module files.
 
 use penstock_types::config::GateBounds;
 use penstock_wasm::ModuleReport;
 
 use crate::told::assert_printable;
 
-/// Reads an upload as far as this process does: the gate, the outline and the manifest.
+/// Reads an upload by the steps that precede compilation: the gate, the outline and the manifest.
 pub fn upload(input: &[u8]) {
     match ModuleReport::read(input, &GateBounds::default()) {
         Ok(report) => {

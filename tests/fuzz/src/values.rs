@@ -1,4 +1,4 @@
-//! Target for values that a guest returns: valid ones must come out as written, even if others fail.
+//! Target for values that a guest returns: valid values must be read as written, even if others fail.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,11 +11,11 @@ use crate::guest::Encoding;
 use crate::input::Input;
 use crate::returned::{CARRIED, CARRIED_TEXT, MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_RANK, Stage};
 
-/// Total size of one sample's values, in bytes, with their overhead: up to the first limit they must be accepted, from the second
-/// on refused.
+/// Total size of one sample's values, in bytes, with their overhead: up to the first limit they must be accepted; above the
+/// second limit they must be refused.
 const SURELY_FITS: u64 = 16 << 20;
 const NEVER_FITS: u64 = 128 << 20;
-/// Maximum overhead of an item or a field beside its value, in bytes.
+/// Maximum size of an item or a field in addition to its values, in bytes.
 const SHELL_BYTES: u64 = 256;
 /// Size of an answer in bytes from which on parts of it may have been cut off.
 const MAX_ANSWER_BYTES: usize = 0x3_0000;
@@ -30,7 +30,7 @@ const DTYPES: u8 = 11;
 const MAX_SHAPE_BYTES: u128 = 1 << 42;
 const NAMES: [&str; 6] = ["answer", CARRIED, "a", "b", "ä", "pixels"];
 
-/// Calls a guest once, with an answer whose values may overlap, so that few bytes claim many.
+/// Calls a guest once, with an answer whose values may overlap in memory: a few bytes can then claim a very large output.
 pub fn values(input: &[u8]) {
     let answer = Answer { outcomes: vec![outcome(&mut Input(input))], ..Answer::default() };
     let mut stage = Stage::start(Mode::Sample, Encoding::UTF8);
@@ -52,7 +52,7 @@ fn outcome(input: &mut Input<'_>) -> Outcome {
         0 => Outcome::Keep(item(input)),
         1 => Outcome::Many(input.list(item)),
         2 => Outcome::Copies(item(input), input.u16().into()),
-        // More than memory can hold.
+        // The number of copies may exceed what memory can hold.
         _ => Outcome::Copies(item(input), input.u32()),
     }
 }
@@ -96,7 +96,7 @@ fn check(items: &[&Item], output: &Output) {
     let fields = || items.iter().flat_map(|item| &item.fields);
     let bytes: u64 = fields().map(|field| claimed(&field.value)).sum();
     let shells = (items.len() + fields().count()) as u64 * SHELL_BYTES;
-    // All copies are equal.
+    // All copies of an item are equal, so only the first items are examined.
     let Some(is_good) = all(items.iter().take(MAX_LIST).map(|item| is_good(item))) else { return };
     if !output.failed.is_empty() {
         assert!(
@@ -119,7 +119,7 @@ fn check(items: &[&Item], output: &Output) {
         items.first()
     );
     assert_eq!(count, items.len());
-    // Of very many samples, a few are checked.
+    // If there are very many samples, only a few are checked.
     for (sample, item) in samples.iter().zip(items).step_by(count / 16 + 1) {
         check_sample(sample, item);
     }
@@ -142,7 +142,7 @@ fn check_sample(sample: &Sample, item: &Item) {
 
 fn is_same(written: &Value, found: &EngineValue) -> bool {
     match (written, found) {
-        // The memory contains more than was written for the value.
+        // The content of the memory is not known here, so only the length is checked.
         (Value::Blob(Text::Memory(length)), EngineValue::Blob(bytes)) => bytes.len() == *length as usize,
         (Value::Blob(text), EngineValue::Blob(bytes)) => text.bytes() == *bytes,
         (Value::Text(text), EngineValue::Text(found)) => text.bytes() == found.as_bytes(),
@@ -192,7 +192,7 @@ fn is_text(text: &Text, most: usize) -> Option<bool> {
     (!matches!(text, Text::Memory(_))).then_some(is_good)
 }
 
-/// True if all are true, if each is known.
+/// True if all are true; `None` if one is unknown.
 fn all(known: impl IntoIterator<Item = Option<bool>>) -> Option<bool> {
     known.into_iter().try_fold(true, |all, one| Some(all & one?))
 }

@@ -48,7 +48,7 @@ fn lengths_beyond_memory_break_the_contract() {
 
 #[test]
 fn a_null_pointer_is_an_address_like_any_other() {
-    // The memory at 0 is all zeros: an empty list of outcomes, an empty key.
+    // The memory at address 0 contains only zeros, which is an empty list of outcomes.
     insta::assert_snapshot!(outcome_of(&Answer { address: Some(0), ..keeping(Vec::new()) }), @"contract: returned 0 outcomes instead of 1, one per sample");
     insta::assert_snapshot!(outcome_of(&patched(28, 0)), @"contract: returned an empty key");
 }
@@ -84,7 +84,7 @@ fn an_allocator_that_lies_costs_the_sample_that_was_passed_to_it() {
     insta::assert_snapshot!(lying(u32::MAX), @"1 out, then contract: returned values that cannot be read: realloc return: result not aligned");
     insta::assert_snapshot!(lying(0x7fff_fff8), @"1 out, then contract: returned values that cannot be read: realloc return: beyond end of memory");
     insta::assert_snapshot!(lying(3), @"1 out, then contract: returned values that cannot be read: realloc return: result not aligned");
-    // Null, and the same address for every allocation: the host overwrites what it wrote before.
+    // A null pointer, and one address for every allocation, so that the host overwrites what it wrote before.
     insta::assert_snapshot!(lying(0), @"1 out, then bug: accessed memory out of bounds: a bad pointer or index; in `function 2`");
 }
 

@@ -39,7 +39,7 @@ fn tenant(sandbox: &Sandbox, process: &str) -> Module {
     sandbox.load(&module).expect("the module is within every limit")
 }
 
-/// Code that runs `body` for every eight bytes above the samples, up to the end of the memory.
+/// Code that runs `body` for every eight bytes of the memory above the samples.
 fn over_memory(body: &str) -> String {
     format!(
         "(local.set $at (i32.const 0x8000))
@@ -77,7 +77,7 @@ fn is_kept(op: &mut dyn ThreadOp, sample: Sample) -> bool {
 
 #[test]
 fn a_module_never_sees_memory_of_another() {
-    // Room for one instance: the second tenant gets the slot that the first has left.
+    // The sandbox has room for one instance, so the second tenant gets the slot of the first.
     let sandbox =
         Sandbox::new(SandboxSettings { instances: 1, ..SandboxSettings::default() }).expect("it starts");
     let fill = over_memory(&format!("(i64.store (local.get $at) (i64.const {CANARY}))"));

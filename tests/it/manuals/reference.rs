@@ -56,7 +56,7 @@ fn help() -> BTreeMap<String, BTreeSet<String>> {
         let help = Call::new(&words).finish().exits(0).stdout;
         let commands =
             help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-        // A line that goes on is indented further.
+        // Continuation lines are indented further.
         let names = commands
             .filter(|line| !line.starts_with("   "))
             .filter_map(|line| line.split_whitespace().next());
@@ -117,7 +117,7 @@ fn each_document_and_configuration_of_the_manuals_is_read() {
             }
             seen += 1;
         }
-        // Parts of documents in the text: `{ "fetch": {} }`, `"consumer": {...}`.
+        // Inline code with a part of a document must be valid JSON: `{ "fetch": {} }`, `"consumer": {...}`.
         for span in spans(manual)
             .iter()
             .filter(|span| span.contains('{') && span.contains("\": ") && !span.contains("..."))
@@ -131,7 +131,7 @@ fn each_document_and_configuration_of_the_manuals_is_read() {
     assert!(seen >= 7, "{seen}");
 }
 
-/// `$ref` followed, in the schema of the document.
+/// Part of the document's schema, with a `$ref` resolved.
 fn resolved<'a>(schema: &'a Value, part: &'a Value) -> &'a Value {
     let Some(reference) = part["$ref"].as_str() else { return part };
     schema.pointer(reference.trim_start_matches('#')).unwrap()
@@ -140,7 +140,7 @@ fn resolved<'a>(schema: &'a Value, part: &'a Value) -> &'a Value {
 #[test]
 fn the_reference_has_each_kind_and_option_with_its_default() {
     let schema: Value = serde_json::from_str(&Call::new(&["schema"]).finish().exits(0).stdout).unwrap();
-    // The cells from the option on: of the kind's own row, else of a row for all kinds.
+    // Cells of the row for an option of a kind, from the option's name on; else of a row that applies to all kinds.
     let find = |rows: &[Vec<String>], kind: &str, option: &str| -> Vec<String> {
         let own = rows.iter().find(|row| row[0] == kind && row.len() == 4 && row[1] == option);
         let shared = || rows.iter().find(|row| row[0] == option && row.len() == 3);

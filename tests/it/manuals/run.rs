@@ -38,7 +38,7 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// A repository as `make` leaves it, with the folder `demo/try` that the README makes.
+/// Creates a folder with what the repository contains after `make`.
 fn built() -> Folder {
     let folder = Folder::new();
     let link = |from: &Path, name: &str| {
@@ -57,7 +57,7 @@ fn built() -> Folder {
     folder
 }
 
-/// The folder `demo/try` with what the README puts there.
+/// Creates the folder `demo/try` with the files that the README puts there.
 fn tried(built: &Folder) {
     let folder = built.join("demo/try");
     fs::create_dir_all(&folder).unwrap();
@@ -69,14 +69,14 @@ fn tried(built: &Folder) {
     }
 }
 
-/// A port that is free, below those that the system gives to connections.
+/// Returns a free port below the range from which the system assigns ports to connections.
 fn free_port() -> u16 {
     let from = 20_000 + (std::process::id() % 10_000) as u16;
     let is_free = |port: &u16| TcpListener::bind(("0.0.0.0", *port)).is_ok();
     (from..32_000).find(is_free).expect("a port below 32,000 is free")
 }
 
-/// Runs a script, and what it starts, for five minutes at most; gives what it wrote, after a check that it succeeded.
+/// Runs a script, for five minutes at most, and checks that it succeeds. Returns its output.
 fn bash(script: &str, folder: &Path, built: &Folder, port: u16, variables: &[(&str, String)]) -> String {
     let mut command = Command::new("timeout");
     command.args(["--kill-after=10", "300", "bash", "-euo", "pipefail", "-c", script]).current_dir(folder);
@@ -101,8 +101,8 @@ fn bash(script: &str, folder: &Path, built: &Folder, port: u16, variables: &[(&s
     said + &wrong
 }
 
-/// Defines `_block`, which names the block under way on standard error, and `_serve`, which starts the server of another terminal, in place
-/// of the one before, and waits for its first line, which it prints when it listens.
+/// Defines `_block`, which prints the position of the next block to standard error, and `_serve`, which stops the previous
+/// server, starts one in the background, and waits until it prints its first line: then the server is listening.
 const PRELUDE: &str = r#"
 _block() { echo "==> $1" >&2; }
 _server=
@@ -119,7 +119,7 @@ _serve() {
 }
 "#;
 
-/// The blocks of a manual as one script.
+/// Joins the blocks of a manual to one script.
 fn script(manual: &str) -> String {
     let mut script = PRELUDE.to_owned();
     for block in blocks(manual).iter().filter(|block| block.reason().is_none()) {
@@ -127,7 +127,7 @@ fn script(manual: &str) -> String {
         let body = match (block.is_shell(), block.note.as_str()) {
             (true, "") => text.clone(),
             (true, "in-another-terminal") => format!("_serve \"$(cat <<'END'\n{text}END\n)\"\n"),
-            (true, note) => panic!("{manual}:{}: `{note}` says nothing to this test", block.line),
+            (true, note) => panic!("{manual}:{}: the note `{note}` is unknown", block.line),
             (false, "") => continue,
             (false, file) => format!("cat > '{file}' <<'END'\n{text}END\n"),
         };
@@ -136,14 +136,15 @@ fn script(manual: &str) -> String {
     script
 }
 
-/// Runs a manual in `folder` of a built repository; gives what it wrote.
+/// Runs the blocks of a manual in `folder` of a built repository; returns their output.
 fn run_in(built: &Folder, folder: &str, manual: &str, variables: &[(&str, String)]) -> String {
     let port = free_port();
     let script = script(manual).replace("7700", &port.to_string());
     bash(&script, &built.join(folder), built, port, variables)
 }
 
-/// A bucket `bucket` with the photos below `train/`, and the variables by which programs find it.
+/// Starts a server with a bucket `bucket` that has the photos below `train/`; returns it with the environment variables of its
+/// clients.
 fn bucket() -> (Server, Vec<(&'static str, String)>) {
     let server = Server::start(Settings { bucket: "bucket".to_owned(), ..Settings::default() }).unwrap();
     for group in fs::read_dir(photos()).unwrap() {
@@ -175,7 +176,7 @@ fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().filter(|word| !is_figure(word)).collect()
 }
 
-/// Checks that each line of output that a manual quotes is one of `output`, figures aside.
+/// Checks that each line of output that a manual quotes occurs in `output`, apart from figures.
 fn quotes(manual: &str, output: &str) {
     let lines: BTreeSet<Vec<&str>> = output.lines().map(words).collect();
     for block in blocks(manual).iter().filter(|block| block.language == "text") {
@@ -191,7 +192,7 @@ fn the_readme_leads_to_a_running_pipeline_and_quotes_the_demo() {
     let said = run_in(&built, "", README, &[]);
     assert!(said.contains("photos completed after"), "{said}");
     let demo = Call::run(&repository().join("examples/pipelines/photos.json")).store("photos", photos());
-    // The consumer is the limit on a busy machine too.
+    // With slow steps, the consumer is the limit on a busy machine, too.
     let demo = demo.module("decode-resize", "decode-resize").set("/consumer/simulate/step_ms=200");
     let demo = demo.finish().exits(0);
     quotes(README, &demo.stdout);

@@ -78,7 +78,7 @@ fn the_same_bytes_are_one_version_and_other_bytes_the_next() {
     let uploaded = served.upload(&first).is(201);
     assert_eq!(uploaded.header("location"), "/api/v1/modules/decode-resize/versions/1");
     assert_eq!(served.upload(&first).is(200).json()["created"], false);
-    // An additional custom section: other bytes, the same stage.
+    // An additional custom section changes the bytes of the module, but not the stage.
     let mut second = first.clone();
     second.extend([0, 4, 2, b'h', b'i', 0]);
     let next = served.upload(&second).is(201).json();
@@ -94,7 +94,7 @@ fn the_same_bytes_are_one_version_and_other_bytes_the_next() {
     );
     assert_eq!(aliased.is(200).json()["aliases"]["stable"], 1);
     assert_eq!(served.get("/modules/decode-resize/versions/stable/content").is(200).bytes, first);
-    // An alias keeps the version.
+    // A version with an alias cannot be deleted.
     let delete = |version: &str| {
         served.ask("DELETE", &format!("/api/v1/modules/decode-resize/versions/{version}"), None, &[])
     };
@@ -281,7 +281,7 @@ fn a_module_is_tried_on_a_sample_and_nothing_is_kept() {
         json!({ "params": { "size": 8 }, "from": { "store": "photos", "keys": ["000/000000.jpg"] } });
     let report = served.post("/modules/decode-resize/versions/latest/try", &request).is(200).json();
     assert_eq!(report["calls"][0]["samples"][0]["outcome"], "kept", "{report:#}");
-    // As large as a photo: more than a pipeline document may have.
+    // The request is as large as one with a photo, and larger than a pipeline document may be.
     let request = json!({ "samples": [{ "key": "a", "base64": "AAAA".repeat(5_000_000 / 3) }] });
     let report = served.post("/modules/decode-resize/versions/latest/try", &request).is(200).json();
     assert_eq!(report["calls"][0]["samples"][0]["outcome"], "failed", "{report:#}");

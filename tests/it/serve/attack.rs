@@ -1,4 +1,4 @@
-//! Requests of strangers, of other sites' pages, and of misbehaving clients.
+//! Requests of untrusted clients, of pages of other sites, and of misbehaving clients.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -216,7 +216,7 @@ fn slow_and_idle_clients_are_disconnected_and_others_served() {
     };
     let mut held = vec![open(""), open("GET / HT"), open(&format!("GET / HTTP/1.1\r\n{host}"))];
     held.extend((0..200).map(|_| open("")));
-    // A document that is never completed.
+    // A request whose document is never completed.
     held.push(open(&format!(
         "POST /api/v1/runs HTTP/1.1\r\n{host}content-type: application/json\r\ncontent-length: 100\r\n\r\n{{"
     )));

@@ -3,7 +3,7 @@
 use penstock_tests::{Answer, Call, Folder, Served, Serving};
 use serde_json::{Value, json};
 
-/// A benchmark of objects in memory.
+/// Document of a benchmark of objects in memory.
 fn document() -> Value {
     json!({
         "name": "nothing", "source": { "memory": { "count": 100, "bytes": 1000 } }, "ceiling": false,

@@ -1,4 +1,4 @@
-//! Documents and checks of one client leave memory and time for others.
+//! Limits on the documents and checks of one client, which leave memory and time for other clients.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -30,7 +30,7 @@ pub(super) fn head(path: &str, bytes: usize) -> String {
     )
 }
 
-/// Sends a request and returns the status of the response; 0 if the server closes the connection before it was read.
+/// Sends a request and returns the status of the response; 0 if the server closes the connection before the response is read.
 fn status(address: SocketAddr, path: &str, document: &[u8]) -> u16 {
     let mut stream = connect(address);
     // The server may respond and close before it has read everything.
@@ -102,7 +102,7 @@ fn memory_of_a_client_is_freed_when_it_disconnects() {
     };
     let is = |wanted: u16| status(served.address(), "/benchmarks", &document("0]}")) == wanted;
     let start = Instant::now();
-    // Opened anew each time: clients that send nothing are disconnected.
+    // Opens new connections in each attempt: clients that send nothing are disconnected.
     let held = loop {
         let held: Vec<TcpStream> = (0..3).map(|_| begins()).collect();
         if is(503) {
@@ -144,7 +144,7 @@ fn regular_expressions_of_a_module_are_limited_to_short_texts() {
     let text: String =
         (0..100_000_u32).map(|n| if n.wrapping_mul(2_654_435_761) >> 31 == 0 { 'a' } else { 'b' }).collect();
     let path = "/runs?validate_only=true";
-    // All at once: none of them is evaluated.
+    // Eight requests at the same time: the texts are refused without evaluating the expressions.
     let refused: Vec<Value> = thread::scope(|scope| {
         let ask = || served.post(path, &with_text(&text)).is(422).json();
         let asked: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
@@ -173,7 +173,7 @@ fn regular_expressions_of_a_module_are_limited_to_short_texts() {
 fn lists_do_not_wait_for_checks_and_checks_end_with_their_clients() {
     let served = Serving::default().start();
     upload_expressions(&served, 39);
-    // The longest text that is evaluated.
+    // The longest text for which the expressions are evaluated.
     let costly = with_text(&"ab".repeat(250)).to_string();
     let path = "/runs?validate_only=true";
     let send = || {
@@ -185,7 +185,7 @@ fn lists_do_not_wait_for_checks_and_checks_end_with_their_clients() {
     for _ in 0..5 {
         served.get("/runs").is(200);
     }
-    // Some of the earlier requests are still waiting.
+    // Some of the earlier requests have no response yet.
     let open = asked.iter().filter(|stream| {
         stream.set_nonblocking(true).unwrap();
         stream.peek(&mut [0]).is_err()

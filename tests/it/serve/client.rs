@@ -46,7 +46,7 @@ fn a_run_is_stopped_and_its_follower_sees_it() {
     let id = submitted.lines().next().unwrap();
     let stopped = call(&served, &["stop", id]).finish().exits(0).stdout;
     assert_eq!(stopped, format!("{id} is stopped\n"));
-    // A second run, with a follower.
+    // Submits a second run, which the command follows.
     let follower = call(&served, &["submit", "--follow", "--json"]).argument(&file);
     let watching = follower.start();
     let alive = loop {

@@ -58,7 +58,7 @@ fn health_and_sign_in_work_when_all_connections_are_busy() {
             break answer;
         }
         assert!(start.elapsed() < PATIENCE);
-        // On a busy machine, opening them takes so long that the first ones time out.
+        // On a busy machine, opening the connections takes so long that the first of them time out.
         held.extend((0..50).map(|_| incomplete(&served)));
     };
     assert!(full.starts_with("HTTP/1.1 503 ") && full.contains("retry-after: 5"), "{full}");
@@ -105,7 +105,7 @@ fn a_very_slow_reader_is_disconnected() {
     let mut piece = [0; 256];
     stream.read_exact(&mut piece).unwrap();
     let start = Instant::now();
-    // File and socket of the response.
+    // The file and the socket of the response are open until the server ends the response.
     while files() > before {
         assert!(start.elapsed() < PATIENCE, "the response is still in progress");
         stream.read_exact(&mut piece).unwrap();
@@ -138,9 +138,9 @@ fn heads_with_bare_line_feeds_are_refused() {
     let twice =
         "GET /health HTTP/1.1\r\nhost: localhost\r\n\r\nGET /health HTTP/1.1\nhost: localhost\r\n\r\n";
     let answer = ask(twice);
-    // The first request is answered, and the connection ends after it at the latest.
+    // The first request is answered; then the connection ends without a second response.
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.matches("HTTP/1.1 200 ").count() == 1, "{answer}");
-    // The end of a body depends on its parser, so nothing after it is read.
+    // Parsers may disagree on where a body ends, so the server reads no further request after a body.
     let document = "{\n}";
     let posted =
         format!("{}{document}GET /health HTTP/1.1\nhost: localhost\n\n", head("/runs", document.len()));

@@ -149,7 +149,7 @@ fn a_client_that_does_not_read_blocks_no_other_client() {
     let query = format!("?runs={id}");
     let silent: Vec<_> = (0..20).map(|_| Events::open(&served, &query, None)).collect();
     let mut witness = Events::open(&served, &query, None);
-    // More than the buffers on the way to a client that does not read.
+    // Waits for more bytes than the buffers between the server and a client that does not read can hold.
     let mut bytes = 0;
     while bytes < 5 << 20 {
         bytes += witness.next().expect("the stream continues").data.to_string().len();

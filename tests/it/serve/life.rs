@@ -133,7 +133,7 @@ fn acknowledged_changes_survive_a_kill_at_any_moment() {
         }
         served.kill();
     }
-    // At least one acknowledged run in every other round.
+    // In every other round, at least one run was acknowledged.
     assert!(runs.len() as u64 >= kills.div_ceil(2) && !modules.is_empty(), "{} runs", runs.len());
 }
 

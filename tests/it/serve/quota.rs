@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::bounded::PATIENCE;
 use super::{pause, sleepy};
 
-/// Address of this machine that belongs to another client than that of all other tests.
+/// Loopback address that the server counts as a second client: all other tests use 127.0.0.1.
 const OTHER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// Sends a request from another address; returns the status and the body.
@@ -111,7 +111,7 @@ fn a_full_disk_quota_is_reported_with_its_figures() {
     let storage = || served.get("/system").is(200).json()["storage"].clone();
     let used = |storage: &Value| storage["data_dir_bytes"].as_u64().unwrap();
     let left = (1 << 20) - used(&storage()) as usize;
-    // Large enough for the client to be still sending when the quota is reached.
+    // The module is so large that the client is still sending when the quota is reached.
     let refused = served.upload(&vec![0; left + (16 << 20)]).is(507).json();
     assert_eq!(refused["type"], "/problems/disk-full");
     let told = refused["detail"].as_str().unwrap();
@@ -123,7 +123,7 @@ fn a_full_disk_quota_is_reported_with_its_figures() {
     served.over(&served.submit(&sleepy(3, 1.0)));
 }
 
-/// A module with the minimum for a stage, and this many functions that take long to compile.
+/// A module with the minimum that a stage requires, and this many functions that take long to compile.
 fn slow(number: usize, functions: usize) -> Vec<u8> {
     let mut text = String::from(
         r#"(module (memory (export "memory") 1)

@@ -17,7 +17,7 @@ fn runs(served: &Served, headers: &[(&str, &str)]) -> Answer {
     served.ask("GET", "/api/v1/runs", None, headers)
 }
 
-/// A call of a program of the user whose server keeps its data in `data`.
+/// A call of `penstock` by the user whose server keeps its data in `data`.
 fn call(data: &Path, arguments: &[&str], address: impl std::fmt::Display) -> Call {
     let state = data.join("state");
     Call::new(arguments).argument(format!("--server=http://{address}")).variable("XDG_STATE_HOME", state)
@@ -305,7 +305,7 @@ fn wrong_tokens_are_delayed_everywhere_and_correct_ones_are_not() {
             *took += start.elapsed();
         }
     }
-    // Delays of 0.3, 0.6 and 1.2 s.
+    // The responses to the wrong token are delayed by 0.3, 0.6 and 1.2 s.
     assert!(slow >= Duration::from_millis(2_100) && quick < slow, "{slow:?} {quick:?}");
     served.post("/session", &json!({ "token": wrong })).is(401);
     served.post("/session", &json!({ "token": own })).is(204);
@@ -444,7 +444,7 @@ fn signing_out_ends_the_session_and_its_event_streams() {
     asked(&served, &format!("Bearer {own}"), "POST", "/runs", Some(&super::sleepy(1, 0.0))).is(201);
     // The rest of the stream up to its end contains no events of runs.
     assert!(!events.any(|line| line.starts_with("event: runs")));
-    // Behind a proxy that terminates TLS.
+    // An `https` origin, as behind a proxy that terminates TLS, makes the cookie secure.
     let body = json!({ "token": own }).to_string();
     let content = Some(("application/json", body.as_bytes()));
     let origin = format!("https://{}", served.address());

@@ -58,7 +58,7 @@ fn bytes_of_an_upload_that_cannot_be_registered_are_not_kept() {
     let served = Serving::default().variable("PENSTOCK_LOG", "off").start();
     let kept = || fs::read_dir(served.data().join("modules/sha256")).unwrap().count();
     let history = Connection::open(served.data().join("penstock.sqlite")).unwrap();
-    // The server cannot write to it now, as on a full disk.
+    // Locks the history, so that the server cannot write to it, as on a full disk.
     history.execute_batch("BEGIN IMMEDIATE").unwrap();
     let bytes = fs::read(module("text-filter")).unwrap();
     served.upload(&bytes).is(507);

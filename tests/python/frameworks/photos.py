@@ -20,7 +20,7 @@ def modules() -> Path:
 
 
 def gray(place: int) -> int:
-    """Gray level of a photo, 0 to 255: multiples of eight, so that small errors of a decoder do not matter."""
+    """Gray level of the photo at a position, 0 to 255: a multiple of eight, so that small errors of a decoder do not matter."""
     return 8 * (place % 32)
 
 

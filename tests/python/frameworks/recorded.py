@@ -24,7 +24,7 @@ def record(script: str, out: str) -> None:
     given: list[tuple[float, int]] = []
 
     def recorded(network: Any, optimizer: Any, images: Tensor, labels: Tensor) -> Any:
-        # Undoes the normalization of the first channel.
+        # Reverses the normalization of the first channel.
         grays = (images[:, 0].mean(dim=(1, 2)) * 0.229 + 0.485) * 255
         given.extend(zip(grays.tolist(), labels.tolist()))
         return step(network, optimizer, images, labels)

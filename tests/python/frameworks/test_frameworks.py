@@ -16,7 +16,7 @@ from cells import COUNT
 
 CELLS = str(Path(__file__).with_name("cells.py"))
 WORLDS = (1, 2, 7)
-# Maximum time of a training of a few steps, in seconds; seven processes import a framework each.
+# Maximum time of a training of a few steps, in seconds; seven processes have to import a framework.
 PATIENCE = 600
 
 
@@ -51,14 +51,14 @@ class Frameworks(unittest.TestCase):
                         if mode == "validate":
                             self.assertEqual(everything, list(range(COUNT)))
                         else:
-                            # Ranks run in lock step: the same number of samples for each, none twice, and only the remainder left
-                            # out.
+                            # Ranks run in lock step: each gets the same number of samples, no sample comes twice, and only a
+                            # remainder is left out.
                             self.assertEqual([len(numbers) for numbers in given], [COUNT // world] * world)
                             self.assertEqual(len(set(everything)), COUNT - COUNT % world)
 
     def each_raises(self, launcher: str, loader: str, world: int, told: str) -> None:
         with self.subTest(launcher=launcher, loader=loader, world=world):
-            # One rank raises the error; others may only see that it has ended.
+            # One rank raises the error; the others may only report that this rank has ended.
             ranks = run(launcher, loader, "train", world)
             self.assertTrue(all(isinstance(rank, str) for rank in ranks), ranks)
             self.assertRegex("\n".join(map(str, ranks)), told)

@@ -21,7 +21,7 @@ NOTEBOOK = ROOT / "examples/train/notebook.ipynb"
 # Maximum time of the notebook, in seconds; it compiles two modules.
 PATIENCE = 300
 
-# A loop whose first batch takes a minute.
+# Cell with a loop whose first batch takes a minute.
 SLOW = """
 import penstock
 
@@ -79,7 +79,7 @@ class Notebook(unittest.TestCase):
         parts, (live, printed), after = self.html(outputs["pipeline"][0]), outputs["loop"], self.html(outputs["after"][0])
         self.assertIn("module decode-resize", parts)
         self.assertNotIn("<svg", parts)
-        # There is one view, in its last state.
+        # The notebook contains one view, which shows its last state.
         self.assertIn("train-photos completed", self.html(live))
         self.assertIn("192 samples in 12 batches", self.html(live))
         self.assertEqual(self.html(live).count("<svg"), 2)

@@ -25,7 +25,7 @@ use crate::server::{Seen, Shared};
 
 const CRC32: HeaderName = HeaderName::from_static("x-amz-checksum-crc32");
 
-/// Time for written bytes to be sent and read: a reset of the connection discards data in transit.
+/// Time for written bytes to reach the client before a reset of the connection, which discards data in transit.
 const UNDER_WAY: Duration = Duration::from_millis(20);
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -38,7 +38,7 @@ pub(crate) async fn serve(stream: TcpStream, peer: SocketAddr, shared: Arc<Share
     };
     let socket = Arc::new(socket);
     let service = service_fn(move |request| answer(request, peer, shared.clone(), socket.clone()));
-    // Errors of a connection are the client's concern.
+    // Errors of a connection are ignored: the client reports them.
     http1::Builder::new().serve_connection(TokioIo::new(stream), service).await.ok();
 }
 

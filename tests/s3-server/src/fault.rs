@@ -12,7 +12,7 @@ pub enum Trouble {
         /// Value of `Retry-After`, in seconds.
         after_s: u64,
     },
-    /// Responds with a page that is not in S3's format, like one of a proxy, with this status.
+    /// Responds with this status and a page that is not in S3's format, like that of a proxy.
     Page(u16),
     /// Resets the connection before the response.
     Reset,
@@ -20,9 +20,9 @@ pub enum Trouble {
     ResetInBody(usize),
     /// Closes the connection properly after this many bytes of the body.
     Truncated(usize),
-    /// Sends this many extra bytes, with a matching length.
+    /// Sends this many extra bytes, with a matching `Content-Length`.
     OverLong(usize),
-    /// Flips one bit of the body; its length and its checksum are the original ones.
+    /// Flips one bit of the body; the announced length and checksum remain those of the original.
     FlippedBit,
     /// Delays the response by this time.
     Slow(Duration),
@@ -51,7 +51,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Creates a fault for every request whose key contains `key`; an empty one selects all requests, listings included.
+    /// Creates a fault for every request whose key contains `key`; an empty `key` selects all requests, including listings.
     pub fn on(key: impl Into<String>, trouble: Trouble) -> Self {
         Self { key: key.into(), method: None, skip: 0, times: u64::MAX, trouble }
     }

@@ -4,8 +4,8 @@
 //! injects faults: a [`Trouble`] for the requests that a [`Fault`] selects. It sets `TCP_NODELAY`; without it, every second
 //! response would wait for an acknowledgement.
 //!
-//! The server supports no multipart uploads and no versions, and collects listings anew for each page. [`Rclone`] is the other
-//! server that tests use.
+//! The server supports no multipart uploads and no versions, and collects listings anew for each page. Tests also use a second S3
+//! server, [`Rclone`].
 #![warn(missing_docs)]
 
 mod bucket;

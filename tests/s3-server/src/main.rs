@@ -21,13 +21,13 @@ struct Call {
     /// Port; 0 for a free one.
     #[arg(long, default_value_t = 0)]
     port: u16,
-    /// Time until each response begins, the server's own work included, e.g. 20ms.
+    /// Time until each response begins, including the server's own work, e.g. 20ms.
     #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
     latency: Duration,
-    /// Time for every `--tail-every`th response instead, e.g. 500ms.
+    /// Time until every `--tail-every`th response begins, in place of `--latency`, e.g. 500ms.
     #[arg(long, value_parser = humantime::parse_duration)]
     tail: Option<Duration>,
-    /// Interval of slow responses; see `--tail`.
+    /// Number of responses of which one is slow; see `--tail`.
     #[arg(long, default_value_t = 100, value_name = "COUNT")]
     tail_every: u64,
     /// Access key id of the clients.
@@ -50,7 +50,7 @@ fn main() -> anyhow::Result<()> {
         secret_access_key,
         latency,
         conditions: Conditions::Kept,
-        // The server may run for days.
+        // Requests are not recorded, since the server may run for days.
         remembers: false,
     };
     let server = Server::start(settings)

@@ -17,7 +17,7 @@ impl Rclone {
     pub fn serve(root: &Path, access_key_id: &str, secret_access_key: &str) -> Self {
         let mut rclone = Command::new(program());
         rclone.args(["serve", "s3", "--config", "/dev/null", "--addr", "127.0.0.1:0"]).arg(root);
-        // A list of pairs, as in CSV.
+        // The variable is a list in CSV: the quotes make the id and the secret one entry.
         rclone.env("RCLONE_AUTH_KEY", format!("\"{access_key_id},{secret_access_key}\""));
         let mut child = rclone.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("rclone starts");
         let mut lines = BufReader::new(child.stderr.take().expect("its standard error is piped")).lines();

@@ -48,9 +48,9 @@ pub struct Settings {
 pub struct Latency {
     /// Latency of most requests.
     pub usual: Duration,
-    /// Latency of every `tail_every`th request; `None` if all have the usual one.
+    /// Latency of every `tail_every`th request; `None` if all requests have the usual latency.
     pub tail: Option<Duration>,
-    /// Interval of slow responses; see `tail`.
+    /// Number of responses of which one is slow; see `tail`.
     pub tail_every: u64,
 }
 
@@ -135,7 +135,7 @@ impl Server {
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new().name("s3-server".to_owned()).spawn({
             let shared = shared.clone();
-            // The caller may be a task, which must not block on a runtime; this thread may.
+            // Runs the runtime on this thread: the caller may be a task, which must not block.
             move || {
                 let served = runtime
                     .block_on(async { accept(TcpListener::from_std(listener)?, shared, stopped).await });
@@ -182,7 +182,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has already been printed, and failed requests of the test.
+            // A panic of the thread is ignored: it has been printed, and requests of the test have failed.
             thread.join().ok();
         }
     }

@@ -21,13 +21,14 @@ use crate::openapi::ApiRouter;
 use crate::problem::{ApiError, ApiResult, ProblemKind};
 use crate::settings::ServeLimits;
 
-/// Number of findings of a report that lists show.
+/// Maximum number of findings that lists show for a report.
 const FINDINGS: usize = 3;
-/// Maximum number of names and values in a report: enough for hours of loads, with a few for each second and each latency range.
+/// Maximum number of JSON names and values in a report, enough for hours of loads: a report has a few values for each second and
+/// each latency range.
 const REPORT_NODES: usize = 1 << 18;
-/// Longest finding that lists show, in bytes.
+/// Maximum length of a finding in lists, in bytes.
 const SENTENCE_BYTES: usize = 1_000;
-/// Longest name that lists show, in bytes.
+/// Maximum length of a name in lists, in bytes.
 const NAME_BYTES: usize = 200;
 
 #[derive(Deserialize, JsonSchema)]
@@ -57,16 +58,16 @@ type BenchmarkSummary = KeptBenchmark<ReportSummary>;
 /// Differences of a benchmark from a baseline, as `penstock bench compare` computes them.
 #[derive(Serialize, JsonSchema)]
 struct BenchmarkComparison {
-    /// The baseline.
+    /// Summary of the baseline.
     base: BenchmarkSummary,
-    /// The benchmark that is compared with it.
+    /// Summary of the benchmark that is compared with the baseline.
     benchmark: BenchmarkSummary,
     /// Changes from the baseline to the benchmark.
     #[serde(flatten)]
     comparison: Comparison,
 }
 
-/// Summary of a report, as lists show it; made once, when the report is uploaded.
+/// Summary of a report for lists, created once when the report is uploaded.
 #[derive(Serialize, Deserialize, JsonSchema)]
 struct ReportSummary {
     /// Name of the benchmark.
@@ -87,7 +88,7 @@ struct ReportSummary {
     kind: BenchStoreKind,
     /// Number of objects in the benchmark.
     objects: u64,
-    /// Total size of the objects, in bytes; `null` if the sizes were not requested.
+    /// Total size of the objects, in bytes; `null` if the sizes were not read.
     bytes: Option<u64>,
     /// Load with the most items per second; `null` if no load's ledger balances.
     fastest: Option<FastestLoad>,
@@ -112,7 +113,7 @@ impl JsonBody for BenchReport {
     }
 
     fn read(document: Value) -> Result<Self, Vec<SpecFault>> {
-        // A report of another version has another form, so its version is reported as the only fault.
+        // A report of another version has another form, so the version is the only fault that is reported.
         match document.get("version").and_then(Value::as_u64) {
             Some(found) if found != u64::from(REPORT_VERSION) => Err(vec![SpecFault::new(
                 Pointer::ROOT.key("version"),
@@ -159,7 +160,7 @@ async fn keep_benchmark(
     // Keeps the memory reserved while the request is handled.
     Sent(report, _room): Sent<BenchReport>,
 ) -> ApiResult<Response> {
-    // Unknown fields are dropped by now, so the same report always has the same bytes.
+    // Parsing has dropped unknown fields, so equal reports have equal bytes here.
     let (summary, report) = run_blocking(move || packed(report)).await?;
     let PushedBenchmark { benchmark, is_new } = app.runs.keep_benchmark(summary, report).await?;
     let address = format!("benchmarks/{}", benchmark.id);
@@ -218,11 +219,12 @@ async fn compare_benchmarks(
 }
 
 fn other_version(id: &str) -> ApiError {
-    let detail = format!("another version of Penstock kept benchmark `{id}`; push its report again");
+    let detail =
+        format!("benchmark `{id}` was stored by another version of Penstock; upload its report again");
     ApiError::new(ProblemKind::IN_USE, detail)
 }
 
-/// Serializes a report as JSON, with its derived figures completed.
+/// Serializes a report as JSON, after adding the figures that can be computed from others.
 fn written(report: BenchReport) -> Vec<u8> {
     serde_json::to_vec(&report.completed()).expect("numbers and texts are JSON")
 }
@@ -232,7 +234,7 @@ async fn delete_benchmark(app: App, InPath(path): InPath<BenchmarkPath>) -> ApiR
     Ok(NoContent)
 }
 
-/// Benchmark as lists show it; `None`, with a line in the log, if another version stored its summary in another form.
+/// Parses the summary of a benchmark. If another version has stored it in another form, logs an error and returns `None`.
 fn summary(kept: KeptBenchmark) -> Option<BenchmarkSummary> {
     let KeptBenchmark { id, kept_at, summary } = kept;
     match serde_json::from_value(summary) {

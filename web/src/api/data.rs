@@ -34,7 +34,7 @@ struct StagePath {
 /// Measuring windows of a run.
 #[derive(Serialize, JsonSchema)]
 struct WindowList {
-    /// Windows in order of time.
+    /// Windows, oldest first.
     items: Vec<Window>,
 }
 
@@ -42,8 +42,8 @@ struct WindowList {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Replay {
-    /// Replacement of each module, by the name of the module in the document: `name`, `name@3`, `name@alias` or a digest. Other
-    /// modules are those that the document's names refer to now.
+    /// Replacement of each module, by the name of the module in the document: `name`, `name@3`, `name@alias` or a digest. For all
+    /// other modules, the replay uses the versions that the names in the document refer to now.
     #[serde(default)]
     modules: BTreeMap<String, String>,
 }

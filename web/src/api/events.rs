@@ -20,9 +20,9 @@ use crate::extract::InQuery;
 use crate::openapi::ApiRouter;
 use crate::problem::{ApiError, ApiResult};
 
-/// Longest silence of a stream before a `ping`.
+/// Time without an event after which the stream sends a `ping`.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// `sample` events of a run per second: one for each row of the finest level.
+/// Number of `sample` events of a run per second: one for each row of the finest level.
 const HZ: u64 = 1_000_000_000 / Level::Finest.width();
 
 #[derive(Deserialize, JsonSchema)]
@@ -86,13 +86,13 @@ async fn events(app: App, InQuery(query): InQuery<EventQuery>, headers: HeaderMa
     let last = header.or(query.last);
     let epoch = app.runs.epoch().to_owned();
     let seen = last.as_deref().and_then(parse_event_id);
-    // An id with a number that was never issued is unknown, too.
+    // An id of this epoch with a number that was never issued is treated like an id of another epoch.
     let is_ours = |seen_in: &str, number: u64| seen_in == epoch && number <= app.runs.last_event();
     let since = seen.filter(|(seen_in, number)| is_ours(seen_in, *number)).map(|(_, number)| number);
     let events = app.runs.events(&runs, since).await?;
     let mut first = vec![written("hello", &Hello { epoch: epoch.clone(), hz: HZ })];
     if last.is_some() && since.is_none() {
-        // The last event that was received belongs to an earlier start of the server.
+        // The client received its last event from an earlier start of the server, so all watched runs have gaps.
         first.extend(runs.into_iter().map(|run| sent(&Event::Gap(RunGap { run }))));
     }
     let first = stream::iter(first.into_iter().map(Ok::<_, Infallible>));

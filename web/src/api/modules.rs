@@ -24,7 +24,7 @@ use crate::tokens::{Caller, Role};
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct UploadQuery {
-    /// Alias to set to this version.
+    /// Alias to set to the uploaded version.
     alias: Option<String>,
 }
 
@@ -46,7 +46,7 @@ struct VersionPath {
 struct AliasPath {
     /// Name of the module.
     name: String,
-    /// Name of the alias; `latest` always stands for the newest version.
+    /// Name of the alias; `latest` is reserved: it always points to the newest version.
     alias: String,
 }
 
@@ -125,7 +125,8 @@ async fn inspect_module(app: App, SentModule(pieces): SentModule) -> ApiResult<J
 
 async fn received(app: &App, mut pieces: BodyPieces) -> ApiResult<Draft> {
     let mut draft = app.runs.begin_upload().await;
-    // The body is read to its end even after a failure: a client that is still sending does not read the response.
+    // The body is read to its end even after a failure, because many clients read the response only after they have sent the
+    // whole body.
     while let Some(piece) = pieces.next().await? {
         if let Ok(kept) = &mut draft
             && let Err(error) = kept.write(&piece).await

@@ -35,7 +35,7 @@ struct System {
     epoch: String,
     /// Budget of all runs, and its current use.
     budget: BudgetUse,
-    /// Use of the budget by client; clients without runs are left out.
+    /// Use of the budget by each client; clients without runs are left out.
     clients: Vec<ClientUse>,
     /// Limits of requests and runs.
     limits: SystemLimits,
@@ -54,11 +54,11 @@ struct SystemLimits {
     upload_mib: f64,
     /// Largest pipeline document, in KiB.
     document_kib: u64,
-    /// Maximum memory that a document may set for one instance of a module, in MiB.
+    /// Greatest memory limit that a document may set for one instance of a module, in MiB.
     module_memory_mib: u32,
-    /// Maximum output per sample that a document may set for a module, in MiB.
+    /// Greatest limit of the output per sample that a document may set for a module, in MiB.
     module_output_mib: u32,
-    /// Maximum CPU time per sample that a document may set, in milliseconds.
+    /// Greatest limit of the CPU time per sample that a document may set, in milliseconds.
     deadline_ms: u32,
     /// Maximum number of waiting runs.
     runs_queued: u32,
@@ -79,7 +79,7 @@ struct Session {
     signed_in: bool,
     /// Name of the token that was used; `null` if not signed in.
     name: Option<String>,
-    /// Role of that token; `null` if not signed in.
+    /// Role of the token that was used; `null` if not signed in.
     role: Option<Role>,
 }
 
@@ -197,7 +197,8 @@ async fn make_code(app: App, headers: HeaderMap) -> ApiResult<Json<SignInCode>> 
     if app.guard.tokens().is_none() {
         return Err(ApiError::not_found("this server requires no token, so it has no sign-in codes"));
     }
-    // A cookie is not enough: a session must not open others that outlive it. The guard has checked the token.
+    // A session cookie is not enough, because a session must not create further sessions that live longer. The guard has checked
+    // the token.
     let Some(token) = bearer(&headers).map(digest) else {
         return Err(ApiError::new(
             ProblemKind::TOKEN_NEEDED,
@@ -217,7 +218,7 @@ async fn sign_out(app: App, headers: HeaderMap) -> Cookied {
     with_cookie(app.guard.sessions().end(&headers))
 }
 
-/// Response 204 that sets a cookie.
+/// Response 204, which may set a cookie.
 type Cookied = (AppendHeaders<Option<(HeaderName, String)>>, NoContent);
 
 fn with_cookie(cookie: String) -> Cookied {
@@ -231,7 +232,7 @@ struct SampleOffer {
     name: String,
     /// Description of the pipeline, in one sentence.
     about: &'static str,
-    /// Document to submit unchanged.
+    /// Pipeline document, which can be submitted unchanged.
     document: Value,
 }
 
@@ -242,7 +243,7 @@ struct Sample {
     needs: Option<(&'static str, &'static str)>,
 }
 
-/// Example pipelines, the preferred one first; the last needs no store and no module.
+/// Example pipelines in order of preference. The last one needs no store and no module, so it runs on every server.
 const SAMPLES: [Sample; 2] = [
     Sample {
         document: include_str!("../../../examples/pipelines/photos.json"),
@@ -256,7 +257,7 @@ const SAMPLES: [Sample; 2] = [
     },
 ];
 
-/// First example whose store and module exist on this server.
+/// Returns the first example whose store and module exist on this server.
 async fn best_sample(runs: &Runs) -> Result<SampleOffer, RunsError> {
     let stores = runs.stores();
     for Sample { document, about, needs } in SAMPLES {

@@ -38,7 +38,7 @@ pub fn decode(jpeg: &[u8], size: u32) -> Result<Image> {
         whole.width,
         whole.height
     );
-    // The decoder stops at the first scale that satisfies one side, so only the shorter side is passed.
+    // The decoder takes the first scale at which one side is large enough, so only the shorter side is passed to it.
     let least = u16::try_from(size).unwrap_or(u16::MAX);
     let (width, height) = match whole.width <= whole.height {
         true => decoder.scale(least, u16::MAX),
@@ -55,7 +55,7 @@ pub fn decode(jpeg: &[u8], size: u32) -> Result<Image> {
     Ok(Image { width: width.into(), height: height.into(), pixels })
 }
 
-/// Converts four inks, 0 for none and 255 for full, to red, green and blue, without a colour profile.
+/// Converts the amounts of four inks, from 0 (none) to 255 (full), to red, green and blue, without a colour profile.
 fn rgb([cyan, magenta, yellow, black]: [u8; 4]) -> [u8; 3] {
     let light = |ink: u8| (u32::from(255 - ink) * u32::from(255 - black) / 255) as u8;
     [light(cyan), light(magenta), light(yellow)]

@@ -79,8 +79,8 @@ pub(crate) fn decode_resize(jpeg: &[u8], settings: &Settings) -> Option<Vec<u8>>
     })
 }
 
-/// Axis of a component with one pixel per `sampling` pixels of the image, resized to `size` pixels from a part of the image,
-/// whose length is `length`.
+/// Weights that resize `part` of the image's `length` pixels to `size` pixels, for a component with one pixel per `sampling`
+/// pixels of the image.
 fn axis(length: usize, part: &Range<f64>, sampling: usize, size: usize) -> Axis {
     let part = part.start / sampling as f64..part.end / sampling as f64;
     Axis::new(length.div_ceil(sampling), part, size)

@@ -86,7 +86,7 @@ fn progressive_grey_and_cmyk_images_become_rgb() {
     assert_near(at(&run(&progressive, r#"{"size": 30}"#).unwrap(), 30, 4), [220, 30, 30]);
     let grey = jpeg(64, 64, ColorType::Luma, &[77; 64 * 64], false);
     assert_near(at(&run(&grey, r#"{"size": 30}"#).unwrap(), 30, 9), [77, 77, 77]);
-    // Only cyan ink, and a fifth of black.
+    // All of the cyan ink, and a fifth of the black ink.
     for colour in [ColorType::Cmyk, ColorType::CmykAsYcck] {
         let inks = [255, 0, 0, 51].repeat(64 * 64);
         let image = run(&jpeg(64, 64, colour, &inks, false), r#"{"size": 30}"#).unwrap();

@@ -16,11 +16,11 @@ pub(crate) struct Fft {
     steps: Vec<Step>,
 }
 
-/// Splits blocks into `radix` parts.
+/// A step of the transform, which splits blocks into `radix` parts.
 #[derive(Clone, Debug)]
 struct Step {
     radix: usize,
-    /// Number of adjacent values that take the same factors.
+    /// Number of adjacent values that are multiplied by the same factors.
     stride: usize,
     /// Factors of all parts but the first, for each group of adjacent values.
     factors: Vec<Factor>, // [groups, radix - 1]
@@ -161,7 +161,8 @@ mod tests {
 
     #[test]
     fn every_lane_contains_the_transform_of_its_signal() {
-        // Each radix alone, all pairs in both parities, and the lengths in use for speech.
+        // Lengths with each radix alone, with combinations of radices in an even and an odd number of steps, and those common for
+        // speech.
         for length in [1, 2, 3, 4, 5, 7, 6, 8, 35, 105, 64, 210, 400, 512, 441] {
             let mut rng = penstock_guest::Rng::from_seed(length as u64);
             let mut draw = || Lanes(std::array::from_fn(|_| rng.between(-1.0..1.0) as f32));

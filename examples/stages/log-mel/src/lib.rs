@@ -72,7 +72,7 @@ pub enum Edges {
     None,
 }
 
-/// The stage, prepared for its settings.
+/// The stage, with the values precomputed for its settings.
 #[derive(Debug)]
 pub struct LogMel(Spectrogram);
 

@@ -57,7 +57,7 @@ impl Scale {
     /// Hz per mel in the linear part.
     const PER_MEL: f64 = 200.0 / 3.0;
 
-    /// Increase of the logarithm per mel above the linear part: 27 mels are a factor of 6.4.
+    /// Increase of the frequency's logarithm per mel above the linear part: 27 mels are a factor of 6.4.
     fn step() -> f64 {
         6.4_f64.ln() / 27.0
     }
@@ -136,7 +136,7 @@ mod tests {
                 *sum += weight;
             }
         }
-        // Only one triangle covers the rise of the first one, and the fall of the last one.
+        // Neighbours overlap, except on the rising side of the first triangle and on the falling side of the last.
         let top = |number: f64| Scale::Htk.hertz(Scale::Htk.mel(8000.0) * number / 21.0) / (8000.0 / 256.0);
         let shared = top(1.0).ceil() as usize..top(20.0) as usize;
         assert!(shared.len() > 200 && sums[shared].iter().all(|sum| (sum - 1.0).abs() < 1e-5));

@@ -25,7 +25,7 @@ pub struct Spectrogram {
     filters: Filters,
     values: Vec<Complex>,
     work: Vec<Complex>,
-    /// Power spectra of the first and of the second half of the frames.
+    /// Power spectra of the first and of the second half of a group's frames.
     power: [Vec<Lanes>; 2], // [n_fft / 2 + 1]
 }
 
@@ -70,7 +70,7 @@ impl Spectrogram {
             power: [vec![Lanes::ZERO; bins], vec![Lanes::ZERO; bins]],
             settings: settings.clone(),
         };
-        // Clips padded or cut to one length all fit the other settings, or none does.
+        // If all clips are padded or cut to one length, that length is checked once, here.
         if let Some(count) = this.filled() {
             let least = this.least();
             ensure!(
@@ -123,7 +123,7 @@ impl Spectrogram {
         Ok(spectrogram)
     }
 
-    /// Number of samples to which every clip is cut or padded, if the settings define it.
+    /// Number of samples to which every clip is cut or padded; `None` if clips keep their length.
     fn filled(&self) -> Option<usize> {
         let Settings { seconds, sample_rate, .. } = self.settings;
         seconds.map(|seconds| (f64::from(seconds) * f64::from(sample_rate)).round() as usize)
@@ -153,7 +153,7 @@ impl Spectrogram {
         Ok(frames)
     }
 
-    /// Samples from which frames are cut: with the edges that the settings define.
+    /// Samples from which frames are cut, with mirrored edges if the settings require them.
     fn signal(&self, samples: Vec<f32>) -> Vec<f32> {
         match self.settings.edges {
             Edges::Reflect => reflected(&samples, self.window.len() / 2),
@@ -185,7 +185,7 @@ impl Spectrogram {
 }
 
 impl Logarithm {
-    /// Factor of the natural logarithm.
+    /// Factor that converts the natural logarithm to this one.
     fn scale(self) -> f32 {
         match self {
             Self::Natural => 1.0,
@@ -200,7 +200,8 @@ fn hann(length: usize) -> Vec<f32> {
     (0..length).map(|at| (0.5 - 0.5 * (TAU * at as f64 / length as f64).cos()) as f32).collect()
 }
 
-/// The samples with `edge` more on both sides, mirrored at the first and at the last, which are not repeated.
+/// The samples, extended on both sides by `edge` samples that are mirrored at the first and the last sample, which are not
+/// repeated.
 fn reflected(samples: &[f32], edge: usize) -> Vec<f32> {
     let before = samples[1..=edge].iter().rev();
     let after = samples[samples.len() - 1 - edge..samples.len() - 1].iter().rev();
@@ -209,8 +210,8 @@ fn reflected(samples: &[f32], edge: usize) -> Vec<f32> {
 
 /// Natural logarithm of a number that is above 0 and not denormal, to 2 units in the last place or 1e-7.
 ///
-/// Unlike the library function it is vectorised, and gives the same bits on every machine. With x = m 2^e and m near 1, ln m
-/// = 2 artanh t for t = (m - 1) / (m + 1), whose series converges quickly for |t| < 0.18.
+/// Unlike the library function, this one is vectorised, and returns the same bits on every machine. With x = m 2^e and m near 1,
+/// ln m = 2 artanh t for t = (m - 1) / (m + 1), whose series converges quickly for |t| < 0.18.
 #[inline(always)]
 fn ln(x: f32) -> f32 {
     /// Bits of sqrt(1/2) as `f32`: m is at least sqrt(1/2) and less than sqrt(2).

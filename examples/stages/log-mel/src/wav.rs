@@ -86,7 +86,7 @@ impl<'a> Iterator for Chunks<'a> {
     type Item = Result<Chunk<'a>>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        // One byte may be left: the padding of a chunk of odd length.
+        // The padding of a last chunk of odd length may be left: one byte.
         if self.rest.len() <= 1 {
             return None;
         }
@@ -175,7 +175,7 @@ impl Format {
             }
             Coding::Float32 => self.averaged::<4>(data, f32::from_le_bytes),
         };
-        // A single such sample would spoil all of its frames, and with them the loss of the batch.
+        // A single sample that is not finite would spoil all of its frames, and with them the loss of the batch.
         match samples.iter().position(|sample| !sample.is_finite()) {
             Some(at) => bail!("sample {at} is {}, not a finite number", samples[at]),
             None => Ok(samples),

@@ -2,7 +2,7 @@
 
 use penstock_guest::Rng;
 
-/// Random number from 0 to 1, distributed as Beta(`alpha`, `alpha`). For `alpha` 0 it is 0 or 1.
+/// Random number from 0 to 1, distributed as Beta(`alpha`, `alpha`). With an `alpha` of 0, the number is 0 or 1.
 pub(crate) fn beta(rng: &mut Rng, alpha: f64) -> f64 {
     if alpha == 0.0 {
         return f64::from(u8::from(rng.chance(0.5)));

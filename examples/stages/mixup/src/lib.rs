@@ -132,7 +132,8 @@ fn label(item: &Item, classes: Option<u32>) -> Result<Vec<f32>> {
     Ok(weights)
 }
 
-/// Refuses samples whose shapes differ from those of most samples (of the first, if counts are equal).
+/// Refuses samples whose shapes are not the most frequent ones of the batch; if several are equally frequent, those that come
+/// first count.
 fn refuse_odd_shapes(samples: &mut [Result<Sample<'_>>]) {
     let shapes = || samples.iter().flatten().map(Sample::shapes);
     let votes = |wanted| shapes().filter(|found| *found == wanted).count();
@@ -151,8 +152,8 @@ fn refuse_odd_shapes(samples: &mut [Result<Sample<'_>>]) {
     }
 }
 
-/// Partner of every sample: the sample with the next larger seed, and for the largest that with the smallest. So pairs are
-/// random, different in every epoch, and independent of the order of the batch's samples.
+/// Partner of every sample: the sample with the next larger seed; for the largest seed, the sample with the smallest. Pairs are
+/// therefore random, different in every epoch, and independent of the order of the batch's samples.
 fn partners(items: &[Item], samples: &[Result<Sample<'_>>]) -> Vec<usize> {
     let mut circle: Vec<usize> = (0..items.len()).filter(|&at| samples[at].is_ok()).collect();
     circle.sort_by_key(|&at| (items[at].seed(), items[at].key()));

@@ -2,7 +2,7 @@ use penstock_guest::testing::{Instance, manifest};
 
 use super::*;
 
-/// A sample whose image is `[2, 20]` of one value: long enough for a chunk and a rest.
+/// A sample whose image is `[2, 20]` of one value: more than one chunk, and not a multiple of the chunk size.
 fn sample(key: &str, seed: u64, value: f32, class: i64) -> Item {
     let image = Tensor::new([2, 20], vec![value; 40]).unwrap();
     Item::new(key).with_seed(seed).with("image", image).with("label", class)

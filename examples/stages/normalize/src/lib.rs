@@ -13,7 +13,7 @@ pub struct Settings {
     pub std: Vec<f32>,
 }
 
-/// The stage, with consistent settings.
+/// The stage, with checked settings.
 #[derive(Debug)]
 pub struct Normalize(Settings);
 
@@ -52,9 +52,9 @@ pub fn normalize(mut item: Item, settings: &Settings) -> Result<Item> {
 /// Conversion of the bytes of one channel: `byte * factor + offset`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
-    /// One over 255 times the standard deviation.
+    /// 1 / (255 * standard deviation).
     pub factor: f32,
-    /// Minus the mean over the standard deviation.
+    /// -mean / standard deviation.
     pub offset: f32,
 }
 

@@ -24,7 +24,7 @@ fn reference(item: &Item, settings: &Settings) -> Vec<f32> {
 #[test]
 fn every_pixel_is_normalised_and_moved_to_its_plane() {
     let single = Settings { mean: vec![0.5], std: vec![0.25] };
-    // 5 x 7 pixels end within a chunk, 1 x 1 is less than one, 8 x 8 fills two.
+    // 5 x 7 pixels end within a chunk, 1 x 1 is less than one chunk, 8 x 8 fills two chunks.
     for (size, settings) in [
         ((5, 7, 3), Settings::default()),
         ((1, 1, 3), Settings::default()),

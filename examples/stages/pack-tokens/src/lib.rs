@@ -36,7 +36,7 @@ pub enum Last {
 ///
 /// The vocabulary is the asset `vocabulary`, one token per line. A sequence has `tokens`, `documents` (number of the token's
 /// document in the sequence: 1, 2, ..., and 0 for padding) and `positions` (of a token within its document's part of the
-/// sequence, from 0), each int32, [length]. Its key is that of the document that filled it, with a number.
+/// sequence, from 0), each int32, [length]. The key of a sequence is that of the document that filled it, with a number.
 #[derive(Debug)]
 pub struct PackTokens {
     vocabulary: Vocabulary,
@@ -45,7 +45,7 @@ pub struct PackTokens {
     /// Padding token; `None` discards incomplete sequences.
     pad: Option<i32>,
     open: Sequence,
-    /// Last document, and the number of sequences that it has filled; the next sequence is named after them.
+    /// Last document, and the number of sequences that it has filled; the key of the next sequence is made of both.
     last: Option<(Item, usize)>,
 }
 

@@ -2,7 +2,7 @@
 
 use penstock_guest::prelude::*;
 
-/// Tokens of a file: one per line; the number of the line, from 0, is that of the token.
+/// Tokens of a file: one per line; a token's number is that of its line, counted from 0.
 ///
 /// A line break in a token is written `\n`, a carriage return `\r`, a tab `\t`, a backslash `\\`; other characters represent
 /// themselves, including spaces. The lines `<0x00>` to `<0xFF>` are bytes, for text without another token. Other lines
@@ -35,7 +35,7 @@ enum Fallback {
 pub struct Cut {
     /// Numbers of the tokens.
     pub tokens: Vec<i32>,
-    /// Number of fallback tokens among them.
+    /// Number of fallback tokens among `tokens`.
     pub fallback: usize,
 }
 
@@ -78,7 +78,7 @@ impl Vocabulary {
         Ok(Self { nodes, specials, fallback })
     }
 
-    /// Number of a special token. Fails if there is none of that name.
+    /// Number of a special token. Fails if no special token has this name.
     pub fn special(&self, name: &str) -> Result<i32> {
         let found = self.specials.iter().find(|(known, _)| known == name);
         let Some((_, token)) = found else {

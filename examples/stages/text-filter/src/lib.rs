@@ -8,7 +8,7 @@ pub struct Settings {
     /// Minimum length: shorter texts and parts are dropped. Surrounding white space does not count.
     #[param(default = 1)]
     pub min_chars: usize,
-    /// Maximum length: longer texts are split; by default none is.
+    /// Maximum length: longer texts are split; by default, no text is split.
     #[param(min = 1)]
     pub max_chars: Option<usize>,
     /// Makes every paragraph a separate sample. An empty line ends a paragraph.
@@ -18,8 +18,8 @@ pub struct Settings {
 
 /// Drops samples whose `text` is too short and splits the others by paragraphs and by length.
 ///
-/// A text is split at the last white space that keeps a part within `max_chars`, or inside a word longer than that. The
-/// counters count `dropped` texts and parts, and `split` texts.
+/// A text is split at the last white space that keeps a part within `max_chars`, or inside a word that is longer than
+/// `max_chars`. The counter `dropped` counts texts and parts, the counter `split` texts.
 #[stage(wants("text"), makes("text"), counters("dropped", "split"), fan_out)]
 pub fn text_filter(mut item: Item, settings: &Settings) -> Result<Outcome> {
     let text = item.take_text("text")?;
@@ -70,7 +70,7 @@ fn paragraphs(text: &str) -> Vec<&str> {
 fn pieces(mut text: &str, max: usize) -> Vec<&str> {
     let mut found = Vec::new();
     while let Some((limit, next)) = text.char_indices().nth(max) {
-        // White space right after the limit ends a word there.
+        // If white space follows right after the limit, the part ends at the limit.
         let end = match next.is_whitespace() {
             true => limit,
             false => text[..limit].rfind(char::is_whitespace).unwrap_or(limit),

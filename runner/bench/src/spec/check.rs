@@ -1,4 +1,4 @@
-//! Faults of a document whose fields are each valid.
+//! Checks of a document beyond the validity of each single field.
 
 use std::fmt::Display;
 
@@ -11,7 +11,7 @@ use super::{
 use crate::accelerator::{preset, presets};
 
 const MAX_ACTIONS: usize = 100;
-/// Maximum number of repetitions of an action; each leaves a time.
+/// Maximum number of repetitions of an action: the time of each repetition is kept in memory.
 const MAX_REPEAT: u32 = 10_000_000;
 /// Maximum number of synthetic objects.
 const MAX_OBJECTS: u32 = 10_000_000;
@@ -33,7 +33,7 @@ impl Faults {
         }
     }
 
-    /// Requires at most `most`; `what` is the participle for the message, e.g. `timed`.
+    /// Adds a fault if `found` exceeds `most`. `what` is a participle for the message, e.g. `timed`.
     fn at_most(&mut self, place: Pointer, found: u32, most: u32, what: &str) {
         if found > most {
             self.add(place, format!("found {found}, but at most {most} are {what}"));
@@ -42,13 +42,13 @@ impl Faults {
 
     fn listed(&mut self, place: Pointer, found: usize, most: usize) {
         if !(1..=most).contains(&found) {
-            self.add(place, format!("found a list of {found}, expected 1 to {most}"));
+            self.add(place, format!("found a list of {found} entries, expected 1 to {most}"));
         }
     }
 }
 
 impl BenchSpec {
-    /// All faults, in the order of the document.
+    /// Returns all faults, in the order of the document.
     pub(super) fn faults(&self) -> Vec<SpecFault> {
         let mut faults = Faults(Vec::new());
         let root = Pointer::ROOT;

@@ -1,4 +1,5 @@
-//! Tests of the storage benchmark through its public API: golden counts, books against planted faults, stores with failures.
+//! Tests of the storage benchmark through its public API: counts of a reference implementation, ledger checks that detect planted
+//! faults, and stores with failures.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set up its case should say where")]
 
@@ -21,7 +22,7 @@ use penstock_types::traversal::{Traversal, TraversalSettings};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-/// A document that reads this many objects from memory.
+/// Creates a document that reads `count` objects from memory.
 fn in_memory(count: u32, load: Value) -> Value {
     json!({
         "source": { "memory": { "count": count, "bytes": 100 } },
@@ -30,14 +31,14 @@ fn in_memory(count: u32, load: Value) -> Value {
     })
 }
 
-/// Synthetic objects, read in order.
+/// Creates synthetic objects in memory, which are read in order.
 async fn synthetic(count: u32, bytes: u32, latency: Duration) -> Subject {
     let latency_ms = Millis::new(latency.as_secs_f64() * 1e3);
     let count = NonZeroU32::new(count).unwrap();
     Subject::memory(&MemorySource { count, bytes, latency_ms, shuffle: false }, 0, 1).await.unwrap()
 }
 
-/// Objects `000000.bin` and so on of a store.
+/// Creates a subject of the objects `000000.bin`, `000001.bin` and so on of a store.
 async fn numbered(store: Arc<dyn Store>, kind: BenchStoreKind, count: u32) -> Subject {
     let store = BoundedStore::new(store, NonZeroUsize::MIN);
     let settings = TraversalSettings { epochs: NonZeroU32::new(1), ..TraversalSettings::IN_ORDER };
@@ -48,17 +49,17 @@ async fn numbered(store: Arc<dyn Store>, kind: BenchStoreKind, count: u32) -> Su
         .with_keys(|number| format!("{number:06}.bin").into())
 }
 
-/// Shared by most runs; held exclusively by tests that measure times.
+/// Lock that tests share while they run a load; a test that measures times holds it exclusively.
 static RUNNING: RwLock<()> = RwLock::new(());
 
-/// Runs a document on a subject.
+/// Runs a benchmark document on a subject, concurrently with other tests.
 fn ran(document: Value, subject: impl Future<Output = Subject>) -> BenchReport {
     let _beside = RUNNING.read().unwrap_or_else(PoisonError::into_inner);
     run(document, subject)
 }
 
-/// Runs a test that depends on times, while no other test runs a load. It has four attempts: a machine may stall for a moment, a
-/// defect fails every time.
+/// Runs a test that depends on times, while no other test runs a load. The test fails if four attempts fail: a stall of the
+/// machine spoils one attempt, a defect all of them.
 #[track_caller]
 fn timed(attempt: impl Fn() -> Result<(), String>) {
     let _alone = RUNNING.write().unwrap_or_else(PoisonError::into_inner);
@@ -69,7 +70,7 @@ fn timed(attempt: impl Fn() -> Result<(), String>) {
     }
 }
 
-/// Error with the debug form of `told` if `holds` is false.
+/// Returns the debug form of `told` as an error unless `holds` is true.
 fn unless(holds: bool, told: &dyn Debug) -> Result<(), String> {
     if holds { Ok(()) } else { Err(format!("{told:?}")) }
 }
@@ -78,7 +79,7 @@ fn run(document: Value, subject: impl Future<Output = Subject>) -> BenchReport {
     followed(document, subject, &mut |_: &BenchStep| {})
 }
 
-/// Runs a document on a subject with an observer.
+/// Runs a benchmark document on a subject, and reports its steps to `follow`.
 fn followed(document: Value, subject: impl Future<Output = Subject>, follow: &mut dyn Follow) -> BenchReport {
     let runtime = Runtime::new().unwrap();
     let spec = BenchSpec::from_value(document).unwrap();

@@ -1,4 +1,4 @@
-//! Faults planted in the record of a load, or in a store: the books have to detect every one.
+//! Faults planted in the record of a load, or in a store: the ledger must detect every one.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::{followed, in_memory, numbered, ran, synthetic};
 
-/// Keeps the record of a load.
+/// Observer that keeps the record of a load.
 #[derive(Default)]
 struct Keeping(Option<LoadRecord>);
 
@@ -29,7 +29,7 @@ impl Follow for Keeping {
     }
 }
 
-/// A record of 120 items in batches of 10 by 3 workers, two passes.
+/// Runs a load of 120 items in batches of 10 by 3 workers in two passes, and returns its record.
 fn record() -> LoadRecord {
     let load = json!({ "modes": ["async"], "workers": [3], "in_flight": 4, "batch_size": 10, "repeats": 2 });
     let mut kept = Keeping::default();
@@ -37,7 +37,7 @@ fn record() -> LoadRecord {
     kept.0.unwrap()
 }
 
-/// Names of the identities that do not hold after `plant` has changed the record.
+/// Changes a valid record by `plant`, and returns the names of the identities that do not hold any more.
 fn caught(plant: impl FnOnce(&mut LoadRecord)) -> Vec<String> {
     let mut record = record();
     assert!(audit(&record).balanced, "{:?}", audit(&record));
@@ -53,8 +53,8 @@ fn caught(plant: impl FnOnce(&mut LoadRecord)) -> Vec<String> {
         .collect()
 }
 
-/// Removes the identities that detect the fault only if there was no slack: whether one read more is too many at a time, or one
-/// batch more takes longer than its worker, depends on the other times.
+/// Removes the identities `fetches` and `workers`, which may or may not detect an additional read or batch, depending on the
+/// measured times.
 fn surely(mut caught: Vec<String>) -> Vec<String> {
     caught.retain(|identity| !["fetches", "workers"].contains(&identity.as_str()));
     caught
@@ -66,7 +66,7 @@ fn a_lost_item_is_detected() {
         record.passes[1].deliveries[4].objects.remove(3);
     };
     assert_eq!(caught(lost), ["once", "order"]);
-    // Lost together with the record of the read.
+    // The record of the read is lost, too.
     let unread = |record: &mut LoadRecord| {
         record.passes[0].fetches[2].items.remove(9);
     };
@@ -159,7 +159,7 @@ fn more_reads_in_flight_than_allowed_are_detected() {
 
 #[test]
 fn time_in_flight_without_a_read_is_detected() {
-    // The end of a read was not counted.
+    // A wrong time in flight, and a read whose end was not counted.
     assert_eq!(caught(|record| record.passes[0].gauged.read_ns *= 2), ["little"]);
     assert_eq!(caught(|record| record.passes[0].gauged.ended -= 1), ["outcomes"]);
 }
@@ -167,13 +167,13 @@ fn time_in_flight_without_a_read_is_detected() {
 #[test]
 fn uncounted_time_between_reads_is_detected() {
     assert_eq!(caught(|record| record.passes[0].fetches[2].between_ns += 1), ["fetches"]);
-    // The batch lasts a nanosecond longer than its parts.
+    // The batch lasts one nanosecond longer than its reads and the time between them.
     let longer = |record: &mut LoadRecord| {
         let span = &mut record.passes[1].fetches[3].span;
         span.start = Tick::from_nanos(span.start.nanos() - 1);
     };
     assert!(caught(longer).contains(&"fetches".to_owned()));
-    // All reads of a batch overlap, though only four may.
+    // All ten reads of a batch overlap, although only four may be in flight.
     let at_once = |record: &mut LoadRecord| {
         let fetch = &mut record.passes[1].fetches[3];
         fetch.between_ns = 0;

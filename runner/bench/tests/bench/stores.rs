@@ -32,7 +32,7 @@ fn bytes(number: u32) -> Vec<u8> {
     (0..1_000 + number).map(|place| (place * 31 + number) as u8).collect()
 }
 
-/// Objects on a disk if possible: the default folder for temporary files is often in memory.
+/// Creates a folder of objects in the build folder, which is usually on a disk: the default temporary folder is often in memory.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     for number in 0..COUNT {
@@ -170,7 +170,7 @@ fn a_load_survives_a_restart_of_the_service_and_fails_without_one() {
     let latency = Latency { usual: Duration::from_millis(10), ..Latency::default() };
     let mut document = document("photos", load(), "fail");
     document["survey"] = json!(false);
-    // The objects are on disk, so that the restarted server has them from its first moment on.
+    // The objects are on disk, so that the restarted server has them at once.
     let folder = folder();
     timed(|| {
         let settings = Settings { root: Some(folder.path().to_owned()), ..settings(latency) };
@@ -178,7 +178,7 @@ fn a_load_survives_a_restart_of_the_service_and_fails_without_one() {
         let port = server.endpoint().rsplit(':').next().unwrap().parse().unwrap();
         let store = bucket(&server);
         let restarted = Builder::new().name("restart".to_owned()).spawn(move || {
-            // During the first pass.
+            // The server goes down during the first pass.
             thread::sleep(Duration::from_millis(60));
             drop(server);
             thread::sleep(Duration::from_millis(150));
@@ -190,7 +190,7 @@ fn a_load_survives_a_restart_of_the_service_and_fails_without_one() {
         drop(restarted.unwrap().join().unwrap());
         unless(cell.requests.retries > 0, &cell.requests)?;
 
-        // Without a restart, the load fails within the timeouts.
+        // The server is down now, so the load fails once its timeouts have passed.
         let report =
             run(self::document("photos", load(), "fail"), numbered(store, BenchStoreKind::S3, COUNT));
         assert_eq!(report.state, ReportState::Failed);
@@ -203,12 +203,12 @@ fn of_folder(root: &Path, document: Value) -> BenchReport {
     ran(document, numbered(store, BenchStoreKind::Folder, COUNT))
 }
 
-/// True if this machine can drop a file of the folder from the page cache; reports the skipped test otherwise.
+/// Returns true if a file of the folder can be dropped from the page cache; otherwise prints that the test is skipped.
 fn can_be_cold(root: &Path) -> bool {
     let store = FolderStore::open("photos", root).unwrap();
     let forgets = Runtime::new().unwrap().block_on(store.forget("000001.bin".into())).unwrap();
     if !forgets {
-        skipped("the files lie in memory, or their file system forgets nothing");
+        skipped("files of this file system cannot be dropped from the page cache");
     }
     forgets
 }
@@ -245,7 +245,7 @@ fn a_missing_or_empty_object_leaves_the_others_cold() {
     let folder = folder();
     let mut cold = document("photos", load(), "skip");
     cold["cache"] = json!("cold");
-    // The file system may not report what is cached; determined with intact objects.
+    // True if this file system reports the cached share of files, as tested before the objects are damaged.
     let is_told = only(&of_folder(folder.path(), cold.clone())).passes[0].cached.is_some();
     fs::remove_file(folder.path().join("000000.bin")).unwrap();
     fs::write(folder.path().join("000002.bin"), "").unwrap();
@@ -267,7 +267,7 @@ fn a_client_that_is_the_limit_is_reported() {
     let bound = ran(document.clone(), crate::synthetic(COUNT, 1000, Duration::ZERO));
     let ceiling = only(&bound).ceiling.unwrap();
     assert!(ceiling.items_per_s > 0.0 && ceiling.against == BenchStoreKind::Memory);
-    // Batches so large that a whole pass of the ceiling has fewer than the workers may begin.
+    // With batches this large, a whole pass of the ceiling has fewer batches than the workers may prefetch.
     let many =
         json!({ "modes": ["sync"], "workers": [2], "prefetch": 100, "batch_size": 10_000, "repeats": 1 });
     document["actions"] = json!([{ "whole_set": many }]);
@@ -281,7 +281,7 @@ fn a_client_that_is_the_limit_is_reported() {
         unless(!ceiling.is_client_bound && ceiling.reached < 0.5, &ceiling)
     });
 
-    // The S3 client is slow without optimisation, so the latency is large.
+    // The latency is large, because the S3 client is slow in a build without optimisation and would otherwise be the limit.
     let server = server(Latency { usual: Duration::from_millis(300), ..Latency::default() });
     let mut document = self::document("photos", load(), "fail");
     document["ceiling"] = json!(true);
@@ -295,8 +295,8 @@ fn a_client_that_is_the_limit_is_reported() {
 
 #[test]
 fn accelerators_are_fed_as_far_as_the_rate_goes_and_parts_cost_what_they_cost() {
-    // 2 x 8 reads of 5 ms are at most 3,200 per second; a step of 20 ms for 8 samples takes 400 per second, or 200 at half
-    // utilisation.
+    // 2 x 8 reads of 5 ms reach at most 3,200 samples per second. An accelerator with a step of 20 ms for 8 samples takes 400 per
+    // second, or 200 at half utilisation, so at most 16 accelerators can be fed.
     let document = json!({
         "source": { "memory": { "count": 400, "bytes": 1000, "latency_ms": 5 } },
         "accelerator": { "step_ms": 20, "batch_size": 8, "utilisation": 0.5 }, "counterfactuals": true, "ceiling": false,
@@ -314,7 +314,8 @@ fn accelerators_are_fed_as_far_as_the_rate_goes_and_parts_cost_what_they_cost() 
         let names: Vec<&str> = without.iter().map(|(without, _)| *without).collect();
         assert_eq!(names, ["nothing", "storage", "consumer"]);
         unless(found.supported >= 6, found)?;
-        // The supported number of accelerators takes about as much as storage delivers: storage is the limit unless they are.
+        // The supported accelerators take about as much as the storage delivers, so either of them may be the limit. Without the
+        // other, the load must not become slower.
         unless(without[2].1 > -0.2 && without[1].1 > -0.2, &without)
     });
 }

@@ -1,4 +1,4 @@
-//! Arguments of the server, and of the commands that talk to one.
+//! Arguments of the server, and of the commands that send requests to a server.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -178,7 +178,7 @@ pub(crate) struct RunsArgs {
     /// List only runs whose name or id contains this text.
     #[arg(long = "find", value_name = "TEXT")]
     pub(crate) text: Option<String>,
-    /// Only runs with this tag; several times for runs with all of them.
+    /// List only runs with this tag; repeat the option for runs that have several tags.
     #[arg(long = "tag", value_name = "TAG", value_delimiter = ',')]
     pub(crate) tags: Vec<String>,
     /// Maximum number of runs to list.

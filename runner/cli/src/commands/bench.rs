@@ -47,7 +47,7 @@ pub(crate) fn storage(runtime: &Runtime, args: &BenchStorageArgs) -> Result<u8> 
         Ok(Some(page)) => say(page).map_err(Into::into),
         _ => Ok(()),
     };
-    // If several fail, a write or upload error is returned rather than a closed standard output.
+    // If several of these steps fail, an error of the write or the upload takes precedence over a closed standard output.
     written?;
     pushed?;
     said.and(shown)?;
@@ -103,7 +103,8 @@ async fn opened(prepared: &Prepared, name: &str, passes: usize) -> Result<Result
 
 fn stage(computing: Computing) -> StageOp {
     let Computing { stage, factory } = computing;
-    // `flow` is the output. The stages that a load allows, `wasm` and `collate`, take samples only if they also produce samples.
+    // `flow` is the output of the stage. It shows the input, too: the stages that are allowed here, `wasm` and `collate`, take
+    // samples only if they also produce samples.
     let takes = if stage.flow.unit == Unit::Samples { Takes::Sample } else { Takes::Batch };
     StageOp { name: stage.id.name().to_owned(), takes, factory }
 }
@@ -115,7 +116,9 @@ pub(crate) fn tell(step: &BenchStep) {
         BenchStep::Load { number, of, label } => format!("{number} of {of}: {label}"),
         BenchStep::Action(action) => action.clone(),
         BenchStep::Accelerators(number) => format!("feeding {number} accelerators"),
-        BenchStep::Without(nothing) if nothing == "nothing" => "repeating it unchanged".to_owned(),
-        BenchStep::Without(what) => format!("repeating it without {what}"),
+        BenchStep::Without(nothing) if nothing == "nothing" => {
+            "repeating the fastest load unchanged".to_owned()
+        }
+        BenchStep::Without(what) => format!("repeating the fastest load without {what}"),
     });
 }

@@ -17,7 +17,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
     }
     let [one, other] = runs.as_slice() else {
         return Err(bad(format!(
-            "{} runs can be compared only as ranks of one pipeline, each with another `shard` of the source, and these are not; name two runs",
+            "these {} runs are not ranks of one pipeline, each with a different `shard` of the source; name two runs, or only ranks of one pipeline",
             runs.len()
         )));
     };

@@ -5,8 +5,8 @@ use penstock_wasm::{CompileLimits, Compiler, CompilerProcess};
 
 /// Name of the hidden subcommand.
 const NAME: &str = "compile-module";
-/// Path of this very program, even if its file was replaced or removed since: the compiler of another build would make code that
-/// this program does not accept.
+/// Path of the running program, even if its file has been replaced or removed since: another build would compile code that this
+/// program does not accept.
 const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// Program of the child processes that compile modules, set at the start of the process.

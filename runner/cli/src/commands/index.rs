@@ -18,7 +18,7 @@ use crate::progress::spinner;
 use crate::stores;
 use crate::text::{count, warn};
 
-/// Link to the open file of standard output, on Linux.
+/// Symbolic link to the file behind standard output, on Linux.
 const STANDARD_OUTPUT: &str = "/proc/self/fd/1";
 
 /// Writes the keys of a store as an index, after all of them have been listed.
@@ -40,7 +40,7 @@ pub(crate) fn create(runtime: &Runtime, args: &IndexCreateArgs) -> Result<()> {
     Ok(())
 }
 
-/// Store to list: the one named, or the only one.
+/// Returns the store to list: the store that the user named, or else the only store.
 fn chosen<'a>(stores: &'a Stores, args: &IndexCreateArgs) -> Result<(String, &'a BoundedStore)> {
     let names = stores.names();
     let listed = || listed(names.iter().map(String::as_str));
@@ -58,7 +58,7 @@ fn chosen<'a>(stores: &'a Stores, args: &IndexCreateArgs) -> Result<(String, &'a
     }
 }
 
-/// Key of the index within the store, if it is or will be there; the index must not contain its own key.
+/// Returns the key of the index if it is written into the store itself: the index must not contain its own key.
 fn own_key(stores: &Stores, name: &str, args: &IndexCreateArgs) -> Option<String> {
     if let Some(key) = &args.upload {
         return Some(key.clone());
@@ -87,7 +87,7 @@ fn write(runtime: &Runtime, store: &BoundedStore, keys: &Keys, args: &IndexCreat
     write_index(keys, &mut index)?;
     if index.len() as u64 > MAX_INDEX_BYTES {
         anyhow::bail!(
-            "the index would have {} bytes, more than the limit of {MAX_INDEX_BYTES}; create several, with `--prefix`",
+            "the index would have {} bytes, more than the limit of {MAX_INDEX_BYTES}; create several smaller indexes with `--prefix`",
             index.len()
         );
     }

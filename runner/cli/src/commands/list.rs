@@ -1,4 +1,4 @@
-//! Lists of a server: its runs and modules.
+//! Lists of the runs and of the modules of a server.
 
 use anyhow::Result;
 use penstock_server::{MAX_LIMIT, ModuleSummary, Page};
@@ -69,7 +69,7 @@ pub(crate) fn modules(args: &ModulesArgs) -> Result<()> {
     })
 }
 
-/// First `most` entries of a list, read page by page.
+/// Reads the first `most` entries of a list, page by page.
 fn all<T: DeserializeOwned>(
     client: &Client,
     path: &str,

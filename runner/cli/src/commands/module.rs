@@ -9,7 +9,7 @@ use crate::commands::compile_module;
 use crate::input::{bad, module_bytes, unreadable};
 use crate::text::say_as;
 
-/// Maximum number of bytes shown of a line of a module's own description.
+/// Maximum number of bytes that are printed of each line of a module's description.
 const MAX_DOC_LINE: usize = 2000;
 
 /// Prints the report of a module.

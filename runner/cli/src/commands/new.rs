@@ -28,7 +28,7 @@ pub(crate) fn new(args: &NewArgs) -> Result<()> {
     if let Err(error) =
         files::of(args).into_iter().try_for_each(|(file, text)| write(&folder.join(file), &text))
     {
-        // The folder is new and incomplete, and this process alone has written to it.
+        // Safe to remove: this process has created the folder and is the only one that wrote to it.
         fs::remove_dir_all(folder).unwrap_or_default();
         return Err(bad(format!("cannot write the files of `{name}`: {error}")));
     }

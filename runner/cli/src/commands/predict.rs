@@ -20,7 +20,7 @@ struct Printed<'a> {
     proposals: Option<&'a [Proposal]>,
 }
 
-/// Predicts what a pipeline would do, without running it.
+/// Predicts the rate and the waits of a pipeline without running it.
 pub(crate) fn predict(runtime: &Runtime, args: &PredictArgs) -> Result<()> {
     let (document, Prepared { plan, .. }) = Document::prepared(&args.pipeline, runtime, Outlets::ALL)?;
     let recording = args.from.as_deref().map(recording).transpose()?;

@@ -10,7 +10,7 @@ use crate::input::unreadable;
 use crate::text::say_as;
 
 pub(crate) fn push(args: &PushArgs) -> Result<()> {
-    // The file is read whole: the server decides the size limit.
+    // The whole file is read without a limit, because the server enforces the limit of size.
     let bytes = fs::read(&args.module).map_err(|error| unreadable(&args.module, &error))?;
     let client = Client::new(&args.server)?;
     let address = query("/modules", &[("alias", args.alias.as_deref())]);

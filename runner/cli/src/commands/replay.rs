@@ -31,13 +31,13 @@ pub(crate) fn replay(runtime: &Runtime, args: &ReplayArgs) -> Result<u8> {
     if plans.is_empty() {
         say_as(args.json, &report, |report| match report.unreadable.count {
             0 => format!("nothing to replay: `{}` contains no dead letters", args.run.display()),
-            // The unreadable lines have been reported above.
+            // The unreadable lines have already been reported.
             _ => "nothing to replay".to_owned(),
         })?;
         return Ok(code(&report));
     }
     let interrupts = Interrupts::listen(runtime)?;
-    // A closed standard output does not prevent the report from being written.
+    // The report is written even if standard output is closed.
     let mut said = Ok(());
     for (stage, prepared) in &plans {
         let run = runtime.block_on(prepared.start_replay(&letters, stage, output.clone()))?;
@@ -67,7 +67,8 @@ pub(crate) fn replay(runtime: &Runtime, args: &ReplayArgs) -> Result<u8> {
     Ok(code(&report))
 }
 
-/// Stages that have dead letters, each with a plan to run it alone. All plans are checked before the first one runs.
+/// Creates a plan for each stage that has dead letters, which runs this stage alone. All plans are checked before the first plan
+/// runs.
 fn plans<'a>(
     runtime: &Runtime,
     args: &ReplayArgs,
@@ -107,10 +108,10 @@ fn in_words(replay: &StageReplay) -> String {
             replay.failed_in.iter().map(String::as_str).filter(|module| module != ran_in).collect();
         lines.push(if others.is_empty() {
             format!(
-                "  replayed with the module in which they failed before, {ran_in}; pass another one with `--module`"
+                "  replayed with {ran_in}, the module in which the samples had failed; pass another module with `--module`"
             )
         } else {
-            format!("  replayed with the module {ran_in}; before, they failed in {}", others.join(", "))
+            format!("  replayed with the module {ran_in}; the samples had failed in {}", others.join(", "))
         });
     }
     lines.extend(failure_lines(&replay.failures));
@@ -132,7 +133,8 @@ fn tell_unreadable(unreadable: &Unreadable) {
     warn(&lines.join("\n"));
 }
 
-/// Error of an unusable recording; bad input where the user's files cause it.
+/// Converts the fault of an unusable recording into an error, with the exit code of invalid input if the user's files are at
+/// fault.
 fn unusable(fault: &ReplayFault) -> anyhow::Error {
     match fault {
         ReplayFault::NoRun(_) => bad(fault.to_string()),

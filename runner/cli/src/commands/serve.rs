@@ -23,17 +23,17 @@ use crate::text::{count, say, warn};
 /// Default address to listen on.
 const LISTEN: &str = "127.0.0.1:7700";
 
-/// Token of the operator, and the file it comes from, if it comes from a file.
+/// Token of the operator, and the path of its file if it was read from a file.
 struct GivenToken {
     token: Token,
     file: Option<PathBuf>,
 }
 
-/// Folders and files of a server that the start message lists.
+/// Folders and files that the start message of the server lists.
 struct Place<'a> {
     data_dir: &'a Path,
     token_file: Option<&'a Path>,
-    /// Set if the start message includes a sign-in link: only for a token that the server created itself.
+    /// Set if the start message includes a sign-in link, which is only the case for a token that the server has created.
     prints_link: bool,
 }
 
@@ -76,7 +76,7 @@ pub(crate) async fn serve(args: &ServeArgs) -> Result<()> {
         None => made.then(|| Token::file_in(&data_dir)),
     };
     if made {
-        // The directory is locked: no other server makes one at the same time.
+        // The directory is locked, so no other server creates a token at the same time.
         settings.token = Some(Token::kept_in(&data_dir)?);
     }
     let place = Place { data_dir: &data_dir, token_file: token_file.as_deref(), prints_link: made };
@@ -107,7 +107,7 @@ async fn serve_runs(
     }
     let wants_token = settings.token.is_some();
     let scheme = if settings.tls.is_some() { "https" } else { "http" };
-    // Certificates are issued for names, not addresses.
+    // With TLS, the address in the start message has the host name, because certificates are issued for names.
     let name = settings.hosts.first().filter(|_| settings.tls.is_some()).cloned();
     let server = Server::bind(settings, runs.clone()).await?;
     let address = server.address();
@@ -154,7 +154,7 @@ fn welcome(address: &str, runs: &Runs, place: &Place<'_>, wants_token: bool, lin
     told
 }
 
-/// Uploads a module like a client's upload; an existing module is left as it is.
+/// Uploads a module as a client would; a module that is already registered is left as it is.
 async fn upload(runs: &Runs, path: &Path, config: &Config) -> Result<()> {
     let shown = path.display();
     let (own, bounds) = (path.to_owned(), config.limits.modules.clone());
@@ -184,8 +184,8 @@ fn listen(args: &ServeArgs, config: &Config) -> Result<SocketAddr> {
     }
 }
 
-/// Token from the file that the command line or the environment names, from the environment, or from the file of the
-/// configuration.
+/// Reads the token from the first of these that is set: a file named on the command line or in the environment, the environment
+/// itself, or the file of the configuration.
 fn token(args: &ServeArgs, config: &Config) -> Result<Option<GivenToken>> {
     let named = args.token_file.as_deref().filter(|file| !file.as_os_str().is_empty());
     let configured = config.token_file.as_ref().map(|file| file.as_path());
@@ -202,7 +202,7 @@ fn token(args: &ServeArgs, config: &Config) -> Result<Option<GivenToken>> {
     Ok(Some(GivenToken { token, file }))
 }
 
-/// Data directory of the command line, of the configuration, or the default one.
+/// Data directory from the command line, else from the configuration, else the default directory.
 pub(crate) fn data_dir(given: Option<&Path>, config: &Config) -> Result<PathBuf> {
     if let Some(given) = given.filter(|folder| !folder.as_os_str().is_empty()) {
         return Ok(given.to_owned());
@@ -226,7 +226,7 @@ fn budget(args: &ServeArgs, config: &Config) -> Budget {
     let threads = args.threads.or(config.budget.threads.map(|threads| threads.get()));
     let memory = args.memory_mib.or(config.budget.memory_mib.map(|memory| memory.get()));
     Budget {
-        // Stages wait about as much as they compute, so the default is more threads than cores.
+        // The default is more threads than cores, because stages wait about as much as they compute.
         threads: threads.unwrap_or_else(|| cores().saturating_mul(4).max(32)),
         memory_mib: memory.map_or(usual.memory_mib, u64::from),
         ..usual

@@ -17,7 +17,7 @@ use crate::text::{say, say_as, warn};
 /// Interval between two queries of a run's state.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Submits a pipeline document, or only has the server check it.
+/// Submits a pipeline document, or lets the server only check it.
 pub(crate) fn submit(args: &SubmitArgs) -> Result<u8> {
     let (_, document) = Document::document(&args.document)?;
     let client = Client::new(&args.server)?;

@@ -27,7 +27,7 @@ use crate::{COMPLETED, FAILED};
 
 /// Default number of samples of a batch.
 const BATCH: u32 = 8;
-/// Number of live instances: the current one, and one that replaces it or is compared with it.
+/// Maximum number of live instances: the current instance, and one that replaces it or is compared with it.
 const INSTANCES: u32 = 2;
 
 pub(crate) fn test_stage(args: &TestStageArgs) -> Result<u8> {
@@ -49,9 +49,9 @@ pub(crate) fn test_stage(args: &TestStageArgs) -> Result<u8> {
     }
     let settings = TrialSettings {
         params,
-        deadline: DeadlineMs::new(args.deadline_ms).context("a deadline within its bounds")?,
-        memory: MemoryMib::new(args.memory_mib).context("a memory limit within its bounds")?,
-        output: OutputMib::new(args.output_mib).context("a limit of output within its bounds")?,
+        deadline: DeadlineMs::new(args.deadline_ms).context("the deadline is out of bounds")?,
+        memory: MemoryMib::new(args.memory_mib).context("the memory limit is out of bounds")?,
+        output: OutputMib::new(args.output_mib).context("the output limit is out of bounds")?,
         assets,
         seed: args.seed,
         batch: args.batch.unwrap_or(BATCH) as usize,
@@ -98,7 +98,7 @@ fn module(args: &TestStageArgs) -> Result<Module> {
 fn params(given: &str) -> Result<Map<String, Value>> {
     let (text, origin) = match given.strip_prefix('@') {
         Some(file) => {
-            // Bounded like a document, so that an endless file is not read for ever.
+            // The size is limited as for documents, so that an endless file is not read for ever.
             let text = String::from_utf8(bytes(Path::new(file))?)
                 .map_err(|_| bad(format!("the params in `{file}` are not UTF-8")))?;
             if text.len() > MAX_DOCUMENT_BYTES {

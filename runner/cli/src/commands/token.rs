@@ -18,7 +18,7 @@ use crate::report::table;
 use crate::stores::config_at;
 use crate::text::say;
 
-/// Maximum lifetime of a token that expires.
+/// Maximum value of `--expires`, about 100 years.
 const LONGEST: Duration = Duration::from_secs(100 * 366 * 86_400);
 
 #[derive(Deserialize)]
@@ -33,7 +33,8 @@ pub(crate) fn link(args: &ServerArgs) -> Result<()> {
     Ok(say(&client.page(&address(&code)))?)
 }
 
-/// Page address that signs a browser in. The browser does not send the part after `#`, which keeps the code out of logs.
+/// Path of a page that signs a browser in. A browser does not send the part after `#` to the server, which keeps the code out of
+/// logs.
 pub(crate) fn address(code: &str) -> String {
     format!("/#sign-in={code}")
 }
@@ -41,7 +42,7 @@ pub(crate) fn address(code: &str) -> String {
 /// Creates a token and prints it.
 pub(crate) fn add(args: &TokenAddArgs) -> Result<()> {
     if args.expires.is_some_and(|time| time > LONGEST) {
-        return Err(bad("`--expires` is 100 years at most"));
+        return Err(bad("`--expires` must be at most 100 years"));
     }
     let expires = args.expires.map(|time| SystemTime::now() + time);
     let stores = (!args.stores.is_empty()).then(|| args.stores.iter().cloned().collect());

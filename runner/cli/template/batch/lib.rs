@@ -9,7 +9,7 @@ pub struct Settings {
     /// Maximum length of a row, in bytes; longer files are cut.
     #[param(default = 256, min = 1)]
     pub longest: usize,
-    /// Byte that fills a row after a shorter file.
+    /// Byte that fills the rest of a row if the file is shorter.
     #[param(default = 0)]
     pub fill: u8,
 }

@@ -5,7 +5,7 @@ use penstock_guest::prelude::*;
 /// Params that a pipeline may set.
 #[derive(Params)]
 pub struct Settings {
-    /// Number of words to keep of a text.
+    /// Maximum number of words to keep of each text.
     #[param(default = 20, min = 1)]
     pub words: usize,
 }

@@ -48,7 +48,7 @@ impl StatefulStage for Pack {
 }
 
 impl Pack {
-    /// An item with the oldest waiting bytes as its sequence.
+    /// Turns `item` into an item with the oldest waiting bytes as its sequence.
     fn next(&mut self, item: Item) -> Item {
         let mut sequence = Tensor::zeros([self.length as u32]);
         let bytes = self.waiting.drain(..self.length.min(self.waiting.len()));

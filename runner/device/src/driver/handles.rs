@@ -20,7 +20,7 @@ pub(crate) struct CudaContext {
     pub(crate) uuid: [u8; 16],
 }
 
-/// A stream of this crate, whose operations run independently of other streams.
+/// A stream created by this crate, whose operations run independently of other streams.
 pub(crate) struct CudaStream {
     context: Arc<CudaContext>,
     stream: CUstream,
@@ -31,7 +31,8 @@ pub(crate) struct CudaEvent {
     event: CUevent,
 }
 
-/// Guard that makes the context current on this thread; dropping it restores the previous one, on which a framework may rely.
+/// Guard that makes the context current on this thread. Dropping the guard restores the previous context, on which a framework
+/// may rely.
 pub(super) struct Entered<'a>(&'a CudaContext);
 
 const STREAM_NON_BLOCKING: u32 = 1;
@@ -76,7 +77,7 @@ impl CudaContext {
         self.driver.call(function, call)
     }
 
-    /// Calls a function in this context that reports whether something is done.
+    /// Calls a driver function in this context that reports whether operations are complete.
     fn query<F: Copy>(
         &self,
         function: impl Fn(&Symbols) -> &Function<F>,
@@ -87,8 +88,8 @@ impl CudaContext {
         self.driver.is_done(function, call(function.call))
     }
 
-    /// Logs the failure of a release, about which the caller can do nothing. A lost device, and a driver that is shutting down with
-    /// its process, have released everything already.
+    /// Logs the failure of a release, which the caller cannot handle. No memory leaks if the device is lost or the process is
+    /// exiting: the driver has then released everything already.
     pub(super) fn log_release(&self, what: &str, result: Result<(), DriverError>) {
         if let Err(error) = result {
             tracing::debug!(device = self.number, %error, "cannot release {what}");
@@ -154,7 +155,8 @@ impl CudaStream {
         event.record_on(self.stream)
     }
 
-    /// Fails if the driver accepts no more work for the stream; a lost device returns the reason of the loss for every call.
+    /// Fails if the driver accepts no more work for the stream. After the loss of a device, every call returns the reason of the
+    /// loss.
     pub(crate) fn check(&self) -> Result<(), DriverError> {
         // SAFETY: `self` owns the stream until its drop.
         self.context.query(|all| &all.stream_query, |query| unsafe { query(self.stream) }).map(|_| ())
@@ -199,7 +201,7 @@ impl CudaEvent {
         self.context.query(|all| &all.event_query, |query| unsafe { query(self.event) })
     }
 
-    /// Time between an earlier event and this one; both have timestamps and are complete.
+    /// Time between an earlier event and this one. Both events must have timestamps and be complete.
     pub(crate) fn since(&self, earlier: &Self) -> Result<Duration, DriverError> {
         let mut millis: f32 = 0.0;
         self.context.call(

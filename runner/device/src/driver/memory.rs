@@ -95,15 +95,15 @@ impl Drop for HostRegion {
     }
 }
 
-/// Copies to a device that were begun on one stream, and the bytes that they read. The bytes are dropped once the copies are known
-/// to be done, and leaked if that never becomes known: the device may still be reading them.
+/// Copies to a device that were started on one stream, and the source bytes of these copies. The bytes are dropped once the
+/// copies are known to be done, and leaked if that never becomes known, because the device may still be reading them.
 #[derive(Default)]
 pub(crate) struct Copies {
     reads: Vec<Bytes>,
 }
 
 impl Copies {
-    /// Begins a copy. From pinned memory it runs asynchronously; from other memory, the driver waits for the operations in the
+    /// Starts a copy. From pinned memory it runs asynchronously; from other memory, the driver waits for the operations in the
     /// stream and reads the bytes before it returns.
     ///
     /// # Panics
@@ -130,7 +130,7 @@ impl Copies {
         )
     }
 
-    /// True if the copies are done; `behind` was recorded after them on their stream.
+    /// True if the copies are done. `behind` must have been recorded on the same stream after the copies.
     pub(crate) fn are_done(&mut self, behind: &CudaEvent) -> Result<bool, DriverError> {
         let are_done = behind.is_complete()?;
         if are_done {

@@ -5,15 +5,15 @@ use cudarc::driver::sys::CUstream;
 use super::CudaEvent;
 use crate::error::DriverError;
 
-/// A stream of the consumer, on which it reads a [`crate::DeviceBuffer`].
+/// A stream of the consumer, on which the consumer reads a [`crate::DeviceBuffer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConsumerStream {
     handle: usize,
-    /// Set if the stream has to wait until the buffer is written.
+    /// Set if reads on the stream must wait until the buffer is written.
     waits: bool,
 }
 
-/// A number that is not a valid stream.
+/// Error for a number that is not a valid stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "invalid stream {0}: use 1 for the default stream, 2 for the thread's own, -1 for no waiting, or a handle"
@@ -34,7 +34,7 @@ impl ConsumerStream {
     pub const DEFAULT: Self = Self { handle: LEGACY, waits: true };
 
     /// Returns the stream of DLPack's `__dlpack__(stream=...)`: `None` and 1 are the default stream, 2 is the calling thread's
-    /// stream; -1 names no stream, so the default stream is assumed, which does not wait.
+    /// stream; -1 names no stream: the default stream is used without waiting for the buffer.
     ///
     /// # Safety
     /// Any other number must be the handle of a stream of the buffer's context that lives until the last clone of the buffer is
@@ -58,8 +58,8 @@ impl ConsumerStream {
 
     /// Records the event after all operations in the stream, from any thread.
     pub(crate) fn record(self, event: &CudaEvent) -> Result<(), DriverError> {
-        // On this thread, `PER_THREAD` would be the stream of the releasing thread, not of the reader. The context's default stream
-        // waits for those of all threads.
+        // `PER_THREAD` would refer to the stream of this (releasing) thread instead of the reading thread. The context's default
+        // stream waits for the streams of all threads.
         if self.handle == PER_THREAD { Self::DEFAULT.record(event) } else { event.record_on(self.raw()) }
     }
 

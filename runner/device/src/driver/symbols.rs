@@ -4,10 +4,11 @@ use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUstr
 
 use crate::error::GpuError;
 
-/// Result of every function. A number instead of an enum, because newer drivers return codes unknown to this version.
+/// Result code of every driver function. A number instead of an enum, because newer drivers return codes that this version does
+/// not know.
 pub(super) type ResultCode = c_uint;
 
-/// Writes a text that describes a code.
+/// Driver function that returns a text for a result code.
 pub(super) type Describe = unsafe extern "C" fn(ResultCode, *mut *const c_char) -> ResultCode;
 
 /// A function of the driver, with its name for messages.
@@ -16,8 +17,9 @@ pub(super) struct Function<F> {
     pub(super) call: F,
 }
 
-/// Driver functions in use, each with its name and type in the driver's header. All are looked up at once when the driver is
-/// loaded, and called by address: cudarc looks its functions up at their first call, and panics if one is missing.
+/// Driver functions in use, each with its name and type in the driver's header. All functions are looked up at once when the
+/// driver is loaded, and called by address. The functions of cudarc are not used: they are looked up at their first call, which
+/// panics if a function is missing.
 macro_rules! symbols {
     ($($field:ident: $name:literal, fn($($argument:ty),*);)+) => {
         pub(super) struct Symbols {
@@ -63,7 +65,7 @@ symbols! {
     event_elapsed: "cuEventElapsedTime", fn(*mut f32, CUevent, CUevent);
 }
 
-/// Looks up a function of the loaded library. `F` is its type in the driver's header.
+/// Looks up a function of the loaded library. `F` is the function's type in the driver's header.
 fn find<F: Copy>(name: &'static str) -> Result<Function<F>, GpuError> {
     // SAFETY: the library stays loaded, and each name has the type that the driver's header declares.
     let found = unsafe { sys::culib().get::<F>(name.as_bytes()).map(|symbol| *symbol) };

@@ -17,20 +17,20 @@ use penstock_device::{ConsumerStream, DeviceBuffer};
 use penstock_engine::clock::{Clock, MonotonicClock};
 use tempfile::TempDir;
 
-/// Library that the child process finds as the driver.
+/// Library that the child process loads as the driver.
 #[derive(Clone, Copy)]
 pub(crate) enum Library {
     /// The driver with all functions.
     Whole,
     /// A driver without `cuEventQuery`.
     Partial,
-    /// A library without any function.
+    /// A library that exports no function of the driver.
     Empty,
     /// No library at all.
     None,
 }
 
-/// Numbers of driver objects that are not freed.
+/// Numbers of driver objects that have not been freed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) device_regions: i64,
@@ -41,7 +41,7 @@ pub(crate) struct Counts {
     pub(crate) host_bytes: i64,
 }
 
-/// A stream that stands for one of a training loop.
+/// A stream that plays the role of a training loop's stream.
 pub(crate) struct TrainingStream(*mut c_void);
 
 /// Environment variable that marks a child process.
@@ -85,7 +85,8 @@ impl TrainingStream {
         unsafe { ConsumerStream::from_dlpack(Some(self.0.addr() as i64)) }.unwrap()
     }
 
-    /// Enqueues a kernel that reads the buffer after `delay`, and returns the place of the sum of its bytes.
+    /// Enqueues a kernel that waits for `delay` and then adds up the bytes of the buffer; returns the address to which the kernel
+    /// writes the sum.
     pub(crate) fn read_later(&self, buffer: &DeviceBuffer, delay: Duration) -> &'static u64 {
         self.add_up(buffer.ptr(), buffer.len(), delay)
     }
@@ -125,7 +126,7 @@ impl OpenContext {
         Self(context)
     }
 
-    /// Allocates memory of the device, like another program.
+    /// Allocates memory of the device, as another program would.
     pub(crate) fn allocate(&self, len: usize) -> u64 {
         let allocate: unsafe extern "C" fn(*mut u64, usize) -> c_uint = function("cuMemAlloc_v2");
         let mut begin = 0;
@@ -185,7 +186,7 @@ pub(crate) fn with(library: Library, settings: &[(&str, &str)], work: fn()) {
     assert!(output.status.success(), "{settings:?}: {stdout}\n{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Runs the current test in a child process.
+/// Runs the current test in a child process with the given library and settings.
 fn run(library: Library, settings: &[(&str, &str)]) -> Output {
     let test = std::thread::current().name().expect("tests have names").to_owned();
     let mut child = Command::new(env::current_exe().unwrap())

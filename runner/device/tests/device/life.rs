@@ -52,7 +52,7 @@ fn memory_counts_as_pinned_until_the_driver_has_freed_it() {
         let gpu = Gpu::open(0).unwrap();
         let memory = PinnedMemory::new(&gpu, CAP);
         let region = memory.make(CAP).unwrap();
-        // The driver waits for the device before it frees any memory.
+        // Keeps the device busy: the driver waits for the device before it frees any memory.
         TrainingStream::new(&OpenContext::of_first_device()).be_busy(Duration::from_millis(200));
         std::thread::scope(|threads| {
             threads.spawn(move || drop(region));
@@ -112,7 +112,7 @@ fn dropping_a_transfer_does_not_wait_for_a_device_that_does_not_respond() {
         buffer(&batch, 0).prepare(stream.consumer()).unwrap();
         stream.read_later(buffer(&batch, 0), Duration::from_secs(5));
         drop(batch);
-        // The next copy waits on the device for the kernel that reads the slot.
+        // The next copy cannot start: on the device, it waits for the kernel that reads the slot.
         let next = work.batch(1, IMAGE);
         let unanswered = penstock_engine::ports::TaskOp::start(&work.transfer, next);
         std::thread::sleep(Duration::from_millis(50));

@@ -1,4 +1,4 @@
-//! Tests in which calls of the driver fail.
+//! Tests in which functions of the driver fail.
 
 use std::env;
 use std::error::Error;
@@ -40,7 +40,7 @@ fn messages(error: &GpuError) -> Vec<String> {
     messages
 }
 
-/// Calls that are needed to open a device or to start a transfer to it.
+/// Lets one driver function fail which is needed to open a device or to start a transfer to the device.
 #[test]
 fn a_failed_call_at_the_start_is_reported() {
     let calls = [
@@ -72,7 +72,7 @@ fn a_failed_call_at_the_start_is_reported() {
     }
 }
 
-/// Calls that are needed to copy a batch: the batch fails, and those after it arrive.
+/// Lets one driver function fail which is needed to copy a batch: this batch fails, and all later batches arrive.
 #[test]
 fn a_failed_call_fails_one_batch() {
     let calls = [
@@ -103,7 +103,7 @@ fn a_failed_call_fails_one_batch() {
     }
 }
 
-/// Calls that are not essential: the allocation of pinned memory, and all releases.
+/// Lets functions fail that are not essential: the allocation of pinned memory, and all releases.
 #[test]
 fn a_failed_release_fails_no_batch() {
     let calls = [
@@ -126,7 +126,7 @@ fn a_failed_release_fails_no_batch() {
     }
 }
 
-/// Calls that are made in many places: a failure is either reported with the function's name, or has no effect.
+/// Lets functions fail that are called in many places: a failure is either reported with the function's name, or has no effect.
 #[test]
 fn a_failed_call_anywhere_is_reported_or_has_no_effect() {
     for call in ["cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuStreamWaitEvent", "cuEventRecord"] {
@@ -153,7 +153,7 @@ fn a_failed_call_anywhere_is_reported_or_has_no_effect() {
     }
 }
 
-/// The driver returns the error of a lost device from one call on, for every call.
+/// From one call on, the fake driver returns the error of a lost device for every call.
 #[test]
 fn a_lost_device_fails_all_remaining_batches_with_one_reason() {
     for lost in
@@ -165,7 +165,7 @@ fn a_lost_device_fails_all_remaining_batches_with_one_reason() {
             let mut faults = Vec::new();
             for (number, batch) in (0..).zip(work.send(0..20, IMAGE, 3)) {
                 match batch {
-                    // Batches that arrived before the loss cannot be read any more.
+                    // After the loss, the content of batches that arrived earlier cannot be read.
                     Ok(batch) => {
                         assert!(faults.is_empty(), "batch {number} arrived after the loss");
                         assert_eq!(batch.origins[0].index, number * 2);

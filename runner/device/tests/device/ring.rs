@@ -1,4 +1,4 @@
-//! Tests of order, content, and the reuse of slots.
+//! Tests of the order and content of batches, and of the reuse of slots.
 
 use std::time::Duration;
 
@@ -86,8 +86,8 @@ fn items_that_are_not_collated_pass_unchanged() {
     });
 }
 
-/// Sends batches through a small ring to a training loop that reads each one late, on this stream, and drops it at once, on
-/// another thread. Returns the number of sums that do not match their batches.
+/// Sends batches through a small ring to a training loop on another thread, which enqueues a delayed read of each batch on this
+/// stream and drops the batch at once. Returns the number of read sums that do not match their batches.
 fn corrupted(stream: &TrainingStream) -> usize {
     let gpu = Gpu::open(0).unwrap();
     let mut work = Work::start(&gpu, &Wanted { most_slots: 2, ..Wanted::default() }).unwrap();
@@ -118,7 +118,7 @@ fn a_reader_on_its_threads_stream_is_waited_for_even_if_another_thread_drops_the
     with_driver(&[], || assert_eq!(corrupted(&TrainingStream::of_thread()), 0));
 }
 
-/// Validates the tests above: they detect streams that do not wait.
+/// Validates the two tests above: with streams that do not wait for readers, sums must not match.
 #[test]
 fn streams_that_do_not_wait_for_readers_are_detected() {
     with_driver(&[("FAKE_CUDA_SKIP_WAIT", "1")], || {
@@ -142,7 +142,7 @@ fn a_consumer_that_keeps_all_slots_makes_the_next_batch_wait() {
         std::thread::sleep(Duration::from_millis(30));
         assert!((&mut fourth).now_or_never().is_none(), "there is no free slot yet");
         assert_whole(&kept[1], 1, IMAGE);
-        // A clone of one of the batch's arrays keeps the slot.
+        // A clone of a single array of the batch keeps the batch's slot.
         let array = buffer(&kept[0], 1).clone();
         kept.remove(0);
         std::thread::sleep(Duration::from_millis(30));

@@ -1,4 +1,4 @@
-//! Numbered batches, and their way through a transfer.
+//! Helpers that create numbered batches, send them through a transfer and check them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ use tracing_subscriber::registry;
 
 use crate::fake::bytes;
 
-/// An open device, and a transfer to it.
+/// An open device, and a transfer of batches to this device.
 pub(crate) struct Work {
     pub(crate) transfer: CudaTransfer,
     collate: Box<dyn ThreadOp>,
@@ -54,7 +54,8 @@ impl Work {
         Ok(Self { transfer, collate })
     }
 
-    /// A collated batch of images of `image_bytes` bytes, filled with a value made from the index; with labels and captions.
+    /// A collated batch of images with `image_bytes` bytes each, plus labels and captions. The fill value of each image is
+    /// derived from its index.
     pub(crate) fn batch(&mut self, number: u64, image_bytes: usize) -> Item {
         let samples = (0..SAMPLES).map(|place| sample(number * SAMPLES + place, image_bytes)).collect();
         let Items::One(item) = self.collate.apply(Item::Batch(samples), &StopFlag::default()).items else {
@@ -83,7 +84,7 @@ impl Work {
     }
 }
 
-/// The resulting batch, or the reason why all its samples failed.
+/// The resulting batch, or the fault with which all its samples failed.
 pub(crate) fn outcome(output: Output) -> Result<Collated, Fault> {
     match output.items {
         Items::One(Item::Collated(batch)) => {
@@ -149,7 +150,7 @@ impl<S: Subscriber> Layer<S> for Warnings {
     }
 }
 
-/// Waits up to two seconds for a condition that another thread brings about.
+/// Waits up to two seconds until another thread has made `holds` true.
 pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
     for _ in 0..2000 {
         if holds() {
@@ -170,7 +171,7 @@ fn sample(index: u64, image_bytes: usize) -> Sample {
     sample
 }
 
-/// Fill value of a sample: different for samples of consecutive batches, and never 0.
+/// Fill value of a sample: never 0, and different for samples of consecutive batches.
 fn fill(index: u64) -> u8 {
     (index % 251) as u8 + 1
 }

@@ -17,9 +17,9 @@ use crate::item::{Collated, Column, Dtype, Item, Sample, Stacked, Tensor, Value}
 use crate::memory::{BatchMemory, Filling};
 use crate::ports::{Failed, Fault, Output, StopFlag, ThreadOp, ThreadOpFactory};
 
-/// Stacks every field over the samples of a batch. The fields, types and shapes of the largest group of equal samples apply
-/// (of groups of equal size, the one that comes first); a sample that differs fails alone. The order of a sample's fields does
-/// not matter. `ragged` decides about tensors that differ in shape only.
+/// Stacks every field over the samples of a batch. The fields, types and shapes of the largest group of equal samples apply (of
+/// groups of equal size, the one that comes first); a sample that differs fails without failing its batch. The order of a
+/// sample's fields does not matter. `ragged` determines the treatment of tensors that differ only in shape.
 #[derive(Clone, Debug, Default)]
 pub struct Collate {
     ragged: Ragged,
@@ -32,7 +32,7 @@ impl Collate {
         Self { ragged, memory }
     }
 
-    /// Output of a batch; `None` once the run is stopping.
+    /// Stacks the samples of a batch; `None` once the run is stopping.
     fn collated(&self, samples: Vec<Sample>, stop: &StopFlag) -> Option<Output> {
         let Kept { alike, failed, fatal } = keep_alike(samples, self.ragged, stop)?;
         let fatal = fatal.or_else(|| unpaddable(&alike).filter(|_| self.ragged == Ragged::Pad));
@@ -60,7 +60,7 @@ impl ThreadOpFactory for Collate {
 impl ThreadOp for Collate {
     fn apply(&mut self, item: Item, stop: &StopFlag) -> Output {
         match item {
-            // After a stop, the engine ignores the output and counts the samples as left.
+            // The output is empty after a stop: the engine ignores it and counts the samples as left.
             Item::Batch(samples) => self.collated(samples, stop).unwrap_or_default(),
             Item::Sample(sample) => {
                 let message =
@@ -77,7 +77,7 @@ impl ThreadOp for Collate {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Form<'a> {
     Array(Dtype, &'a [u32]),
-    /// An array of any shape with this number of dimensions, at least one.
+    /// A tensor of any shape with this element type and number of dimensions, at least one.
     Ragged(Dtype, usize),
     Text,
     Blob,
@@ -113,11 +113,11 @@ impl fmt::Display for Form<'_> {
 
 /// Samples of a batch, split into those that are stacked and those that fail.
 struct Kept {
-    /// Samples with the most common fields, each with its fields in the order of the first sample.
+    /// Samples with the most common fields. The fields of each are in the order of the first sample.
     alike: Vec<Sample>,
     /// The other samples, unchanged.
     failed: Vec<Failed>,
-    /// Reason why the batch as a whole cannot be stacked.
+    /// Reason for failing the run, if the batch as a whole cannot be stacked.
     fatal: Option<String>,
 }
 
@@ -134,7 +134,7 @@ fn keep_alike(mut samples: Vec<Sample>, ragged: Ragged, stop: &StopFlag) -> Opti
     if !are_alike(&samples, ragged, stop)? {
         let usual = &samples[most_common(&samples, ragged, stop)?];
         let places = places_of(usual);
-        // `usual` borrows from `samples`: all differences are found before any sample is moved.
+        // All differences are computed before any sample is moved, because `usual` borrows from `samples`.
         let oddity = |sample| (!stop.is_set()).then(|| oddity(sample, usual, &places, ragged));
         let oddities: Vec<Option<Oddity>> = samples.iter().map(oddity).collect::<Option<_>>()?;
         let mut alike = Vec::with_capacity(samples.len());
@@ -158,7 +158,7 @@ fn keep_alike(mut samples: Vec<Sample>, ragged: Ragged, stop: &StopFlag) -> Opti
     Some(Kept { alike: samples, failed, fatal })
 }
 
-/// True if all samples have the same fields, in any order. `None` once the run is stopping.
+/// True if all samples have the same fields with equal forms, in any order. `None` once the run is stopping.
 fn are_alike(samples: &[Sample], ragged: Ragged, stop: &StopFlag) -> Option<bool> {
     let Some((first, rest)) = samples.split_first() else { return Some(true) };
     let places = LazyCell::new(|| places_of(first));
@@ -173,7 +173,7 @@ fn are_alike(samples: &[Sample], ragged: Ragged, stop: &StopFlag) -> Option<bool
     Some(true)
 }
 
-/// True if both samples have the same fields in the same order, each with an equal form.
+/// True if both samples have the same fields in the same order, and corresponding values can be stacked.
 fn are_in_order(a: &Sample, b: &Sample, ragged: Ragged) -> bool {
     let mut pairs = a.fields.iter().zip(&b.fields);
     a.fields.len() == b.fields.len()
@@ -187,7 +187,8 @@ fn places_of(sample: &Sample) -> Places {
     sample.fields.iter().enumerate().map(|(place, field)| (field.name.clone(), place)).collect()
 }
 
-/// Sorts the fields of equal samples into the order of the first one. `None` once the run is stopping.
+/// Reorders the fields of all samples into the order of the first sample; the samples have equal fields. `None` once the run is
+/// stopping.
 fn put_in_order(samples: &mut [Sample], ragged: Ragged, stop: &StopFlag) -> Option<()> {
     let Some((first, rest)) = samples.split_first_mut() else { return Some(()) };
     let places = LazyCell::new(|| places_of(first));
@@ -202,8 +203,8 @@ fn put_in_order(samples: &mut [Sample], ragged: Ragged, stop: &StopFlag) -> Opti
     Some(())
 }
 
-/// Position of the first sample of the largest group of equal samples; of groups of equal size, the one that comes first.
-/// `None` once the run is stopping.
+/// Position of the first sample of the largest group of equal samples. If several groups have this size, the group that comes
+/// first counts. `None` once the run is stopping.
 fn most_common(samples: &[Sample], ragged: Ragged, stop: &StopFlag) -> Option<usize> {
     let mut groups: HashMap<Vec<(&str, Form<'_>)>, (usize, usize)> = HashMap::new();
     for (place, sample) in samples.iter().enumerate() {
@@ -219,7 +220,7 @@ fn most_common(samples: &[Sample], ragged: Ragged, stop: &StopFlag) -> Option<us
     largest.map(|(_, place)| place)
 }
 
-/// Compares `sample` with the `usual` one, whose field positions are `places`; `None` if they agree.
+/// Compares `sample` with `usual`, a sample of the largest group, whose field positions are `places`; `None` if they agree.
 fn oddity(sample: &Sample, usual: &Sample, places: &Places, ragged: Ragged) -> Option<Oddity> {
     let other = |message| Some(Oddity { message, is_shape: false });
     if are_in_order(usual, sample, ragged) {
@@ -247,7 +248,7 @@ fn oddity(sample: &Sample, usual: &Sample, places: &Places, ragged: Ragged) -> O
     other(format!("field `{}` is not in the rest of the batch", extra.name))
 }
 
-/// Stacks at least one sample; all have equal fields in the same order. Each value is dropped as soon as it is copied.
+/// Stacks at least one sample; all samples have equal fields in the same order. Each value is dropped as soon as it is copied.
 /// `None` once the run is stopping.
 fn stack(
     mut samples: Vec<Sample>,
@@ -278,7 +279,7 @@ fn stack_field(
     let count = samples.len();
     let array = |dtype: Dtype, shape: &[u32]| {
         let elements: usize = shape.iter().map(|size| *size as usize).product();
-        // A batch has at most 1,000,000 samples.
+        // The conversion is exact: a batch has at most 1,000,000 samples.
         let whole = [&[count as u32], shape].concat();
         Filled::Array(dtype, whole, Filling::new(memory, count * elements * dtype.size()))
     };
@@ -351,9 +352,9 @@ mod tests {
         sample
     }
 
-    /// Collated batch, and key and message of each failed sample.
+    /// Stacks the samples. Returns the collated batch, and the key and message of each failed sample.
     fn collate(samples: Vec<Sample>) -> (Option<Collated>, Vec<(String, String)>) {
-        // Samples of other shapes fail alone.
+        // `Ragged::Skip` fails only the samples whose shapes differ.
         let output = Collate::new(Ragged::Skip, None).apply(Item::Batch(samples), &StopFlag::default());
         let failed = output.failed.iter().map(|failed| {
             assert_eq!(failed.fault.class, FailureClass::Data);
@@ -459,7 +460,7 @@ mod tests {
         ];
         let output = Collate::new(Ragged::Pad, None).apply(Item::Batch(wide.into()), &StopFlag::default());
         assert!(output.fatal.is_some_and(|message| message.contains("more than 16 times")));
-        // Neither loops over a dimension without elements, nor computes a shape larger than any memory.
+        // Shapes with a dimension of 0 must cause neither a long loop over their other dimensions nor an overflow of the size.
         for shapes in [[[u32::MAX, 1_000, 1, 0], [1, 1, 2, 0]], [[u32::MAX, 1, 1, 0], [1, u32::MAX, 1, 0]]] {
             let empty = (0..).zip(shapes).map(|(index, shape)| sample(index, &[("x", tensor(&shape, 0))]));
             let output =
@@ -547,7 +548,7 @@ mod tests {
         };
         let cpu = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         let times = [0, 7].map(|turns| {
-            // The sample that differs comes first, so that its field order is not the one of the batch.
+            // The sample that differs comes first, so that its field order must not become the order of the batch.
             let mut samples = vec![sample(0, &[("odd", Value::Int(1))])];
             samples.extend((0..count).map(|index| made(index, index * turns)));
             let begin = cpu();
@@ -565,7 +566,8 @@ mod tests {
             }
             time
         });
-        // Comparing every field with every other one takes several hundred times as long.
+        // An implementation that compares every field with every other field would take several hundred times as long for the
+        // reordered samples.
         assert!(times[1] < 60 * times[0], "{times:?}");
     }
 

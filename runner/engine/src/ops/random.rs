@@ -19,7 +19,7 @@ impl Random {
         self.nth(u64::from(origin.epoch)).nth(origin.index).nth(origin.path)
     }
 
-    /// Sub-sequence with the number `n`.
+    /// Sub-sequence number `n`.
     pub(crate) fn nth(self, n: u64) -> Self {
         Self(mix(self.0 ^ mix(n)))
     }
@@ -27,12 +27,12 @@ impl Random {
     /// Next number, from 0.0 to just below 1.0.
     pub(crate) fn next(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        // An f64 represents 53 bits exactly.
+        // 53 bits, which an f64 represents exactly.
         (mix(self.0) >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
 
-/// Step of SplitMix64: each input bit affects about half of the output bits, and 0 does not stay 0.
+/// Step of SplitMix64: each input bit affects about half of the output bits, and 0 is not mapped to 0.
 fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -69,7 +69,7 @@ mod tests {
             let number = random.nth(n).next();
             tenths[(number * 10.0) as usize] += 1;
         }
-        // 1000 each expected, with a standard deviation of 30.
+        // 1000 values are expected in each tenth, with a standard deviation of 30.
         assert!(tenths.iter().all(|count| (850..1150).contains(count)), "{tenths:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! A stage that takes time and changes no sample, for trying out how a pipeline behaves.
+//! A stage that takes time and changes no sample, to test the behaviour of pipelines.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,15 +14,15 @@ use crate::item::{Item, Origin};
 use crate::ports::{Fault, Output, StopFlag, TaskOp, ThreadOp, ThreadOpFactory};
 use crate::timer::{Timer, wait};
 
-/// Duration of each item and the choice of failing items: derived from the document's seed, the stage's name and the item's
-/// origin, and so the same for any number of threads.
+/// Durations of items and the choice of failing items. Both are derived from the document's seed, the stage's name and the item's
+/// origin, so they do not depend on the number of threads.
 #[derive(Clone, Copy, Debug)]
 pub struct SleepTimes {
     plan: SleepPlan,
     random: Random,
 }
 
-/// Sleeps as a task that occupies no thread, like a download that waits for its server.
+/// Sleeps as a future that occupies no thread, like a download that waits for its server.
 #[derive(Clone, Debug)]
 pub struct SleepTask {
     times: SleepTimes,
@@ -30,17 +30,17 @@ pub struct SleepTask {
 }
 
 impl SleepTimes {
-    /// Creates the times of the stage `name` in a run with this seed.
+    /// Creates the durations of the stage `name` in a run with this seed.
     pub fn new(plan: SleepPlan, seed: u64, name: &str) -> Self {
         Self { plan, random: Random::named(seed, name) }
     }
 
-    /// Duration of the item, and true if it fails afterwards.
+    /// Returns the duration of the item's sleep, and true if the item fails afterwards.
     pub(crate) fn of(&self, item: &Item) -> (Duration, bool) {
         let mut random = self.random.at(&origin(item));
         let factor = match self.plan.shape {
             SleepShape::Uniform => 1.0 + self.plan.jitter * (2.0 * random.next() - 1.0),
-            // 1 - x is never 0, so the logarithm is finite: at most 37 times the mean.
+            // 1 - x is never 0, so the logarithm is finite: the result is at most 37 times the mean.
             SleepShape::Exponential => -(1.0 - random.next()).ln(),
         };
         (self.plan.mean.mul_f64(factor), random.next() < self.plan.fail_rate)
@@ -130,17 +130,17 @@ mod tests {
         let (least, most) = (times.iter().min().unwrap().0, times.iter().max().unwrap().0);
         assert!(least >= Duration::from_millis(50) && least < Duration::from_millis(51), "{least:?}");
         assert!(most <= Duration::from_millis(150) && most > Duration::from_millis(149), "{most:?}");
-        // Standard deviation of the mean of 10,000: 0.29 ms.
+        // The mean of 10,000 durations has a standard deviation of 0.29 ms.
         assert!((mean_millis(&times) - 100.0).abs() < 1.5, "{}", mean_millis(&times));
     }
 
     #[test]
     fn exponential_times_have_the_mean_and_many_short_ones() {
         let times = times(SleepPlan { shape: SleepShape::Exponential, ..PLAN });
-        // Standard deviation of the mean of 10,000: 1 ms.
+        // The mean of 10,000 durations has a standard deviation of 1 ms.
         assert!((mean_millis(&times) - 100.0).abs() < 5.0, "{}", mean_millis(&times));
         let shorter = times.iter().filter(|(time, _)| *time < PLAN.mean).count();
-        // 1 - 1/e of them: 6321 expected, with a standard deviation of 48.
+        // 1 - 1/e of the durations are below the mean: 6321 are expected, with a standard deviation of 48.
         assert!((6_070..6_570).contains(&shorter), "{shorter}");
     }
 
@@ -149,7 +149,7 @@ mod tests {
         let plan = SleepPlan { jitter: 1.0, fail_rate: 0.25, ..PLAN };
         let times = times(plan);
         let failed: Vec<_> = times.iter().copied().filter(|(_, fails)| *fails).collect();
-        // 2500 expected, with a standard deviation of 43.
+        // 2500 failures are expected, with a standard deviation of 43.
         assert!((2_280..2_720).contains(&failed.len()), "{}", failed.len());
         assert!((mean_millis(&failed) - 100.0).abs() < 6.0, "{}", mean_millis(&failed));
         assert!(times_are(&SleepPlan { fail_rate: 1.0, ..PLAN }, true));

@@ -1,15 +1,15 @@
 use std::collections::BTreeMap;
 
-/// Work that shares a machine's cores: each piece runs at full speed while there are enough cores; otherwise all are slowed
-/// down equally (egalitarian processor sharing).
+/// Work items that share a machine's cores: each runs at full speed while there are enough cores; otherwise all are slowed down
+/// equally (egalitarian processor sharing).
 #[derive(Debug)]
 pub(super) struct Cores<T> {
     count: f64,
-    /// Work that each present piece has received since the beginning, in nanoseconds; the same for all of them.
+    /// Nanoseconds of core time that a work item would have received if present since the beginning; equal for all present items.
     given: f64,
     /// Time at which `given` was last updated.
     at: u64,
-    /// Pieces by the value of `given` at which they are done, then by order of arrival.
+    /// Work items by the value of `given` at which they are done, then by order of arrival.
     work: BTreeMap<(u64, u64), T>,
     begun: u64,
 }
@@ -25,7 +25,7 @@ impl<T> Cores<T> {
         self.work.insert((self.given as u64 + nanos, self.begun), piece);
     }
 
-    /// Time at which the next piece is done if no other begins before.
+    /// Time at which the next work item is done if no other starts before.
     pub(super) fn next_at(&self, now: u64) -> Option<u64> {
         let ((due, _), _) = self.work.first_key_value()?;
         let left = (*due as f64 - self.given).max(0.0);
@@ -34,7 +34,7 @@ impl<T> Cores<T> {
 
     pub(super) fn take_done(&mut self, now: u64) -> Option<T> {
         self.advance(now);
-        // Half a nanosecond of tolerance, so that rounding never leaves a finished piece waiting.
+        // With half a nanosecond of tolerance, rounding never leaves a finished work item waiting.
         let ((due, _), _) = self.work.first_key_value()?;
         if *due as f64 > self.given + 0.5 {
             return None;
@@ -47,7 +47,7 @@ impl<T> Cores<T> {
         self.at = self.at.max(now);
     }
 
-    /// Nanoseconds of work that each piece receives per nanosecond.
+    /// Nanoseconds of work that each work item receives per nanosecond.
     fn speed(&self) -> f64 {
         (self.count / self.work.len().max(1) as f64).min(1.0)
     }
@@ -57,7 +57,7 @@ impl<T> Cores<T> {
 mod tests {
     use super::*;
 
-    /// Lets all pieces finish; returns the end of each.
+    /// Runs all work items to completion; returns the end time of each.
     fn ends(mut cores: Cores<&'static str>, mut now: u64) -> Vec<(&'static str, u64)> {
         let mut ends = Vec::new();
         while let Some(at) = cores.next_at(now) {

@@ -1,5 +1,4 @@
-//! Compares predictions with the closed-form results of queues without overhead, for the eight runs of the simulation that
-//! explains the statistics; times in milliseconds.
+//! Compares predictions with closed-form results for queues without overhead, for eight pipelines; times are in milliseconds.
 
 use penstock_types::plan::SleepPlan;
 use penstock_types::policy::{Capacity, StageKindName};
@@ -68,7 +67,7 @@ fn samples(count: u64, stages: Vec<ScenarioStage>) -> Scenario {
     }
 }
 
-/// Figures of each queue: items per second, the mean put and get in milliseconds, and readiness.
+/// Figures of each queue: items per second, mean waits of put and get in milliseconds, and readiness.
 fn figures(prediction: &Prediction) -> Vec<[f64; 4]> {
     let queues = prediction.window.queues.iter().map(|queue| {
         let figures = &queue.figures;
@@ -163,7 +162,7 @@ fn threads_and_cores_limit_the_rate_below_the_concurrency() {
     };
     let near =
         |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 0.02, "{found} for {expected}");
-    // Eight tasks but three threads; eight threads but two cores; ops that need no core; ops that need one half of the time.
+    // Eight tasks with three threads; eight threads with two cores; ops that need no core; ops that need a core half of the time.
     near(rate(3, 8.0, 1.0), 30.0);
     near(rate(8, 2.0, 1.0), 20.0);
     near(rate(8, 2.0, 0.0), 33.33);
@@ -212,7 +211,7 @@ fn pipelines_that_take_no_time_or_deliver_no_item_are_predicted_in_bounded_time(
     let at_once = |stages| Scenario { consumer: StepTimes::Every(Duration::ZERO), ..scenario(stages) };
     let cut = predict(at_once(vec![op(0, 1, OpPlace::Task)]), Extent::For(Duration::from_secs(10)));
     assert!(cut.items > 0 && cut.window.t1_s < 1e-9, "{:?}", cut.window.t1_s);
-    // Endless epochs of three samples each, none of which fills a batch.
+    // In these endless epochs of three samples, no batch is ever filled.
     let endless = TraversalSettings { epochs: None, ..TraversalSettings::IN_ORDER };
     let work = ScenarioWork::Aggregate { size: 4, drop_last: true };
     let drops = ScenarioStage { node: node("aggregate", 2), kind: StageKindName::Aggregate, work };

@@ -9,10 +9,10 @@ use crate::ops::{Random, SleepTimes, origin};
 
 #[derive(Debug)]
 pub enum OpTimes {
-    /// Durations of `sleep` as the document defines them: for each item the same as in a run.
+    /// Durations of `sleep` as defined by the document: for each item equal to the duration in a run.
     Sleep {
         times: SleepTimes,
-        /// Delay added to every op, because a machine never wakes a task exactly on time.
+        /// Delay added to every op, because an operating system never wakes a task exactly on time.
         late: Duration,
     },
     Recorded(RecordedTimes),
@@ -28,15 +28,16 @@ pub enum StepTimes {
     Every(Duration),
 }
 
-/// Durations drawn independently from those that a run recorded.
+/// Durations drawn independently from the distribution of the durations that a run recorded.
 #[derive(Debug)]
 pub struct RecordedTimes {
     /// For each bucket: number of durations recorded below it, and its bounds in nanoseconds.
     steps: Vec<(u64, f64, f64)>,
     count: u64,
-    /// Factor that makes the mean of the drawn durations equal to the recorded mean, which is more exact than the buckets.
+    /// Factor that makes the mean of the drawn durations equal to the recorded mean, which is more exact than a mean computed
+    /// from the buckets.
     scale: f64,
-    /// Samples of the item to which the durations apply; `None` if the number does not matter.
+    /// Number of samples per item to which the durations apply; `None` if the number does not matter.
     batch: Option<f64>,
     random: Random,
 }
@@ -79,7 +80,7 @@ impl RecordedTimes {
         Self { steps, count, scale, batch: None, random: Random::named(seed, name) }
     }
 
-    /// The same durations, applying to items of `samples` samples; those of other items are scaled in proportion.
+    /// The same durations for items of `samples` samples; the durations of items of other sizes are scaled in proportion.
     #[must_use]
     pub fn for_batches_of(self, samples: f64) -> Self {
         Self { batch: (samples > 0.0).then_some(samples), ..self }
@@ -103,7 +104,7 @@ mod tests {
     #[test]
     fn drawn_times_have_the_distribution_and_the_mean_of_the_recorded_ones() {
         let mut histogram = Histogram::default();
-        // Three quarters take a millisecond, the others ten.
+        // Three quarters of the durations are 1 ms, the others 10 ms.
         (0..1000).for_each(|n| histogram.record(if n % 4 == 0 { 10_000_000 } else { 1_000_000 }));
         let times = RecordedTimes::new(&histogram, 3.25e-3, 7, "decode");
         let item = |index| Item::Sample(Sample::new("k", Origin { epoch: 0, index, path: 0 }));

@@ -4,15 +4,15 @@ use super::epochs::EpochBooks;
 use super::queue::Take;
 use crate::item::{Item, Sample};
 
-/// Collects samples into batches of `size`. An incomplete last batch of an epoch is passed on, or discarded with `drop_last`;
-/// no batch spans two epochs. The stage only moves samples, so it works within the step that gives it one.
+/// Collects samples into batches of `size`. An incomplete last batch of an epoch is passed on, or discarded with `drop_last`; no
+/// batch spans two epochs. The stage only moves samples, so it needs no task: all work is done within a step of the schedule.
 #[derive(Debug)]
 pub(crate) struct Aggregate {
     size: usize,
     drop_last: bool,
     collected: Vec<Sample>,
     collected_bytes: u64,
-    /// Mean size of the samples in the current batch, or in the last one, in bytes.
+    /// Mean size of the samples in the current batch, or in the previous one if the current batch is empty, in bytes.
     sample_bytes: u64,
     batch: Hand,
     end: Option<Take>,
@@ -62,7 +62,7 @@ impl Aggregate {
         self.batch.is_some()
     }
 
-    /// Expected bytes of the samples that the current batch still lacks.
+    /// Expected bytes of the samples that are missing from the current batch.
     pub(crate) fn promised_bytes(&self) -> u64 {
         let lacking = self.size.saturating_sub(self.collected.len()) as u64;
         lacking.saturating_mul(self.sample_bytes)
@@ -79,7 +79,8 @@ impl Aggregate {
         match item {
             Item::Sample(sample) => self.collected.push(sample),
             Item::Batch(samples) => self.collected.extend(samples),
-            // The plan does not allow collated input here: a collated batch has no single samples to collect.
+            // The check of the plan excludes collated input here: a collated batch has no single samples to collect. It is passed
+            // on unchanged.
             Item::Collated(batch) => {
                 self.batch = Some((Item::Collated(batch), None));
                 return;

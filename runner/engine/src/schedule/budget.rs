@@ -1,7 +1,7 @@
 //! The memory budget of a run: the bytes held between ops, and the rule that admits ops.
 
-/// Bytes that all nodes hold between the end of one op and the start of the next, and bytes that ops have reserved. Only a
-/// result, a delivery and a start change the sum; a move from node to node does not.
+/// Bytes that all nodes hold between the end of one op and the start of the next, and bytes that ops have reserved. The sum
+/// changes when an op starts or ends and when an item is delivered, but not when an item moves from node to node.
 #[derive(Debug)]
 pub(crate) struct ByteBudget {
     limit: u64,
@@ -12,20 +12,20 @@ pub(crate) struct ByteBudget {
     freed: bool,
 }
 
-/// Memory demand of the nodes downstream of one that is about to start an op.
+/// Memory demand of the nodes downstream of a node that is about to start an op.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Behind {
-    /// Bytes by which the ops of free slots may grow their inputs.
+    /// Bytes by which ops that may start in free slots may exceed their inputs.
     pub(crate) growth: u64,
-    /// Bytes that incomplete batches still lack.
+    /// Expected bytes of the samples that are missing from incomplete batches.
     pub(crate) promised: u64,
-    /// Set if samples are collected, or held in an op, until others arrive.
+    /// Set if samples downstream are collected for a batch, or held in an op, until further samples arrive.
     pub(crate) collects: bool,
-    /// Set if there is nothing downstream but such samples: no task, no result and no item.
+    /// Set if there is no task, result or item downstream, apart from collected and held samples.
     pub(crate) is_idle: bool,
 }
 
-/// Divisor of the budget below which every start is admitted without checking downstream demand.
+/// Divisor of the budget: below this fraction of the budget, every start is admitted without checking downstream demand.
 const FREE_START_DIVISOR: u64 = 16;
 
 impl ByteBudget {
@@ -46,12 +46,13 @@ impl ByteBudget {
         self.limit != u64::MAX
     }
 
-    /// True if an op may start that takes `input` bytes, which are held already, and reserves `result`. `behind` is called only
-    /// if the budget is not nearly empty.
+    /// True if an op may start that takes `input` bytes, which are already counted as held, and reserves `result` bytes. `behind`
+    /// is called only if a substantial part of the budget is in use.
     ///
-    /// An op that reserves no more than its input may always start, and so may one whose growth fits beside the demand of the
-    /// downstream nodes. Any other op has to be the most downstream work: if only the consumer follows, its result leaves the
-    /// run; if an incomplete batch follows, the result stays, and the held bytes without it must be within the budget.
+    /// An op that reserves no more than its input may always start, and so may an op whose growth and the demand of the
+    /// downstream nodes fit into the budget together. Any other op has to be the most downstream work: if only the consumer
+    /// follows, its result leaves the run; if an incomplete batch follows, the result stays, and the held bytes without it must
+    /// be within the budget.
     pub(crate) fn admits(&mut self, input: u64, result: u64, behind: impl FnOnce() -> Behind) -> bool {
         let more = result.saturating_sub(input);
         let wanted = self.held.saturating_add(more);
@@ -59,7 +60,7 @@ impl ByteBudget {
             return true;
         }
         let behind = behind();
-        // A batch that exceeds the budget is no reason to wait: the run fails sooner.
+        // Waiting would not help a batch that exceeds the budget: without the wait, the run fails sooner.
         let promised = if behind.promised > self.limit { 0 } else { behind.promised };
         let kept = behind.growth.min(self.limit / 2).saturating_add(promised);
         let is_admitted = wanted.saturating_add(kept) <= self.limit
@@ -80,7 +81,7 @@ impl ByteBudget {
         }
     }
 
-    /// Replaces `before` held bytes by `after`.
+    /// Counts `after` bytes as held in place of `before` bytes.
     pub(crate) fn replace(&mut self, before: u64, after: u64) {
         match after.checked_sub(before) {
             Some(more) => self.hold(more),
@@ -103,13 +104,13 @@ impl ByteBudget {
         self.refused = false;
     }
 
-    /// True if memory was freed, since the last call, after a start had been refused.
+    /// True if memory was freed after a refused start; resets the flag.
     pub(crate) fn take_freed(&mut self) -> bool {
         std::mem::take(&mut self.freed)
     }
 }
 
-/// Sizes of a stage's results; the largest of the last 1024 to 2048 counts, so that an outlier does not count forever.
+/// Sizes of a stage's results. The largest of the last 1024 to 2048 results counts, so that an outlier does not count forever.
 #[derive(Debug, Default)]
 pub(crate) struct ResultSizes {
     now: Largest,
@@ -122,7 +123,7 @@ pub(crate) struct ResultSizes {
 #[derive(Clone, Copy, Debug, Default)]
 struct Largest {
     bytes: u64,
-    /// Bytes by which a result exceeded its input.
+    /// Maximum number of bytes by which a result exceeded its input.
     growth: u64,
 }
 

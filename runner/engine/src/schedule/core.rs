@@ -20,29 +20,29 @@ pub(crate) struct Core {
     pub(crate) max_failures: Option<FailureLimit>,
     /// Set once the stage has put its last item.
     pub(crate) closed: bool,
-    /// Held samples that failed after the task that took them had succeeded; each of these tasks counts as failed, too.
+    /// Held samples that failed after the task that took them had succeeded; the task of each such sample counts as failed, too.
     pub(crate) failed_held: u64,
     failed_samples: u64,
     /// Description of the first failure: the sample's key and the reason.
     first_failure: Option<String>,
 }
 
-/// An item for the next queue; with the time of its first refusal if it waits for room.
+/// An item for the next queue; if it waits for room, with the time since which it waits.
 pub(crate) type Hand = Option<(Item, Option<Tick>)>;
 
-/// Context of one step of a stage: the queues on both sides, and the work to be started.
+/// Context of one step of a stage: the queues on both sides, and the jobs and tasks to be started.
 pub(crate) struct StageStep<'a> {
     pub(crate) now: Tick,
     pub(crate) input: &'a mut Queue,
     pub(crate) output: &'a mut Queue,
     pub(crate) budget: &'a mut ByteBudget,
-    /// Demand of the nodes behind the output queue; the argument is true if no item is between the stage and those nodes.
+    /// Demand of the nodes downstream of the output queue; the argument is true if no item is between the stage and these nodes.
     pub(crate) behind: &'a dyn Fn(bool) -> Behind,
     pub(crate) work: &'a mut WorkList,
     pub(crate) epochs: &'a mut EpochBooks,
-    /// Set if an item was taken, so that the stage before may have room.
+    /// Set if an item was taken, so that the upstream stage may now have room.
     pub(crate) took: bool,
-    /// Set if an item was put, so that the stage behind may have work.
+    /// Set if an item was put, so that the downstream stage may now have work.
     pub(crate) put: bool,
 }
 
@@ -79,7 +79,8 @@ impl Core {
         }
     }
 
-    /// Reason why failures of this stage end the run, if they do. A rate limit counts tasks, a number counts samples.
+    /// Reason why failures of this stage end the run, if they do. A rate limit is relative to tasks, an absolute limit counts
+    /// samples.
     pub(crate) fn exceeded(&self, over: bool) -> Option<String> {
         if self.failed_samples == 0 {
             return None;
@@ -98,7 +99,7 @@ impl Core {
             .then(|| too_many(&format!("stage `{}`", self.id), limit, failures, &format!("{tasks} tasks")))
     }
 
-    /// Puts the item in `hand`, if there is one. Returns false while it has to wait for room.
+    /// Puts the item in `hand`, if there is one, into the next queue. Returns false while the item has to wait for room.
     pub(crate) fn put(&mut self, hand: &mut Hand, step: &mut StageStep<'_>) -> bool {
         let Some((item, since)) = hand.take() else { return true };
         let samples = item.samples();
@@ -146,8 +147,8 @@ impl<'a> StageStep<'a> {
         Ok(bytes)
     }
 
-    /// True if the budget admits an op that takes `input` bytes and reserves `result`. `is_alone` is set if the stage has no
-    /// other task, and `holds_back` if its op holds samples.
+    /// True if the budget admits an op that takes `input` bytes and reserves `result` bytes. `is_alone` is set if the stage has
+    /// no other task, and `holds_back` if the stage's op holds samples.
     pub(crate) fn admits(&mut self, input: u64, result: u64, is_alone: bool, holds_back: bool) -> bool {
         let is_clear = is_alone && self.output.items() == 0;
         self.budget.admits(input, result, || {

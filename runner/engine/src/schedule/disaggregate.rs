@@ -2,8 +2,8 @@ use super::core::{Core, Hand, StageStep, bytes_in, samples_in};
 use super::queue::Take;
 use crate::item::{Item, Sample};
 
-/// Takes batches and passes their samples on one by one. The stage only moves samples, so it works within the step that gives
-/// it a batch.
+/// Takes batches and passes their samples on one by one. The stage only moves samples, so it needs no task: all work is done
+/// within a step of the schedule.
 #[derive(Debug, Default)]
 pub(crate) struct Disaggregate {
     samples: std::vec::IntoIter<Sample>,
@@ -24,7 +24,7 @@ impl Disaggregate {
                     core.meter.on_task(None, 0);
                     match item {
                         Item::Batch(samples) => self.samples = samples.into_iter(),
-                        // The plan does not allow these inputs here; they pass unchanged.
+                        // The check of the plan excludes these inputs here; they are passed on unchanged.
                         whole @ (Item::Sample(_) | Item::Collated(_)) => self.next = Some((whole, None)),
                     }
                 }

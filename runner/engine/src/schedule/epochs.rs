@@ -12,7 +12,7 @@ pub(crate) struct EpochBooks {
 #[derive(Debug)]
 struct EpochBook {
     epoch: u32,
-    /// Samples of the source and of fan-outs, less those discarded with incomplete batches.
+    /// Samples made by the source and by fan-outs, minus the samples discarded with incomplete batches.
     made: u64,
     failed: u64,
     first_failure: Option<String>,
@@ -20,12 +20,12 @@ struct EpochBook {
     ended: bool,
 }
 
-/// Maximum number of observed epochs: a failure in an older one counts for the run only. More are in flight only if queues
-/// hold more than a thousand epochs of a few samples each.
+/// Maximum number of observed epochs: a failure in an older epoch counts only for the run. More epochs can be in progress only if
+/// queues hold more than a thousand epochs of a few samples each.
 const MAX_EPOCHS: usize = 1024;
 
 impl EpochBooks {
-    /// Counts a sample of the source, which makes its epochs in order.
+    /// Counts a sample of the source, which makes one epoch after the other.
     pub(crate) fn made(&mut self, epoch: u32) {
         if let Some(book) = self.books.back_mut().filter(|book| book.epoch == epoch) {
             book.made += 1;
@@ -55,7 +55,7 @@ impl EpochBooks {
         });
     }
 
-    /// Records that the source puts no more samples of the latest epoch.
+    /// Records that the source has put the last sample of its current epoch.
     pub(crate) fn end(&mut self) {
         if let Some(epoch) = self.books.back().map(|book| book.epoch) {
             self.change(epoch, |book| book.ended = true);
@@ -76,7 +76,7 @@ impl EpochBooks {
 }
 
 impl EpochBook {
-    /// Describes the loss if every sample of the epoch failed.
+    /// Returns a description if every sample of the epoch failed.
     fn lost(&self) -> Option<String> {
         let first = self.first_failure.as_ref()?;
         (self.ended && self.failed >= self.made).then(|| {

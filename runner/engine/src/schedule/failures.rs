@@ -7,20 +7,20 @@ use penstock_types::text::{MAX_SHOWN_KEY, printable};
 
 use crate::ports::{Failed, Fault, SampleFailure};
 
-/// Maximum number of groups of a run; failures of further groups are only counted.
+/// Maximum number of failure groups of a run; failures outside these groups are only counted.
 const MAX_GROUPS: usize = 100;
 const FIRST_KEYS: usize = 5;
 
-/// Samples added to groups before the lock of the groups is released for other threads.
+/// Maximum number of samples added to groups before the lock of the groups is released to other threads.
 const BOOKED_AT_ONCE: usize = 256;
 
-/// Failed samples of one task, as they leave the schedule: they are turned into records outside the run's lock.
+/// Failed samples of one task, as returned by the schedule: they are turned into records outside the run's lock.
 #[derive(Debug)]
 pub(crate) struct FailedTask {
     stage: String,
     disposition: Disposition,
     failed: Vec<Failed>,
-    /// Placeholder for the samples that the op did not return, and their number.
+    /// Placeholder failure for the samples that the op did not return, and the number of these samples.
     lost: Option<(Failed, u64)>,
 }
 
@@ -31,14 +31,14 @@ pub(crate) struct FailureGroups {
     not_listed: u64,
 }
 
-/// A group that may grow.
+/// A group to which further failures may be added.
 #[derive(Debug)]
 struct OpenGroup {
     stage: String,
     class: FailureClass,
     message: String,
     count: u64,
-    /// Epoch, index and key of the group's first samples in the order of the source; failures arrive in any order.
+    /// Epoch, index and key of the group's first samples in the order of the source; needed because failures arrive in any order.
     first: Vec<(u32, u64, String)>,
 }
 
@@ -104,7 +104,7 @@ impl FailedTask {
     }
 }
 
-/// Message of a failure with a placeholder for the sample's key; otherwise each sample would form a group.
+/// Message of a failure with a placeholder in place of the sample's key; with the key, each sample would form a separate group.
 fn common_message(failed: &Failed) -> String {
     let (key, message) = (&failed.sample.key, &failed.fault.message);
     if !message.contains('`') {
@@ -115,7 +115,7 @@ fn common_message(failed: &Failed) -> String {
 }
 
 impl FailureGroups {
-    /// Groups, most frequent first and then in the order of the source, and the number of failures in no group.
+    /// Failure groups, most frequent first and then in the order of the source, and the number of failures in no group.
     pub(crate) fn listed(&self) -> (Vec<FailureGroup>, u64) {
         let mut groups: Vec<&OpenGroup> = self.groups.iter().collect();
         groups.sort_by_key(|group| (Reverse(group.count), &group.first, &group.stage, &group.message));
@@ -160,7 +160,7 @@ impl FailureGroups {
     }
 }
 
-/// True if `failures` of `tasks` are too many. A rate applies only after enough tasks, unless the run is `over`.
+/// True if `failures` among `tasks` exceed the limit. A rate applies only after enough tasks, unless the run is `over`.
 pub(crate) fn exceeds(limit: FailureLimit, failures: u64, tasks: u64, over: bool) -> bool {
     match limit {
         FailureLimit::Count(most) => failures > most,

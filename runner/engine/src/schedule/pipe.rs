@@ -12,8 +12,8 @@ use super::work::{OpCall, OpTime, RunsOn, Task, WorkerJob};
 use crate::item::{Item, Origin, Sample};
 use crate::ports::{Failed, Fault, Items, Output};
 
-/// A stage that calls an op: takes an item, starts a task, and stops taking while `concurrency` tasks live. A task holds its
-/// slot from the take until the put of its last result was accepted.
+/// A stage that calls an op: takes an item, starts a task, and stops taking while `concurrency` tasks are unfinished. A task
+/// holds its slot from the take until its last result was put into the next queue.
 #[derive(Debug)]
 pub(crate) struct Pipe {
     stage: usize,
@@ -23,36 +23,36 @@ pub(crate) struct Pipe {
     free: Vec<usize>,
     /// Slots in the order in which they took items; used for `Order::Input` only.
     turns: VecDeque<usize>,
-    /// Slots whose results wait to be put, in the order of completion; used for `Order::Completion` only.
+    /// Slots whose results wait to be put into the next queue, in the order of completion; used for `Order::Completion` only.
     ready: VecDeque<usize>,
     border: Option<Border>,
     /// Samples that the op holds between calls.
     held: u64,
-    /// Memory of the held samples outside of a guest, in bytes.
+    /// Memory of the held samples outside of a WebAssembly guest, in bytes.
     held_bytes: u64,
     /// Set if the op's results take no more memory than their inputs.
     keeps_size: bool,
     sizes: ResultSizes,
     /// Number of tasks whose op is not done.
     working: usize,
-    /// Epoch of the latest task: the stage starts no other epoch before the tasks of this one are done.
+    /// Epoch of the latest task: the stage starts no task of another epoch before all tasks of this epoch are done.
     epoch: u32,
 }
 
-/// Divisor of the budget for the reservation of a task while no result of the stage is known.
+/// Divisor of the budget for a task's reservation while the size of no result of the stage is known.
 const UNKNOWN_SHARE: u64 = 8;
 
-/// Tasks that a stage may start before a result is known.
+/// Maximum number of tasks that a stage may start before the size of a result is known.
 const FIRST_TASKS: u64 = 4;
 
 #[derive(Debug, Default)]
 struct TaskSlot {
     state: SlotState,
-    /// Samples in this slot: those taken until the op is done, then those not yet put.
+    /// Samples in this slot: until the op is done, the samples taken; afterwards, the results not yet put.
     inside: u64,
     /// Bytes of the item that was taken.
     input_bytes: u64,
-    /// Bytes held for this slot: the reservation until the op is done, then those of results not yet put.
+    /// Bytes held for this slot: until the op is done, its reservation; afterwards, the results not yet put.
     bytes: u64,
     /// Key and origin of the first sample taken, in case the op loses it.
     first: Option<(Arc<str>, Origin)>,
@@ -74,7 +74,7 @@ struct Results {
     rest: std::vec::IntoIter<Item>,
 }
 
-/// End of an epoch or of the data, which the stage passes on once its tasks are done.
+/// End of an epoch or of the data, which the stage passes on once the tasks before it are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Border {
     end: End,
@@ -124,7 +124,7 @@ impl Pipe {
         }
     }
 
-    /// Takes no more items; those inside are still passed on.
+    /// Makes the stage take no more items; items already inside are still passed on.
     pub(crate) fn stop_taking(&mut self) {
         let finished = self.border.is_some_and(|border| border.finished);
         self.border = Some(Border { end: End::Data, finished });
@@ -135,7 +135,7 @@ impl Pipe {
         self.turn_slot(slot, SlotState::Working(Slot::Busy), core, now);
     }
 
-    /// Records that the task in `slot` begins (`waits`) or ends its wait for permits.
+    /// Records that the task in `slot` starts waiting for permits (if `waits`) or stops waiting.
     pub(crate) fn on_permit_wait(&mut self, slot: usize, waits: bool, core: &mut Core, now: Tick) {
         let doing = if waits { Slot::PermitWait } else { Slot::Busy };
         self.turn_slot(slot, SlotState::Working(doing), core, now);
@@ -180,7 +180,7 @@ impl Pipe {
             let op_nanos =
                 output.op_time.map_or(time.wall, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
             core.meter.on_cpu(time.cpu);
-            // A `finish` is a task only if it fails: no sample came in with it.
+            // A call of `finish` counts as a task only if it fails, because it takes no sample.
             core.meter.on_task(Some(op_nanos), failures);
             core.failed_held += failures.saturating_sub(came_in).min(held);
         }
@@ -214,7 +214,7 @@ impl Pipe {
         self.working
     }
 
-    /// True if the op holds samples until others arrive.
+    /// True if the op holds samples until further samples arrive.
     pub(crate) fn holds_back(&self) -> bool {
         self.held_bytes > 0
     }
@@ -239,7 +239,7 @@ impl Pipe {
         self.sizes.largest().unwrap_or(0)
     }
 
-    /// Bytes by which ops in the free slots may grow their inputs.
+    /// Bytes by which ops that may start in the free slots may exceed their inputs.
     pub(crate) fn free_growth(&self) -> u64 {
         self.sizes.growth().saturating_mul(self.free.len() as u64)
     }
@@ -285,7 +285,7 @@ impl Pipe {
 
     /// Starts the wait of each result that could not be put.
     fn note_waiting_puts(&mut self, step: &mut StageStep<'_>) {
-        // The slot in front may have put one result and wait with the next; new slots are at the back.
+        // The first slot may have put one result and wait with its next one; slots that wait for the first time are at the back.
         let front = self.next_to_put();
         let mut fresh: usize = 0;
         for slot in front.into_iter().chain(self.ready.iter().rev().copied()) {
@@ -313,8 +313,9 @@ impl Pipe {
 
     /// True if the memory budget admits a task for the first item of the input queue.
     ///
-    /// At most `FIRST_TASKS` more tasks run than results are known. If sizes occur in random order, the next n results after n
-    /// known ones contain one larger result on average, so a stage's first results exceed their reservations only slightly.
+    /// The number of running tasks exceeds the number of known results by at most `FIRST_TASKS`. If sizes occur in random order,
+    /// the next n results after n known ones contain one larger result on average, so a stage's first results exceed their
+    /// reservations only slightly.
     fn may_take(&self, core: &Core, step: &mut StageStep<'_>) -> bool {
         if self.keeps_size || !step.budget.is_limited() {
             return true;
@@ -367,7 +368,7 @@ impl Pipe {
         }
     }
 
-    /// Passes an end on once all tasks before it are done. Returns true if the stage can continue.
+    /// Passes the end of an epoch or of the data on, once all tasks before it are done. Returns true if the stage can continue.
     fn cross_border(&mut self, core: &mut Core, step: &mut StageStep<'_>) -> bool {
         let Some(border) = self.border else { return false };
         if self.alive() > 0 || core.closed {
@@ -414,7 +415,7 @@ impl Pipe {
         }
     }
 
-    /// Frees the slot in front after all its results were put.
+    /// Frees the first slot after all its results were put.
     fn release(&mut self, slot: usize, core: &mut Core, now: Tick) {
         match self.order {
             Order::Completion => self.ready.pop_front(),

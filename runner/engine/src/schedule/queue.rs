@@ -41,7 +41,7 @@ pub(crate) enum Take {
     /// An item, and the bytes it takes in memory.
     Item(Item, u64),
     EpochEnd,
-    /// The queue is empty: the reader waits from now on.
+    /// The queue is empty: from now on, the reader counts as waiting.
     Empty,
     /// The queue is empty and its writer has closed it.
     Ended,
@@ -64,8 +64,8 @@ impl Queue {
         }
     }
 
-    /// Puts `item` if there is room, and returns its bytes; returns the item otherwise. `since` is the time at which this put
-    /// began to wait, if it did. The memory budget is not involved: the item's bytes are held already.
+    /// Puts `item` if there is room, and returns its size in bytes; otherwise returns the item. `since` is the time at which this
+    /// put began to wait, if it did. The memory budget is not checked: the item's bytes are already counted as held.
     pub(crate) fn try_put(&mut self, item: Item, since: Option<Tick>, now: Tick) -> Result<u64, Item> {
         debug_assert!(!self.closed, "a put after the writer closed");
         if self.items >= self.capacity {
@@ -80,7 +80,7 @@ impl Queue {
         Ok(weight.bytes)
     }
 
-    /// Records that a put was refused and waits from now on.
+    /// Records that a put was refused and is waiting from now on.
     pub(crate) fn on_put_waits(&mut self, now: Tick) {
         self.meter.on_put_waits(now);
     }
@@ -101,7 +101,7 @@ impl Queue {
         }
     }
 
-    /// Takes the first entry. A reader that finds the queue empty waits until its next call.
+    /// Takes the first entry. If the queue is empty, its reader counts as waiting until the next call.
     pub(crate) fn take(&mut self, now: Tick) -> Take {
         match self.entries.pop_front() {
             Some(Entry::Item(item, weight)) => {
@@ -133,13 +133,13 @@ impl Queue {
         }
     }
 
-    /// Counts samples as left that the consumer took but did not complete.
+    /// Counts samples that the consumer took but did not complete as left.
     pub(crate) fn take_back(&mut self, samples: u64) {
         self.taken -= samples;
         self.taken_back += samples;
     }
 
-    /// True if a `take` would return something other than [`Take::Empty`].
+    /// True if a `take` would return an entry or the end of the queue instead of [`Take::Empty`].
     pub(crate) fn has_news(&self) -> bool {
         self.closed || !self.entries.is_empty()
     }
@@ -181,7 +181,8 @@ impl Queue {
         &mut self.meter
     }
 
-    /// Counts of the queue for the ledger. `left` is counted, not derived, so that a missing sample shows as an imbalance.
+    /// Counts of the queue for the ledger. `left` is counted instead of computed from the other counts, so that a missing sample
+    /// shows as an imbalance.
     pub(crate) fn book(&self) -> QueueBook {
         let inside = self.entries.iter().map(|entry| match entry {
             Entry::Item(item, _) => item.samples(),

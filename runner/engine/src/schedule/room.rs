@@ -1,4 +1,5 @@
-//! Room in the memory budget: the demand of downstream nodes, and runs that wait for memory that nothing can free.
+//! Room in the memory budget: the demand of downstream nodes, and the detection of runs that wait for memory that nothing can
+//! free.
 
 use penstock_types::stats::Tick;
 
@@ -15,7 +16,7 @@ pub(crate) struct NodesBehind<'a> {
 }
 
 impl NodesBehind<'_> {
-    /// Demand of these nodes; `is_clear` is set if no item is before them, in a queue or a task.
+    /// Memory demand of these nodes; `is_clear` is set if no item waits in the queue or task before them.
     pub(crate) fn demand(&self, is_clear: bool) -> Behind {
         let is_empty = self.sink_is_empty && self.queues.iter().all(|queue| queue.items() == 0);
         let mut behind = Behind { is_idle: is_clear && is_empty, ..Behind::default() };
@@ -39,7 +40,7 @@ impl NodesBehind<'_> {
 }
 
 impl Schedule {
-    /// Records that the source made a chunk of `bytes` and keeps `kept_bytes` beside it. Returns true if the chunk may be offered.
+    /// Records that the source made a chunk of `bytes` and also keeps `kept_bytes`. Returns true if the chunk may be offered.
     pub(crate) fn source_waits(&mut self, bytes: u64, kept_bytes: u64, now: Tick) -> bool {
         if self.over {
             return false;
@@ -50,7 +51,7 @@ impl Schedule {
         if self.preparing > 0 {
             return false;
         }
-        // The chunk may be smaller than its reservation.
+        // Moves items, because the chunk may be smaller than its reservation, which frees memory.
         self.move_all(now);
         let calls = self.calls_source();
         if !calls {
@@ -59,25 +60,26 @@ impl Schedule {
         calls
     }
 
-    /// True if the source waits with a chunk that it may offer now.
+    /// True if the source waits with a chunk that may be offered now.
     pub(crate) fn calls_source(&mut self) -> bool {
         self.wants_more()
             && self.source.waiting_bytes().is_some_and(|bytes| {
                 let Self { source, stages, queues, sink, budget, .. } = self;
                 let behind = NodesBehind { stages, queues, sink_is_empty: sink.is_empty() };
-                // The end of the data needs no memory. After samples, the source makes the next chunk, which reserves at
-                // most the largest chunk so far: that leaves room for the stages, so their growth is not counted.
+                // The end of the data needs no memory. After samples, the source makes the next chunk, for which at most the size
+                // of the largest chunk so far is reserved. This reservation leaves room for the stages, so their growth is not
+                // counted.
                 let ahead = if bytes == 0 { 0 } else { bytes + source.largest_bytes() };
                 budget.admits(bytes, ahead, || Behind { growth: 0, ..behind.demand(source.is_empty()) })
             })
     }
 
-    /// Ends the run as failed if it waits for memory that nothing can free.
+    /// Ends the run as failed if the run waits for memory that nothing can free.
     pub(super) fn fail_if_stuck(&mut self, now: Tick) {
         if !self.is_waiting() {
             return;
         }
-        // Steps all nodes once more, because the refusal may be outdated.
+        // Steps all nodes once more, because the recorded refusal may be outdated.
         self.mark_all();
         self.move_all(now);
         if self.is_waiting() && self.budget.has_refused() {
@@ -85,7 +87,7 @@ impl Schedule {
         }
     }
 
-    /// True if no task runs, the consumer can take no item and the source can offer no chunk.
+    /// True if no task is running, no item can be delivered and the source cannot offer a chunk.
     fn is_waiting(&mut self) -> bool {
         if self.over || !self.budget.is_limited() {
             return false;
@@ -122,7 +124,7 @@ impl Schedule {
                 format!("`{id}` {}{collected}", mib(bytes))
             })
             .collect();
-        // Each incomplete batch still needs its lacking samples, and the refused op needs its result.
+        // Each incomplete batch needs memory for its missing samples, and the refused op needs memory for its result.
         let lacking: u64 = self.stages.iter().map(Stage::promised_bytes).fold(0, u64::saturating_add);
         let largest =
             self.stages.iter().map(Stage::largest_bytes).fold(self.source.largest_bytes(), u64::max);

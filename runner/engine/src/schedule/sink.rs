@@ -5,10 +5,10 @@ use penstock_types::stats::StageMeter;
 use super::core::{Core, Hand, StageStep, bytes_in, samples_in};
 use super::queue::Take;
 
-/// The last node: moves items one by one into the queue that the consumer drains. Ends of epochs are not passed on.
+/// The last node: moves items one by one into the queue from which the consumer takes. Ends of epochs are not passed on.
 #[derive(Debug)]
 pub(crate) struct SinkEnd {
-    /// Without a meter: the queues on both sides are measured.
+    /// Has no meter of its own, because the queues on both sides are measured.
     core: Core,
     hand: Hand,
 }

@@ -10,8 +10,8 @@ use super::queue::Queue;
 use crate::item::{Item, Sample};
 use crate::ports::Produced;
 
-/// The schedule's side of the source: the current chunk, and the sample that waits for room. The source runs in a task and
-/// makes the next chunk while this one is handed out.
+/// The schedule's view of the source: the current chunk, and the sample that waits for room. The source runs in a task and makes
+/// the next chunk while the current one is handed out.
 #[derive(Debug)]
 pub(crate) struct SourceEnd {
     book: StageBook,
@@ -19,10 +19,10 @@ pub(crate) struct SourceEnd {
     hand: Hand,
     /// Bytes of the samples in `chunk`.
     chunk_bytes: u64,
-    /// Bytes of the chunk that the source is waiting to offer, or the reservation for the one it is making.
+    /// Bytes of the chunk that the source is waiting to offer, or bytes reserved for the chunk that it is making.
     ahead_bytes: u64,
     waits: bool,
-    /// Bytes of the largest chunk so far, which are reserved for the next one.
+    /// Size of the largest chunk so far; this number of bytes is reserved for the next chunk.
     largest_bytes: u64,
     /// Bytes that the source keeps between chunks.
     kept_bytes: u64,
@@ -100,7 +100,7 @@ impl SourceEnd {
         budget.replace(std::mem::replace(&mut self.kept_bytes, bytes), bytes);
     }
 
-    /// Ends the source; samples that were not yet put count as never made.
+    /// Ends the source; samples that were not yet put into the queue are not counted as made.
     pub(crate) fn end(&mut self, budget: &mut ByteBudget) {
         self.chunk.clear();
         budget.release(std::mem::take(&mut self.chunk_bytes));

@@ -22,7 +22,7 @@ pub(crate) enum Kind {
 }
 
 impl Stage {
-    /// Creates a stage that is measured from the time in `measured` on; not measured with `None`.
+    /// Creates a stage that is measured from the time in `measured` on; with `None`, the stage is not measured.
     pub(crate) fn new(position: usize, shape: StageShape, measured: Option<Tick>) -> Self {
         let kind = match shape.rule {
             StageRule::Pipe { concurrency, order, runs_on } => {
@@ -54,7 +54,7 @@ impl Stage {
         }
     }
 
-    /// Expected bytes of the samples that an incomplete batch still lacks.
+    /// Expected bytes of the samples that are missing from an incomplete batch.
     pub(crate) fn promised_bytes(&self) -> u64 {
         match &self.kind {
             Kind::Aggregate(aggregate) if aggregate.collects() => aggregate.promised_bytes(),

@@ -1,5 +1,5 @@
-//! Compares the schedule with a small sequential reference, and checks exact counts. The tests create every event, without
-//! threads or a clock.
+//! Compares the schedule with a small sequential reference implementation, and checks exact counts. The tests create every event,
+//! without threads or a clock.
 
 mod budget;
 
@@ -55,7 +55,7 @@ fn samples(keys: std::ops::Range<u64>, epoch: u32) -> Vec<Sample> {
     keys.map(sample).collect()
 }
 
-/// Output samples of the op for one sample: a pure function, so that the reference can apply it, too.
+/// Output samples of the op for one sample. A pure function, so that the reference implementation can use it, too.
 fn answer(stage: usize, sample: &Sample) -> Result<Vec<Sample>, ()> {
     let hash = sample.key.bytes().fold(stage as u64 + 7, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(23)
@@ -121,7 +121,7 @@ enum Mark {
     EpochEnd,
 }
 
-/// Output of one stage for a whole stream, computed one item after the other.
+/// Reference implementation of one stage: its output for a whole stream, computed one item after the other.
 fn reference(position: usize, rule: &StageRule, stream: Vec<Mark>) -> Vec<Mark> {
     let mut out = Vec::new();
     let mut joiner = Joiner::default();
@@ -164,7 +164,7 @@ fn reference(position: usize, rule: &StageRule, stream: Vec<Mark>) -> Vec<Mark> 
     out
 }
 
-/// Drives a schedule with events in any order that the threads of a run could produce.
+/// Drives a schedule by events, in any order that the threads of a run could produce.
 struct Driver {
     schedule: Schedule,
     rule: Vec<StageRule>,
@@ -205,7 +205,7 @@ impl Driver {
         Tick::from_nanos(self.now)
     }
 
-    /// Performs one of the events that are possible now. Returns false if there is none.
+    /// Performs one of the currently possible events. Returns false if there is none.
     fn step(&mut self, choice: usize, consume: bool) -> bool {
         let now = self.tick();
         let threads_busy = self.running.iter().filter(|(task, _)| self.on_threads(*task)).count();
@@ -316,7 +316,8 @@ fn any_stages() -> impl Strategy<Value = Vec<StageShape>> {
         1 => (0_usize..2).prop_map(|worker| pipe(1, Order::Completion, RunsOn::OneThread(worker))),
     ];
     prop::collection::vec((rule, 1_usize..4), 0..6).prop_map(|stages| {
-        // The check of the plan guarantees this: stages that take samples get no batches, and vice versa.
+        // The plan's check guarantees that stages which take samples get no batches, and vice versa; the generated stages follow
+        // this rule.
         let mut batches = false;
         let mut kept: Vec<StageShape> = Vec::new();
         for (rule, capacity) in stages {
@@ -375,7 +376,7 @@ proptest! {
             StageRule::Pipe { concurrency, order, .. } => concurrency == 1 || order == Order::Input,
             _ => true,
         });
-        // The order decides which samples form a pair or end up in a discarded batch.
+        // With these stages, the order determines which samples form a pair or end up in a discarded batch.
         let order_matters = stages.iter().any(|stage| matches!(
             stage.rule,
             StageRule::Aggregate { drop_last: true, .. } | StageRule::Pipe { runs_on: RunsOn::OneThread(_), .. }
@@ -483,7 +484,7 @@ fn a_task_that_waits_for_permits_is_not_busy_and_slot_times_add_up() {
     driver.schedule.on_permit_wait(second, true, at(2));
     driver.schedule.on_permit_wait(first, false, at(5));
     driver.schedule.complete(first, Ok(Output::one(item)), OpTime::default(), at(6));
-    // The result is not taken, and the other task still waits.
+    // The result is not yet taken from the queue, and the second task still waits for permits.
     let row = driver.schedule.read(at(8)).stages[0].row;
     let seconds = |nanos: u64| nanos / 1_000_000_000;
     assert_eq!([row.permit_wait, row.busy, row.idle].map(seconds), [9, 3, 4]);
@@ -498,7 +499,7 @@ fn a_task_that_waits_for_permits_is_not_busy_and_slot_times_add_up() {
 fn the_samples_in_flight_without_a_consumer_are_exactly_those_that_capacities_allow() {
     for (threads, order) in [(RunsOn::AnyThread, Order::Completion), (RunsOn::Tasks, Order::Input)] {
         let rule = pipe(4, order, threads);
-        // The op keeps every sample, so that the counts are exact.
+        // The op keeps every sample, so that the expected counts are exact.
         let stages = vec![stage(1, 2, rule), stage(2, 3, StageRule::Aggregate { size: 5, drop_last: false })];
         let mut driver = Driver::new(shape(stages, 3), vec![Produced::Samples(all_kept(1000))], 4);
         driver.fill();
@@ -604,7 +605,7 @@ fn an_epoch_in_which_every_sample_fails_ends_the_run() {
     assert!(second.error().is_some_and(|error| error.starts_with("all 3 samples of epoch 1 failed")));
 }
 
-/// Fails an epoch of `count` samples in batches of three, and only then ends the epoch; a second epoch follows.
+/// Fails all `count` samples of an epoch in batches of three, and only then ends the epoch; a second epoch follows.
 fn run_of_failing_batches(count: u64, drop_last: bool) -> Schedule {
     let stages = vec![
         stage(1, 2, StageRule::Aggregate { size: 3, drop_last }),
@@ -636,7 +637,7 @@ fn run_of_failing_batches(count: u64, drop_last: bool) -> Schedule {
 
 #[test]
 fn an_epoch_whose_samples_all_failed_before_its_end_ends_the_run() {
-    // The fourth sample waits for a batch that the end of the epoch either passes on or discards.
+    // With `count` 4, the fourth sample waits for a full batch until the end of the epoch passes it on or discards it.
     for (count, drop_last, failed) in [(3, false, 3), (3, true, 3), (4, true, 3), (4, false, 4)] {
         let mut schedule = run_of_failing_batches(count, drop_last);
         let expected = format!(
@@ -714,11 +715,13 @@ fn every_waiting_put_of_a_fan_out_is_measured() {
         let output = Output { items: Items::Many(three), ..Output::default() };
         driver.schedule.complete(job.task, Ok(output), OpTime::default(), at(0));
     }
-    // One item is in the sink queue, one is held by the sink and one is in the stage's queue: the fourth and all later ones wait.
+    // One item is in the sink queue, one is held by the sink and one is in the stage's queue; the fourth and all later items
+    // wait.
     for ms in [10, 20, 30] {
         assert!(matches!(driver.schedule.deliver(at(ms)), SinkDelivery::Item(_)));
     }
-    // The first task's three puts never waited; those of the second waited since the op was done: 10, then 10 and 10 more.
+    // The first task's three puts never waited. The second task's puts waited from the end of its op on: 10 ms, then 10 ms and 10
+    // ms more.
     let queue = &driver.schedule.read(at(30)).queues[1];
     assert_eq!((queue.row.puts, queue.row.put_wait), (6, 30_000_000));
     assert_eq!(queue.put_times.quantile_s(0.5).map(|s| (s * 1e3).round()), Some(0.0));
@@ -862,7 +865,7 @@ fn a_failed_batch_of_a_million_is_counted_under_the_lock_and_grouped_without_it(
         assert_eq!(reported, SAMPLES);
         let (groups, _) = groups.into_inner().unwrap().listed();
         assert_eq!((groups.len(), groups[0].count), (1, SAMPLES));
-        // Counting takes microseconds, grouping takes a second.
+        // Counting takes microseconds, while grouping takes a second.
         assert!(counting * 100 < booking, "{counting:?} and {booking:?}");
     }
 }

@@ -13,7 +13,7 @@ pub(crate) struct Task {
 pub(crate) enum RunsOn {
     /// Futures on the I/O runtime, which need no thread while they wait.
     Tasks,
-    /// Any worker thread; each thread has a separate instance of the op.
+    /// Any worker thread; each worker thread has a separate instance of the op.
     AnyThread,
     /// A single worker thread, because the op keeps state between items.
     OneThread(usize),
@@ -52,7 +52,8 @@ pub(crate) struct WorkList {
 }
 
 impl RunsOn {
-    /// Any of the worker threads, or for stateful stages a single one: these are spread over the threads by position.
+    /// Threads for the ops of a stage: any worker thread, or a single one for a stateful stage. Stateful stages are distributed
+    /// over the threads by position.
     pub(crate) fn thread(stateful: bool, position: usize, threads: usize) -> Self {
         if stateful { Self::OneThread(position % threads) } else { Self::AnyThread }
     }

@@ -2,11 +2,12 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Time of ops after which the thread's CPU clock is read again; the read is a system call, which is negligible at this interval.
+/// Accumulated time of ops, in nanoseconds, after which the thread's CPU clock is read again. The read is a system call, whose
+/// cost is negligible at this interval.
 const READ_EVERY: u64 = 1_000_000;
 
-/// Share of their time for which the ops of this thread had a core: exact for ops longer than [`READ_EVERY`]; for shorter ones,
-/// the share in the last measured interval.
+/// Fraction of their time for which the ops of this thread had a core: exact for ops longer than [`READ_EVERY`]; shorter ops get
+/// the fraction of the last measured interval.
 #[derive(Debug)]
 pub(super) struct CpuShare {
     read: Duration,
@@ -16,7 +17,7 @@ pub(super) struct CpuShare {
 }
 
 impl CpuShare {
-    /// Starts the measurement for the ops from now on.
+    /// Starts the measurement of all subsequent ops.
     pub(super) fn starting() -> Self {
         Self { read: thread_cpu(), ops: 0, share: 1.0 }
     }
@@ -27,7 +28,7 @@ impl CpuShare {
         if self.ops >= READ_EVERY {
             let now = thread_cpu();
             let cpu = now.saturating_sub(self.read).as_nanos() as f64;
-            // Includes the thread's work between ops, which is negligible.
+            // The CPU time includes the thread's work between ops, which is negligible.
             self.share = (cpu / self.ops as f64).min(1.0);
             (self.read, self.ops) = (now, 0);
         }

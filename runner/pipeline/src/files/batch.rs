@@ -4,7 +4,7 @@
 //! |---|---|
 //! | tensor, int, real | one tensor of its name, type and shape, with the samples as first dimension (ints `I64`, reals `F64`) |
 //! | list of tensors | `NAME`: the elements of all tensors in sequence; `NAME.offsets` as below, counted in elements; and `NAME.shapes`: the shape of each tensor (`I64`, `[samples, dimensions]`) |
-//! | text, blob | `NAME`: the bytes of all values in sequence (`U8`; texts are UTF-8), and `NAME.offsets`: the start of each value, and the end of the last (`I64`, one more than there are samples) |
+//! | text, blob | `NAME`: the bytes of all values in sequence (`U8`; texts are UTF-8), and `NAME.offsets`: the start of each value, and the end of the last (`I64`; their number is the number of samples plus one) |
 //!
 //! The header's `__metadata__` has one member, `penstock`, whose text is JSON: `format`; `batch`, the number of the batch; for every
 //! sample its key (`keys`), pass over the source (`epochs`) and position in the unshuffled source (`indexes`); `paths`, hashes of
@@ -29,7 +29,7 @@ const METADATA: &str = "penstock";
 /// Name that the format reserves.
 const RESERVED: &str = "__metadata__";
 
-/// Length of the field before the header that holds the header's length, in bytes.
+/// Size of the field that precedes the header and contains its length, in bytes.
 pub(super) const LENGTH_BYTES: usize = 8;
 
 /// Maximum size of a header that readers of the format accept, in bytes.
@@ -41,10 +41,10 @@ pub(super) enum BatchFault {
     #[error("it does not fit the format: {0}")]
     Format(String),
     #[error(
-        "its {keys} keys make a header of {bytes} bytes, and readers accept {MAX_HEADER_BYTES}; make smaller batches"
+        "its {keys} keys make a header of {bytes} bytes, but readers accept at most {MAX_HEADER_BYTES} bytes; make smaller batches"
     )]
     Header { keys: usize, bytes: usize },
-    #[error("the field `{0}` is on a GPU, and files are written from the memory of the host")]
+    #[error("the field `{0}` is on a GPU, but files are written from host memory")]
     OnDevice(String),
     #[error("the file format reserves the name `{RESERVED}`; rename the field")]
     Reserved,
@@ -93,7 +93,7 @@ enum PartData {
 }
 
 impl File {
-    /// Converts a batch to a file, or returns the reason why it cannot be one.
+    /// Converts a batch to a file, or returns the reason why that is not possible.
     pub(super) fn of(batch: Collated, number: u64) -> Result<Self, BatchFault> {
         let mut description = BatchMetadata::of(&batch, number);
         let mut parts = Vec::with_capacity(batch.fields.len());
@@ -101,7 +101,7 @@ impl File {
             parts.extend(parts_of(&column.name, column.values)?);
         }
         check_names(&parts)?;
-        // Same order as the format's own writer: large elements first, for alignment, then by name.
+        // The reference writer of the format has the same order: by element size, largest first, for alignment, then by name.
         parts.sort_by(|one, other| other.dtype.cmp(&one.dtype).then_with(|| one.name.cmp(&other.name)));
         let mut data_bytes = 0;
         let infos = parts.iter().map(|part| {
@@ -175,7 +175,7 @@ impl BatchMetadata {
         }
     }
 
-    /// Reads Penstock's metadata from a header without its length; `None` for a foreign header.
+    /// Reads Penstock's metadata from a header without its length; `None` if another program wrote the header.
     pub(super) fn read(header: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]
         struct Header {
@@ -264,7 +264,7 @@ fn offsets_name(name: &str) -> String {
     format!("{name}.offsets")
 }
 
-/// Checks names: of two tensors with the same name, one would be lost.
+/// Checks that no two tensors have the same name, since a file contains one tensor per name.
 fn check_names(parts: &[Part]) -> Result<(), BatchFault> {
     let mut seen = BTreeSet::new();
     for Part { name, .. } in parts {

@@ -17,13 +17,13 @@ use super::batch::{BatchMetadata, File, LENGTH_BYTES, MAX_HEADER_BYTES};
 use super::manifest::{Complete, Manifest};
 use super::{FilesFolder, Opened, batch_name};
 
-/// Batches written or compared at a time, to hide the latency of a bucket.
+/// Maximum number of batches written or compared at a time, to hide the latency of a bucket.
 const IN_FLIGHT: usize = 4;
 
 /// Interval at which a wait checks the stop flag.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Time that batches in flight have to finish when the run stops: the engine allows two seconds.
+/// Maximum time for batches in flight to finish when the run stops; less than the two seconds that the engine allows.
 const GRACE: Duration = Duration::from_millis(1500);
 
 /// Writes batches, several at a time. See [`crate::files`].
@@ -58,7 +58,7 @@ enum Broken {
 }
 
 impl FilesConsumer {
-    /// Continues after the existing batches. Writes run on `runtime`.
+    /// Creates a consumer for an opened folder. Writes run on `runtime`.
     pub(crate) fn new(opened: Opened, runtime: Handle) -> Self {
         let Opened { place, manifest, there } = opened;
         Self {
@@ -105,7 +105,7 @@ impl FilesConsumer {
     /// Waits until fewer than `most` batches are in flight.
     fn wait_for_fewer_than(&mut self, most: usize, stop: &StopFlag) -> Result<(), Broken> {
         loop {
-            // Failures are reported at once, not only when all slots are taken.
+            // Collects all finished writes first, so that a failure is reported at once.
             while let Some(done) = self.under_way.try_join_next() {
                 self.settle(done)?;
             }
@@ -134,7 +134,7 @@ impl FilesConsumer {
                 }
             }
         };
-        // Batches that are not finished in time stay pending.
+        // Batches that are not finished in time remain counted in `pending`.
         let is_late = runtime.block_on(async { timeout(GRACE, all).await }).is_err();
         if is_late {
             self.under_way.abort_all();
@@ -224,7 +224,7 @@ impl FilesCount {
     }
 }
 
-/// Compares an existing batch with this one by size and header, which contains the digest of the data.
+/// Compares an existing file with this run's batch by size and header, which contains the digest of the data.
 async fn compare(
     place: &FilesFolder,
     key: Arc<str>,
@@ -240,7 +240,7 @@ async fn compare(
     }
     let what = match header(place, &key, found_size).await.map_err(unanswered)? {
         Some(_) if found_head == head => {
-            format!("it has {found_size} bytes, and {size} would be written, so it is incomplete")
+            format!("the existing file has {found_size} bytes instead of {size}, so it is incomplete")
         }
         Some(header) => difference(&header, &head[LENGTH_BYTES..]),
         None => "it is not a complete safetensors file".to_owned(),
@@ -252,7 +252,7 @@ async fn compare(
     )))
 }
 
-/// Reads the header of a file of `size` bytes, without its length field; `None` when it has none.
+/// Reads the header of a file of `size` bytes, without its length field; `None` when the file has none.
 async fn header(place: &FilesFolder, key: &Arc<str>, size: u64) -> Result<Option<Bytes>, StoreError> {
     let begin = LENGTH_BYTES as u64;
     if size < begin {
@@ -266,18 +266,22 @@ async fn header(place: &FilesFolder, key: &Arc<str>, size: u64) -> Result<Option
     place.store.get_range(key.clone(), None, begin..begin + length).await.map(Some)
 }
 
-/// Describes the difference between the existing header and this one.
+/// Describes the difference between the existing header and the header of this run's batch.
 fn difference(there: &[u8], here: &[u8]) -> String {
     let (Some(there), Some(here)) = (BatchMetadata::read(there), BatchMetadata::read(here)) else {
-        return "its metadata is not that of `files`".to_owned();
+        return "its metadata was not written by the consumer `files`".to_owned();
     };
     if there.keys.len() != here.keys.len() {
-        return format!("it has {} samples, and this run has {}", there.keys.len(), here.keys.len());
+        return format!(
+            "the existing file has {} samples, and this run has {}",
+            there.keys.len(),
+            here.keys.len()
+        );
     }
     let mut pairs = there.keys.iter().zip(&here.keys).enumerate();
     match pairs.find(|(_, (there, here))| there != here) {
         Some((place, (there, here))) => format!(
-            "its sample {place} is `{}`, and in this run it is `{}`",
+            "sample {place} is `{}` in the existing file, and `{}` in this run",
             printable(there, MAX_SHOWN_KEY),
             printable(here, MAX_SHOWN_KEY)
         ),

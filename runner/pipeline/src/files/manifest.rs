@@ -11,7 +11,7 @@ use serde_json::Value;
 /// Version of the files' format: names, metadata, and the mapping of fields to tensors.
 pub(super) const FORMAT: u32 = 2;
 
-/// Maximum length of a value in a difference, in characters.
+/// Maximum length of a value that is shown in a difference, in characters.
 const MAX_SHOWN_VALUE: usize = 80;
 
 /// Manifest of a folder of batches: `penstock-files.json`.
@@ -56,7 +56,7 @@ pub struct DocumentChange {
 
 impl Manifest {
     pub(super) const NAME: &str = "penstock-files.json";
-    /// Upper bound of the size: a document has at most 4 MiB, but line breaks and indentation make it longer.
+    /// Upper bound of a manifest's size, in bytes: a document has at most 4 MiB, but line breaks and indentation make it longer.
     pub(super) const MOST_BYTES: u64 = 64 << 20;
 
     pub(super) fn of(plan: &FilesPlan) -> Self {

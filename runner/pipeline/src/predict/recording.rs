@@ -38,7 +38,7 @@ pub(super) struct RecordedStage<'a> {
     /// Samples that the stage has taken, of any outcome.
     taken: u64,
     out: u64,
-    /// Mean duration of a `sleep` in the document, in seconds, if the measured mean can be compared with it.
+    /// Mean duration of a `sleep` in the document, in seconds, unless the measured mean cannot be compared with it.
     document_mean_s: Option<f64>,
 }
 
@@ -80,10 +80,11 @@ impl Recording {
         let stages = self.snapshot.stages.iter().enumerate();
         let (place, record) = stages.filter(|(_, stage)| stage.name == base).nth(before)?;
         let times = self.times.get(&record.id).filter(|times| times.count() > 0)?;
-        // The first book is that of the source.
+        // The first entry in the ledger is that of the source, so the entry of a stage is at its position plus one.
         let book = self.snapshot.ledger.stages.get(place + 1)?;
         let sleep = self.document.pointer(&format!("/stages/{place}/sleep"));
-        // The mean of exponential times deviates from the setting by more than any delay of a machine.
+        // The measured mean of exponential times is no reference: by chance it deviates from the setting by more than the delays
+        // of the machine.
         let even = sleep.filter(|sleep| sleep.get("shape").is_none_or(|shape| shape == "uniform"));
         let told = even.and_then(|sleep| sleep.get("mean_ms")).and_then(Value::as_f64);
         (record.kind == kind).then_some(RecordedStage {
@@ -95,7 +96,7 @@ impl Recording {
         })
     }
 
-    /// Time that the source takes for a sample, excluding waits for room.
+    /// Time that the source takes for a sample, excluding waits for space in its queue.
     pub(super) fn source_time(&self) -> Duration {
         let Some(QueueRecord { figures, .. }) = self.snapshot.queues.first() else { return Duration::ZERO };
         if figures.num_items == 0 {
@@ -114,7 +115,7 @@ impl Recording {
         seconds(figures.elapsed_s * (1.0 - figures.starved.unwrap_or(0.0)) / figures.num_items as f64)
     }
 
-    /// Delay of a step of the consumer `simulate` beyond its setting.
+    /// Time by which a step of the consumer `simulate` exceeds the setting `step_ms`.
     pub(super) fn late_steps(&self) -> Duration {
         let told = self.document.pointer("/consumer/simulate/step_ms").and_then(Value::as_f64);
         told.map_or(Duration::ZERO, |ms| seconds(self.step_time().as_secs_f64() - ms / 1e3))
@@ -122,8 +123,8 @@ impl Recording {
 }
 
 impl RecordedStage<'_> {
-    /// Mean time of an op in a prediction: for ops on worker threads only their time on a core, since the prediction itself
-    /// distributes the cores.
+    /// Mean time of an op for a prediction. For ops on worker threads, only the time on a core counts, since the prediction
+    /// distributes the cores itself.
     pub(super) fn mean_s(&self, place: OpPlace) -> f64 {
         let task = &self.record.task;
         let mean = task.ave_time_s.unwrap_or(0.0);
@@ -143,7 +144,7 @@ impl RecordedStage<'_> {
         if self.taken == 0 { 1.0 } else { self.out as f64 / self.taken as f64 }
     }
 
-    /// Delay of a `sleep` beyond its setting.
+    /// Time by which a `sleep` exceeds its setting.
     pub(super) fn late(&self) -> Duration {
         let late = self.document_mean_s.and_then(|told| Some(self.record.task.ave_time_s? - told));
         seconds(late.unwrap_or(0.0))

@@ -14,11 +14,11 @@ use crate::memory::{instances_mib, settings_mib};
 /// Number of events in one prediction of a sweep: gives about one percent of accuracy, since a sweep makes hundreds of
 /// predictions.
 const EVENTS: usize = 20_000;
-/// Minimum gain that counts: the error of predictions is as large.
+/// Minimum gain that counts, since the error of predictions may be as large as this.
 const GAIN: f64 = 0.01;
-/// Share of the rate that a smaller setting may cost.
+/// Share of the rate by which a smaller setting may be slower and still count as equally fast.
 const SLACK: f64 = 0.005;
-/// Maximum number of successive changes.
+/// Maximum number of changes that a sweep makes one after another.
 const STEPS: usize = 40;
 /// Maximum number of predictions in a sweep, which then ends with its results so far.
 const PREDICTIONS: u32 = 1_500;
@@ -38,7 +38,7 @@ pub struct Proposal {
     pub changes: Vec<Change>,
     /// Items per second that the consumer would take with these settings.
     pub rate: f64,
-    /// Ratio of that rate to the rate without changes.
+    /// Ratio of `rate` to the rate without changes.
     pub gain: f64,
     /// Total number of worker threads.
     pub threads: u32,
@@ -113,7 +113,7 @@ pub fn sweep(
     Ok(proposals)
 }
 
-/// Prefers the faster setting; of two equally fast ones the cheaper.
+/// Prefers the faster setting, or the cheaper one if both are equally fast.
 fn preference(one: &Setting, other: &Setting) -> Ordering {
     let (least, most) = (one.rate.min(other.rate), one.rate.max(other.rate));
     if most > least * (1.0 + SLACK) {
@@ -132,8 +132,8 @@ fn cost(setting: &Setting) -> (u32, u32, u32) {
     )
 }
 
-/// Candidates one step further: a stage with more tasks (and threads for them), more threads, or a deeper queue; and all stages
-/// with twice as many tasks, for stages that limit together.
+/// Settings one step away from `setting`: a stage with more tasks (and threads for them), more threads, or a deeper queue; and
+/// all stages with twice as many tasks, since several stages may be the limit together.
 fn neighbours(setting: &Setting, budget: SweepBudget) -> Vec<Setting> {
     let mut found = Vec::new();
     let threads = setting.machine.threads;
@@ -175,7 +175,7 @@ fn neighbours(setting: &Setting, budget: SweepBudget) -> Vec<Setting> {
     found
 }
 
-/// Reverts every change that the rate does not need.
+/// Reverts every change that is not needed to keep the rate.
 fn trimmed(mut setting: Setting, start: &Setting, rate: &Rate<'_>) -> Result<Setting, PredictError> {
     let enough = setting.rate * (1.0 - SLACK);
     for place in 0..setting.plan.stages.len() {
@@ -200,7 +200,7 @@ fn trimmed(mut setting: Setting, start: &Setting, rate: &Rate<'_>) -> Result<Set
         Ok(rate(&setting.plan, with(threads))? >= enough)
     })?;
     setting.machine = with(threads);
-    // Without further predictions, only the lower bound is known.
+    // If the sweep has used up its predictions, `rate` returns 0; the rate is at least `enough`.
     setting.rate = rate(&setting.plan, setting.machine)?.max(enough);
     Ok(setting)
 }

@@ -77,7 +77,7 @@ mod tests {
     fn lines_are_numbered_and_a_line_that_is_too_long_has_no_text() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(b"one\n\n").unwrap();
-        // A sparse file: the hole takes no space on the disk.
+        // A sparse file takes no space on the disk for the bytes that are not written.
         file.as_file().set_len(5 + MAX_LETTER_BYTES as u64 + 1).unwrap();
         let mut end = std::fs::OpenOptions::new().append(true).open(file.path()).unwrap();
         end.write_all(b"\nlast").unwrap();

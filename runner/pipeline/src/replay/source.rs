@@ -14,11 +14,11 @@ use super::survey::letter;
 /// Maximum number of samples in a chunk.
 const CHUNK: usize = 64;
 
-/// Maximum size of their values in bytes, not counting the last sample.
+/// Maximum size of the values in a chunk, in bytes, not counting the last sample of the chunk.
 const CHUNK_BYTES: u64 = 4 << 20;
 
 /// Produces the samples of one stage's dead letters as they came into the stage, in the order of their failures. The file is
-/// streamed; lines that are not dead letters were reported before.
+/// streamed. Lines that are not dead letters are skipped, since the survey has reported them.
 #[derive(Debug)]
 pub(super) struct LetterSource {
     path: PathBuf,

@@ -164,7 +164,7 @@ pub(super) fn letter(line: &LetterLine<'_>) -> Result<Option<ReadLetter>, Letter
     })
 }
 
-/// Finds the stage of this id, if the document has it and samples can fail in it.
+/// Parses a stage's id; fails unless the document has the stage and samples can fail in it.
 fn stage_of(spec: &Spec, written: &str) -> Result<StageId, LetterFault> {
     let id = StageId::parse(written);
     let stage = id.as_ref().and_then(|id| {
@@ -181,7 +181,7 @@ fn stage_of(spec: &Spec, written: &str) -> Result<StageId, LetterFault> {
     }
 }
 
-/// True if a stage may have this name. The name of a stage without `name` may depend on its module.
+/// True if `name` may be the stage's name. The name of a stage without a member `name` may depend on its module.
 fn may_be_called(stage: &Stage, name: &str) -> bool {
     match (stage.name(), stage) {
         (Some(own), _) => own.as_str() == name,

@@ -19,7 +19,7 @@ pub enum WrittenFault {
     /// The name is invalid, or the store cannot be added.
     #[error("{0}")]
     Wrong(String),
-    #[error("`{file}` is not valid as written: {}", .faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    #[error("`{file}` is not valid: {}", .faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Dataset { file: String, faults: Vec<SpecFault> },
 }
 
@@ -44,25 +44,25 @@ impl Stores {
         let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
         match path.metadata() {
             Ok(found) if found.is_file() && is_json => {
-                let bytes =
-                    read(path).map_err(|error| WrittenFault::Wrong(format!("it cannot be read: {error}")))?;
+                let bytes = read(path)
+                    .map_err(|error| WrittenFault::Wrong(format!("the file cannot be read: {error}")))?;
                 let dataset = DatasetConfig::read(&bytes)
                     .map_err(|faults| WrittenFault::Dataset { file: what.to_owned(), faults })?;
                 Ok(self.add_dataset(name, &dataset)?)
             }
             Ok(found) if !found.is_dir() => {
-                Err(WrittenFault::Wrong(format!("not a folder; expected {WANTED}")))
+                Err(WrittenFault::Wrong(format!("the path is not a folder; expected {WANTED}")))
             }
             Err(error) if is_json => {
-                Err(WrittenFault::Wrong(format!("it cannot be read: {error}; expected {WANTED}")))
+                Err(WrittenFault::Wrong(format!("the file cannot be read: {error}; expected {WANTED}")))
             }
-            // Opening a missing folder reports the error.
+            // For a missing folder, `add` returns the error.
             _ => Ok(self.add(name, &StoreConfig::Folder(FolderConfig::new(path)))?),
         }
     }
 }
 
-/// Reads a file up to one byte more than a description may have, which suffices to reject it as too large.
+/// Reads at most one byte more than the maximum size of a description, which is enough to detect a larger file.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(MAX_DOCUMENT_BYTES as u64 + 1).read_to_end(&mut bytes)?;

@@ -57,7 +57,7 @@ impl TrialGuest {
         self.start
     }
 
-    /// True if its last call ended the instance.
+    /// True if the last call ended the instance.
     pub(super) fn is_broken(&self) -> bool {
         self.is_broken
     }
@@ -119,7 +119,7 @@ impl TrialGuest {
         }
     }
 
-    /// Result of the sample `key`. Of several failures, the first is that of the sample; the others are held samples.
+    /// Result of the sample `key`. The first failure belongs to this sample; any others belong to held samples.
     fn trial(
         &self,
         key: &str,

@@ -7,7 +7,7 @@ pub(super) fn compare(passes: &[Pass]) -> Vec<Difference> {
     let Some(baseline) = passes.iter().find(|pass| pass.is_fresh) else { return Vec::new() };
     // Samples are identified by position, since keys may repeat.
     let mut differences: Vec<(usize, Difference)> = Vec::new();
-    // Differences between new instances are random, even if used instances differ, too.
+    // New instances are compared first: a difference between them is random, even if used instances differ, too.
     for is_fresh in [true, false] {
         let cause = if is_fresh { DifferenceCause::Chance } else { DifferenceCause::State };
         for pass in passes.iter().filter(|pass| pass.is_fresh == is_fresh) {

@@ -83,7 +83,7 @@ impl Samples<'_> {
         Ok(())
     }
 
-    /// Reads the file at `place`, which the user calls `path`.
+    /// Reads the file at `place`, the resolved form of the `path` that the user named.
     async fn file(&mut self, path: &Path, key: &str, place: &Path) -> Result<(), InputError> {
         if RECORDS.iter().any(|end| key.ends_with(end)) {
             return self.records(path, place).await;

@@ -37,7 +37,7 @@ pub struct TrialReport {
     pub params: Map<String, Value>,
     /// Limits of the module in the trial.
     pub limits: TrialLimits,
-    /// Number of times that each sample was tried; times of a call are medians.
+    /// Number of times that each sample was tried. The times of a call are medians over these tries.
     pub repeat: u32,
     /// Costs of starting the first instance, including `init`.
     pub start: StartTrial,
@@ -103,9 +103,9 @@ pub struct SampleTrial {
     pub outcome: Outcome,
     /// Failure of the sample; `null` if it did not fail.
     pub failure: Option<Failure>,
-    /// Size of its fields that went into the module, in bytes.
+    /// Size of the sample's fields that were copied into the module, in bytes.
     pub bytes_in: u64,
-    /// Size of the fields that came out, in bytes.
+    /// Size of the fields that the module returned, in bytes.
     pub bytes_out: u64,
     /// Output samples, without the fields that bypass the module.
     pub made: Vec<MadeSample>,
@@ -115,11 +115,11 @@ pub struct SampleTrial {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// Passed on by the module.
+    /// Returned by the module as one sample with the same key.
     Kept,
-    /// Left out on purpose by the module.
+    /// Removed on purpose by the module.
     Dropped,
-    /// Replaced by other samples, or passed on along with them.
+    /// Replaced by several samples, or by one sample with another key.
     Many,
     /// Held by a stateful module.
     Held,
@@ -134,7 +134,7 @@ pub struct Failure {
     pub class: FailureClass,
     /// Description of the problem.
     pub message: String,
-    /// Number of held samples that were lost with it.
+    /// Number of held samples that were lost together with this sample.
     pub held_lost: u64,
 }
 
@@ -165,9 +165,9 @@ pub struct Difference {
     pub cause: DifferenceCause,
     /// Property that differs, e.g. ``field `text` ``.
     pub what: String,
-    /// Value from a new instance: a digest, or a word.
+    /// Value of the property from a new instance.
     pub fresh: String,
-    /// Value from another pass.
+    /// Value of the property from another pass.
     pub other: String,
 }
 
@@ -177,7 +177,7 @@ pub struct Difference {
 pub enum DifferenceCause {
     /// State that the instance kept from earlier samples.
     State,
-    /// No cause known to the host: two new instances gave different results.
+    /// No known cause: two new instances returned different results.
     Chance,
 }
 
@@ -197,9 +197,9 @@ pub struct Suggestion {
 /// One pass over all samples.
 #[derive(Default)]
 pub(super) struct Pass {
-    /// Set if each sample (of a stateful module, the first) came to a new instance.
+    /// Set if every call used a new instance, or, for a stateful module, if the pass began with a new instance.
     pub(super) is_fresh: bool,
-    /// Calls in the order of the samples, for any order of execution.
+    /// Calls in the order of the samples, regardless of the order of execution.
     pub(super) calls: Vec<CallTrial>,
     pub(super) finish: Option<CallTrial>,
     pub(super) start: StartTrial,
@@ -262,7 +262,7 @@ fn medians(passes: &[Pass]) -> Vec<(f64, f64)> {
     (0..alike[0].len()).map(of_call).collect()
 }
 
-/// Median of at least one value; of an even number, the mean of the two in the middle.
+/// Median of at least one value. For an even number of values, the mean of the two middle ones.
 fn median(times: impl Iterator<Item = f64>) -> f64 {
     let mut times: Vec<f64> = times.collect();
     times.sort_by(f64::total_cmp);
@@ -344,7 +344,7 @@ mod tests {
             pass([3.0, 2.0], false),
         ];
         assert_eq!(medians(&passes), [(3.0, 30.0), (2.0, 20.0)]);
-        // With an even number of passes, the median is a mean.
+        // Two passes used instances like the first one, so each median is the mean of two values.
         assert_eq!(medians(&passes[..3]), [(3.0, 30.0), (2.0, 20.0)]);
     }
 

@@ -17,11 +17,11 @@ pub struct TrialSettings {
     pub assets: BTreeMap<String, Bytes>,
     /// Seed that replaces the document's.
     pub seed: u64,
-    /// Samples in one call to a module of mode `batch`; other modes take one.
+    /// Number of samples in one call to a module of mode `batch`; in other modes, a call has one sample.
     pub batch: usize,
     /// Number of passes over each sample. From 2 on, differences between passes are reported.
     pub repeat: u32,
-    /// Maximum size of output tensors whose elements are reported, over all of them, in bytes.
+    /// Maximum total size of output tensors whose elements are reported, in bytes.
     pub shown_bytes: u64,
 }
 

@@ -16,7 +16,7 @@ def announced_token(url: str) -> str | None:
     """
     try:
         parts = urllib.parse.urlsplit(url)
-        # A host name may resolve to another machine.
+        # Raises ValueError for a host name, which may resolve to another machine: only a numeric address gets the token.
         address = ipaddress.ip_address(parts.hostname or "")
         port = parts.port or (443 if parts.scheme == "https" else 80)
         host = f"[{address}]" if address.version == 6 else str(address)

@@ -39,13 +39,13 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-# A proxy would look for the server on its own machine.
+# Uses no proxy: a proxy would resolve `127.0.0.1` to its own machine.
 _open = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects).open
 
 
 def connect(url: str | None = None, *, token: str | None = None) -> Server:
     """Connects to the server at `url`, else at PENSTOCK_SERVER, else at the default address. The token is `token`, else PENSTOCK_TOKEN,
-    else that of a server that the same user runs at that address, else none.
+    else the token of a server that the same user runs at that address, else none.
     """
     url = url if url is not None else os.environ.get("PENSTOCK_SERVER", _USUAL)
     token = token if token is not None else os.environ.get("PENSTOCK_TOKEN")
@@ -123,7 +123,9 @@ class Server:
         """Converts an error answer of the server to an exception."""
         if 300 <= error.code < 400:
             where = error.headers.get("Location", "nowhere")
-            return PenstockError(f"the program at {self._url} redirects to {where}, where the token is not sent: use that address")
+            return PenstockError(
+                f"the program at {self._url} redirects to {where}, but the token is not sent to another address: connect to that address directly"
+            )
         try:
             told = error.read()
         except OSError as silent:

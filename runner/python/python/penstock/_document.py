@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Declared = TypeVar("Declared", bound=Callable[..., Any])
 
-# Characters of a `repr` that fit in one line.
+# Maximum length of a `repr` on one line, in characters.
 _LINE = 100
 
 
@@ -47,7 +47,7 @@ class Written:
     def batch(self, size: int, *, drop_last: bool = False) -> Self:
         """Collects samples into batches and stacks their fields: `aggregate`, then `collate`.
 
-        size: Samples of a batch.
+        size: Number of samples in a batch.
         drop_last: Drops an epoch's last batch if it is not full.
         """
         aggregate = {"size": size, "drop_last": True} if drop_last else {"size": size}

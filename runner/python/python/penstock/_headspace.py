@@ -15,7 +15,7 @@ from penstock._pipeline import Pipeline
 
 # Maximum number of batches that the loop gets repeatedly when it is measured alone.
 _KEPT = 8
-# Further batches that the loop holds: the current one, while it requests the next.
+# Number of further batches that the loop holds: the current one and the one that it requests.
 _AT_WORK = 2
 # Maximum number of measurements, repeated while their results contradict each other.
 _ATTEMPTS = 3
@@ -29,7 +29,7 @@ class Headspace:
 
     #: Rate of the loop fed by the loader.
     real_rate: float
-    #: Rate of the loader without a loop to wait for.
+    #: Rate of the loader when it never waits for the loop.
     loader_rate: float
     #: Rate of the loop with batches in memory.
     consumer_rate: float
@@ -48,12 +48,12 @@ class Headspace:
 
 def headspace(pipeline: Pipeline, step: Callable[[Batch], Any], *, seconds: float = 10.0) -> Headspace:
     """Measures three rates, each for the given time: `step` on the batches of the pipeline, the pipeline without `step`, and `step` on
-    batches in memory. A `step` that starts work on a GPU must wait for its end. The next iteration of the pipeline begins with the same
-    epoch as without this measurement. Contradictory results are measured again; PenstockError is raised if they persist. The
+    batches in memory. A `step` that starts work on a GPU must wait for the end of that work. The next iteration of the pipeline begins
+    with the same epoch as without this measurement. Contradictory results are measured again; PenstockError is raised if they persist. The
     pipeline's `max_held` must be at least 3: `step` alone gets the same batches repeatedly, which are held meanwhile.
     """
     if pipeline.max_held <= _AT_WORK:
-        raise PenstockError(f"`max_held` is {pipeline.max_held}; measuring the loop alone needs a pipeline with {_AT_WORK + 1} or more")
+        raise PenstockError(f"`max_held` is {pipeline.max_held}; measuring the loop alone needs a `max_held` of {_AT_WORK + 1} or more")
     for _ in range(_ATTEMPTS):
         found, contradiction = _penstock.headspace_of(*_measured(pipeline, step, seconds))
         if contradiction is None:
@@ -63,7 +63,7 @@ def headspace(pipeline: Pipeline, step: Callable[[Batch], Any], *, seconds: floa
 
 
 def _measured(pipeline: Pipeline, step: Callable[[Batch], Any], seconds: float) -> tuple[float, float, float, str]:
-    """Rates of both together, of the loader and of the loop, and the snapshot of the run of both."""
+    """Rates of loader and loop together, of the loader alone and of the loop alone, and the snapshot of the run of both together."""
     kept: list[Batch] = []
     epoch = pipeline.epoch
     try:
@@ -93,7 +93,7 @@ def _real(pipeline: Pipeline, step: Callable[[Batch], Any], seconds: float, kept
 
 
 def _loader(pipeline: Pipeline, seconds: float) -> float:
-    """Batches per second that the loader delivers without a loop to wait for."""
+    """Batches per second that the loader delivers when it never waits for the loop."""
 
     def taken(run: _penstock.Running) -> tuple[float, int]:
         snapshot = json.loads(run.snapshot())
@@ -128,5 +128,7 @@ def _rate(step: Callable[[Batch], Any], batches: Iterable[Batch], seconds: float
         if now - begin >= seconds:
             break
     if count == 0:
-        raise PenstockError("the pipeline delivered no batches after the first quarter of the time: it has none, or raise `seconds`")
+        raise PenstockError(
+            "the pipeline delivered no batches after the first quarter of the time: raise `seconds`, or check that the pipeline has batches"
+        )
     return count / (now - since)

@@ -164,7 +164,9 @@ class Loader:
 
     @property
     def shard(self) -> tuple[int, int, bool] | None:
-        """The document's share of the source: rank, number of ranks, and true if entries after the last full round of ranks are kept."""
+        """The document's share of the source: rank, number of ranks, and true if the last entries are kept when their number is not a
+        multiple of the number of ranks.
+        """
 
     @property
     def epochs(self) -> int | None:

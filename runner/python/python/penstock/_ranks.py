@@ -12,7 +12,7 @@ from penstock._whole import whole_number
 # Rank of a process, and the number of ranks.
 Rank = tuple[int, int]
 
-# Rank, number of ranks, and true if entries after the last full round of ranks are kept.
+# Rank, number of ranks, and true if the last entries are kept when their number is not a multiple of the number of ranks.
 Share = tuple[int, int, bool]
 
 # Behaviour of a DataLoader's workers with a pipeline.
@@ -30,8 +30,8 @@ _LOCAL_RANKS = ("LOCAL_RANK", "SLURM_LOCALID")
 
 
 def rank_of_process(written: Rank | None) -> Rank | None:
-    """Rank of this process: that of `torch.distributed` if it is initialised, else that of the launcher, else that of the document.
-    Raises InvalidPipeline if the document contradicts the others.
+    """Rank of this process: from `torch.distributed` if it is initialised, else from the launcher, else from the document.
+    Raises InvalidPipeline if the document contradicts `torch.distributed` or the launcher.
     """
     if (told := rank_of_torch()) is not None:
         teller = "`torch.distributed`"
@@ -56,8 +56,8 @@ def rank_of_torch() -> Rank | None:
 
 
 def rank_of_worker(rank: Rank | None, workers: str) -> Rank | None:
-    """Rank for a worker process of a DataLoader in this rank of the training; the same rank in any other process. Raises
-    InvalidPipeline in one of several workers unless `workers` selects their behaviour.
+    """Rank for a worker process of a DataLoader, derived from `rank`, the rank of the training process; `rank` itself in any other process.
+    Raises InvalidPipeline in one of several workers unless `workers` selects their behaviour.
     """
     data = sys.modules.get("torch.utils.data")
     worker = None if data is None else data.get_worker_info()

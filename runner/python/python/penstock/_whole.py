@@ -6,7 +6,7 @@ from operator import index
 
 from penstock._penstock import InvalidPipeline
 
-# Maximum of a whole number in an argument.
+# Largest whole number accepted as an argument.
 _MOST = 2**32 - 1
 
 

@@ -13,13 +13,13 @@ pub(crate) fn insert(connection: &Connection, entry: &AuditEntry, most: u32) -> 
         "INSERT INTO audit (at, token, address, action, target, status) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         params![at, token, address, action, target, status],
     )?;
-    // Numbers have no gaps: only the oldest entry is ever removed.
+    // Row numbers have no gaps, because only the oldest entry is ever removed.
     let last_removed = connection.last_insert_rowid() - i64::from(most);
     connection.execute("DELETE FROM audit WHERE number <= ?1", [last_removed])?;
     Ok(())
 }
 
-/// Lists entries with their numbers, newest first, from before the number `before`; also returns true if there are more.
+/// Lists the entries with numbers below `before`, newest first, each with its number; also returns true if there are more.
 pub(crate) fn list(
     connection: &Connection,
     before: Option<i64>,

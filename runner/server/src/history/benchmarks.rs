@@ -23,7 +23,7 @@ pub(crate) struct Packed {
 }
 
 impl Packed {
-    /// Compresses a report, which takes a while if it is large.
+    /// Compresses a report; blocks for a noticeable time if the report is large.
     pub(crate) fn new(digest: [u8; 32], report: &[u8]) -> Self {
         Self { digest, report: compress(report) }
     }
@@ -33,8 +33,8 @@ impl Packed {
     }
 }
 
-/// Stores a report, and removes the oldest if there are too many. If the same report is stored already, returns that benchmark and
-/// `false`.
+/// Stores a report, and removes the oldest if there are too many. If the same report is already stored, returns the stored
+/// benchmark and `false`.
 pub(crate) fn insert(
     transaction: &Transaction<'_>,
     benchmark: KeptBenchmark,
@@ -62,10 +62,12 @@ pub(crate) fn insert(
     Ok((benchmark, true))
 }
 
-/// Place of a benchmark in a list: its value in the sorted column, and its number.
+/// Position of a benchmark in a sorted list: the value in the column by which the list is sorted, and the number of the
+/// benchmark.
 pub(crate) type Place = (Value, i64);
 
-/// Lists the benchmarks of a page with their places; also returns true if there are more. `after` is the place of the last one before it.
+/// Lists the benchmarks of a page with their positions; also returns true if there are more. `after` is the position of the last
+/// benchmark of the previous page.
 pub(crate) fn list(
     connection: &Connection,
     query: &BenchmarkQuery,
@@ -94,10 +96,11 @@ pub(crate) fn list(
     })
 }
 
-/// Place of benchmarks without a figure among those that have it.
+/// Value by which benchmarks that lack the figure of a column are sorted.
 const NO_FIGURE: f64 = -1.0;
 
-/// Value of a column of the list. The summaries are those of `penstock_web`; one without a member is among the least.
+/// SQL expression of a column. `penstock_web` writes the summaries; a summary that lacks the member is sorted among the smallest
+/// values.
 fn column(by: BenchmarkColumn) -> String {
     let text = |member: &str| format!("coalesce(json_extract(summary, '$.{member}'), '')");
     let figure = |member: &str| format!("coalesce(json_extract(summary, '$.{member}'), {NO_FIGURE})");
@@ -113,7 +116,7 @@ fn column(by: BenchmarkColumn) -> String {
     }
 }
 
-/// Returns what lists show of a benchmark.
+/// Returns a benchmark in the form in which lists show it; `None` if there is no such benchmark.
 pub(crate) fn find(connection: &Connection, id: &str) -> Result<Option<KeptBenchmark>, HistoryError> {
     let query = "SELECT number, id, kept_at, summary FROM benchmarks WHERE id = ?1";
     let found = connection.query_row(query, [id], read).optional()?.transpose()?;

@@ -8,12 +8,13 @@ use penstock_types::stats::Histogram;
 use super::chunk::{MAX_ROWS, pack, pack_books, pack_times};
 use super::layout::Layout;
 
-/// Interval whose task times share a histogram: a chunk of the middle level, in nanoseconds.
+/// Interval whose task times share a histogram, in nanoseconds: the duration of a chunk of the middle level.
 const TIMES_NANOS: u64 = Level::Middle.width() * MAX_ROWS;
-/// Maximum number of chunks of a level that wait to be written; beyond it the oldest is dropped, and counted as lost.
+/// Maximum number of chunks of a level that wait to be written. If there are more, the oldest chunk is dropped and counted as
+/// lost.
 const MAX_WAITING: usize = 16;
 
-/// Rows of one run that are not written yet: the open chunk of each level, and chunks that wait to be written.
+/// Rows of one run that are not yet in the database: the incomplete chunk of each level, and the chunks that wait to be written.
 #[derive(Debug)]
 pub(crate) struct RowBuffer(Mutex<Buffered>);
 
@@ -31,7 +32,7 @@ struct Buffered {
 struct LevelRows {
     /// Row that is not complete yet.
     open: Option<Row>,
-    /// Complete rows by chunk, oldest first; the last chunk may grow.
+    /// Complete rows by chunk, oldest first; further rows are added to the last chunk.
     chunks: VecDeque<Chunk>,
 }
 
@@ -39,7 +40,7 @@ struct LevelRows {
 struct Chunk {
     number: u64,
     rows: Vec<Row>,
-    /// Number of rows that are written.
+    /// Number of rows that are in the database.
     written: usize,
 }
 
@@ -54,7 +55,7 @@ struct Times {
 #[derive(Debug, Default)]
 pub(crate) struct Unwritten {
     pub(crate) chunks: Vec<UnwrittenChunk>,
-    /// Number of the interval, its packed histograms, and the number of durations that they count.
+    /// For each interval: its number, its packed histograms, and the number of durations in all of them.
     pub(crate) times: Vec<(u64, Vec<u8>, u64)>,
 }
 
@@ -68,7 +69,7 @@ pub(crate) struct UnwrittenChunk {
     rows: usize,
 }
 
-/// Buffered rows of a level, and the numbers of their chunks, whose stored versions are out of date.
+/// Copy of the buffered rows of a level, and the numbers of their chunks; the stored versions of these chunks are out of date.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     pub(crate) rows: Vec<Row>,
@@ -86,12 +87,13 @@ impl RowBuffer {
         }))
     }
 
-    /// Adds the sums of a pulse. Returns the row of the finest level that they complete, if any.
+    /// Adds the sums of one pulse, an interval of at most 250 ms. Returns the row of the finest level that the pulse completes,
+    /// if any.
     pub(crate) fn add(&self, pulse: &Sums) -> Option<Row> {
         self.lock().add(pulse)
     }
 
-    /// Completes all rows at the end of the run. Returns the last row of the finest level, if it was open.
+    /// Completes all rows at the end of the run. Returns the last row of the finest level if it was incomplete.
     pub(crate) fn finish(&self) -> Option<Row> {
         let mut buffered = self.lock();
         let last = buffered.levels[0].open.clone();
@@ -116,7 +118,7 @@ impl RowBuffer {
                 buffered.times.iter().filter(|times| !times.is_written).cloned().collect();
             (chunks, times)
         };
-        // Packed without the lock, because the run continues meanwhile.
+        // Packed after the lock has been released, so that the run does not wait for it.
         let chunk = |(level, chunk): (Level, Chunk)| UnwrittenChunk {
             level,
             number: chunk.number,
@@ -155,12 +157,12 @@ impl RowBuffer {
         }
     }
 
-    /// Number of chunks that were dropped because they could not be written for too long.
+    /// Number of chunks that were dropped because too many chunks waited to be written.
     pub(crate) fn lost(&self) -> u64 {
         self.lock().lost
     }
 
-    /// Copies all rows of a level, including the open one.
+    /// Copies all buffered rows of a level, including the incomplete row.
     pub(crate) fn held(&self, level: Level) -> Held {
         let buffered = self.lock();
         let LevelRows { open, chunks } = &buffered.levels[usize::from(level.number())];
@@ -184,7 +186,7 @@ impl Buffered {
     fn add(&mut self, pulse: &Sums) -> Option<Row> {
         let (t0, t1) = (pulse.t0.nanos(), pulse.t1.nanos());
         self.count_times(t1, pulse);
-        // Assigned by the middle of the pulse, because readings are taken slightly late.
+        // The middle of the pulse determines its row, because the readings at the start and the end are taken slightly late.
         let number = (t0 + t1) / 2 / Level::Finest.width();
         let completed = self.add_at(Level::Finest, number, pulse);
         self.add_at(Level::Middle, number / 16, pulse);
@@ -193,8 +195,8 @@ impl Buffered {
         if is_complete { self.close(Level::Finest) } else { completed }
     }
 
-    /// Adds the pulse to the open row of a level. Returns the previous row if the pulse begins a new one. The spreads of coarser
-    /// rows are updated once a row of the finest level is complete.
+    /// Adds the sums of a pulse to the open (incomplete) row of a level. Returns the previous row if the pulse begins a new row.
+    /// The spreads of coarser rows are updated once a row of the finest level is complete.
     fn add_at(&mut self, level: Level, number: u64, pulse: &Sums) -> Option<Row> {
         let place = usize::from(level.number());
         let is_new = self.levels[place].open.as_ref().is_some_and(|open| open.number != number);

@@ -1,4 +1,4 @@
-//! Stored form of chunks of rows and of histograms: postcard, compressed, and validated when they are read.
+//! Stored form of chunks of rows and of histograms: encoded by `postcard`, compressed, and validated when read.
 
 use std::mem::replace;
 
@@ -11,35 +11,35 @@ use super::error::HistoryError;
 
 /// Compression level of zstd; higher levels cost more time and save almost no space.
 const COMPRESSION: i32 = 3;
-/// Largest size of a chunk before compression, in bytes: 256 rows of the longest possible pipeline.
+/// Maximum size of a chunk before compression, in bytes, which suffices for 256 rows of the longest possible pipeline.
 const MAX_BYTES: usize = 256 << 20;
 /// Maximum number of rows of a chunk.
 pub(crate) const MAX_ROWS: u64 = 256;
-/// First byte of histograms, and of rows up to schema 2.
+/// First byte of stored histograms, and of rows stored by schema 2 and earlier.
 const SCHEMA_2: u8 = 2;
-/// First byte of [`Columns`] up to schema 3.
+/// First byte of [`Columns`] stored by schema 3.
 const SCHEMA_3: u8 = 3;
-/// First byte of [`Columns`].
+/// First byte of [`Columns`] in the current schema.
 const COLUMNS: u8 = 4;
 /// First byte of books.
 const BOOKS: u8 = 1;
-/// Number of sums of a stage up to schema 3, which had all but the last: the wait for permits.
+/// Number of sums of a stage up to schema 3. Schema 4 added the last sum, the wait for permits.
 const OLD_SUMS: usize = TaskRow::WIDTH - 1;
-/// Number of metrics of a stage up to schema 3, which had all but the last: the wait for permits.
+/// Number of metrics of a stage up to schema 3. Schema 4 added the last metric, the wait for permits.
 const OLD_METRICS: usize = Metric::STAGE.len() - 1;
-/// Count of the numbers in a row before the numbers of its stages.
+/// Number of columns before the columns of the stages.
 const HEAD: usize = 3;
-/// Limit of the numbers of stages and queues, above any real pipeline.
+/// Maximum number of stages, and of queues; more than any pipeline has.
 const MAX_NODES: u64 = 1024;
 
 /// Reason why stored bytes cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UnreadableChunk {
-    #[error("it is larger than {most} bytes")]
+    #[error("the content is larger than {most} bytes")]
     TooLarge { most: usize },
-    #[error("it cannot be decompressed")]
+    #[error("the content cannot be decompressed")]
     Compression(#[source] std::io::Error),
-    #[error("its form is unknown")]
+    #[error("the content has an unknown form")]
     Form,
     #[error("{0}")]
     Content(#[from] postcard::Error),
@@ -71,14 +71,14 @@ pub(super) fn decompress(packed: &[u8], most: usize) -> Result<Vec<u8>, Unreadab
     zstd::bulk::decompress(packed, size).map_err(UnreadableChunk::Compression)
 }
 
-/// Stored form of rows, by column. Row by row, they would take 1.8 times as many bytes.
+/// Stored form of rows, by column. Stored row by row, the data would take 1.8 times as many bytes.
 #[derive(Serialize, Deserialize)]
 struct Columns {
     stages: usize,
     queues: usize,
-    /// Columns of numbers, each value as the difference to the previous row.
+    /// Columns of numbers; each value is stored as the difference from the previous row.
     numbers: Vec<Vec<i64>>,
-    /// Columns of the minimum and of the maximum of each spread.
+    /// Two columns for each spread: the minimum and the maximum.
     spreads: Vec<[Vec<f32>; 2]>,
 }
 
@@ -110,7 +110,7 @@ impl Columns {
         }
     }
 
-    /// Reads columns in the form of schemas 1 and 2: all sizes first, then the columns without their lengths.
+    /// Reads columns in the form of schemas 1 and 2: all sizes first, and then the columns without a length in front of each.
     fn of_schema_2(mut input: &[u8]) -> Result<Self, UnreadableChunk> {
         let [count, stages, queues, spreads] = next::<[u64; 4]>(&mut input)?;
         if count > MAX_ROWS || stages.max(queues) > MAX_NODES || spreads > 16 * MAX_NODES {
@@ -126,13 +126,14 @@ impl Columns {
         Ok(Self { stages, queues, numbers, spreads })
     }
 
-    /// Adds the sum and the metric that rows up to schema 3 lack; until then, waits for permits were counted as busy.
+    /// Adds the sum and the metric that rows of schema 3 and earlier lack: the wait for permits, which was counted as busy time
+    /// before.
     fn widened(mut self) -> Option<Self> {
         let is_whole = self.stages.max(self.queues) <= MAX_NODES as usize
             && (self.numbers.is_empty() || self.numbers.len() == width(OLD_SUMS, self.stages, self.queues))
             && (self.spreads.is_empty() || self.spreads.len() >= self.stages * OLD_METRICS);
         let rows = is_whole.then(|| self.numbers.first().map_or(0, Vec::len))?;
-        // From the last stage to the first, so that earlier positions do not move.
+        // Inserts from the last stage to the first, so that the positions of the stages still to do do not change.
         for stage in (1..=self.stages).rev() {
             if !self.numbers.is_empty() {
                 self.numbers.insert(HEAD + stage * OLD_SUMS, vec![0; rows]);
@@ -235,7 +236,7 @@ pub(crate) fn unpack(packed: &[u8]) -> Result<Vec<Row>, UnreadableChunk> {
     columns.and_then(Columns::rows).ok_or(UnreadableChunk::Form)
 }
 
-/// Number of columns of rows with these numbers of sums per stage, stages and queues.
+/// Number of columns of rows with `sums` sums for each of `stages` stages, and with `queues` queues.
 fn width(sums: usize, stages: usize, queues: usize) -> usize {
     HEAD + stages * sums + queues * QueueRow::WIDTH
 }
@@ -246,7 +247,8 @@ fn next<T: DeserializeOwned>(input: &mut &[u8]) -> Result<T, postcard::Error> {
     Ok(value)
 }
 
-/// Stored form of a histogram: the longest duration, and each count with the distance to the previous bucket.
+/// Stored form of a histogram: the longest duration; and for each non-empty bucket, the distance from the previous one and the
+/// count.
 type StoredHistogram = (u64, Vec<(usize, u64)>);
 
 /// Packs a histogram for each stage.
@@ -309,7 +311,7 @@ mod tests {
         assert_eq!(unpack(&pack(&[])).unwrap(), []);
     }
 
-    /// Rows of a run of three stages in the form of schema 3, with the figures that the server of that version reported.
+    /// Checks rows of schema 3 (a run of three stages) against the figures that a server with that schema reported.
     #[test]
     fn rows_of_schema_3_are_read_without_a_wait_for_permits() {
         let finest = unpack(include_bytes!("../../tests/data/form-3-finest.bin")).unwrap();
@@ -327,7 +329,7 @@ mod tests {
                 all.queues
             );
         }
-        // The spreads are in their places: those of one-second rows cover the quarter-second rows.
+        // The spreads are in the right positions: the spreads of the rows of the middle level cover the rows of the finest level.
         let mut spreads = vec![Spread::NONE; Row::spread_count(3, 5)];
         for row in finest {
             let row = row.widened(0);
@@ -368,7 +370,7 @@ mod tests {
         for place in 0..packed.len() * 8 {
             let mut damaged = packed.clone();
             damaged[place / 8] ^= 1 << (place % 8);
-            // One bit of the frame header has no effect.
+            // A bit of the frame header may have no effect; any other damage must be detected.
             assert!(
                 unpack(&damaged).map_or(true, |found| found == rows),
                 "the damage of bit {place} was not detected"

@@ -19,7 +19,7 @@ pub enum HistoryError {
 }
 
 impl HistoryError {
-    /// Turns an error of a read into the error of a write, for a transaction.
+    /// Converts an error that is reported as a read into an error of a write, for transactions that write.
     pub(crate) fn in_writing(self) -> Self {
         match self {
             Self::Database { source, .. } => Self::Database { what: "written", source },
@@ -28,7 +28,7 @@ impl HistoryError {
     }
 }
 
-/// Assumes that the closure reads; [`super::transact`] corrects the error for writes.
+/// Reports the error as one of a read; [`super::transact`] corrects it for writes.
 impl From<rusqlite::Error> for HistoryError {
     fn from(source: rusqlite::Error) -> Self {
         Self::Database { what: "read", source: Arc::new(source) }
@@ -37,11 +37,11 @@ impl From<rusqlite::Error> for HistoryError {
 
 impl From<serde_json::Error> for HistoryError {
     fn from(error: serde_json::Error) -> Self {
-        Self::Damaged(format!("a part of it is not the expected JSON: {error}"))
+        Self::Damaged(format!("a value is not the expected JSON: {error}"))
     }
 }
 
-/// Returns the contents of a row; `None`, with an error in the log, for a damaged one.
+/// Returns the contents of a row. If the row is damaged, logs an error and returns `None`.
 pub(crate) fn undamaged<T>(
     what: &'static str,
     row: rusqlite::Result<Result<T, HistoryError>>,
@@ -63,7 +63,7 @@ pub(crate) fn undamaged<T>(
     Ok(None)
 }
 
-/// Explains an error to an operator, without paths.
+/// Explains an error of the database in words, without paths.
 fn in_words(error: &rusqlite::Error) -> &'static str {
     use rusqlite::ErrorCode;
     match error.sqlite_error_code() {

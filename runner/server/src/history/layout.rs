@@ -55,7 +55,7 @@ impl Layout {
         self.queues.iter().map(|queue| queue.id.strip_suffix("_queue").unwrap_or(&queue.id))
     }
 
-    /// Makes a window of a row, without percentiles, which need histograms.
+    /// Converts a row into a window. Percentiles are left out, because they need histograms.
     pub(crate) fn window(&self, row: &Row) -> Window {
         let stage = |(stage, row): (&LayoutStage, &TaskRow)| StageRecord {
             id: stage.id.clone(),

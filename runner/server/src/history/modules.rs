@@ -11,23 +11,23 @@ use super::query::{self, PageQuery, all, first, like};
 use super::runs::now;
 use crate::wire::ModuleVersion;
 
-/// Maximum number of live runs that are listed with a version that they use.
+/// Maximum number of live runs that are listed for a version.
 const MAX_IN_USE: usize = 100;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ModuleRemoval {
-    /// The version was removed; the bytes with this digest belong to no version any more.
+    /// The version was removed; no version has the bytes with this digest any more.
     Yes { digest: String },
     /// There is no such version.
     NotThere,
-    /// An alias stands for the version.
+    /// The version was not removed, because this alias points to it.
     Aliased(String),
-    /// A live run uses the version.
+    /// The version was not removed, because this live run uses it.
     InUse(RunId),
 }
 
-/// Registers a module as the next version of its name; bytes that are stored already keep their version.
-/// Returns the version, true if it is new, and the digest of the previous version.
+/// Registers a module as the next version of its name; if the same bytes are already registered, their version stays. Returns the
+/// number of the version, true if the version is new, and the digest of the previous version.
 pub(crate) fn insert(
     transaction: &Transaction<'_>,
     report: &ModuleReport,
@@ -111,7 +111,7 @@ pub(crate) fn remove(
     Ok(ModuleRemoval::Yes { digest })
 }
 
-/// Version that `written` stands for: a number, an alias, or `latest`.
+/// Finds the version that `written` names: a version number, an alias, or `latest`.
 pub(crate) fn version_of(
     connection: &Connection,
     name: &str,
@@ -134,7 +134,7 @@ fn number(written: &str) -> Option<u32> {
     written.parse().ok().filter(|number: &u32| number.to_string() == written)
 }
 
-/// Version to which `written` in a document refers: `name`, `name@version-or-alias`, or a digest.
+/// Finds the version that `written` names in a document: `name`, `name@version-or-alias`, or a digest.
 pub(crate) fn resolve(connection: &Connection, written: &str) -> Result<Option<ModuleVersion>, HistoryError> {
     if written.starts_with("sha256:") {
         let found: Option<(String, u32)> = connection
@@ -195,7 +195,7 @@ pub(crate) fn aliases(connection: &Connection, name: &str) -> Result<BTreeMap<St
     Ok(statement.query_map([name], |row| row.try_into())?.collect::<rusqlite::Result<_>>()?)
 }
 
-/// Lists names with at least one version, in order, after the name `after`; also returns true if there are more.
+/// Lists the names after `after` that have at least one version, in order; also returns true if there are more.
 pub(crate) fn names(
     connection: &Connection,
     text: Option<&str>,

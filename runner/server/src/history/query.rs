@@ -29,12 +29,12 @@ pub(crate) fn count(connection: &Connection, query: &str, params: impl Params) -
     Ok(count as u64)
 }
 
-/// Pattern of `LIKE` that matches a text anywhere, without wildcards.
+/// Creates a `LIKE` pattern that matches a text at any position; wildcards in the text are escaped.
 pub(crate) fn like(text: &str) -> String {
     format!("%{}%", text.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_"))
 }
 
-/// Query of the rows of a page that satisfy all conditions.
+/// Query for a page of the rows that satisfy all conditions.
 #[derive(Default)]
 pub(crate) struct PageQuery {
     conditions: Vec<String>,
@@ -42,7 +42,7 @@ pub(crate) struct PageQuery {
 }
 
 impl PageQuery {
-    /// Adds a condition if there is a value for its `?`.
+    /// Adds a condition with a placeholder `?`, unless the value is `None`.
     pub(crate) fn with(mut self, condition: &str, value: Option<impl Into<Sql>>) -> Self {
         if let Some(value) = value {
             let place = self.value(value);
@@ -51,7 +51,7 @@ impl PageQuery {
         self
     }
 
-    /// Adds the condition that a row comes after the one with these values of `column` and of the unique `key`.
+    /// Adds the condition that a row comes after the row with the given values of `column` and of the unique `key`.
     pub(crate) fn beyond(
         mut self,
         (column, key): (&str, &str),
@@ -63,7 +63,8 @@ impl PageQuery {
         self
     }
 
-    /// Reads the undamaged rows of the page, e.g. `name FROM modules` in the order `name`; also returns true if there are more.
+    /// Reads the rows of the page, e.g. `name FROM modules` in the order `name`, and leaves out damaged rows; also returns true
+    /// if there are more.
     pub(crate) fn read<T>(
         mut self,
         connection: &Connection,

@@ -15,13 +15,13 @@ use super::layout::Layout;
 use super::query::{PageQuery, first, like};
 use crate::wire::{ErrorQuery, LogEntry, LogQuery, limit};
 
-/// Rows of one run: those in the database, and those that a live run holds.
+/// Rows of one run: the rows in the database, and the rows in the buffer of a live run.
 pub(crate) struct RunRows<'a> {
     connection: &'a Connection,
     run: &'a str,
     buffer: Option<&'a RowBuffer>,
-    /// Rows of a live run by level. They are taken once, before the database is read, so that rows that are written in between
-    /// are neither missing nor counted twice.
+    /// Rows of a live run by level. The buffer is copied once, before the database is read, so that rows that are written in
+    /// between are neither missing nor counted twice.
     held: OnceCell<[Held; 3]>,
 }
 
@@ -48,7 +48,8 @@ impl<'a> RunRows<'a> {
             )?;
             let Some(last) = last else { continue };
             let rows = unpack(&last)?;
-            // Readings are taken slightly late. Rows of coarser levels do not show the delay, so their actual end is used.
+            // Readings are taken slightly late, so a row of the finest level counts up to its nominal end. A coarser row may be
+            // incomplete, so its actual end counts.
             let end = |row: &Row| {
                 if level == Level::Finest {
                     row.number.saturating_add(1).saturating_mul(level.width())
@@ -61,8 +62,8 @@ impl<'a> RunRows<'a> {
         Ok(0)
     }
 
-    /// Restricts buckets to those that the run can fill: none after `end`, in nanoseconds since the run's start, and wider ones if
-    /// only rows of coarser levels are left.
+    /// Restricts buckets to those that the run can fill: buckets after `end` (in nanoseconds since the run's start) are left out,
+    /// and buckets become wider if only rows of coarser levels are left.
     pub(crate) fn buckets(&self, requested: Buckets, end: u64) -> Result<Buckets, HistoryError> {
         let mut buckets = until(requested, end);
         for level in [Level::Middle, Level::Coarsest] {
@@ -77,8 +78,8 @@ impl<'a> RunRows<'a> {
         Ok(buckets)
     }
 
-    /// Rows in buckets: those of the buckets' level, and after the last of them those of finer levels, because the coarser rows of
-    /// a killed process end early.
+    /// Reads the rows in buckets. After the last row of the buckets' level, rows of finer levels follow, because a killed process
+    /// has not written its last coarse row.
     pub(crate) fn thinned(&self, buckets: Buckets) -> Result<Thinned, HistoryError> {
         let mut thinned = Thinned::new(buckets);
         let mut covered = 0;
@@ -189,15 +190,15 @@ impl<'a> RunRows<'a> {
         Ok(())
     }
 
-    /// Rows in buckets, as windows for display.
+    /// Reads the rows in buckets, and converts them into windows for display.
     pub(crate) fn windows(&self, layout: &Layout, buckets: Buckets) -> Result<Vec<Window>, HistoryError> {
         let thinned = self.thinned(buckets)?;
         Ok(thinned.rows().iter().flatten().map(|row| layout.window(row)).collect())
     }
 
-    /// Task times of a stage over the whole run.
+    /// Reads the task times of a stage over the whole run.
     pub(crate) fn times(&self, stage: usize) -> Result<Histogram, HistoryError> {
-        // Taken before the database is read, like rows.
+        // The buffer is copied before the database is read, as for rows.
         let held = self.buffer.map_or_else(Vec::new, RowBuffer::held_times);
         let mut all = Histogram::default();
         let mut statement =
@@ -232,13 +233,13 @@ impl<'a> RunRows<'a> {
     }
 }
 
-/// Buckets that begin before `end`, at least the first one. They keep the width that the caller requested.
+/// Keeps the buckets that begin before `end`, and at least the first bucket. The width of the buckets does not change.
 fn until(buckets: Buckets, end: u64) -> Buckets {
     let filled = end.saturating_sub(buckets.from).div_ceil(buckets.width).max(1);
     Buckets { count: buckets.count.min(usize::try_from(filled).unwrap_or(usize::MAX)), ..buckets }
 }
 
-/// Columns of the requested metrics of a run with this layout; all metrics if `metrics` is empty.
+/// Returns the columns of the requested metrics, or of all metrics if `metrics` is empty.
 pub(crate) fn columns(layout: &Layout, thinned: &Thinned, metrics: &[Metric]) -> Vec<SeriesColumn> {
     let is_requested = |metric: &Metric| metrics.is_empty() || metrics.contains(metric);
     let stages = layout.stages.iter().enumerate().flat_map(|(place, stage)| {
@@ -252,13 +253,13 @@ pub(crate) fn columns(layout: &Layout, thinned: &Thinned, metrics: &[Metric]) ->
     stages.chain(queues).collect()
 }
 
-/// Numbers of the first and the last chunk of a level that overlap with buckets.
+/// Numbers of the first and the last chunk of a level that overlap with the time range of `buckets`.
 fn chunks(level: Level, buckets: &Buckets) -> (i64, i64) {
     let chunk = level.width() * MAX_ROWS;
     ((buckets.from / chunk) as i64, (buckets.to() / chunk) as i64)
 }
 
-/// Returns failed samples after the number `after`, in order, and true if there are more.
+/// Returns the failed samples with numbers above `after`, in order, and true if there are more.
 pub(crate) fn errors(
     connection: &Connection,
     run: &str,
@@ -277,7 +278,7 @@ pub(crate) fn errors(
         })
 }
 
-/// Returns log lines after the number `after`, in order, and true if there are more.
+/// Returns the log lines with numbers above `after`, in order, and true if there are more.
 pub(crate) fn logs(
     connection: &Connection,
     run: &str,

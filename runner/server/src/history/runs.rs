@@ -22,12 +22,12 @@ use crate::wire::{LogEntry, RunColumn, RunQuery, RunSort, RunSpec, limit};
 pub(crate) const MAX_ERRORS: u64 = 10_000;
 /// Maximum number of stored log lines of one run; the last ones are kept.
 pub(crate) const MAX_LOGS: u64 = 10_000;
-/// Time for which a key stands for its request, in seconds.
+/// Lifetime of an `Idempotency-Key`, in seconds.
 const KEY_SECONDS: i64 = 24 * 3600;
-/// Time for which the finest rows are kept, in seconds.
+/// Time for which rows of the finest level are kept, in seconds.
 const FINEST_SECONDS: i64 = 7 * 24 * 3600;
 
-/// Unchanging facts of a submitted run.
+/// Facts of a submitted run that do not change.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Registered {
     /// Summary of the run as of its submission.
@@ -37,18 +37,18 @@ pub(crate) struct Registered {
     pub(crate) cloned_from: Option<RunId>,
 }
 
-/// Key that makes a request safe to repeat, and the digest of the request.
+/// `Idempotency-Key` of a submission, and the digest of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Repeat {
     pub(crate) key: String,
     pub(crate) request: [u8; 32],
 }
 
-/// Earlier use of a key.
+/// Result of the search for an earlier submission with the same `Idempotency-Key`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum KnownSubmission {
     No,
-    /// The same request was submitted before, as this run.
+    /// The same request was submitted before, and created this run.
     Same(RunId),
     /// The key was used for another request.
     Other,
@@ -84,9 +84,9 @@ pub(crate) const CHANGING: [(&str, &str); 13] = [
     ("verdict", "TEXT"),
     ("verdict_stage", "TEXT"),
 ];
-/// Column of the tags, which clients change and runs do not. A file without it gets it.
+/// Name and type of the column of tags, which only clients change. The column is added to files that lack it.
 pub(crate) const TAGS: (&str, &str) = ("tags", "TEXT NOT NULL DEFAULT '[]'");
-/// Fills the verdicts of runs whose summaries had none from their snapshots.
+/// Statement that fills missing verdicts in the summaries of runs from the snapshots of these runs.
 pub(crate) const FILL_VERDICTS: &str = "UPDATE runs SET verdict = json_extract(snapshot, '$.verdict.kind'), \
      verdict_stage = json_extract(snapshot, '$.verdict.stage') WHERE json_valid(snapshot)";
 
@@ -237,7 +237,7 @@ pub(crate) fn write_summary(
     Ok(())
 }
 
-/// Writes the end of a run, and the reason why its history is incomplete.
+/// Writes the end of a run, and the reason why the history of the run is incomplete.
 pub(crate) fn write_end(
     transaction: &Transaction<'_>,
     summary: &RunSummary,
@@ -294,7 +294,8 @@ pub(crate) fn layout(connection: &Connection, id: &str) -> Result<Option<Layout>
     Ok(found.map(|text| serde_json::from_str(&text)).transpose()?)
 }
 
-/// Returns the runs of a page, and true if there are more. `after` is the [`sort_value`] and the id of the last run before it.
+/// Returns the runs of a page, and true if there are more. `after` has the [`sort_value`] and the id of the last run of the
+/// previous page.
 pub(crate) fn list(
     connection: &Connection,
     query: RunQuery,
@@ -325,10 +326,10 @@ pub(crate) fn list(
     page.read(connection, ("run", &columns, &format!("{column} {order}, id {order}")), limit, summary)
 }
 
-/// Value by which runs without a figure are sorted.
+/// Value by which runs that lack the figure of a column are sorted.
 const NO_FIGURE: f64 = -1.0;
 
-/// Value of the sorted column, as a cursor holds it.
+/// Value of a run in the column by which the list is sorted, as stored in cursors.
 pub(crate) fn sort_value(summary: &RunSummary, by: RunColumn) -> Value {
     let figure = match by {
         RunColumn::SubmittedAt => return summary.submitted_at.clone().into(),
@@ -347,7 +348,7 @@ pub(crate) fn sort_value(summary: &RunSummary, by: RunColumn) -> Value {
     figure.unwrap_or(NO_FIGURE).into()
 }
 
-/// Order of two runs in a list, the same as in the database.
+/// Compares two runs for the order of a list, with the same result as in the database.
 pub(crate) fn compare(one: &RunSummary, other: &RunSummary, sort: RunSort) -> Ordering {
     let (first, second) = (sort_value(one, sort.by), sort_value(other, sort.by));
     let order = match (first.as_f64(), second.as_f64()) {
@@ -360,12 +361,12 @@ pub(crate) fn compare(one: &RunSummary, other: &RunSummary, sort: RunSort) -> Or
 
 fn column(by: RunColumn) -> String {
     match by {
-        // Plain columns, so that the index applies.
+        // Column names without an expression, so that SQLite can use an index.
         RunColumn::SubmittedAt | RunColumn::Name | RunColumn::State | RunColumn::Modules => {
             by.name().to_owned()
         }
         RunColumn::Verdict => "coalesce(verdict, '')".to_owned(),
-        // As `per_second` computes it: the summary has it from the same two columns.
+        // The same formula as in `per_second`, which computes this figure of the summary.
         RunColumn::SamplesPerS => {
             format!(
                 "coalesce(CASE WHEN elapsed_s > 0 THEN CAST(samples AS REAL) / elapsed_s END, {NO_FIGURE})"
@@ -387,7 +388,7 @@ pub(crate) fn unregister(transaction: &Transaction<'_>, id: &str) -> Result<(), 
     Ok(())
 }
 
-/// Returns the oldest runs that have ended: as many as the history has runs beyond `kept`, but at most `most`.
+/// Returns the oldest ended runs that must be removed so that at most `kept` runs remain, but at most `most` of them.
 pub(crate) fn oldest(connection: &Connection, kept: u64, most: u32) -> Result<Vec<RunId>, HistoryError> {
     let beyond =
         count(connection, "SELECT count(*) FROM runs", [])?.saturating_sub(kept).min(u64::from(most));
@@ -427,7 +428,7 @@ pub(crate) fn count_by_state(connection: &Connection) -> Result<BTreeMap<RunStat
     Ok(counts)
 }
 
-/// Removes old rows of the finest level whose time is covered by rows of the next level.
+/// Removes old rows of the finest level for which rows of the next coarser level exist.
 pub(crate) fn sweep(transaction: &Transaction<'_>) -> Result<usize, HistoryError> {
     Ok(transaction.execute(
         "DELETE FROM chunks WHERE level = 0 AND written_at < ?1 AND EXISTS (SELECT 1 FROM chunks AS wider \
@@ -446,7 +447,7 @@ fn seconds_ago(seconds: i64) -> String {
     humantime::format_rfc3339_millis(past).to_string()
 }
 
-/// Columns that [`summary`] reads, separated by commas.
+/// Names of the columns that [`summary`] reads, separated by commas.
 fn columns() -> String {
     let changing = CHANGING.iter().map(|(column, _)| *column);
     SUBMITTED.into_iter().chain([TAGS.0]).chain(changing).collect::<Vec<_>>().join(", ")

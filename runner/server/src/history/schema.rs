@@ -7,7 +7,7 @@ use super::runs::{CHANGING, FILL_VERDICTS, TAGS};
 /// Application id that marks the file as a history of Penstock: `PSTK`.
 const APPLICATION: i32 = 0x5053_544b;
 
-/// Statements that turn each version of the schema into the next. Never change a released one.
+/// Statements that migrate each version of the schema to the next version. Never change the statements of a released version.
 const MIGRATIONS: [&str; 6] = [RUNS_AND_MODULES, BENCHMARKS, POSTCARD, PERMIT_WAIT, AUDIT, BOOKS];
 
 const RUNS_AND_MODULES: &str = "
@@ -114,11 +114,12 @@ const BENCHMARKS: &str = "
     ) STRICT;
 ";
 
-/// Chunks are written by postcard since this version. Older chunks stay unchanged: the first byte of a chunk states its form. So no
-/// conversion is needed, which could take long or be interrupted.
+/// From this version on, chunks are encoded by `postcard`. Older chunks stay unchanged, since the first byte of a chunk states
+/// its form: a conversion could take long or be interrupted.
 const POSTCARD: &str = "ALTER TABLE chunks RENAME COLUMN last_slot TO last_row;";
 
-/// Rows of chunks have one more sum since this version. Older chunks stay unchanged; earlier programs cannot read the new ones.
+/// From this version on, rows have one more sum for each stage: the wait for permits. Older chunks stay unchanged. The number of
+/// the version keeps earlier programs from reading the new chunks.
 const PERMIT_WAIT: &str = "";
 
 const AUDIT: &str = "
@@ -139,7 +140,7 @@ const BOOKS: &str = "ALTER TABLE chunks ADD COLUMN books BLOB;";
 /// Version of the schema that this program reads and writes.
 pub(crate) const VERSION: i64 = MIGRATIONS.len() as i64;
 
-/// State of a file after [`migrate`].
+/// Kind of database that [`migrate`] found.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// A history with the schema of this program.

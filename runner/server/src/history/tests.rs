@@ -37,11 +37,11 @@ fn layout() -> Layout {
     Layout { stages: stages.collect(), queues: (0..=STAGES).map(queue).collect(), shape: None }
 }
 
-/// Sums of a quarter of a second, with pseudo-random figures.
+/// Creates the sums of a pulse of 250 ms, with pseudo-random figures.
 fn pulse(quarter: u64) -> Sums {
     let mut noise = quarter;
     let mut some = |most: u64| {
-        // Knuth's MMIX generator; only its high bits are random enough.
+        // Linear congruential generator with Knuth's constants for MMIX; only its high bits are random enough.
         noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (noise >> 33) % most
     };
@@ -90,7 +90,7 @@ fn pulse(quarter: u64) -> Sums {
     }
 }
 
-/// History of one run of `hours` hours.
+/// Creates a history with one run of `hours` hours.
 fn recorded(hours: u64) -> (tempfile::TempDir, Connection) {
     let folder = tempfile::tempdir().unwrap();
     let mut connection = Connection::open(folder.path().join("history")).unwrap();
@@ -119,7 +119,7 @@ fn recorded(hours: u64) -> (tempfile::TempDir, Connection) {
         if is_last {
             buffer.finish();
         }
-        // Written whenever a chunk of the finest level is full; a real run writes the same rows more often.
+        // Rows are written whenever a chunk of the finest level is full; a real run writes the same rows more often.
         if is_last || quarter % 256 == 255 {
             let unwritten = buffer.unwritten();
             let entry = Entry::default();
@@ -144,7 +144,7 @@ fn a_series_of_four_hours_and_ten_queues_is_read_within_a_second() {
         assert!(shown.len() > 1_000_000, "{}", shown.len());
         cpu_time() - start
     };
-    // CPU time is measured, because other processes may use the core of this unoptimised test.
+    // CPU time is measured instead of elapsed time, because other processes may use the same core.
     let took = [read_series(), read_series(), read_series()];
     assert!(took.iter().any(|took| *took < Duration::from_secs(1)), "{took:?}");
 }
@@ -242,7 +242,7 @@ async fn a_disk_that_hangs_does_not_delay_the_shutdown() {
 #[test]
 fn a_buffer_that_is_not_written_keeps_a_limited_number_of_chunks_and_counts_the_lost() {
     let buffer = RowBuffer::new(&layout());
-    // Chunks have 256 rows of a quarter of a second; 16 of them wait.
+    // Adds 18 chunks of 256 rows of 250 ms each; the buffer keeps 16 of them.
     (0..18 * 256).for_each(|quarter| {
         buffer.add(&pulse(quarter));
     });
@@ -267,7 +267,7 @@ fn rows_added_during_a_write_or_after_a_failed_one_are_written_by_the_next() {
     assert_eq!(finest(&under_way), 14);
     add(14..15);
     buffer.on_written(&under_way);
-    // The whole chunk is written again.
+    // The next write includes the whole chunk again.
     assert_eq!(finest(&buffer.unwritten()), 15);
     buffer.on_written(&buffer.unwritten());
     assert_eq!(finest(&buffer.unwritten()), 0);
@@ -282,7 +282,7 @@ fn buffered_and_stored_rows_are_counted_once() {
         let pulse = pulse(quarter);
         tasks += pulse.stages[0].row.tasks;
         buffer.add(&pulse);
-        // In the middle of a chunk, so that a part of it is stored and the whole chunk is buffered.
+        // Written in the middle of a chunk: its first rows are then stored, and the buffer holds all of its rows.
         if quarter == 600 {
             let unwritten = buffer.unwritten();
             transact(&mut connection, |transaction| write(transaction, "run", &Entry::default(), &unwritten))

@@ -26,9 +26,9 @@ async fn runs_start_in_the_order_of_their_submission() {
     assert_eq!(large.waiting.as_deref(), Some("not enough capacity: 4 threads needed, 1 of 4 free"));
     // The run would fit, but an earlier run comes first.
     let small = submit(&runs, &endless("small", 1)).await;
-    assert_eq!(small.waiting.as_deref(), Some("1 earlier run of the client waits, too"));
+    assert_eq!(small.waiting.as_deref(), Some("1 earlier run of the same client is waiting"));
     let told = runs.validate(submission(&endless("other", 1)).document).await.unwrap();
-    assert_eq!(told.would_wait.as_deref(), Some("2 earlier runs of the client wait, too"));
+    assert_eq!(told.would_wait.as_deref(), Some("2 earlier runs of the same client are waiting"));
     assert_eq!((runs.use_now().threads_used, runs.use_now().runs_queued), (3, 2));
 
     let stopped = runs.stop(&first).await.unwrap();
@@ -58,7 +58,7 @@ async fn a_pipeline_beyond_the_whole_budget_is_refused_with_the_arithmetic() {
     let faults = refusal(&runs, &large).await;
     assert_eq!(
         faults[0].to_string(),
-        "/buffer_mib: the pipeline may use 5064 MiB of memory (5000 MiB between ops (`buffer_mib`) + 64 MiB for the run itself), but the server has 4096 MiB for all runs together"
+        "/buffer_mib: the pipeline may use 5064 MiB of memory (5000 MiB for items between ops (`buffer_mib`) + 64 MiB for the run itself), but the server has 4096 MiB for all runs together"
     );
     let nothing =
         json!({ "source": { "range": { "count": 1 } }, "stages": [{ "wasm": { "module": "decode@2" } }] });
@@ -85,7 +85,7 @@ async fn faults_of_fetches_assets_and_tasks_show_the_arithmetic() {
     assert_eq!(
         told(refusal(&runs, &fetching(4_000)).await),
         [
-            "/buffer_mib: the pipeline may use 4128 MiB of memory (4000 fetches at a time x 1 MiB + 64 MiB between ops (`buffer_mib`) + 64 MiB for the run itself), but the server has 4096 MiB for all runs together",
+            "/buffer_mib: the pipeline may use 4128 MiB of memory (4000 fetches at a time x 1 MiB + 64 MiB for items between ops (`buffer_mib`) + 64 MiB for the run itself), but the server has 4096 MiB for all runs together",
             "/stages: the `concurrency` of all 2 stages adds up to 4100, but this server allows at most 4096 (`limits.runs.concurrency`)"
         ]
     );
@@ -115,7 +115,7 @@ async fn all_faults_are_reported_at_once_in_the_order_of_the_document() {
     let faults = refusal(&runs, &document).await;
     let places: Vec<String> = faults.iter().map(|fault| fault.pointer.to_string()).collect();
     let mut wanted: Vec<String> = (0..11).map(|number| format!("/stages/{number}/wasm/module")).collect();
-    // 1024 threads with 11 modules also need too much memory and too many instances.
+    // 11 modules on 1024 threads also need too much memory and too many instances.
     wanted.insert(10, "/stages/10/wasm/memory_mib".to_owned());
     wanted.splice(0..0, ["/source/list/store".to_owned(), "/stages".to_owned()]);
     wanted.push("/threads".to_owned());
@@ -138,7 +138,7 @@ async fn the_number_of_waiting_runs_is_limited_in_total_and_per_client() {
         (refused.kind(), &*refused.to_string()),
         (
             "quota",
-            "`this server` has 3 waiting runs, which is the limit of one client now: 75 % of the 4 of 4 places that other clients leave (`limits.clients.share_percent`, `limits.runs.queued`); stop one, or try again when one has started"
+            "`this server` has 3 waiting runs, which is the limit of one client now: 75 % of the 4 waiting runs that other clients leave of 4 (`limits.clients.share_percent`, `limits.runs.queued`); stop one, or try again when one has started"
         )
     );
     submit(&other, &endless("other", 4)).await;
@@ -227,7 +227,7 @@ async fn a_run_that_was_just_submitted_can_be_stopped_but_not_deleted_while_it_i
             let (runs, submission) = (runs.clone(), submission(&endless("race", 4)));
             async move { runs.submit(submission).await.unwrap().run.summary.id }
         });
-        // As early as a client can know the id of the run.
+        // The id is read from the list, where clients see it before the submission returns.
         let id = loop {
             let listed = runs.list(RunQuery::default()).await.unwrap().items;
             match listed.first().filter(|run| !run.state.is_over()) {

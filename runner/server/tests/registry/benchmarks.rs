@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::support::{Kind, open, stores};
 
-/// Stores a report of a few bytes that differs from all others.
+/// Stores a small report that contains `number`.
 async fn push(runs: &Runs, number: u32) -> PushedBenchmark {
     runs.keep_benchmark(json!({ "number": number }), number.to_string().into_bytes()).await.unwrap()
 }
@@ -48,7 +48,7 @@ async fn reports_are_listed_newest_first_until_they_are_deleted() {
     assert_eq!(all(&runs, 3).await, pushed);
     assert_eq!(all(&runs, 7).await, pushed);
     assert_eq!(runs.benchmark_report(&pushed[0].id).await.unwrap(), b"6");
-    // The same report is the same benchmark, even with another summary.
+    // The same report is not stored again, even if its summary differs.
     let again = runs.keep_benchmark(json!("other words"), b"6".to_vec()).await.unwrap();
     assert_eq!(again, PushedBenchmark { benchmark: pushed[0].clone(), is_new: false });
 
@@ -71,7 +71,7 @@ async fn reports_are_listed_newest_first_until_they_are_deleted() {
 async fn benchmarks_are_sorted_by_members_of_their_summaries_page_after_page() {
     let folder = tempfile::tempdir().unwrap();
     let runs = open(&folder.path().join("data"), stores(folder.path()));
-    // Two are alike, and one lacks all that lists sort by.
+    // Two reports have the same rate, and one lacks all members by which lists can be sorted.
     let rates = [Some(0.1), Some(1e9 / 3.0), None, Some(0.1), Some(7.0)];
     for (number, rate) in rates.into_iter().enumerate() {
         let fastest = rate.map(|rate| json!({ "items_per_s": rate }));

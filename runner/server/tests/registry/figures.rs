@@ -51,7 +51,7 @@ async fn series_windows_errors_and_times_add_up_to_the_runs_own_snapshot() {
         assert!((busy - stage.task.busy_s / slots).abs() < 1e-9, "{}: {busy}", stage.id);
     }
 
-    // Windows of any width add up, too, and follow each other without gaps.
+    // Windows of any width have the same totals, and follow each other without gaps.
     for every_s in [0.25, 0.5, 3.0] {
         let query = WindowQuery { every_s: Some(every_s), ..WindowQuery::default() };
         let windows = runs.windows(&id, query).await.unwrap();
@@ -174,7 +174,7 @@ async fn a_list_of_live_runs_is_filtered_and_sorted_by_current_figures() {
     let slow = submit(&runs, &document(50)).await.summary.id;
     until(&runs, &slow, |run| run.summary.samples > Some(0)).await;
     let fast = submit(&runs, &document(1)).await.summary.id;
-    // The stored figures have another order by now.
+    // `fast` has more samples than `slow` now, but the stored figures may still have the opposite order.
     until(&runs, &fast, |run| run.summary.samples > Some(500)).await;
     let listed = async |states: Vec<RunState>| {
         let sort = RunSort::parse("-samples").unwrap();

@@ -34,7 +34,7 @@ async fn dead_letters_of_a_run_are_kept_up_to_a_limit_and_the_rest_is_counted() 
     assert!(fs::metadata(data.join("runs").join(&*id).join("dead_letters.ndjson")).unwrap().len() <= 1 << 20);
     let message = run.history.unwrap();
     let wanted = format!(
-        "the dead letters are incomplete: {} were left out, since at most 1 MiB of them are kept (`limits.runs.dead_letters_mib`)",
+        "the dead letters are incomplete: {} dead letters were left out, since at most 1 MiB are kept (`limits.runs.dead_letters_mib`)",
         letters.left_out
     );
     assert_eq!(message, wanted);
@@ -74,7 +74,7 @@ async fn a_full_disk_quota_refuses_new_data_and_deletions_free_it() {
     assert!(message.contains("(`limits.disk_mib`)") && message.contains("delete runs"), "{message}");
     drop(draft);
     assert_eq!(runs.submit(submission(&failing(1))).await.unwrap_err().kind(), "disk-full");
-    // Four bits of each byte are random, so that compression saves at most half of the size.
+    // Hexadecimal digits of digests have four random bits in each byte, so that compression saves at most half of the size.
     let digits = |number: u64| format!("{:x}", Sha256::digest(number.to_le_bytes()));
     let report = json!({ "x": (0..1_000).map(digits).collect::<String>() }).to_string().into_bytes();
     let refused = runs.keep_benchmark(json!({}), report.clone()).await.unwrap_err();

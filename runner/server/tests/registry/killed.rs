@@ -13,7 +13,7 @@ use crate::support::{open, stores, submit};
 
 const FOLDER: &str = "PENSTOCK_KILLED_FOLDER";
 
-/// Work of the process that is killed.
+/// Helper that runs in the child process, which is killed.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "started by the test below, in a separate process"]
 async fn writes_until_it_is_killed() {
@@ -27,7 +27,7 @@ async fn writes_until_it_is_killed() {
     let id = submit(&runs, &document).await.summary.id;
     submit(&runs, &document).await;
     loop {
-        // A request makes the server write first.
+        // Reading errors makes the server write its pending data first.
         runs.errors(&id, Default::default()).await.unwrap();
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -55,7 +55,7 @@ async fn data_of_a_killed_server_opens_and_balances_and_its_runs_are_interrupted
         assert!(child.try_wait().unwrap().is_none(), "the child ended before it was killed");
         std::thread::sleep(Duration::from_millis(20));
     }
-    // The lock is held by the process; the lock file alone does not lock.
+    // The child holds a lock on the directory, so no other server can open it while the child lives.
     let taken = crate::support::try_open(&folder.path().join("data"), stores(folder.path()));
     assert!(taken.unwrap_err().to_string().contains("is used by another server"));
     child.kill().unwrap();
@@ -73,13 +73,13 @@ async fn data_of_a_killed_server_opens_and_balances_and_its_runs_are_interrupted
     let windows = runs.windows(id, WindowQuery::default()).await.unwrap();
     let kept: u64 = windows.iter().map(|window| window.stages[0].task.num_tasks).sum();
     let own = snapshot.stages[0].task.num_tasks;
-    // Rows cover complete intervals; the snapshot is of the time of the write.
+    // Stored rows cover complete intervals only, so they may count fewer tasks than the snapshot, which was taken at the write.
     assert!(kept > 0 && kept <= own, "{kept} of {own}");
     let errors = runs.errors(id, Default::default()).await.unwrap().items;
     assert!(!errors.is_empty());
     let series = runs.series(id, SeriesQuery { points: Some(1), ..SeriesQuery::default() }).await.unwrap();
     assert!(series.columns.iter().any(|column| column.mean[0].is_some()));
-    // The other run had not started.
+    // The other run had not started when the server was killed.
     assert_eq!(list[0].started_at, None);
     let check: String =
         Connection::open(&file).unwrap().query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();

@@ -1,4 +1,4 @@
-//! Dead letters, replayed with another module.
+//! Dead letters of runs, replayed with the same and with another module.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -38,7 +38,7 @@ async fn dead_letters_are_stored_and_replayed_with_a_better_module() {
     assert_eq!((letters.stages[0].stage.as_str(), letters.stages[0].letters), ("1:misbehaving", 2));
     let same = runs.replay(&keeps, BTreeMap::new()).await.unwrap();
     assert_eq!((same.stages[0].mended, same.stages[0].still_failing), (0, 2));
-    // A module of another name replaces it. The fault that it takes no params points to the params in the document.
+    // The replacement module has another name. It takes no params, so the fault points to the params in the document.
     upload(&runs, &guest("guest-carrying")).await;
     let by = |module: &str| BTreeMap::from([("misbehaving".to_owned(), module.to_owned())]);
     let error = runs.replay(&keeps, by("carrying@1")).await.unwrap_err();

@@ -45,7 +45,7 @@ async fn a_run_is_followed_from_its_start_to_its_end() {
     };
     let end = tokio::time::timeout(PATIENCE, follow).await.unwrap();
     assert_eq!((end.state, end.samples), (RunState::Completed, Some(60)));
-    // A run that has ended is stored.
+    // The end is sent after the run has been stored.
     assert_eq!(runs.detail(&id).await.unwrap().summary, end);
     assert!(samples.len() >= 4, "{} samples in {:?} s", samples.len(), end.elapsed_s);
     assert!(samples.is_sorted_by(|one, next| one.t1_s <= next.t0_s));
@@ -61,7 +61,7 @@ async fn a_run_is_followed_from_its_start_to_its_end() {
     assert!(kept.iter().all(|line| line.at_s > 0.0 && line.at_s <= end.elapsed_s.unwrap()));
     assert!(kept.ends_with(&logs));
 
-    // Lists get every state of a run that is not watched.
+    // Readers of lists get every state of the run, although they do not watch it.
     let mut states = Vec::new();
     while states.last() != Some(&RunState::Completed) {
         for (_, event) in tokio::time::timeout(PATIENCE, lists.next()).await.unwrap().unwrap() {
@@ -74,7 +74,7 @@ async fn a_run_is_followed_from_its_start_to_its_end() {
     states.dedup();
     assert!(states.contains(&RunState::Running) && states.is_sorted(), "{states:?}");
 
-    // A reader that begins after a number gets the later events again; for a run that has ended, it gets the end.
+    // A reader that resumes after an event gets the later events again; if the run has ended, the reader gets its end.
     let series = runs.series(&id, SeriesQuery::default()).await.unwrap();
     let (epoch, last) = parse_event_id(&series.last).unwrap();
     assert_eq!(epoch, runs.epoch());
@@ -112,7 +112,7 @@ async fn series_of_a_live_run_are_as_new_as_its_events() {
         }
     }
     let series = runs.series(&id, SeriesQuery::default()).await.unwrap();
-    // Readings are taken slightly late.
+    // The series covers the last sample, although readings are taken slightly late.
     assert!(series.to_s >= 1.5 && series.t_s.len() >= 6, "{} s, {} buckets", series.to_s, series.t_s.len());
     let tasks = series.columns.iter().find(|column| column.id == "1:sleep").unwrap();
     assert!(tasks.mean.iter().all(Option::is_some), "{:?}", tasks.mean);

@@ -1,4 +1,4 @@
-//! A data folder written by an earlier version.
+//! Checks that a data folder of an earlier version is migrated.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::{open, stores};
 
-/// Returns true if `now` contains all of `then`; it may contain more.
+/// Returns true if `now` contains all values of `then`, and possibly more.
 fn holds(now: &Value, then: &Value) -> bool {
     match (now, then) {
         (Value::Object(now), Value::Object(then)) => {
@@ -20,7 +20,7 @@ fn holds(now: &Value, then: &Value) -> bool {
         (Value::Array(now), Value::Array(then)) => {
             now.len() == then.len() && now.iter().zip(then).all(|(now, then)| holds(now, then))
         }
-        // Shares may be computed in another order.
+        // The order of floating-point operations may have changed, so numbers may differ slightly.
         (Value::Number(now), Value::Number(then)) => {
             let (now, then) = (now.as_f64().unwrap(), then.as_f64().unwrap());
             (now - then).abs() <= 1e-9 * then.abs()
@@ -29,7 +29,7 @@ fn holds(now: &Value, then: &Value) -> bool {
     }
 }
 
-/// Data folder of a server that wrote schema 2; `make-schema-2.sh` beside the file makes it.
+/// Unpacks the data folder of a server with schema 2, which the script `make-schema-2.sh` next to the archive has created.
 fn data_of_schema_2(folder: &Path) -> PathBuf {
     let data = folder.join("data");
     fs::create_dir(&data).unwrap();
@@ -48,14 +48,14 @@ async fn a_folder_of_schema_2_opens_and_gives_the_answers_of_its_own_server() {
     let data = data_of_schema_2(folder.path());
     let told: Vec<Value> = serde_json::from_slice(include_bytes!("../data/schema-2.json")).unwrap();
     assert_eq!(told.len(), 3);
-    // The second pass opens a folder that is migrated already.
+    // The first iteration migrates the folder; the second one opens the migrated folder.
     for _ in 0..2 {
         let runs = open(&data, stores(folder.path()));
         for told in &told {
             let id = &RunId::from(told["id"].as_str().unwrap());
             let coarse = SeriesQuery { points: Some(8), ..SeriesQuery::default() };
             let mut series = runs.series(id, coarse).await.unwrap();
-            // That version did not measure waits for permits.
+            // The server with schema 2 did not measure waits for permits, so the expected series lack them.
             series.columns.retain(|column| column.metric != Metric::PermitWait);
             check(&series, &told["series"]);
             let metrics = vec![Metric::Readiness, Metric::Busy];
@@ -76,7 +76,7 @@ async fn a_folder_of_schema_2_opens_and_gives_the_answers_of_its_own_server() {
     }
 }
 
-/// Summaries with the values in the columns of the file, and the rate computed from two of them.
+/// Expected summaries: the values in the columns of the database, and `samples_per_s`, which is computed from two columns.
 fn summaries() -> Vec<RunSummary> {
     let summaries = json!([
         {
@@ -113,7 +113,8 @@ async fn runs_of_a_folder_of_schema_2_are_listed_and_shown_with_their_exact_figu
     let runs = open(&data_of_schema_2(folder.path()), stores(folder.path()));
     let listed = runs.list(RunQuery::default()).await.unwrap();
     assert_eq!((listed.items, listed.next), (summaries(), None));
-    // By run name: share of time in which the consumer waited, samples delivered and left, and task rate of the first stage.
+    // For each run: the name; the share of time that the consumer waited, and the numbers of samples delivered and left; and the
+    // task rate of the first stage.
     let figures = [
         ("stopped", (0.9995959411125903, 145, 4), 145.0 / 3.020044944),
         ("logs", (0.9995524703870272, 60, 0), 60.0 / 1.216998271),
@@ -133,7 +134,7 @@ async fn runs_of_a_folder_of_schema_2_are_listed_and_shown_with_their_exact_figu
         let total = snapshot.ledger.total;
         assert_eq!((snapshot.consumer_waited, total.delivered, total.left), (Some(waited), delivered, left));
         assert_eq!(snapshot.stages[0].task.tasks_per_s, Some(tasks_per_s));
-        // Only in `long` does the sink deliver batches of four.
+        // Only the run `long` delivers batches of four samples.
         let in_fours = [
             ("0:src_queue", 0.25),
             ("1:download", 0.25),

@@ -110,7 +110,7 @@ async fn versions_are_numbered_and_aliased_and_can_be_removed_when_unused() {
     let folder = tempfile::tempdir().unwrap();
     let runs = open(&folder.path().join("data"), stores(folder.path()));
     let first = guest("guest-misbehaving");
-    // Another module of the same name: an additional custom section changes only the bytes.
+    // An additional custom section makes other bytes of the same name, and so another version.
     let mut second = first.clone();
     second.extend([0, 3, 1, b'x', 0]);
     assert_eq!(upload(&runs, &first).await.version.version, 1);
@@ -217,7 +217,8 @@ async fn trials_end_in_time_or_when_their_clients_disconnect() {
         "the trial did not end within 4 s; try fewer samples, a smaller `repeat` or a shorter `deadline_ms`"
     );
     drop(runs);
-    // Both places are taken by clients that disconnect; otherwise the places would be taken for minutes.
+    // Two endless trials take both permits until their clients disconnect. If the disconnects did not end them, the trial below
+    // would get no permit.
     let runs = open_with(&folder.path().join("data"), stores(folder.path()), |settings| {
         settings.trial_time = Duration::from_secs(600);
     });
@@ -226,7 +227,7 @@ async fn trials_end_in_time_or_when_their_clients_disconnect() {
         let (runs, request) = (runs.clone(), request("loop", 10_000));
         gone.spawn(async move { runs.try_module("misbehaving", "1", request).await.map(drop) });
     }
-    // By now the trials have begun, or never will.
+    // Gives the trials time to begin.
     tokio::time::sleep(Duration::from_millis(300)).await;
     gone.shutdown().await;
     runs.try_module("misbehaving", "1", request("good", 1_000)).await.unwrap();
@@ -244,14 +245,14 @@ async fn bytes_of_modules_are_kept_when_the_history_is_lost() {
     drop(runs);
     let beside = fs::metadata(data.join("penstock.sqlite-wal")).map_or(0, |file| file.len());
     assert_eq!(beside, 0, "the whole history is in its main file");
-    // The bytes of a killed upload are removed.
+    // The bytes of an upload that a killed server left are removed.
     fs::write(data.join("modules/sha256").join("0".repeat(64)), "x").unwrap();
     drop(open(&data, stores(folder.path())));
     assert_eq!(objects(), 2);
     fs::rename(data.join("penstock.sqlite"), data.join("mislaid")).unwrap();
     let runs = open(&data, stores(folder.path()));
     assert_eq!(objects(), 2);
-    // The bytes are kept even if another module was uploaded to the new history.
+    // The unknown bytes are kept even after a module was uploaded to the new history.
     upload(&runs, &guest("guest-batch")).await;
     drop(runs);
     drop(open(&data, stores(folder.path())));

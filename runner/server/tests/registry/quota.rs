@@ -21,7 +21,7 @@ fn span(text: &str) -> TimeSpan {
     TimeSpan::new(text).unwrap()
 }
 
-/// Numbers of a client's active and waiting runs.
+/// Returns the numbers of active and of waiting runs of a client.
 fn runs_of(runs: &Runs, client: &str) -> (u64, u64) {
     let clients = runs.clients();
     let found = clients.iter().find(|found| found.client == client);
@@ -40,18 +40,17 @@ async fn endless_runs_of_one_client_leave_room_for_runs_of_others() {
             Err(error) => break error.kind(),
         }
     };
-    // Three of four threads are used, and three of four places.
+    // The client uses three of four threads, and has three of four waiting runs.
     assert_eq!((refused, accepted.len(), runs_of(&runs, "many")), ("quota", 6, (3, 3)));
     let told = runs.detail(&accepted[3]).await.unwrap().waiting.unwrap();
     assert_eq!(
         told,
-        "with this run its client would have 4 of 4 threads, which is more than its share of what other clients leave (`limits.clients.share_percent`)"
+        "with this run, the client would have 4 of 4 threads, which is more than the share of one client in the capacity that other clients leave (`limits.clients.share_percent`)"
     );
     assert_eq!(other.validate(submission(&endless(1)).document).await.unwrap().would_wait, None);
     let own = submit(&other, &endless(1)).await.summary.id;
     until(&runs, &own, |run| run.summary.state == RunState::Running).await;
-    // Two threads are free once the second run has ended, and each client gets one: first the client with many runs, then the
-    // other.
+    // Once the second of these runs has ended, `many` may start a waiting run; once the third has ended, `other` may start one.
     let second = submit(&other, &endless(1)).await.summary.id;
     for id in &accepted[..3] {
         runs.stop(id).await.unwrap();
@@ -120,7 +119,7 @@ async fn a_run_that_waits_beyond_the_limit_fails_with_the_reason() {
     assert_eq!((run.summary.state, run.summary.error.as_deref()), (RunState::Failed, Some(told)));
     assert_eq!((run.summary.started_at, run.snapshot), (None, None));
     assert_eq!(runs.detail(&first).await.unwrap().summary.state, RunState::Running);
-    // The place of the failed run is free.
+    // The failed run does not count as waiting any more.
     assert_eq!((runs.use_now().runs_alive, runs.use_now().runs_queued), (1, 0));
 }
 
@@ -140,7 +139,7 @@ async fn a_client_that_tries_modules_leaves_a_place_for_others() {
         let (runs, request) = (runs.for_client(ClientId::new("one")), request("loop"));
         tried.spawn(async move { runs.try_module("misbehaving", "1", request).await });
     }
-    // One place is kept for other clients.
+    // A second trial can run at a time, which is kept for other clients.
     runs.for_client(ClientId::new("other")).try_module("misbehaving", "1", request("good")).await.unwrap();
     tried.shutdown().await;
 }

@@ -11,10 +11,10 @@ use penstock_types::fault::SpecFault;
 use penstock_types::run::{RunDetail, RunId};
 use serde_json::Value;
 
-/// Longest wait for any event, with time to spare for a busy machine.
+/// Timeout for any expected event, long enough for a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Bytes of a guest module of this workspace.
+/// Reads the bytes of a guest module of this workspace.
 pub(crate) fn guest(name: &str) -> Vec<u8> {
     // The test binary is `TARGET/PROFILE/deps/registry-0123`, so its path gives the target folder.
     let program = std::env::current_exe().unwrap();
@@ -24,7 +24,7 @@ pub(crate) fn guest(name: &str) -> Vec<u8> {
         .unwrap_or_else(|error| panic!("{}: {error}; run `make guests` first", path.display()))
 }
 
-/// Names of the kinds of errors.
+/// Short names for the kinds of errors.
 pub(crate) trait Kind {
     fn kind(&self) -> &'static str;
 }
@@ -73,7 +73,7 @@ fn settings(data_dir: &Path, stores: Stores) -> RunsSettings {
     }
 }
 
-/// Stores with one store `in` over a folder.
+/// Creates stores with a single store `in`, which reads a folder.
 pub(crate) fn stores(folder: &Path) -> Stores {
     let mut stores = Stores::default();
     stores.add_folder("in", folder).unwrap();

@@ -1,4 +1,4 @@
-//! Tags of runs: submitted, changed, found.
+//! Tags of runs: set at the submission, changed later, and used to find runs.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ async fn tags_of_a_run_change_while_it_lives_and_after_its_end() {
     let told = async { while !events.next().await.unwrap().iter().any(is_told) {} };
     tokio::time::timeout(PATIENCE, told).await.expect("lists hear of it");
     assert_eq!(runs.detail(&one.id).await.unwrap().summary.tags, tags("b,c"));
-    // What the run writes at its end leaves them alone.
+    // The writes at the end of the run do not change the tags.
     runs.stop(&one.id).await.unwrap();
     assert_eq!(end_of(&runs, &one.id).await.summary.tags, tags("b,c"));
     runs.set_tags(&other, tags("c")).await.unwrap();

@@ -46,7 +46,7 @@ async fn a_run_whose_history_cannot_be_written_continues_and_reports_it() {
         "stages": [{ "sleep": { "mean_ms": 5 } }]
     });
     let id = submit(&runs, &document).await.summary.id;
-    // Every write fails from now on, as on a full disk.
+    // Without the table of chunks, every write fails, as on a full disk.
     let break_it = "ALTER TABLE chunks RENAME TO hidden";
     Connection::open(data.join("penstock.sqlite")).unwrap().execute_batch(break_it).unwrap();
     let run = end_of(&runs, &id).await;
@@ -60,7 +60,7 @@ async fn a_run_whose_history_cannot_be_written_continues_and_reports_it() {
     assert_eq!(stored.summary.state, RunState::Completed);
     let series = runs.series(&id, SeriesQuery { points: Some(1), ..SeriesQuery::default() }).await.unwrap();
     assert!(series.columns.iter().any(|column| column.mean[0].is_some()));
-    // A run that cannot be registered leaves no partial state.
+    // A failed registration leaves no partial state.
     Connection::open(data.join("penstock.sqlite"))
         .unwrap()
         .execute_batch("DROP TABLE run_modules; ALTER TABLE runs RENAME TO gone")
@@ -119,7 +119,7 @@ async fn runs_that_can_be_neither_stored_nor_kept_in_memory_still_report_their_e
         let run = until(&runs, id, |run| run.summary.state.is_over() && run.history.is_some()).await;
         assert_eq!(run.summary.state, RunState::Completed);
         assert!(run.history.unwrap().contains("cannot be written"), "{id}");
-        // A client that opens the page of the run gets its end.
+        // A client that subscribes to the events of the ended run gets the end of the run.
         let mut events = runs.events(std::slice::from_ref(id), None).await.unwrap();
         let first = tokio::time::timeout(PATIENCE, events.next()).await.unwrap().unwrap();
         assert!(matches!(&*first[0].1, Event::End(summary) if summary.state == RunState::Completed));

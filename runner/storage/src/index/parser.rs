@@ -16,8 +16,8 @@ use crate::lines::BYTE_ORDER_MARK;
 /// Maximum length of an element in the index: every byte of the longest key escaped as `\u0041`, and the quotes.
 const MAX_ELEMENT_BYTES: usize = 6 * MAX_KEY_BYTES + 2;
 
-/// Message that continues a sentence about the index: what was found, where, and the remedy. Elements count
-/// from 1, bytes from 0.
+/// Error about the index, as the predicate of a sentence: what was found, where, and the remedy. Elements count from 1, bytes
+/// from 0.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct IndexFault(String);
@@ -27,9 +27,9 @@ pub(super) struct IndexFault(String);
 pub(super) struct Parser {
     keys: Keys,
     state: State,
-    /// Start of an element that continues in the next block, with its opening quote.
+    /// First part, with the opening quote, of an element that continues in the next block.
     begun: Vec<u8>,
-    /// Byte position of the start of that element.
+    /// Byte position in the index at which the element in `begun` starts.
     begun_at: u64,
     /// Number of bytes read so far.
     read: u64,
@@ -42,7 +42,7 @@ enum State {
     /// Expects the first element, or `]`.
     First,
     Element,
-    /// Inside a string; `escaped` if its next byte follows a backslash.
+    /// Inside a string; `escaped` is set if the next byte follows a backslash.
     Text {
         escaped: bool,
     },
@@ -52,7 +52,7 @@ enum State {
 }
 
 impl Parser {
-    /// Reads the next block. The first one must have at least three bytes, which determine the encoding.
+    /// Reads the next block. The first block must have at least three bytes, which determine the encoding.
     pub(super) fn read(&mut self, block: &[u8]) -> Result<(), IndexFault> {
         let mut position = if self.read == 0 { skip_mark(block)? } else { 0 };
         while let Some(byte) = block.get(position) {
@@ -192,14 +192,14 @@ fn skip_mark(block: &[u8]) -> Result<usize, IndexFault> {
     }
 }
 
-/// Decodes the string of an element, `written` with its quotes.
+/// Decodes the string of an element; `written` includes the quotes.
 fn text(written: &[u8]) -> Result<Cow<'_, str>, String> {
     let read = if written.contains(&b'\\') {
         serde_json::from_slice(written).map(Cow::Owned)
     } else {
         serde_json::from_slice(written).map(Cow::Borrowed)
     };
-    // The error's line and column count from the start of the element and would mislead.
+    // The error's line and column count from the start of the element and would be misleading, so they are removed.
     read.map_err(|error| without_place(&error))
 }
 

@@ -1,4 +1,4 @@
-//! Repeats failed attempts, with limits of number and time.
+//! Repeats failed attempts, with limits on their number and time.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::observe::{note, now};
 use crate::s3::failure::{Cause, S3Failure};
 use crate::s3::settings::{S3Retries, S3Timeouts};
 
-/// Runs `attempt` until it succeeds or fails permanently, or the number of attempts or the time is used up. Each attempt, and all
-/// of them together, may take `allowance` longer than the timeouts.
+/// Runs `attempt` until it succeeds or fails permanently, or the number of attempts or the time is used up. The timeouts of each
+/// attempt and of all attempts together are extended by `allowance`.
 ///
 /// Log messages of the SDK are dropped meanwhile: they contain requests with all their headers.
 pub(crate) async fn attempts<T, A: Future<Output = Result<T, S3Failure>>>(

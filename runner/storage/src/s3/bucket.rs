@@ -17,7 +17,7 @@ use crate::s3::client::connect;
 use crate::s3::failure::{Cause, S3Failure};
 use crate::s3::settings::{S3Settings, S3Timeouts};
 
-/// Time for which the search for a region is not repeated after it failed.
+/// Time after a failed search for a region during which the search is not repeated.
 const REFUSED_FOR: Duration = Duration::from_secs(30);
 
 /// A bucket, and its client once the first request was made.
@@ -25,8 +25,8 @@ pub(crate) struct Bucket {
     store: Arc<str>,
     settings: S3Settings,
     client: OnceCell<Client>,
-    /// Time and reason of the last failure to create a client: the search for a region may take seconds, and would fail the same
-    /// way for the requests that follow at once.
+    /// Time and reason of the last failure to create a client. The search for a region may take seconds, and would fail for
+    /// immediately following requests, too.
     refused: Mutex<Option<(Instant, Cause)>>,
 }
 
@@ -48,7 +48,7 @@ impl Bucket {
         &self.settings.prefix
     }
 
-    /// Converts a key or prefix of the store into that of the bucket.
+    /// Converts a key or prefix of the store into a key or prefix of the bucket.
     pub(crate) fn full(&self, key: &str) -> String {
         format!("{}{key}", self.settings.prefix)
     }
@@ -60,7 +60,7 @@ impl Bucket {
     /// Returns the client, which the first call creates.
     async fn client(&self) -> Result<&Client, S3Failure> {
         let most = self.settings.timeouts.attempt;
-        // One search at a time; waiting requests get the result of the first one.
+        // Only one search runs at a time; waiting requests get its result.
         let connect = || async {
             let last = self.refused().clone();
             if let Some((_, cause)) = last.filter(|(at, _)| at.elapsed() < REFUSED_FOR) {
@@ -83,13 +83,14 @@ impl Bucket {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Repeats `attempt` within the limits of the settings; each attempt, and all together, may take `allowance` longer.
+    /// Repeats `attempt` within the limits of the settings; the timeouts of each attempt and of all attempts together are
+    /// extended by `allowance`.
     pub(crate) async fn attempts<'a, T, A: Future<Output = Result<T, S3Failure>>>(
         &'a self,
         allowance: Duration,
         mut attempt: impl FnMut(&'a Client) -> A,
     ) -> Result<T, S3Failure> {
-        // Created before the first attempt's time begins, which is for the request alone.
+        // The client is created before the first attempt, so that its creation does not count towards the attempt's time.
         let client = self.client().await?;
         attempts(self.settings.retries, self.settings.timeouts, allowance, || attempt(client)).await
     }

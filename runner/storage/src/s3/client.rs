@@ -1,4 +1,4 @@
-//! The SDK's client, configured to leave to this crate what it does itself.
+//! The SDK's client, configured so that this crate handles retries, body timeouts and checksums.
 
 use std::time::Duration;
 
@@ -23,10 +23,10 @@ use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
 use crate::s3::connection::WatchedClient;
 use crate::s3::settings::{S3Credentials, S3Settings};
 
-/// Region of a server with an endpoint and no configured region.
+/// Region for a server with a configured endpoint but no configured region.
 const USUAL_REGION: &str = "us-east-1";
 
-/// Idle time of a connection; servers close connections later, Amazon after about 20 seconds.
+/// Idle time after which a connection is closed. Servers keep idle connections longer, Amazon about 20 seconds.
 const REST: Duration = Duration::from_secs(15);
 
 #[derive(Debug, thiserror::Error)]
@@ -46,11 +46,12 @@ pub(crate) async fn connect(settings: &S3Settings) -> Result<Client, NoRegion> {
         .http_client(WatchedClient(http))
         .region(region.clone())
         .timeout_config(timeouts)
-        // Attempts are counted in one place, around the request and the reading of its response.
+        // The SDK's retries are disabled, because this crate repeats the request together with the reading of its response.
         .retry_config(RetryConfig::disabled())
-        // This crate has a separate timeout for bodies.
+        // Disabled, because this crate has a separate timeout for bodies.
         .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
-        // Requested only for reads of whole objects. Some servers send the whole object's checksum with a part of it.
+        // Checksums are requested only for reads of whole objects, because some servers send the whole object's checksum with a
+        // part of the object.
         .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
         .force_path_style(settings.path_style.unwrap_or(settings.endpoint.is_some()));
     let config = match &settings.endpoint {
@@ -62,9 +63,9 @@ pub(crate) async fn connect(settings: &S3Settings) -> Result<Client, NoRegion> {
     ))
 }
 
-/// HTTP client with one connection per concurrent request, kept for later ones; the SDK's client sets `TCP_NODELAY`.
+/// HTTP client with one connection per concurrent request; idle connections are reused. The SDK's client sets `TCP_NODELAY`.
 fn http_client(settings: &S3Settings) -> SharedHttpClient {
-    // Reading the system's certificates takes milliseconds, and they are only needed for TLS.
+    // The system's certificates are loaded only if TLS is needed, because reading them takes milliseconds.
     let needs_tls = settings.endpoint.as_ref().is_none_or(|endpoint| endpoint.starts_with("https"))
         || !matches!(settings.credentials, S3Credentials::Static { .. } | S3Credentials::Anonymous);
     let trusted = TrustStore::empty().with_native_roots(needs_tls);
@@ -73,7 +74,7 @@ fn http_client(settings: &S3Settings) -> SharedHttpClient {
         .tls_provider(Provider::Rustls(CryptoMode::Ring));
     match TlsContext::builder().with_trust_store(trusted).build() {
         Ok(context) => builder.tls_context(context).build_https(),
-        // A context with default settings does not fail; the fallback is equal, with the system's certificates.
+        // Cannot fail with default settings; this fallback is equivalent and uses the system's certificates.
         Err(_) => builder.build_https(),
     }
 }
@@ -86,7 +87,7 @@ async fn region(settings: &S3Settings, provider: &ProviderConfig) -> Option<Regi
         .or_else(ProfileFileRegionProvider::builder().configure(provider).build());
     let chain = match settings.endpoint {
         None => written.or_else(ImdsRegionProvider::builder().configure(provider).build()),
-        // With an endpoint, the metadata service of Amazon's machines does not apply.
+        // With an endpoint, the metadata service of Amazon's machines is not queried.
         Some(_) => written.or_else(Region::from_static(USUAL_REGION)),
     };
     chain.region().await

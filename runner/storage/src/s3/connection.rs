@@ -48,7 +48,7 @@ impl HttpClient for WatchedClient {
 
 impl HttpConnector for WatchedConnector {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        // The SDK sets this extension, in order to close broken connections.
+        // The SDK sets this extension in order to close broken connections; here it shows which connection the request uses.
         let connection = request.extension::<CaptureSmithyConnection>().filter(|_| is_observed()).cloned();
         let answer = self.0.call(request);
         match connection {
@@ -66,8 +66,8 @@ enum Connection {
     There,
 }
 
-/// Waits for the response. At its first poll the client takes an idle connection; if there is none, it opens one and sends the
-/// request on that one, or on another one that becomes free earlier.
+/// Waits for the response. At its first poll the client takes an idle connection. If there is none, the client opens one and
+/// sends the request on the first connection that becomes usable: the new one or one that becomes idle.
 async fn watch(
     answer: HttpConnectorFuture,
     connection: CaptureSmithyConnection,

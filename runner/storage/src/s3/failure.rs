@@ -1,4 +1,4 @@
-//! Failures of attempts, and whether another attempt may succeed.
+//! Failures of attempts, classified by whether another attempt may succeed.
 
 use std::error::Error;
 use std::ops::Range;
@@ -13,20 +13,20 @@ use penstock_types::text::printable;
 use crate::asked::{Asked, CHANGED};
 use crate::error::StoreError;
 
-/// Maximum length of a service's message in an error, in bytes.
+/// Maximum length, in bytes, of the part of a service's message that an error contains.
 const MOST_MESSAGE: usize = 300;
 
-/// Start of a message of the TLS library that continues with host names.
+/// Start of the TLS library's message that ends with host names.
 const OTHER_NAME: &str = "invalid peer certificate: certificate not valid for name";
 
 #[derive(Debug)]
 pub(crate) enum S3Failure {
-    /// Another attempt may succeed, preferably after this time.
+    /// Another attempt may succeed, preferably after the given time.
     Passing {
         cause: Cause,
         after: Option<Duration>,
     },
-    /// Another attempt would fail the same way.
+    /// Another attempt would fail in the same way.
     Lasting(Cause),
     NotFound,
     Denied(Cause),
@@ -40,7 +40,7 @@ pub(crate) enum S3Failure {
     TooLarge {
         size: u64,
     },
-    /// The condition of the request does not hold: there is another version, or the object exists.
+    /// The condition of the request is not met: the object has another version, or already exists.
     Unmet,
     NotImplemented(Cause),
 }
@@ -107,14 +107,14 @@ impl S3Failure {
         Self::passing(format!("the response ended early: {}", innermost(error)))
     }
 
-    /// Failure of a request that was not sent, for lack of credentials or a connection, or whose response never began.
+    /// Failure of a request that was not sent, for lack of credentials or a connection, or to which no response began.
     fn of_connection(error: &ConnectorError) -> Self {
         match find::<CredentialsError>(error) {
             Some(CredentialsError::ProviderTimedOut(_)) => Self::passing("looking up credentials timed out"),
             Some(CredentialsError::CredentialsNotLoaded(_)) => Self::lasting(
                 "no credentials were found; set them in the store's settings or the environment",
             ),
-            // The error of a credentials provider may contain secrets, so it is not repeated.
+            // Not repeated in the message, because the error of a credentials provider may contain secrets.
             Some(_) => {
                 Self::lasting("the credentials that were found cannot be used; check their file or profile")
             }
@@ -150,7 +150,7 @@ impl S3Failure {
                 | "RequestLimitExceeded"
                 | "OperationAborted"
                 | "ConditionalRequestConflict"
-                // The clock may be corrected meanwhile.
+                // A request may succeed later, because the clock may be corrected in the meantime.
                 | "RequestTimeTooSkewed",
             ) => Self::Passing { cause, after: retry_after(answer) },
             (_, "NoSuchKey") => Self::NotFound,

@@ -10,14 +10,14 @@ use crate::keys::{Keys, LeftOut};
 use crate::s3::bucket::Bucket;
 use crate::s3::failure::S3Failure;
 
-/// Maximum number of consecutive responses without a key. A service may send some while it skips deleted keys; in an endless
-/// listing, all responses would be empty.
+/// Maximum number of consecutive responses without a key. A service may send a few of them while it skips deleted keys; the limit
+/// ends a listing in which all responses are empty.
 const MOST_EMPTY: u32 = 1000;
 
 const LEFT_OUT: &str = "keys that are not valid in pipelines: they contain `//`, `.` or `..`";
 
 pub(crate) struct Listing {
-    /// Prefix in the bucket, including that of the store.
+    /// Prefix of the keys in the bucket, including the store's prefix.
     prefix: String,
     next: Next,
     /// The last key received, to detect a service that does not sort.
@@ -39,7 +39,7 @@ impl Listing {
         Self { prefix, next: Next::First, last: String::new(), empty: 0, left_out: LeftOut::default() }
     }
 
-    /// The next keys in order, possibly none; `None` at the end.
+    /// Returns the next keys in order, possibly none; `None` at the end of the listing.
     pub(crate) async fn next_page(&mut self, bucket: &Bucket) -> Result<Option<Keys>, S3Failure> {
         let token = match &self.next {
             Next::First => None,
@@ -48,7 +48,7 @@ impl Listing {
         };
         let request = |client: &Client| {
             let request = client.list_objects_v2().bucket(bucket.name()).prefix(&self.prefix);
-            // URL encoding, because a key may contain characters that are not valid in XML.
+            // Keys are requested URL-encoded, because a key may contain characters that are not valid in XML.
             let request = request.set_continuation_token(token.clone()).encoding_type(EncodingType::Url);
             async { bucket.answer(request.send()).await }
         };
@@ -90,7 +90,7 @@ impl Listing {
             return Err(S3Failure::lasting("the service does not list keys in byte order, as S3 does"));
         }
         match key.strip_prefix(bucket.prefix()) {
-            // Objects that consoles create to represent folders.
+            // An object that a console created to represent a folder.
             Some(folder) if folder.is_empty() || folder.ends_with('/') => {}
             Some(own) if key.starts_with(&self.prefix) && check_key(own).is_ok() => page.push(own),
             _ => self.left_out.add(Some(key.clone())),

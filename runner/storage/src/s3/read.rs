@@ -20,7 +20,8 @@ use crate::store::{MAX_GET_BYTES, Version};
 
 const PART_BYTES: u64 = 8 << 20;
 
-/// Maximum size of an object that is read in one request: a second request would cost more than it saves.
+/// Maximum size in bytes of an object that is read in one request: for such objects, parallel requests would cost more than they
+/// save.
 const SPLIT_BYTES: u64 = 2 * PART_BYTES;
 
 const PARTS: usize = 4;
@@ -33,13 +34,14 @@ struct Begun {
 }
 
 pub(crate) async fn read_whole(bucket: &Bucket, key: &str) -> Result<Bytes, S3Failure> {
-    // Not a range request: only a response with the whole object includes its checksum, and an empty object has no range.
+    // A plain request instead of a range request: only a response with the whole object includes the object's checksum, and an
+    // empty object has no range.
     let begun = bucket.attempts(Duration::ZERO, |client| begin(bucket, client, key)).await?;
     let size = begun.version.size;
     read_rest(bucket, key, 0..size, begun).await
 }
 
-/// Reads exactly `range`, which is not empty, of `version` if given.
+/// Reads exactly `range`, which is not empty; of the version `version` if given.
 pub(crate) async fn read_range(
     bucket: &Bucket,
     key: &str,
@@ -80,7 +82,8 @@ pub(crate) async fn version(bucket: &Bucket, key: &str) -> Result<Version, S3Fai
     bucket.attempts(Duration::ZERO, head).await
 }
 
-/// Makes one request for the whole object and reads it to the end, or to the end of the first part if it is large.
+/// Makes one request for the whole object and reads the response to the end, or to the end of the first part if the object is
+/// large.
 async fn begin(bucket: &Bucket, client: &Client, key: &str) -> Result<Begun, S3Failure> {
     let request = client.get_object().bucket(bucket.name()).key(bucket.full(key));
     let answer = bucket.answer(request.checksum_mode(ChecksumMode::Enabled).send()).await?;
@@ -90,13 +93,14 @@ async fn begin(bucket: &Bucket, client: &Client, key: &str) -> Result<Begun, S3F
         return Err(S3Failure::TooLarge { size });
     }
     let crc32 = answer.checksum_crc32.as_deref().and_then(parse_crc32);
-    // For a large object, the rest of this response is abandoned together with its connection, which is one of many requests.
+    // For a large object, the rest of this response is abandoned by closing its connection. The cost is small: a large object
+    // needs many requests.
     let most = if size <= SPLIT_BYTES { size } else { PART_BYTES };
     let bytes = body(answer.body, most, most == size, bucket.timeouts().idle).await?;
     Ok(Begun { bytes, version, crc32 })
 }
 
-/// Makes one request for `range`, of `version` if given.
+/// Makes one request for `range`; of the version `version` if given.
 async fn read_part(
     bucket: &Bucket,
     client: &Client,
@@ -112,7 +116,7 @@ async fn read_part(
         return Err(S3Failure::passing("the response to a request for a range does not state its range"));
     };
     let version = Version { size, tag: answer.e_tag.map(Arc::from) };
-    // A server may ignore the condition.
+    // Checked, because a server may ignore the condition of the request.
     if of.is_some_and(|of| of.size != version.size || (of.tag.is_some() && of.tag != version.tag)) {
         return Err(S3Failure::Unmet);
     }
@@ -170,10 +174,12 @@ async fn read_rest(bucket: &Bucket, key: &str, range: Range<u64>, begun: Begun) 
         }
         Ok(())
     });
-    // The times of parallel requests are meaningless for an observer of the whole read.
+    // The times of parallel requests are meaningless for an observer of the whole read, so only the counts are added.
     let (read, requests) = observe(read).await;
     note(|parts| parts.add_counts(requests));
-    read.unwrap_or_else(|_| Err(S3Failure::lasting(format!("its parts were not read within {most:?}"))))?;
+    read.unwrap_or_else(|_| {
+        Err(S3Failure::lasting(format!("the object's parts were not read within {most:?}")))
+    })?;
     drop(parts);
     note(|parts| (parts.body, parts.verify) = (parts.body + begin.elapsed().saturating_sub(verify), verify));
     if crc32.is_some_and(|crc32| crc32 != found_crc32.finalize()) {
@@ -182,7 +188,7 @@ async fn read_rest(bucket: &Bucket, key: &str, range: Range<u64>, begun: Begun) 
     Ok(Bytes::from(all))
 }
 
-/// Reads the first `expected` bytes of a response; if `is_all`, it is an error if there are more.
+/// Reads the first `expected` bytes of a response. If `is_all`, more bytes are an error.
 async fn body(
     mut stream: ByteStream,
     expected: u64,
@@ -191,7 +197,7 @@ async fn body(
 ) -> Result<Bytes, S3Failure> {
     let begin = now();
     let mut bytes = room(expected)?;
-    // The conversion succeeds, because the buffer could be allocated.
+    // Cannot fail, because the buffer of this size could be allocated.
     let expected = usize::try_from(expected).unwrap_or(usize::MAX);
     while is_all || bytes.len() < expected {
         let next = timeout(idle, stream.next()).await;
@@ -213,7 +219,7 @@ async fn body(
     Ok(Bytes::from(bytes))
 }
 
-/// Allocates a buffer of exactly this size, if there is enough memory.
+/// Allocates a buffer of exactly this size; fails if there is not enough memory.
 fn room(bytes: u64) -> Result<Vec<u8>, S3Failure> {
     let too_large = |_| S3Failure::lasting("there is not enough memory for the object");
     let bytes = usize::try_from(bytes).or(Err(())).map_err(too_large)?;
@@ -235,7 +241,8 @@ fn parse_content_range(text: &str) -> Option<(Range<u64>, u64)> {
     (first <= last).then_some((first..last.checked_add(1)?, size.trim().parse().ok()?))
 }
 
-/// Parses the CRC-32 of a whole object. `None` for that of an object made of parts (`AAAAAA==-3`), a checksum of checksums.
+/// Parses the CRC-32 of a whole object. Returns `None` for the checksum of an object uploaded in parts (`AAAAAA==-3`), which is a
+/// checksum of checksums.
 fn parse_crc32(text: &str) -> Option<u32> {
     Some(u32::from_be_bytes(STANDARD.decode(text).ok()?.try_into().ok()?))
 }

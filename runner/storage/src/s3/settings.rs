@@ -21,13 +21,13 @@ pub struct S3Settings {
     pub bucket: String,
     /// Prefix of each key, such as `photos/train/`; a missing `/` at the end is added. Empty for the whole bucket.
     pub prefix: String,
-    /// Address of the server, such as `http://127.0.0.1:9000`; with `None`, the address in the environment (`AWS_ENDPOINT_URL_S3`,
-    /// otherwise `AWS_ENDPOINT_URL`), otherwise Amazon's address for the region.
+    /// Address of the server, such as `http://127.0.0.1:9000`. With `None`, the address is taken from the environment
+    /// (`AWS_ENDPOINT_URL_S3`, then `AWS_ENDPOINT_URL`); without these variables, it is Amazon's address for the region.
     pub endpoint: Option<String>,
-    /// Region of the bucket; with `None`, the region in the environment or the user's AWS configuration, otherwise that of the
-    /// machine's metadata service, or `us-east-1` if there is an endpoint.
+    /// Region of the bucket. With `None`, the region is taken from the environment or the user's AWS configuration; if they have
+    /// none, it is `us-east-1` with an endpoint, or else the region that the machine's metadata service reports.
     pub region: Option<String>,
-    /// Puts the bucket into the path instead of the host name; with `None`, only if there is an endpoint.
+    /// Sends the bucket's name in the path instead of the host name. With `None`, the path is used only if there is an endpoint.
     pub path_style: Option<bool>,
     pub credentials: S3Credentials,
     pub timeouts: S3Timeouts,
@@ -45,13 +45,14 @@ pub enum S3Credentials {
         secret_access_key: SecretText,
         session_token: Option<SecretText>,
     },
-    /// A file in the format of `~/.aws/credentials`, of which the profile `default` is used, or the one in `AWS_PROFILE`.
+    /// A file in the format of `~/.aws/credentials`. The profile in `AWS_PROFILE` is used, or `default` if the variable is not
+    /// set.
     File(PathBuf),
     /// Unsigned requests, for public buckets.
     Anonymous,
 }
 
-/// Time limits. `operation` applies to all attempts together, the others to one attempt.
+/// Time limits. `operation` applies to all attempts of a request together, the other limits apply to each attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct S3Timeouts {
     /// Limit for opening a connection, including name lookup and TLS.
@@ -60,15 +61,15 @@ pub struct S3Timeouts {
     pub first_byte: Duration,
     /// Limit for a pause within a response.
     pub idle: Duration,
-    /// Limit for one request of at most 16 MiB, including its response; a write has one second more per MiB.
+    /// Limit for one request of at most 16 MiB, including its response. The limit of a write is one second longer per MiB.
     pub attempt: Duration,
-    /// Limit for a request with all its attempts and the waits between, extended for a write in the same way; applies once more to
-    /// all parts of a large object.
+    /// Limit for a request with all its attempts and the waits between them; for a write, it is one second longer per MiB. In a
+    /// read of a large object, the limit applies to the first request, and again to all further parts together.
     pub operation: Duration,
 }
 
-/// Attempts and waits: a wait is random, at most `base`, which doubles with each failure up to `cap`. A longer wait requested
-/// by the service applies, up to `cap`.
+/// Number of attempts, and waits between them: the wait before an attempt is random between 0 and an upper bound, which is `base`
+/// at first and doubles with each failure up to `cap`. If the service requests a longer wait, that wait is used, up to `cap`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct S3Retries {
     /// Maximum number of attempts, including the first one.
@@ -82,7 +83,7 @@ pub struct S3Retries {
 pub enum S3Fault {
     #[error("store `{store}` has no bucket name")]
     Bucket { store: Arc<str> },
-    /// The prefix is not a valid start of a key.
+    /// The configured prefix is not a valid start of a key.
     #[error("store `{store}` has an invalid prefix: {reason}")]
     Prefix { store: Arc<str>, reason: &'static str },
     /// The endpoint is not repeated in the message, since it may contain a password.
@@ -98,7 +99,7 @@ pub enum S3Fault {
 }
 
 impl Default for S3Timeouts {
-    /// Limits of 5 s, 20 s, 20 s, 60 s and 10 minutes, in the order of the fields.
+    /// Default limits: 5 s, 20 s, 20 s, 60 s and 10 minutes, in the order of the fields.
     fn default() -> Self {
         let seconds = Duration::from_secs;
         Self {
@@ -112,7 +113,7 @@ impl Default for S3Timeouts {
 }
 
 impl Default for S3Retries {
-    /// 5 attempts, with waits from 100 ms up to 5 s.
+    /// Default: 5 attempts, with waits from 100 ms up to 5 s.
     fn default() -> Self {
         Self {
             attempts: NonZeroU32::new(5).expect("5 is not zero"),

@@ -15,7 +15,7 @@ use penstock_engine::ports::{SlotWatch, TaskOp, TaskSlot};
 use penstock_storage::{BoundedStore, FetchOp, IfThere, Keys, Store, StoreError, Version};
 use tokio::sync::oneshot;
 
-/// A store that counts concurrent reads. Every read yields to all others several times.
+/// A store that counts concurrent reads. Every read yields several times, so that other reads can run.
 #[derive(Default)]
 struct Counting {
     in_flight: Arc<AtomicUsize>,
@@ -79,11 +79,11 @@ async fn stages_that_share_a_store_share_its_bound() {
     assert_eq!(most.load(Ordering::Relaxed), 3);
 }
 
-/// A store whose reads end when the test calls [`Gated::end_one`].
+/// A store whose reads complete only when the test calls [`Gated::end_one`].
 #[derive(Clone, Default)]
 struct Gated(Arc<Mutex<VecDeque<UnderWay>>>);
 
-/// A read: its key, and the sender that ends it.
+/// A read in progress: its key, and the sender that completes it.
 type UnderWay = (Arc<str>, oneshot::Sender<()>);
 
 impl Gated {
@@ -91,7 +91,7 @@ impl Gated {
         BoundedStore::new(Arc::new(self.clone()), NonZeroUsize::new(reads).unwrap())
     }
 
-    /// Ends the read that has been in progress longest, and returns its key.
+    /// Completes the read that has been in progress longest, and returns its key.
     fn end_one(&self) -> Option<Arc<str>> {
         let (key, gate) = self.0.lock().unwrap().pop_front()?;
         gate.send(()).unwrap();
@@ -165,7 +165,8 @@ async fn a_run_with_huge_batches_lets_another_run_take_turns() {
     };
     let (large, small, ended) = futures::join!(large.start(batch("large", 20_000)), small, ended);
     assert!(large.failed.is_empty() && small.iter().all(|output| output.failed.is_empty()));
-    // The large batch came first and so held all permits at the beginning; without turns it would keep them.
+    // The large batch came first and so held all permits at the beginning. If permits were not granted in turns, it would keep
+    // them.
     let last = ended.iter().rposition(|key| **key == *"small").unwrap();
     let of_large = ended[..last].iter().filter(|key| ***key == *"large").count();
     assert!(of_large <= 200 + 2 * 8, "{of_large} reads of the large batch came before 200 of the other run");
@@ -180,14 +181,14 @@ fn a_batch_requests_no_more_permits_than_there_are() {
     let before = Arc::strong_count(&key);
     let mut fetch = op.start(Item::Batch(samples));
     assert!((&mut fetch).now_or_never().is_none());
-    // Each request holds a reference to its key.
+    // Counts requests by their references to the key: each request holds one.
     assert!(Arc::strong_count(&key) <= before + 100_000 + 3, "{}", Arc::strong_count(&key));
     while (&mut fetch).now_or_never().is_none() {
         gated.end_one().unwrap();
     }
 }
 
-/// Records the reports of slots.
+/// Records the waits that slots report.
 #[derive(Default)]
 struct Recorded(Mutex<Vec<bool>>);
 
@@ -203,7 +204,7 @@ fn a_task_waits_for_permits_while_none_of_its_reads_has_one() {
     let gated = Gated::default();
     let store = gated.store(2);
     let other = store.for_user();
-    // Another run holds both permits.
+    // Another run holds both permits, so the fetch must wait.
     let mut held = [other.get("other".into()).boxed(), other.get("other".into()).boxed()];
     held.iter_mut().for_each(|read| assert!(read.now_or_never().is_none()));
     let watch = Arc::new(Recorded::default());
@@ -211,19 +212,19 @@ fn a_task_waits_for_permits_while_none_of_its_reads_has_one() {
     let mut fetch = FetchOp::new(store).start_in(batch("mine", 4), TaskSlot::new(watch.clone(), 4, 2));
     assert!((&mut fetch).now_or_never().is_none());
     assert_eq!(reports(), [true]);
-    // One permit is freed for one of the four reads; the others still wait.
+    // One permit is freed, so one of the four reads starts; the task no longer waits for permits.
     gated.end_one().unwrap();
     assert!((&mut held[0]).now_or_never().is_some());
     assert!((&mut fetch).now_or_never().is_none());
     assert_eq!(reports(), [true, false]);
-    // Afterwards, a permit passes from read to read, or two reads have one each.
+    // From now on, at least one read of the task always holds a permit.
     gated.end_one().unwrap();
     assert!((&mut held[1]).now_or_never().is_some());
     while (&mut fetch).now_or_never().is_none() {
         gated.end_one().unwrap();
     }
     assert_eq!(reports(), [true, false]);
-    // A permit that is granted at once is no wait.
+    // A permit that is granted immediately is not reported as a wait.
     let mut free =
         FetchOp::new(gated.store(2)).start_in(batch("mine", 4), TaskSlot::new(watch.clone(), 4, 2));
     while (&mut free).now_or_never().is_none() {

@@ -1,5 +1,5 @@
-//! Behaviour required of every store: run [`check`] on a store that contains exactly [`OBJECTS`]. Afterwards the store also
-//! contains the objects that the checks have written.
+//! Required behaviour of every store: run [`check`] on a store that contains exactly [`OBJECTS`]. Afterwards the store also
+//! contains the objects written by the checks.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use futures::TryStreamExt;
 use futures::future::join_all;
 use penstock_storage::{Keys, Store, StoreError};
 
-/// Objects in the byte order of their keys. Folders sort differently: by name, `a` comes before `a-b`.
+/// Objects in the byte order of their keys. Names of folders sort differently: `a` comes before `a-b`.
 pub(crate) const OBJECTS: &[(&str, &[u8])] = &[
     ("%2e%2e", b"percent"),
     (".hidden/x", b"hidden"),
@@ -33,8 +33,8 @@ pub(crate) async fn check(store: &dyn Store) {
     readers_see_complete_objects_during_writes(store).await;
 }
 
-/// Like [`check`], for a server that shows an object while it is being written and does not support conditional writes, unlike
-/// any bucket of Amazon.
+/// Like [`check`], but for a server that shows an object while it is being written and does not support conditional writes.
+/// Amazon's buckets behave differently.
 pub(crate) async fn check_alone(store: &dyn Store) {
     every_object_is_read_whole_and_in_parts(store).await;
     listings_are_in_byte_order_and_prefixes_are_strings(store).await;
@@ -73,7 +73,7 @@ async fn listings_are_in_byte_order_and_prefixes_are_strings(store: &dyn Store) 
 }
 
 async fn missing_objects_are_not_found(store: &dyn Store) {
-    // A folder is not an object, and neither is a path below an object.
+    // A folder is not an object, nor is a path below an object.
     for missing in ["nothing", "a", "a/b0", "zebra/x", "%2E%2E", "a/B", &"n".repeat(1024)] {
         let key: Arc<str> = Arc::from(missing);
         for error in [
@@ -188,7 +188,7 @@ async fn readers_see_complete_objects_during_writes(store: &dyn Store) {
     assert!(puts.iter().all(Result::is_ok), "{puts:?}");
     assert!(reads.iter().all(|read| read.as_ref().is_ok_and(is_whole)));
     assert!(is_whole(&store.get(key.clone()).await.unwrap()));
-    // Concurrent writes that create the same folder.
+    // These concurrent writes all create the same folder.
     let keys: Vec<String> = (0..16).map(|number| format!("put/together/{number:02}")).collect();
     let puts = join_all(keys.iter().map(|key| store.put(Arc::from(key.as_str()), version(1)))).await;
     assert!(puts.iter().all(Result::is_ok), "{puts:?}");

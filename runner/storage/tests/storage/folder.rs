@@ -1,4 +1,4 @@
-//! Tests of cases that only occur in folders: links, special files, names that are not UTF-8.
+//! Tests of cases that occur only in folders: links, special files, and names that are not UTF-8.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -196,7 +196,7 @@ async fn a_link_is_replaced_and_its_target_is_unchanged() {
 async fn a_write_leaves_no_file_but_its_object() {
     let (folder, _) = folder_with(&[]);
     let root = folder.path();
-    // A draft of a process that died during a write.
+    // The name of a draft that a process left behind when it died during a write.
     let draft = ".penstock-draft-0123456789abcdef";
     std::fs::write(root.join(draft), b"half").unwrap();
     let store = open(root);
@@ -206,7 +206,7 @@ async fn a_write_leaves_no_file_but_its_object() {
     );
     store.put(Arc::from("x"), Bytes::from_static(b"whole")).await.unwrap();
     assert!(!store.put_new(Arc::from("x"), Bytes::from_static(b"other")).await.unwrap());
-    // This write fails when the draft is renamed.
+    // This name is too long for a file, so the write fails when the draft is renamed.
     store.put(Arc::from(&*"n".repeat(300)), Bytes::from_static(b"!")).await.unwrap_err();
     assert_eq!(listed(&store, "").await, ["x"]);
     assert_eq!(std::fs::read_dir(root).unwrap().count(), 2);
@@ -229,7 +229,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
     #[test]
     fn listings_are_sorted_like_those_of_a_bucket(
-        // A folder and a file never have the same path here: only files end in `f`.
+        // File names end in `f` and folder names do not, so a folder and a file never have the same path.
         keys in proptest::collection::btree_set("([a0.\u{e4}-]{1,2}[a0-]/){0,3}[aA0.-]{0,2}f", 0..40),
         prefix in "([a0.-]{1,2}[a0-]/)?[a0.-]{0,1}",
     ) {

@@ -1,4 +1,4 @@
-//! Behaviour of the stores, of the sources over them and of `fetch`, seen from outside.
+//! Tests of the stores, of the sources that read them and of `fetch`, through their public API.
 #![expect(clippy::unwrap_used, reason = "a failure to set up the files of a test fails the test")]
 
 mod bound;
@@ -22,7 +22,7 @@ use penstock_engine::ports::{Produced, Source, SourceFault};
 use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore};
 use tempfile::TempDir;
 
-/// A folder with these files, and the store `data` over it.
+/// A folder with these files, and a store named `data` for the folder.
 fn folder_with(files: &[(&str, &[u8])]) -> (TempDir, BoundedStore) {
     let folder = tempfile::tempdir().unwrap();
     for (key, bytes) in files {
@@ -42,10 +42,10 @@ fn put(root: &Path, key: &str, bytes: &[u8]) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// Complete output of a source.
+/// The complete output of a source.
 struct Drained {
     samples: Vec<Sample>,
-    /// Number of samples before the end of each epoch.
+    /// Number of samples before the end of each epoch, counted from the start.
     ends: Vec<usize>,
     fault: Option<SourceFault>,
 }

@@ -19,7 +19,7 @@ fn ms(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
-/// A server that takes 20 ms to respond, with the object `x`.
+/// A server that holds the object `x` and responds after 20 ms.
 fn slow_server(bytes: impl Into<Bytes>) -> Server {
     let latency = Latency { usual: ms(20), ..Latency::default() };
     let server = Server::start(Settings { latency, ..Settings::default() }).unwrap();
@@ -37,7 +37,7 @@ fn sum(parts: ReadParts) -> Duration {
     parts.retry + parts.connect + parts.first_byte + parts.body + parts.verify
 }
 
-/// Reads `x`, and checks that the phases are not longer than the read.
+/// Reads `x`, and checks that the phases together are not longer than the read.
 async fn observed(store: &dyn Store) -> (Result<Bytes, StoreError>, ReadParts) {
     let start = Instant::now();
     let (read, parts) = observe(store.get(Arc::from("x"))).await;
@@ -62,7 +62,7 @@ async fn an_idle_connection_is_reused() {
     let server = slow_server("short");
     let store = store(&server, 5);
     observed(&store).await.0.unwrap();
-    // A task of the client returns the connection to its pool.
+    // Waits until the client's background task has returned the connection to its pool.
     tokio::time::sleep(ms(50)).await;
     let (_, parts) = observed(&store).await;
     assert_eq!((parts.new_connections, parts.connect), (0, Duration::ZERO), "{parts:?}");
@@ -92,7 +92,7 @@ async fn a_slow_body_is_reported_as_body_time() {
     server.inject(Fault::on("x", Trouble::Trickle(250, ms(50))));
     let (read, parts) = observed(&store(&server, 5)).await;
     assert_eq!(read.unwrap().len(), 5_000);
-    // The body takes a second; half of it allows for a client that is late for the first pieces.
+    // Sending the body takes a second. Half a second is accepted, because the client may start to measure late.
     assert!(parts.body >= ms(500), "{parts:?}");
 }
 
@@ -104,7 +104,7 @@ async fn every_part_of_a_large_object_is_a_request_and_the_first_byte_counts_onc
     store.put(Arc::from("x"), Bytes::from(vec![7; 20 << 20])).await.unwrap();
     let (read, parts) = observed(&store).await;
     assert_eq!(read.unwrap().len(), 20 << 20);
-    // The whole object up to 8 MiB, then parts of 8 MiB and 4 MiB.
+    // The first request is for the whole object, of which 8 MiB are read; further requests are for parts of 8 MiB and 4 MiB.
     assert_eq!((parts.attempts, parts.retries), (3, 0), "{parts:?}");
     assert!(parts.first_byte >= ms(20) && parts.body >= ms(20), "{parts:?}");
     assert!(parts.verify > Duration::ZERO, "{parts:?}");

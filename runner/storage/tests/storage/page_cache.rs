@@ -23,8 +23,8 @@ async fn a_file_that_was_read_is_cached_until_it_is_forgotten() {
         return;
     }
     assert_eq!(share, Some(1.0));
-    // The file was just written, so `forget` has to write it to the disk first. A page that is in use at that moment stays, so the
-    // call may have to be repeated.
+    // The file was just written, so `forget` has to write its pages to the disk first. A page that is in use at that moment stays
+    // cached, so the call may have to be repeated.
     let mut left = None;
     for _ in 0..20 {
         assert!(store.forget(key.clone()).await.unwrap());

@@ -37,7 +37,7 @@ async fn lines_become_samples() {
 async fn blank_lines_line_ends_and_byte_order_marks_do_not_matter() {
     let (_folder, store) = file(b"\xef\xbb\xbf{\"n\":1}\r\n\r\n  \t\n{\"n\":2}\n\n{\"n\":3}\n{\"n\":4}");
     let found = read(&store, TraversalSettings::IN_ORDER).await;
-    // The key is the line number, which counts blank lines.
+    // The key of each sample is its line number; blank lines count.
     assert_eq!(found.keys(), ["1", "4", "6", "7"]);
     let mut shuffled = read(&store, SHUFFLED).await;
     shuffled.samples.sort_by_key(|sample| sample.origin.index);
@@ -93,7 +93,7 @@ async fn an_endless_line_is_refused_before_it_fills_the_memory() {
 
 #[tokio::test]
 async fn lines_across_block_borders_are_complete() {
-    // The object is larger than a shuffled reading keeps in memory; its lines have 10 bytes to 3 MB.
+    // The object is larger than `HELD_BYTES`, so it is not kept in memory for a shuffled order; its lines have 10 bytes to 3 MB.
     let mut text = String::new();
     let mut lengths = Vec::new();
     for number in 0_usize.. {
@@ -140,7 +140,7 @@ async fn an_object_that_shrinks_while_being_read_is_a_fault() {
 
 #[tokio::test]
 async fn an_object_that_is_replaced_while_being_read_is_a_fault() {
-    // The object is too large to be kept in memory.
+    // The object is too large to be kept in memory, so it is read in ranges.
     let lines = |letter: &str| format!("{{\"x\":\"{}\"}}\n", letter.repeat(1000)).repeat(40_000);
     for settings in [TraversalSettings::IN_ORDER, SHUFFLED] {
         let (_folder, store) = file(lines("y").as_bytes());
@@ -189,7 +189,7 @@ proptest! {
 async fn line_starts_count_as_kept_memory_and_are_a_fault_beyond_the_limit() {
     let (_folder, store) = file("{\"n\": 1}\n".repeat(100).as_bytes());
     let source = |bytes| RecordSource::new(store.clone(), "lines.ndjson", SHUFFLED).within(bytes);
-    // Too few bytes to keep the object itself, and just enough for the starts of its lines.
+    // A limit that is too small for the object itself, and just sufficient for the starts of its lines.
     let mut enough = source(100 * 8);
     assert!(enough.next().await.unwrap().is_some());
     assert_eq!(enough.kept_bytes(), 101 * 8);

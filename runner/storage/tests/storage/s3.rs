@@ -1,4 +1,4 @@
-//! Behaviour of a bucket as a store, on two independent server implementations.
+//! Tests of a bucket as a store, with two independent server implementations.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -70,7 +70,7 @@ async fn a_prefix_of_a_bucket_is_a_store_without_the_other_objects() {
     let store = S3Store::new("data", S3Settings { prefix, ..settings(server.endpoint()) }).unwrap();
     conformance::check(&store).await;
     let too_long = store.put(Arc::from("k".repeat(1020)), Bytes::new()).await.unwrap_err().to_string();
-    assert!(too_long.ends_with("with the store's prefix it is longer than 1024 bytes"), "{too_long}");
+    assert!(too_long.ends_with("with the store's prefix, the key is longer than 1024 bytes"), "{too_long}");
 }
 
 #[tokio::test]
@@ -80,7 +80,7 @@ async fn a_bucket_served_by_rclone_is_the_same_store() {
     let rclone = Rclone::serve(folder.path(), "penstock-test", "penstock-test-secret");
     let store = S3Store::new("data", settings(rclone.endpoint())).unwrap();
     conformance::check_alone(&store).await;
-    // rclone ignores the condition on a write.
+    // Not checked with rclone, which ignores the condition of a write.
     let key: Arc<str> = Arc::from("put/twice");
     assert!(store.put_new(key.clone(), Bytes::from_static(b"one")).await.unwrap());
     assert!(store.put_new(key, Bytes::from_static(b"two")).await.unwrap());
@@ -100,7 +100,7 @@ async fn a_listing_of_several_pages_is_complete_and_sorted_and_contains_objects_
         server.put(&key, "");
         expected.insert(key);
     }
-    // Objects that consoles create as folders, and keys that a folder could not store.
+    // Objects that consoles create to represent folders, and keys that a folder could not store.
     for unusable in ["3/", "folder/", "4//5", "../up", "6/./x"] {
         server.put(unusable, "");
     }
@@ -168,7 +168,7 @@ async fn a_large_object_is_read_in_parts_of_one_version() {
 #[tokio::test]
 async fn an_object_that_is_replaced_while_it_is_read_is_an_error() {
     let (before, after) = (noise(20 << 20, 3), noise(20 << 20, 4));
-    // A server that ignores the condition is detected by its response.
+    // If the server ignores the condition of the request, the version in its response shows the replacement.
     for conditions in [Conditions::Kept, Conditions::Ignored] {
         let server = Server::start(Settings { conditions, ..Settings::default() }).unwrap();
         server.put("large", before.clone());
@@ -194,7 +194,7 @@ async fn the_checksum_of_a_large_object_covers_its_parts() {
     server.put("large", noise(20 << 20, 6));
     let store = store(&server);
     assert!(store.get(Arc::from("large")).await.unwrap() == noise(20 << 20, 6));
-    // The response with a part has no checksum.
+    // The flipped bit is detected only by the checksum of the whole object, because the response with a part has no checksum.
     server.inject(Fault::on("large", Trouble::FlippedBit).after(1).times(1));
     assert_eq!(
         store.get(Arc::from("large")).await.unwrap_err().with_causes(),
@@ -213,7 +213,7 @@ async fn without_conditional_writes_the_store_checks_for_an_existing_object() {
     assert!(put(&store, "first").await);
     assert!(!put(&store, "second").await);
     assert_eq!(store.get(Arc::from("x")).await.unwrap(), "first");
-    // A server that ignores the condition replaces the object, which its response does not show.
+    // A server that ignores the condition replaces the object, and its response does not reveal the replacement.
     let ignoring = started(Conditions::Ignored);
     let store = S3Store::new("data", settings(ignoring.endpoint())).unwrap();
     assert!(put(&store, "first").await && put(&store, "second").await);
@@ -234,7 +234,7 @@ async fn connections_are_kept_for_the_next_request() {
             read.unwrap();
         });
     }
-    // A read that begins while another one ends may open a connection unnecessarily.
+    // A read that begins just before another one ends may open a connection unnecessarily.
     assert!(ports() <= 32, "{} connections for at most 16 reads in flight", ports());
 }
 

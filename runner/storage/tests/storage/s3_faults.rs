@@ -1,4 +1,4 @@
-//! Tests of failures between a store and its bucket.
+//! Tests of failures in the communication between a store and its bucket.
 
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ fn ms(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
-/// Settings with short waits between attempts, and with default timeouts.
+/// Settings with short waits between attempts and default timeouts.
 fn quick(server: &Server, attempts: u32) -> S3Settings {
     S3Settings {
         retries: S3Retries { attempts: NonZeroU32::new(attempts).unwrap(), base: ms(1), cap: ms(5) },
@@ -36,7 +36,7 @@ fn store(server: &Server) -> S3Store {
     S3Store::new("data", quick(server, 5)).unwrap()
 }
 
-/// A server with the object `x`, and trouble for the first `times` requests.
+/// A server with the object `x` that misbehaves in the given way for the first `times` requests.
 fn troubled(trouble: Trouble, times: u64) -> Server {
     let server = server();
     server.put("x", BODY);
@@ -142,7 +142,7 @@ async fn every_request_that_hangs_is_cancelled() {
 
 #[tokio::test]
 async fn a_server_that_is_not_listening_fails_quickly() {
-    // The port was that of a server that has ended.
+    // Nothing listens on the port, because its server has ended.
     let server = server();
     let settings = quick(&server, 3);
     drop(server);
@@ -216,7 +216,7 @@ async fn sizes_listings_and_writes_are_retried_too() {
     assert!(error.starts_with("listing `some` of store `data` failed: gave up after 5 attempts"), "{error}");
 }
 
-/// Keeps all log output.
+/// Collects all log output.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -243,7 +243,8 @@ impl<'a> MakeWriter<'a> for Log {
 async fn secrets_are_in_no_log_error_or_description() {
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(log.clone());
-    // Log call sites that another test reaches first without a subscriber would be disabled from then on, so one is always set.
+    // Ensures that a subscriber is always set: call sites that another test reaches first without a subscriber would be disabled
+    // permanently.
     tracing::subscriber::set_global_default(tracing_subscriber::registry()).ok();
     let _guard = tracing::subscriber::set_default(subscriber.finish());
     let mut output = String::new();

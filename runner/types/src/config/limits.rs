@@ -29,43 +29,43 @@ pub struct Limits {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GateBounds {
-    /// Size of an upload, in bytes.
+    /// Maximum size of an upload, in bytes.
     pub module_bytes: u64,
-    /// Number of functions in all modules.
+    /// Maximum number of functions in all modules.
     pub functions: u64,
-    /// Size of the body of one function, in bytes.
+    /// Maximum size of the body of one function, in bytes.
     pub body_bytes: u64,
-    /// Number of locals of one function, without its parameters.
+    /// Maximum number of locals of one function, without its parameters.
     pub locals: u64,
-    /// Number of targets of one `br_table`.
+    /// Maximum number of targets of one `br_table`.
     pub branch_targets: u64,
-    /// Nesting of blocks in one function.
+    /// Maximum nesting of blocks in one function.
     pub nesting: u64,
-    /// Number of imports in all modules.
+    /// Maximum number of imports in all modules.
     pub imports: u64,
-    /// Number of exports in all modules.
+    /// Maximum number of exports in all modules.
     pub exports: u64,
-    /// Number of globals in all modules.
+    /// Maximum number of globals in all modules.
     pub globals: u64,
-    /// Number of data segments.
+    /// Maximum number of data segments in all modules.
     pub data_segments: u64,
-    /// Number of element segments, which fill tables.
+    /// Maximum number of element segments, which fill tables, in all modules.
     pub element_segments: u64,
-    /// Number of types in all modules.
+    /// Maximum number of types in all modules.
     pub types: u64,
-    /// Initial number of entries of one table.
+    /// Maximum initial number of entries of one table.
     pub table_entries: u64,
-    /// Initial size of one memory, in bytes. The limit of the stage is checked when the stage starts.
+    /// Maximum initial size of one memory, in bytes. The memory limit of a stage is checked when the stage starts.
     pub memory_bytes: u64,
-    /// Length of the name of an import or export, in bytes.
+    /// Maximum length of the name of an import or export, in bytes.
     pub name_bytes: u64,
-    /// Number of core modules in a component.
+    /// Maximum number of core modules in a component.
     pub core_modules: u64,
-    /// Nesting of components within components.
+    /// Maximum nesting of components within components.
     pub component_depth: u64,
-    /// Number of types, instances, aliases, imports, exports and functions that components define themselves.
+    /// Maximum number of types, instances, aliases, imports, exports and functions that components define themselves.
     pub component_items: u64,
-    /// Number of module versions that a server keeps, over all modules.
+    /// Maximum number of module versions that a server keeps, over all modules.
     pub versions: u64,
 }
 
@@ -73,13 +73,13 @@ pub struct GateBounds {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CompileBounds {
-    /// Address space, in MiB. Threads take a few hundred MiB of it.
+    /// Maximum address space of the process, in MiB. Its threads take a few hundred MiB.
     pub memory_mib: NonZeroU32,
-    /// CPU time over all threads, in seconds.
+    /// Maximum CPU time over all threads, in seconds.
     pub cpu_s: NonZeroU32,
-    /// Wall-clock time, in seconds: a limit for a process that hangs, not for one that is slow on a busy machine.
+    /// Maximum wall-clock time, in seconds: a limit for a process that hangs, not for a process that is slow on a busy machine.
     pub wall_s: NonZeroU32,
-    /// Size of the machine code, in MiB.
+    /// Maximum size of the machine code, in MiB.
     pub code_mib: NonZeroU32,
 }
 
@@ -97,21 +97,21 @@ pub struct Budget {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunBounds {
-    /// Number of runs that may wait for their turn; further ones are rejected.
+    /// Maximum number of waiting runs; further runs are rejected.
     pub queued: NonZeroU32,
-    /// Memory that a document may set for one instance of a module, in MiB.
+    /// Maximum memory that a document may set for one instance of a module, in MiB.
     pub instance_memory_mib: NonZeroU32,
-    /// Data that a document may let a module return for one sample, in MiB.
+    /// Maximum size of the data that a document may let a module return for one sample, in MiB.
     pub output_mib: NonZeroU32,
-    /// CPU time that a document may set for one sample, in milliseconds.
+    /// Maximum CPU time that a document may set for one sample, in milliseconds.
     pub deadline_ms: NonZeroU32,
-    /// Tasks that one run may have at a time over all stages: the sum of their `concurrency`.
+    /// Maximum number of tasks of one run at a time over all stages: the sum of their `concurrency`.
     pub concurrency: NonZeroU32,
-    /// Assets of all modules of a run together, in MiB.
+    /// Maximum size of the assets of all modules of a run together, in MiB.
     pub assets_mib: NonZeroU32,
-    /// Dead letters kept of one run, in MiB; further ones are only counted.
+    /// Maximum size of the dead letters kept of one run, in MiB; further dead letters are only counted.
     pub dead_letters_mib: NonZeroU32,
-    /// Number of runs that are kept; beyond it, the oldest finished runs are deleted with all their data.
+    /// Maximum number of runs that are kept; when there are more, the oldest finished runs are deleted with all their data.
     pub kept: NonZeroU32,
     /// Longest time of a run from its start to its end; a longer run is stopped and fails. No limit when missing.
     pub max_time: Option<TimeSpan>,
@@ -127,7 +127,7 @@ pub struct ClientBounds {
     /// waiting runs, and the slots in which modules are compiled and tried and documents are checked. A client that uses none of
     /// a resource may take any free part of it.
     pub share_percent: Percent,
-    /// Number of waiting and active runs of one client; limited by the share alone when missing.
+    /// Maximum number of waiting and active runs of one client; when missing, only the share limits them.
     pub runs: Option<NonZeroU32>,
 }
 

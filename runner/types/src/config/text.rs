@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::spec::ObjectKey;
 
-/// Upper bound of a setting that is a length of time.
+/// Upper bound of the duration in a setting.
 const LONGEST: Duration = Duration::from_secs(3_660 * 86_400);
 
 /// Declares text types: how each is stored, returned and parsed, and the form that its faults expect. A fault states the problem
@@ -23,7 +23,7 @@ macro_rules! texts {
         pub struct $name(pub(super) $kept);
 
         impl $name {
-            /// Parses the text. The error is the problem found.
+            /// Parses the text. The error describes the problem.
             pub fn new(text: &str) -> Result<Self, String> {
                 let read: fn(&str) -> Result<$kept, String> = $read;
                 read(text).map(Self)

@@ -21,7 +21,7 @@ const MIB: u64 = 1 << 20;
 /// Minimum memory of a sample, in bytes: a sample without fields and with an empty key.
 pub const LEAST_SAMPLE_BYTES: u64 = 80;
 
-/// Plan of a document as far as it can be derived, with all faults.
+/// Plan of a document that may have faults, with all of these faults.
 #[derive(Clone, Debug)]
 pub struct Draft {
     /// Plan of the pipeline. A placeholder stands in for each faulty part.
@@ -37,7 +37,7 @@ impl Plan {
         if faults.is_empty() { Ok(plan) } else { Err(faults) }
     }
 
-    /// Same as [`Plan::check`], for callers with further checks, which need the plan even if there are faults.
+    /// Same as [`Plan::check`], but returns the plan even if there are faults, for callers with further checks.
     pub fn draft(spec: &Spec, known: Known<'_>) -> Draft {
         let mut fields = known.fields.clone().unwrap_or_else(|| Fields::of_source(&spec.source));
         let mut check = Check { known, faults: Vec::new() };
@@ -240,7 +240,7 @@ impl Check<'_> {
         self.fault(place, found, remedy);
     }
 
-    /// Checks that batches with a certain number of samples would fit into the memory budget even with empty samples.
+    /// Checks that batches whose number of samples is certain would fit into the memory budget if their samples were empty.
     fn batches_fit(&mut self, plan: &Plan) {
         let is_lossless = |stage: &&StagePlan| match &stage.kind {
             StageKind::Fetch { .. } | StageKind::Wasm(_) => false,
@@ -257,7 +257,7 @@ impl Check<'_> {
             let mib = samples.saturating_mul(LEAST_SAMPLE_BYTES).div_ceil(MIB);
             if mib * MIB > plan.buffer_bytes {
                 let found = format!(
-                    "a batch of {samples} samples takes {mib} MiB at least, and `buffer_mib` is {}",
+                    "a batch of {samples} samples takes at least {mib} MiB, and `buffer_mib` is {}",
                     plan.buffer_bytes / MIB
                 );
                 self.fault(
@@ -285,9 +285,8 @@ impl Check<'_> {
             // Reading the document has reported a number that is out of range.
             (None, Err(_)) => Device::Host,
             (Some(consumer), _) => {
-                let found = format!(
-                    "found `{device}`, but the consumer `{consumer}` reads batches from the memory of the host"
-                );
+                let found =
+                    format!("found `{device}`, but the consumer `{consumer}` reads batches from host memory");
                 self.fault(place.key("device"), found, "use `host`, or omit the stage");
                 Device::Host
             }
@@ -317,8 +316,8 @@ impl<'a> Check<'a> {
         facts
     }
 
-    /// Checks that the stage accepts its input. Returns its output and whether that is certain: not behind a stage that passes on
-    /// an input it does not accept.
+    /// Checks that the stage accepts its input. Returns its output, and true if this output is certain. It is uncertain if the
+    /// stage passes on an input that it does not accept.
     fn flow(
         &mut self,
         spec: &Spec,
@@ -362,7 +361,8 @@ impl<'a> Check<'a> {
             let found = format!("{subject} takes {wanted}, but {giver} gives {given}");
             self.fault(place.clone(), found, remedy(before.unit, takes));
         }
-        // Where the kind alone determines the output, later stages are checked against it: one fault instead of one per stage.
+        // Later stages are checked against a certain output only, so that a wrong input is reported once instead of once per
+        // stage.
         (after, is_certain || (is_known && is_taken))
     }
 }
@@ -399,7 +399,8 @@ fn remedy(found: Unit, takes: &[Unit]) -> &'static str {
     }
 }
 
-/// Makes seeds of stages with the same name differ: all but the first get the number of earlier namesakes into their seeds.
+/// Makes the seeds of stages with the same name differ: to the name in the seeds of all but the first, appends the number of
+/// earlier stages with this name.
 fn number_namesakes(stages: &mut [StagePlan]) {
     let mut namesakes = BTreeMap::<String, u32>::new();
     for stage in stages {

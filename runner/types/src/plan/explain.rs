@@ -109,7 +109,7 @@ impl SourcePlan {
             Uneven::Drop => "drops",
             Uneven::Keep => "keeps",
         };
-        Some(format!("rank {rank} of {world}, {last} the last incomplete round"))
+        Some(format!("rank {rank} of {world}, {last} the entries beyond a multiple of {world}"))
     }
 }
 

@@ -28,7 +28,7 @@ pub struct Fields {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Presence {
     Present,
-    /// Absent; with the module that removed it, if one did.
+    /// Absent; contains the name of the module that removed the field, if a module did.
     Absent(Option<String>),
     Unknown,
 }
@@ -37,7 +37,7 @@ enum Presence {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Missing {
     pub(super) field: String,
-    /// Param that contains the name, if one does.
+    /// Name of the param that contains the field's name, if the manifest refers to a param.
     pub(super) param: Option<String>,
     pub(super) hint: String,
 }
@@ -68,22 +68,23 @@ impl Fields {
         self
     }
 
-    /// Fields after a module. Without `removes` in its manifest, the module may remove any field it gets; without `makes`, it may
-    /// make any field.
+    /// Fields after a module. Without `removes` in its manifest, the module may remove any field that is copied into it; without
+    /// `makes`, it may make any field.
     #[must_use]
     pub(super) fn after_module(mut self, manifest: &Manifest, params: &Map<String, Value>) -> Self {
         let NamedFields { wants, makes, removes } = manifest.fields(params);
         let wants: Option<BTreeSet<&str>> =
             wants.as_ref().map(|wants| wants.iter().map(|want| want.field.as_str()).collect());
         let is_given = |name: &str| wants.as_ref().is_none_or(|wants| wants.contains(name));
-        // The samples that a stateful module returns at an epoch's end derive from no particular sample.
+        // The samples that a stateful module returns at an epoch's end derive from no particular input, so they may lack any
+        // field.
         let may_lose = |name: &str| manifest.mode == Mode::Stateful || (removes.is_none() && is_given(name));
         for (name, presence) in &mut self.named {
             if *presence == Presence::Present && may_lose(name) {
                 *presence = Presence::Unknown;
             }
         }
-        // A module whose manifest has no `removes` may leave out fields in `makes`, too.
+        // A manifest without `removes` is taken as incomplete: its `makes` may lack fields, too.
         if makes.is_none() || removes.is_none() {
             self.named.retain(|_, presence| *presence == Presence::Present);
             self.others = Presence::Unknown;
@@ -200,7 +201,7 @@ mod tests {
         assert_eq!(missing(&behind(json!(["bytes"])), wants_bytes), told);
         let told = [("imag".to_owned(), "did you mean `image`?".to_owned())];
         assert_eq!(missing(&behind(json!([])), json!({ "wants": ["imag"] })), told);
-        // Without `removes`, the manifest may also list only a part of what the module makes.
+        // A manifest without `removes` is taken as incomplete: its `makes` may lack a field `imag`.
         assert_eq!(missing(&behind(Value::Null), json!({ "wants": ["imag"] })), []);
         assert_eq!(behind(json!([])).in_words(), "samples have `bytes`, `image` here");
     }

@@ -17,9 +17,9 @@ pub struct Flow {
 /// Unit of the items in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Samples, not collected into batches.
+    /// Single samples, not collected into batches.
     Samples,
-    /// Collected samples, not stacked.
+    /// Batches of samples whose fields are not stacked.
     Batches,
     /// Batches whose fields are stacked.
     Collated,
@@ -52,7 +52,7 @@ impl Flow {
         Self { unit: Unit::Samples, samples: 1, epoch }
     }
 
-    /// Items that a stage of this kind produces from these.
+    /// Items that a stage of this kind produces from these items.
     #[must_use]
     pub fn after(self, kind: &StageKind) -> Self {
         match kind {

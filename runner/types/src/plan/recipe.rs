@@ -56,7 +56,7 @@ pub(super) fn unordered(stages: &[StagePlan]) -> Vec<Pointer> {
     stages.iter().filter(|stage| !keeps_order(stage)).map(|stage| stage.place().key("order")).collect()
 }
 
-/// True if results come in input order, as with one task at a time.
+/// True if results come in input order, which is always the case with one task at a time.
 fn keeps_order(stage: &StagePlan) -> bool {
     stage.order == Order::Input || stage.concurrency.get() == 1
 }

@@ -303,7 +303,7 @@ fn a_batch_too_large_for_the_budget_even_with_empty_samples_is_a_fault() {
     let batch = r#"{"sleep": {"mean_ms": 1}}, {"aggregate": {"size": 100000}}"#;
     assert_eq!(
         told(7, 1_000_000, batch),
-        "/stages/1/aggregate/size: a batch of 100000 samples takes 8 MiB at least, and `buffer_mib` is 7: use a smaller `size`, or a \
+        "/stages/1/aggregate/size: a batch of 100000 samples takes at least 8 MiB, and `buffer_mib` is 7: use a smaller `size`, or a \
          larger `buffer_mib`"
     );
     assert_eq!(told(8, 1_000_000, batch), "");

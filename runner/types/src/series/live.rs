@@ -29,7 +29,7 @@ pub struct LiveSample {
     pub expected: Option<u64>,
     /// Number of items in each queue at the end of the interval, by the id of the queue.
     pub occupancy: BTreeMap<String, u64>,
-    /// Current limiting factor of the run, and the start of its period.
+    /// Current limiting factor of the run, and the period since which it has held.
     pub verdict: Option<VerdictSpan>,
 }
 
@@ -39,7 +39,7 @@ pub struct TaskTimes {
     /// Total number of ops.
     #[serde(default)]
     pub count: u64,
-    /// Counts by length, shortest first; empty buckets are left out.
+    /// Number of ops by duration, shortest first; empty buckets are left out.
     pub buckets: Vec<TimeBucket>,
     /// Median time, in seconds.
     pub p50_s: Option<f64>,
@@ -51,12 +51,12 @@ pub struct TaskTimes {
     pub max_s: Option<f64>,
 }
 
-/// Ops of about the same length.
+/// Number of ops whose durations are within one range.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TimeBucket {
-    /// Lower bound of the length, inclusive, in seconds.
+    /// Lower bound of the durations, inclusive, in seconds.
     pub from_s: f64,
-    /// Upper bound of the length, exclusive, in seconds.
+    /// Upper bound of the durations, exclusive, in seconds.
     pub to_s: f64,
     /// Number of ops in the bucket.
     pub count: u64,

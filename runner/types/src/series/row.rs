@@ -16,8 +16,8 @@ pub struct Row {
     pub queues: Vec<QueueRow>,
     /// Samples that passed the nodes: source, stages, sink and consumer. Empty in rows of earlier versions.
     pub books: Vec<BookRow>,
-    /// Spreads over the finest rows inside: the metrics of each stage, then of each queue. Empty for a finest row, which has one
-    /// value of each metric.
+    /// Spreads over the finest rows inside this row: the metrics of each stage, then of each queue. Empty in a row of the finest
+    /// level, which has one value of each metric.
     pub spreads: Vec<Spread>,
 }
 

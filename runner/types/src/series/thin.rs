@@ -38,7 +38,7 @@ pub struct SeriesColumn {
     pub max: Vec<Option<f64>>,
 }
 
-/// Equal parts of an interval. Every row of the level lies in one bucket.
+/// Division of an interval into equal buckets. Every row of the level lies in one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buckets {
     /// Level whose rows fill the buckets.
@@ -174,7 +174,8 @@ impl Thinned {
             let (least, greatest) =
                 spread.map_or((mean, mean), |spread: &Spread| (spread.least(), spread.greatest()));
             column.mean.push(mean);
-            // The mean of a wider row includes waits of narrow rows without a put or get, so it may lie outside their range.
+            // The mean of a wider row includes waits of narrow rows without a put or get, so it may lie outside the range of
+            // their values.
             column.min.push(least.map(|least| mean.map_or(least, |mean| mean.min(least))).or(mean));
             column
                 .max
@@ -202,7 +203,7 @@ mod tests {
         assert_eq!(Buckets::over(0, 0, 600).count, 1);
     }
 
-    /// Rows of the finest level, one for each of the first intervals, as of a real run.
+    /// Rows of the finest level for the first intervals of a run, in the form of a real run's rows.
     fn rows() -> impl Strategy<Value = Vec<Row>> {
         let times = || 0_u64..250_000_000;
         let stage = (times(), 0_u64..50, prop::array::uniform6(times()), times()).prop_map(
@@ -292,7 +293,8 @@ mod tests {
             prop_assert_eq!(&again.queues, &whole.queues);
             if rows.len() > 1 && parts.len() > 1 {
                 prop_assert_eq!(again.spreads.len(), whole.spreads.len());
-                // The spread of a part with a single row is its own value, which other merges can only widen.
+                // A part with a single row has this row's values as its spreads. Merging parts combines them as merging single
+                // rows does.
                 for (again, whole) in again.spreads.iter().zip(&whole.spreads) {
                     prop_assert_eq!(again.least(), whole.least());
                     prop_assert_eq!(again.greatest(), whole.greatest());

@@ -132,15 +132,15 @@ macro_rules! bounded {
 }
 
 bounded! {
-    /// Worker threads of a run.
+    /// Number of worker threads of a run.
     Threads(u32): 1 to 1024;
     /// Length of a measuring window, in seconds.
     IntervalS(f64): 0.01 to 3600.0, else 1.0;
     /// Memory that a run holds between ops, in MiB.
     BufferMib(u32): 1 to 16_777_216, else 1024;
-    /// Items that a queue may hold.
+    /// Maximum number of items in a queue.
     Capacity(u32): 1 to 1_000_000, else 2;
-    /// Tasks of one stage that may run at a time.
+    /// Maximum number of tasks of one stage that run at a time.
     Concurrency(u32): 1 to 4096, else 1;
     /// Number of samples in a batch.
     BatchSize(u32): 1 to 1_000_000;
@@ -150,9 +150,9 @@ bounded! {
     OutputMib(u32): 1 to 1024, else 128;
     /// CPU time a module may use for one sample, in milliseconds.
     DeadlineMs(u32): 1 to 3_600_000, else 5000;
-    /// Reads of a store in flight at a time.
+    /// Maximum number of reads of a store in flight at a time.
     Reads(u32): 1 to 4096;
-    /// Batches handed out and not acknowledged yet.
+    /// Maximum number of batches delivered and not acknowledged yet.
     Ahead(u32): 1 to 64, else 4;
     /// Longest wait for a client or a reader, in seconds.
     WaitS(f64): 1.0 to 604_800.0, else 300.0;
@@ -211,7 +211,7 @@ impl Text for ModuleRef {
                 && digest.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         }
         match text.split_once('@') {
-            // Besides the characters of a name, a version may contain the `+` of build metadata.
+            // A version may contain the characters of a name, and the `+` of build metadata.
             Some((name, version)) => {
                 Name::is_valid(name)
                     && !version.starts_with('+')

@@ -11,7 +11,8 @@ use crate::fault::{Pointer, SpecFault};
 
 /// Maximum number of faults reported at a time; any beyond it are reported by the next check.
 pub const MAX_FAULTS: usize = 100;
-/// Times that a document is read to find all faults: some rounds find only consequences or repetitions of earlier faults.
+/// Maximum number of times that a document is read to find all faults; some readings find only consequences or repetitions of
+/// earlier faults.
 const MAX_ROUNDS: usize = 4 * MAX_FAULTS;
 
 impl Spec {

@@ -202,7 +202,7 @@ pub enum SleepShape {
     /// Uniform between mean x (1 - jitter) and mean x (1 + jitter).
     #[default]
     Uniform,
-    /// Exponential: many short times and few long ones, as of a busy server.
+    /// Exponential: many short times and few long ones, like the response times of a busy server.
     Exponential,
 }
 
@@ -210,10 +210,10 @@ pub enum SleepShape {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SleepOn {
-    /// No thread, as a download that waits for its server.
+    /// No thread, like a download that waits for its server.
     #[default]
     Async,
-    /// One worker thread, as decoding does.
+    /// One worker thread, like decoding.
     Thread,
 }
 

@@ -51,7 +51,8 @@ pub struct TaskFigures {
     /// Slot times as shares of their sum; `null` where nothing was measured.
     #[serde(default)]
     pub shares: Option<SlotShares>,
-    /// Instances of the op created in this time: one for each worker thread that ran it, and one for each replacement.
+    /// Number of instances of the op created in the measured time: one for each worker thread that ran it, and one for each
+    /// replacement.
     pub instances: u64,
 }
 
@@ -130,7 +131,7 @@ pub struct QueueFigures {
     pub p90_get_time_s: Option<f64>,
     /// 99th percentile of the waits of gets, in seconds.
     pub p99_get_time_s: Option<f64>,
-    /// Share of time with at least one item in the queue, 0.0 to 1.0: 1 - d_empty / d_measure.
+    /// Share of time with at least one item in the queue, 0.0 to 1.0.
     pub readiness: Option<f64>,
     /// Share of time with at least one get waiting, 0.0 to 1.0.
     pub starved: Option<f64>,

@@ -3,7 +3,7 @@ use super::histogram::Histogram;
 use super::sums::sums;
 use super::tick::{Tick, nanos_to_seconds};
 
-/// Measures one queue. The caller reports every put and take, and the begin of every wait; the meter never reads a clock.
+/// Measures one queue. The caller reports every put and take, and the start of every wait; the meter never reads a clock.
 #[derive(Clone, Debug)]
 pub struct QueueMeter {
     sums: QueueSums,
@@ -59,7 +59,7 @@ impl QueueMeter {
         }
     }
 
-    /// Creates a meter that measures nothing, to find the cost of measuring.
+    /// Creates a meter that measures nothing, for benchmarks of the cost of measuring.
     pub fn off() -> Self {
         Self { off: true, ..Self::starting_at(Tick::ZERO) }
     }
@@ -74,7 +74,7 @@ impl QueueMeter {
         self.puts_waiting += 1;
     }
 
-    /// Records an accepted put; `since` is the begin of its wait, if it waited.
+    /// Records an accepted put; `since` is the start of the put's wait, if it waited.
     #[inline]
     pub fn on_put(&mut self, now: Tick, since: Option<Tick>) {
         if self.off {
@@ -200,7 +200,7 @@ impl QueueRow {
 mod tests {
     use super::*;
 
-    /// Time in eighths of a second, which floating point holds exactly.
+    /// Time in eighths of a second, which a floating-point number represents exactly.
     fn at(eighths: u64) -> Tick {
         Tick::from_nanos(eighths * 125_000_000)
     }
@@ -263,7 +263,7 @@ mod tests {
         meter.on_take(at(8), 0);
         meter.on_put(at(8), Some(at(2)));
         let figures = figures(&mut meter, at(8));
-        // 0, 4/8 s and 6/8 s over three calls.
+        // The three puts waited 0 s, 4/8 s and 6/8 s.
         assert_eq!(meter.sums(at(8)).row.put_wait, 1_250_000_000);
         assert_eq!(figures.ave_put_time_s, Some(1.25 / 3.0));
     }

@@ -86,7 +86,7 @@ impl StageMeter {
         Self { sums: TaskSums::default(), slots, read_at: now, closed: false, off: false }
     }
 
-    /// Creates a meter that only counts tasks, as failure limits require, to find the cost of measuring.
+    /// Creates a meter that only counts tasks, which failure limits require, for benchmarks of the cost of measuring.
     pub fn off() -> Self {
         Self { off: true, ..Self::starting_at(Tick::ZERO, 0) }
     }

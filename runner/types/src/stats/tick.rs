@@ -25,7 +25,7 @@ impl Tick {
         nanos_to_seconds(self.0)
     }
 
-    /// Tick by `later` after this one.
+    /// Tick that is `later` after this one.
     pub fn after(self, later: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(later.as_nanos()).unwrap_or(u64::MAX)))
     }

@@ -260,7 +260,7 @@ fn savings(look: &Look<'_>) -> impl Iterator<Item = Advice> {
     let of_slots =
         look.slots.iter().flatten().filter(|slots| slots.least < slots.concurrency).filter_map(|slots| {
             let text = format!(
-                "`{}` works in {:.1} of its {} slots: {} would do.",
+                "`{}` works in {:.1} of its {} slots: {} would be enough.",
                 slots.stage, slots.busy, slots.concurrency, slots.least
             );
             Some(Advice { goal: Goal::Saving, text, set: vec![setting(slots.pointer.clone()?, slots.least)] })
@@ -268,7 +268,7 @@ fn savings(look: &Look<'_>) -> impl Iterator<Item = Advice> {
     let of_threads = look.threads.filter(|threads| threads.least < threads.threads).map(|threads| Advice {
         goal: Goal::Saving,
         text: format!(
-            "Ops run on {:.1} of the {} worker threads: {} would do.",
+            "Ops run on {:.1} of the {} worker threads: {} would be enough.",
             threads.busy, threads.threads, threads.least
         ),
         set: vec![setting(Pointer::ROOT.key("threads"), threads.least)],

@@ -21,11 +21,11 @@ const HOLDS: u32 = 3;
 const SLACK: f64 = 0.5;
 /// Share of time in use from which a new limit replaces one below [`SLACK`] after a single window.
 const FULL: f64 = 0.9;
-/// Number of spans kept; older ones are dropped.
+/// Maximum number of spans kept; older spans are dropped.
 const MAX_SPANS: usize = 100;
 
-/// Follows a run and keeps its verdicts: one of the whole run, and one for each span of time in which it stayed the same. Uses no
-/// clock: the caller passes the sums with their time.
+/// Follows a run and keeps its verdicts: one of the whole run, and one for each span of time in which the verdict stayed the
+/// same. Uses no clock: the caller passes the sums with their time.
 #[derive(Clone, Debug)]
 pub struct Diagnosis {
     shape: PipelineShape,

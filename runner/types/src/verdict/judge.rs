@@ -2,18 +2,19 @@ use super::shape::{PipelineShape, StageTraits, StageWork};
 use super::slots::{SlotUse, ThreadUse};
 use super::{Answer, Measured, Verdict, VerdictKind, advice, words};
 
-/// Share of time up to which a waiting reader counts as supplied.
+/// Share of time that a reader may wait and still count as supplied.
 const STARVES: f64 = 0.05;
 /// Shortest wait that counts, in seconds: shorter ones do not matter for any training step.
 const FELT_S: f64 = 0.001;
-/// Minimum of items at the sink or of seconds for a verdict: fewer items reveal nothing about a pipeline that holds that many.
+/// Minimum number of items at the sink for a verdict, unless [`MIN_S`] seconds were measured: fewer items reveal nothing about a
+/// pipeline that may hold as many.
 const MIN_ITEMS: u64 = 8;
 const MIN_S: f64 = 10.0;
 /// Factor by which another stage must be busier than the suspect to replace it: shares of equal stages differ by chance.
 const BUSIER: f64 = 1.05;
 /// Share of time in use below which no part counts as the limit.
 const AT_WORK: f64 = 0.6;
-/// Share of the worker threads' time in ops from which the threads may be the limit, if tasks also wait for them: [`WANTED`].
+/// Share of the worker threads' time in ops from which the threads may be the limit, if waits for threads also reach [`WANTED`].
 const THREADS_FULL: f64 = 0.8;
 /// Share of waits for threads or permits, in the time that tasks hold slots, from which threads or permits may be the limit.
 const WANTED: f64 = 0.2;
@@ -140,13 +141,13 @@ impl<'a> Look<'a> {
         places.map(|(stage, _)| (stage, self.in_use(Limit::Stage(stage))))
     }
 
-    /// The stage with the highest share of time in use; of equal ones the first.
+    /// The stage with the highest share of time in use; the first one if several are equal.
     fn busiest(&self) -> Option<(usize, f64)> {
         self.uses().reduce(|most, next| if next.1 > most.1 { next } else { most })
     }
 
-    /// Searches from the sink queue upstream as long as readers starve; returns the part that feeds the most upstream of these
-    /// queues. A part that only moves samples is replaced by the one that feeds it.
+    /// Searches from the sink queue upstream as long as readers starve; returns the part that feeds the most upstream queue
+    /// whose reader starves. A part that only moves samples is replaced by the one that feeds it.
     fn walk(&self) -> Limit {
         let starves =
             |queue: &&crate::stats::QueueFigures| queue.starved.is_some_and(|share| share >= STARVES);

@@ -55,7 +55,7 @@ pub(super) struct StageTraits {
     pub(super) order: Order,
     /// Capacity of the queue behind the stage, in items.
     pub(super) queue: usize,
-    /// Samples in an input item, as far as the document determines it.
+    /// Number of samples in a full input item.
     pub(super) samples: u64,
     /// The store that the stage reads from; `None` when it reads none.
     pub(super) store: Option<StoreTraits>,

@@ -80,7 +80,7 @@ impl SlotUse {
         }
     }
 
-    /// Lowest concurrency that gives `more` times the rate.
+    /// Lowest concurrency that sustains `more` times the rate.
     pub(super) fn least_for(&self, stage: &StageTraits, more: f64) -> u32 {
         if !stage.may_grow {
             return self.concurrency;
@@ -104,14 +104,15 @@ impl ThreadUse {
         self.busy / f64::from(self.threads)
     }
 
-    /// Lowest number of threads that gives `more` times the rate.
+    /// Lowest number of threads that sustains `more` times the rate.
     pub(super) fn least_for(&self, more: f64) -> u32 {
         staffed(self.busy * more)
     }
 }
 
-/// Number of servers that keep up with work that occupies `load` of them on average (Little's law). Random arrivals vary the need
-/// by about the square root of `load`; half of that is kept as reserve, and the queues on both sides absorb the rest.
+/// Number of slots or threads that keep up with work that occupies `load` of them on average (Little's law). Random arrivals
+/// vary the need by about the square root of `load`; half of this square root is kept as reserve, and the queues on both sides
+/// absorb the rest.
 fn staffed(load: f64) -> u32 {
     // Tolerance for rounding: a load that is a whole number of slots, all in use, needs no additional one.
     ((load + 0.5 * load.sqrt() - 0.01).ceil()).clamp(1.0, f64::from(crate::policy::Concurrency::MOST)) as u32
@@ -123,9 +124,9 @@ mod tests {
 
     #[test]
     fn the_least_concurrency_is_that_of_the_recorded_runs() {
-        // Seed 001: preprocess has 12 slots and works in 4.17 of them, download in 1.53.
+        // In the pipeline `seeds/001-four-stages.json`, `preprocess` works in 4.17 of its 12 slots, and `download` in 1.53.
         assert_eq!([4.17, 1.53].map(staffed), [6, 3]);
-        // Seed 002: 40 ms a task and one item every 30 ms; 35 ms and every 30 ms.
+        // In the pipelines `seeds/002-*.json`, a task takes 40 ms or 35 ms, and an item is needed every 30 ms.
         assert_eq!([40.0 / 30.0, 35.0 / 30.0].map(staffed), [2, 2]);
         assert_eq!([0.0, 0.25, 1e9].map(staffed), [1, 1, 4096]);
     }

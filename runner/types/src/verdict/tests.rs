@@ -1,5 +1,6 @@
-//! Checks the rules against recorded runs, the means over the windows of their steady state: `docs/source/_static/data` of
-//! facebookresearch/spdl (BSD-2-Clause). Seeds 001 and 002 are documents of this project that describe those runs.
+//! Checks the rules against recorded runs: means over the windows of the steady state, from `docs/source/_static/data` of
+//! facebookresearch/spdl (BSD-2-Clause). The documents `001-*.json` and `002-*.json` in `examples/pipelines/seeds` describe
+//! these runs.
 
 use std::collections::BTreeMap;
 
@@ -275,7 +276,7 @@ fn found(verdict: &Verdict) -> (VerdictKind, Option<&str>) {
 fn a_random_wait_in_front_of_the_slowest_stage_does_not_blame_the_stage_before_it() {
     let shape = pipeline(json!([sleep("fast", 1), sleep("slow", 1)]));
     let mut run = at_rest(&shape, 20.0);
-    // Random times and short queues: the slow stage waits, too, but the fast one is blocked for longer.
+    // With random times and short queues, the slow stage waits, too, but the fast stage is blocked for longer.
     occupy(&mut run.0[0], 1, [0.70, 0.0, 0.0, 0.25]);
     occupy(&mut run.0[1], 1, [0.88, 0.0, 0.0, 0.0]);
     starve(&mut run.1, [0.0, 0.12, 0.9, 0.4]);
@@ -301,7 +302,7 @@ fn results_that_wait_for_the_order_hold_slots_but_not_behind_a_full_queue() {
     let ordered = json!({ "sleep": { "mean_ms": 20, "name": "decode", "concurrency": 4, "order": "input" } });
     let shape = pipeline(json!([ordered, sleep("slow", 1)]));
     let mut run = at_rest(&shape, 20.0);
-    // Four results: the first one waits for room, the others behind it.
+    // Of four results, the first waits for room, and the others wait for the first.
     occupy(&mut run.0[0], 4, [0.1, 0.0, 0.65, 0.25]);
     occupy(&mut run.0[1], 1, [0.95, 0.0, 0.0, 0.0]);
     starve(&mut run.1, [0.0, 0.0, 0.9, 0.4]);
@@ -369,7 +370,8 @@ fn tasks_that_wait_for_permits_make_the_permits_the_limit_and_no_concurrency_is_
         advice[0].text.starts_with("Raise `reads` of store `photos` in the configuration, or let"),
         "{advice:?}"
     );
-    // As busy, but with a permit for each task: more tasks help, together with more permits where they would lack.
+    // The stage is as busy as before, but its tasks rarely wait for permits: more tasks help, together with more permits if
+    // these would not suffice.
     occupy(&mut run.0[0], 8, [0.8, 0.0, 0.0, 0.0]);
     run.0[0].permit_wait_s = 0.1 * 80.0;
     let verdict = judged(&known, &run);
@@ -379,7 +381,7 @@ fn tasks_that_wait_for_permits_make_the_permits_the_limit_and_no_concurrency_is_
         concurrency.text,
         "Raise the concurrency of `1:fetch` from 8 to 15, for the 40.00/s that the consumer could take."
     );
-    // Batches whose tasks always have a permit for one read count as busy, but request more than there are.
+    // Batches whose tasks always have a permit for one read count as busy, but request more permits than there are.
     let batches = shape_of(json!([{ "aggregate": { "size": 100 } }, { "fetch": {} }]));
     let mut run = at_rest(&batches, 20.0);
     occupy(&mut run.0[1], 1, [1.0, 0.0, 0.0, 0.0]);
@@ -387,11 +389,11 @@ fn tasks_that_wait_for_permits_make_the_permits_the_limit_and_no_concurrency_is_
     let verdict = judged(&batches, &run);
     assert_eq!(found(&verdict), (VerdictKind::Permits, Some("2:fetch")));
     assert!(
-        verdict.evidence.iter().any(|line| line.contains("ask for up to 100 permits")),
+        verdict.evidence.iter().any(|line| line.contains("request up to 100 permits")),
         "{:?}",
         verdict.evidence
     );
-    // As many permits as reads: more of either needs more of the other.
+    // The store has as many permits as the stage has reads, so more tasks need more permits, too.
     let all = shape_of(json!([{ "aggregate": { "size": 64 } }, { "fetch": {} }]));
     let text = &judged(&all, &run).advice[0].text;
     let both = "Raise the concurrency of `2:fetch` from 1 to 3 and `reads` of store `photos` in the configuration from 64 to 192";

@@ -44,9 +44,11 @@ pub(super) fn sentence(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>)
             "The consumer is the limit most of the time, but waits {wait} of it, because {name} delivers in bursts, although it has spare capacity."
         ),
         VerdictKind::Threads => match look.shape.threads {
-            1 => format!("{bottleneck}: the one worker thread, always taken, lets {rate} through{demand}."),
+            1 => format!(
+                "{bottleneck}: the only worker thread is always in use and lets {rate} through{demand}."
+            ),
             threads => format!(
-                "{bottleneck}: the {} worker threads, all taken, let {rate} through{demand}.",
+                "{bottleneck}: the {} worker threads are all in use and let {rate} through{demand}.",
                 count(u64::from(threads))
             ),
         },
@@ -167,7 +169,7 @@ fn permits(look: &Look<'_>, limit: Option<Limit>) -> Option<String> {
     let (stage, _) = look.stage(limit)?;
     let reads = stage.store.as_ref()?.reads?;
     Some(format!(
-        "The tasks of `{}` ask for up to {} permits at a time; {} has {} for all runs together.",
+        "The tasks of `{}` request up to {} permits at a time; {} has {} for all runs together.",
         stage.id,
         count(stage.reads_of(stage.concurrency)),
         store(look, limit),
@@ -259,10 +261,15 @@ fn next(look: &Look<'_>, limit: Option<Limit>) -> Option<String> {
             format!("`{id}` has no reserve: it is in use {} of its time.", percent(in_use))
         }
         (Some(Limit::Consumer), false) => {
-            format!("The stage with the least reserve is `{id}`: in use {} of its time.", percent(in_use))
+            format!(
+                "The stage with the least reserve is `{id}`: it is in use {} of its time.",
+                percent(in_use)
+            )
         }
-        (_, true) => format!("`{id}` is as slow: in use {} of its time.", percent(in_use)),
-        (_, false) => format!("The next limit would be `{id}`: in use {} of its time.", percent(in_use)),
+        (_, true) => format!("`{id}` is equally slow: it is in use {} of its time.", percent(in_use)),
+        (_, false) => {
+            format!("The next limit would be `{id}`: it is in use {} of its time.", percent(in_use))
+        }
     })
 }
 

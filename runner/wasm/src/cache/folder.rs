@@ -1,5 +1,5 @@
 //! The directory of the cache. Files are read only if they are regular files that only this user may access, and are written
-//! atomically. All access goes through the open directory that was checked, even if its path refers to another one later.
+//! atomically. All accesses use the open directory that was checked, even if its path refers to another directory later.
 
 use std::fmt;
 use std::fs::File;
@@ -22,7 +22,7 @@ use crate::error::SandboxError;
 const UNFINISHED: &str = ".new";
 const OTHERS: Mode = Mode::RWXG.union(Mode::RWXO);
 
-/// Open directory of this user, closed to other users.
+/// An open directory that belongs to this user and is not accessible to other users.
 pub(super) struct Folder {
     path: PathBuf,
     directory: OwnedFd,
@@ -32,7 +32,7 @@ pub(super) struct Folder {
 pub(super) struct CachedFile {
     pub(super) name: String,
     pub(super) bytes: u64,
-    /// Time of the last write or touch, since 1970.
+    /// Time since 1970 of the file's last write or last use.
     pub(super) used: Duration,
 }
 
@@ -52,7 +52,7 @@ pub(super) enum Unusable {
 }
 
 impl Folder {
-    /// Opens an existing directory and closes it to other users.
+    /// Opens an existing directory and removes other users' access to it.
     pub(super) fn open(path: &Path) -> Result<Self, SandboxError> {
         let failed = |reason: &str, source: Option<io::Error>| SandboxError::Cache {
             path: path.into(),
@@ -85,9 +85,9 @@ impl Folder {
         self.path.display()
     }
 
-    /// Reads a file once, so that it cannot change after the check; `None` if there is no such file.
+    /// Reads a file once, so that its content cannot change after the check; `None` if there is no such file.
     pub(super) fn read(&self, name: &str, limit: u64) -> Result<Option<Vec<u8>>, Unusable> {
-        // Links are not followed, and the open of a pipe without a writer does not block.
+        // Links are not followed, and opening a pipe without a writer does not block.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = match openat(&self.directory, name, flags, Mode::empty()) {
             Ok(file) => file,
@@ -107,14 +107,15 @@ impl Folder {
         Ok(Some(bytes))
     }
 
-    /// Writes a new file; an existing one is not changed.
+    /// Writes a new file; an existing file is not changed.
     pub(super) fn create(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let temporary = self.written(&[bytes])?;
         let linked = linkat(&self.directory, &temporary, &self.directory, name, AtFlags::empty());
         self.remove(&temporary);
         match linked {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
-            // Not every file system has links. Two concurrent writers may then use different keys, and one of them compiles again.
+            // Some file systems do not support links. Two concurrent writers may then use different keys, and one of them
+            // compiles its module again.
             Err(Errno::PERM | Errno::NOTSUP | Errno::NOSYS | Errno::MLINK) => self.replace(name, &[bytes]),
             Err(error) => Err(error.into()),
         }
@@ -132,7 +133,7 @@ impl Folder {
     pub(super) fn list(&self) -> io::Result<Vec<CachedFile>> {
         let mut found = Vec::new();
         for entry in Dir::read_from(&self.directory)? {
-            // Files with other names are not from this cache, and files that are gone by now are skipped.
+            // Files with other names do not belong to this cache, and files that were removed in the meantime are skipped.
             let entry = entry?;
             let Ok(name) = entry.file_name().to_str() else { continue };
             let Ok(file) = statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
@@ -145,19 +146,19 @@ impl Folder {
         Ok(found)
     }
 
-    /// Marks a file as used now. A file that cannot be marked is evicted sooner.
+    /// Records that a file is used now. If that fails, the file is evicted sooner.
     pub(super) fn touch(&self, name: &str) {
         let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
         let now = Timestamps { last_access: now, last_modification: now };
         utimensat(&self.directory, name, &now, AtFlags::SYMLINK_NOFOLLOW).unwrap_or_default();
     }
 
-    /// Returns true for the name of a file that is being written, or whose writer died.
+    /// Returns true for the name of an unfinished file: one that is being written, or whose writer died.
     pub(super) fn is_unfinished(name: &str) -> bool {
         name.starts_with('.') && name.ends_with(UNFINISHED)
     }
 
-    /// Writes a file under an unused temporary name, which is returned.
+    /// Writes a file under an unused temporary name, and returns this name.
     fn written(&self, parts: &[&[u8]]) -> io::Result<String> {
         let name = format!(".{}{UNFINISHED}", hex(&random::<8>()?));
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;

@@ -10,7 +10,7 @@ use crate::sandbox::{code_config, digest_of_engine};
 
 const MODULE: [u8; 32] = [1; 32];
 
-/// Cache that contains the code of a small component.
+/// A cache that contains the compiled code of a small component.
 struct Kept {
     folder: TempDir,
     own: PathBuf,
@@ -49,12 +49,12 @@ impl Kept {
         Purpose { module: &MODULE, made_for: &self.digest }
     }
 
-    /// Returns true if a process that starts now accepts the entry.
+    /// Returns true if a newly opened cache accepts the entry.
     fn is_accepted(&self) -> bool {
         self.open().load(&self.engine, self.purpose()).is_some()
     }
 
-    /// Asserts that the current entry is refused and can be replaced by a new one.
+    /// Asserts that the current entry is refused, and that a new one can replace it.
     fn assert_refused_and_replaced(&self) {
         assert!(!self.is_accepted());
         self.open().store(self.purpose(), &self.code);
@@ -69,7 +69,7 @@ fn an_entry_with_any_bit_changed_is_refused() {
     let cache = kept.open();
     assert_eq!(whole.len(), MAGIC.len() + SIGNATURE_BYTES + kept.code.len());
     assert!(cache.verified(&whole, kept.purpose()).is_some());
-    // The whole header and signature, and parts of the code.
+    // Changes a bit in each byte of header and signature, and in some bytes of the code.
     for at in (0..64).chain((64..whole.len()).step_by(331)).chain([whole.len() - 1]) {
         let mut damaged = whole.clone();
         damaged[at] ^= 1 << (at % 8);
@@ -262,7 +262,7 @@ fn the_least_recently_used_entries_are_evicted_beyond_the_limit() {
 
     cache.tidy(3 * bytes).unwrap();
     assert_eq!(are_there(), [true, true, true], "all entries fit");
-    // The oldest entry by time of writing becomes the most recently used.
+    // Loading makes the entry with the oldest write time the most recently used one.
     assert!(cache.load(&kept.engine, purposes[1]).is_some());
     aged(&paths[0], 8000);
     cache.tidy(3 * bytes - 1).unwrap();
@@ -289,6 +289,6 @@ fn unfinished_files_of_dead_writers_are_removed_by_the_next_write() {
 
 #[test]
 fn a_directory_that_cannot_be_written_disables_the_cache_without_an_error() {
-    // No user, not even root, can create files there.
+    // No user, not even root, can create files in `/proc/self/fd`.
     assert!(Cache::open(Path::new("/proc/self/fd"), 4 << 30).unwrap().is_none());
 }

@@ -8,8 +8,8 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
 
-/// System calls that are allowed with any arguments. New file descriptors cannot be created, so only the three pipes can be read or
-/// written.
+/// System calls that are allowed with any arguments. Since the process cannot open new file descriptors, it can read and write
+/// only its three pipes.
 const ALLOWED: [i64; 31] = [
     libc::SYS_brk,
     libc::SYS_clock_getres,
@@ -44,10 +44,10 @@ const ALLOWED: [i64; 31] = [
     libc::SYS_writev,
 ];
 
-/// Restricts this thread, and all threads that it starts, to the system calls that computing needs. They can open no file or
-/// socket, start no process or program, raise no limit and gain no privilege. A refused call fails as if the kernel did not have
-/// it, so that libraries use their fallbacks: the C library, for example, starts threads by `clone3`, whose arguments a filter
-/// cannot inspect, and otherwise by `clone`, whose arguments it can.
+/// Restricts this thread, and all threads that it starts, to the system calls that computing needs. These threads can open no
+/// file or socket, start no process or program, raise no limit and gain no privilege. A refused call fails as if the kernel did
+/// not have it, so that libraries use their fallbacks: the C library, for example, starts threads by `clone3`, whose arguments a
+/// filter cannot inspect, and falls back to `clone`, whose arguments a filter can inspect.
 ///
 /// Fails if the kernel does not support filters; modules must not be compiled then.
 pub(super) fn allow_computing_only() -> io::Result<()> {
@@ -57,13 +57,13 @@ pub(super) fn allow_computing_only() -> io::Result<()> {
         ))
     };
     let program = filter().map_err(|error| failed(&error))?;
-    // Sets `no_new_privs`, too, without which only root may install a filter.
+    // Also sets `no_new_privs`, which is required to install a filter without being root.
     seccompiler::apply_filter(&program).map_err(|error| failed(&error))
 }
 
 fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = ALLOWED.map(|call| (call, Vec::new())).into();
-    // Only a thread of this process, not a new process.
+    // `clone` may only create a thread of this process, not a new process.
     let thread = libc::CLONE_THREAD as u64;
     rules.insert(libc::SYS_clone, only(0, SeccompCmpOp::MaskedEq(thread), thread)?);
     // Limits may only be read: the third argument, a new limit, must be null.

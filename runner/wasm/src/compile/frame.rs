@@ -1,4 +1,4 @@
-//! Request and answer of the compiling process: a JSON document and bytes, each with its length in front.
+//! Request and answer of the compiling process: a JSON document and bytes, each preceded by its length.
 
 use std::io::{self, Read, Write};
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::component::ModuleKind;
 
 const MAX_DOCUMENT_BYTES: u64 = 16 << 10;
-/// Maximum bytes that are allocated before they have arrived.
+/// Maximum number of bytes that are allocated before they have arrived.
 const FIRST_BYTES: u64 = 1 << 20;
 
 /// Request to compile; the module's bytes follow.
@@ -17,19 +17,19 @@ pub(super) struct Request {
     pub(super) kind: ModuleKind,
     /// Set to check only that the module can be compiled, without returning machine code.
     pub(super) is_look: bool,
-    /// Digest of the engine in hexadecimal digits, because another build would produce other code.
+    /// Digest of the engine in hexadecimal digits; a program from another build has another digest and would produce other code.
     pub(super) engine: String,
-    /// Process id of the parent; the compiling process ends if the parent has ended.
+    /// Process id of the parent; the compiling process exits if this parent no longer exists.
     pub(super) parent: u32,
     pub(super) module_bytes: u64,
-    /// Address space that the compiling process may use.
+    /// Limit of the compiling process's address space, in bytes.
     pub(super) memory_bytes: u64,
     pub(super) cpu_s: u64,
-    /// Largest accepted machine code, in bytes.
+    /// Maximum size of the machine code, in bytes.
     pub(super) code_bytes: u64,
 }
 
-/// Answer to a request; machine code follows `Compiled`.
+/// Answer to a request; after `Compiled`, the machine code follows.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum CompileAnswer {
@@ -38,7 +38,7 @@ pub(super) enum CompileAnswer {
     Refused(String),
     OutOfMemory,
     TooLong,
-    /// This program produces code for another engine, because it is from another build.
+    /// The compiling program is from another build and produces code for another engine.
     OtherEngine,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn read_document<T: DeserializeOwned>(input: &mut impl Read) -> io::R
     serde_json::from_slice(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// Reads bytes with their length. Fails with `InvalidData` for more bytes than the limit, without reading them.
+/// Reads a length and that many bytes. Fails with `InvalidData` if the length exceeds the limit, without reading the bytes.
 pub(super) fn read_bytes(input: &mut impl Read, limit: u64) -> io::Result<Vec<u8>> {
     let mut length = [0; 8];
     input.read_exact(&mut length)?;

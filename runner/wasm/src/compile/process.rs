@@ -1,4 +1,4 @@
-//! The parent's side of the compiling process: starts it, communicates with it for a bounded time, and always reaps it.
+//! The parent's side of the compiling process: starts the process, communicates with it for a bounded time, and always reaps it.
 
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -14,25 +14,25 @@ use super::{CompilerProcess, refused};
 use crate::component::{ModuleKind, hex};
 use crate::error::{CompileLimit, ModuleError};
 
-/// Maximum number of starts of a compiling process that fails through no fault of the module.
+/// Maximum number of times a compiling process is started if it fails for reasons other than the module.
 const ATTEMPTS: u32 = 2;
-/// Maximum number of threads of one compilation. Each takes address space for its stack and its heap.
+/// Maximum number of threads of one compilation. Each thread takes address space for its stack and its heap.
 const MAX_THREADS: usize = 4;
-/// Maximum bytes of the process's standard error that are kept.
+/// Maximum number of bytes of the process's standard error that are kept.
 const MAX_COMPLAINT_BYTES: u64 = 8 << 10;
-/// Message of the standard library before it aborts because an allocation failed.
+/// Message that the standard library prints before it aborts because an allocation failed.
 const ALLOCATION_FAILED: &str = "memory allocation of ";
-/// Message of the standard library before it aborts on stack overflow.
+/// Message that the standard library prints before it aborts on stack overflow.
 const STACK_OVERFLOWED: &str = "has overflowed its stack";
 
 enum Failure {
     /// The module caused the failure.
     Module(ModuleError),
-    /// The process failed for another reason; a further attempt may succeed.
+    /// The process failed for a reason other than the module; a further attempt may succeed.
     Process(String),
 }
 
-/// Output and status of an ended process.
+/// Output and exit status of a process that has ended.
 struct Ended {
     status: ExitStatus,
     answer: io::Result<(CompileAnswer, Vec<u8>)>,
@@ -41,8 +41,8 @@ struct Ended {
     was_late: bool,
 }
 
-/// Compiles in a child process, and in a second one if the first is killed from outside or sends an invalid result. Without an
-/// engine, the child only checks that the module can be compiled, and the code is empty.
+/// Compiles in a child process. If the child is killed by another process or sends an invalid result, a second child is started.
+/// Without an engine digest, the child only checks that the module can be compiled, and the returned code is empty.
 pub(super) fn compile(
     process: &CompilerProcess,
     engine_digest: Option<&[u8; 32]>,
@@ -69,15 +69,15 @@ pub(super) fn compile(
                 return Err(ModuleError::Compiler { reason: format!("{reason}; tried {ATTEMPTS} times") });
             }
             Err(Failure::Process(reason)) => {
-                tracing::warn!(attempt, reason, "the compiling process failed, starting another");
+                tracing::warn!(attempt, reason, "the compiling process failed, starting another one");
                 attempt += 1;
             }
         }
     }
 }
 
-/// Child process in a separate process group, so that Ctrl-C reaches only the parent, which decides. Killed and reaped on drop if
-/// it was not reaped before.
+/// Child process in a separate process group, so that Ctrl-C reaches only the parent, which decides whether to end the child. The
+/// child is killed and reaped on drop unless it was reaped before.
 struct Worker(Child);
 
 impl Worker {
@@ -114,7 +114,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // After the child is reaped, another process may have its id.
+        // Checked before killing: after the child is reaped, another process may have its id.
         let ended = match self.0.try_wait() {
             Ok(None) => {
                 kill(self.pid());
@@ -130,7 +130,7 @@ impl Drop for Worker {
 
 /// Kills the child's process group. Must only be called before the child is reaped.
 fn kill(group: Pid) {
-    // Fails if no process of the group is left.
+    // Fails if no process of the group is left, which is not an error.
     kill_process_group(group, Signal::KILL).unwrap_or_default();
 }
 
@@ -145,7 +145,8 @@ fn converse(process: &CompilerProcess, request: &Request, bytes: &[u8]) -> Resul
     };
     let (answer, complaint, was_late) = std::thread::scope(|scope| {
         let talk = Talk::begin(scope, &worker, process, request, bytes, stdin, stderr);
-        // If a thread could not be started, the child is killed, because parent and child might wait for each other.
+        // If a thread could not be started, the child is killed, because otherwise parent and child might wait for each other
+        // forever.
         talk.inspect_err(|_| kill(worker.pid())).map(|talk| talk.end(&worker, process, stdout))
     })
     .map_err(|error| failed("cannot start the threads that communicate with the compiling process", error))?;
@@ -153,7 +154,7 @@ fn converse(process: &CompilerProcess, request: &Request, bytes: &[u8]) -> Resul
     Ok(Ended { status, answer, complaint, was_late })
 }
 
-/// Threads that serve a child's pipes and bound its time. They end with the child.
+/// Threads that serve a child's pipes and enforce its time limit. The threads end when the child ends.
 struct Talk<'scope> {
     complaint: ScopedJoinHandle<'scope, String>,
     timer: ScopedJoinHandle<'scope, bool>,
@@ -181,7 +182,7 @@ impl<'scope> Talk<'scope> {
             is_late
         })?;
         named("compile-request").spawn_scoped(scope, move || {
-            // If the child ends before it has read everything, its exit status gives the reason.
+            // A write error is ignored: if the child ends before it has read everything, its exit status gives the reason.
             write_document(&mut stdin, request)
                 .and_then(|()| write_bytes(&mut stdin, bytes))
                 .unwrap_or_default();
@@ -206,7 +207,7 @@ impl<'scope> Talk<'scope> {
         }
         drop(self.is_over);
         let was_late = self.timer.join().unwrap_or_default();
-        // Processes that the child started may keep its pipes open.
+        // Kills processes that the child started, because they may keep its pipes open.
         kill(worker.pid());
         (answer, self.complaint.join().unwrap_or_default(), was_late)
     }
@@ -224,7 +225,7 @@ fn read_answer(stdout: &mut ChildStdout, code_bytes: u64) -> io::Result<(Compile
     }
 }
 
-/// Reads the beginning of the child's standard error, and drains the rest so that the child never blocks.
+/// Returns the beginning of the child's standard error, and discards the rest, so that the child never blocks on a full pipe.
 fn complaint(mut stderr: ChildStderr) -> String {
     let mut kept = Vec::new();
     (&mut stderr).take(MAX_COMPLAINT_BYTES).read_to_end(&mut kept).unwrap_or_default();
@@ -313,7 +314,7 @@ mod tests {
 
     #[test]
     fn no_process_is_killed_by_the_id_of_a_reaped_child() {
-        // The process that the child left behind stands for one that reuses the id of its group.
+        // The child leaves a process in its group. This process plays the role of an unrelated one that reuses the group's id.
         let process = CompilerProcess::new("/bin/sh", ["-c", "exec 3<&0; cat <&3 &"]);
         let mut worker = Worker::start(&process).unwrap();
         let (mut stdin, mut stdout) = (worker.0.stdin.take().unwrap(), worker.0.stdout.take().unwrap());

@@ -1,4 +1,4 @@
-//! Scheduling of compilations: a few at a time, and concurrent requests for one module only once.
+//! Scheduling of compilations: limits concurrent compilations, and compiles a module once for all concurrent requests.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
@@ -10,7 +10,7 @@ pub(crate) struct CompilePermits {
     freed: Condvar,
 }
 
-/// Permit that is returned on drop.
+/// Permit to compile, which is returned on drop.
 #[derive(Debug)]
 pub(crate) struct CompilePermit<'a>(&'a CompilePermits);
 
@@ -20,7 +20,7 @@ impl CompilePermits {
     }
 
     pub(crate) fn take(&self) -> CompilePermit<'_> {
-        // The count stays valid even if a thread panicked while holding the lock.
+        // A poisoned lock is ignored: the count stays valid even if a thread panicked while holding the lock.
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let mut free = self.freed.wait_while(free, |free| *free == 0).unwrap_or_else(PoisonError::into_inner);
         *free -= 1;
@@ -44,7 +44,7 @@ impl<T: Clone> Sharing<T> {
         Self(Mutex::default())
     }
 
-    /// Returns the result of the work, and true if this call did it. The result is not kept for later calls.
+    /// Returns the result of `work`, and true if this call executed it. The result is not kept for later calls.
     pub(crate) fn work(&self, digest: &[u8; 32], work: impl FnOnce() -> T) -> (T, bool) {
         let shared = self.map().entry(*digest).or_default().clone();
         let mut is_ours = false;
@@ -101,7 +101,8 @@ mod tests {
             let first = scope.spawn(|| {
                 sharing.work(&[1; 32], || {
                     started.wait();
-                    // The other caller holds the same cell once there are three holders: the map, this caller and the other.
+                    // The other caller waits for the same cell once the cell has three holders: the map, this caller and the
+                    // other caller.
                     while Arc::strong_count(&sharing.map()[&[1; 32]]) < 3 {
                         std::thread::yield_now();
                     }

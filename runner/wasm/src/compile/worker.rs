@@ -16,15 +16,16 @@ use crate::component::{ModuleKind, encode, hex};
 use crate::error::ModuleError;
 use crate::sandbox::{code_config, digest_of_engine};
 
-/// Niceness of the compiling process, because runs of the parent process feed an accelerator. On a busy core, the process gets a
-/// quarter of the time; at 10 it would get a tenth, and a load that waits for it would take that much longer.
+/// Niceness of the compiling process. Lower priority, because the parent process's runs feed an accelerator. On a busy core,
+/// niceness 5 leaves the compiler a quarter of the time; niceness 10 would leave a tenth, and loading a module would take
+/// correspondingly longer.
 const NICENESS: i32 = 5;
-/// Maximum number of open files: the pipes, and files that the standard library opens to count processors.
+/// Maximum number of open files: the pipes, and files that the standard library opens to count the processors.
 const OPEN_FILES: u64 = 16;
 
-/// Entry point of a program that [`crate::CompilerProcess`] describes: reads a request from standard input, applies its limits to
-/// this process, compiles, and writes the result to standard output. The kernel prevents the process from opening files and sockets
-/// and from starting processes.
+/// Entry point of the program described by [`crate::CompilerProcess`]: reads a request from standard input, applies the request's
+/// limits to this process, compiles, and writes the result to standard output. The kernel prevents the process from opening files
+/// and sockets and from starting processes.
 pub fn compile_on_request() -> ExitCode {
     match answer(&mut io::stdin().lock(), &mut io::stdout().lock()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -76,7 +77,7 @@ fn made_component(kind: ModuleKind, module: &[u8]) -> Result<Option<Vec<u8>>, Co
 
 fn answered(work: impl FnOnce() -> Result<Vec<u8>, CompileAnswer> + Send) -> Result<Vec<u8>, CompileAnswer> {
     apart(work).unwrap_or_else(|error| match error {
-        // Threads cannot be started for lack of address space, neither this one nor those of the compiler.
+        // Neither this thread nor the compiler's threads can be started if the address space is exhausted.
         Apart::NoThread(_) => Err(CompileAnswer::OutOfMemory),
         Apart::Panicked(message) if message.contains("thread pool") => Err(CompileAnswer::OutOfMemory),
         panicked => Err(refused(&panicked.to_string())),
@@ -92,7 +93,7 @@ fn answer_of(error: &wasmtime::Error) -> CompileAnswer {
     if is_out_of_memory { CompileAnswer::OutOfMemory } else { refused(&format!("{error:#}")) }
 }
 
-/// Creates a refusal whose reason is cut to the length of an answer.
+/// Creates a refusal whose reason is cut to the maximum length in an answer.
 fn refused(reason: &str) -> CompileAnswer {
     CompileAnswer::Refused(printable(reason, 1000))
 }
@@ -100,12 +101,12 @@ fn refused(reason: &str) -> CompileAnswer {
 /// Applies the limits to this process, before it reads a byte of the module.
 fn confine(request: &Request) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // The parent may have ended just before.
+    // The parent may have ended before this process requested its signal.
     if getppid().map(|parent| parent.as_raw_nonzero().get().cast_unsigned()) != Some(request.parent) {
         return Err(io::Error::other("the parent process has ended"));
     }
     limit(Resource::As, request.memory_bytes, 0)?;
-    // SIGXCPU, which shows the reason of the end, is sent at the soft limit, and SIGKILL a second later.
+    // At the soft limit, SIGXCPU is sent, which shows the reason for the end; SIGKILL follows a second later.
     limit(Resource::Cpu, request.cpu_s, 1)?;
     limit(Resource::Core, 0, 0)?;
     limit(Resource::Fsize, 0, 0)?;
@@ -114,7 +115,7 @@ fn confine(request: &Request) -> io::Result<()> {
     allow_computing_only()
 }
 
-/// Sets a limit, never above the current one.
+/// Lowers a limit to `requested`, with `spare` added to the hard limit; never raises the current limit.
 fn limit(resource: Resource, requested: u64, spare: u64) -> io::Result<()> {
     let most = getrlimit(resource).maximum.unwrap_or(u64::MAX);
     let maximum = most.min(requested.saturating_add(spare));

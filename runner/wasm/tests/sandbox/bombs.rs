@@ -1,4 +1,4 @@
-//! Small modules that are expensive to compile: refused by the gate, or by the limits of the compiling process.
+//! Small modules that are expensive to compile are refused by the gate or by the limits of the compiling process.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use penstock_wasm::{CompileLimit, CompileLimits, Compiler, ModuleError, Sandbox,
 use crate::compile::limited;
 use crate::support::{guest, inspected};
 
-/// Component around this core module that exports a stage and passes all checks before the compilation.
+/// Component that contains this core module, exports a stage and passes all checks made before the compilation.
 fn component(core: &str) -> Vec<u8> {
     let text = format!(
         r#"(component
@@ -23,7 +23,7 @@ fn component(core: &str) -> Vec<u8> {
     wat::parse_str(text).unwrap()
 }
 
-/// Chain of blocks that is expensive to compile: the values of all locals at the end of each block depend on all blocks before.
+/// Chain of blocks that is expensive to compile: the values of all locals at the end of each block depend on all earlier blocks.
 fn block_chain(blocks: usize) -> String {
     let mut text = String::from("(func (param i32) ");
     text.push_str(&"(local i32)".repeat(LOCALS));
@@ -39,7 +39,7 @@ fn block_chain(blocks: usize) -> String {
     text
 }
 
-/// Number of locals of a block chain; the gate allows twice as many.
+/// Number of locals of a block chain; half of the number that the gate allows.
 const LOCALS: usize = 2_000;
 
 fn tiny_functions(count: usize) -> String {
@@ -66,7 +66,7 @@ fn locals(count: usize) -> String {
     format!("(func {})", "(local i64)".repeat(count))
 }
 
-/// Bounds so large that the gate refuses no module.
+/// Bounds that are so large that the gate refuses no module.
 fn open_gate() -> GateBounds {
     GateBounds {
         functions: u64::MAX,
@@ -86,7 +86,7 @@ fn refused_by_gate(bomb: &[u8]) -> &'static str {
     }
 }
 
-/// Compiles under small limits, with an open gate.
+/// Compiles with the given limits and without effective bounds of the gate.
 fn compiled(bomb: &[u8], limits: impl FnOnce(&mut CompileLimits)) -> Result<(), ModuleError> {
     let sandbox = Sandbox::new(SandboxSettings {
         instances: 1,
@@ -141,7 +141,7 @@ fn memory_that_is_too_small_for_the_compiler_itself_is_reported() {
     let module = component("");
     for mib in [1, 24, 48, 96] {
         match compiled(&module, |limits| limits.memory_bytes = mib << 20) {
-            // The signature is checked after the compilation.
+            // The compilation succeeded: the signature, which does not match the contract, is checked afterwards.
             Err(
                 ModuleError::Export { .. } | ModuleError::CompileLimit { limit: CompileLimit::Memory(_) },
             ) => {}
@@ -168,7 +168,7 @@ fn code_nested_too_deeply_for_the_stack_ends_only_the_child() {
 
 #[test]
 fn types_that_refer_to_each_other_in_a_cycle_end_only_the_child() {
-    // The exported interface is moved to another package, so that the interfaces of both packages use each other.
+    // Moves the exported interface to another package, so that the interfaces of the two packages use each other.
     let mut module = guest("carrying");
     let name = b"penstock:stage/transform@0.1.0\x05";
     let place = module.windows(name.len()).position(|bytes| bytes == name).unwrap();

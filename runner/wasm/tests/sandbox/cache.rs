@@ -1,4 +1,4 @@
-//! The cache of compiled modules.
+//! Tests of the cache of compiled modules.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +17,7 @@ fn settings_of(cache: Option<&Path>, instances: u32) -> SandboxSettings {
     SandboxSettings { cache_dir: cache.map(Into::into), instances, ..SandboxSettings::default() }
 }
 
-/// Lists all files of the cache in a folder except the key.
+/// Lists all files of the cache in a folder, except the key.
 fn entries(folder: &Path) -> Vec<PathBuf> {
     let files = fs::read_dir(folder.join("compiled")).unwrap().map(|file| file.unwrap().path());
     files.filter(|file| file.file_name().unwrap() != "key").collect()

@@ -1,4 +1,4 @@
-//! Fields that are not named under `wants` are not passed to the guest, but carried to its results.
+//! Tests of carried fields: fields not named under `wants` are not passed to the guest, but added to its results.
 
 use bytes::Bytes;
 use penstock_engine::item::{Item, Sample, Value};
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::support::{apply, build, module, samples, settings, text};
 
-/// Applies the guest to a sample with the fields `label`, `text` and `weight`; returns its results.
+/// Applies the guest to a sample with the fields `label`, `text` and `weight`; returns the resulting samples.
 fn carried(what: &str) -> Vec<Sample> {
     samples(output(what, Value::Text("cat".into())))
 }
@@ -57,7 +57,7 @@ fn text_that_would_be_copied_to_too_many_children_breaks_the_contract() {
     assert_eq!((output.failed.len(), output.items.samples()), (1, 0));
     let failed = output.failed.remove(0);
     assert_eq!(failed.fault.class, FailureClass::Contract);
-    insta::assert_snapshot!(failed.fault, @"made 65536 samples of one sample, for which copies of the fields that bypass it would take 266 MiB, limit is 128 MiB (`output_mib`); fields named under `wants` do not bypass it");
+    insta::assert_snapshot!(failed.fault, @"made 65536 samples of one sample, for which copies of the fields that bypass the module would take 266 MiB, but the limit is 128 MiB (`output_mib`); fields named under `wants` do not bypass the module");
     assert_eq!(failed.sample.fields.len(), 3);
 }
 
@@ -96,5 +96,5 @@ fn the_samples_of_a_batch_share_the_limit_of_their_call() {
         .collect();
     let output = op.apply(Item::Batch(batch), &StopFlag::default());
     assert_eq!(output.failed.len(), 16);
-    insta::assert_snapshot!(output.failed[0].fault, @"made so many samples that copies of the fields that bypass it would take 1616 MiB in one call, limit is 1024 MiB; fields named under `wants` do not bypass it");
+    insta::assert_snapshot!(output.failed[0].fault, @"made so many samples that copies of the fields that bypass the module would take 1616 MiB in one call, but the limit is 1024 MiB; fields named under `wants` do not bypass the module");
 }

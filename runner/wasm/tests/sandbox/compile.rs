@@ -1,4 +1,4 @@
-//! Compilation in a child process, and children that misbehave.
+//! Tests of compilation in a child process, and of children that misbehave.
 
 use std::fs;
 use std::path::Path;
@@ -11,12 +11,12 @@ use serde_json::json;
 
 use crate::support::{apply, build, guest, sample, samples, settings};
 
-/// Path of the compiling process of this build.
+/// Path of the compiling program of this build.
 pub(crate) fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_penstock-compile-module"))
 }
 
-/// Sandbox without a cache that compiles in this child process.
+/// Sandbox without a cache that compiles in the given child process.
 pub(crate) fn sandbox(process: CompilerProcess) -> Sandbox {
     Sandbox::new(SandboxSettings {
         instances: 4,
@@ -26,14 +26,14 @@ pub(crate) fn sandbox(process: CompilerProcess) -> Sandbox {
     .unwrap()
 }
 
-/// Compiling process of this build with changed limits.
+/// Compiling program of this build, with changed limits.
 pub(crate) fn limited(change: impl FnOnce(&mut CompileLimits)) -> CompilerProcess {
     let mut process = CompilerProcess::new(program(), [""; 0]);
     change(&mut process.limits);
     process
 }
 
-/// Shell script in place of the compiler, and a folder in which it leaves notes.
+/// Shell script that runs in place of the compiler, and the folder in which it writes notes.
 struct Script {
     folder: tempfile::TempDir,
     process: CompilerProcess,
@@ -58,7 +58,7 @@ impl Script {
         sandbox(self.process.clone()).load(&guest("batch")).map(|module| module.compilation())
     }
 
-    /// Error of a load after two failed attempts.
+    /// Loads with the script and checks that two attempts fail. Returns the error.
     fn fails_twice(&self) -> String {
         let refused = self.load().unwrap_err();
         assert!(matches!(refused, ModuleError::Compiler { .. }), "{refused:?}");
@@ -66,7 +66,8 @@ impl Script {
         refused.to_string()
     }
 
-    /// Error of a load after one attempt, because another child would fail in the same way.
+    /// Loads with the script and checks that there is only one attempt, because a second child would fail in the same way.
+    /// Returns the error.
     fn fails_once(&self) -> String {
         let refused = self.load().unwrap_err();
         assert!(!matches!(refused, ModuleError::Compiler { .. }), "{refused:?}");
@@ -105,7 +106,7 @@ fn code_of_a_child_and_of_this_process_share_the_cache() {
 
 #[test]
 fn an_invalid_function_gives_the_same_error_in_a_child_as_in_this_process() {
-    // The types and the manifest are valid, but a function is not.
+    // The types and the manifest of this component are valid, but a function is not.
     let text = r#"(component
         (core module $m (func (export "f") (result i32)) (@custom "penstock.manifest" "{\"name\":\"m\",\"version\":\"1\"}"))
         (core instance $i (instantiate $m))
@@ -149,7 +150,7 @@ fn a_child_inherits_no_environment_and_no_files() {
     let environment = fs::read_to_string(script.folder.path().join("environment")).unwrap();
     let names: Vec<&str> = environment.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
     for name in names {
-        // The shell sets the other variables itself.
+        // The shell sets all of these variables except `RAYON_NUM_THREADS` itself.
         assert!(
             ["RAYON_NUM_THREADS", "PWD", "OLDPWD", "SHLVL", "_", "PATH"].contains(&name),
             "{environment}"
@@ -191,7 +192,7 @@ fn an_invalid_answer_is_an_error_of_the_process() {
     insta::assert_snapshot!(script(r"printf '\004\000\000\000\000\000\000\000null'").fails_twice(), @"the compiler failed, through no fault of the module: the compiling process sent an invalid result (expected value at line 1 column 1); tried 2 times");
     insta::assert_snapshot!(script("exit 0").fails_twice(), @"the compiler failed, through no fault of the module: the compiling process ended without a result (exit code 0); tried 2 times");
     insta::assert_snapshot!(script("echo no room >&2; exit 70").fails_twice(), @"the compiler failed, through no fault of the module: the compiling process ended without a result (exit code 70): no room; tried 2 times");
-    // A complete answer of a process that failed afterwards, or sent more data.
+    // The process sends a complete answer, but then fails or sends more data.
     let compiled =
         r#"printf '\012\000\000\000\000\000\000\000"compiled"\004\000\000\000\000\000\000\000code'"#;
     insta::assert_snapshot!(script(&format!("{compiled}; exit 1")).fails_twice(), @"the compiler failed, through no fault of the module: the compiling process ended without a result (exit code 1); tried 2 times");
@@ -299,14 +300,14 @@ fn a_hundred_loads_of_one_module_compile_it_once() {
         all.into_iter().map(|one| one.join().unwrap()).filter(|how| *how == Compilation::Compiled).count()
     });
     assert_eq!((compiled, script.starts()), (1, 1));
-    // The folder contains one entry and the key.
+    // The cache folder contains one entry and the key.
     assert_eq!(fs::read_dir(folder.path().join("compiled")).unwrap().count(), 2);
 }
 
 #[test]
 fn two_modules_are_compiled_at_a_time_and_the_others_wait() {
     let compiler = program().display();
-    // Each child notes the number of children that have started and are not reaped yet, including itself.
+    // Each child records the number of children, including itself, that have started and are not yet reaped.
     let script = script(&format!(
         "mkdir -p at; : > at/$$; n=0; for f in at/*; do kill -0 ${{f#at/}} 2>&- && n=$((n+1)); done; echo $n >> most; \
          exec {compiler}"
@@ -315,7 +316,7 @@ fn two_modules_are_compiled_at_a_time_and_the_others_wait() {
     let core = guest("batch");
     std::thread::scope(|scope| {
         for number in 0..6_u8 {
-            // A custom section makes each of them a different module.
+            // A different custom section makes each upload a different module.
             let bytes = [core.as_slice(), &[0, 3, 1, b'n', number]].concat();
             let sandbox = &sandbox;
             scope.spawn(move || sandbox.load(&bytes).unwrap());

@@ -1,4 +1,4 @@
-//! One test per misbehaviour, which checks its class, its message, and that the next sample succeeds.
+//! Each test covers one kind of misbehaviour and checks the failure's class, its message, and that the next sample succeeds.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use serde_json::json;
 
 use crate::support::{apply, build, misbehaving, module, only_failure, sample, samples, settings};
 
-/// Stage with a long deadline, for misbehaviour that takes longer than the usual short one on a slow machine.
+/// Stage with a long deadline, for misbehaviour that exceeds the usual deadline on a slow machine.
 fn unhurried(how: &str) -> StageFactory {
     let settings = StageSettings { deadline: Duration::from_secs(5), ..settings(json!({ "how": how })) };
     module("misbehaving").stage(settings)
 }
 
 /// Misbehaves on a sample named `bad`. Checks that the samples before and after it succeed, that the failed sample is unchanged,
-/// and that a new instance was created only if the old one broke. Returns class and message.
+/// and that a new instance was created only if the old one broke. Returns the class and the message of the failure.
 fn failure(how: &str) -> String {
     failure_in(&misbehaving(&format!("{how}-on-bad")))
 }
@@ -42,8 +42,8 @@ macro_rules! failures {
             fn $test() {
                 insta::with_settings!({ filters => vec![
                     (r"src/lib\.rs:\d+:\d+", "src/lib.rs:[LINE]"),
-                    (r"asked for 2[5-9]\d MiB", "asked for [N] MiB"),
-                    // On a busy machine, a guest with less than a tenth of a core reaches its wall-clock limit first.
+                    (r"requested 2[5-9]\d MiB", "requested [N] MiB"),
+                    // On a busy machine, a guest that gets less than a tenth of a core reaches its wall-clock limit first.
                     (r"took 10 times its (.*) in wall-clock time, .*", "exceeded its $1"),
                 ] }, {
                     insta::assert_snapshot!(failure($how), @$snapshot);
@@ -56,7 +56,7 @@ macro_rules! failures {
 failures! {
     a_loop_ends_at_its_deadline("loop", @"bug: exceeded its deadline of 50 ms CPU time per sample (`deadline_ms`)");
     a_loop_of_host_calls_ends_at_its_deadline("log-loop", @"bug: exceeded its deadline of 50 ms CPU time per sample (`deadline_ms`)");
-    a_memory_bomb_ends_at_its_limit("memory", @"bug: asked for [N] MiB of memory, limit is 256 MiB (`memory_mib`)");
+    a_memory_bomb_ends_at_its_limit("memory", @"bug: requested [N] MiB of memory, but the limit is 256 MiB (`memory_mib`)");
     deep_recursion_exhausts_the_stack("recursion", @"bug: stack exhausted: recursion too deep; in `guest_misbehaving::dive` x32");
     a_trap_without_a_message_is_explained("trap", @"bug: reached `unreachable`: it panicked or aborted without a message (the SDK's panic hook sends one)");
     a_division_by_zero_is_a_panic_in_rust("divide", @"bug: panicked: attempt to divide by zero at tests/guests/misbehaving/src/lib.rs:[LINE]");
@@ -64,20 +64,20 @@ failures! {
     a_panic_keeps_its_message_and_place("panic", @"bug: panicked: no `bad` today at tests/guests/misbehaving/src/lib.rs:[LINE]");
     an_abort_has_no_message("abort", @"bug: reached `unreachable`: it panicked or aborted without a message (the SDK's panic hook sends one)");
     a_refusal_is_a_fault_of_the_data("failed", @r"data: not a JPEG: starts with \u{1b}[2Jhello");
-    held_needs_a_stateful_module("held", @"contract: answered `held`, but its manifest does not say `mode: stateful`");
+    held_needs_a_stateful_module("held", @"contract: answered `held`, but the module's manifest does not say `mode: stateful`");
     too_few_outcomes_break_the_contract("too-few", @"contract: returned 0 outcomes instead of 1, one per sample");
     too_many_outcomes_break_the_contract("too-many", @"contract: returned 2 outcomes instead of 1, one per sample");
     a_tensor_of_the_wrong_size_breaks_the_contract("shape", @"contract: field `pixels`: a float32 tensor of shape [2, 3] has 24 bytes, but 7 were returned");
     a_shape_that_overflows_breaks_the_contract("shape-overflow", @"contract: field `pixels`: a tensor of shape [4294967295, 4294967295, 4294967295] is larger than any memory");
     a_shape_without_elements_that_overflows_breaks_the_contract("shape-of-nothing", @"contract: field `pixels`: a tensor of shape [4294967295, 4294967295, 0] is larger than any memory");
-    rank_200_breaks_the_contract("rank", @"contract: field `pixels`: a tensor with 200 dimensions, limit is 16");
+    rank_200_breaks_the_contract("rank", @"contract: field `pixels`: a tensor with 200 dimensions, but the limit is 16");
     huge_output_breaks_the_contract("huge", @"contract: returned more than 128 MiB in one call (`output_mib` per sample)");
     a_field_given_twice_breaks_the_contract("twice", @"contract: returned field `a` twice");
-    too_many_fields_break_the_contract("fields", @"contract: returned a sample with 300 fields, limit is 256");
-    a_long_name_breaks_the_contract("long-name", @"contract: returned a field name of 300 bytes, limit is 256");
+    too_many_fields_break_the_contract("fields", @"contract: returned a sample with 300 fields, but the limit is 256");
+    a_long_name_breaks_the_contract("long-name", @"contract: returned a field name of 300 bytes, but the limit is 256");
     an_empty_key_breaks_the_contract("no-key", @"contract: returned an empty key");
-    a_long_key_breaks_the_contract("long-key", @"contract: returned a key of 5000 bytes, limit is 4096");
-    an_undeclared_counter_breaks_the_contract("count-unknown", @r"contract: counted `other\u{7}`, which its manifest does not declare under `counters`");
+    a_long_key_breaks_the_contract("long-key", @"contract: returned a key of 5000 bytes, but the limit is 4096");
+    an_undeclared_counter_breaks_the_contract("count-unknown", @r"contract: counted `other\u{7}`, which the module's manifest does not declare under `counters`");
     a_counter_takes_no_nan("count-nan", @"contract: added NaN to counter `seen`, which is not a finite number");
 }
 
@@ -89,7 +89,7 @@ fn init_failure(how: &str) -> String {
 #[test]
 fn a_bomb_of_children_breaks_the_contract() {
     let message = failure_in(&unhurried("many-bomb-on-bad"));
-    insta::assert_snapshot!(message, @"contract: made 100000 samples of one sample, limit is 65536");
+    insta::assert_snapshot!(message, @"contract: made 100000 samples of one sample, but the limit is 65536");
 }
 
 #[test]

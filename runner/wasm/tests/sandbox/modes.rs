@@ -1,4 +1,4 @@
-//! The three modes, fan-out, and the effect of a broken instance in each mode.
+//! Tests of the three modes, of fan-out, and of the effect of a broken instance in each mode.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! A stop interrupts guests at any point.
+//! Tests that a stop interrupts guests at any point.
 
 use std::sync::mpsc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Guests, sandboxes and samples for tests.
+//! Guests, sandboxes and samples for the tests.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use serde_json::json;
 
 /// Bytes of a guest module of this workspace.
 pub(crate) fn guest(name: &str) -> Vec<u8> {
-    // The test binary is `TARGET/PROFILE/deps/sandbox-0123`, so its path gives the target folder.
+    // The target folder is derived from the path of the test binary, `TARGET/PROFILE/deps/sandbox-0123`.
     let program = std::env::current_exe().unwrap();
     let path = program
         .ancestors()
@@ -35,7 +35,7 @@ pub(crate) fn sandbox() -> &'static Sandbox {
     })
 }
 
-/// Guest of this workspace, compiled once.
+/// A guest of this workspace, compiled once per process.
 pub(crate) fn module(name: &'static str) -> Module {
     static MODULES: OnceLock<Vec<(&str, Module)>> = OnceLock::new();
     let modules = MODULES.get_or_init(|| {
@@ -46,7 +46,7 @@ pub(crate) fn module(name: &'static str) -> Module {
     modules.iter().find(|(known, _)| *known == name).unwrap().1.clone()
 }
 
-/// Settings with small limits, so that guests exceed them soon.
+/// Settings with small limits, so that guests exceed them quickly.
 pub(crate) fn settings(params: serde_json::Value) -> StageSettings {
     StageSettings {
         name: "stage".into(),
@@ -60,7 +60,7 @@ pub(crate) fn settings(params: serde_json::Value) -> StageSettings {
     }
 }
 
-/// Stage of the misbehaving guest.
+/// Stage of the guest that misbehaves in the way named by `how`.
 pub(crate) fn misbehaving(how: &str) -> StageFactory {
     module("misbehaving").stage(settings(json!({ "how": how })))
 }
@@ -69,7 +69,7 @@ pub(crate) fn build(factory: &StageFactory) -> Box<dyn ThreadOp> {
     factory.build(&StopFlag::default()).unwrap()
 }
 
-/// Sample with a blob, number `index` of the source.
+/// Sample with a blob field and position `index` in the source.
 pub(crate) fn sample(key: &str, index: u64) -> Sample {
     let mut sample = Sample::new(key, Origin { epoch: 0, index, path: 0 });
     sample.set("blob", Value::Blob(Bytes::from_static(b"\x01\x02\x03")));
@@ -87,7 +87,7 @@ pub(crate) fn apply(op: &mut dyn ThreadOp, sample: Sample) -> Output {
     op.apply(Item::Sample(sample), &StopFlag::default())
 }
 
-/// Samples of an output, in order, including those in batches.
+/// Samples of an output, in order, including the samples in batches.
 pub(crate) fn samples(output: Output) -> Vec<Sample> {
     assert!(output.failed.is_empty(), "{:?}", output.failed);
     let items = match output.items {
@@ -109,7 +109,7 @@ pub(crate) fn keys(samples: &[Sample]) -> Vec<&str> {
     samples.iter().map(|sample| &*sample.key).collect()
 }
 
-/// The only failure of a call that returned no samples.
+/// Returns the only failure of a call that returned no samples.
 pub(crate) fn only_failure(mut output: Output) -> Failed {
     assert!(matches!(output.items, Items::None), "{:?}", output.items);
     assert_eq!((output.failed.len(), output.dropped), (1, 0), "{output:?}");

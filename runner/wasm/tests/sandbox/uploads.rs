@@ -1,11 +1,11 @@
-//! Modules that are refused at upload, and their messages.
+//! Tests of modules that are refused at upload, and of their messages.
 
 use penstock_wasm::{ModuleKind, Sandbox};
 use serde_json::json;
 
 use crate::support::{apply, build, guest, inspected, sample, samples, sandbox, settings};
 
-/// Error of loading a module; asserts that inspecting gives the same error.
+/// Error of loading a module; asserts that inspecting the module returns the same error.
 fn refusal(bytes: &[u8]) -> String {
     let sandbox: &Sandbox = sandbox();
     let loaded = sandbox.load(bytes).expect_err("the sandbox refuses it").to_string();

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use penstock_fuzz::document_words;
 
-/// Words of the schema, and the names that the target knows.
+/// Words of the schema, and the names that the fuzz target defines.
 static WORDS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
     let words = document_words().into_iter().map(|word| &*word.leak());
     words.chain(["s", "b", "h", "here", "auto", "host"]).collect()

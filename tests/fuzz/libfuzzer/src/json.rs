@@ -3,8 +3,8 @@
 use libfuzzer_sys::fuzzer_mutate;
 use serde_json::{Map, Number, Value, json};
 
-/// Mutates the JSON text in `data`; mutates its bytes if it is not JSON, and in one case of four. `words` are the words that the
-/// reader knows.
+/// Mutates the JSON text in `data`; if it is not JSON, and in one of four other cases, mutates its bytes instead. `words` are the
+/// words with a meaning in the document.
 pub(crate) fn change(data: &mut [u8], size: usize, max_size: usize, seed: u32, words: &[&str]) -> usize {
     let mut dice = Dice(u64::from(seed) + 1);
     let tree = serde_json::from_slice::<Value>(&data[..size]).ok().filter(|_| dice.below(4) > 0);

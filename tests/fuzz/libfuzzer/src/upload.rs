@@ -8,12 +8,12 @@ use wasm_mutate::WasmMutate;
 
 /// Name of the thread on which the sandbox runs code that may panic; a panic is reported as a fault of the upload.
 const CONTAINED: &str = "compile-module";
-/// Effort of the mutator.
+/// Fuel of the mutator: limits its effort for one mutation.
 const FUEL: u64 = 200;
 
 fuzz_target!(init: let_contained_panics_pass(), |input: &[u8]| penstock_fuzz::upload(input));
 
-// Random changes of bytes rarely leave a module valid, so three of four inputs are mutated as modules.
+// A module with randomly changed bytes is rarely valid, so three of four inputs are mutated as modules.
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
     if seed % 4 > 0
         && let Some(changed) = changed(&data[..size], seed)

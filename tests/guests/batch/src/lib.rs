@@ -1,4 +1,4 @@
-//! A guest of mode `batch`: adds to every sample the sum of the batch's `x`, and treats each sample according to its key.
+//! A guest of mode `batch`: adds to every sample the sum of the batch's `x`; the key of a sample selects its outcome.
 #![expect(unsafe_code, reason = "the generated bindings and the manifest's section need it")]
 
 mod bindings {

@@ -1,4 +1,5 @@
-//! A guest that reads only the field `text`. Lists in `seen` the fields that it received; treats the sample according to `text`.
+//! A guest that reads only the field `text`. Writes the names of the received fields to `seen`; `text` selects the outcome of the
+//! sample.
 #![expect(unsafe_code, reason = "the generated bindings and the manifest's section need it")]
 
 mod bindings {

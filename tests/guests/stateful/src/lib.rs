@@ -1,6 +1,6 @@
 //! A guest of mode `stateful`. With params `"pack"` it packs texts of three samples into one; with `"swap"` it is a buffer of two
-//! samples that returns the oldest. A key that contains `trap`, `drop`, `burst` or `shape` causes that outcome; one with `hide`
-//! is kept although the guest answers that it is dropped, and one with `late` traps in `finish`.
+//! samples that returns the oldest. A key that contains `trap`, `drop`, `burst` or `shape` selects that outcome; a sample whose
+//! key contains `hide` is held although the guest reports it as dropped, and one with `late` traps in `finish`.
 #![expect(unsafe_code, reason = "the generated bindings and the manifest's section need it")]
 #![expect(clippy::unwrap_used, reason = "a panic is a trap, which tests look for")]
 

@@ -13,16 +13,16 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// Resizes `from`, a part of `inputs` pixels, to `outputs` pixels.
+    /// Computes the weights that resize `from`, a part of `inputs` pixels, to `outputs` pixels.
     ///
-    /// Weights decrease linearly to both sides (bilinear). If the result is smaller, they extend in proportion to the scale,
-    /// so that every input counts (antialiasing, as in Pillow).
+    /// Weights decrease linearly from the centre to both sides (bilinear). If `outputs` is smaller than the length of `from`, the
+    /// weights cover more inputs in proportion to the scale, so that every input counts (antialiasing, as in Pillow).
     pub(super) fn new(inputs: usize, from: Range<f64>, outputs: usize) -> Self {
         let scale = (from.end - from.start) / outputs as f64;
         let reach = scale.max(1.0);
         let inputs_of = |output: usize| {
             let centre = from.start + (output as f64 + 0.5) * scale - 0.5;
-            // Inputs nearer than `reach`; no input is that far on both sides, so there is at least one.
+            // Inputs whose distance from `centre` is less than `reach`: at least one, since `reach` is at least 1.
             let first = (centre - reach).floor() as isize + 1;
             let end = (centre + reach).ceil() as isize;
             let first = usize::try_from(first).unwrap_or(0).min(inputs - 1);
@@ -32,7 +32,7 @@ impl Axis {
         let (mut starts, mut weights) = (Vec::with_capacity(outputs), Vec::with_capacity(outputs * taps));
         for output in 0..outputs {
             let (centre, near) = inputs_of(output);
-            // All outputs have the same number of taps; at the end of the line, unused ones with weight 0 come first.
+            // All outputs have the same number of taps; at the end of the line, unused taps, with weight 0, come first.
             let start = near.start.min(inputs.saturating_sub(taps));
             starts.push(start);
             let weight = |input: usize| match near.contains(&input) {

@@ -65,7 +65,7 @@ impl<'a> Header<'a> {
                     return Some(Self { width, height, components, restart_interval, scan: rest });
                 }
                 0xe0 => is_jfif |= segment.starts_with(b"JFIF\0"),
-                // Segments of applications, and comments.
+                // Application segments and comments are skipped.
                 0xe1..=0xef | 0xfe => {}
                 _ => return None,
             }
@@ -117,7 +117,7 @@ fn read_codes<'a>(mut segment: &'a [u8], codes: &mut [[Option<&'a [u8]>; 4]; 2])
 
 fn read_steps(mut segment: &[u8], steps: &mut [Option<[i16; 64]>; 4]) -> Option<()> {
     while let Some((&place, rest)) = segment.split_first() {
-        // Values from 16 on denote 16-bit steps, which are for 12-bit images.
+        // Values of 16 and above denote tables of 16-bit steps, which only 12-bit images use.
         let (table, rest) = rest.split_first_chunk::<64>()?;
         *steps.get_mut(usize::from(place))? = Some(table.map(i16::from));
         segment = rest;

@@ -58,7 +58,7 @@ impl Table {
         table.symbols.iter().all(|&size| size <= 11).then_some(table)
     }
 
-    /// Creates the table for runs (AC): a count of zeros, then a number.
+    /// Creates the table for runs (AC), whose symbols are a count of zeros and the size of the number after them.
     pub(super) fn for_runs(segment: &[u8]) -> Option<Self> {
         Self::new(segment, false)
     }
@@ -90,7 +90,7 @@ impl Table {
         Some(Self { lookup: lookup.try_into().ok()?, ends, offsets, symbols: symbols.to_vec() })
     }
 
-    /// Entry for the code at the start of `bits`. `None` if they do not start with a code.
+    /// Entry for the code at the start of `bits`. `None` if `bits` does not start with a code.
     #[inline(always)]
     pub(super) fn entry(&self, bits: &Bits) -> Option<Entry> {
         let entry = self.lookup[(bits.window >> (64 - LOOKUP_BITS)) as usize];
@@ -155,7 +155,7 @@ impl<'a> Bits<'a> {
         }
         if let Some(bytes) = self.data.get(self.at..self.at + 8).and_then(|bytes| bytes.first_chunk()) {
             let next = u64::from_be_bytes(*bytes);
-            // True if no byte is ff: inverting the bits would make such a byte zero.
+            // True if no byte of `next` is ff: inverting the bits makes such a byte zero.
             if (!next).wrapping_sub(0x0101_0101_0101_0101) & next & 0x8080_8080_8080_8080 == 0 {
                 self.window |= next >> self.len;
                 let bytes = (63 - self.len) / 8;

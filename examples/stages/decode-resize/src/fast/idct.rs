@@ -1,8 +1,8 @@
 //! Inverse transform of a block's coefficients to its pixels.
 //!
-//! Eight numbers are transformed by two products with a 4x4 matrix: that of the even coefficients gives the sums of mirrored
-//! outputs, that of the odd ones their differences. The matching SIMD instruction multiplies eight pairs of 16-bit numbers
-//! and adds the two products of each pair, so coefficients are stored as pairs from the start.
+//! Eight numbers are transformed by two products with a 4x4 matrix: the product of the even coefficients is the sums of mirrored
+//! outputs, the product of the odd coefficients the differences of mirrored outputs. The matching SIMD instruction multiplies
+//! eight pairs of 16-bit numbers and adds the two products of each pair, so coefficients are stored as pairs from the start.
 
 use bytemuck::cast;
 use wide::{i8x16, i16x8, i16x16, i32x4, i32x8};
@@ -10,8 +10,8 @@ use wide::{i8x16, i16x8, i16x16, i32x4, i32x8};
 /// Coefficients of the four pairs, by row and by column: even ones first.
 const PAIRS: [[usize; 2]; 4] = [[0, 2], [4, 6], [1, 3], [5, 7]];
 
-/// Position in the block passed to [`inverse`], for every place in the order of the scan (a zigzag): pair of rows, then
-/// column in the order of the pairs, then one of the two rows.
+/// Position in the block passed to [`inverse`], for every index in the order of the scan (a zigzag): pair of rows, then column in
+/// the order of the pairs, then one of the two rows.
 pub(super) const POSITIONS: [u8; 64] = positions();
 
 /// Half the cosine of n sixteenths of a half turn, in units of 2^-15.
@@ -90,13 +90,13 @@ const fn weights() -> [[[i16; 2]; 4]; 4] {
     weights
 }
 
-/// Writes the pixels, minus 128, of a block to the first 8 columns of 8 rows. `last` is the place, in the order of the scan,
-/// of the last coefficient that is not zero.
+/// Writes the pixels, minus 128, of a block to the first 8 columns of 8 rows. `last` is the index, in the order of the scan, of
+/// the last coefficient that is not zero.
 #[inline]
 pub(super) fn inverse(block: &[i16; 64], last: usize, pixels: &mut [i8], stride: usize) {
     let rows = match last {
         0 => [[((i32::from(block[0]) + 4) >> 3).clamp(-128, 127) as i8; 8]; 8],
-        // The first ten places of the zigzag are in the first four rows and columns.
+        // The first ten indexes of the zigzag are in the first four rows and columns.
         1..10 => transform::<false>(block),
         _ => transform::<true>(block),
     };
@@ -109,7 +109,7 @@ pub(super) fn inverse(block: &[i16; 64], last: usize, pixels: &mut [i8], stride:
 /// Without `HIGH`, the coefficients 4 to 7 of all rows and columns count as zero.
 #[inline]
 fn transform<const HIGH: bool>(block: &[i16; 64]) -> [[i8; 8]; 8] {
-    // Columns: each lane is a column, in the order of the pairs.
+    // Transforms the columns: each lane is a column, in the order of the pairs.
     let pairs = |at: usize| {
         let eight: [i16; 8] = std::array::from_fn(|lane| block[at * 8 + lane]);
         i16x8::from(eight)
@@ -135,7 +135,7 @@ fn transform<const HIGH: bool>(block: &[i16; 64]) -> [[i8; 8]; 8] {
         rows[output] = i16x8::from_i32x8_saturate(cast::<[i32x4; 2], i32x8>(sums));
         rows[7 - output] = i16x8::from_i32x8_saturate(cast::<[i32x4; 2], i32x8>(differences));
     }
-    // Rows: the lanes are the outputs 0 to 3 and their mirror images.
+    // Transforms the rows: the lanes are the outputs 0 to 3 and their mirror images.
     let weights = WEIGHTS.map(|[[a, b], [c, d], [e, f], [g, h]]| i16x8::from([a, b, c, d, e, f, g, h]));
     let half = i32x4::splat(1 << (14 + FRACTION));
     let rows = rows.map(|row| {
@@ -180,7 +180,7 @@ mod tests {
         pixels
     }
 
-    /// Rows and columns of the first places of the scan, as the standard lists them.
+    /// Rows and columns of the first indexes of the scan, as the standard lists them.
     const START: [(usize, usize); 10] =
         [(0, 0), (0, 1), (1, 0), (2, 0), (1, 1), (0, 2), (0, 3), (1, 2), (2, 1), (3, 0)];
 

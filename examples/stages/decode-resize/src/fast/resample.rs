@@ -70,7 +70,7 @@ fn resize_row(layer: &Layer, output: usize, out: &mut [i16]) {
     let (start, weights) = layer.down.of(output);
     let plane = layer.plane;
     let rows = &plane.pixels[(start - plane.top) * plane.stride..][..weights.len() * plane.stride];
-    // Usual numbers of taps have separate functions without an inner loop.
+    // The most common numbers of taps have their own functions, without an inner loop.
     match *weights {
         [a] => sum_rows(rows, [a], out),
         [a, b] => sum_rows(rows, [a, b], out),

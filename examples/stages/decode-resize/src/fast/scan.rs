@@ -92,8 +92,8 @@ pub(super) fn decode(
     (bits.marker()? == 0xd9).then_some(())
 }
 
-/// Reads the coefficients of one block, and returns the place, in the order of the scan, of the last that is not zero.
-/// Without `WANTED`, the coefficients are skipped.
+/// Reads the coefficients of one block, and returns the index, in the order of the scan, of the last coefficient that is not
+/// zero. Without `WANTED`, the coefficients are skipped.
 fn read_block<const WANTED: bool>(
     bits: &mut Bits,
     component: &Component,

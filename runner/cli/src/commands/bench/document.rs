@@ -43,7 +43,7 @@ impl Document {
         }
     }
 
-    /// Prepares a pipeline that reads the same objects and has the same stages.
+    /// Prepares a pipeline that reads the same objects as the benchmark and has the same stages.
     pub(super) fn plan(&self, args: &BenchStorageArgs, passes: usize, runtime: &Runtime) -> Result<Prepared> {
         let mut source = self.value["source"].clone();
         if let Some(kind) = kind_of(&mut source) {
@@ -55,7 +55,7 @@ impl Document {
             "name": self.spec.name.as_str(), "seed": self.spec.seed, "source": source, "stages": stages,
             "consumer": { "discard": {} }, "threads": self.spec.whole_sets().flat_map(|set| set.workers.clone()).max().unwrap_or(1)
         });
-        // The pipeline has a `fetch` before the stages of the benchmark's document.
+        // Pointers in faults are shifted by one stage, because the pipeline has a `fetch` before the stages of the benchmark.
         let told =
             |found| faults(&self.origin, &fault::with_stages_moved(found, |place| place.checked_sub(1)));
         let spec = Spec::from_value(pipeline).map_err(told)?;
@@ -73,7 +73,7 @@ impl Document {
     }
 }
 
-/// Default document: all objects of the single store.
+/// Creates the default document, which reads all objects of the single store.
 fn plain(args: &BenchStorageArgs) -> Result<Value> {
     let [store] = args.stores.stores.as_slice() else {
         return Err(bad("nothing to read; give a document or a single `--store NAME=WHAT`"));
@@ -88,7 +88,7 @@ fn plain(args: &BenchStorageArgs) -> Result<Value> {
     Ok(json!({ "name": name, "source": { "list": list } }))
 }
 
-/// Applies the command line to a document.
+/// Applies the flags of the command line to a document.
 fn change(value: &mut Value, args: &BenchStorageArgs) -> Result<()> {
     input::change(value, &args.settings)?;
     if !value.is_object() {
@@ -141,7 +141,7 @@ fn change(value: &mut Value, args: &BenchStorageArgs) -> Result<()> {
     Ok(())
 }
 
-/// Members of a source such as `{"list": {...}}`: the inner object, whatever the kind; `None` if there is no such object.
+/// Returns the inner object of a source such as `{"list": {...}}`, of any kind; `None` if there is none.
 fn kind_of(source: &mut Value) -> Option<&mut Map<String, Value>> {
     source.as_object_mut()?.values_mut().next()?.as_object_mut()
 }

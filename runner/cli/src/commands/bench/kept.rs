@@ -21,9 +21,9 @@ use crate::text::warn;
 pub(super) struct Kept {
     quiet: bool,
     folder: Option<PathBuf>,
-    /// Opened at the first line.
+    /// Writer of `reads.ndjson`; opened at the first line.
     reads: Option<BufWriter<File>>,
-    /// First error of a write.
+    /// First error while writing `reads.ndjson`.
     broken: Option<io::Error>,
 }
 
@@ -95,7 +95,7 @@ impl Follow for Kept {
     }
 }
 
-/// Refuses a folder that holds another benchmark.
+/// Fails if the folder already contains a report, or cannot be written.
 fn check(folder: &Path) -> Result<()> {
     let taken = ["report.json", "report.html", "reads.ndjson"].iter().any(|name| folder.join(name).exists());
     if taken {

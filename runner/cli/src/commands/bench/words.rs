@@ -28,10 +28,10 @@ fn objects(report: &BenchReport) -> String {
         let median = objects.median_bytes.unwrap_or_default() as f64 / 1e3;
         format!(", {:.1} MB, median {median:.1} kB", bytes as f64 / 1e6)
     });
-    let sizes = |time| format!(", sizes in {}", duration(Some(time)));
+    let sizes = |time| format!(", sizes read in {}", duration(Some(time)));
     let survey = objects.survey_s.map_or_else(String::new, sizes);
     format!(
-        "{} objects of store `{}` ({}){bytes}; surveyed in {}{survey}. Cache: {}. {} cores.",
+        "{} objects of store `{}` ({}){bytes}; listed in {}{survey}. Cache: {}. {} cores.",
         count(objects.count),
         objects.store,
         serde_json::to_value(objects.kind).ok().as_ref().and_then(|kind| kind.as_str()).unwrap_or_default(),
@@ -43,7 +43,7 @@ fn objects(report: &BenchReport) -> String {
 
 fn grid(cells: &[LoadReport]) -> String {
     let header =
-        ["load", "items/s", "MB/s", "in flight", "of", "getitem p50", "p99", "busy", "ceiling", "books"];
+        ["load", "items/s", "MB/s", "in flight", "of", "getitem p50", "p99", "busy", "ceiling", "ledger"];
     let rows = cells.iter().map(|cell| {
         let getitem = cell.levels.getitem;
         vec![
@@ -56,13 +56,13 @@ fn grid(cells: &[LoadReport]) -> String {
             duration(getitem.map(|time| time.p99_s)),
             percent(Some(cell.busy)),
             percent(cell.ceiling.map(|ceiling| ceiling.reached)),
-            if cell.books.balanced { "balance".to_owned() } else { "VOID".to_owned() },
+            if cell.books.balanced { "balances".to_owned() } else { "VOID".to_owned() },
         ]
     });
     table(&header, rows)
 }
 
-/// Table of the times at every level of every load.
+/// Creates a table of the times of each load at each level.
 fn levels(cells: &[LoadReport]) -> String {
     let header = ["level", "load", "n", "mean", "median", "min", "max", "p90", "p99", "p99.9"];
     let of = |cell: &LoadReport| {

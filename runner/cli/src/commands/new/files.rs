@@ -29,7 +29,7 @@ struct Variant {
     params: &'static str,
 }
 
-/// All files of the stage by their names within its folder.
+/// Returns all files of the new stage, with their paths within its folder.
 pub(super) fn of(args: &NewArgs) -> Vec<(String, String)> {
     let variant = variant(args.mode);
     let fill = |text: &str| {
@@ -76,7 +76,7 @@ mod tests {
     fn nothing_is_left_to_fill_in_and_the_sdk_stands_alone() {
         for mode in [NewMode::Sample, NewMode::Batch, NewMode::Stateful] {
             for (file, text) in of(&NewArgs { name: "first-words".into(), mode }) {
-                // Files of the SDK are no templates; their code may contain `{{`.
+                // Files of the SDK are not templates: their code may contain `{{`, which is not a placeholder.
                 let is_template = !file.starts_with("penstock-guest/");
                 assert!(!(is_template && text.contains("{{")), "{file}:\n{text}");
                 assert!(

@@ -4,12 +4,12 @@ use anyhow::Result;
 
 use crate::input::bad;
 
-/// Keywords of this or a later edition of Rust.
+/// Keywords of the current and of later editions of Rust.
 const KEYWORDS: &str = "abstract as async await become box break const continue crate do dyn else enum extern false final fn \
     for gen if impl in let loop macro match mod move mut override priv pub ref return self static struct \
     super trait true try type typeof union unsafe unsized use virtual where while yield macro_rules";
 
-/// Names in use by cargo, the compiler or the new crate itself.
+/// Names that cargo, the compiler or the new crate itself use for something else.
 const TAKEN: &str =
     "alloc build core deps examples incremental penstock-guest penstock-guest-macros proc-macro std test";
 
@@ -22,15 +22,18 @@ pub(super) fn check(name: &str) -> Result<()> {
 
 fn refusal(name: &str) -> Option<String> {
     if name.is_empty() {
-        return Some("it is empty; use a name such as `decode-resize`".to_owned());
+        return Some("the name is empty; use a name such as `decode-resize`".to_owned());
     }
     if name.contains(['/', '\\']) || name.starts_with('.') {
         return Some(
-            "it is a path; use a name without `/`, the folder is created in the current one".to_owned(),
+            "the name is a path; use a name without `/`, since the new folder is created in the current folder".to_owned(),
         );
     }
     if name.len() > MAX_LETTERS {
-        return Some(format!("it has {} characters; the limit is {MAX_LETTERS}", name.len()));
+        return Some(format!(
+            "the name has {} characters, but at most {MAX_LETTERS} are allowed",
+            name.len()
+        ));
     }
     let fits = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || "-_".contains(letter);
     if !name.starts_with(|first: char| first.is_ascii_lowercase()) || !name.chars().all(fits) {
@@ -41,13 +44,13 @@ fn refusal(name: &str) -> Option<String> {
         });
     }
     if KEYWORDS.split(' ').any(|word| word == name) {
-        return Some(format!("it is a keyword of Rust; use e.g. `{name}-stage`"));
+        return Some(format!("the name is a keyword of Rust; use e.g. `{name}-stage`"));
     }
     let is_taken = TAKEN.split(' ').any(|word| word == name.replace('_', "-"));
-    is_taken.then(|| format!("cargo or the SDK uses the name; use e.g. `{name}-stage`"))
+    is_taken.then(|| format!("the name is in use by cargo or the SDK; use e.g. `{name}-stage`"))
 }
 
-/// A valid name similar to the refused one.
+/// Proposes a valid name similar to the refused name.
 fn proposal(name: &str) -> Option<String> {
     let letters: String = name
         .chars()

@@ -12,14 +12,14 @@ use crate::text::{count, duration, paragraphs};
 
 /// Maximum number of samples whose fields are shown.
 const SHOWN_SAMPLES: usize = 20;
-/// Maximum number of samples shown that one sample became.
+/// Maximum number of output samples that are shown for one input sample.
 const SHOWN_MADE: usize = 5;
 /// Maximum number of rows in the table of samples.
 const SHOWN_ROWS: usize = 100;
 /// Maximum number of log lines, and of differences, that are shown.
 const SHOWN_LINES: usize = 20;
 
-/// Report as text, with details of the first samples only.
+/// Formats the report as text, with details of the first samples only.
 pub(super) fn in_words(report: &TrialReport) -> String {
     let tables = [headline(report), rows(report), fields(report), counters(report), logs(report)];
     paragraphs(tables.into_iter().chain([missing(report), differences(report), sums(report)]))
@@ -48,7 +48,7 @@ fn rows(report: &TrialReport) -> String {
     table(&header, rows.into_iter().take(SHOWN_ROWS)) + &more
 }
 
-/// The figures of a call appear beside its first sample.
+/// Creates the rows of a call. The figures of the call appear in the row of its first sample.
 fn call_rows(call: &CallTrial) -> Vec<Vec<String>> {
     let figures = [duration(Some(call.cpu_s)), duration(Some(call.wall_s)), bytes(call.memory_bytes)];
     let row = |(number, sample): (usize, &SampleTrial)| {
@@ -85,7 +85,8 @@ fn sample(sample: &SampleTrial) -> Option<String> {
         };
         lines.push(format!("  {whose}: {}", failure.message));
         if failure.held_lost > 0 {
-            lines.push(format!("  {} samples that the instance held are lost", count(failure.held_lost)));
+            lines
+                .push(format!("  {} samples that the instance held back are lost", count(failure.held_lost)));
         }
     }
     for made in sample.made.iter().take(SHOWN_MADE) {
@@ -132,7 +133,7 @@ fn value(field: &MadeField) -> String {
     }
 }
 
-/// Formats whole numbers without decimals, others with four.
+/// Formats whole numbers without decimals, and other numbers with four decimals.
 fn figure(number: f64) -> String {
     if number.fract() == 0.0 && number.abs() < 1e15 { format!("{number}") } else { format!("{number:.4}") }
 }
@@ -158,7 +159,7 @@ fn logs(report: &TrialReport) -> String {
     text
 }
 
-/// Advice about fields that the module reads and no sample has.
+/// Advice about fields that the module reads, but that no sample has.
 fn missing(report: &TrialReport) -> String {
     let [missing, ..] = report.missing_fields.as_slice() else { return String::new() };
     let have = match report.input_fields.as_slice() {
@@ -180,7 +181,7 @@ fn differences(report: &TrialReport) -> String {
     let Some(differences) = &report.differences else { return String::new() };
     if differences.is_empty() {
         let times = report.repeat;
-        return format!("Every sample gave the same result {times} times, on new and on used instances.");
+        return format!("Every sample produced the same result {times} times, on new and on used instances.");
     }
     let line = |difference: &Difference| {
         let why = match difference.cause {
@@ -232,7 +233,7 @@ fn more(all: usize, shown: usize) -> String {
     if all <= shown {
         String::new()
     } else {
-        format!("\nand {} more; `--json` prints them all", count((all - shown) as u64))
+        format!("\nand {} more; `--json` prints all of them", count((all - shown) as u64))
     }
 }
 

@@ -4,14 +4,14 @@ use crate::item::{Dtype, Sample, Stacked, Tensor, Value};
 use crate::memory::Filling;
 use crate::ports::StopFlag;
 
-/// Largest ratio of a padded array's bytes to those of its tensors, beyond [`FREE_PADDING`]: long dimensions of different
-/// samples would otherwise multiply.
+/// Maximum ratio of a padded array's bytes to the bytes of its tensors, for arrays that need more than [`FREE_PADDING`]. Without
+/// a limit, long dimensions of different samples would multiply.
 const MAX_PADDING: usize = 16;
 
 /// Padding that is always permitted, in bytes.
 const FREE_PADDING: usize = 1 << 20;
 
-/// Padding of the tensors of one field.
+/// Writer of the padded tensors of one field.
 pub(super) struct Padding<'a> {
     pub(super) element_bytes: usize,
     pub(super) stop: &'a StopFlag,
@@ -86,7 +86,7 @@ pub(super) fn shape_name(name: &str) -> String {
     format!("{name}.shape")
 }
 
-/// Reason why the tensors of these samples, which have equal fields, cannot be padded.
+/// Reason why the tensors of these samples cannot be padded; the samples have equal fields.
 pub(super) fn unpaddable(samples: &[Sample]) -> Option<String> {
     let fields = &samples.first()?.fields;
     fields.iter().enumerate().find_map(|(place, field)| {
@@ -102,7 +102,8 @@ pub(super) fn unpaddable(samples: &[Sample]) -> Option<String> {
         if tensors(samples, place).all(|tensor| tensor.shape == largest) {
             return None;
         }
-        // Sizes of 0 count as 1: sizes of different tensors are multiplied, and shapes without elements need bounds, too.
+        // Sizes of 0 count as 1: the padded shape may combine large sizes of different tensors, and must be limited even if it
+        // has no elements.
         let sizes = largest.iter().map(|size| (*size as usize).max(1));
         let padded = sizes.fold(samples.len().saturating_mul(element), usize::saturating_mul);
         let bytes: usize = tensors(samples, place).map(|tensor| tensor.data.len()).sum();

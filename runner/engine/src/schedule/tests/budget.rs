@@ -3,7 +3,7 @@
 use super::super::budget::Behind;
 use super::*;
 
-/// Bytes of the blobs that the stage at `position` makes; results of neighbouring stages grow and shrink.
+/// Size of the blobs that the stage at `position` makes, chosen so that some stages enlarge and others shrink their inputs.
 fn blob_bytes(position: usize) -> usize {
     [700, 40, 300, 0, 1200, 90][position % 6]
 }
@@ -13,7 +13,7 @@ fn with_blob(mut sample: Sample, bytes: usize) -> Sample {
     sample
 }
 
-/// Duplicates every seventh sample, and gives each a blob of the stage's size.
+/// Sets a blob of the stage's size in each sample, and duplicates every seventh sample.
 fn resized(stage: usize, item: Item) -> Output {
     let batch = matches!(item, Item::Batch(_));
     let copies = |sample: &Sample| if sample.origin.index % 7 == 3 { 2 } else { 1 };
@@ -41,7 +41,7 @@ impl Needs {
         let sample = |blob: usize| with_blob(super::samples(0..1, 0).remove(0), blob).memory_bytes() + 40;
         let (mut per_sample, mut per_item) = (sample(0), 1);
         let mut needs = Self::default();
-        // Each stage duplicates 4 of the 25 samples of an epoch.
+        // Each stage duplicates 4 of the 25 samples of an epoch; the bound assumes that it duplicates all of them.
         let mut all = samples;
         for (position, stage) in stages.iter().enumerate() {
             match stage.rule {
@@ -124,7 +124,7 @@ proptest! {
             driver.assert_within_limits();
             let held = driver.schedule.budget.held();
             if known {
-                // One result of a stage may be in progress downstream, in parts.
+                // Parts of one result may already be in progress downstream.
                 let most = limit + largest + 2 * chunk;
                 prop_assert!(held <= most, "{held} of {limit} are held, with results of {:?}", needs.results);
             }
@@ -154,7 +154,7 @@ proptest! {
     }
 }
 
-/// Adds an 8 KiB blob to samples without one, like a fetch.
+/// An op that adds an 8 KiB blob to samples without a blob, like a fetch.
 fn fetched(_: usize, item: Item) -> Output {
     let fetched = into_samples(item).into_iter().map(|sample| with_blob(sample, 8 << 10));
     Output { items: Items::Many(fetched.map(Item::Sample).collect()), ..Output::default() }
@@ -225,7 +225,7 @@ fn tasks_double_with_the_known_results_until_all_slots_are_used() {
         for _ in 0..driver.running.len() {
             let now = driver.tick();
             driver.finish(0, now);
-            // The consumer takes results at once.
+            // The consumer takes every result immediately.
             while matches!(driver.schedule.deliver(now), SinkDelivery::Item(_)) {}
             let starts = driver.schedule.take_starts();
             driver.running.extend(starts.into_iter().map(|(task, item)| (task, OpCall::Apply(item))));

@@ -7,7 +7,7 @@ use crate::verdict::tests::shape;
 
 /// Length of an interval, in nanoseconds.
 const STRETCH: u64 = 250_000_000;
-/// Items of an interval: enough that a window closes every second.
+/// Number of items in an interval: enough that a window ends every second.
 const ITEMS: u64 = 20;
 
 /// Behaviour of the run in one second.
