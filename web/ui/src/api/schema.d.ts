@@ -2485,7 +2485,7 @@ export interface components {
             run: string;
             /** @description State of the run when the figures were read. */
             state: components["schemas"]["RunState"];
-            /** @description Figures from the run's start to the reading, whatever the window is. */
+            /** @description Figures from the run's start to the reading, independent of the window. */
             total: components["schemas"]["RunTotals"];
             /** @description Interval that all figures below cover. */
             window: components["schemas"]["FigureWindow"];
@@ -2541,7 +2541,7 @@ export interface components {
             expected?: number | null;
             /**
              * Format: uint64
-             * @description Samples that failed.
+             * @description Samples that failed since the run's start.
              */
             failed_samples: number;
             /** @description Samples of the run, by their fate. */
@@ -2570,7 +2570,7 @@ export interface components {
         LedgerMovement: {
             /** @description Source, stages and sink, first to last. */
             stages: components["schemas"]["StageMovement"][];
-            /** @description The whole run. */
+            /** @description Movement of the whole run. */
             total: components["schemas"]["RunMovement"];
         };
         /** @description Movement of samples at one stage: `in + made = out + dropped + skipped + dead_lettered + discarded + left`. */
