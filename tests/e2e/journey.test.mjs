@@ -31,7 +31,7 @@ const drawn = () => page.locator('.chart canvas').first().evaluate((canvas) => c
 async function queuesDiffer(steps) {
   const queues = await steps.evaluateAll((all) =>
     all.map((step) => ({
-      ready: Number(/its queue is ready ([\d.]+)/.exec(step.getAttribute('aria-label'))?.[1]) / 100,
+      ready: Number(/queue ready ([\d.]+)/.exec(step.getAttribute('aria-label'))?.[1]) / 100,
       filled: step.parentElement.querySelector('.queue rect[fill]')?.getAttribute('height') / 42,
     })),
   )
@@ -65,6 +65,7 @@ test('a stopped run is shown as stopped, and its clone runs', async () => {
   await page.getByText(/^\W*stopped$/).first().waitFor()
   const before = page.url()
   await page.getByRole('button', { name: 'Clone' }).click()
+  await page.getByRole('button', { name: 'Start the clone' }).click()
   await page.waitForFunction((before) => location.href !== before, before)
   await page.getByText(/live · \d/).waitFor()
 })
@@ -198,7 +199,7 @@ test('every page fits a phone, has a dark mode, and sends requests to its own ho
       await page.getByText(/^(Reading|Loading|Checking)/).first().waitFor({ state: 'detached' })
       // Charts are drawn when they scroll into view.
       if (path === run) {
-        await page.getByRole('button', { name: 'Series as CSV' }).scrollIntoViewIfNeeded()
+        await page.locator('.room, .legend').first().scrollIntoViewIfNeeded()
         await page.locator('.chart').nth(5).waitFor()
       }
       assert.equal(await overflows(page), false, `${path} is wider than ${size.width} px`)

@@ -50,3 +50,13 @@ export function labelsOf(steps: Step[]): Map<string, string> {
   for (const { name } of steps) times.set(name, (times.get(name) ?? 0) + 1)
   return new Map(steps.map(({ id, name }) => [id, (times.get(name) ?? 0) > 1 ? id : name]))
 }
+
+/** States of the slots of a stage, with their words; `idle` is the rest. */
+export const SLOTS = [
+  { state: 'busy', head: 'Busy', name: 'busy', what: 'tasks ran' },
+  { state: 'thread_wait', head: 'Thread wait', name: 'waiting for a thread', what: 'tasks waited for a worker thread' },
+  { state: 'permit_wait', head: 'Permit wait', name: 'waiting for a permit', what: 'tasks waited for permits of the store they read' },
+  { state: 'blocked', head: 'Blocked', name: 'blocked', what: 'results waited for room in the next queue' },
+  { state: 'order_wait', head: 'Order', name: 'waiting for the order', what: 'results waited for their turn in the input order' },
+  { state: 'idle', head: 'Idle', name: 'idle', what: 'there was no task' },
+] as const
