@@ -82,7 +82,7 @@ test('a dropped module gets a version, and an invalid file is refused with a rea
   // Compilation can take long on a busy machine.
   for (const name of ['decode-resize@1', 'text-filter@1', 'misbehaving@1']) await uploads.getByRole('link', { name }).waitFor({ timeout: 180_000 })
   await drop(page, 'again.wasm', readFileSync(join(modules, 'text_filter.wasm')))
-  await uploads.getByText('known already').waitFor()
+  await uploads.getByText('already known').waitFor()
   await shot(page, 'modules')
   assert.deepEqual(await violations(page), [])
 })
@@ -93,7 +93,7 @@ test('a module is inspected and tried on a photo', async () => {
   assert.deepEqual(await violations(page), [])
   await page.getByRole('group', { name: 'Samples from' }).getByRole('button', { name: /store/i }).click()
   await page.getByRole('checkbox').first().check()
-  await page.getByLabel('Parameters, as JSON').fill('{"size": 32}')
+  await page.getByLabel('size', { exact: true }).fill('32')
   await page.getByRole('button', { name: 'Try it', exact: true }).click()
   await page.getByText(/kept/i).first().waitFor()
   const picture = page.getByRole('list', { name: 'image as a picture' }).locator('canvas')
@@ -118,13 +118,13 @@ test('a fault is marked at its value and corrected, and the run is submitted and
   await mark.first().waitFor()
   assert.equal(await mark.first().textContent(), '-900')
   assert.equal(await mark.count(), 1)
-  await page.getByText('1 problem').waitFor()
+  await page.getByRole('status').getByText('1 problem').waitFor()
   await shot(page, 'new-run-fault')
   assert.deepEqual(await violations(page), [])
   // A click on the problem selects its value, which typing replaces.
   await page.getByRole('region', { name: 'Problems' }).getByRole('button').click()
   await page.keyboard.type('5')
-  await page.getByText('can run').waitFor()
+  await page.getByText('✓ Valid').waitFor()
   await page.keyboard.press('Control+Enter')
   await page.waitForURL(/\/runs\/[0-9a-f-]{36}$/)
   await page.getByRole('heading', { name: 'sleepy' }).waitFor()
@@ -181,13 +181,13 @@ test('every page fits a phone, has a dark mode, and sends requests to its own ho
     [`${run}/errors`, page.getByText('No sample has failed.')],
     [`${run}/logs`, page.getByText(/modules (have )?logged nothing/)],
     [`${run}/spec`, page.getByText('No stage of this pipeline runs a module.')],
-    ['/runs/new', page.getByText('✓ can run')],
+    ['/runs/new', page.getByText('✓ Valid')],
     ['/modules', page.getByRole('link', { name: 'decode-resize', exact: true })],
     ['/modules/decode-resize', page.getByRole('heading', { name: /^Runs that used version/ })],
     [compare, page.locator('canvas').first()],
     ['/system', page.getByRole('heading', { name: 'Limits' })],
     ['/api/docs', page.getByRole('heading', { name: 'The OpenAPI document' })],
-    ['/nowhere', page.getByText('leads nowhere')],
+    ['/nowhere', page.getByText('No page has the address')],
   ]
   for (const [name, size, scheme] of [['phone', { width: 390, height: 800 }, 'light'], ['dark', { width: 1280, height: 900 }, 'dark'], ['light', { width: 1280, height: 900 }, 'light']]) {
     await page.setViewportSize(size)

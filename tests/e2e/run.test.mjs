@@ -111,13 +111,13 @@ test('all charts share one cursor and the range selected in the heatmap', async 
   await page.getByText('following now').waitFor()
 })
 
-test('the copied shell command returns the series of the window', async () => {
+test('the command for a shell gives the figures of the window', async () => {
   await page.context().grantPermissions(['clipboard-read', 'clipboard-write'])
   await page.getByRole('button', { name: 'Copy as curl' }).click()
   const command = await page.evaluate(() => navigator.clipboard.readText())
-  assert.match(command, /^curl -sS 'http:\/\/127\.0\.0\.1:\d+\/api\/v1\/runs\/[0-9a-f-]{36}\/series\?from_s=\d+&to_s=\d+&points=600'$/)
-  const series = JSON.parse(execFileSync('bash', ['-c', command]))
-  assert.ok(series.columns.some(({ id, metric }) => id === '1:nap' && metric === 'ave_time_s'))
+  assert.match(command, /^curl -sS 'http:\/\/127\.0\.0\.1:\d+\/api\/v1\/runs\/[0-9a-f-]{36}\/figures\?last_s=60'$/)
+  const figures = JSON.parse(execFileSync('bash', ['-c', command]))
+  assert.ok(figures.stages.some(({ id, task }) => id === '1:nap' && task.ave_time_s > 0.004))
 })
 
 test('a page shows the age of its figures when updates stop', async () => {
@@ -134,7 +134,7 @@ test('readiness over the whole run can be read as a table', async () => {
   await page.getByText('As a table').click()
   const table = page.getByRole('group', { name: 'Readiness of each queue' })
   assert.deepEqual(await table.getByRole('rowheader').allTextContents(), ['src', 'nap', 'sink'])
-  // The source's queue is always ready, and the queue of a stage that takes 5 ms in front of an idle consumer is empty.
+  // The source is always ready; the queue of a stage of 5 ms before a consumer that takes items at once is nearly always empty.
   const means = (await table.getByRole('row').all()).slice(1).map((row) => row.getByRole('cell').nth(2).textContent())
   const [source, nap] = (await Promise.all(means)).map((text) => Number.parseFloat(text))
   assert.ok(source > 80 && nap < 20, `${source} and ${nap}`)
@@ -153,7 +153,7 @@ test('keyboard shortcuts work, and select a stage', async () => {
   await page.keyboard.press('0')
   await page.getByText('following now').waitFor()
   await page.keyboard.press('?')
-  const list = page.getByRole('dialog', { name: 'Keys' })
+  const list = page.getByRole('dialog', { name: 'Keyboard shortcuts' })
   await list.getByText('Go to Runs').waitFor()
   assert.deepEqual(await violations(page), [])
   await page.keyboard.press('Escape')
@@ -169,7 +169,7 @@ test('keyboard shortcuts work, and select a stage', async () => {
   await page.goto(at)
 })
 
-test('a run is stopped only after confirmation', async () => {
+test('a run stops only when its dialog is confirmed', async () => {
   const id = new URL(page.url()).pathname.split('/').at(-1)
   const ask = page.getByRole('dialog', { name: /Stop/ })
   for (const leave of [() => page.keyboard.press('Escape'), () => ask.getByRole('button', { name: 'Let it run' }).click()]) {
@@ -183,6 +183,62 @@ test('a run is stopped only after confirmation', async () => {
   await ask.getByRole('button', { name: 'Stop the run' }).click()
   await page.getByText(/^\W*stopped$/).first().waitFor()
   assert.equal(await stateOf({ id }), 'stopped')
+})
+
+test('Clone keeps its place when a run ends, and asks first', async () => {
+  const run = await submit(sleepy(1_000_000, 5))
+  await open(`/runs/${run.id}`)
+  const [clone, stop, remove] = ['Clone', 'Stop', 'Delete'].map((name) => page.getByRole('button', { name, exact: true }))
+  const places = () => Promise.all([clone, stop, remove].map((button) => button.boundingBox()))
+  const before = await places()
+  assert.deepEqual([await stop.isDisabled(), await remove.isDisabled()], [false, true])
+  assert.equal(await page.title(), 'running: sleepy · Penstock')
+  await server.ask('POST', `/runs/${run.id}/stop`)
+  await page.getByText(/^\W*stopped$/).first().waitFor()
+  assert.deepEqual([await stop.isDisabled(), await remove.isDisabled()], [true, false])
+  assert.deepEqual(await places(), before, 'no button moved')
+  assert.equal(await page.title(), 'stopped: sleepy · Penstock')
+  const made = async () => (await server.ask('GET', '/runs?name=sleepy&limit=200')).body.items.length
+  const known = await made()
+  await clone.click()
+  const ask = page.getByRole('dialog', { name: /again/ })
+  await ask.getByRole('button', { name: 'Cancel' }).click()
+  assert.equal(await made(), known, 'a question is no answer')
+  await clone.click()
+  await ask.getByRole('button', { name: 'Start the clone' }).click()
+  await page.waitForURL((url) => url.pathname.startsWith('/runs/') && !url.pathname.endsWith(run.id))
+  assert.equal(await made(), known + 1)
+  await server.ask('POST', `/runs/${new URL(page.url()).pathname.split('/').at(-1)}/stop`)
+})
+
+test('a zoom zooms figures, verdict and ledger, and the other pages of the run keep it', async () => {
+  const run = await finished(server, sleepy(300, 8, { stages: [{ sleep: { name: 'nap', mean_ms: 8 } }], consumer: { simulate: { step_ms: 1 } } }))
+  await open(`/runs/${run.id}?from=0.5&to=1.5`)
+  const figures = (await server.ask('GET', `/runs/${run.id}/figures?from_s=0.5&to_s=1.5`)).body
+  const text = (name) => page.locator(`[data-figure="${name}"]`).first().textContent()
+  await page.getByText('0:00.5 to 0:01.5').first().waitFor()
+  assert.equal(await text('num_tasks:1:nap'), String(figures.stages[0].task.num_tasks))
+  assert.equal(await text('delivered:run'), String(figures.ledger.total.delivered))
+  assert.equal(await page.locator('.verdict .sentence').textContent(), figures.verdict.sentence.replaceAll('`', ''))
+  assert.ok(figures.ledger.total.delivered < 200, 'a part of 300')
+  assert.equal(await text('total.delivered:run'), '300')
+  await page.getByRole('link', { name: 'Logs' }).click()
+  await page.waitForURL(/\/logs\?from=0\.5&to=1\.5$/)
+  await page.getByRole('link', { name: 'Figures' }).click()
+  await page.waitForURL(/from=0\.5&to=1\.5$/)
+  await page.getByRole('link', { name: 'nap', exact: true }).click()
+  await page.waitForURL(/stages\/1%3Anap\?from=0\.5&to=1\.5$/)
+  await page.locator('[data-figure="num_tasks:1:nap"]').waitFor()
+  assert.equal(await text('num_tasks:1:nap'), String(figures.stages[0].task.num_tasks))
+  await page.getByRole('link', { name: 'Figures' }).click()
+  await page.getByRole('button', { name: 'Whole run' }).first().click()
+  await page.getByText('whole run without warm-up').first().waitFor()
+  // Percentiles and maxima are those of the window, or none.
+  assert.equal(await page.locator('[data-figure="max_time_s:1:nap"]').count(), 0)
+  await page.getByRole('button', { name: 'With warm-up' }).click()
+  await page.locator('[data-figure="max_time_s:1:nap"]').waitFor()
+  assert.equal(await page.locator('dd.window').textContent(), 'whole run')
+  assert.deepEqual(await violations(page), [])
 })
 
 test('the dialog to stop a run never becomes the dialog to delete it', async () => {
@@ -242,11 +298,11 @@ test('an empty document is checked as such, and a new start opens a new page', a
   const run = await finished(server, sleepy(1, 1, { name: 'beginning' }))
   const text = page.locator('.cm-content')
   await open(`/runs/new?from=${run.id}`)
-  await page.getByText('✓ can run').waitFor()
+  await page.getByText('✓ Valid').waitFor()
   await text.click()
   await page.keyboard.press('Control+A')
   await page.keyboard.press('Delete')
-  await page.getByText('✕ no JSON').waitFor()
+  await page.getByText('✕ Not JSON').waitFor()
   // An empty text is not kept as a draft: the page starts with the document again.
   await page.reload()
   await text.getByText('"beginning"').waitFor()
@@ -414,7 +470,7 @@ test('the fields of a failed sample are shown as written', async () => {
   const bare = await finished(server, { name: 'bare', source: { range: { count: 1 } }, stages })
   await open(`/runs/${bare.id}/errors`)
   await page.locator('details summary').click()
-  await page.getByText('Its input had no fields.').waitFor()
+  await page.getByText('The input had no fields.').waitFor()
 })
 
 test('dead letters are replayed, and pass after the missing object is added', async () => {
@@ -430,7 +486,7 @@ test('dead letters are replayed, and pass after the missing object is added', as
   const letters = page.getByRole('region', { name: 'Dead letters' })
   await letters.getByText('2 of 1:fetch').waitFor()
   write(join(store, 'late.txt'), 'I am late')
-  await letters.getByRole('button', { name: 'Run them again' }).click()
+  await letters.getByRole('button', { name: 'Run again' }).click()
   const row = letters.getByRole('row', { name: /^1:fetch/ })
   await row.waitFor()
   assert.deepEqual((await row.getByRole('cell').allTextContents()).slice(0, 4), ['2', '1', '1', '0'], 'dead letters, mended, still failing, not tried')

@@ -25,7 +25,7 @@ test('a visitor signs in once and stays on the page', async () => {
   await page.goto(`${server.url}/system`)
   await page.getByLabel('Token').fill('not-the-token-at-all-really')
   await page.getByRole('button', { name: 'Sign in' }).click()
-  await page.getByText('That is not the token').waitFor()
+  await page.getByText('The token is not valid').waitFor()
   await shot(page, 'sign-in')
   assert.deepEqual(await violations(page), [])
   await page.getByLabel('Token').fill(TOKEN)

@@ -27,6 +27,7 @@ const FLOORS: [(&str, &[&str]); 16] = [
             "penstock-storage",
             "penstock-pipeline",
             "penstock-stream",
+            "penstock-bench",
         ],
     ),
     (

@@ -2,6 +2,7 @@
 
 mod api;
 mod attack;
+mod benching;
 mod benchmarks;
 mod bounded;
 mod client;
@@ -10,6 +11,7 @@ mod connections;
 mod events;
 mod life;
 mod quota;
+mod stores;
 mod tags;
 mod tokens;
 mod trouble;

@@ -1,6 +1,5 @@
 //! Repetitions of a small action, one after another or in a pool of threads, and the time of each repetition.
 
-use std::num::NonZeroUsize;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -107,7 +106,7 @@ pub(crate) fn reading<'a>(
     pool: u32,
     pick: impl Fn(u32) -> u32 + Sync + 'a,
 ) -> impl Fn(u32) -> Called + Sync + 'a {
-    let store = subject.store.with_reads(NonZeroUsize::new(pool as usize).unwrap_or(NonZeroUsize::MIN));
+    let store = subject.store_with(pool as usize);
     move |number| {
         let picked = pick(number);
         let object = &subject.objects[picked as usize];

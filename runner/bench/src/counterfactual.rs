@@ -141,7 +141,7 @@ fn rate(surroundings: &Surroundings, variant: &Variant, load: &Load) -> Result<f
 /// Copies the objects into memory. If not all of them fit, the objects that fit are read repeatedly.
 fn in_memory(surroundings: &Surroundings, subject: &Subject) -> Result<Subject, BenchError> {
     let memory = MemoryStore::new(subject.store.name().clone());
-    let store = subject.store.with_reads(NonZeroUsize::new(READ_AT_ONCE).unwrap_or(NonZeroUsize::MIN));
+    let store = subject.store_with(READ_AT_ONCE);
     let read = async {
         let keys: Vec<Arc<str>> = subject.objects.iter().map(|object| object.key.clone()).collect();
         let reads = stream::iter(keys).map(|key| async { (key.clone(), store.get(key).await.0) });

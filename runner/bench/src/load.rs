@@ -1,7 +1,6 @@
 //! Execution of a load: warm-up, passes, workers, and the delivery of batches to a consumer.
 
 use std::io;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, Builder, Scope, ScopedJoinHandle};
@@ -142,12 +141,11 @@ impl Surroundings {
     ) -> LoadEnded {
         let start = self.clock.now();
         let mut failures = Failures::default();
-        let reads = NonZeroUsize::new(load.permits() as usize).unwrap_or(NonZeroUsize::MIN);
         let worker = LoadWorker {
             number: 0,
             load: load.clone(),
             subject: subject.clone(),
-            store: subject.store.with_reads(reads),
+            store: subject.store_with(load.permits() as usize),
             clock: self.clock.clone(),
             runtime: self.runtime.clone(),
             cancel: self.cancel.clone(),

@@ -58,6 +58,8 @@ pub struct Subject {
     /// Object numbers of each pass; never empty.
     pub(crate) orders: Vec<Arc<[u32]>>,
     pub(crate) stages: Vec<StageOp>,
+    /// Set when reads take the store's own permits in turn with its other users.
+    pub(crate) shares_permits: bool,
 }
 
 pub(crate) struct SubjectObject {
@@ -134,7 +136,7 @@ impl Subject {
         if orders.is_empty() {
             return Err(SubjectError::Empty);
         }
-        Ok(Self { store, kind, objects: objects.into(), orders, stages })
+        Ok(Self { store, kind, objects: objects.into(), orders, stages, shares_permits: false })
     }
 
     pub async fn memory(source: &MemorySource, seed: u64, passes: usize) -> Result<Self, SubjectError> {
@@ -171,7 +173,32 @@ impl Subject {
             let origin = Origin { index: index as u64, ..Origin::default() };
             SubjectObject { size, ..SubjectObject::new(key, origin) }
         });
-        Self { store, kind, objects: objects.collect(), orders: vec![order], stages: Vec::new() }
+        let objects = objects.collect();
+        Self { store, kind, objects, orders: vec![order], stages: Vec::new(), shares_permits: false }
+    }
+
+    /// Bounds all reads by the store's own permits, which other users of the store share.
+    #[must_use]
+    pub fn sharing_permits(self) -> Self {
+        Self { shares_permits: true, ..self }
+    }
+
+    /// The store with at most `reads` reads in flight.
+    pub(crate) fn store_with(&self, reads: usize) -> BoundedStore {
+        if self.shares_permits {
+            return self.store.clone();
+        }
+        self.store.with_reads(NonZeroUsize::new(reads).unwrap_or(NonZeroUsize::MIN))
+    }
+
+    /// Size of the largest object, in bytes; `None` when a size is unknown.
+    pub fn largest_bytes(&self) -> Option<u64> {
+        self.objects.iter().try_fold(0, |largest: u64, object| Some(largest.max(object.size?)))
+    }
+
+    /// Reads of one pass.
+    pub fn reads(&self) -> u64 {
+        self.order(0).len() as u64
     }
 
     /// Replaces the keys by the results of `key`, which takes the position of an object in the unshuffled source.
@@ -185,7 +212,7 @@ impl Subject {
 
     /// Reads the size of every object. A failed read is an error; if `on_error` skips failures, the size stays unknown instead.
     pub async fn survey(mut self, on_error: OnReadError) -> Result<Self, SubjectError> {
-        let store = self.store.with_reads(NonZeroUsize::new(SURVEYED_AT_ONCE).unwrap_or(NonZeroUsize::MIN));
+        let store = self.store_with(SURVEYED_AT_ONCE);
         let keys: Vec<Arc<str>> = self.objects.iter().map(|object| object.key.clone()).collect();
         let sizes = stream::iter(keys).map(|key| store.size(key)).buffered(SURVEYED_AT_ONCE);
         let sizes = sizes.map(|size| match size {
@@ -224,7 +251,7 @@ impl Subject {
     /// Reads every object once to fill the page cache.
     pub(crate) async fn warm(&self) {
         let keys: Vec<Arc<str>> = self.objects.iter().map(|object| object.key.clone()).collect();
-        let store = self.store.with_reads(NonZeroUsize::new(WARMED_AT_ONCE).unwrap_or(NonZeroUsize::MIN));
+        let store = self.store_with(WARMED_AT_ONCE);
         // Ignored here: if the object cannot be read, the load reports it.
         stream::iter(keys)
             .map(|key| store.get(key))

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use penstock_types::run::{Disposition, FailureClass, FailureRecord, RunState, Window};
-use penstock_types::stats::{QueueSums, TaskSums, Tick};
+use penstock_types::stats::{BookRow, QueueSums, TaskSums, Tick};
 
 use crate::item::{Item, Sample};
 
@@ -165,6 +165,8 @@ pub struct Sums {
     pub failed_samples: u64,
     /// Items in each queue at `t1`.
     pub occupancy: Vec<usize>,
+    /// Samples that passed source, stages, sink and consumer during the pulse.
+    pub books: Vec<BookRow>,
 }
 
 /// Completeness of the items that the consumer received.

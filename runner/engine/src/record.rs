@@ -1,6 +1,6 @@
 use penstock_types::policy::StageKindName;
 use penstock_types::run::{QueueRecord, StageRecord, Window};
-use penstock_types::stats::{QueueSums, TaskSums, Tick};
+use penstock_types::stats::{BookRow, QueueSums, TaskSums, Tick};
 
 use crate::dispatch::RunReading;
 use crate::graph::{Graph, GraphNode};
@@ -62,6 +62,7 @@ impl Recorder {
             at: Tick::ZERO,
             stages: vec![TaskSums::default(); self.stages.len()],
             queues: vec![QueueSums::default(); self.queues.len()],
+            books: vec![BookRow::default(); self.stages.len() + 3],
             ..RunSums::default()
         }
     }
@@ -90,6 +91,7 @@ impl Recorder {
             delivered: to.delivered,
             failed_samples: to.failed_samples,
             occupancy: to.occupancy.clone(),
+            books: to.books.iter().zip(&from.books).map(|(to, from)| to.since(from)).collect(),
         }
     }
 }

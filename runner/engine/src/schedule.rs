@@ -23,10 +23,11 @@ mod work;
 mod tests;
 
 use std::collections::VecDeque;
+use std::iter;
 
 use penstock_types::ledger::Ledger;
 use penstock_types::policy::{FailureLimit, OnError, Order};
-use penstock_types::stats::{QueueMeter, QueueSums, TaskSums, Tick};
+use penstock_types::stats::{BookRow, QueueMeter, QueueSums, TaskSums, Tick};
 
 use self::budget::ByteBudget;
 use self::core::StageStep;
@@ -133,6 +134,8 @@ pub(crate) struct RunSums {
     pub(crate) failed_samples: u64,
     /// Items in each queue.
     pub(crate) occupancy: Vec<usize>,
+    /// Samples that passed source, stages, sink and consumer.
+    pub(crate) books: Vec<BookRow>,
 }
 
 impl Schedule {
@@ -395,7 +398,18 @@ impl Schedule {
             delivered: self.delivered(),
             failed_samples: self.failed_samples,
             occupancy: self.queues.iter().map(Queue::items).collect(),
+            books: self.books(),
         }
+    }
+
+    /// Samples that passed the nodes. No count ever decreases: what the consumer gives back is counted apart.
+    fn books(&self) -> Vec<BookRow> {
+        let stages = self.stages.iter().map(|stage| BookRow::from(&stage.core.book));
+        let consumer = self.queues.last().map_or_else(BookRow::default, Queue::consumer_row);
+        iter::once(BookRow::from(&self.source.book()))
+            .chain(stages)
+            .chain([BookRow::from(&self.sink.book()), consumer])
+            .collect()
     }
 
     /// Samples taken by the consumer.

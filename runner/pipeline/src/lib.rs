@@ -34,6 +34,6 @@ pub use replay::{
     UnreadableLetter,
 };
 pub use room::DiskRoom;
-pub use run::{Ended, Run, RunFacts};
-pub use runner::{Computing, ReadyRun, RunEnds, Runner, StartError, cores};
+pub use run::{Ended, Run, RunFacts, core_share};
+pub use runner::{Computing, ReadyRun, RunEnds, Runner, StartError, cores, shape_of};
 pub use stores::{StoreFault, Stores, WrittenFault};

@@ -73,6 +73,8 @@ pub struct PredictReport {
 pub struct RecordedRate {
     /// Items that the consumer of the recorded run took per second.
     pub rate: Option<f64>,
+    /// Samples that its consumer took in a second.
+    pub samples_per_s: Option<f64>,
     /// Number of worker threads of the recorded run.
     pub threads: u32,
 }
@@ -96,8 +98,7 @@ pub fn predict_plan(
     span: Option<Duration>,
 ) -> Result<PredictReport, PredictError> {
     let extent = span.map_or(Extent::Events(EVENTS), Extent::For);
-    let Prediction { window, samples, .. } = predict(scenario(plan, recording, machine)?, extent);
-    let seconds = window.t1_s - window.t0_s;
+    let Prediction { window, items, samples } = predict(scenario(plan, recording, machine)?, extent);
     let stages: Vec<_> = window.stages.iter().map(|stage| stage.task.clone()).collect();
     let queues: Vec<_> = window.queues.iter().map(|queue| queue.figures.clone()).collect();
     let measured = Measured {
@@ -105,23 +106,29 @@ pub fn predict_plan(
         to_s: window.t1_s,
         stages: &stages,
         queues: &queues,
+        samples: Some(samples),
         is_warm: window.t0_s > 0.0,
         is_over: false,
         failures: &[],
     };
+    let rate = window.queues.last().and_then(|queue| queue.figures.qps);
     let shape = PipelineShape::of(plan, machine.threads, Some(machine.cores.ceil() as u32));
     Ok(PredictReport {
         verdict: Verdict::of(&shape, measured),
-        rate: window.queues.last().and_then(|queue| queue.figures.qps),
-        samples_per_s: (seconds > 0.0).then(|| samples as f64 / seconds),
+        rate,
+        // By the same clock as the rate of items: the two differ by the samples of an item alone.
+        samples_per_s: rate.map(|rate| rate * samples as f64 / items.max(1) as f64),
         t0_s: window.t0_s,
         t1_s: window.t1_s,
         threads: machine.threads,
         cores: machine.cores,
         stages: window.stages,
         queues: window.queues,
-        recorded: recording
-            .map(|recording| RecordedRate { rate: recording.rate(), threads: recording.threads() }),
+        recorded: recording.map(|recording| RecordedRate {
+            rate: recording.rate(),
+            samples_per_s: recording.snapshot().samples_per_s,
+            threads: recording.threads(),
+        }),
         assumptions: assumptions(plan, recording, machine),
     })
 }

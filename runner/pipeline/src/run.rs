@@ -213,7 +213,7 @@ impl RunFacts {
 }
 
 /// Share of time in which the ops of all computing stages had a core; `None` if none of them has run.
-fn core_share(stages: &[StageRecord]) -> Option<f64> {
+pub fn core_share(stages: &[StageRecord]) -> Option<f64> {
     let computing =
         stages.iter().filter(|stage| matches!(stage.kind, StageKindName::Wasm | StageKindName::Collate));
     let (cpu_s, busy_s) = computing.fold((0.0, 0.0), |(cpu_s, busy_s), stage| {
@@ -282,7 +282,7 @@ impl Observer for Watcher {
             times.iter_mut().zip(&stretch.stages).for_each(|(all, stage)| all.merge(&stage.op_times));
         }
         let (at, is_over) = (stretch.t1.nanos(), stretch.state.is_over());
-        self.verdicts.lock().add(at, &stretch.stages, &stretch.queues, is_over);
+        self.verdicts.lock().add(at, &stretch.stages, &stretch.queues, &stretch.books, is_over);
     }
 }
 

@@ -220,8 +220,7 @@ impl Prepared {
         let source = ends.source.take().unwrap_or_else(|| self.source());
         let (id, consumer, is_taken) = (ends.id.take(), ends.consumer.take(), ends.is_taken);
         let parts = self.parts(threads, ends);
-        let reads = |name: &str| u32::try_from(self.stores().get(name)?.reads().get()).ok();
-        let shape = PipelineShape::of(plan, threads, Some(cores())).with_reads(reads);
+        let shape = shape_of(plan, self.stores());
         // A consumer that replaces the document's takes time for its items, so the verdict may name it as the limit.
         let shape = if consumer.is_some() || is_taken { shape.with_working_consumer() } else { shape };
         let verdicts = Verdicts::of(shape);
@@ -241,6 +240,12 @@ impl Prepared {
         let (runtime, clock) = (self.runtime.clone(), Arc::new(MonotonicClock::start()));
         Ok(ReadyRun { graph, runtime, clock, facts, watcher, transfers })
     }
+}
+
+/// Facts of a plan that verdicts on its runs on this machine need.
+pub fn shape_of(plan: &Plan, stores: &Stores) -> PipelineShape {
+    let reads = |name: &str| u32::try_from(stores.get(name)?.reads().get()).ok();
+    PipelineShape::of(plan, plan.threads.unwrap_or_else(cores).max(1), Some(cores())).with_reads(reads)
 }
 
 pub fn cores() -> u32 {

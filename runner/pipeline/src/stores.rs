@@ -109,7 +109,7 @@ impl Stores {
     }
 
     /// True if runs of a server may not write to the store.
-    pub(crate) fn is_read_only(&self, name: &str) -> bool {
+    pub fn is_read_only(&self, name: &str) -> bool {
         self.0.get(name).is_some_and(|entry| !entry.is_writable)
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use penstock_storage::{BoundedStore, StoreError, check_prefix};
 use penstock_types::spec::Name;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::error::RunsError;
 use crate::history::modules::{self, ModuleRemoval};
@@ -144,10 +144,13 @@ impl Runs {
     pub fn stores(&self) -> Vec<StoreSummary> {
         let stores = self.allowed_stores();
         let summary = |name: String| {
+            let store = stores.get(&name)?;
             let kind = if stores.is_folder(&name) { StoreKind::Folder } else { StoreKind::S3 };
-            StoreSummary { name, kind }
+            let (reads, reads_used) = (store.reads().get() as u64, store.reads_used() as u64);
+            let writable = !stores.is_read_only(&name);
+            Some(StoreSummary { name, kind, writable, reads, reads_used })
         };
-        stores.names().into_iter().map(summary).collect()
+        stores.names().into_iter().filter_map(summary).collect()
     }
 
     /// Lists the first keys of a store that start with a prefix.
@@ -171,18 +174,21 @@ impl Runs {
 }
 
 async fn first_keys(store: &BoundedStore, prefix: &str, most: usize) -> Result<StoreKeys, RunsError> {
+    let start = Instant::now();
     let mut pages = store.list(prefix);
-    let mut keys = StoreKeys { items: Vec::new(), more: false };
+    let mut keys = StoreKeys { items: Vec::new(), more: false, elapsed_s: 0.0 };
     while let Some(page) = pages.next().await {
         let page = page.map_err(storage)?;
         for key in page.iter() {
             if keys.items.len() == most {
                 keys.more = true;
+                keys.elapsed_s = start.elapsed().as_secs_f64();
                 return Ok(keys);
             }
             keys.items.push(key.to_owned());
         }
     }
+    keys.elapsed_s = start.elapsed().as_secs_f64();
     Ok(keys)
 }
 

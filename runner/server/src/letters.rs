@@ -86,7 +86,7 @@ impl Runs {
         // The stages run one after another, so the largest of their costs is enough.
         let most = plans.iter().map(|(_, it)| Cost::of(&it.plan, 0)).reduce(Cost::most);
         let Some(most) = most else { return Ok(report) };
-        let part = self.take(most).await?;
+        let part = self.take(most, "the replay").await?;
         let waited = Waited(StopFlag::default());
         let (runtime, ending, own) =
             (self.0.workshop.runtime.clone(), self.0.ending.clone(), waited.0.clone());
@@ -116,7 +116,7 @@ impl Runs {
     }
 
     /// Reserves a part of the budget; fails if it is not free.
-    async fn take(&self, cost: Cost) -> Result<Part, RunsError> {
+    pub(crate) async fn take(&self, cost: Cost, what: &str) -> Result<Part, RunsError> {
         let (reply, answer) = oneshot::channel();
         self.send(Message::Take(self.client().clone(), cost, reply))?;
         match answer.await {
@@ -124,7 +124,7 @@ impl Runs {
             _ => {
                 let reason = self.view().why_it_waits(self.client(), cost);
                 let reason = reason.unwrap_or_else(|| "the budget is in use".to_owned());
-                Err(RunsError::Busy(format!("the replay cannot start now: {reason}")))
+                Err(RunsError::Busy(format!("{what} cannot start now: {reason}")))
             }
         }
     }
@@ -211,7 +211,7 @@ mod tests {
         let mut view = runs.0.view.clone();
         let cost = Cost { threads: 1, memory_mib: 0, instances: 0 };
         {
-            let mut taking = std::pin::pin!(runs.take(cost));
+            let mut taking = std::pin::pin!(runs.take(cost, "the replay"));
             let is_pending = poll_fn(|context| Poll::Ready(taking.as_mut().poll(context).is_pending())).await;
             // The reply with the part of the budget is never read, even if it has been sent.
             assert!(!is_pending || view.wait_for(|view| view.shares.used() == cost.amounts()).await.is_ok());

@@ -6,11 +6,13 @@
 
 mod admission;
 mod audit;
+mod benching;
 mod benchmarks;
 mod catalogue;
 mod error;
 mod fair;
 mod feed;
+mod figures;
 mod history;
 mod letters;
 mod live;
@@ -28,6 +30,7 @@ mod work;
 mod workshop;
 
 pub use admission::Budget;
+pub use benching::{BenchmarkProgress, BenchmarkState, PackReport, StartBenchmark};
 pub use error::{OpenError, RunsError};
 pub use fair::ClientId;
 pub use feed::{Event, Events, RunGap, RunLog, parse_event_id};

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::error::RunsError;
 use crate::runs::{Runs, apart, turn};
+use crate::wire::FiguresQuery;
 use penstock_pipeline::memory::settings_mib;
 use penstock_pipeline::predict::{
     Machine, PredictReport, Proposal, Recording, SweepBudget, predict_plan, sweep,
@@ -31,6 +32,13 @@ pub struct PredictRequest {
     /// Duration of the predicted run, in seconds, at most 3600, with the start-up of the pipeline; if missing, the prediction is
     /// for a pipeline that has warmed up.
     pub for_s: Option<f64>,
+    /// Begin of the window whose figures the prediction starts from and is compared with, in seconds since the run's start; as in
+    /// `/figures`.
+    pub from_s: Option<f64>,
+    /// End of that window, in seconds since the run's start.
+    pub to_s: Option<f64>,
+    /// Length of a window that ends with the run, or now, in seconds.
+    pub last_s: Option<f64>,
     /// Bounds of a search for changes that would make the run faster; no search if missing.
     pub sweep: Option<PredictSweep>,
 }
@@ -52,6 +60,9 @@ pub struct Predicted {
     /// Figures of the predicted run.
     #[serde(flatten)]
     pub report: PredictReport,
+    /// Rate that the model predicts for the run as it is, as a share of the measured rate and less 1: the model's error. `null` where the
+    /// window has no rate.
+    pub model_error: Option<f64>,
     /// Changes that would make the run faster, cheapest first; `null` without `sweep`.
     pub proposals: Option<Vec<Proposal>>,
 }
@@ -68,6 +79,13 @@ impl Runs {
         let snapshot = self.detail(id).await?.snapshot;
         let snapshot =
             snapshot.ok_or_else(|| RunsError::Refused("the run has not started yet".to_owned()))?;
+        let PredictRequest { from_s, to_s, last_s, .. } = request;
+        let window = self.figures(id, FiguresQuery { from_s, to_s, last_s }).await?;
+        if window.queues.last().is_none_or(|sink| sink.figures.num_items == 0) {
+            let told = "the consumer took nothing in this window; choose a longer one";
+            return Err(RunsError::Refused(told.to_owned()));
+        }
+        let snapshot = window.measured_in(snapshot);
         let recorded = self.spec(id).await?.document;
         let mut times = BTreeMap::new();
         for stage in &snapshot.stages {
@@ -79,9 +97,11 @@ impl Runs {
         if !broken.is_empty() {
             return Err(RunsError::invalid(broken));
         }
+        let as_is = self.check(recorded.to_string().into()).await?;
         let checked = self.check(document.to_string().into()).await?;
         let own_cores = available_parallelism().map_or(1.0, |cores| cores.get() as f64);
         let machine = Machine { threads: checked.cost.threads, cores: request.cores.unwrap_or(own_cores) };
+        let own_machine = Machine { threads: snapshot.threads, cores: own_cores };
         // The memory that does not depend on the settings is subtracted from the budget of the search.
         let fixed = checked.cost.memory_mib - settings_mib(&checked.prepared.plan, checked.cost.threads);
         let has = self.0.budget.memory_mib.saturating_sub(fixed);
@@ -96,9 +116,17 @@ impl Runs {
             let refused = |error| RunsError::Refused(format!("{error}"));
             let report =
                 predict_plan(&checked.prepared.plan, Some(&recording), machine, span).map_err(refused)?;
+            let own =
+                predict_plan(&as_is.prepared.plan, Some(&recording), own_machine, None).map_err(refused)?;
+            let rates = own.rate.zip(own.recorded.and_then(|recorded| recorded.rate));
+            let model_error = rates.filter(|(_, measured)| *measured > 0.0);
             let sweep = |budget| sweep(&checked.prepared.plan, Some(&recording), machine, budget);
             let proposals = budget.map(sweep).transpose().map_err(refused)?;
-            Ok(Predicted { report, proposals })
+            Ok(Predicted {
+                report,
+                model_error: model_error.map(|(predicted, measured)| predicted / measured - 1.0),
+                proposals,
+            })
         })
         .await
     }

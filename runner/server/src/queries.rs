@@ -82,7 +82,7 @@ impl Runs {
     }
 
     /// Reads rows of a run by `read`, which also gets the layout of the run. Fails for an unknown run.
-    async fn read_rows<T: Send + 'static>(
+    pub(crate) async fn read_rows<T: Send + 'static>(
         &self,
         id: &RunId,
         work: impl FnOnce(RunRows<'_>, Layout) -> Result<T, RunsError> + Send + 'static,
@@ -269,7 +269,7 @@ pub(crate) fn after<T: DeserializeOwned>(cursor: Option<&String>) -> Result<Opti
     place.ok_or_else(unknown).map(Some)
 }
 
-fn nanos(seconds: f64, what: &str) -> Result<u64, RunsError> {
+pub(crate) fn nanos(seconds: f64, what: &str) -> Result<u64, RunsError> {
     // The limit of over a century is longer than any run.
     let is_time = (0.0..4e9).contains(&seconds);
     if is_time {

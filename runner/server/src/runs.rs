@@ -3,7 +3,7 @@ use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use tokio::sync::{oneshot, watch};
 use penstock_pipeline::Stores;
 
 use crate::admission::Budget;
+use crate::benching::Benching;
 use crate::error::{OpenError, RunsError};
 use crate::fair::{ClientId, Shares};
 use crate::feed::Feed;
@@ -72,6 +73,10 @@ pub struct RunsSettings {
 #[derive(Clone, Debug)]
 pub struct Runs(pub(crate) Arc<Parts>, RunsCaller);
 
+/// A handle that does not keep the runs alive.
+#[derive(Clone, Debug)]
+pub(crate) struct WeakRuns(Weak<Parts>, RunsCaller);
+
 /// Caller on whose behalf a handle acts.
 #[derive(Clone, Debug, Default)]
 struct RunsCaller {
@@ -105,6 +110,8 @@ pub(crate) struct Parts {
     pub(crate) trial_time: Duration,
     pub(crate) replays: Turns,
     pub(crate) surveys: Turns,
+    pub(crate) benching: Benching,
+    pub(crate) benching_place: Turns,
     /// Set when the server shuts down, which ends trials and replays, too.
     pub(crate) ending: StopFlag,
 }
@@ -183,6 +190,8 @@ impl Runs {
             trial_time,
             replays: places(1),
             surveys: places(SURVEYS),
+            benching: Benching::default(),
+            benching_place: places(1),
             ending: StopFlag::default(),
         };
         Ok(Self(Arc::new(parts), RunsCaller::default()))
@@ -192,6 +201,10 @@ impl Runs {
     #[must_use]
     pub fn for_client(&self, client: ClientId) -> Self {
         Self(self.0.clone(), RunsCaller { client, ..self.1.clone() })
+    }
+
+    pub(crate) fn downgraded(&self) -> WeakRuns {
+        WeakRuns(Arc::downgrade(&self.0), self.1.clone())
     }
 
     pub(crate) fn client(&self) -> &ClientId {
@@ -284,8 +297,15 @@ impl Runs {
     }
 }
 
+impl WeakRuns {
+    pub(crate) fn upgrade(&self) -> Option<Runs> {
+        Some(Runs(self.0.upgrade()?, self.1.clone()))
+    }
+}
+
 impl Parts {
     fn join(&self) {
+        self.benching.end();
         let owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(owner) = owner
             && owner.join().is_err()

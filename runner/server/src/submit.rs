@@ -26,7 +26,7 @@ use crate::runs::{Runs, apart, turn};
 use crate::turns::Place;
 use crate::wire::{ModuleVersion, RunSpec, Submission, Submitted, ValidStage, Validation};
 use crate::work::Job;
-use penstock_pipeline::{Context, NamedModules, Outlets, Prepared, prepare};
+use penstock_pipeline::{Context, NamedModules, Outlets, Prepared, prepare, shape_of};
 
 /// Maximum length of an `Idempotency-Key`, in bytes.
 const MAX_KEY: usize = 255;
@@ -343,7 +343,7 @@ impl Runs {
             sent: RunSpec { document, modules },
             spec: serde_json::to_string(&spec).map_err(HistoryError::from)?,
             cost: Cost::of(&prepared.plan, assets_mib),
-            layout: Layout::of(&prepared.plan),
+            layout: Layout::of(&prepared.plan, shape_of(&prepared.plan, self.allowed_stores())),
             names: guests().filter_map(|(_, wasm)| resolved.versions.get(&wasm.module).cloned()).collect(),
             prepared,
         })

@@ -1,13 +1,15 @@
 //! Trials: run a module on a few samples without storing the results.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use penstock_engine::item::{Origin, Sample, Value};
 use penstock_engine::ports::StopFlag;
 use penstock_storage::{BYTES_FIELD, sample_of};
-use penstock_types::spec::{DeadlineMs, MemoryMib, OutputMib};
+use penstock_types::spec::{DeadlineMs, MemoryMib, Name, OutputMib};
 use penstock_types::text::{MAX_SHOWN_KEY, printable, with_causes};
 use serde_json::{Map, json};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -16,13 +18,15 @@ use crate::catalogue::storage;
 use crate::error::RunsError;
 use crate::letters::{LOOK, Waited};
 use crate::runs::{Runs, apart, turn};
-use crate::wire::{TryFrom, TryRequest, TrySample};
+use crate::wire::{TryAsset, TryFrom, TryRequest, TrySample};
 use penstock_pipeline::trial::{TrialReport, TrialSettings, check_trial_params, try_module_until};
 
 /// Maximum number of samples of one trial.
 const MAX_SAMPLES: usize = 16;
 /// Maximum size of all samples of a trial, in bytes.
 const MAX_BYTES: u64 = 64 << 20;
+/// Most assets of one trial.
+const MAX_ASSETS: usize = 16;
 /// Default limit of the CPU time for one sample, in milliseconds.
 const DEADLINE_MS: u32 = 5_000;
 /// Maximum of the CPU time limit for one sample, in milliseconds.
@@ -69,6 +73,8 @@ impl Runs {
             }
         };
         let samples = timeout_at(until, read).await.map_err(|_| late())??;
+        let assets = self.read_assets(request.assets);
+        settings.assets = timeout_at(until, assets).await.map_err(|_| late())??;
         let left = until.saturating_duration_since(Instant::now());
         let place = self.0.workshop.compile_place(&digest, self.client(), left).await?;
         let waited = Waited(StopFlag::default());
@@ -118,6 +124,46 @@ impl Runs {
         }
         Ok(samples)
     }
+
+    /// Bytes of the assets of a trial, which have no more bytes than those of a run may have.
+    async fn read_assets(
+        &self,
+        assets: BTreeMap<Name, TryAsset>,
+    ) -> Result<BTreeMap<String, Bytes>, RunsError> {
+        let most_mib = u64::from(self.0.bounds.assets_mib.get()).min(MAX_BYTES >> 20);
+        let check = |bytes: u64| {
+            let refused =
+                || RunsError::Refused(format!("the assets of a trial have {most_mib} MiB together at most"));
+            if bytes <= most_mib << 20 { Ok(()) } else { Err(refused()) }
+        };
+        if assets.len() > MAX_ASSETS {
+            let found = assets.len();
+            return Err(RunsError::Refused(format!(
+                "a trial has {MAX_ASSETS} assets at most, found {found}"
+            )));
+        }
+        let mut read = BTreeMap::new();
+        let mut total = 0_u64;
+        for (name, asset) in assets {
+            let bytes = match asset {
+                TryAsset::Given { base64 } => STANDARD.decode(base64).map(Bytes::from).map_err(|error| {
+                    RunsError::Refused(format!("the asset `{name}` has bytes that are not base64: {error}"))
+                })?,
+                TryAsset::Stored { store, key } => {
+                    let found = self.allowed_stores().get(&store);
+                    let found = found.ok_or_else(|| RunsError::not_found("store", &store))?;
+                    let key: Arc<str> = key.into();
+                    // The size comes first: an object of any size may lie there.
+                    check(total.saturating_add(found.size(key.clone()).await.map_err(storage)?))?;
+                    found.get(key).await.0.map_err(storage)?
+                }
+            };
+            total = total.saturating_add(bytes.len() as u64);
+            check(total)?;
+            read.insert(name.to_string(), bytes);
+        }
+        Ok(read)
+    }
 }
 
 fn settings(request: &TryRequest) -> Result<TrialSettings, RunsError> {
@@ -134,7 +180,7 @@ fn settings(request: &TryRequest) -> Result<TrialSettings, RunsError> {
         deadline: DeadlineMs::new(deadline).expect("its own bounds are wider"),
         memory: MemoryMib::new(memory).expect("its own bounds are wider"),
         output: OutputMib::default(),
-        assets: std::collections::BTreeMap::new(),
+        assets: BTreeMap::new(),
         seed: request.seed,
         batch: BATCH,
         repeat: bounded("repeat", request.repeat, 1, MAX_REPEAT)?,

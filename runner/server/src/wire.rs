@@ -7,6 +7,7 @@ use bytes::Bytes;
 use penstock_types::policy::StageKindName;
 use penstock_types::run::{FailureClass, RunDetail, RunId, RunSnapshot, RunState};
 use penstock_types::series::Metric;
+use penstock_types::spec::Name;
 use penstock_types::tags::Tags;
 use penstock_wasm::{LogLevel, ModuleReport};
 use schemars::JsonSchema;
@@ -202,6 +203,18 @@ pub struct SeriesQuery {
     pub metrics: Vec<Metric>,
 }
 
+/// Window of the figures of a run: the whole run without warm-up when all are missing.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FiguresQuery {
+    /// Begin of the window, in seconds since the run's start; its start when missing.
+    pub from_s: Option<f64>,
+    /// End of the window, in seconds since the run's start; its end, or now, when missing.
+    pub to_s: Option<f64>,
+    /// Length of a window that ends with the run, or now, in seconds; not together with the others. Warm-up is left out.
+    pub last_s: Option<f64>,
+}
+
 /// Time range and length of windows to read.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -391,6 +404,26 @@ pub struct TryRequest {
     pub samples: Option<Vec<TrySample>>,
     /// Samples to read from a store.
     pub from: Option<TryFrom>,
+    /// Objects that the module may ask for, by name, at most 16.
+    pub assets: BTreeMap<Name, TryAsset>,
+}
+
+/// An object for a module that is tried: bytes given here, or an object of a store.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(untagged, deny_unknown_fields)]
+pub enum TryAsset {
+    /// Bytes, as base64.
+    Given {
+        /// The bytes.
+        base64: String,
+    },
+    /// An object of a store.
+    Stored {
+        /// Store of the object.
+        store: String,
+        /// Key of the object.
+        key: String,
+    },
 }
 
 /// Sample in a request: a text, bytes, or fields.
@@ -426,6 +459,12 @@ pub struct StoreSummary {
     pub name: String,
     /// Kind of the store.
     pub kind: StoreKind,
+    /// Set when runs may write batches to it.
+    pub writable: bool,
+    /// Most reads and writes in flight, those of all runs together.
+    pub reads: u64,
+    /// Reads and writes in flight now.
+    pub reads_used: u64,
 }
 
 /// Kind of a store.
@@ -452,12 +491,14 @@ pub struct KeyQuery {
 }
 
 /// Keys that a store lists.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StoreKeys {
     /// First keys with the prefix, sorted by their bytes.
     pub items: Vec<String>,
     /// True if the store has more keys with the prefix.
     pub more: bool,
+    /// Time that the store took to list them, in seconds.
+    pub elapsed_s: f64,
 }
 
 /// Budget of all runs together, and its use.

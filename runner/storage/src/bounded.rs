@@ -60,6 +60,11 @@ impl BoundedStore {
         self.user.most()
     }
 
+    /// Reads and writes in flight now, those of all users together.
+    pub fn reads_used(&self) -> usize {
+        self.user.used()
+    }
+
     /// Calls [`Store::list`]; a listing takes no permit.
     pub fn list(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
         self.store.list(prefix)

@@ -123,6 +123,11 @@ impl PermitUser {
         self.0.permits.most
     }
 
+    /// Permits held now, by all users together.
+    pub(crate) fn used(&self) -> usize {
+        self.0.permits.most.get() - self.0.permits.lock().free
+    }
+
     /// Waits until the permit for this request is granted. Dropping the returned future does not delay other requests.
     pub(crate) async fn permit(&self) -> Permit {
         let User { permits, id } = &*self.0;

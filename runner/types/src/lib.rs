@@ -4,6 +4,7 @@
 pub mod amount;
 pub mod config;
 pub mod fault;
+pub mod figures;
 pub mod ledger;
 pub mod machine;
 pub mod manifest;

@@ -4,6 +4,7 @@
 //! be merged and no average is averaged again. An open interval (an empty queue, a wait that has not ended) counts up to the
 //! moment of the reading.
 
+mod book;
 mod figures;
 mod histogram;
 mod queue;
@@ -11,6 +12,7 @@ mod stage;
 mod sums;
 mod tick;
 
+pub use book::BookRow;
 pub use figures::{QueueFigures, SlotShares, TaskFigures, per_second, share};
 pub use histogram::Histogram;
 pub use queue::{QueueMeter, QueueRow, QueueSums};

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::printable;
 
-/// Maximum number of tags of a run.
+/// Largest number of tags of a run.
 pub const MAX_TAGS: usize = 16;
-/// Maximum number of characters of a tag.
+/// Largest number of characters of a tag.
 pub const MAX_TAG_CHARS: usize = 64;
 
 /// Tags of a run, each once, in the order given. At most 16 of at most 64 characters, without commas or control characters.

@@ -27,6 +27,7 @@ pub use self::shape::PipelineShape;
 pub(crate) use self::shape::StageWork;
 pub use self::slots::{SlotUse, ThreadUse};
 use crate::run::FailureGroup;
+use crate::series::Row;
 use crate::stats::{QueueFigures, TaskFigures};
 
 /// Measurements of one interval of a run.
@@ -40,6 +41,8 @@ pub struct Measured<'a> {
     pub stages: &'a [TaskFigures],
     /// Figures of the queues in the interval, first to last: at the exit of the source, of every stage, and of the sink.
     pub queues: &'a [QueueFigures],
+    /// Samples that the consumer took in it; `None` where they were not counted.
+    pub samples: Option<u64>,
     /// Set if the consumer had got an item before the interval.
     pub is_warm: bool,
     /// Set if the run has ended.
@@ -141,6 +144,16 @@ impl Verdict {
     /// Judges a pipeline of this shape by its measurements.
     pub fn of(shape: &PipelineShape, measured: Measured<'_>) -> Self {
         Look::at(shape, measured).verdict()
+    }
+
+    /// Verdict on the sums of an interval. `is_warm` and `is_over` as in [`Measured`].
+    pub fn of_row(
+        shape: &PipelineShape,
+        row: &Row,
+        (is_warm, is_over): (bool, bool),
+        failures: &[FailureGroup],
+    ) -> Self {
+        shape.measured(row, (is_warm, is_over), failures, |measured| Self::of(shape, measured))
     }
 }
 

@@ -3,7 +3,10 @@ use axum::response::{NoContent, Response};
 use penstock_bench::compare::{Comparison, compare};
 use penstock_bench::report::{REPORT_VERSION, ReportState};
 use penstock_bench::{BenchReport, BenchStoreKind};
-use penstock_server::{BenchmarkQuery, KeptBenchmark, MAX_BENCHMARK_BYTES, Page, PushedBenchmark};
+use penstock_server::{
+    BenchmarkProgress, BenchmarkQuery, KeptBenchmark, MAX_BENCHMARK_BYTES, Page, PushedBenchmark,
+    StartBenchmark,
+};
 use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::spec::{self, JsonBounds};
 use penstock_types::text::printable;
@@ -40,6 +43,15 @@ struct ComparisonQuery {
     /// Id of the benchmark to compare with, usually the older one.
     base: String,
 }
+
+/// The storage benchmark that the server runs.
+#[derive(Serialize, JsonSchema)]
+struct CurrentBenchmark {
+    /// The benchmark under way, or the last one; `null` before the first, and for tokens that may not use its store.
+    benchmark: Option<BenchmarkProgress>,
+}
+
+impl JsonBody for StartBenchmark {}
 
 type BenchmarkSummary = KeptBenchmark<ReportSummary>;
 
@@ -121,6 +133,13 @@ pub(super) fn routes(api: &mut ApiRouter) {
         )
         .answer::<BenchmarkSummary>(200)
         .answer::<BenchmarkSummary>(201);
+    api.route("POST /benchmarks/start", "Start a storage benchmark on the server", start_benchmark).description(
+        "One benchmark runs at a time. It takes threads and memory of the budget of runs, and permits of its store in turn with \
+         the runs. The report is kept with the others.",
+    );
+    api.route("GET /benchmarks/current", "The storage benchmark that the server runs", show_current);
+    api.route("POST /benchmarks/{id}/stop", "Stop the storage benchmark under way", stop_benchmark)
+        .description("What it measured until then is kept. Answers when it has ended, after 3 s at most.");
     api.route("GET /benchmarks/{id}", "Show the report of a benchmark", show_benchmark)
         .answer::<BenchReport>(200);
     api.route("GET /benchmarks/{id}/comparison", "Compare a benchmark with another one", compare_benchmarks)
@@ -142,12 +161,31 @@ async fn keep_benchmark(
     Sent(report, _room): Sent<BenchReport>,
 ) -> ApiResult<Response> {
     // Parsing has dropped unknown fields, so equal reports have equal bytes here.
-    let (short_report, report) = run_blocking(move || (ReportSummary::of(&report), written(report))).await?;
-    let summary = serde_json::to_value(&short_report).expect("numbers and texts are JSON");
+    let (summary, report) = run_blocking(move || packed(report)).await?;
     let PushedBenchmark { benchmark, is_new } = app.runs.keep_benchmark(summary, report).await?;
-    let KeptBenchmark { id, kept_at, .. } = benchmark;
-    let address = format!("benchmarks/{id}");
-    Ok(created(is_new, &address, KeptBenchmark { id, kept_at, summary: short_report }))
+    let address = format!("benchmarks/{}", benchmark.id);
+    Ok(created(is_new, &address, benchmark))
+}
+
+/// The summary and the text of a report, as the server keeps them.
+fn packed(report: BenchReport) -> (Value, Vec<u8>) {
+    let summary = serde_json::to_value(ReportSummary::of(&report)).expect("numbers and texts are JSON");
+    (summary, written(report))
+}
+
+async fn start_benchmark(
+    app: App,
+    Sent(request, _): Sent<StartBenchmark>,
+) -> ApiResult<Json<BenchmarkProgress>> {
+    Ok(Json(app.runs.start_benchmark(request, packed).await?))
+}
+
+async fn show_current(app: App) -> Json<CurrentBenchmark> {
+    Json(CurrentBenchmark { benchmark: app.runs.current_benchmark() })
+}
+
+async fn stop_benchmark(app: App, InPath(path): InPath<BenchmarkPath>) -> ApiResult<Json<BenchmarkProgress>> {
+    Ok(Json(app.runs.stop_benchmark(&path.id).await?))
 }
 
 async fn show_benchmark(app: App, InPath(path): InPath<BenchmarkPath>) -> ApiResult<Response> {

@@ -6,8 +6,10 @@ use axum::Json;
 use axum::response::Response;
 use penstock_pipeline::ReplayReport;
 use penstock_server::{
-    DeadLetters, ErrorQuery, LogEntry, LogQuery, Page, PredictRequest, Predicted, SeriesQuery, WindowQuery,
+    DeadLetters, ErrorQuery, FiguresQuery, LogEntry, LogQuery, Page, PredictRequest, Predicted, SeriesQuery,
+    WindowQuery,
 };
+use penstock_types::figures::RunFigures;
 use penstock_types::ledger::Ledger;
 use penstock_types::run::{RunError, RunId, Window};
 use penstock_types::series::{Series, TaskTimes};
@@ -53,6 +55,13 @@ pub(super) fn routes(api: &mut ApiRouter) {
     api.tag("data");
     api.route("GET /runs/{id}/series", "Show time series: means with minimum and maximum", show_series)
         .answer::<Series>(200);
+    api.route("GET /runs/{id}/figures", "All figures of a run over one window, with the verdict on it", show_figures)
+        .answer::<RunFigures>(200)
+        .description(
+            "The window is the whole run without warm-up, its last seconds (`last_s`), or a part (`from_s`, `to_s`), with its ends \
+             moved outwards to stored rows of at least 250 ms; the answer states the true ends. `from_s=0` alone is the whole run with \
+             warm-up.",
+        );
     api.route(
         "GET /runs/{id}/windows",
         "List the figures of all stages and queues, window by window",
@@ -86,6 +95,14 @@ async fn show_series(
     InQuery(query): InQuery<SeriesQuery>,
 ) -> ApiResult<Response> {
     app.answers.send_json(async { Ok(app.runs.series(&path.id, query).await?) }).await
+}
+
+async fn show_figures(
+    app: App,
+    InPath(path): InPath<RunPath>,
+    InQuery(query): InQuery<FiguresQuery>,
+) -> ApiResult<Response> {
+    app.answers.send_json(async { Ok(app.runs.figures(&path.id, query).await?) }).await
 }
 
 async fn list_windows(

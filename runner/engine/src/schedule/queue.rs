@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 
 use penstock_types::ledger::QueueBook;
-use penstock_types::stats::{QueueMeter, Tick};
+use penstock_types::stats::{BookRow, QueueMeter, Tick};
 
 use crate::item::Item;
 
@@ -170,6 +170,11 @@ impl Queue {
     /// Number of samples taken, minus those that the consumer did not complete.
     pub(crate) fn taken(&self) -> u64 {
         self.taken
+    }
+
+    /// Samples that the reader took, and those of them that it gave back.
+    pub(crate) fn consumer_row(&self) -> BookRow {
+        BookRow { taken: self.taken + self.taken_back, discarded: self.taken_back, ..BookRow::default() }
     }
 
     pub(crate) fn meter(&mut self) -> &mut QueueMeter {

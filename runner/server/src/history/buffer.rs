@@ -5,7 +5,7 @@ use penstock_engine::ports::Sums;
 use penstock_types::series::{Level, Row, Spread};
 use penstock_types::stats::Histogram;
 
-use super::chunk::{MAX_ROWS, pack, pack_times};
+use super::chunk::{MAX_ROWS, pack, pack_books, pack_times};
 use super::layout::Layout;
 
 /// Interval whose task times share a histogram, in nanoseconds: the duration of a chunk of the middle level.
@@ -65,6 +65,7 @@ pub(crate) struct UnwrittenChunk {
     pub(crate) number: u64,
     pub(crate) last_row: u64,
     pub(crate) data: Vec<u8>,
+    pub(crate) books: Vec<u8>,
     rows: usize,
 }
 
@@ -123,6 +124,7 @@ impl RowBuffer {
             number: chunk.number,
             last_row: chunk.rows.last().map_or(0, |row| row.number),
             data: pack(&chunk.rows),
+            books: pack_books(&chunk.rows),
             rows: chunk.rows.len(),
         };
         let times = times.into_iter().map(|times| {
@@ -206,6 +208,7 @@ impl Buffered {
             Row { spreads: vec![Spread::NONE; spreads], ..row }
         });
         open.add(pulse.t1.nanos(), &pulse.stages, &pulse.queues);
+        open.add_books(&pulse.books);
         completed
     }
 

@@ -3,7 +3,7 @@
 use std::mem::replace;
 
 use penstock_types::series::{Metric, Row, Spread};
-use penstock_types::stats::{Histogram, QueueRow, TaskRow};
+use penstock_types::stats::{BookRow, Histogram, QueueRow, TaskRow};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +21,8 @@ const SCHEMA_2: u8 = 2;
 const SCHEMA_3: u8 = 3;
 /// First byte of [`Columns`] in the current schema.
 const COLUMNS: u8 = 4;
+/// First byte of books.
+const BOOKS: u8 = 1;
 /// Number of sums of a stage up to schema 3. Schema 4 added the last sum, the wait for permits.
 const OLD_SUMS: usize = TaskRow::WIDTH - 1;
 /// Number of metrics of a stage up to schema 3. Schema 4 added the last metric, the wait for permits.
@@ -172,6 +174,7 @@ impl Columns {
                     .iter()
                     .map(|numbers| QueueRow::of_numbers(*numbers))
                     .collect(),
+                books: Vec::new(),
                 spreads: spreads
                     .iter()
                     .map(|[least, greatest]| Spread::of_ends(least[place], greatest[place]))
@@ -180,6 +183,41 @@ impl Columns {
         };
         Some(rows.into_iter().enumerate().map(row).collect())
     }
+}
+
+/// Packs the books of rows of one run and level, in order: each number of all rows as its difference to the row before.
+pub(crate) fn pack_books(rows: &[Row]) -> Vec<u8> {
+    let nodes = rows.first().map_or(0, |row| row.books.len());
+    let column = |place: usize| {
+        let mut before = 0;
+        let numbers = rows.iter().map(|row| {
+            row.books.get(place / BookRow::WIDTH).map_or(0, |book| book.numbers()[place % BookRow::WIDTH])
+        });
+        numbers.map(|number| number.wrapping_sub(replace(&mut before, number)).cast_signed()).collect()
+    };
+    let columns: Vec<Vec<i64>> = (0..nodes * BookRow::WIDTH).map(column).collect();
+    compress(&postcard::to_allocvec(&(BOOKS, columns)).expect("counts are plain data"))
+}
+
+/// Reads the books of rows into the rows that [`unpack`] returned.
+pub(crate) fn unpack_books(packed: &[u8], rows: &mut [Row]) -> Result<(), UnreadableChunk> {
+    let bytes = decompress(packed, MAX_BYTES)?;
+    let (form, columns): (u8, Vec<Vec<i64>>) = postcard::from_bytes(&bytes)?;
+    let is_whole = form == BOOKS
+        && columns.len() % BookRow::WIDTH == 0
+        && columns.len() / BookRow::WIDTH <= MAX_NODES as usize
+        && columns.iter().all(|column| column.len() == rows.len());
+    if !is_whole {
+        return Err(UnreadableChunk::Form);
+    }
+    let mut before = vec![0_u64; columns.len()];
+    for (place, row) in rows.iter_mut().enumerate() {
+        for (number, column) in before.iter_mut().zip(&columns) {
+            *number = number.wrapping_add_signed(column[place]);
+        }
+        row.books = before.as_chunks().0.iter().map(|numbers| BookRow::of_numbers(*numbers)).collect();
+    }
+    Ok(())
 }
 
 /// Packs rows of one run and level, in order.

@@ -5,6 +5,7 @@ use penstock_types::policy::{Capacity, StageKindName};
 use penstock_types::run::{QueueRecord, StageRecord, Window};
 use penstock_types::series::Row;
 use penstock_types::stats::{QueueRow, TaskRow};
+use penstock_types::verdict::PipelineShape;
 use serde::{Deserialize, Serialize};
 
 use crate::wire::ValidQueue;
@@ -14,6 +15,9 @@ use crate::wire::ValidQueue;
 pub(crate) struct Layout {
     pub(crate) stages: Vec<LayoutStage>,
     pub(crate) queues: Vec<ValidQueue>,
+    /// Facts that verdicts need; `None` in runs of earlier versions.
+    #[serde(default)]
+    pub(crate) shape: Option<PipelineShape>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -26,7 +30,7 @@ pub(crate) struct LayoutStage {
 }
 
 impl Layout {
-    pub(crate) fn of(plan: &Plan) -> Self {
+    pub(crate) fn of(plan: &Plan, shape: PipelineShape) -> Self {
         let stages = plan.stages.iter().map(|stage| LayoutStage {
             id: stage.id.to_string(),
             name: stage.id.name().to_owned(),
@@ -43,7 +47,12 @@ impl Layout {
         let queues = iter::once((&source.id, source.id.to_string(), source.queue))
             .chain(plan.stages.iter().map(|stage| (&stage.id, stage.label(), stage.queue)))
             .chain([(&sink.id, sink.id.to_string(), sink.queue)]);
-        Self { stages: stages.collect(), queues: queues.map(queue).collect() }
+        Self { stages: stages.collect(), queues: queues.map(queue).collect(), shape: Some(shape) }
+    }
+
+    /// Ids of source, stages and sink: each has a queue at its exit.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &str> {
+        self.queues.iter().map(|queue| queue.id.strip_suffix("_queue").unwrap_or(&queue.id))
     }
 
     /// Converts a row into a window. Percentiles are left out, because they need histograms.

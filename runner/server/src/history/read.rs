@@ -9,7 +9,7 @@ use penstock_wasm::LogLevel;
 use rusqlite::{Connection, params};
 
 use super::buffer::{Held, RowBuffer};
-use super::chunk::{MAX_ROWS, unpack, unpack_times};
+use super::chunk::{MAX_ROWS, unpack, unpack_books, unpack_times};
 use super::error::HistoryError;
 use super::layout::Layout;
 use super::query::{PageQuery, first, like};
@@ -111,6 +111,83 @@ impl<'a> RunRows<'a> {
             covered = end;
         }
         Ok(thinned)
+    }
+
+    /// Sums of all rows from `from` to `to`, in nanoseconds since the run's start, of the widest rows that fit in between. `None` where
+    /// no row lies there. The ends are moved outwards to those of the finest rows that are kept.
+    pub(crate) fn sum(&self, from: u64, to: u64) -> Result<Option<Row>, HistoryError> {
+        let buckets = self.buckets(Buckets::every(from, to, to.saturating_sub(from)), u64::MAX)?;
+        let mut sum: Option<Row> = None;
+        let mut missing = vec![(buckets.from, buckets.to())];
+        for level in Level::ALL.into_iter().rev().filter(|level| *level >= buckets.level) {
+            let width = level.width();
+            for (from, to) in std::mem::take(&mut missing) {
+                let mut done = from;
+                let (first, last) = (from.next_multiple_of(width), to / width * width);
+                self.each_row(level, first, last, |row| {
+                    let begin = row.number.saturating_mul(width);
+                    missing.extend((done < begin).then_some((done, begin)));
+                    done = begin + width;
+                    match &mut sum {
+                        Some(sum) => sum.merge(row),
+                        empty => *empty = Some(row.clone()),
+                    }
+                })?;
+                missing.extend((done < to).then_some((done, to)));
+            }
+        }
+        Ok(sum)
+    }
+
+    /// Begin of the first row, in nanoseconds since the run's start, that holds nothing measured before `at`.
+    pub(crate) fn begin_after(&self, at: u64) -> Result<u64, HistoryError> {
+        let width = Level::Finest.width();
+        // Clocks are read a little after the end of a row, and a stored time is rounded.
+        let (near, mut begin) = (at / width * width, (at / width + 1) * width);
+        self.each_row(Level::Finest, near, near + 1, |row| {
+            if row.t0 + 1_000 >= at {
+                begin = near;
+            }
+        })?;
+        Ok(begin)
+    }
+
+    /// Calls `each` with the rows of a level that begin from `from` to `to`, in nanoseconds since the run's start, in order.
+    fn each_row(
+        &self,
+        level: Level,
+        from: u64,
+        to: u64,
+        mut each: impl FnMut(&Row),
+    ) -> Result<(), HistoryError> {
+        if from >= to {
+            return Ok(());
+        }
+        let mut row = |row: &Row| {
+            if (from..to).contains(&row.number.saturating_mul(level.width())) {
+                each(row);
+            }
+        };
+        let (held, chunk) = (self.held(level), level.width() * MAX_ROWS);
+        let mut statement = self.connection.prepare_cached(
+            "SELECT number, data, books FROM chunks WHERE run = ?1 AND level = ?2 AND number BETWEEN ?3 AND ?4 ORDER BY number",
+        )?;
+        let (first, last) = ((from / chunk) as i64, ((to - 1) / chunk) as i64);
+        let mut stored = statement.query(params![self.run, level.number(), first, last])?;
+        while let Some(chunk) = stored.next()? {
+            let number: i64 = chunk.get(0)?;
+            if held.chunks.contains(&(number as u64)) {
+                continue;
+            }
+            let mut rows = unpack(chunk.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?)?;
+            let books = chunk.get_ref(2)?.as_blob_or_null().map_err(rusqlite::Error::from)?;
+            if let Some(books) = books {
+                unpack_books(books, &mut rows)?;
+            }
+            rows.iter().for_each(&mut row);
+        }
+        held.rows.iter().for_each(row);
+        Ok(())
     }
 
     /// Reads the rows in buckets, and converts them into windows for display.

@@ -171,11 +171,11 @@ pub(crate) fn write(
 ) -> Result<(), HistoryError> {
     let at = unix_now();
     let mut chunk = transaction.prepare_cached(
-        "INSERT OR REPLACE INTO chunks (run, level, number, last_row, written_at, data) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        "INSERT OR REPLACE INTO chunks (run, level, number, last_row, written_at, data, books) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     )?;
     for written in &unwritten.chunks {
         let (level, number, last) = (written.level.number(), written.number as i64, written.last_row as i64);
-        chunk.execute(params![run, level, number, last, at, written.data])?;
+        chunk.execute(params![run, level, number, last, at, written.data, written.books])?;
     }
     let mut times =
         transaction.prepare_cached("INSERT OR REPLACE INTO times (run, number, data) VALUES (?1, ?2, ?3)")?;
@@ -479,4 +479,4 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<Result<RunSummary, HistoryError>> 
     Ok(parts())
 }
 
-const _: () = assert!(schema::VERSION == 5, "check the queries in this file when the schema changes");
+const _: () = assert!(schema::VERSION == 6, "check the queries in this file when the schema changes");

@@ -5,7 +5,7 @@ use penstock_engine::ports::Sums;
 use penstock_types::policy::StageKindName;
 use penstock_types::run::{RunState, RunSummary};
 use penstock_types::series::Level;
-use penstock_types::stats::{Histogram, QueueRow, QueueSums, TaskRow, TaskSums, Tick};
+use penstock_types::stats::{BookRow, Histogram, QueueRow, QueueSums, TaskRow, TaskSums, Tick};
 use rusqlite::Connection;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
@@ -34,7 +34,7 @@ fn layout() -> Layout {
     });
     let queue =
         |number| ValidQueue { id: format!("{number}_queue"), label: format!("[{number}]"), capacity: 2 };
-    Layout { stages: stages.collect(), queues: (0..=STAGES).map(queue).collect() }
+    Layout { stages: stages.collect(), queues: (0..=STAGES).map(queue).collect(), shape: None }
 }
 
 /// Creates the sums of a pulse of 250 ms, with pseudo-random figures.
@@ -86,6 +86,7 @@ fn pulse(quarter: u64) -> Sums {
         delivered: quarter,
         failed_samples: 0,
         occupancy: vec![1; STAGES + 1],
+        books: vec![BookRow { taken: quarter % 7, ..BookRow::default() }; STAGES + 3],
     }
 }
 

@@ -14,3 +14,4 @@ mod quota;
 mod support;
 mod tags;
 mod trouble;
+mod windows;

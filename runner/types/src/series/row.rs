@@ -1,5 +1,5 @@
 use super::metric::Metric;
-use crate::stats::{QueueRow, QueueSums, TaskRow, TaskSums, per_second};
+use crate::stats::{BookRow, QueueRow, QueueSums, TaskRow, TaskSums, per_second};
 
 /// Exact sums of a run over the interval of one row.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -14,6 +14,8 @@ pub struct Row {
     pub stages: Vec<TaskRow>,
     /// Sums of the queues, first to last.
     pub queues: Vec<QueueRow>,
+    /// Samples that passed the nodes: source, stages, sink and consumer. Empty in rows of earlier versions.
+    pub books: Vec<BookRow>,
     /// Spreads over the finest rows inside this row: the metrics of each stage, then of each queue. Empty in a row of the finest
     /// level, which has one value of each metric.
     pub spreads: Vec<Spread>,
@@ -109,6 +111,7 @@ impl Row {
             t1: t0,
             stages: vec![TaskRow::default(); stages],
             queues: vec![QueueRow::default(); queues],
+            books: Vec::new(),
             spreads: Vec::new(),
         }
     }
@@ -121,6 +124,14 @@ impl Row {
         }
         for (row, sums) in self.queues.iter_mut().zip(queues) {
             row.merge(&sums.row);
+        }
+    }
+
+    /// Adds the samples of the interval that follows.
+    pub fn add_books(&mut self, books: &[BookRow]) {
+        self.books.resize(books.len().max(self.books.len()), BookRow::default());
+        for (row, book) in self.books.iter_mut().zip(books) {
+            row.merge(book);
         }
     }
 
@@ -138,7 +149,20 @@ impl Row {
         for (mine, theirs) in self.queues.iter_mut().zip(&other.queues) {
             mine.merge(theirs);
         }
+        self.add_books(&other.books);
         self.spreads = spreads;
+    }
+
+    /// Samples that the consumer took and kept; `None` in rows of earlier versions, which have no books.
+    pub fn delivered(&self) -> Option<u64> {
+        self.books.last().map(|consumer| consumer.taken.saturating_sub(consumer.discarded))
+    }
+
+    /// Samples taken from each queue, first to last; none in rows of earlier versions.
+    pub fn taken_from_queues(&self) -> impl Iterator<Item = u64> {
+        let readers = self.books.iter().skip(1).map(|book| book.taken);
+        let before_the_consumer = self.books.len().saturating_sub(2);
+        readers.take(before_the_consumer).chain(self.delivered())
     }
 
     /// Extends the spreads by the values of a finest row inside this one.

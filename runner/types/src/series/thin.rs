@@ -245,6 +245,7 @@ mod tests {
                     t1: (number + 1) * width,
                     stages: vec![stage],
                     queues: vec![queue],
+                    books: Vec::new(),
                     spreads: Vec::new(),
                 })
                 .collect()

@@ -6,6 +6,7 @@ use super::VerdictKind;
 use super::judge::{Limit, Look};
 use super::shape::{StageTraits, StageWork};
 use super::slots::SlotUse;
+use super::words::demanded;
 use crate::amount::duration;
 use crate::fault::Pointer;
 use crate::policy::{Capacity, Order};
@@ -49,8 +50,15 @@ pub struct Setting {
 pub(super) fn advice(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>) -> Vec<Advice> {
     match kind {
         VerdictKind::Consumer => {
-            let stop =
-                rate("Only a faster consumer would make the run faster: no change is needed.", Vec::new());
+            let stop = rate(
+                match look.has_failures() {
+                    true => {
+                        "Only a faster consumer would raise the rate. Fix the failed samples: the messages name them."
+                    }
+                    false => "Only a faster consumer would make the run faster: no change is needed.",
+                },
+                Vec::new(),
+            );
             std::iter::once(stop).chain(savings(look)).collect()
         }
         VerdictKind::Variance => deeper(look, limit).into_iter().chain(savings(look)).collect(),
@@ -90,7 +98,7 @@ fn wanted(look: &Look<'_>) -> f64 {
 /// Effect of the higher rate, in words.
 fn wanted_in_words(look: &Look<'_>, more: f64) -> String {
     match look.demand().filter(|_| more < MOST) {
-        Some(demand) => format!("for the {}/s that the consumer could take", crate::amount::rate(demand)),
+        Some(demand) => format!("for the {} that the consumer could take", demanded(look, demand)),
         None => format!("to get up to {more:.0} times the rate"),
     }
 }

@@ -7,7 +7,7 @@ use super::judge::{Limit, Look};
 use super::{Measured, PipelineShape, Verdict, VerdictKind, VerdictSpan, words};
 use crate::run::FailureGroup;
 use crate::series::Row;
-use crate::stats::{QueueFigures, QueueSums, TaskFigures, TaskRow, TaskSums};
+use crate::stats::{BookRow, QueueSums, TaskSums};
 
 /// Minimum length of a window with at least [`WINDOW_ITEMS`] items, in nanoseconds.
 const WINDOW: u64 = 1_000_000_000;
@@ -60,17 +60,27 @@ impl Diagnosis {
     }
 
     /// Adds the sums of the interval that ends at `t1`, in nanoseconds since the start of the run.
-    pub fn add(&mut self, t1: u64, stages: &[TaskSums], queues: &[QueueSums], is_over: bool) {
+    pub fn add(
+        &mut self,
+        t1: u64,
+        stages: &[TaskSums],
+        queues: &[QueueSums],
+        books: &[BookRow],
+        is_over: bool,
+    ) {
         self.is_over = is_over;
         if !self.is_warm {
             self.warm_up.add(t1, stages, queues);
+            self.warm_up.add_books(books);
             self.is_warm = self.warm_up.queues.last().is_some_and(|sink| sink.gets > 0);
             for row in [&mut self.warm, &mut self.open] {
                 (row.t0, row.t1) = (t1, t1);
             }
         } else {
-            self.warm.add(t1, stages, queues);
-            self.open.add(t1, stages, queues);
+            for row in [&mut self.warm, &mut self.open] {
+                row.add(t1, stages, queues);
+                row.add_books(books);
+            }
             let items = self.open.queues.last().map_or(0, |sink| sink.gets);
             let length = self.open.t1 - self.open.t0;
             if (length >= WINDOW && items >= WINDOW_ITEMS) || length >= LONGEST_WINDOW {
@@ -139,19 +149,7 @@ impl Diagnosis {
         failures: &[FailureGroup],
         then: impl FnOnce(Measured<'_>) -> T,
     ) -> T {
-        let capacities = self.shape.capacities();
-        let stages: Vec<TaskFigures> = row.stages.iter().map(TaskRow::figures).collect();
-        let queues: Vec<QueueFigures> =
-            row.queues.iter().zip(capacities).map(|(row, capacity)| row.figures(capacity)).collect();
-        then(Measured {
-            from_s: row.t0 as f64 / 1e9,
-            to_s: row.t1 as f64 / 1e9,
-            stages: &stages,
-            queues: &queues,
-            is_warm,
-            is_over: self.is_over,
-            failures,
-        })
+        self.shape.measured(row, (is_warm, self.is_over), failures, then)
     }
 
     /// Judges a complete window.

@@ -220,6 +220,25 @@ impl<'a> Look<'a> {
         self.measured.queues.last().and_then(|sink| sink.qps)
     }
 
+    /// Samples of an item that the consumer took; `None` where it took none, or samples were not counted.
+    pub(super) fn samples_per_item(&self) -> Option<f64> {
+        let items = self.measured.queues.last()?.num_items;
+        self.measured
+            .samples
+            .filter(|samples| *samples > 0 && items > 0)
+            .map(|samples| samples as f64 / items as f64)
+    }
+
+    /// Samples that failed in the measured time.
+    pub(super) fn failed_samples(&self) -> u64 {
+        self.measured.stages.iter().map(|task| task.failed_samples).sum()
+    }
+
+    /// True if samples failed, in the measured time or, where the failures of the run are known, at any time.
+    pub(super) fn has_failures(&self) -> bool {
+        self.failed_samples() > 0 || !self.measured.failures.is_empty()
+    }
+
     /// Items that the consumer could have taken per second; `None` if it waits for more than 99 % of the time.
     pub(super) fn demand(&self) -> Option<f64> {
         let works = 1.0 - self.consumer_wait()?;

@@ -1,11 +1,22 @@
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use super::Measured;
 use crate::fault::Pointer;
 use crate::manifest::Mode;
 use crate::plan::{ConsumerPlan, Flow, Plan, StageKind, StagePlan, Unit};
 use crate::policy::Order;
+use crate::run::FailureGroup;
+use crate::series::Row;
 use crate::spec::SleepOn;
+use crate::stats::{QueueFigures, TaskFigures, TaskRow};
+
+/// Plural word for single samples.
+pub(super) const SAMPLES: &str = "samples";
 
 /// Properties of a pipeline that a verdict needs besides the figures.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PipelineShape {
     pub(super) source: SourceTraits,
     pub(super) stages: Vec<StageTraits>,
@@ -16,13 +27,13 @@ pub struct PipelineShape {
     /// Set if the consumer drops items at once, so that it always waits.
     pub(super) discards: bool,
     /// Unit of the sink queue's items, in the plural.
-    pub(super) unit: &'static str,
+    pub(super) unit: Cow<'static, str>,
     /// Capacity of the sink queue, in items.
     pub(super) sink_queue: usize,
 }
 
 /// Properties of the source.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct SourceTraits {
     pub(super) id: String,
     /// The store that the source reads from; `None` when it reads none.
@@ -32,7 +43,7 @@ pub(super) struct SourceTraits {
 }
 
 /// Properties of a stage.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct StageTraits {
     pub(super) id: String,
     /// Place of the stage in the document, e.g. `/stages/1/wasm`.
@@ -51,7 +62,7 @@ pub(super) struct StageTraits {
 }
 
 /// Properties of a store.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct StoreTraits {
     pub(super) name: String,
     /// Permits for reads, shared by all runs; `None` when the number is not known.
@@ -59,7 +70,7 @@ pub(super) struct StoreTraits {
 }
 
 /// Activity of a stage's tasks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum StageWork {
     /// Moving samples only; such a stage is never the limit itself.
     Moving,
@@ -88,9 +99,14 @@ impl PipelineShape {
             threads,
             cores,
             discards: matches!(plan.consumer, ConsumerPlan::Discard),
-            unit: if plan.flow().unit == Unit::Samples { "samples" } else { "batches" },
+            unit: if plan.flow().unit == Unit::Samples { SAMPLES } else { "batches" }.into(),
             sink_queue: plan.sink.queue.get() as usize,
         }
+    }
+
+    /// Set when the consumer takes batches, not single samples.
+    pub fn delivers_batches(&self) -> bool {
+        self.unit != SAMPLES
     }
 
     /// Replaces the document's consumer by one that spends time on its items.
@@ -106,6 +122,29 @@ impl PipelineShape {
             store.reads = reads(&store.name);
         }
         self
+    }
+
+    /// Figures of the sums of an interval, as verdicts use them.
+    pub(super) fn measured<T>(
+        &self,
+        row: &Row,
+        (is_warm, is_over): (bool, bool),
+        failures: &[FailureGroup],
+        then: impl FnOnce(Measured<'_>) -> T,
+    ) -> T {
+        let stages: Vec<TaskFigures> = row.stages.iter().map(TaskRow::figures).collect();
+        let queues: Vec<QueueFigures> =
+            row.queues.iter().zip(self.capacities()).map(|(row, capacity)| row.figures(capacity)).collect();
+        then(Measured {
+            from_s: row.t0 as f64 / 1e9,
+            to_s: row.t1 as f64 / 1e9,
+            stages: &stages,
+            queues: &queues,
+            samples: row.delivered(),
+            is_warm,
+            is_over,
+            failures,
+        })
     }
 
     /// Capacity of each queue in items, first to last.

@@ -103,7 +103,16 @@ fn figures(
 fn judged(shape: &PipelineShape, (stages, queues): &(Vec<TaskFigures>, Vec<QueueFigures>)) -> Verdict {
     Verdict::of(
         shape,
-        Measured { from_s: 2.0, to_s: 9.0, stages, queues, is_warm: true, is_over: true, failures: &[] },
+        Measured {
+            from_s: 2.0,
+            to_s: 9.0,
+            stages,
+            queues,
+            samples: None,
+            is_warm: true,
+            is_over: true,
+            failures: &[],
+        },
     )
 }
 
@@ -438,6 +447,7 @@ fn failing_samples_are_the_limit_when_they_would_have_sufficed() {
         to_s: 10.0,
         stages: &nothing.0,
         queues: &nothing.1,
+        samples: None,
         is_warm: false,
         is_over: true,
         failures: &[],
@@ -458,6 +468,7 @@ fn little_or_nothing_delivered_is_not_judged() {
             to_s: elapsed_s,
             stages: &run.0,
             queues: &run.1,
+            samples: None,
             is_warm,
             is_over,
             failures: &[],

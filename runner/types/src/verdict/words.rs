@@ -1,6 +1,7 @@
 //! Sentences and evidence of a verdict.
 
 use super::judge::{Limit, Look};
+use super::shape::SAMPLES;
 use super::shape::StageTraits;
 use super::slots::SlotUse;
 use super::{Answer, VerdictKind};
@@ -23,7 +24,15 @@ pub(super) fn sentence(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>)
     let demand = demand(look);
     match kind {
         VerdictKind::Consumer => {
-            format!("The consumer is the limit, data loading is not: the consumer waits {wait} of the time.")
+            let failed = look.failed_samples();
+            let but = match failed {
+                0 => String::new(),
+                1 => " 1 sample failed.".to_owned(),
+                _ => format!(" {} samples failed.", count(failed)),
+            };
+            format!(
+                "The consumer is the limit, data loading is not: the consumer waits {wait} of the time.{but}"
+            )
         }
         VerdictKind::Variance if look.shape.discards => format!(
             "{bottleneck}: {rate} are delivered, and no stage is in use for much of the time, because {name} delivers in bursts."
@@ -107,7 +116,25 @@ pub(super) fn evidence(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>)
 
 /// Throughput of the pipeline in words.
 fn through(look: &Look<'_>) -> String {
-    format!("{} {}/s", rate(look.rate().unwrap_or(0.0)), look.shape.unit)
+    let items_per_s = look.rate().unwrap_or(0.0);
+    let items = format!("{} {}/s", rate(items_per_s), look.shape.unit);
+    match samples_per_batch(look) {
+        Some(samples) => format!("{} {SAMPLES}/s ({items})", rate(items_per_s * samples)),
+        None => items,
+    }
+}
+
+/// The demand of the consumer in the unit that a sentence states first.
+pub(super) fn demanded(look: &Look<'_>, items_per_s: f64) -> String {
+    match samples_per_batch(look) {
+        Some(samples) => format!("{} {SAMPLES}/s", rate(items_per_s * samples)),
+        None => format!("{}/s", rate(items_per_s)),
+    }
+}
+
+/// Samples of an item of the sink, where it holds several.
+fn samples_per_batch(look: &Look<'_>) -> Option<f64> {
+    look.samples_per_item().filter(|_| look.shape.unit != SAMPLES)
 }
 
 /// Throughput that the consumer could take, and its waiting time.
@@ -115,8 +142,8 @@ fn demand(look: &Look<'_>) -> String {
     let wait = percent(look.consumer_wait().unwrap_or(0.0));
     match look.demand() {
         Some(demand) => format!(
-            " of the {}/s that the consumer could take; the consumer waits {wait} of the time",
-            rate(demand)
+            " of the {} that the consumer could take; the consumer waits {wait} of the time",
+            demanded(look, demand)
         ),
         None if look.shape.discards => ", and the consumer takes them at once".to_owned(),
         None => format!("; the consumer waits {wait} of the time"),
@@ -152,7 +179,7 @@ fn permits(look: &Look<'_>, limit: Option<Limit>) -> Option<String> {
 
 fn too_little(look: &Look<'_>) -> String {
     let delivered = look.measured.queues.last().map_or(0, |sink| sink.num_items);
-    let unit = look.shape.unit;
+    let unit = &look.shape.unit;
     match (delivered, look.measured.is_over) {
         (0, true) => "Nothing was delivered.".to_owned(),
         (0, false) => "Not warmed up yet: nothing has been delivered.".to_owned(),

@@ -1,7 +1,7 @@
 // Reports of storage benchmarks that the server keeps.
 
-import { get, postText, remove } from './client'
-import type { BenchmarkComparison, BenchmarkSummary, BenchReport, Page, QueryOf } from './types'
+import { get, post, postText, remove } from './client'
+import type { BenchmarkComparison, BenchmarkProgress, BenchmarkSummary, BenchReport, CurrentBenchmark, Page, QueryOf, StartBenchmark } from './types'
 
 const of = (id: string) => `/benchmarks/${encodeURIComponent(id)}`
 
@@ -10,6 +10,9 @@ export const benchmarks = {
   compare: (id: string, base: string, signal?: AbortSignal) => get<BenchmarkComparison>(`${of(id)}/comparison`, { base }, signal),
   report: (id: string, signal?: AbortSignal) => get<BenchReport>(of(id), {}, signal),
   delete: (id: string) => remove(of(id)),
-  /** Lets the server keep a report. It goes as it is: the server is its only judge. */
+  start: (request: StartBenchmark) => post<BenchmarkProgress>('/benchmarks/start', request),
+  current: (signal?: AbortSignal) => get<CurrentBenchmark>('/benchmarks/current', {}, signal),
+  stop: (id: string) => post<BenchmarkProgress>(`${of(id)}/stop`),
+  /** Sends a report to be kept, unchanged. */
   keep: (report: Blob) => postText<BenchmarkSummary>('/benchmarks', report),
 }

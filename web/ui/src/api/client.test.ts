@@ -4,7 +4,7 @@ import { expect, it } from 'vitest'
 
 import { DEFAULT_SERVER } from './client'
 
-it('has the default address of the command', () => {
+it('uses the default address of the command', () => {
   const flag = readFileSync('../../runner/cli/src/args/server.rs', 'utf8')
   expect(flag).toContain(`default_value = "${DEFAULT_SERVER}"`)
 })

@@ -6,7 +6,10 @@ const JSON_TYPE = { 'content-type': 'application/json' }
 /** Address of a server that was started without `--listen`. */
 export const DEFAULT_SERVER = 'http://127.0.0.1:7700'
 
-/** What a request came to when it did not succeed. `problem.status` is 0 when the server did not answer at all. */
+/** Type of the problem of a request that the server did not answer. */
+export const NO_ANSWER = 'no-answer'
+
+/** Failure of a request. `problem.status` is 0 when there was no answer at all. */
 export class ApiError extends Error {
   constructor(readonly problem: Problem) {
     super(problem.detail || problem.title)
@@ -16,14 +19,20 @@ export class ApiError extends Error {
 
 export type Query = Record<string, string | number | boolean | null | undefined>
 
-/** Called when the server wants a token: the page in front of everything asks for it. */
+/** Called when the server requires a token: the sign-in page asks for it. */
 let askForToken: () => void = () => {}
+/** Called after each request: true if the server answered. */
+let hearReach: (answered: boolean) => void = () => {}
 
 export function onTokenWanted(ask: () => void): void {
   askForToken = ask
 }
 
-/** The address of an API resource with the parameters that are set. */
+export function onReach(hear: (answered: boolean) => void): void {
+  hearReach = hear
+}
+
+/** Address of an API resource with the parameters that are set. */
 export function address(path: string, query: Query = {}): string {
   const search = new URLSearchParams()
   for (const [name, value] of Object.entries(query)) {
@@ -34,8 +43,7 @@ export function address(path: string, query: Query = {}): string {
 }
 
 /**
- * A key for one submission: it makes a second try of the same one harmless. `crypto.randomUUID` is missing on plain HTTP away
- * from this machine.
+ * Key of one submission, which makes it safe to send again. `crypto.randomUUID` is missing on plain HTTP outside localhost.
  */
 export function newKey(): string {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('')
@@ -69,24 +77,34 @@ export async function remove<T = void>(path: string): Promise<T> {
   return json(await send(address(path), { method: 'DELETE' }))
 }
 
-/** Sends a request and gives its answer, or throws an [`ApiError`] with what the server said. */
+/** Sends a request and returns its answer, or throws an [`ApiError`] with the problem of the answer. */
 export async function send(url: string, init: RequestInit): Promise<Response> {
   let response: Response
   try {
     response = await fetch(url, { credentials: 'same-origin', ...init })
   } catch (cause) {
     if (cause instanceof DOMException && cause.name === 'AbortError') throw cause
-    throw new ApiError(problem('No answer', 'The server does not answer.'))
+    throw unanswered()
   }
+  // A proxy answers in place of a server that does not run.
+  if ([502, 503, 504].includes(response.status) && !isJson(response)) throw unanswered()
+  hearReach(true)
   if (response.ok) return response
   if (response.status === 401) askForToken()
   throw new ApiError(await readProblem(response))
 }
 
+function unanswered(): ApiError {
+  hearReach(false)
+  return new ApiError({ ...problem('No answer', 'The server does not answer.'), type: NO_ANSWER })
+}
+
+const isJson = ({ headers }: Response) => (headers.get('content-type') ?? '').includes('json')
+
 export async function readProblem(response: Response): Promise<Problem> {
   const { status, statusText } = response
   const fallback = problem(statusText || 'Request failed', `The server answered ${status} ${statusText}`.trim() + '.', status)
-  if (!(response.headers.get('content-type') ?? '').includes('json')) return fallback
+  if (!isJson(response)) return fallback
   try {
     return { ...fallback, ...((await response.json()) as Partial<Problem>) }
   } catch {
@@ -94,13 +112,13 @@ export async function readProblem(response: Response): Promise<Problem> {
   }
 }
 
-/** What can be said of anything that was thrown. */
+/** Problem of anything that was thrown. */
 export function problemOf(thrown: unknown): Problem {
   if (thrown instanceof ApiError) return thrown.problem
-  return problem('Something went wrong in this page', thrown instanceof Error ? thrown.message : String(thrown))
+  return problem('This page failed', thrown instanceof Error ? thrown.message : String(thrown))
 }
 
-/** A problem that is told here, not by the server. */
+/** A problem found by the page, not by the server. */
 export function problem(title: string, detail: string, status = 0): Problem {
   return { type: 'about:blank', title, status, detail }
 }

@@ -1,4 +1,4 @@
-// Every resource of the API that a page uses, by its name.
+// Resources of the API that pages use, by name.
 
 import { get, post, put, remove } from './client'
 import type {
@@ -15,6 +15,7 @@ import type {
   ReplayReport,
   RunDetail,
   RunError,
+  RunFigures,
   RunSpec,
   RunSummary,
   RunTags,
@@ -35,13 +36,15 @@ export const api = {
 
   runs: (query: QueryOf<'list_runs'> = {}, signal?: AbortSignal) => get<Page<RunSummary>>('/runs', { ...query }, signal),
   run: (id: string, signal?: AbortSignal) => get<RunDetail>(run(id), {}, signal),
-  /** `key` makes a second try of the same submission harmless: see `newKey`. */
+  /** `key` makes the submission safe to send again: see `newKey`. */
   submit: (document: PipelineDocument, key: string) => post<RunDetail>('/runs', document, { headers: { 'idempotency-key': key } }),
   stop: (id: string) => post<RunDetail>(`${run(id)}/stop`),
   clone: (id: string) => post<RunDetail>(`${run(id)}/clone`),
   deleteRun: (id: string) => remove(run(id)),
   setTags: (id: string, tags: string[]) => put<RunTags>(`${run(id)}/tags`, { tags }),
   spec: (id: string, signal?: AbortSignal) => get<RunSpec>(`${run(id)}/spec`, {}, signal),
+  figures: (id: string, query: QueryOf<'show_figures'>, signal?: AbortSignal) =>
+    get<RunFigures>(`${run(id)}/figures`, { ...query }, signal),
   series: (id: string, query: SeriesQuery, signal?: AbortSignal) =>
     get<Series>(`${run(id)}/series`, { ...query, metrics: query.metrics?.join(',') }, signal),
   errors: (id: string, query: QueryOf<'list_errors'>, signal?: AbortSignal) =>
@@ -51,7 +54,7 @@ export const api = {
   times: (id: string, stage: string, signal?: AbortSignal) =>
     get<TaskTimes>(`${run(id)}/stages/${encodeURIComponent(stage)}/times`, {}, signal),
   deadLetters: (id: string, signal?: AbortSignal) => get<DeadLetters>(`${run(id)}/dead-letters`, {}, signal),
-  /** What the run would do with other settings. */
+  /** Predicts the run with other settings. */
   predict: (id: string, request: PredictRequest, signal?: AbortSignal) => post<Predicted>(`${run(id)}/predict`, request, { signal }),
   replay: (id: string, modules: Record<string, string>) => post<ReplayReport>(`${run(id)}/replay`, { modules }),
 }

@@ -3,7 +3,7 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { EventStream, type Connection, type Listener, type Source } from './events'
 import type { LiveSample } from './types'
 
-/** A connection whose server is the test. */
+/** Connection whose server is the test. */
 class FakeSource implements Source {
   onerror: ((event: Event) => void) | null = null
   closed = false
@@ -36,7 +36,7 @@ class FakeSource implements Source {
   }
 }
 
-/** A clock that stands still until it is told. */
+/** Clock that the test advances. */
 class FakeTimers {
   now = 0
   #tasks = new Map<number, { at: number; task: () => void }>()
@@ -90,7 +90,7 @@ function newest(): FakeSource {
   return source
 }
 
-/** A listener that writes down what it hears. */
+/** Listener that records its events. */
 function ear(): Listener & { heard: number[]; refetches: number } {
   const notes = {
     heard: [] as number[],
@@ -102,7 +102,7 @@ function ear(): Listener & { heard: number[]; refetches: number } {
 }
 
 describe('one connection', () => {
-  it('is shared by all who follow, and asks for each run once', () => {
+  it('is shared by all followers and names each run once', () => {
     stream.follow('b', ear())
     stream.follow('a', ear())
     stream.follow('b', ear())
@@ -111,7 +111,7 @@ describe('one connection', () => {
     expect(sources.map(({ address }) => address)).toEqual(['/api/v1/events?runs=a%2Cb'])
   })
 
-  it('is made anew for other runs and closed when nobody follows', () => {
+  it('is opened again for other runs and closed without followers', () => {
     const endA = stream.follow('a', ear())
     timers.pass(100)
     const endB = stream.follow('b', ear())
@@ -135,7 +135,7 @@ describe('one connection', () => {
     expect(newest().closed).toBe(false)
   })
 
-  it('tells samples only to those who follow that run', () => {
+  it('passes samples to the followers of their run only', () => {
     const [a, b] = [ear(), ear()]
     stream.follow('a', a)
     stream.follow('b', b)
@@ -148,7 +148,7 @@ describe('one connection', () => {
 })
 
 describe('a break', () => {
-  it('goes on from the last id without a refetch when the server is the same', () => {
+  it('continues after the last id without a refetch on the same server', () => {
     const a = ear()
     stream.follow('a', a)
     timers.pass(100)
@@ -167,7 +167,7 @@ describe('a break', () => {
     expect(stream.connection).toBe('live')
   })
 
-  it('refetches after a restart, and hears ids that begin again', () => {
+  it('refetches after a restart and accepts ids that start again', () => {
     const a = ear()
     stream.follow('a', a)
     timers.pass(100)
@@ -200,7 +200,7 @@ describe('a break', () => {
     expect(sources).toHaveLength(9)
   })
 
-  it('is noticed when the samples of a living run stop without an end', () => {
+  it('is noticed when the samples of a live run stop without an end', () => {
     stream.follow('a', ear())
     timers.pass(100)
     newest().hello()
@@ -212,7 +212,7 @@ describe('a break', () => {
     expect(sources[0]?.closed).toBe(true)
   })
 
-  it('is noticed when the pings of a quiet server stop', () => {
+  it('is noticed when the pings of an idle server stop', () => {
     stream.follow(null, ear())
     timers.pass(100)
     newest().hello()
@@ -226,7 +226,7 @@ describe('a break', () => {
     expect(stream.connection).toBe('reconnecting')
   })
 
-  it('is not suspected while anything comes: no ping does beside other events, and no sample behind the end of a run', () => {
+  it('is not assumed while any event comes', () => {
     stream.follow(null, ear())
     stream.follow('a', ear())
     timers.pass(100)
@@ -245,7 +245,7 @@ describe('a break', () => {
     expect(sources).toHaveLength(1)
   })
 
-  it('is noticed when nothing comes behind the hello', () => {
+  it('is noticed when nothing comes after the hello', () => {
     stream.follow(null, ear())
     timers.pass(100)
     newest().hello()
@@ -253,7 +253,7 @@ describe('a break', () => {
     expect(stream.connection).toBe('reconnecting')
   })
 
-  it('lets a connection that was given up say nothing more', () => {
+  it('ignores events of a closed connection', () => {
     const a = ear()
     stream.follow('a', a)
     timers.pass(100)

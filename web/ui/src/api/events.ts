@@ -2,7 +2,7 @@
 
 import type { LiveEvent, LiveSample, LogEntry, RunSummary } from './types'
 
-/** What a page hears. `refetch` says that something may have been missed: fetch again whatever you show. */
+/** Events that a page receives. `refetch` reports that events may be missing: the page fetches its data again. */
 export interface Listener {
   sample?(sample: LiveSample): void
   state?(run: RunSummary): void
@@ -30,12 +30,12 @@ const EVENTS: LiveEvent['event'][] = ['hello', 'ping', 'sample', 'state', 'runs'
 const FIRST_RETRY_MS = 500
 const LONGEST_RETRY_MS = 10_000
 /**
- * A run that lives sends four samples a second, and a server with nothing to tell sends a `ping` every 15 s. When nothing comes,
- * the connection is dead, whatever the browser thinks.
+ * A live run sends four samples a second, and an idle server sends a `ping` every 15 s. A connection without either is dead, even
+ * if the browser keeps it open.
  */
 const SAMPLES_SILENCE_MS = 10_000
 const PINGS_SILENCE_MS = 40_000
-/** Runs wanted and not wanted any more within this time change the connection once. */
+/** Changes of the followed runs within this time change the connection once. */
 const SETTLE_MS = 30
 
 interface Follower {
@@ -44,10 +44,10 @@ interface Follower {
 }
 
 /**
- * Follows runs over one connection that it makes anew when it breaks or when other runs are wanted.
+ * Follows runs over one connection, which is opened again when it breaks or when other runs are followed.
  *
- * Ids are `{epoch}-{n}`: `n` begins again when the server starts anew, so an id counts only within its epoch. A reconnect
- * within an epoch goes on from the last id; any other one tells everybody to refetch.
+ * Ids are `{epoch}-{n}`: `n` restarts with the server, so an id counts only within its epoch. A reconnect within an epoch
+ * continues after the last id; after any other one, all listeners refetch.
  */
 export class EventStream {
   connection: Connection = 'idle'
@@ -68,7 +68,7 @@ export class EventStream {
     private readonly onConnection: (connection: Connection) => void = () => {},
   ) {}
 
-  /** Hears of one run, or with `null` of the list of runs only; gives the end of that. */
+  /** Follows one run, or with `null` only the list of runs; returns a function that ends it. */
   follow(run: string | null, listener: Listener): () => void {
     const follower = { run, listener }
     this.#followers.add(follower)
@@ -78,14 +78,19 @@ export class EventStream {
     }
   }
 
-  /** Lets go of the connection: nobody looks. */
+  /** Connects at once instead of after the next wait. */
+  reconnect(): void {
+    if (this.connection === 'reconnecting') this.#connect()
+  }
+
+  /** Closes the connection of a hidden tab. */
   pause(): void {
     if (this.connection === 'paused') return
     this.#close()
     this.#say('paused')
   }
 
-  /** Looks again. What happened in between is fetched, not replayed. */
+  /** Opens the connection of a tab that is visible again. Events in between are fetched, not replayed. */
   resume(): void {
     if (this.connection !== 'paused') return
     this.#last = null
@@ -102,7 +107,7 @@ export class EventStream {
         this.#close()
         this.#say('idle')
       } else if (this.#source === null || this.#runs() !== this.#runsOfSource) {
-        // A run that was not followed until now has no last id of its own: its page refetches at `hello`.
+        // A newly followed run has no last id: its page refetches at `hello`.
         this.#last = null
         this.#connect()
       }
@@ -141,7 +146,7 @@ export class EventStream {
     this.#listenForSilence(type === 'sample' ? SAMPLES_SILENCE_MS : PINGS_SILENCE_MS)
     if (type === 'ping') return
     const live = { event: type, data: JSON.parse(data) as unknown } as LiveEvent
-    // A server that was come back to begins with a `gap` or an `end`, which have the id that was seen last.
+    // After a reconnect the server starts with a `gap` or an `end`, which have the last id seen.
     if (type !== 'hello' && this.#isOld(lastEventId) && type !== 'gap' && type !== 'end') return
     switch (live.event) {
       case 'hello':
@@ -154,7 +159,7 @@ export class EventStream {
         this.#tell(live.data.run, (listener) => listener.log?.(live.data.run, live.data.entry))
         break
       case 'gap':
-        // Followers of lists follow no run.
+        // An empty run stands for the list of runs.
         this.#tell(live.data.run === '' ? null : live.data.run, (listener) => listener.refetch?.())
         break
       case 'state':
@@ -179,7 +184,7 @@ export class EventStream {
     this.#fresh = false
   }
 
-  /** Whether an event was heard before; remembers it if not. */
+  /** True if the event was received before; otherwise records it. */
   #isOld(id: string): boolean {
     const cut = id.lastIndexOf('-')
     const n = Number(id.slice(cut + 1))

@@ -2,7 +2,7 @@
 
 import { EventStream, type Connection, type Listener, type Source } from './events'
 
-/** How long a tab nobody looks at keeps its connection. */
+/** Time for which a hidden tab keeps its connection. */
 const HIDDEN_MS = 60_000
 
 class Live {
@@ -28,7 +28,12 @@ class Live {
     window.addEventListener('pageshow', () => this.#stream.resume())
   }
 
-  /** Hears of one run, or with `null` of the list of runs only; gives the end of that. */
+  /** Connects at once instead of after the next wait. */
+  reconnect(): void {
+    this.#stream.reconnect()
+  }
+
+  /** Follows one run, or with `null` only the list of runs; returns a function that ends it. */
   follow(run: string | null, listener: Listener): () => void {
     return this.#stream.follow(run, listener)
   }

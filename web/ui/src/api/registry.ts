@@ -1,4 +1,4 @@
-// Modules, the stores to try them on, and what a browser sends to be checked or run.
+// Modules, stores, documents and sessions.
 
 import { address, ApiError, get, post, postText, problem, put, readProblem, remove, send } from './client'
 import type {
@@ -30,12 +30,12 @@ export const registry = {
     get<StoreKeys>(`/stores/${encodeURIComponent(store)}/keys`, { prefix, limit }, signal),
 }
 
-/** What the server takes as a pipeline document. Text goes as it was typed: no digit of a number is lost, no key is merged. */
+/** Pipeline documents. Text is sent as typed, so that no digit of a number is lost and no key is merged. */
 export const documents = {
   schema: (signal?: AbortSignal) => get<Record<string, unknown>>('/schema/pipeline', {}, signal),
   openApi: async (signal?: AbortSignal): Promise<Record<string, unknown>> =>
     (await send('/api/openapi.json', { signal: signal ?? null })).json() as Promise<Record<string, unknown>>,
-  /** A run's document with the modules it ran, as text: to read it as values would cost digits. */
+  /** A run's document with its modules, as text, so that no digit is lost. */
   specText: async (run: string, signal?: AbortSignal): Promise<string> =>
     (await send(address(`/runs/${encodeURIComponent(run)}/spec`), { signal: signal ?? null })).text(),
   validate: (text: string, signal?: AbortSignal) => postText<Validation>('/runs', text, { query: { validate_only: true }, signal }),
@@ -44,13 +44,13 @@ export const documents = {
 
 export const sessions = {
   session: () => get<Session>('/session'),
-  /** The token goes in the body and nowhere else; the server answers with a cookie that scripts cannot read. */
+  /** Sends the token in the body; the server answers with a cookie that scripts cannot read. */
   signIn: (token: string) => post<void>('/session', { token }),
   useCode: (code: string) => post<void>('/session', { code }),
   signOut: () => remove('/session'),
 }
 
-/** Uploads a module. `progress` hears the share that has been sent: `fetch` does not tell it. */
+/** Uploads a module. `progress` receives the share that was sent, which `fetch` does not report. */
 export function upload(file: File, progress: (share: number) => void, signal: AbortSignal): Promise<ModuleUpload> {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest()
@@ -78,4 +78,4 @@ export function upload(file: File, progress: (share: number) => void, signal: Ab
   })
 }
 
-const cutOff = problem('The upload broke off', 'The connection ended before the server answered: it does not run any more, or the file is larger than it takes.')
+const cutOff = problem('The upload was interrupted', 'The connection ended before the server answered: the server has stopped, or the file exceeds its limit.')

@@ -343,6 +343,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{id}/tags": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Replace the tags of a run
+         * @description 16 tags at most, of 1 to 64 characters each. The run's document stays as it is.
+         */
+        put: operations["set_tags"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{id}/stream": {
         parameters: {
             query?: never;
@@ -372,6 +392,26 @@ export interface paths {
         };
         /** Show time series: means with minimum and maximum */
         get: operations["show_series"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{id}/figures": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * All figures of a run over one window, with the verdict on it
+         * @description The window is the whole run without warm-up, its last seconds (`last_s`), or a part (`from_s`, `to_s`), with its ends moved outwards to stored rows of at least 250 ms; the answer states the true ends. `from_s=0` alone is the whole run with warm-up.
+         */
+        get: operations["show_figures"];
         put?: never;
         post?: never;
         delete?: never;
@@ -560,6 +600,63 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/benchmarks/start": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Start a storage benchmark on the server
+         * @description One benchmark runs at a time. It takes threads and memory of the budget of runs, and permits of its store in turn with the runs. The report is kept with the others.
+         */
+        post: operations["start_benchmark"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/benchmarks/current": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The storage benchmark that the server runs */
+        get: operations["show_current"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/benchmarks/{id}/stop": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Stop the storage benchmark under way
+         * @description What it measured until then is kept. Answers when it has ended, after 3 s at most.
+         */
+        post: operations["stop_benchmark"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/benchmarks/{id}": {
         parameters: {
             query?: never;
@@ -573,6 +670,23 @@ export interface paths {
         post?: never;
         /** Delete a benchmark and its report */
         delete: operations["delete_benchmark"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/benchmarks/{id}/comparison": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Compare a benchmark with another one */
+        get: operations["compare_benchmarks"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1068,6 +1182,10 @@ export interface components {
             samples?: components["schemas"]["TrySample"][] | null;
             /** @description Samples to read from a store. */
             from?: components["schemas"]["TryFrom"] | null;
+            /** @description Objects that the module may ask for, by name, at most 16. */
+            assets?: {
+                [key: string]: components["schemas"]["TryAsset"];
+            };
         };
         /** @description Sample in a request: a text, bytes, or fields. */
         TrySample: {
@@ -1105,6 +1223,16 @@ export interface components {
             store: string;
             /** @description Keys of the objects, at most 16. */
             keys: string[];
+        };
+        /** @description An object for a module that is tried: bytes given here, or an object of a store. */
+        TryAsset: {
+            /** @description The bytes. */
+            base64: string;
+        } | {
+            /** @description Store of the object. */
+            store: string;
+            /** @description Key of the object. */
+            key: string;
         };
         /** @description Result of trying a module on a few samples. */
         TrialReport: {
@@ -1387,6 +1515,18 @@ export interface components {
             name: string;
             /** @description Kind of the store. */
             kind: components["schemas"]["StoreKind"];
+            /** @description Set when runs may write batches to it. */
+            writable: boolean;
+            /**
+             * Format: uint64
+             * @description Most reads and writes in flight, those of all runs together.
+             */
+            reads: number;
+            /**
+             * Format: uint64
+             * @description Reads and writes in flight now.
+             */
+            reads_used: number;
         };
         /** @description Kind of a store. */
         StoreKind: "folder" | "s3";
@@ -1396,6 +1536,11 @@ export interface components {
             items: string[];
             /** @description True if the store has more keys with the prefix. */
             more: boolean;
+            /**
+             * Format: double
+             * @description Time that the store took to list them, in seconds.
+             */
+            elapsed_s: number;
         };
         /** @description One page of a list. */
         PageOfRunSummary: {
@@ -1470,11 +1615,24 @@ export interface components {
              * @description Samples that the consumer took per second.
              */
             samples_per_s?: number | null;
+            /** @description Kind of the verdict on the whole run; `null` before it started. */
+            verdict?: components["schemas"]["VerdictKind"] | null;
+            /** @description Id of the stage or source that the verdict names; `null` where it names none. */
+            verdict_stage?: string | null;
+            /**
+             * @description Tags of the run; `PUT /runs/{id}/tags` replaces them.
+             * @default []
+             */
+            tags: components["schemas"]["Tags"];
             /** @description Modules of the run, `name@version`, in the order of its stages. */
             modules: string[];
         };
         /** @description Current state of a run, or the way in which it ended. */
         RunState: "queued" | "running" | "draining" | "completed" | "failed" | "stopped" | "interrupted";
+        /** @description Kind of the limit of a pipeline. */
+        VerdictKind: "consumer" | "variance" | "stage" | "storage" | "source" | "threads" | "permits" | "failures" | "nothing_waits" | "too_little";
+        /** @description Tags of a run, each once. A tag has no comma, no control character and no space at its ends. */
+        Tags: string[];
         /** @description Result of the check with `validate_only`, or the run of an earlier request with the same key. */
         SubmitAnswer: components["schemas"]["Validation"] | components["schemas"]["RunDetail"];
         /** @description Result of the check of a document that can run. */
@@ -1598,6 +1756,15 @@ export interface components {
              * @description Samples that the consumer took per second.
              */
             samples_per_s?: number | null;
+            /** @description Kind of the verdict on the whole run; `null` before it started. */
+            verdict?: components["schemas"]["VerdictKind"] | null;
+            /** @description Id of the stage or source that the verdict names; `null` where it names none. */
+            verdict_stage?: string | null;
+            /**
+             * @description Tags of the run; `PUT /runs/{id}/tags` replaces them.
+             * @default []
+             */
+            tags: components["schemas"]["Tags"];
             /** @description Modules of the run, `name@version`, in the order of its stages. */
             modules: string[];
             /** @description Resource that a queued run waits for, with the calculation; `null` for a run that does not wait. */
@@ -1785,7 +1952,7 @@ export interface components {
         GpuRecord: {
             /**
              * Format: double
-             * @description Share of the last moments in which any kernel ran, 0.0 to 1.0. Copies do not count.
+             * @description Share of the driver's last sampling period in which any kernel ran, 0.0 to 1.0. Copies do not count.
              */
             utilisation?: number | null;
             /**
@@ -1800,12 +1967,12 @@ export interface components {
             total_bytes?: number | null;
             /**
              * Format: uint64
-             * @description Bytes per second received over the bus.
+             * @description Bytes per second that the GPU receives over PCI Express.
              */
             received_bytes_per_s?: number | null;
             /**
              * Format: uint64
-             * @description Bytes per second sent over the bus.
+             * @description Bytes per second that the GPU sends over PCI Express.
              */
             sent_bytes_per_s?: number | null;
         };
@@ -2294,8 +2461,6 @@ export interface components {
             /** @description Use of the worker threads; `null` when no stage needs one. */
             threads?: components["schemas"]["ThreadUse"] | null;
         };
-        /** @description Kind of the limit of a pipeline. */
-        VerdictKind: "consumer" | "variance" | "stage" | "storage" | "source" | "threads" | "permits" | "failures" | "nothing_waits" | "too_little";
         /** @description Answer to the question: is data loading the bottleneck? */
         Answer: "yes" | "no" | "nothing_waits" | "unknown";
         /** @description A suggestion to improve a pipeline. */
@@ -2412,6 +2577,11 @@ export interface components {
                 [key: string]: string;
             };
         };
+        /** @description Tags of a run. */
+        RunTags: {
+            /** @description All tags of the run; those that it has and that are not among them go. */
+            tags: components["schemas"]["Tags"];
+        };
         /** @description Address of the batches of a run, with the secret that gives access to them. */
         StreamAddress: {
             /** @description Path of the Unix socket on the machine of the server. */
@@ -2463,6 +2633,183 @@ export interface components {
         };
         /** @description A figure of a stage or queue over time. */
         Metric: "ave_time_s" | "tasks_per_s" | "failures_per_s" | "busy" | "thread_wait" | "blocked" | "permit_wait" | "readiness" | "qps" | "ave_get_time_s" | "ave_put_time_s" | "starved";
+        /** @description Figures of a run over one window. */
+        RunFigures: {
+            /** @description Id of the run. */
+            run: string;
+            /** @description State of the run when the figures were read. */
+            state: components["schemas"]["RunState"];
+            /** @description Figures from the run's start to the reading, independent of the window. */
+            total: components["schemas"]["RunTotals"];
+            /** @description Interval that all figures below cover. */
+            window: components["schemas"]["FigureWindow"];
+            /**
+             * Format: uint64
+             * @description Samples that the consumer took in the window; `null` where an earlier version did not count them over time.
+             */
+            samples?: number | null;
+            /**
+             * Format: uint64
+             * @description Samples that failed in the window.
+             */
+            failed_samples: number;
+            /**
+             * Format: double
+             * @description Samples that the consumer took per second.
+             */
+            samples_per_s?: number | null;
+            /**
+             * Format: double
+             * @description Batches that the consumer took per second; `null` where the consumer takes single samples.
+             */
+            batches_per_s?: number | null;
+            /**
+             * Format: double
+             * @description Share of time in which the consumer waited for an item, 0.0 to 1.0.
+             */
+            consumer_waited?: number | null;
+            /** @description The stages, first to last. Percentiles and maxima are `null` where they are known only for another window. */
+            stages: components["schemas"]["StageRecord"][];
+            /** @description The queues, first to last. */
+            queues: components["schemas"]["QueueRecord"][];
+            /** @description Samples taken per second from each queue, by the id of the queue. */
+            queue_samples_per_s: {
+                [key: string]: number | null;
+            };
+            /** @description Movement of samples; `null` where an earlier version did not count them over time. */
+            ledger?: components["schemas"]["LedgerMovement"] | null;
+            /** @description Verdict on the window; `null` where an earlier version did not store what a verdict needs. */
+            verdict?: components["schemas"]["Verdict"] | null;
+        };
+        /** @description Figures of a run from its start to the reading. */
+        RunTotals: {
+            /**
+             * Format: double
+             * @description Seconds since the run's start, or from its start to its end.
+             */
+            elapsed_s: number;
+            /**
+             * Format: uint64
+             * @description Samples that the source makes in all; `null` while the number is unknown, and for a source without an end.
+             */
+            expected?: number | null;
+            /**
+             * Format: uint64
+             * @description Samples that failed since the run's start.
+             */
+            failed_samples: number;
+            /** @description Samples of the run, by their fate. */
+            samples: components["schemas"]["RunBook"];
+            /** @description Set when every book of the ledger balances. */
+            balanced: boolean;
+        };
+        /** @description Interval that figures cover. */
+        FigureWindow: {
+            /** @description Kind of the window. */
+            kind: components["schemas"]["WindowKind"];
+            /**
+             * Format: double
+             * @description Begin, in seconds since the run's start. A requested begin is moved back to the nearest stored row.
+             */
+            from_s: number;
+            /**
+             * Format: double
+             * @description End, in seconds since the run's start. A requested end is moved forward to the nearest stored row.
+             */
+            to_s: number;
+        };
+        /** @description Kind of a window. */
+        WindowKind: "whole" | "steady" | "last" | "range";
+        /** @description Movement of samples in a window. */
+        LedgerMovement: {
+            /** @description Source, stages and sink, first to last. */
+            stages: components["schemas"]["StageMovement"][];
+            /** @description Movement of the whole run. */
+            total: components["schemas"]["RunMovement"];
+        };
+        /** @description Movement of samples at one stage: `in + made = out + dropped + skipped + dead_lettered + discarded + left`. */
+        StageMovement: {
+            /** @description Id of the stage. */
+            id: string;
+            /**
+             * Format: uint64
+             * @description Samples taken from the queue before the stage.
+             */
+            in: number;
+            /**
+             * Format: uint64
+             * @description Samples made by the source or by fan-out.
+             */
+            made: number;
+            /**
+             * Format: uint64
+             * @description Samples put into the queue behind the stage.
+             */
+            out: number;
+            /**
+             * Format: uint64
+             * @description Samples left out on purpose.
+             */
+            dropped: number;
+            /**
+             * Format: uint64
+             * @description Samples that failed and were left out.
+             */
+            skipped: number;
+            /**
+             * Format: uint64
+             * @description Samples that failed and were kept as dead letters.
+             */
+            dead_lettered: number;
+            /**
+             * Format: uint64
+             * @description Samples of incomplete last batches.
+             */
+            discarded: number;
+            /**
+             * Format: int64
+             * @description Change of the number of samples inside the stage.
+             */
+            left: number;
+        };
+        /** @description Movement of samples of a run: `made = delivered + dropped + skipped + dead_lettered + discarded + left`. */
+        RunMovement: {
+            /**
+             * Format: uint64
+             * @description Samples made by the source and by fan-out.
+             */
+            made: number;
+            /**
+             * Format: uint64
+             * @description Samples taken by the consumer.
+             */
+            delivered: number;
+            /**
+             * Format: uint64
+             * @description Samples left out on purpose.
+             */
+            dropped: number;
+            /**
+             * Format: uint64
+             * @description Samples that failed and were left out.
+             */
+            skipped: number;
+            /**
+             * Format: uint64
+             * @description Samples that failed and were kept as dead letters.
+             */
+            dead_lettered: number;
+            /**
+             * Format: uint64
+             * @description Samples of incomplete last batches.
+             */
+            discarded: number;
+            /**
+             * Format: int64
+             * @description Change of the number of samples inside stages and queues.
+             */
+            left: number;
+        };
         /** @description Measuring windows of a run. */
         WindowList: {
             /** @description Windows in order of time. */
@@ -2709,10 +3056,10 @@ export interface components {
         Unreadable: {
             /**
              * Format: uint64
-             * @description Total number of such lines.
+             * @description Number of unreadable lines.
              */
             count: number;
-            /** @description The first such lines, with reasons. */
+            /** @description First unreadable lines, with reasons. */
             first: components["schemas"]["UnreadableLetter"][];
         };
         /** @description A line that is not a dead letter of this run. */
@@ -2746,6 +3093,25 @@ export interface components {
              * @default null
              */
             for_s: number | null;
+            /**
+             * Format: double
+             * @description Begin of the window whose figures the prediction starts from and is compared with, in seconds since the run's start; as in
+             *     `/figures`.
+             * @default null
+             */
+            from_s: number | null;
+            /**
+             * Format: double
+             * @description End of that window, in seconds since the run's start.
+             * @default null
+             */
+            to_s: number | null;
+            /**
+             * Format: double
+             * @description Length of a window that ends with the run, or now, in seconds.
+             * @default null
+             */
+            last_s: number | null;
             /** @description Bounds of a search for changes that would make the run faster; no search if missing. */
             sweep?: components["schemas"]["PredictSweep"] | null;
         };
@@ -2807,6 +3173,12 @@ export interface components {
             recorded?: components["schemas"]["RecordedRate"] | null;
             /** @description Assumptions of the prediction, in words. */
             assumptions: string[];
+            /**
+             * Format: double
+             * @description Rate that the model predicts for the run as it is, as a share of the measured rate and less 1: the model's error. `null` where the
+             *     window has no rate.
+             */
+            model_error?: number | null;
             /** @description Changes that would make the run faster, cheapest first; `null` without `sweep`. */
             proposals?: components["schemas"]["Proposal"][] | null;
         };
@@ -2817,6 +3189,11 @@ export interface components {
              * @description Items that its consumer took per second.
              */
             rate?: number | null;
+            /**
+             * Format: double
+             * @description Samples that its consumer took in a second.
+             */
+            samples_per_s?: number | null;
             /**
              * Format: uint32
              * @description Number of its worker threads.
@@ -4216,6 +4593,170 @@ export interface components {
              */
             costs_s: number;
         };
+        /** @description A storage benchmark for the server to run. */
+        StartBenchmark: {
+            /** @description Store whose objects are read. */
+            store: string;
+            /** @description Name of the benchmark; the store's name when missing. */
+            name?: string | null;
+            /**
+             * @description Start of the keys to read; empty for all.
+             * @default
+             */
+            prefix: string;
+            /**
+             * @description End of the keys to read, e.g. `.jpg`; empty for all.
+             * @default
+             */
+            suffix: string;
+            /**
+             * Format: uint32
+             * @description Limit of the objects to read, 1 to 100,000.
+             * @default 1000
+             */
+            limit: number;
+            /**
+             * @description Ways in which workers read the objects of a batch.
+             * @default [
+             *       "sync",
+             *       "async"
+             *     ]
+             */
+            modes: components["schemas"]["LoadMode"][];
+            /**
+             * @description Numbers of workers to try in turn, each at most the threads of the server's budget; 1, 2, 4 and 8, as far as the
+             *     budget allows, when missing.
+             * @default []
+             */
+            workers: number[];
+            /**
+             * Format: uint32
+             * @description Limit of the reads in flight of one `async` worker.
+             * @default 8
+             */
+            in_flight: number;
+            /**
+             * Format: uint32
+             * @description Objects of a batch.
+             * @default 16
+             */
+            batch_size: number;
+            /**
+             * Format: uint32
+             * @description Measured passes over the objects for each load, 1 to 10.
+             * @default 1
+             */
+            repeats: number;
+            /**
+             * @description Drops the objects of a folder from the page cache before each pass.
+             * @default false
+             */
+            cold: boolean;
+            /**
+             * Format: uint32
+             * @description Longest time of the benchmark, in seconds, 1 to 3,600; then it is stopped, and what it measured is kept. The server's
+             *     longest time of a run applies as well.
+             * @default 60
+             */
+            max_s: number;
+            /**
+             * Format: uint32
+             * @description Memory of the benchmark, in MiB: batches that workers hold, and records of reads. A benchmark that needs more fails
+             *     before its first load.
+             * @default 256
+             */
+            memory_mib: number;
+        };
+        /** @description A storage benchmark of the server: the one under way, or the last one. */
+        BenchmarkProgress: {
+            /** @description Id of the benchmark while it runs; the report that is kept has another one. */
+            id: string;
+            /** @description Name of the benchmark. */
+            name: string;
+            /** @description Store that it reads. */
+            store: string;
+            /** @description Start, RFC 3339 in UTC. */
+            started_at: string;
+            /**
+             * Format: double
+             * @description Time since the start, or until the end, in seconds.
+             */
+            elapsed_s: number;
+            /**
+             * Format: double
+             * @description Longest time that it may take, in seconds.
+             */
+            max_s: number;
+            /** @description State of the benchmark. */
+            state: components["schemas"]["BenchmarkState"];
+            /** @description Work under way, in words, e.g. `load 2 of 4: async 2x8`. */
+            step: string;
+            /**
+             * Format: uint32
+             * @description Loads that have ended.
+             */
+            loads_done: number;
+            /**
+             * Format: uint32
+             * @description All loads: every mode with every number of workers.
+             */
+            loads: number;
+            /** @description Reason of a failure or of an early end. */
+            error?: string | null;
+            /** @description Id of the kept report, once there is one. */
+            benchmark?: string | null;
+        };
+        /** @description State of a benchmark that the server runs. */
+        BenchmarkState: "running" | "completed" | "stopped" | "failed";
+        /** @description The storage benchmark that the server runs. */
+        CurrentBenchmark: {
+            /** @description The benchmark under way, or the last one; `null` before the first, and for tokens that may not use its store. */
+            benchmark?: components["schemas"]["BenchmarkProgress"] | null;
+        };
+        /** @description Differences of a benchmark from a baseline, as `penstock bench compare` computes them. */
+        BenchmarkComparison: {
+            /** @description The baseline. */
+            base: components["schemas"]["BenchmarkSummary"];
+            /** @description The benchmark that is compared with it. */
+            benchmark: components["schemas"]["BenchmarkSummary"];
+            /** @description The result in one sentence. */
+            sentence: string;
+            /** @description Remarks on the validity of the comparison. */
+            notes: string[];
+            /** @description Comparisons of the loads that both reports have. */
+            cells: components["schemas"]["CellComparison"][];
+        };
+        /** @description Changes of one load. */
+        CellComparison: {
+            /** @description Name of the load, e.g. `async 4x8`. */
+            load: string;
+            /** @description Items per second. The interval is that of the mean over passes, by Welch's t test on logarithms. */
+            rate: components["schemas"]["Change2"];
+            /** @description Median time of a read, in seconds, with an interval by order statistics. */
+            median_s: components["schemas"]["Change2"];
+            /** @description 99th percentile of the time of a read, in seconds, with an interval by order statistics. */
+            p99_s: components["schemas"]["Change2"];
+        };
+        /** @description A figure before and after, and its change. */
+        Change2: {
+            /**
+             * Format: double
+             * @description Figure of the baseline.
+             */
+            before: number;
+            /**
+             * Format: double
+             * @description Figure of the other report.
+             */
+            after: number;
+            /**
+             * Format: double
+             * @description Relative change: 0.1 is an increase of 10 %.
+             */
+            change: number;
+            /** @description Confidence interval of the relative change, at 95 %; `None` if too little was measured. */
+            between?: number[] | null;
+        };
     };
     responses: never;
     parameters: never;
@@ -4855,7 +5396,9 @@ export interface operations {
                 name?: string;
                 /** @description Digest of a module that the run used. */
                 module?: string;
-                /** @description Text that the name, the id or the modules contain. */
+                /** @description Tags that a run has, all of them, separated by commas. */
+                tag?: string;
+                /** @description Text that the name, the id, the modules or the tags contain. */
                 q?: string;
                 /** @description Column to sort by, e.g. `name`, with a `-` in front for descending order; `-submitted_at` if missing. */
                 sort?: string;
@@ -4897,6 +5440,8 @@ export interface operations {
                 validate_only?: boolean;
                 /** @description Time after which the run ends as completed, in seconds. */
                 for_s?: number;
+                /** @description Tags of the run, separated by commas: 16 at most, of 1 to 64 characters each. */
+                tags?: string;
             };
             header?: {
                 /** @description Key that makes the request safe to repeat for a day. */
@@ -5098,6 +5643,43 @@ export interface operations {
             };
         };
     };
+    set_tags: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        /** @description Tags of a run. */
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RunTags"];
+            };
+        };
+        responses: {
+            /** @description Tags of a run. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunTags"];
+                };
+            };
+            /** @description Details of the error. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     show_stream: {
         parameters: {
             query?: never;
@@ -5158,6 +5740,45 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Series"];
+                };
+            };
+            /** @description Details of the error. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    show_figures: {
+        parameters: {
+            query?: {
+                /** @description Begin of the window, in seconds since the run's start; its start when missing. */
+                from_s?: number;
+                /** @description End of the window, in seconds since the run's start; its end, or now, when missing. */
+                to_s?: number;
+                /** @description Length of a window that ends with the run, or now, in seconds; not together with the others. Warm-up is left out. */
+                last_s?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Figures of a run over one window. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunFigures"];
                 };
             };
             /** @description Details of the error. */
@@ -5505,6 +6126,8 @@ export interface operations {
     list_benchmarks: {
         parameters: {
             query?: {
+                /** @description A column to sort by, e.g. `name`, with a `-` in front for the other direction; `-kept_at` when missing. */
+                sort?: string;
                 /** @description Cursor of the page: `next` of the previous page; the first page if missing. */
                 cursor?: string;
                 /** @description Maximum number of benchmarks; 50 if missing, 200 at most. */
@@ -5579,6 +6202,101 @@ export interface operations {
             };
         };
     };
+    start_benchmark: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description A storage benchmark for the server to run. */
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["StartBenchmark"];
+            };
+        };
+        responses: {
+            /** @description A storage benchmark of the server: the one under way, or the last one. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BenchmarkProgress"];
+                };
+            };
+            /** @description Details of the error. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    show_current: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The storage benchmark that the server runs. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CurrentBenchmark"];
+                };
+            };
+            /** @description Details of the error. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    stop_benchmark: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the benchmark. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A storage benchmark of the server: the one under way, or the last one. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BenchmarkProgress"];
+                };
+            };
+            /** @description Details of the error. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     show_benchmark: {
         parameters: {
             query?: never;
@@ -5629,6 +6347,41 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Details of the error. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    compare_benchmarks: {
+        parameters: {
+            query: {
+                /** @description Id of the benchmark to compare with, usually the older one. */
+                base: string;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the benchmark. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Differences of a benchmark from a baseline, as `penstock bench compare` computes them. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BenchmarkComparison"];
+                };
             };
             /** @description Details of the error. */
             default: {

@@ -1,12 +1,11 @@
-// The shapes of the HTTP API by the names that the pages use, all from the server's own description of it
-// (`npm run api`). Times are RFC 3339 in UTC, durations carry their unit in the name, and `null` is
-// "not measured" or "not there", never 0.
+// Types of the HTTP API, from the server's description of it (`npm run api`). Times are RFC 3339 in UTC, durations carry their
+// unit in the name, and `null` is "not measured" or "not there", never 0.
 
 import type { components, operations } from './schema'
 
 type Schemas = components['schemas']
 
-/** As it arrives: the description calls a member that may be `null` optional, and the server writes it all the same. */
+/** Type as received: the description calls a nullable member optional, and the server always writes it. */
 type Written<T> = T extends readonly (infer Item)[] ? Written<Item>[] : T extends object ? { [Name in keyof T]-?: Written<T[Name]> } : T
 
 type Answer<Name extends keyof Schemas> = Written<Schemas[Name]>
@@ -25,7 +24,7 @@ export type QueryOf<Name extends keyof operations> = operations[Name] extends { 
 export type AuditEntry = Answer<'AuditEntry'>
 export type Session = Answer<'Session'>
 
-/** A pipeline document: the server is its only judge. */
+/** Pipeline document, checked by the server alone. */
 export type PipelineDocument = Record<string, unknown>
 
 export type SampleOffer = Answer<'SampleOffer'> & { document: PipelineDocument }
@@ -56,6 +55,9 @@ export type RunSnapshot = Answer<'RunSnapshot'>
 export type StageRecord = Answer<'StageRecord'>
 export type QueueRecord = Answer<'QueueRecord'>
 export type StageBook = Answer<'StageBook'>
+export type RunFigures = Answer<'RunFigures'>
+export type FigureWindow = Answer<'FigureWindow'>
+export type StageMovement = Answer<'StageMovement'>
 export type FailureClass = Schemas['FailureClass']
 export type FailureGroup = Answer<'FailureGroup'>
 export type RunSpec = Answer<'RunSpec'> & { document: PipelineDocument }
@@ -75,16 +77,19 @@ export type VerdictSpan = Answer<'VerdictSpan'>
 export type Advice = Answer<'Advice'>
 
 export type PredictRequest = Partial<Schemas['PredictRequest']>
-/** A server may say what would limit it then. */
+/** Prediction, with the verdict that would apply if the server gives one. */
 export type Predicted = Answer<'Predicted'> & { verdict?: Verdict | null }
 export type Proposal = Answer<'Proposal'>
 
+export type StartBenchmark = Schemas['StartBenchmark']
+export type BenchmarkProgress = Answer<'BenchmarkProgress'>
+export type CurrentBenchmark = Answer<'CurrentBenchmark'>
 export type BenchmarkSummary = Answer<'BenchmarkSummary'>
 export type BenchmarkComparison = Answer<'BenchmarkComparison'>
 export type BenchReport = Answer<'BenchReport'>
 export type LoadReport = Answer<'LoadReport'>
 export type LevelCounts = Answer<'LevelCounts'>
-/** How times are distributed. */
+/** Distribution of times. */
 export type Spread = Answer<'Spread'>
 export type LatencyRange = Answer<'LatencyRange'>
 export type LoadMoment = Answer<'LoadMoment'>
@@ -97,6 +102,6 @@ export type Metric = Schemas['Metric']
 /** Buckets of equal width with one x column for all. `mean` is exact for the bucket; `min` and `max` are over its 250 ms rows. */
 export type Series = Answer<'Series'>
 
-/** What the event stream carries, by the name of the event. */
+/** Events of the stream, by name. */
 export type LiveEvent = Answer<'LiveEvent'>
 export type LiveSample = Answer<'LiveSample'>

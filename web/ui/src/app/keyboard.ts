@@ -7,7 +7,7 @@ export interface Shortcut {
 
 const NEXT_KEY_MS = 1200
 
-/** Watches for shortcuts outside of fields; gives the end of that. */
+/** Watches for shortcuts outside of fields; returns a function that ends it. */
 export function watchKeys(shortcuts: () => Shortcut[]): () => void {
   let typed: string[] = []
   let since = 0

@@ -3,22 +3,22 @@ import { describe, expect, it } from 'vitest'
 import { changed, find, match } from './paths'
 
 describe('match', () => {
-  it('gives the values of named places, decoded', () => {
+  it('returns the decoded values of named places', () => {
     expect(match('/runs/{run}/stages/{stage}', '/runs/01a/stages/2%3Adecode')).toEqual({ run: '01a', stage: '2:decode' })
   })
 
-  it('wants as many pieces as the pattern has', () => {
+  it('requires as many segments as the pattern has', () => {
     expect(match('/runs/{run}', '/runs')).toBeNull()
     expect(match('/runs/{run}', '/runs/a/logs')).toBeNull()
   })
 
-  it('takes a slash at the end for nothing, and an empty place for a miss', () => {
+  it('ignores a slash at the end and refuses an empty place', () => {
     expect(match('/runs', '/runs/')).toEqual({})
     expect(match('/', '/')).toEqual({})
     expect(match('/runs/{run}/logs', '/runs//logs')).toBeNull()
   })
 
-  it('refuses a piece that cannot be decoded instead of throwing', () => {
+  it('refuses a segment that cannot be decoded', () => {
     expect(match('/modules/{name}', '/modules/%E0%A4%A')).toBeNull()
   })
 })
@@ -26,18 +26,18 @@ describe('match', () => {
 describe('find', () => {
   const routes = [{ path: '/runs/{run}' }, { path: '/runs/new' }, { path: '/modules/{name}/{version}' }]
 
-  it('prefers a path without named places, wherever it stands', () => {
+  it('prefers a path without named places, at any position', () => {
     expect(find(routes, '/runs/new')).toEqual({ route: { path: '/runs/new' }, params: {} })
     expect(find(routes, '/runs/01a')?.params).toEqual({ run: '01a' })
   })
 
-  it('finds nothing for an address that no page has', () => {
+  it('finds nothing for an unknown address', () => {
     expect(find(routes, '/elsewhere')).toBeNull()
   })
 })
 
 describe('changed', () => {
-  it('sets, keeps and takes away parameters, and leaves the old ones alone', () => {
+  it('sets, keeps and removes parameters of a copy', () => {
     const before = new URLSearchParams('stage=2%3Adecode&from=1')
     expect(changed(before, { from: null, last: 60, q: '' }).toString()).toBe('stage=2%3Adecode&last=60')
     expect(before.toString()).toBe('stage=2%3Adecode&from=1')

@@ -19,7 +19,7 @@ export function match(pattern: string, path: string): Record<string, string> | n
   return params
 }
 
-/** The first of `patterns` that fits; patterns without named places go before those with, in the order given. */
+/** First route whose pattern matches; patterns without named places come first, in the given order. */
 export function find<T extends { path: string }>(routes: readonly T[], path: string): { route: T; params: Record<string, string> } | null {
   const exactFirst = [...routes].sort((a, b) => places(a.path) - places(b.path))
   for (const route of exactFirst) {
@@ -29,7 +29,7 @@ export function find<T extends { path: string }>(routes: readonly T[], path: str
   return null
 }
 
-/** `query` with `changes` applied; `null` and `''` take a parameter away. */
+/** Copy of `query` with `changes` applied; `null` and `''` remove a parameter. */
 export function changed(query: URLSearchParams, changes: Record<string, string | number | null | undefined>): URLSearchParams {
   const next = new URLSearchParams(query)
   for (const [name, value] of Object.entries(changes)) {

@@ -2,7 +2,7 @@ import { tick } from 'svelte'
 
 import { changed } from './paths'
 
-/** Where the browser is. Pages read it; links and `go` change it. */
+/** Address of the page. Pages read it; links and `go` change it. */
 class Place {
   path = $state(window.location.pathname)
   #search = $state(window.location.search)
@@ -25,13 +25,13 @@ export function go(to: string, { replace = false } = {}): void {
   if (!replace && window.location.pathname !== before) void startOfPage()
 }
 
-/** Changes parameters of this page's address: what a reload, or somebody else who gets the link, would see. */
+/** Changes query parameters of this page's address, which a reload or a shared link shows again. */
 export function setQuery(changes: Record<string, string | number | null | undefined>, { push = false } = {}): void {
   const query = changed(place.query, changes).toString()
   go(window.location.pathname + (query ? `?${query}` : '') + window.location.hash, { replace: !push })
 }
 
-/** Parameters of the address that say what a list shows. */
+/** Query parameters that filter a list. */
 export class Filters<Name extends string> {
   #key: string
   /** The parameters by name, `''` where one is not given; the same object until one of them changes. */
@@ -49,7 +49,7 @@ export class Filters<Name extends string> {
   }
 }
 
-/** Listens to links and to the browser's own buttons; gives the end of that. */
+/** Listens to links and to the browser's history buttons; returns a function that ends it. */
 export function listen(): () => void {
   const onPop = () => place.read()
   const onClick = (event: MouseEvent) => {
@@ -66,7 +66,7 @@ export function listen(): () => void {
   }
 }
 
-/** The address a click leads to inside this site, or `null` when the browser should deal with it. */
+/** Address within this site that a click leads to, or `null` if the browser handles the click. */
 function target(event: MouseEvent): string | null {
   if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return null
   const link = (event.target as Element | null)?.closest('a')
@@ -76,7 +76,7 @@ function target(event: MouseEvent): string | null {
   return link.pathname + link.search + link.hash
 }
 
-/** A new page begins at its top, and a screen reader there too. */
+/** Moves scroll position and focus to the start of a new page. */
 async function startOfPage(): Promise<void> {
   await tick()
   window.scrollTo(0, 0)

@@ -4,18 +4,18 @@ export interface PageProps {
   params: Record<string, string>
 }
 
-/** A page that needs no place of its path may leave its props away. */
+/** Page; one without parameters in its path needs no props. */
 export type Page = Component<PageProps> | Component<Record<string, never>>
 
 export interface Route {
   path: string
   title: string
-  /** The parameter of the address that makes another page of it, like a place of its path. */
+  /** Query parameter with which the page is created anew, as with a parameter of the path. */
   query?: string
   page: () => Promise<{ default: Page }>
 }
 
-/** One line per page. Each is a chunk of its own, fetched when it is first opened. */
+/** Pages by address. Each is a chunk of its own, fetched when the page is first opened. */
 export const routes: Route[] = [
   { path: '/', title: 'Start', page: () => import('../pages/Start.svelte') },
   { path: '/runs', title: 'Runs', page: () => import('../pages/Runs.svelte') },
@@ -27,6 +27,7 @@ export const routes: Route[] = [
   { path: '/runs/new', title: 'New run', query: 'from', page: () => import('../pages/NewRun.svelte') },
   { path: '/bench', title: 'Benchmarks', page: () => import('../pages/Benchmarks.svelte') },
   { path: '/bench/compare', title: 'Compare benchmarks', page: () => import('../pages/CompareBenchmarks.svelte') },
+  { path: '/bench/new', title: 'New benchmark', page: () => import('../pages/NewBenchmark.svelte') },
   { path: '/bench/{benchmark}', title: 'Benchmark', page: () => import('../pages/Benchmark.svelte') },
   { path: '/compare', title: 'Compare', page: () => import('../pages/Compare.svelte') },
   { path: '/system', title: 'System', page: () => import('../pages/System.svelte') },
@@ -36,5 +37,5 @@ export const routes: Route[] = [
   { path: '/modules/{name}/{version}', title: 'Module', page: () => import('../pages/Module.svelte') },
 ]
 
-/** What stands in front of every page while the server wants a token. */
+/** Page shown in place of all others while the server requires a token. */
 export const signIn = (): Promise<{ default: Component<{ onsignedin: () => void }> }> => import('../pages/SignIn.svelte')

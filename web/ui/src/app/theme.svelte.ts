@@ -2,11 +2,11 @@ export type Theme = 'system' | 'light' | 'dark'
 
 const KEY = 'penstock.theme'
 
-/** Light, dark, or as the system has it. Fixed on the root element, where `light-dark()` reads it. */
+/** Light, dark, or the system's scheme. Set on the root element, where `light-dark()` reads it. */
 class ThemeChoice {
   choice = $state<Theme>(stored())
   #systemDark = $state(darkWanted()?.matches ?? false)
-  /** What is seen now; canvases redraw when it changes. */
+  /** Set while the dark scheme is shown; canvases redraw when it changes. */
   dark = $derived(this.choice === 'system' ? this.#systemDark : this.choice === 'dark')
 
   constructor() {

@@ -41,9 +41,10 @@ export function toneOf(tone: 'good' | 'warn' | 'bad' | 'idle', dark: boolean): {
 
 type Rgb = [number, number, number]
 
-// Lightness runs one way only, so the ramp can be read in grey too: empty stands out from the page, ready recedes.
-const RAMP_LIGHT: Rgb[] = [[148, 28, 32], [222, 119, 48], [244, 205, 128], [190, 227, 222]]
-const RAMP_DARK: Rgb[] = [[255, 150, 130], [222, 140, 60], [120, 112, 62], [24, 72, 74]]
+// Lightness runs one way only, so that the ramp can be read in grey too: empty stands out from the page, ready recedes. No end is red:
+// red marks failures alone.
+const RAMP_LIGHT: Rgb[] = [[150, 82, 14], [208, 142, 52], [244, 212, 146], [190, 227, 222]]
+const RAMP_DARK: Rgb[] = [[255, 196, 104], [204, 140, 52], [120, 112, 62], [24, 72, 74]]
 
 /** The colour of a readiness of 0 to 1. */
 export function readinessColor(value: number, dark: boolean): string {

@@ -5,8 +5,8 @@ import { rangeOf, stepped, windowOf, zoomed, zoomTo } from './window'
 const read = (text: string, over = false) => windowOf(new URLSearchParams(text), over)
 
 describe('windowOf', () => {
-  it('follows five minutes of a run that lives, and shows one that is over whole', () => {
-    expect(read('')).toEqual({ follow: true, span_s: 300 })
+  it('follows the last minute of a run that lives, and shows a run that is over whole', () => {
+    expect(read('')).toEqual({ follow: true, span_s: 60 })
     expect(read('', true)).toEqual({ follow: true, span_s: null })
   })
 
@@ -18,20 +18,20 @@ describe('windowOf', () => {
 
   it('takes nonsense for nothing', () => {
     for (const text of ['from=70&to=10', 'from=1', 'from=a&to=b', 'from=-5&to=-1', 'last=x', 'last=-3', 'from=&to=']) {
-      expect(read(text), text).toEqual({ follow: true, span_s: 300 })
+      expect(read(text), text).toEqual({ follow: true, span_s: 60 })
     }
   })
 })
 
 describe('rangeOf', () => {
   it('ends now while following, and never begins before the run', () => {
-    expect(rangeOf({ follow: true, span_s: 300 }, 1000)).toEqual({ from_s: 700, to_s: 1000 })
-    expect(rangeOf({ follow: true, span_s: 300 }, 42)).toEqual({ from_s: 0, to_s: 42 })
+    expect(rangeOf({ follow: true, span_s: 60 }, 1000)).toEqual({ from_s: 940, to_s: 1000 })
+    expect(rangeOf({ follow: true, span_s: 60 }, 42)).toEqual({ from_s: 0, to_s: 42 })
     expect(rangeOf({ follow: true, span_s: null }, 5000)).toEqual({ from_s: 0, to_s: 5000 })
   })
 
   it('has a width even before the first sample', () => {
-    expect(rangeOf({ follow: true, span_s: 300 }, 0)).toEqual({ from_s: 0, to_s: 1 })
+    expect(rangeOf({ follow: true, span_s: 60 }, 0)).toEqual({ from_s: 0, to_s: 1 })
   })
 })
 

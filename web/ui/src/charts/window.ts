@@ -8,7 +8,7 @@ export interface Range {
   to_s: number
 }
 
-export const DEFAULT_SPAN_S = 300
+export const DEFAULT_SPAN_S = 60
 /** Closer than this there is nothing to see: rows are 250 ms long. */
 const CLOSEST_S = 1
 

@@ -2,6 +2,7 @@
 import { cleanup, fireEvent, render, screen } from '@testing-library/svelte'
 import { afterEach, expect, it, vi } from 'vitest'
 
+import { rooted } from './schema'
 import StageList from './StageList.svelte'
 
 afterEach(cleanup)
@@ -18,7 +19,7 @@ const schema = object({
 function shown(faults = [{ pointer: '/stages/1/sleep/mean_ms', detail: 'found `-1`, expected more' }]) {
   const document = { source: { range: { count: 2 } }, stages: [{ sleep: { mean_ms: 5 } }, { sleep: { mean_ms: -1 } }] }
   const acts = { set: vi.fn(), unset: vi.fn(), show: vi.fn(), choose: vi.fn(), add: vi.fn(), swap: vi.fn() }
-  const view = render(StageList, { document, schema, faults, at: '', names: () => [], ...acts })
+  const view = render(StageList, { document, schema: rooted(schema), faults, at: '', names: () => [], ...acts })
   return { ...acts, ...view }
 }
 
@@ -41,7 +42,7 @@ it('opens a card and shows its place in the text, and follows the cursor to anot
   expect(screen.getByLabelText<HTMLInputElement>('mean_ms').value).toBe('5')
 })
 
-it('stays with the card that is open while its fields change the document', async () => {
+it('keeps a card open while its fields change the document', async () => {
   const { rerender } = shown([])
   await rerender({ at: '/stages/0' })
   await fireEvent.click(screen.getByRole('button', { name: /Pipeline/ }))
@@ -49,7 +50,7 @@ it('stays with the card that is open while its fields change the document', asyn
   expect(screen.getByLabelText<HTMLInputElement>('name').value).toBe('x')
 })
 
-it('hands over what was typed as JSON, and takes away what was emptied', async () => {
+it('sets typed values as JSON and removes cleared ones', async () => {
   const { set, unset } = shown([])
   await fireEvent.click(screen.getAllByRole('button', { name: /sleep/, expanded: false })[0] as Element)
   await fireEvent.change(screen.getByLabelText('mean_ms'), { target: { value: '7.50' } })

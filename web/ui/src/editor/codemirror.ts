@@ -24,15 +24,15 @@ import { tags } from '@lezer/highlight'
 import type { Fault } from '../api/types'
 import { complete } from './complete'
 import { pointerAt, pathOf, rangeOf, type Range } from './pointer'
-import { aboutOf } from './schema'
+import { aboutOf, type SchemaFor } from './schema'
 
 export interface EditorSettings {
   text: string
-  schema: () => Record<string, unknown> | null
-  /** Names to offer for a value beyond what the schema knows: modules, stores. */
+  schema: () => SchemaFor | null
+  /** Names to offer for a value beyond those of the schema: modules, stores. */
   names: (segments: string[]) => string[]
   changed: (text: string) => void
-  /** Where the cursor went, as a pointer. */
+  /** New place of the cursor, as a pointer. */
   moved: (pointer: string) => void
   submit: () => void
 }
@@ -97,14 +97,14 @@ export function openEditor(host: HTMLElement, settings: EditorSettings) {
     tree: () => read(view.state).tree,
     replace: (text: string) => view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: text } }),
     change: (changes: ChangeSpec) => view.dispatch({ changes }),
-    /** Marks faults at their places; gives the line of each. */
+    /** Marks faults at their places; returns the line of each. */
     mark(faults: Fault[]): number[] {
       const { tree, text } = read(view.state)
       const found = faults.map((fault): Diagnostic => ({ ...rangeOf(tree, text, fault.pointer), severity: 'error', message: fault.detail }))
       view.dispatch(setDiagnostics(view.state, found))
       return found.map(({ from }) => view.state.doc.lineAt(from).number)
     },
-    /** Marks the first place that is no JSON. */
+    /** Marks the first place that is not JSON. */
     markSyntax(message: string): void {
       const { tree, text } = read(view.state)
       view.dispatch(setDiagnostics(view.state, [{ ...firstError(tree, text), severity: 'error', message }]))
@@ -119,8 +119,8 @@ export function openEditor(host: HTMLElement, settings: EditorSettings) {
 }
 
 /**
- * What is typed over a selection goes in here, not by the browser: it would copy the colour of what was selected into a
- * `style` attribute, which the policy refuses.
+ * Inserts text that is typed over a selection. The browser would copy the selection's colour into a `style` attribute, which the
+ * policy refuses.
  */
 const typeOver = EditorView.domEventHandlers({
   beforeinput(event, view) {
@@ -128,7 +128,7 @@ const typeOver = EditorView.domEventHandlers({
     const typed = event.data
     if (event.inputType !== 'insertText' || typed === null || empty || view.composing) return false
     const insert = () => view.state.update(view.state.replaceSelection(typed), { userEvent: 'input.type', scrollIntoView: true })
-    // Brackets, for one, are put around the selection.
+    // Input handlers put brackets around the selection, for example.
     if (!view.state.facet(EditorView.inputHandler).some((handle) => handle(view, from, to, typed, insert))) view.dispatch(insert())
     return true
   },
@@ -164,7 +164,7 @@ function explain(view: EditorView, position: number, settings: EditorSettings): 
     create: () => {
       const dom = document.createElement('div')
       dom.className = 'about'
-      const rules = [field.kind, field.range, field.default === undefined ? (field.required ? 'must be given' : '') : `default ${JSON.stringify(field.default)}`]
+      const rules = [field.kind, field.range, field.default === undefined ? (field.required ? 'required' : '') : `default ${JSON.stringify(field.default)}`]
       const head = dom.appendChild(document.createElement('div'))
       head.className = 'rules'
       head.textContent = rules.filter(Boolean).join(', ')
@@ -184,11 +184,11 @@ const colours = HighlightStyle.define([
 
 const theme = EditorView.theme({
   '&': { height: '100%', color: 'var(--text)', backgroundColor: 'var(--panel)', fontSize: '13px' },
-  // The host shows the focus, around the line numbers too.
+  // The host shows the focus around the line numbers as well.
   '&.cm-focused': { outline: 'none' },
   '.cm-scroller': { fontFamily: 'var(--mono)', lineHeight: '1.55' },
   '.cm-content': { padding: '10px 0', caretColor: 'var(--text)' },
-  // What does not fit goes on further to the right than most lines begin.
+  // Wrapped lines are indented further than most lines.
   '.cm-line': { paddingLeft: 'calc(6px + 8ch)', textIndent: '-8ch' },
   '.cm-cursor': { borderLeftColor: 'var(--text)' },
   '.cm-gutters': { backgroundColor: 'var(--sunken)', color: 'var(--text-faint)', border: 'none' },

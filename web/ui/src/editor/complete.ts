@@ -3,15 +3,13 @@ import type { SyntaxNode, Tree } from '@lezer/common'
 
 import { compact } from '../parts/json'
 import { pathOf, propertiesOf } from './pointer'
-import { aboutOf, fieldsAt, startOf } from './schema'
+import { aboutOf, fieldsAt, startOf, type SchemaFor } from './schema'
 
-type Schema = Record<string, unknown>
-
-/** What may be typed here: names that the object does not have yet, or values of the property. */
+/** Completions at the cursor: names that the object does not have yet, or values of the property. */
 export function complete(
   context: CompletionContext,
   tree: Tree,
-  schema: Schema | null,
+  schema: SchemaFor | null,
   names: (segments: string[]) => string[],
 ): CompletionResult | null {
   if (!schema) return null
@@ -21,7 +19,7 @@ export function complete(
 
   if (node.name === 'Object' || (node.name === 'PropertyName' && property)) {
     const object = node.name === 'Object' ? node : (property?.parent as SyntaxNode)
-    // Between two names nothing is offered unless asked for: a comma may be meant.
+    // Between two names only an explicit request opens the list: the next character may be a comma.
     if (node.name === 'Object' && !context.explicit) return null
     const { from, to } = node.name === 'Object' ? { from: context.pos, to: context.pos } : node
     const options = missingNames(schema, object, property, text)
@@ -31,13 +29,16 @@ export function complete(
   const owner = node.name === 'Property' ? node : property
   if (!owner || (node.name !== 'String' && !context.explicit)) return null
   const path = pathOf(owner, text)
-  const choices = [...(aboutOf(schema, path)?.choices ?? []), ...names(path)]
-  if (choices.length === 0) return null
+  const field = aboutOf(schema, path)
+  const texts = [...(field?.choices ?? []), ...names(path)].map((choice) => JSON.stringify(choice))
+  const values = node.name === 'String' ? [] : field?.input === 'switch' ? ['true', 'false'] : field?.default === undefined ? [] : [compact(field.default)]
+  const labels = [...new Set([...texts, ...values])]
+  if (labels.length === 0) return null
   const { from, to } = node.name === 'String' ? node : { from: context.pos, to: context.pos }
-  return { from, to, options: choices.map((choice) => ({ label: JSON.stringify(choice) })), validFor: /^"?[\w@.:+-]*"?$/ }
+  return { from, to, options: labels.map((label) => ({ label })), validFor: /^"?[\w@.:+-]*"?$/ }
 }
 
-function missingNames(schema: Schema, object: SyntaxNode, typed: SyntaxNode | null, text: string): Completion[] {
+function missingNames(schema: SchemaFor, object: SyntaxNode, typed: SyntaxNode | null, text: string): Completion[] {
   const path = pathOf(object, text)
   const others = propertiesOf(object, text).filter(({ node }) => node.from !== typed?.from)
   const there = new Set(others.map(({ name }) => name))

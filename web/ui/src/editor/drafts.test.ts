@@ -9,7 +9,7 @@ function storage(initial: Record<string, string> = {}) {
 
 const at = (second: number) => new Date(Date.UTC(2030, 0, 1, 0, 0, second))
 
-it('keeps one draft for each beginning, and forgets one at a time', () => {
+it('keeps one draft for each start and forgets one at a time', () => {
   const kept = storage()
   new Drafts(kept).keep('', '{"a":1', at(1))
   new Drafts(kept).keep('run-1', '{}', at(2))
@@ -19,13 +19,13 @@ it('keeps one draft for each beginning, and forgets one at a time', () => {
   expect([drafts.get(''), drafts.get('run-1')?.text]).toEqual([null, '{}'])
 })
 
-it('lets the oldest go', () => {
+it('drops the oldest draft', () => {
   const drafts = new Drafts(storage())
   for (let n = 0; n < 10; n += 1) drafts.keep(`run-${n}`, String(n), at(n))
   expect([drafts.get('run-0'), drafts.get('run-1'), drafts.get('run-2')?.text, drafts.get('run-9')?.text]).toEqual([null, null, '2', '9'])
 })
 
-it('survives storage that is missing, full or holds something else', () => {
+it('works with storage that is missing, full or holds other data', () => {
   const full = { getItem: () => null, setItem: () => { throw new Error('full') } }
   expect(() => new Drafts(full).keep('', 'x')).not.toThrow()
   expect(() => new Drafts(null).keep('', 'x')).not.toThrow()

@@ -1,4 +1,4 @@
-// Documents that were begun and not submitted, kept in this browser. One for every run that one began from.
+// Documents that were edited and not submitted, kept in this browser: one for each run that was the start.
 
 export interface Draft {
   text: string
@@ -13,12 +13,12 @@ type Storage = Pick<globalThis.Storage, 'getItem' | 'setItem'>
 export class Drafts {
   constructor(private readonly storage: Storage | null) {}
 
-  /** The draft begun from a run, or from nothing with `''`. */
+  /** Draft that started from a run, or with `''` from a template. */
   get(from: string): Draft | null {
     return this.#read()[from] ?? null
   }
 
-  /** Keeps a draft; the oldest go when there are too many. */
+  /** Keeps a draft; the oldest are dropped when there are too many. */
   keep(from: string, text: string, now = new Date()): void {
     const all = { ...this.#read(), [from]: { text, saved_at: now.toISOString() } }
     const newest = Object.entries(all).sort(([, a], [, b]) => b.saved_at.localeCompare(a.saved_at))

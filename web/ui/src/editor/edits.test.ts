@@ -30,31 +30,31 @@ describe('setting a value', () => {
     expect(set('/stages/0/fetch/concurrency', 4)).toBe(text.replace('12', '4'))
   })
 
-  it('adds a key where the others stand', () => {
+  it('adds a key after the others', () => {
     expect(set('/seed', 7)).toBe(text.replace(']\n}', '],\n  "seed": 7\n}'))
     expect(set('/stages/0/fetch/queue', 3)).toBe(text.replace('12 }', '12, "queue": 3 }'))
     expect(set('/stages/1/collate/order', 'input')).toBe(text.replace('{}', '{ "order": "input" }'))
   })
 
-  it('makes what is missing on the way', () => {
+  it('makes missing objects on the way', () => {
     expect(set('/consumer/simulate/step_ms', 30)).toBe(text.replace(']\n}', '],\n  "consumer": { "simulate": { "step_ms": 30 } }\n}'))
   })
 
-  it('does nothing where no key can be', () => {
+  it('does nothing where no key is possible', () => {
     expect(set('/name/x', 1)).toBeNull()
     expect(set('/stages/7', {})).toBeNull()
   })
 })
 
 describe('taking a value away', () => {
-  it('takes its key and one comma with it', () => {
+  it('removes its key and one comma', () => {
     expect(take('/name')).toBe(text.replace('"name": "photos",\n  ', ''))
     expect(take('/stages')).toBe('{\n  "name": "photos"\n}\n')
     expect(take('/stages/1')).toBe(text.replace(',\n    { "collate": {} }', ''))
     expect(take('/stages/0/fetch/concurrency')).toBe(text.replace('{ "concurrency": 12 }', '{}'))
   })
 
-  it('leaves JSON behind wherever it is done', () => {
+  it('leaves valid JSON at each place', () => {
     for (const pointer of ['/name', '/stages', '/stages/0', '/stages/1', '/stages/0/fetch', '/stages/0/fetch/concurrency']) {
       expect(() => JSON.parse(take(pointer) as string), pointer).not.toThrow()
     }
@@ -67,7 +67,7 @@ describe('stages', () => {
   const insert = (at: number, of = text) => edit(of, (tree, now) => insertElement(tree, now, '/stages', at, { sleep: { mean_ms: 5 } }))
   const kinds = (of: string | null) => (JSON.parse(of ?? 'null') as { stages: object[] }).stages.flatMap(Object.keys)
 
-  it('come in at any place, on a line of their own', () => {
+  it('are inserted at any place, on a line of their own', () => {
     expect([0, 1, 2].map((at) => kinds(insert(at)))).toEqual([
       ['sleep', 'fetch', 'collate'],
       ['fetch', 'sleep', 'collate'],
@@ -77,7 +77,7 @@ describe('stages', () => {
     expect(insert(0, '{"stages": []}')).toBe('{"stages": [{ "sleep": { "mean_ms": 5 } }]}')
   })
 
-  it('change places as they are written', () => {
+  it('swap as written', () => {
     expect(edit(text, (tree, now) => swapWithNext(tree, now, '/stages', 0))).toBe(`{
   "name": "photos",
   "stages": [

@@ -1,4 +1,4 @@
-// What the form does to the document, as changes of its text: whatever is not touched keeps its layout, and undo works.
+// Edits of the form, as changes of the document's text: other text keeps its layout, and undo works.
 
 import type { SyntaxNode, Tree } from '@lezer/common'
 
@@ -28,13 +28,13 @@ export function setValue(tree: Tree, text: string, pointer: string, json: string
   return append(parent, propertiesOf(parent, text).map(({ node }) => node), text, `${JSON.stringify(name)}: ${json}`)
 }
 
-/** What somebody typed into a field for numbers, as JSON: a number as it was typed, anything else as text for the server to refuse. */
+/** Text of a number field as JSON: a number as typed, anything else as a string, which the server refuses. */
 export function typedNumber(text: string): string {
   const trimmed = text.trim()
   return /^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$/.test(trimmed) ? trimmed : JSON.stringify(text)
 }
 
-/** Takes a value away, with its key. */
+/** Removes a value with its key. */
 export function removeValue(tree: Tree, text: string, pointer: string): Change | null {
   const value = valueAt(tree, text, pointer)
   if (!value?.parent || value.parent.name === 'JsonText') return null
@@ -49,7 +49,7 @@ export function removeValue(tree: Tree, text: string, pointer: string): Change |
   return { from: around.from + 1, to: around.to - 1, insert: '' }
 }
 
-/** Puts an element into an array that is there, before the element `at`, or at its end. */
+/** Inserts an element into an existing array, before the element `at` or at its end. */
 export function insertElement(tree: Tree, text: string, pointer: string, at: number, value: unknown): Change | null {
   const array = valueAt(tree, text, pointer)
   if (array?.name !== 'Array') return null
@@ -60,7 +60,7 @@ export function insertElement(tree: Tree, text: string, pointer: string, at: num
   return { from: next.from, to: next.from, insert: compact(value) + gap }
 }
 
-/** Lets an element of an array and the one after it change places. */
+/** Swaps an element of an array with the next one. */
 export function swapWithNext(tree: Tree, text: string, pointer: string, at: number): Change[] | null {
   const array = valueAt(tree, text, pointer)
   const [one, other] = array?.name === 'Array' ? elementsOf(array).slice(at, at + 2) : []
@@ -78,7 +78,7 @@ function append(around: SyntaxNode, parts: SyntaxNode[], text: string, insert: s
   return { from: around.from + 1, to: around.to - 1, insert: isObject ? ` ${insert} ` : insert }
 }
 
-/** What stands between a part and the one before it: a new line and the same indent, or a space. */
+/** Separator between a part and the one before it: a new line with the same indent, or a space. */
 function indentBefore(text: string, from: number): string {
   return /\n[ \t]*$/.exec(text.slice(0, from))?.[0] ?? ' '
 }

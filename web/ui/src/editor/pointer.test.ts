@@ -31,14 +31,14 @@ describe('the characters marked for a pointer', () => {
     expect(marked('')).toBe(text.trim())
   })
 
-  it('are the key around it for something that is missing', () => {
+  it('are the key of the nearest value around a missing one', () => {
     expect(marked('/stages/0/fetch/module')).toBe('"fetch"')
     expect(marked('/stages/2')).toBe('"stages"')
     expect(marked('/source/list/shard/rank')).toBe('"list"')
     expect(marked('/name/x')).toBe('"name"')
   })
 
-  it('are a bracket where no key is around', () => {
+  it('are a bracket without a key', () => {
     expect(marked('/consumer')).toBe('{')
     expect(text.slice(rangeOf(tree, text, '/stages/1/sleep').from).startsWith('{ "wasm"')).toBe(true)
     expect(marked('/stages/1/sleep')).toBe('{')
@@ -56,7 +56,7 @@ describe('the characters marked for a pointer', () => {
     expect(marked('/01', '[1, 2]')).toBe('[')
   })
 
-  it('count characters as the editor does, whatever stands before', () => {
+  it('count characters as the editor does', () => {
     expect(marked('/b', '{"ä𝄞": "🎞", "b": 7}')).toBe('7')
     expect(marked('/x"y', '{"x\\"y": 8}')).toBe('8')
   })
@@ -82,7 +82,7 @@ describe('the pointer of a place in the text', () => {
   })
 })
 
-it('takes pointers apart and puts them together', () => {
+it('splits and joins pointers', () => {
   expect(segmentsOf('/a~1b/m~01/0')).toEqual(['a/b', 'm~1', '0'])
   expect(pointerOf(['a/b', 'm~1', 0])).toBe('/a~1b/m~01/0')
   expect(segmentsOf('')).toEqual([])

@@ -7,7 +7,7 @@ export interface Range {
   to: number
 }
 
-/** The names on the way that a pointer describes; `null` when it is none. */
+/** Segments of a pointer; `null` if it is not a pointer. */
 export function segmentsOf(pointer: string): string[] | null {
   if (pointer === '') return []
   if (!pointer.startsWith('/')) return null
@@ -21,12 +21,12 @@ export function pointerOf(segments: readonly (string | number)[]): string {
   return segments.map((segment) => `/${String(segment).replaceAll('~', '~0').replaceAll('/', '~1')}`).join('')
 }
 
-/** Whether a pointer leads to `under` or into it. */
+/** True if a pointer leads to `under` or into it. */
 export function isUnder(pointer: string, under: string): boolean {
   return pointer === under || pointer.startsWith(`${under}/`)
 }
 
-/** The value that a pointer leads to in the text, or `null` when it is not there. */
+/** Value at a pointer in the text; `null` if it is missing. */
 export function valueAt(tree: Tree, text: string, pointer: string): SyntaxNode | null {
   const segments = segmentsOf(pointer)
   if (segments === null) return null
@@ -57,14 +57,14 @@ export function rangeOf(tree: Tree, text: string, pointer: string): Range {
   return { from: node.from, to: node.to }
 }
 
-/** Where a character is: the pointer of the innermost value around it; `key` when it is on the name of that value. */
+/** Place of a character: the pointer of the innermost value around it; `key` is set on the name of that value. */
 export function pointerAt(tree: Tree, text: string, position: number): { pointer: string; key: boolean } {
   let node = tree.resolveInner(position, -1)
   if (node.name === 'JsonText' || node.name === '⚠') node = tree.resolveInner(position, 1)
   return { pointer: pointerOf(pathOf(node, text)), key: node.name === 'PropertyName' }
 }
 
-/** The names and places on the way to a node. */
+/** Names and indices on the way to a node. */
 export function pathOf(node: SyntaxNode, text: string): string[] {
   const path: string[] = []
   for (let at: SyntaxNode | null = node; at; at = at.parent) {
@@ -93,13 +93,13 @@ export function elementsOf(array: SyntaxNode): SyntaxNode[] {
   return elements
 }
 
-/** The name before a value. */
+/** Name of a value in its object. */
 function keyOf(value: SyntaxNode): SyntaxNode | null {
   return value.parent?.name === 'Property' ? value.parent.getChild('PropertyName') : null
 }
 
 function childOf(node: SyntaxNode, text: string, segment: string): SyntaxNode | null {
-  // Of two values with one name the last one counts, as everywhere in JSON.
+  // Of two values with one name, the last one counts, as in `JSON.parse`.
   if (node.name === 'Object') return propertiesOf(node, text).findLast(({ name }) => name === segment)?.value ?? null
   if (node.name === 'Array' && /^(0|[1-9][0-9]*)$/.test(segment)) return elementsOf(node)[Number(segment)] ?? null
   return null
@@ -119,7 +119,7 @@ function nameIn(node: SyntaxNode, text: string): string {
   try {
     return JSON.parse(written) as string
   } catch {
-    // Being typed: its quotes are not closed yet.
+    // The closing quote is not typed yet.
     return written.replaceAll('"', '')
   }
 }

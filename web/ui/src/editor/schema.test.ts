@@ -1,9 +1,9 @@
 import { expect, it } from 'vitest'
 
-import { aboutOf, fieldsAt, startOf } from './schema'
+import { aboutOf, defaultParams, documentSchema, fieldsAt, formAt, rooted, startOf } from './schema'
 
-// A cut of the served schema, with every construct it uses.
-const schema = {
+// A part of the served schema, with every construct it uses.
+const pipeline = {
   type: 'object',
   properties: {
     name: { type: 'string', description: 'What the pipeline is called.', default: 'pipeline' },
@@ -38,9 +38,10 @@ const schema = {
   },
 }
 
+const schema = rooted(pipeline)
 const names = (...segments: string[]) => fieldsAt(schema, segments).map(({ name }) => name)
 
-it('knows what may stand at a place', () => {
+it('lists the members of an object at each place', () => {
   expect(names()).toEqual(['name', 'source', 'stages', 'limit'])
   expect(names('stages', '3')).toEqual(['wasm', 'collate'])
   expect(names('stages', '0', 'wasm')).toEqual(['module', 'memory_mib', 'order', 'params', 'assets'])
@@ -50,7 +51,7 @@ it('knows what may stand at a place', () => {
   expect(names('nothing', 'here')).toEqual([])
 })
 
-it('tells of a field what it takes, in the words nearest to it', () => {
+it('describes a field by its type, its range and the nearest description', () => {
   expect(aboutOf(schema, ['stages', '0', 'wasm', 'memory_mib'])).toMatchObject({ kind: 'integer', range: '1 to 4096', default: 256, input: 'number' })
   expect(aboutOf(schema, ['stages', '0', 'wasm', 'order'])).toMatchObject({ choices: ['completion', 'input'], input: 'choice' })
   expect(aboutOf(schema, ['stages', '0', 'wasm'])?.about).toBe('Runs an uploaded module.')
@@ -58,7 +59,7 @@ it('tells of a field what it takes, in the words nearest to it', () => {
   expect(aboutOf(schema, [])).toBeNull()
 })
 
-it('begins a value with what must be there', () => {
+it('starts a value with its required members', () => {
   expect(startOf(schema, ['stages', '0', 'wasm'])).toEqual({ module: '' })
   expect(startOf(schema, ['stages', '0', 'collate'])).toEqual({})
   expect(startOf(schema, ['source', 'range'])).toEqual({ count: 1 })
@@ -66,5 +67,55 @@ it('begins a value with what must be there', () => {
 })
 
 it('ends on a schema that refers to itself', () => {
-  expect(fieldsAt({ $ref: '#/$defs/A', $defs: { A: { anyOf: [{ $ref: '#/$defs/A' }] } } }, [])).toEqual([])
+  expect(fieldsAt(rooted({ $ref: '#/$defs/A', $defs: { A: { anyOf: [{ $ref: '#/$defs/A' }] } } }), [])).toEqual([])
+})
+
+const params = {
+  type: 'object',
+  properties: {
+    size: { type: 'integer', minimum: 1, maximum: 8192, default: 224, description: 'Height and width.' },
+    mode: { type: 'string', enum: ['crop', 'stretch'], default: 'crop' },
+    mean: { type: 'array', items: { type: 'number' }, minItems: 3 },
+    scale: { type: ['number', 'null'], exclusiveMinimum: 0, default: null },
+    crop: { type: 'object', properties: { top: { $ref: '#/$defs/Pixels' } } },
+  },
+  required: ['mean'],
+  $defs: { Pixels: { type: 'integer', minimum: 0 } },
+}
+
+it('describes each parameter of a module', () => {
+  const told = fieldsAt(rooted(params), []).map(({ name, kind, range, required }) => [name, kind, range, required])
+  expect(told).toEqual([
+    ['size', 'integer', '1 to 8192', false],
+    ['mode', 'one of crop, stretch', '', false],
+    ['mean', 'array of number', 'at least 3', true],
+    ['scale', 'number or null', 'above 0', false],
+    ['crop', 'object', '', false],
+  ])
+  expect(defaultParams(params)).toEqual({ size: 224, mode: 'crop', scale: null })
+})
+
+it('reads any schema of a stranger without an error', () => {
+  for (const odd of [null, true, 'x', [], { properties: [] }, { properties: { a: true, b: null } }, { type: 'array', items: { items: 3 } }]) {
+    expect(() => [fieldsAt(rooted(odd), []), defaultParams(odd), formAt(rooted(odd), ['a']), formAt(rooted(odd), [])]).not.toThrow()
+  }
+  expect(fieldsAt(rooted({ properties: { a: true } }), [])[0]?.kind).toBe('any')
+})
+
+it('chooses a form by the shape of a value', () => {
+  const form = (...segments: string[]) => formAt(schema, segments)
+  expect(formAt(rooted(params), ['mean'])).toMatchObject({ input: 'number', required: true })
+  expect(formAt(rooted(params), ['crop'])).toBe('object')
+  expect(form('stages', '0', 'wasm', 'assets')).toBe('map')
+  expect([form('source', 'range'), form('stages'), form('limit'), form('stages', '0', 'wasm', 'params')]).toEqual(['object', null, null, null])
+})
+
+it('reads the schema of a module in `params` of its stage', () => {
+  const document = { stages: [{ wasm: { module: 'resize@2' } }, { wasm: { module: 'other' } }] }
+  const joined = documentSchema(pipeline, document, (module) => (module === 'resize@2' ? params : null))
+  const place = (stage: number, ...rest: string[]) => ['stages', String(stage), 'wasm', 'params', ...rest]
+  expect(fieldsAt(joined, place(0)).map(({ name }) => name)).toEqual(['size', 'mode', 'mean', 'scale', 'crop'])
+  expect(aboutOf(joined, place(0, 'crop', 'top'))).toMatchObject({ kind: 'integer', range: 'at least 0' })
+  expect([formAt(joined, place(0)), formAt(joined, place(1))]).toEqual(['object', null])
+  expect(fieldsAt(joined, ['stages', '0', 'wasm']).map(({ name }) => name)).toContain('module')
 })

@@ -1,63 +1,109 @@
-// The JSON Schema of the pipeline document, asked for one place at a time: names to complete, words to show, fields of a form.
+// JSON Schemas of the pipeline document and of modules' parameters, read at one place of a value: names to complete, texts to
+// show, fields of a form.
 
-import { kindOf, rangeOf } from '../modules/schema'
 import { record } from '../parts/json'
 
-type Schema = Record<string, unknown>
+export type Schema = Record<string, unknown>
 
-/** One thing that an object may have. */
+/** Schema for a place of a value, and the place within that schema: `params` of a module have a schema of their own. */
+export type SchemaFor = (segments: readonly string[]) => [Schema, readonly string[]]
+
+/** Member of an object. */
 export interface Field {
   name: string
+  /** `integer`, `array of number`, `one of crop, stretch`. */
   kind: string
+  /** `1 to 8192`, `at least 0`; empty without bounds. */
   range: string
   about: string
   required: boolean
-  /** `undefined` when there is none. */
+  /** `undefined` without a default. */
   default: unknown
-  /** Values to choose from; `null` when there are too many. */
+  /** Values to choose from; `null` when any value of the kind is possible. */
   choices: string[] | null
-  /** What a form can show it as; `null` for objects and arrays. */
+  /** Form field for the value; `null` for objects and arrays. */
   input: 'text' | 'number' | 'choice' | 'switch' | null
 }
 
 const DEEPEST = 40
 
-/** Every schema that a value at this place may have to satisfy, `$ref`, `oneOf` and the like followed. */
-export function schemasAt(root: Schema, segments: readonly string[]): Schema[] {
-  let here = open(root, root)
-  for (const segment of segments) here = here.flatMap((schema) => inside(root, schema, segment))
-  return here
+/** One schema for all places. */
+export function rooted(root: unknown): SchemaFor {
+  const schema = record(root) ?? {}
+  return (segments) => [schema, segments]
 }
 
-/** The names that an object at this place may have, in the schema's order. */
-export function fieldsAt(root: Schema, segments: readonly string[]): Field[] {
+/** Schema of a document: that of pipelines and, in `params` of a stage, that of its module if `paramsOf` has it. */
+export function documentSchema(pipeline: Schema, document: Schema | null, paramsOf: (module: string) => Schema | null): SchemaFor {
+  return (segments) => {
+    const [stages, place, kind, params, ...rest] = segments
+    if (stages === 'stages' && kind === 'wasm' && params === 'params' && Array.isArray(document?.stages)) {
+      const module = record(record((document.stages as unknown[])[Number(place)])?.wasm)?.module
+      const found = typeof module === 'string' ? paramsOf(module) : null
+      if (found) return [found, rest]
+    }
+    return [pipeline, segments]
+  }
+}
+
+/** All schemas that apply to a value at this place, with `$ref`, `oneOf` and similar resolved. */
+function schemasAt(schemaFor: SchemaFor, place: readonly string[]): { root: Schema; here: Schema[] } {
+  const [root, segments] = schemaFor(place)
+  let here = open(root, root)
+  for (const segment of segments) here = here.flatMap((schema) => inside(root, schema, segment))
+  return { root, here }
+}
+
+/** Members that an object at this place may have, in the schema's order. */
+export function fieldsAt(schemaFor: SchemaFor, segments: readonly string[]): Field[] {
   const fields = new Map<string, Field>()
-  for (const schema of schemasAt(root, segments)) {
+  const { root, here } = schemasAt(schemaFor, segments)
+  for (const schema of here) {
     const required = Array.isArray(schema.required) ? (schema.required as unknown[]) : []
     for (const [name, value] of Object.entries(record(schema.properties) ?? {})) {
-      // A variant's own words say more than those of the object inside it.
+      // The description of a variant is more specific than that of the object in it.
       if (!fields.has(name)) fields.set(name, fieldOf(root, name, record(value) ?? {}, required.includes(name), schema))
     }
   }
   return [...fields.values()]
 }
 
-/** What the schema says about the value at this place. */
-export function aboutOf(root: Schema, segments: readonly string[]): Field | null {
+/** Field of the value at this place; `null` where the schema has none. */
+export function aboutOf(schemaFor: SchemaFor, segments: readonly string[]): Field | null {
   const name = segments.at(-1)
   if (name === undefined) return null
-  return fieldsAt(root, segments.slice(0, -1)).find((field) => field.name === name) ?? null
+  return fieldsAt(schemaFor, segments.slice(0, -1)).find((field) => field.name === name) ?? null
 }
 
-/** A value to begin with: what must be there and has no default. */
-export function startOf(root: Schema, segments: readonly string[]): unknown {
-  const schema = schemasAt(root, segments).find((each) => each.type !== 'null')
+/** Form for an object or an array at this place: members by name, entries with free names, or a list of simple values. */
+export function formAt(schemaFor: SchemaFor, segments: readonly string[]): 'object' | 'map' | Field | null {
+  const { root, here } = schemasAt(schemaFor, segments)
+  const [schema, ...others] = here.filter(({ type }) => type !== 'null')
+  if (!schema || others.length > 0) return null
+  if ([schema.type].flat().includes('array')) {
+    const element = record(schema.items) && fieldOf(root, '', record(schema.items) ?? {}, true, {})
+    return element?.input ? element : null
+  }
+  if (Object.keys(record(schema.properties) ?? {}).length > 0) return 'object'
+  return fieldsAt(schemaFor, [...segments, 'any']).length > 0 ? 'map' : null
+}
+
+/** Parameters that have a default, with their defaults. */
+export function defaultParams(schema: unknown): Schema {
+  const fields = fieldsAt(rooted(schema), []).filter((field) => field.default !== undefined)
+  return Object.fromEntries(fields.map((field) => [field.name, field.default]))
+}
+
+/** Smallest value for this place: required members without a default. */
+export function startOf(schemaFor: SchemaFor, segments: readonly string[]): unknown {
+  const { here } = schemasAt(schemaFor, segments)
+  const schema = here.find((each) => each.type !== 'null')
   switch (Array.isArray(schema?.type) ? schema.type[0] : schema?.type) {
     case 'object': {
-      const needed = fieldsAt(root, segments).filter((field) => field.required && field.default === undefined)
-      // Of variants one must be chosen, and nobody has.
-      if (schemasAt(root, segments).length > 1) return {}
-      return Object.fromEntries(needed.map((field) => [field.name, startOf(root, [...segments, field.name])]))
+      const needed = fieldsAt(schemaFor, segments).filter((field) => field.required && field.default === undefined)
+      // The user chooses among variants.
+      if (here.length > 1) return {}
+      return Object.fromEntries(needed.map((field) => [field.name, startOf(schemaFor, [...segments, field.name])]))
     }
     case 'array':
       return []
@@ -81,7 +127,7 @@ function fieldOf(root: Schema, name: string, value: Schema, required: boolean, a
   const said = [value.description, isOnly ? around.description : null, one.description].find((text) => typeof text === 'string')
   return {
     name,
-    kind: choices.length > 0 ? 'choice' : kindOf(one),
+    kind: choices.length > 0 ? `one of ${choices.join(', ')}` : kindOf(one),
     range: rangeOf(one),
     about: typeof said === 'string' ? said : '',
     required,
@@ -123,4 +169,26 @@ function open(root: Schema, schema: Schema, depth = 0): Schema[] {
   const variants = [schema.oneOf, schema.anyOf, schema.allOf].flatMap((list) => (Array.isArray(list) ? (list as unknown[]) : []))
   if (variants.length === 0) return [schema]
   return variants.flatMap((variant) => open(root, record(variant) ?? {}, depth + 1))
+}
+
+function kindOf(schema: Schema): string {
+  if (Array.isArray(schema.enum)) return `one of ${schema.enum.map((value) => JSON.stringify(value)).join(', ')}`
+  if ('const' in schema) return JSON.stringify(schema.const)
+  const type = [schema.type].flat().filter((each) => typeof each === 'string').join(' or ') || 'any'
+  const items = record(schema.items)
+  return type === 'array' && items ? `array of ${kindOf(items)}` : type
+}
+
+function rangeOf(schema: Schema): string {
+  const bound = (...names: string[]) => names.map((name) => schema[name]).find((value) => typeof value === 'number')
+  const least = bound('minimum', 'minItems', 'minLength')
+  const most = bound('maximum', 'maxItems', 'maxLength')
+  const [above, below] = [bound('exclusiveMinimum'), bound('exclusiveMaximum')]
+  const both = least !== undefined && most !== undefined
+  const parts = [
+    both ? `${least} to ${most}` : least !== undefined ? `at least ${least}` : most !== undefined ? `at most ${most}` : '',
+    above !== undefined ? `above ${above}` : '',
+    below !== undefined ? `below ${below}` : '',
+  ]
+  return parts.filter(Boolean).join(', ')
 }

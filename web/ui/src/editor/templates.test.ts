@@ -2,7 +2,7 @@ import { expect, it } from 'vitest'
 
 import { documentIn, laidOut, templates } from './templates'
 
-it('writes a stage a line, and nothing but the document', () => {
+it('writes one line for each stage', () => {
   const json = '{"name":"x","stages":[{"fetch":{"concurrency":2}},{"collate":{}}],"sink":{"queue":3}}'
   expect(laidOut(json)).toBe(`{
   "name": "x",
@@ -31,7 +31,7 @@ it('keeps every digit and every letter of a run\'s document', () => {
   expect(documentIn('{}')).toBe('')
 })
 
-it('offers the server\'s sample first, and always something that runs without data', () => {
+it('offers the server\'s sample first and one template without data', () => {
   const offer = { name: 'photos', about: 'Photos.', document: { name: 'photos', source: { range: { count: 1 } } } }
   expect(templates(offer).map(({ name }) => name)).toEqual(['photos', 'numbers'])
   for (const { text } of templates(null)) expect(JSON.parse(text)).toHaveProperty('source')

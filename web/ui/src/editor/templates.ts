@@ -19,7 +19,7 @@ export function laidOut(json: string): string {
   return lines.length === 0 ? '{}\n' : `{\n${lines.join(',\n')}\n}\n`
 }
 
-/** The document in the answer to a question for a run's, as it was written. */
+/** Document within the answer for a run's document, as written. */
 export function documentIn(answer: string): string {
   const document = valueAt(jsonLanguage.parser.parse(answer), answer, '/document')
   return document ? laidOut(answer.slice(document.from, document.to)) : ''
@@ -40,10 +40,10 @@ export interface Template {
   text: string
 }
 
-/** What a new document can begin as: the sample of this server first, then what runs anywhere. */
+/** Templates of a new document: the server's sample first, then one that runs anywhere. */
 export function templates(offer: SampleOffer | null): Template[] {
   const own = offer ? [{ name: offer.name, about: offer.about, text: laidOut(JSON.stringify(offer.document)) }] : []
-  return [...own, { name: 'numbers', about: 'Needs no data and no module: numbers, a stage that waits 25 ms, and a consumer that takes 30 ms.', text: laidOut(JSON.stringify(numbers)) }]
+  return [...own, { name: 'numbers', about: 'No data, no module: numbers, a stage that waits 25 ms, and a consumer that takes 30 ms.', text: laidOut(JSON.stringify(numbers)) }]
 }
 
 const numbers: PipelineDocument = {

@@ -17,11 +17,11 @@ function report(manifest: Partial<Manifest> = {}, more: Partial<ModuleReport> = 
   }
 }
 
-it('is silent about versions that look the same from outside', () => {
+it('finds no changes between equal interfaces', () => {
   expect(changes(report(), report({ doc: 'Better words.' }, { size_bytes: 2, digest: 'sha256:01' }))).toEqual([])
 })
 
-it('names what came and what went', () => {
+it('names added and removed entries', () => {
   const after = report({ wants: null, counters: ['pixels'] }, { exports: ['penstock:stage/transform@0.2.0'] })
   expect(changes(report(), after)).toEqual([
     { what: 'exports', added: ['penstock:stage/transform@0.2.0'], removed: ['penstock:stage/transform@0.1.0'] },
@@ -30,7 +30,7 @@ it('names what came and what went', () => {
   ])
 })
 
-it('sees a parameter whose bounds changed, not one whose description did', () => {
+it('reports changed bounds of a parameter and ignores its description', () => {
   const with_ = (size: object) => report({ params: { properties: { size } } })
   expect(changes(with_({ maximum: 10, description: 'a' }), with_({ maximum: 10, description: 'b' }))).toEqual([])
   expect(changes(with_({ maximum: 10 }), with_({ maximum: 20 }))).toEqual([

@@ -1,14 +1,14 @@
 import type { ModuleReport } from '../api/types'
 import { record } from '../parts/json'
 
-/** One thing in which a version differs from the one before. */
+/** One difference of a version from the one before. */
 export interface Change {
   what: string
   added: string[]
   removed: string[]
 }
 
-/** What of a module's outside changed between two versions: what it gives and takes, never how it does so. */
+/** Changes of a module's interface between two versions; its code is not compared. */
 export function changes(before: ModuleReport, after: ModuleReport): Change[] {
   const pairs: [string, string[], string[]][] = [
     ['exports', before.exports, after.exports],
@@ -32,7 +32,7 @@ function difference(what: string, before: string[], after: string[]): Change {
   }
 }
 
-/** Each parameter with everything that is demanded of it: a changed bound counts as a change. */
+/** Each parameter with its rules: a changed bound counts as a change. */
 function params(report: ModuleReport): string[] {
   const properties = record(record(report.manifest.params)?.properties) ?? {}
   return Object.entries(properties).map(([name, value]) => {

@@ -1,16 +1,25 @@
-// How runs and documents name a module: `name@3`, `name@alias`.
+// Names of modules in runs and documents: `name@3`, `name@alias`.
+
+import type { ModuleDetail, ModuleVersion } from '../api/types'
 
 const ALIAS = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/
 
-/** The page of `name@version`. */
+/** Version with this number or alias; `null` where there is none. */
+export function versionOf({ versions, aliases }: ModuleDetail, wanted: string): ModuleVersion | null {
+  if (wanted === 'latest') return versions[0] ?? null
+  const number = /^[0-9]+$/.test(wanted) ? Number(wanted) : aliases[wanted]
+  return versions.find(({ version }) => version === number) ?? null
+}
+
+/** Address of the page of `name@version`. */
 export function pageOf(module: string): string {
   return `/modules/${module.split('@').map(encodeURIComponent).join('/')}`
 }
 
-/** Why `alias` cannot be one; `null` when it can. A number would be taken for a version, and `latest` always is the newest. */
+/** Fault of a new alias; `null` if there is none. A number names a version, and `latest` is always the newest one. */
 export function aliasFault(alias: string): string | null {
   if (/^[0-9]+$/.test(alias)) return 'A number names a version.'
-  if (alias === 'latest') return '“latest” always is the newest version.'
-  if (!ALIAS.test(alias)) return 'Letters, digits, “.”, “_” and “-”, at most 128, and a letter or digit first.'
+  if (alias === 'latest') return '“latest” is always the newest version.'
+  if (!ALIAS.test(alias)) return 'Use at most 128 letters, digits, “.”, “_” or “-”, and start with a letter or a digit.'
   return null
 }

@@ -34,7 +34,7 @@ describe('elements', () => {
     expect([...(elements('bfloat16', [2], Uint16Array.of(0x3fc0, 0xc000)) as Float32Array)]).toEqual([1.5, -2])
   })
 
-  it('are refused when they do not fill the shape, and absent when they were not shown', () => {
+  it('are refused if they do not fill the shape and absent if the trial left them out', () => {
     expect(elements('uint8', [2, 2, 3], new Uint8Array(11))).toBeNull()
     expect(elements('float32', [1], new Uint8Array(3))).toBeNull()
     expect(elements('complex64', [1], new Uint8Array(8))).toBeNull()
@@ -56,7 +56,7 @@ describe('a picture', () => {
     expect([...pictureOf(Uint8Array.of(1, 2, 3, 4), layout(1, false), 1, bytes).pixels]).toEqual([3, 3, 3, 255, 4, 4, 4, 255])
   })
 
-  it('spreads what is no byte from its least to its most, and leaves clear what is no number', () => {
+  it('scales other types from least to greatest and leaves NaN transparent', () => {
     const values = Float32Array.of(-2, NaN, 2, Infinity)
     const scale = scaleOf('float32', values)
     expect(scale).toEqual({ low: -2, high: 2 })
@@ -65,7 +65,7 @@ describe('a picture', () => {
   })
 })
 
-it('draws a row of values as the least and the most of each stretch', () => {
+it('draws a row of values as the range of each column', () => {
   const values = Float32Array.of(0, 10, 5, 5, NaN, 2)
   expect(envelopeOf(values, scaleOf('float32', values), 3)).toEqual([
     { from: 0, to: 1 },

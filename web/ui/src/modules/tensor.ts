@@ -1,4 +1,4 @@
-// What a tensor looks like: pictures where its shape is that of images, else its values in a row.
+// Tensors as pictures, where the shape is that of images, or as a row of values.
 
 import type { MadeField } from '../api/types'
 import { fromBase64 } from '../parts/base64'
@@ -8,20 +8,20 @@ export type TensorField = Extract<MadeField, { type: 'tensor' }>
 /** Elements in row-major order. Integers of 64 bits stay whole. */
 export type Elements = ArrayLike<number> | ArrayLike<bigint>
 
-/** How a shape is read as images, one after the other. */
+/** Layout of a shape read as images, one after the other. */
 export interface Layout {
   images: number
   height: number
   width: number
   channels: 1 | 3
-  /** Whether the channels come before rows and columns. */
+  /** Set when channels come before rows and columns. */
   first: boolean
 }
 
 export interface Picture {
   width: number
   height: number
-  /** Red, green, blue and opacity of each pixel, rows first. What is not a number is clear. */
+  /** Red, green, blue and opacity of each pixel, rows first. NaN is transparent. */
   pixels: Uint8ClampedArray<ArrayBuffer>
 }
 
@@ -30,10 +30,10 @@ export interface Scale {
   high: number
 }
 
-/** An image that is narrower says less than its values do. */
+/** Shortest side of an image; narrower ones are shown as values. */
 const LEAST_SIDE = 4
 
-/** The images that a shape is: one, or a batch of them; `null` for what is no image. */
+/** Images that a shape holds: one, or a batch; `null` if it holds none. */
 export function layoutOf(shape: number[]): Layout | null {
   const [a = 0, b = 0, c = 0, d = 0] = shape
   switch (shape.length) {
@@ -90,7 +90,7 @@ function fromHalf(bits: number): number {
   return bits & 0x8000 ? -size : size
 }
 
-/** What is black and what is white: bytes are brightnesses already, all else is spread from its least to its most. */
+/** Values of black and white: 0 and 255 for bytes, the least and the greatest value for other types. */
 export function scaleOf(dtype: string, elements: Elements): Scale {
   if (dtype === 'uint8') return { low: 0, high: 255 }
   let [low, high] = [Infinity, -Infinity]

@@ -1,6 +1,6 @@
 import { describe as group, expect, it } from 'vitest'
 
-import { describe, fieldFor, readParams, recordSamples } from './trial'
+import { describe, fieldFor, readParams, recordSamples, withParam } from './trial'
 
 it('puts content into the field that the module wants', () => {
   expect(fieldFor(['audio'], 'file')).toBe('audio')
@@ -18,20 +18,29 @@ group('records', () => {
     ])
   })
 
-  it('say which line is wrong', () => {
+  it('report the line of a fault', () => {
     expect(() => recordSamples('{}\n[1]')).toThrow('line 2: not an object')
     expect(() => recordSamples('{"a"')).toThrow(/^line 1: /)
   })
 })
 
-it('takes an object as parameters and nothing else', () => {
+it('accepts only an object as parameters', () => {
   expect(readParams(' ')).toEqual({ params: {} })
   expect(readParams('{"size": 4}')).toEqual({ params: { size: 4 } })
   expect(readParams('[]')).toHaveProperty('fault')
   expect(readParams('{"size": }')).toHaveProperty('fault')
 })
 
-it('says what a field is', () => {
+it('sets, adds and removes parameters at any depth', () => {
+  const params = { size: 3, crop: { top: 1 } }
+  expect(withParam(params, ['size'], 5)).toEqual({ size: 5, crop: { top: 1 } })
+  expect(withParam(params, ['crop', 'left'], 2)).toEqual({ size: 3, crop: { top: 1, left: 2 } })
+  expect(withParam(params, ['new', 'deep'], 'x')).toEqual({ ...params, new: { deep: 'x' } })
+  expect(withParam(params, ['crop', 'top'], undefined)).toEqual({ size: 3, crop: {} })
+  expect(params).toEqual({ size: 3, crop: { top: 1 } })
+})
+
+it('describes a field', () => {
   const common = { name: 'field', bytes: 3, digest: '' }
   expect(describe({ ...common, type: 'tensor', dtype: 'uint8', shape: [1, 1, 3], min: 1, max: 3, mean: 2, nan: 0, data: null })).toBe('tensor uint8 [1, 1, 3]')
   expect(describe({ ...common, type: 'text', characters: 3, start: 'abc' })).toBe('text, 3 characters')

@@ -2,14 +2,14 @@ import type { MadeField, TrySample } from '../api/types'
 import { count } from '../parts/format'
 import { record } from '../parts/json'
 
-/** Field that a sample's content goes into: the one the module wants, if it wants just one. */
+/** Default field for the content of a sample: the one that the module wants, if it wants just one. */
 export function fieldFor(wants: string[] | null, kind: 'text' | 'file'): string {
   if (wants?.length === 1) return wants[0] as string
   const usual = kind === 'text' ? 'text' : 'bytes'
   return wants === null || wants.includes(usual) ? usual : (wants[0] ?? usual)
 }
 
-/** One sample for every line of NDJSON; `key` names it, all else are its fields. Throws what is wrong, with the line. */
+/** One sample for each line of NDJSON: its `key`, and all other members as fields. Throws a fault with its line. */
 export function recordSamples(text: string): TrySample[] {
   const samples: TrySample[] = []
   for (const [at, line] of text.split('\n').entries()) {
@@ -28,18 +28,26 @@ export function recordSamples(text: string): TrySample[] {
   return samples
 }
 
-/** The parameters typed, or what is wrong with them. Empty text means none. */
+/** Parameters as typed, or their fault. Empty text means none. */
 export function readParams(text: string): { params: Record<string, unknown> } | { fault: string } {
   if (text.trim() === '') return { params: {} }
   try {
     const params = record(JSON.parse(text))
-    return params ? { params } : { fault: 'An object is wanted: {"name": value}.' }
+    return params ? { params } : { fault: 'Expected an object: {"name": value}.' }
   } catch (cause) {
     return { fault: (cause as Error).message }
   }
 }
 
-/** What a field is and how it begins, in words. */
+/** `params` with the value at a place replaced, or removed if it is `undefined`; objects on the way to it are made. */
+export function withParam(params: Record<string, unknown>, [name, ...rest]: string[], value: unknown): Record<string, unknown> {
+  if (name === undefined) return params
+  const { [name]: old, ...others } = params
+  const changed = rest.length > 0 ? withParam(record(old) ?? {}, rest, value) : value
+  return changed === undefined ? others : { ...params, [name]: changed }
+}
+
+/** Type and size of a field. */
 export function describe(field: MadeField): string {
   switch (field.type) {
     case 'text':

@@ -5,7 +5,7 @@ import type { ModuleUpload, Problem } from '../api/types'
 import { bytes } from '../parts/format'
 import { changes, type Change } from './changes'
 
-/** One file on its way to the server, or what became of it. */
+/** One file on its way to the server, or its outcome. */
 export type Upload = { id: number; name: string; size: number } & (
   | { stage: 'waiting' }
   | { stage: 'sending'; share: number }
@@ -13,10 +13,10 @@ export type Upload = { id: number; name: string; size: number } & (
   | { stage: 'refused'; problem: Problem }
 )
 
-/** Uploads, one at a time. They go on while other pages are looked at. */
+/** Uploads, one at a time. They continue while other pages are open. */
 export class Uploads {
   items = $state.raw<Upload[]>([])
-  /** Grows when the server has a module that it had not. */
+  /** Number of new modules on the server. */
   made = $state(0)
   #waiting: { id: number; file: File }[] = []
   #sending: AbortController | null = null
@@ -31,7 +31,7 @@ export class Uploads {
     if (!this.#sending) void this.#sendAll()
   }
 
-  /** Takes one from the list; one that is being sent is given up. */
+  /** Removes one from the list; one that is being sent is cancelled. */
   dismiss(id: number): void {
     const item = this.items.find((each) => each.id === id)
     if (item?.stage === 'sending') this.#sending?.abort()
@@ -62,18 +62,18 @@ export class Uploads {
   }
 }
 
-/** Those of this tab. */
+/** Uploads of this tab. */
 export const uploads = new Uploads()
 
-/** A server that refuses a large body hangs up in the middle of it, and its reason is lost on the way. */
+/** Checks the size first: a server that refuses a large body closes the connection, and its reason is lost. */
 async function checkSize(file: File): Promise<void> {
   const { upload_mib } = (await api.system()).limits
   if (file.size <= upload_mib * 2 ** 20) return
-  const detail = `The file has ${bytes(file.size)}; this server takes at most ${bytes(upload_mib * 2 ** 20)}.`
+  const detail = `The file has ${bytes(file.size)}; the limit of this server is ${bytes(upload_mib * 2 ** 20)}.`
   throw new ApiError(problem('Too large', detail, 413))
 }
 
-/** What changed against the version before. A module that cannot be asked for any more has nothing to tell. */
+/** Changes from the version before; none if the module cannot be read any more. */
 async function comparison(made: ModuleUpload): Promise<{ before: number | null; changes: Change[] }> {
   const versions = made.previous === null ? [] : await registry.module(made.name).then((module) => module.versions, () => [])
   const before = versions.find(({ version, report }) => version < made.version && report.digest === made.previous)

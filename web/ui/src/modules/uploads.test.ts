@@ -24,7 +24,7 @@ beforeEach(() => {
   vi.mocked(api.system).mockResolvedValue({ limits: { upload_mib: 1 } } as System)
 })
 
-it('sends one at a time, and goes on behind one that is refused', async () => {
+it('sends one at a time and continues after a refusal', async () => {
   const refusal = new ApiError({ type: 'x', title: 'Not a stage', status: 422, detail: 'it has no manifest' })
   let finish = () => {}
   vi.mocked(upload).mockImplementationOnce((_, progress) => {
@@ -42,7 +42,7 @@ it('sends one at a time, and goes on behind one that is refused', async () => {
   expect(uploads.made).toBe(1)
 })
 
-it('tells what changed since the version before, and counts nothing for bytes that were known', async () => {
+it('reports changes from the version before and counts known bytes as no version', async () => {
   const [one, two] = [version(1, ['image']), { ...version(2, ['image', 'size']), previous: 'sha256:1' }]
   vi.mocked(registry.module).mockResolvedValue({ versions: [two, one] } as unknown as ModuleDetail)
   vi.mocked(upload).mockResolvedValueOnce(two).mockResolvedValueOnce({ ...two, created: false })
@@ -54,14 +54,14 @@ it('tells what changed since the version before, and counts nothing for bytes th
   expect(uploads.made).toBe(1)
 })
 
-it('keeps a file that is too large to itself', async () => {
+it('does not send a file that is too large', async () => {
   const uploads = new Uploads()
   uploads.add([file('large.wasm', 2 ** 20 + 1)])
   await vi.waitFor(() => expect(stages(uploads)).toEqual(['large.wasm refused']))
   expect(upload).not.toHaveBeenCalled()
 })
 
-it('does not begin to send what was dismissed while it asked how much it may', async () => {
+it('does not send a file that was dismissed while the limit was read', async () => {
   let answer = (_: System) => {}
   vi.mocked(api.system).mockReturnValueOnce(new Promise((done) => (answer = done)))
   const uploads = new Uploads()
@@ -72,7 +72,7 @@ it('does not begin to send what was dismissed while it asked how much it may', a
   expect(upload).not.toHaveBeenCalled()
 })
 
-it('gives up what is dismissed, sent or still waiting', async () => {
+it('cancels a dismissed upload, sending or waiting', async () => {
   let heard: AbortSignal | undefined
   vi.mocked(upload).mockImplementationOnce((_, __, signal) => {
     heard = signal

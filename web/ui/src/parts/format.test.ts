@@ -28,9 +28,15 @@ describe('figures', () => {
     expect(plain(seconds(0.999_7))).toBe('1.00 s')
   })
 
-  it('show 100 % only for whole shares', () => {
+  it('say 100 % and 0 % only of shares that are so to a tenth', () => {
     expect([1, 0.9996, 0.9994, 0.991, 0.57, 0.085, 0.0004, 0.00061].map((value) => plain(share(value)))).toEqual([
-      '100 %', '100 %', '99.9 %', '99.1 %', '57 %', '8.5 %', '0 %', '0.1 %',
+      '100 %', '100 %', '99.9 %', '99.1 %', '57.0 %', '8.5 %', '0 %', '0.1 %',
+    ])
+  })
+
+  it('never write 0.00 for a rate that is not zero', () => {
+    expect([0, 0.0048, 0.0995, 5.754, 46.004, 99.994, 99.996, 1234.5].map((value) => plain(figure(value, 'rate')))).toEqual([
+      '0.00 /s', '0.0048 /s', '0.10 /s', '5.75 /s', '46.00 /s', '99.99 /s', '100 /s', '1 235 /s',
     ])
   })
 

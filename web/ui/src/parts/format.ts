@@ -52,18 +52,18 @@ export function clock(at_s: number, fine = false): string {
 export const rate = (value: Figure) => inUnit(value, `${THIN}/s`)
 export const samplesRate = (value: Figure) => inUnit(value, `${THIN}samples/s`)
 export const itemsRate = (value: Figure) => inUnit(value, `${THIN}items/s`)
+export const batchesRate = (value: Figure) => inUnit(value, `${THIN}batches/s`)
 /** Megabytes of 10^6 bytes, the unit of networks and disks. */
 export const megabytesRate = (value: Figure) => inUnit(value, `${THIN}MB/s`)
 /** A number without a unit, with decimals. */
 export const number = (value: Figure) => inUnit(value, '')
 
-/** A share of 0 to 1 in per cent. Shares that differ from 0 % or 100 % by a tenth or more are not rounded to them. */
+/** A share of 0 to 1 in per cent, with a tenth as the server writes it; 100 % and 0 % only for shares that are so to a tenth. */
 export function share(value: Figure): string {
   if (missing(value)) return NOT_MEASURED
   const percent = value * 100
-  if (percent > 99.95) return `100${THIN}%`
-  if (percent >= 99 || (percent > 0.05 && percent < 10)) return `${percent.toFixed(1)}${THIN}%`
-  return `${Math.round(percent)}${THIN}%`
+  if (percent < 0.05 || percent > 99.95) return `${Math.round(percent)}${THIN}%`
+  return `${percent.toFixed(1)}${THIN}%`
 }
 
 /** A whole number with spaces between thousands. */
@@ -115,7 +115,14 @@ export function shortDigest(digest: string): string {
 }
 
 function inUnit(value: Figure, unit: string): string {
-  return missing(value) ? NOT_MEASURED : digits(value) + unit
+  return missing(value) ? NOT_MEASURED : rateDigits(value) + unit
+}
+
+/** Digits as the server writes rates: two places, none from 100 on, and two digits of what would be 0.00. */
+function rateDigits(value: number): string {
+  const size = Math.abs(value)
+  if (size >= 99.995) return count(value)
+  return size === 0 || size >= 0.0995 ? value.toFixed(2) : value.toPrecision(2)
 }
 
 /** At most four significant digits below 10 000. */

@@ -61,13 +61,13 @@ export class List<Row extends { id: string }> extends Pager<Row> {
       const list: Kept = { rows: this.items.length, scroll: window.scrollY, selected: this.selected.map(({ id }) => id) }
       window.history.replaceState({ list }, '')
     }
-    // Before a link or a button of the page leaves it, and where no click does: after each scroll.
+    // Before a click that leaves the page, and for departures by keys after each scroll and each selection.
     document.addEventListener('click', save, true)
-    document.addEventListener('keydown', save, true)
+    document.addEventListener('change', save)
     document.addEventListener('scrollend', save)
     return () => {
       document.removeEventListener('click', save, true)
-      document.removeEventListener('keydown', save, true)
+      document.removeEventListener('change', save)
       document.removeEventListener('scrollend', save)
       this.end()
     }

@@ -1,6 +1,7 @@
 // A list that is fetched a page at a time.
 
-import { problemOf } from '../api/client'
+import { NO_ANSWER, problemOf } from '../api/client'
+import { reach } from '../api/reach.svelte'
 import type { Page, Problem } from '../api/types'
 
 /** Entries of a page, and the most that the server gives at once. */
@@ -67,7 +68,9 @@ export class Pager<T> {
       this.ready = true
       return true
     } catch (cause) {
-      if (!fetching.signal.aborted) this.problem = problemOf(cause)
+      if (fetching.signal.aborted) return false
+      this.problem = problemOf(cause)
+      if (this.problem.type === NO_ANSWER) reach.onBack(() => fetching.signal.aborted || void this.#read(from, least))
       return false
     } finally {
       if (this.#fetching === fetching) this.loading = false

@@ -2,7 +2,8 @@
 
 import { onDestroy } from 'svelte'
 
-import { problemOf } from '../api/client'
+import { NO_ANSWER, problemOf } from '../api/client'
+import { reach } from '../api/reach.svelte'
 import type { Problem } from '../api/types'
 
 /** Sends one request at a time, so that no answer overtakes a newer one and no slow answer is cancelled by the next request. */
@@ -40,7 +41,9 @@ export class Request<T> {
       this.answer = answer
       this.problem = null
     } catch (cause) {
-      if (!signal.aborted) this.problem = problemOf(cause)
+      if (signal.aborted) return
+      this.problem = problemOf(cause)
+      if (this.problem.type === NO_ANSWER) reach.onBack(() => signal.aborted || void this.ask())
     }
   }
 

@@ -25,16 +25,16 @@ function cells(transfers: RunSnapshot['transfers']): string[] {
   return screen.queryAllByRole('cell').map(({ textContent }) => textContent.replaceAll('\u202f', ' '))
 }
 
-it('tells what was copied, how fast, and what it waited for', () => {
+it('shows copied bytes, rate and waits', () => {
   expect(cells({ '6:transfer': transfer })).toEqual(['cuda:0', '1 200', '3.00 GiB', '0 B', '52 300 MB/s', '3', '400.0 µs', '–', '–', '–'])
   expect(screen.getByRole('rowheader').textContent).toBe('transfer')
 })
 
-it('tells what the GPU does where it is watched', () => {
+it('shows the load of the GPU where it is measured', () => {
   const gpu = { utilisation: 0.87, used_bytes: 2 * 1024 ** 3, total_bytes: 8 * 1024 ** 3, received_bytes_per_s: null, sent_bytes_per_s: null }
-  expect(cells({ '6:transfer': { ...transfer, gpu } }).slice(-2)).toEqual(['87 %', '2.00 GiB'])
+  expect(cells({ '6:transfer': { ...transfer, gpu } }).slice(-2)).toEqual(['87.0 %', '2.00 GiB'])
 })
 
-it('is not there for a run that copies nothing', () => {
+it('is absent for a run without copies', () => {
   expect(cells({})).toEqual([])
 })

@@ -2,7 +2,7 @@
 import { cleanup, fireEvent, render, screen } from '@testing-library/svelte'
 import { afterEach, expect, it, vi } from 'vitest'
 
-import type { Advice, Verdict, VerdictSpan } from '../api/types'
+import type { Advice, Verdict } from '../api/types'
 import VerdictNote from './VerdictNote.svelte'
 
 afterEach(cleanup)
@@ -24,9 +24,9 @@ const verdict: Verdict = {
   threads: null,
 }
 
-function show(now: VerdictSpan | null = null) {
+function show(hasFailures = false, kind: Verdict['kind'] = 'stage') {
   const ontry = vi.fn()
-  render(VerdictNote, { verdict, now, isTried: () => false, ontry })
+  render(VerdictNote, { verdict: { ...verdict, kind }, period: 'last 30 s', hasFailures, isTried: () => false, ontry })
   return ontry
 }
 
@@ -38,13 +38,16 @@ it('gives advice a button only where settings do it', async () => {
   expect(ontry).toHaveBeenCalledWith(more)
 })
 
-it('tells apart what limits the run now, if that is something else', () => {
-  show({ from_s: 42, to_s: 50, kind: 'consumer', stage: null, sentence: 'The consumer is the limit.' })
-  expect(screen.getByText(/Now, since 0:42/)).toBeTruthy()
-  expect(screen.getByText(/The consumer is the limit/)).toBeTruthy()
+it('names its window', () => {
+  show()
+  expect(screen.getByText(/last 30 s/)).toBeTruthy()
 })
 
-it('says it once while it is the same', () => {
-  show({ from_s: 0, to_s: 10, kind: 'stage', stage: '1:nap', sentence: 'The same.' })
-  expect(screen.queryByText(/Now, since/)).toBeNull()
+it('shows no good news of a run with failed samples', () => {
+  const tone = () => screen.getByRole('region').className
+  show(false, 'consumer')
+  expect(tone()).toContain('tone-good')
+  cleanup()
+  show(true, 'consumer')
+  expect(tone()).toContain('tone-warn')
 })

@@ -1,35 +1,37 @@
-// One run as it goes on: its details, refreshed while it lives, and its newest live sample.
+// One run: its details and its figures of the window in the address, refreshed while it lives, and its newest live sample.
 
 import { ApiError, problemOf } from '../api/client'
 import { api } from '../api/endpoints'
 import { live } from '../api/live.svelte'
-import type { LiveSample, LogEntry, Problem, RunDetail, RunSummary } from '../api/types'
+import type { LiveSample, LogEntry, Problem, RunDetail, RunFigures, RunSummary } from '../api/types'
+import { askOf, windowInWords } from './figures'
 import { isOver, labelsOf, stepsOf } from './pipeline'
 
-/** How often the figures since the start are fetched while the run lives. */
-const REFRESH_MS = 2000
-/** What a mean of now is taken over. */
-export const RECENT_S = 10
-/** The live samples in that. */
-const RECENT = RECENT_S * 4
+/** Interval between two readings while the run lives. */
+const REFRESH_MS = 1000
 
-/** The last run seen, so that going from one of its pages to the next does not begin with nothing. */
+/** The last run seen: its next page begins with it. */
 let seen: RunDetail | null = null
 
 export class RunFeed {
   detail = $state.raw<RunDetail | null>(null)
+  /** All figures that a page shows; their window is in them. */
+  figures = $state.raw<RunFigures | null>(null)
   problem = $state.raw<Problem | null>(null)
   over = $derived(this.detail !== null && isOver(this.detail.state))
   snapshot = $derived(this.detail?.snapshot ?? null)
-  steps = $derived(this.snapshot ? stepsOf(this.snapshot) : [])
+  /** Window of the figures that the page shows, in words. */
+  window = $derived(this.figures ? windowInWords(this.figures.window) : '')
+  steps = $derived(this.figures?.queues.length ? stepsOf(this.figures) : this.snapshot ? stepsOf(this.snapshot) : [])
   /** Names of the steps, by their ids. */
   labels = $derived(labelsOf(this.steps))
   /** The newest live sample. */
   sample = $state.raw<LiveSample | null>(null)
-  /** Live samples of the last `RECENT_S` seconds. */
-  recent = $state.raw<LiveSample[]>([])
-  /** When the newest sample came, on the page's own clock. */
+  /** Arrival of the newest sample, on the page's own clock. */
   heard_ms = $state<number | null>(null)
+  #withFigures = false
+  /** The window that was asked for last. */
+  #asked = ''
   #fetched_ms = 0
   #fetching: AbortController | null = null
   #later: number | undefined
@@ -42,8 +44,9 @@ export class RunFeed {
     if (seen?.id === id) this.detail = seen
   }
 
-  /** Follows the run until the function that it returns is called. */
-  start(): () => void {
+  /** Follows the run until the returned function is called, on the pages of a run with the figures of the window. */
+  start(withFigures = false): () => void {
+    this.#withFigures = withFigures
     void this.refresh()
     this.#unfollow = live.follow(this.id, {
       sample: (sample) => this.#receive(sample),
@@ -79,25 +82,31 @@ export class RunFeed {
 
   /** Fetches everything again: something may have been missed. */
   refetch(): void {
-    this.recent = []
     this.sample = null
     void this.refresh()
     this.#onRefetch.forEach((fetch) => fetch())
   }
 
-  /** Fetches the details. A failure leaves what is shown, and sets `problem`. */
+  /** Fetches details and figures, and shows both together. A failure leaves the earlier ones, and sets `problem`. */
   async refresh(): Promise<void> {
     this.#fetching?.abort()
     const fetching = new AbortController()
+    const { signal } = fetching
     this.#fetching = fetching
     this.#fetched_ms = performance.now()
     try {
-      this.show(await api.run(this.id, fetching.signal))
+      // The window of a run depends on its state: the first time, the state comes first.
+      let detail: RunDetail | Promise<RunDetail> = api.run(this.id, signal)
+      if (!this.detail) this.show((detail = await detail))
+      this.#asked = this.#wanted()
+      const both = await Promise.all([detail, this.#withFigures ? api.figures(this.id, askOf(this.over), signal) : null])
+      this.figures = both[1]
+      this.show(both[0])
       this.problem = null
     } catch (cause) {
-      if (fetching.signal.aborted) return
+      if (signal.aborted) return
       this.problem = problemOf(cause)
-      // A run that is not there stays away, and nothing can be heard of it; a server that does not answer may come back.
+      // A run that does not exist sends no events; a server that does not answer may come back.
       if (this.problem.status === 404) this.#unfollow()
       if (!(cause instanceof ApiError) || cause.problem.status === 0 || cause.problem.status >= 500) {
         this.#later = window.setTimeout(() => void this.refresh(), REFRESH_MS)
@@ -105,6 +114,15 @@ export class RunFeed {
     } finally {
       if (this.#fetching === fetching) this.#fetching = null
     }
+  }
+
+  /** Fetches the figures again where the address, or the end of the run, asks for another window than the last one. */
+  look(): void {
+    if (this.#wanted() !== this.#asked && this.#asked) void this.refresh()
+  }
+
+  #wanted(): string {
+    return this.detail ? JSON.stringify(askOf(this.over)) : ''
   }
 
   show(detail: RunDetail): void {
@@ -121,10 +139,9 @@ export class RunFeed {
   #receive(sample: LiveSample): void {
     if (this.sample && sample.t1_s <= this.sample.t1_s) return
     this.sample = sample
-    this.recent = [...this.recent.slice(1 - RECENT), sample]
     this.heard_ms = performance.now()
     this.#onSample.forEach((receive) => receive(sample))
-    // A slow answer is waited for: each sample would give it up for the next.
+    // Requests do not overlap: a slow answer would be given up again and again.
     if (this.#fetching === null && performance.now() - this.#fetched_ms > REFRESH_MS) void this.refresh()
   }
 

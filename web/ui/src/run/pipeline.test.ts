@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 
-import type { LiveSample, RunSnapshot } from '../api/types'
-import { labelsOf, recentMean, stepsOf } from './pipeline'
+import type { RunSnapshot } from '../api/types'
+import { labelsOf, stepsOf } from './pipeline'
 
 function snapshot(stages: [string, string, string][], queues: string[]): RunSnapshot {
   return {
@@ -24,19 +24,5 @@ describe('stepsOf', () => {
   it('tells stages of one name apart by their place', () => {
     const steps = stepsOf(snapshot([], ['0:source_queue', '1:aggregate_queue', '2:fetch_queue', '3:aggregate_queue']))
     expect([...labelsOf(steps).values()]).toEqual(['source', '1:aggregate', 'fetch', '3:aggregate'])
-  })
-})
-
-describe('recentMean', () => {
-  const sample = (t0_s: number, t1_s: number, readiness: number | null): LiveSample =>
-    ({ t0_s, t1_s, values: { q: { readiness } } }) as unknown as LiveSample
-
-  it('weighs samples by their length and leaves out what was not measured', () => {
-    expect(recentMean([sample(0, 1, 1), sample(1, 1.5, 0), sample(1.5, 2, null)], 'q', 'readiness')).toBeCloseTo(2 / 3)
-  })
-
-  it('is null when nothing was measured', () => {
-    expect(recentMean([sample(0, 1, null)], 'q', 'readiness')).toBeNull()
-    expect(recentMean([], 'q', 'readiness')).toBeNull()
   })
 })

@@ -1,6 +1,6 @@
 // A pipeline as people look at it: source, stages and sink in a row, each with the queue at its exit.
 
-import type { LiveSample, Metric, QueueRecord, RunSnapshot, RunState, StageRecord } from '../api/types'
+import type { QueueRecord, RunSnapshot, RunState, StageRecord } from '../api/types'
 
 /** States of a run that waits or goes on, first to last. */
 export const ALIVE: RunState[] = ['queued', 'running', 'draining']
@@ -12,7 +12,7 @@ export function isOver(state: RunState): boolean {
 }
 
 export interface Step {
-  /** `2:fetch`. */
+  /** Position and name, e.g. `2:fetch`. */
   id: string
   name: string
   kind: string
@@ -32,33 +32,21 @@ export function stageOf(id: string): string {
   return id.endsWith(QUEUE) ? id.slice(0, -QUEUE.length) : id
 }
 
-/** The steps of a snapshot, first to last: one per queue. */
-export function stepsOf(snapshot: RunSnapshot): Step[] {
-  const stages = new Map(snapshot.stages.map((stage) => [stage.id, stage]))
-  return snapshot.queues.map((queue, place) => {
+/** The steps of a run, first to last: one per queue. */
+export function stepsOf(run: Pick<RunSnapshot, 'stages' | 'queues'>): Step[] {
+  const stages = new Map(run.stages.map((stage) => [stage.id, stage]))
+  return run.queues.map((queue, place) => {
     const id = stageOf(queue.id)
     const stage = stages.get(id) ?? null
     const name = stage?.name ?? id.replace(/^\d+:/, '')
-    const kind = stage?.kind ?? (place === 0 ? 'source' : place === snapshot.queues.length - 1 ? 'sink' : name)
+    const kind = stage?.kind ?? (place === 0 ? 'source' : place === run.queues.length - 1 ? 'sink' : name)
     return { id, name, kind, stage, queue }
   })
 }
 
-/** Names that tell the steps apart: the id where two steps have one name. */
+/** Names of the steps: the id where two steps have one name. */
 export function labelsOf(steps: Step[]): Map<string, string> {
   const times = new Map<string, number>()
   for (const { name } of steps) times.set(name, (times.get(name) ?? 0) + 1)
   return new Map(steps.map(({ id, name }) => [id, (times.get(name) ?? 0) > 1 ? id : name]))
-}
-
-/** The mean of a share of time or a rate over live samples, each weighed by its length; `null` if none measured it. */
-export function recentMean(samples: LiveSample[], id: string, metric: Metric): number | null {
-  let [sum, length] = [0, 0]
-  for (const { values, t0_s, t1_s } of samples) {
-    const value = values[id]?.[metric]
-    if (value === null || value === undefined) continue
-    sum += value * (t1_s - t0_s)
-    length += t1_s - t0_s
-  }
-  return length > 0 ? sum / length : null
 }

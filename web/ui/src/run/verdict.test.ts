@@ -1,12 +1,12 @@
 import { expect, it } from 'vitest'
 
 import type { VerdictKind, VerdictSpan } from '../api/types'
-import { answerInWords, inShort, longestIn, lookOf, spansNow } from './verdict'
+import { answerInWords, inShort, lookOf, spansNow } from './verdict'
 
 const span = (from_s: number, to_s: number, kind: VerdictKind = 'stage', stage: string | null = '2:decode'): VerdictSpan => ({ from_s, to_s, kind, stage, sentence: '' })
 const KINDS: VerdictKind[] = ['consumer', 'variance', 'stage', 'storage', 'source', 'threads', 'permits', 'failures', 'nothing_waits', 'too_little']
 
-it('has another sign for each kind', () => {
+it('has a different sign for each kind', () => {
   expect(new Set(KINDS.map((kind) => lookOf(kind).sign)).size).toBe(KINDS.length)
 })
 
@@ -15,7 +15,7 @@ it('shows a kind of a newer server without knowing it', () => {
   expect(inShort('moon' as VerdictKind, null)).toBe('moon')
 })
 
-it('says in short where the limit is', () => {
+it('names the limit in short', () => {
   expect(KINDS.map((kind) => inShort(kind, 'decode'))).toEqual([
     'the consumer',
     'bursts at decode',
@@ -44,14 +44,7 @@ it('adds a span that began after the snapshot, where the one before ends', () =>
   expect(spansNow([], next)).toEqual([next])
 })
 
-it('does not hear a sample older than the snapshot', () => {
+it('ignores a sample older than the snapshot', () => {
   const spans = [span(0, 4, 'consumer', null), span(4, 9)]
   expect(spansNow(spans, span(0, 3, 'consumer', null))).toEqual(spans)
-})
-
-it('finds what held longest in a stretch of time', () => {
-  const spans = [span(0, 4, 'consumer', null), span(4, 9)]
-  expect(longestIn(spans, { from_s: 1, to_s: 5 })?.kind).toBe('consumer')
-  expect(longestIn(spans, { from_s: 3, to_s: 20 })?.kind).toBe('stage')
-  expect(longestIn(spans, { from_s: 9, to_s: 20 })).toBeNull()
 })

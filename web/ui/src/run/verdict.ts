@@ -1,11 +1,10 @@
-// What limits a run, as it is shown: signs and short words for the server's sentences.
+// Signs and short words for the limit of a run, beside the server's sentences.
 
 import type { VerdictAnswer, VerdictKind, VerdictSpan } from '../api/types'
-import type { Range } from '../charts/window'
 import type { Tone } from '../parts/Badge.svelte'
 
 export interface Look {
-  /** Each kind has its own, so that it can be told without its colour. */
+  /** Different for each kind: colour is never alone. */
   sign: string
   tone: Tone
   /** Two or three words, `{}` for the stage; the name of the stage alone where there are none. */
@@ -30,31 +29,21 @@ export function lookOf(kind: VerdictKind): Look {
   return LOOKS[kind] ?? { sign: '?', tone: 'idle' }
 }
 
-/** What limits it, in two or three words. */
+/** The limit in two or three words. */
 export function inShort(kind: VerdictKind, stage: string | null): string {
   return lookOf(kind).words?.replace('{}', () => stage ?? 'a stage') ?? stage ?? kind
 }
 
-/** Whether data loading is the bottleneck. */
+/** Answer to the question if data loading is the bottleneck. */
 export function answerInWords(answer: VerdictAnswer): string {
   const words: Record<VerdictAnswer, string> = { yes: 'Yes', no: 'No', nothing_waits: 'No', unknown: 'Not known yet' }
   return words[answer] ?? answer
 }
 
-/** The spans of a run with the one that goes on, of which a live sample knows more than the last snapshot. */
+/** The spans of a run with the open one from the newest live sample. */
 export function spansNow(spans: readonly VerdictSpan[], now: VerdictSpan | null): VerdictSpan[] {
   const last = spans.at(-1)
   if (!now || (last && now.from_s < last.from_s)) return [...spans]
   const before = last?.from_s === now.from_s ? spans.slice(0, -1) : spans.map((span, place) => (place === spans.length - 1 ? { ...span, to_s: Math.min(span.to_s, now.from_s) } : span))
   return [...before, now]
-}
-
-/** The span that covers most of a range, if any lies in it. */
-export function longestIn(spans: readonly VerdictSpan[], range: Range): VerdictSpan | null {
-  let [found, longest] = [null as VerdictSpan | null, 0]
-  for (const span of spans) {
-    const length = Math.min(span.to_s, range.to_s) - Math.max(span.from_s, range.from_s)
-    if (length > longest) [found, longest] = [span, length]
-  }
-  return found
 }

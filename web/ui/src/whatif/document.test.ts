@@ -10,6 +10,6 @@ it('sets values, and keeps every digit of the others', () => {
   )
 })
 
-it('gives nothing where nothing can be set', () => {
+it('returns null for a place that cannot be set', () => {
   expect(withSettings(text, { '/stages/7/sleep/queue': 1 })).toBeNull()
 })

@@ -1,9 +1,9 @@
-// What a run would do with other settings, asked for when they have settled.
+// Prediction of a run with other settings, requested once the settings rest.
 
 import type { Fault, Predicted, PredictRequest, Problem } from '../api/types'
 import { Request } from '../parts/request.svelte'
 
-/** How long no slider has to move before the server is asked. */
+/** Time without a change after which the server is asked. */
 export const SETTLE_MS = 200
 
 type Ask = (request: PredictRequest, signal: AbortSignal) => Promise<Predicted>
@@ -14,17 +14,17 @@ export class Predictor {
   #set: Record<string, unknown> = {}
   #timer: ReturnType<typeof setTimeout> | undefined
   #asking = new Request((signal) => this.request({ set: this.#set }, signal))
-  // What cannot be predicted at all is told once, by the settings that were asked for.
+  // Its problem is not shown: the request for the settings fails for the same reason.
   #looking = new Request((signal) => this.request({ sweep: { max_threads: null, max_memory_mib: null } }, signal))
 
   constructor(private readonly request: Ask) {}
 
-  /** Of the settings that were asked for last; of earlier ones while `busy` or when there is a `problem`. */
+  /** For the settings of the last request; for earlier ones while `busy`, and where there is a `problem`. */
   get predicted(): Predicted | null {
     return this.#asking.answer
   }
 
-  /** Of the run as it is, with what would make it faster. */
+  /** For the run as it is, with faster settings. */
   get usual(): Predicted | null {
     return this.#looking.answer
   }
@@ -38,7 +38,7 @@ export class Predictor {
     return this.problem?.errors ?? []
   }
 
-  /** Asks for settings once they have settled, or at once; whatever was asked for before is not waited for any more. */
+  /** Requests a prediction after a pause, or at once, and gives up the request before it. */
   ask(set: Record<string, unknown>, after_ms = SETTLE_MS): void {
     this.#stop()
     this.busy = true
@@ -50,7 +50,7 @@ export class Predictor {
     this.#timer = timer
   }
 
-  /** Looks for changes of the run as it is that would make it faster. */
+  /** Requests settings that would make the run faster. */
   async look(): Promise<void> {
     this.looking = true
     await this.#looking.anew()

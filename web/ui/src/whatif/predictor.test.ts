@@ -33,7 +33,7 @@ function predictor(): { predictor: Predictor; asked: Asked[] } {
   return { predictor: made, asked }
 }
 
-it('asks once for settings that have settled', async () => {
+it('requests one prediction once the settings rest', async () => {
   const { predictor: made, asked } = predictor()
   for (const value of [2, 3, 4]) {
     made.ask({ '/threads': value })
@@ -47,7 +47,7 @@ it('asks once for settings that have settled', async () => {
   expect([made.predicted?.rate, made.busy]).toEqual([48, false])
 })
 
-it('does not hear an answer to what is not asked any more', async () => {
+it('ignores the answer to a superseded request', async () => {
   const { predictor: made, asked } = predictor()
   made.ask({ '/threads': 2 }, 0)
   vi.advanceTimersByTime(0)
@@ -60,7 +60,7 @@ it('does not hear an answer to what is not asked any more', async () => {
   expect(made.predicted?.rate).toBe(2)
 })
 
-it('tells what is wrong until something is right again', async () => {
+it('keeps a problem until the next success', async () => {
   const { predictor: made, asked } = predictor()
   made.ask({ '/threads': 600 }, 0)
   vi.advanceTimersByTime(0)
@@ -72,7 +72,7 @@ it('tells what is wrong until something is right again', async () => {
   expect([made.faults, made.problem]).toEqual([[], null])
 })
 
-it('looks for what would be faster beside that', async () => {
+it('requests proposals independently', async () => {
   const { predictor: made, asked } = predictor()
   void made.look()
   expect(asked[0]?.request).toEqual({ sweep: { max_threads: null, max_memory_mib: null } })

@@ -20,7 +20,7 @@ const steps = [step('0:src', 2), step('1:fetch', 2, 12), step('2:aggregate', 3, 
 const rows = rowsOf(document, steps, new Map(steps.map(({ id, name }) => [id, name])))
 
 describe('what has a slider', () => {
-  it('is what the document can say, with the values that ran', () => {
+  it('has the settings of the document with the values of the run', () => {
     const seen = rows.map(({ label, concurrency, queue }) => [label, concurrency && [concurrency.pointer, concurrency.now], queue && [queue.pointer, queue.now]])
     expect(seen).toEqual([
       ['src', null, null],
@@ -31,12 +31,12 @@ describe('what has a slider', () => {
     ])
   })
 
-  it('reaches further than now', () => {
+  it('reaches beyond the present value', () => {
     expect(rows[1]?.concurrency).toMatchObject({ least: 1, most: 48, step: 1 })
     expect(rows[1]?.queue).toMatchObject({ most: 8 })
   })
 
-  it('is the threads that the server has, and the step of a consumer that is simulated', () => {
+  it('covers worker threads and the step of a simulated consumer', () => {
     expect(knobsOfRun(document, 4, 32)).toMatchObject({ threads: { now: 4, most: 32 }, step: { now: 30, least: 0, most: 120, step: 1 } })
     expect(knobsOfRun(document, 4, null).threads.most).toBe(16)
     expect(knobsOfRun({ ...document, consumer: { discard: {} } }, 4, 2)).toMatchObject({ threads: { most: 4 }, step: null })
@@ -47,7 +47,7 @@ describe('what has a slider', () => {
 describe('settings', () => {
   const knob = rows[1]?.concurrency as Knob
 
-  it('are only what is different from now', () => {
+  it('hold only changed values', () => {
     const four = withValue({}, knob, 4)
     expect(four).toEqual({ '/stages/0/fetch/concurrency': 4 })
     expect(valueOf(four, knob)).toBe(4)
@@ -55,7 +55,7 @@ describe('settings', () => {
     expect(valueOf({}, knob)).toBe(12)
   })
 
-  it('of a proposal are what it changes to', () => {
+  it('of a proposal are its new values', () => {
     const changes = [{ pointer: '/threads', from: 2, to: 4 }]
     expect(settingsOf({ changes, rate: 1, gain: 1, threads: 4, memory_mib: 0 })).toEqual({ '/threads': 4 })
   })
@@ -66,7 +66,7 @@ describe('settings', () => {
     expect(areSame({ '/a': 1 }, { '/a': 2 })).toBe(false)
   })
 
-  it('come with what the document does not have around them', () => {
+  it('come with the parents that the document lacks', () => {
     expect(asSet(document, { '/sink/queue': 8, '/threads': 2, '/stages/1/aggregate/queue': 4 })).toEqual({
       '/sink': { queue: 8 },
       '/threads': 2,
@@ -75,7 +75,7 @@ describe('settings', () => {
     expect(asSet({ ...document, sink: { queue: 3 } }, { '/sink/queue': 8 })).toEqual({ '/sink/queue': 8 })
   })
 
-  it('stand in an address, and whatever else does sets nothing', () => {
+  it('survive a way through an address, and other texts set nothing', () => {
     const settings = { '/threads': 4, '/stages/0/fetch/order': 'completion' }
     expect(readSettings(written(settings))).toEqual(settings)
     expect(written({})).toBeNull()
@@ -92,7 +92,7 @@ describe('words', () => {
     expect(nameOf('/stages/9/wasm/queue', rows)).toBe('stages 9 wasm queue')
   })
 
-  it('of faults are at their slider, those of what came with it too', () => {
+  it('find the faults of a slider and of the parents that came with it', () => {
     const faults = ['/sink', '/stages/0/fetch/concurrency', ''].map((pointer) => ({ pointer, detail: pointer }))
     expect(faultsAt(faults, '/sink/queue').map(({ pointer }) => pointer)).toEqual(['/sink'])
     expect(faultsAt(faults, '/stages/0/fetch/concurrency')).toHaveLength(1)

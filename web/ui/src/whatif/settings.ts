@@ -1,28 +1,28 @@
-// What can be set differently in a run's document: the places that have a slider, and sets of values for them.
+// Settings of a run's document that can be tried: the places with a slider, and sets of values for them.
 
 import type { Fault, PipelineDocument, Proposal } from '../api/types'
 import { isUnder, pointerOf, segmentsOf } from '../editor/pointer'
 import { record } from '../parts/json'
 import type { Step } from '../run/pipeline'
 
-/** Values by their places in the document. What is not there stays as it is. */
+/** Values by their places in the document; all other places keep their values. */
 export type Settings = Readonly<Record<string, unknown>>
 
 /** A number of the document that a slider sets. */
 export interface Knob {
   pointer: string
-  /** What it is, and of what: `concurrency` of `decode`. */
+  /** Name of the setting and of its owner: `concurrency` of `decode`. */
   what: string
   of: string
   /** The value that the run has. */
   now: number
   least: number
-  /** Where the slider ends; a field takes more. */
+  /** End of the slider; the field takes more. */
   most: number
   step: number
 }
 
-/** What can be set of one step of a pipeline. */
+/** Settings of one step of a pipeline. */
 export interface KnobRow {
   step: Step
   label: string
@@ -30,9 +30,9 @@ export interface KnobRow {
   queue: Knob | null
 }
 
-/** These take one item after the other. */
+/** Kinds that take one item after the other. */
 const WITHOUT_CONCURRENCY = new Set(['aggregate', 'disaggregate'])
-/** How much further than now sliders go, and how far at least. */
+/** End of a slider: a multiple of the present value, and a least value. */
 const [FURTHER, LEAST_MOST] = [4, 8]
 
 /** A row for each step, first to last: the source has nothing to set, the sink its queue. */
@@ -56,7 +56,7 @@ export function rowsOf(document: PipelineDocument, steps: readonly Step[], label
   })
 }
 
-/** What is not of one step: worker threads, and what the consumer takes for an item where that is simulated. */
+/** Settings of the whole run: worker threads, and the time of a simulated consumer for an item. */
 export function knobsOfRun(document: PipelineDocument, threads: number, budget: number | null): { threads: Knob; step: Knob | null } {
   const simulated = record(record(document.consumer)?.simulate)
   const step_ms = simulated?.step_ms
@@ -68,7 +68,7 @@ export function knobsOfRun(document: PipelineDocument, threads: number, budget: 
 
 function stepKnob(now: number): Knob {
   const most = now > 0 ? FURTHER * now : 100
-  // A hundred steps or a few more, each 1, 2 or 5 of something.
+  // A hundred steps or a few more, each 1, 2 or 5 times a power of ten.
   const rough = most / 200
   const ten = 10 ** Math.floor(Math.log10(rough))
   const step = ([1, 2, 5].find((each) => each * ten >= rough) ?? 10) * ten
@@ -79,7 +79,7 @@ function whole(pointer: string, what: string, of: string, now: number): Knob {
   return { pointer, what, of, now, least: 1, most: Math.max(LEAST_MOST, FURTHER * now), step: 1 }
 }
 
-/** `settings` with one more value; the value that the run has anyway is none. */
+/** `settings` with one more value; the run's own value is left out. */
 export function withValue(settings: Settings, knob: Pick<Knob, 'pointer' | 'now'>, value: number): Settings {
   const { [knob.pointer]: _, ...rest } = settings
   return value === knob.now ? rest : { ...rest, [knob.pointer]: value }
@@ -90,7 +90,7 @@ export function valueOf(settings: Settings, knob: Knob): number {
   return typeof value === 'number' ? value : knob.now
 }
 
-/** What a proposal sets. */
+/** Settings of a proposal. */
 export function settingsOf({ changes }: Proposal): Settings {
   return Object.fromEntries(changes.map(({ pointer, to }) => [pointer, to]))
 }
@@ -100,7 +100,7 @@ export function areSame(one: Settings, other: Settings): boolean {
   return names.length === Object.keys(other).length && names.every((name) => JSON.stringify(one[name]) === JSON.stringify(other[name]))
 }
 
-/** As the server wants it: a value whose surroundings are not in the document comes with these. */
+/** Settings for a request: a value comes with its parents where the document lacks them. */
 export function asSet(document: PipelineDocument, settings: Settings): Record<string, unknown> {
   const set: Record<string, unknown> = {}
   for (const [pointer, value] of Object.entries(settings)) {
@@ -115,17 +115,17 @@ export function asSet(document: PipelineDocument, settings: Settings): Record<st
   return set
 }
 
-/** The faults of one value: those at it, in it, or in what had to come with it. */
+/** The faults of one value: at it, in it, or in the parents that came with it. */
 export function faultsAt(faults: readonly Fault[], pointer: string): Fault[] {
   return faults.filter((fault) => isUnder(fault.pointer, pointer) || (fault.pointer !== '' && isUnder(pointer, fault.pointer)))
 }
 
-/** For an address: `null` when nothing is set. */
+/** Settings as text for an address; `null` when nothing is set. */
 export function written(settings: Settings): string | null {
   return Object.keys(settings).length === 0 ? null : JSON.stringify(settings)
 }
 
-/** Reads what `written` wrote. Anything else sets nothing. */
+/** Reads the text of `written`; any other text sets nothing. */
 export function readSettings(text: string | null): Settings {
   if (text === null) return {}
   try {
@@ -136,7 +136,7 @@ export function readSettings(text: string | null): Settings {
   }
 }
 
-/** A place of the document in words: `decode: concurrency`, `threads`. */
+/** Name of a place in the document: `decode: concurrency`, `threads`. */
 export function nameOf(pointer: string, rows: readonly KnobRow[]): string {
   for (const { label, concurrency, queue } of rows) {
     if (concurrency?.pointer === pointer) return `${label}: concurrency`

@@ -1,15 +1,15 @@
-// The settings that are tried on a run's page: sliders and advice change them, the panel predicts what would come of them.
+// Settings tried on a run's page: sliders and advice change them, the panel predicts their effect.
 
 import { areSame, readSettings, withValue, type Knob, type Settings } from './settings'
 
 export class Trial {
   settings = $state.raw<Settings>({})
-  /** Whether the panel is open. */
+  /** Set while the panel is open. */
   open = $state(false)
-  /** Counts how often settings came from elsewhere on the page: the panel shows itself then. */
+  /** Number of times that settings came from elsewhere on the page: the panel then scrolls into view. */
   shown = $state(0)
 
-  /** Begins with what an address says. */
+  /** Starts with the settings in an address. */
   constructor(text: string | null) {
     this.settings = readSettings(text)
     this.open = this.isChanged

@@ -35,7 +35,7 @@ fn run() -> Diagnosis {
 fn warm() -> Diagnosis {
     let mut diagnosis = run();
     let (stages, queues) = sums(Phase::Fed);
-    diagnosis.add(STRETCH, &stages, &queues, false);
+    diagnosis.add(STRETCH, &stages, &queues, &[], false);
     diagnosis
 }
 
@@ -45,7 +45,7 @@ fn follow(diagnosis: &mut Diagnosis, seconds: &[Phase], from: u64) -> u64 {
         for _ in 0..4 {
             at += STRETCH;
             let (stages, queues) = sums(*second);
-            diagnosis.add(at, &stages, &queues, false);
+            diagnosis.add(at, &stages, &queues, &[], false);
         }
     }
     at
@@ -123,8 +123,8 @@ fn warm_up_does_not_count_against_loading() {
 fn a_run_without_a_complete_window_gets_one_verdict_for_all_of_it() {
     let mut diagnosis = run();
     let (stages, queues) = sums(Phase::First);
-    diagnosis.add(STRETCH, &stages, &queues, false);
-    diagnosis.add(2 * STRETCH, &stages, &queues, true);
+    diagnosis.add(STRETCH, &stages, &queues, &[], false);
+    diagnosis.add(2 * STRETCH, &stages, &queues, &[], true);
     let whole = diagnosis.whole(&[]);
     assert_eq!((whole.kind, whole.stage.as_deref()), (VerdictKind::Stage, Some("1:a")));
     let last = diagnosis.spans().pop().unwrap();
@@ -138,7 +138,7 @@ proptest! {
         let mut diagnosis = run();
         let at = follow(&mut diagnosis, &seconds, 0);
         let (stages, queues) = sums(Phase::Fed);
-        diagnosis.add(at + STRETCH, &stages, &queues, true);
+        diagnosis.add(at + STRETCH, &stages, &queues, &[], true);
         let spans = diagnosis.spans();
         prop_assert_eq!(spans[0].from_s, 0.0);
         prop_assert_eq!(spans[spans.len() - 1].to_s, (at + STRETCH) as f64 / 1e9);

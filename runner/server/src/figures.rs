@@ -1,0 +1,235 @@
+//! Figures of a run over one window.
+
+use std::collections::BTreeMap;
+
+use penstock_pipeline::core_share;
+use penstock_types::figures::{FigureWindow, LedgerMovement, RunFigures, RunTotals, WindowKind};
+use penstock_types::run::{QueueRecord, RunDetail, RunId, RunSnapshot, RunState, StageRecord, Window};
+use penstock_types::series::{Level, Row};
+use penstock_types::stats::per_second;
+use penstock_types::verdict::{self, Verdict, VerdictKind};
+
+use crate::error::RunsError;
+use crate::history::{Layout, RunRows};
+use crate::queries::nanos;
+use crate::runs::Runs;
+use crate::wire::FiguresQuery;
+
+/// A window as a request names it, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+enum Wanted {
+    Steady,
+    Last(u64),
+    Range(u64, u64),
+}
+
+/// A window and what was measured in it.
+struct Measured {
+    window: FigureWindow,
+    stages: Vec<StageRecord>,
+    queues: Vec<QueueRecord>,
+    /// Samples taken from each queue, first to last; empty where they were not counted.
+    taken: Vec<u64>,
+    ledger: Option<LedgerMovement>,
+    verdict: Option<Verdict>,
+}
+
+impl Runs {
+    /// Figures of a run over a window: of all stages and queues, the movement of samples, and the verdict on exactly that window.
+    pub async fn figures(&self, id: &RunId, query: FiguresQuery) -> Result<RunFigures, RunsError> {
+        let wanted = Wanted::of(&query)?;
+        let detail = self.detail(id).await?;
+        self.read_rows(id, move |rows, layout| figures(detail, wanted, &rows, &layout)).await
+    }
+}
+
+impl Wanted {
+    fn of(query: &FiguresQuery) -> Result<Self, RunsError> {
+        let FiguresQuery { from_s, to_s, last_s } = *query;
+        if let Some(last_s) = last_s {
+            if from_s.is_some() || to_s.is_some() {
+                return Err(RunsError::Refused("pass `last_s`, or `from_s` and `to_s`".to_owned()));
+            }
+            return Ok(Self::Last(nanos(last_s, "last_s")?));
+        }
+        if from_s.is_none() && to_s.is_none() {
+            return Ok(Self::Steady);
+        }
+        let from = nanos(from_s.unwrap_or(0.0), "from_s")?;
+        let to = to_s.map(|to| nanos(to, "to_s")).transpose()?.unwrap_or(u64::MAX);
+        if from >= to {
+            return Err(RunsError::Refused("`from_s` is less than `to_s`".to_owned()));
+        }
+        Ok(Self::Range(from, to))
+    }
+}
+
+fn figures(
+    detail: RunDetail,
+    wanted: Wanted,
+    rows: &RunRows<'_>,
+    layout: &Layout,
+) -> Result<RunFigures, RunsError> {
+    let RunDetail { summary, snapshot, .. } = detail;
+    let Some(snapshot) = snapshot else { return Ok(nothing(summary.id, summary.state)) };
+    let found = match measured(&snapshot, wanted, rows, layout)? {
+        Some(found) => found,
+        None => whole(&snapshot, layout),
+    };
+    let sink = found.queues.last().map(|queue| &queue.figures);
+    let is_batched = match &layout.shape {
+        Some(shape) => shape.delivers_batches(),
+        None => {
+            snapshot.ledger.total.delivered != snapshot.queues.last().map_or(0, |sink| sink.figures.num_items)
+        }
+    };
+    let qps = sink.and_then(|sink| sink.qps);
+    let rates = found.queues.iter().enumerate().map(|(place, queue)| {
+        let rate = found.taken.get(place).and_then(|taken| per_second(*taken, queue.figures.elapsed_s));
+        (queue.id.clone(), rate.or(queue.figures.qps.filter(|_| !is_batched)))
+    });
+    let queue_samples_per_s: BTreeMap<_, _> = rates.collect();
+    let failed = |stages: &[StageRecord]| stages.iter().map(|stage| stage.task.failed_samples).sum();
+    Ok(RunFigures {
+        run: summary.id,
+        state: summary.state,
+        total: RunTotals {
+            elapsed_s: snapshot.elapsed_s,
+            expected: snapshot.expected,
+            failed_samples: failed(&snapshot.stages),
+            samples: snapshot.ledger.total.clone(),
+            balanced: snapshot.ledger.balanced,
+        },
+        window: found.window,
+        samples: found.ledger.as_ref().map(|ledger| ledger.total.delivered),
+        failed_samples: failed(&found.stages),
+        samples_per_s: found
+            .queues
+            .last()
+            .and_then(|sink| queue_samples_per_s.get(&sink.id).copied().flatten()),
+        batches_per_s: qps.filter(|_| is_batched),
+        consumer_waited: sink
+            .filter(|sink| sink.num_items > 0 || sink.starved != Some(0.0))
+            .and_then(|sink| sink.starved),
+        queue_samples_per_s,
+        stages: found.stages,
+        queues: found.queues,
+        ledger: found.ledger,
+        verdict: found.verdict,
+    })
+}
+
+/// Figures of a run that has not started.
+fn nothing(run: RunId, state: RunState) -> RunFigures {
+    RunFigures {
+        run,
+        state,
+        total: RunTotals::default(),
+        window: FigureWindow { kind: WindowKind::Whole, from_s: 0.0, to_s: 0.0 },
+        samples: None,
+        failed_samples: 0,
+        samples_per_s: None,
+        batches_per_s: None,
+        consumer_waited: None,
+        stages: Vec::new(),
+        queues: Vec::new(),
+        queue_samples_per_s: BTreeMap::new(),
+        ledger: None,
+        verdict: None,
+    }
+}
+
+/// Measures a window from the stored rows; `None` where the window is the whole run, which its snapshot describes.
+fn measured(
+    snapshot: &RunSnapshot,
+    wanted: Wanted,
+    rows: &RunRows<'_>,
+    layout: &Layout,
+) -> Result<Option<Measured>, RunsError> {
+    let end = rows.end()?;
+    if end == 0 {
+        return Ok(None);
+    }
+    let warm = warm_begin(snapshot, rows)?;
+    let is_over = snapshot.state.is_over();
+    let (kind, from, to) = match wanted {
+        Wanted::Range(0, to) if to as f64 >= snapshot.elapsed_s * 1e9 => return Ok(None),
+        Wanted::Range(from, to) => (WindowKind::Range, from.min(end), to.min(end)),
+        Wanted::Last(length) if warm.unwrap_or(0) < end.saturating_sub(length) => {
+            (WindowKind::Last, end - length, end)
+        }
+        Wanted::Last(_) | Wanted::Steady => match warm {
+            Some(warm) => (WindowKind::Steady, warm, end),
+            None => return Ok(None),
+        },
+    };
+    let empty = || Row::empty(0, from, layout.stages.len(), layout.queues.len());
+    let row = rows.sum(from, to)?.unwrap_or_else(empty);
+    let is_past = kind == WindowKind::Range && to < end;
+    let was_warm = warm.is_some_and(|warm| warm <= row.t0);
+    let judged = layout.shape.as_ref().map(|shape| {
+        // A window that the run has left behind, and one that follows a warm run, have all they will ever have.
+        let is_over = is_over || is_past || was_warm;
+        Verdict::of_row(shape, &row, (was_warm, is_over), &snapshot.failures)
+    });
+    let verdict = match kind {
+        WindowKind::Steady if judged.as_ref().is_some_and(|found| found.kind == VerdictKind::TooLittle) => {
+            return Ok(None);
+        }
+        WindowKind::Steady => {
+            judged.map(|verdict| disturbed(verdict, snapshot)).or_else(|| snapshot.verdict.clone())
+        }
+        _ => judged,
+    };
+    let Window { t0_s, t1_s, stages, queues, .. } = layout.window(&row);
+    Ok(Some(Measured {
+        window: FigureWindow { kind, from_s: t0_s, to_s: t1_s },
+        stages,
+        queues,
+        taken: row.taken_from_queues().collect(),
+        ledger: LedgerMovement::of_books(layout.nodes(), &row.books),
+        verdict,
+    }))
+}
+
+/// Figures of the whole run, warm-up included, as its last snapshot has them.
+fn whole(snapshot: &RunSnapshot, layout: &Layout) -> Measured {
+    let verdict = layout.shape.as_ref().map(|shape| {
+        let stages: Vec<_> = snapshot.stages.iter().map(|stage| stage.task.clone()).collect();
+        let queues: Vec<_> = snapshot.queues.iter().map(|queue| queue.figures.clone()).collect();
+        let measured = verdict::Measured {
+            from_s: 0.0,
+            to_s: snapshot.elapsed_s,
+            stages: &stages,
+            queues: &queues,
+            samples: Some(snapshot.ledger.total.delivered),
+            is_warm: false,
+            is_over: snapshot.state.is_over(),
+            failures: &snapshot.failures,
+        };
+        disturbed(Verdict::of(shape, measured), snapshot)
+    });
+    Measured {
+        window: FigureWindow { kind: WindowKind::Whole, from_s: 0.0, to_s: snapshot.elapsed_s },
+        stages: snapshot.stages.clone(),
+        queues: snapshot.queues.clone(),
+        taken: snapshot.ledger.queues.iter().map(|queue| queue.taken).collect(),
+        ledger: Some(LedgerMovement::from(&snapshot.ledger)),
+        verdict: verdict.or_else(|| snapshot.verdict.clone()),
+    }
+}
+
+/// The verdict with what the rest of the machine did meanwhile.
+fn disturbed(mut verdict: Verdict, snapshot: &RunSnapshot) -> Verdict {
+    let machine = snapshot.machine.as_ref();
+    verdict.evidence.extend(machine.and_then(|machine| machine.disturbance(core_share(&snapshot.stages)?)));
+    verdict
+}
+
+/// Begin of the first row after warm-up, in nanoseconds since the run's start; `None` for a run that is too short to leave warm-up
+/// out.
+fn warm_begin(snapshot: &RunSnapshot, rows: &RunRows<'_>) -> Result<Option<u64>, RunsError> {
+    let verdict = snapshot.verdict.as_ref().filter(|verdict| verdict.from_s > 0.0);
+    let begin = verdict.map(|verdict| rows.begin_after((verdict.from_s * 1e9).round() as u64)).transpose()?;
+    Ok(begin.filter(|begin| *begin >= Level::Finest.width()))
+}

@@ -1,0 +1,201 @@
+// Figures of a page agree with each other and with the API, at random moments and in random windows of runs of all shapes.
+import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { join } from 'node:path'
+import { after, before, test } from 'node:test'
+
+import { browse, finished, folder, modules, open as visit, serve } from './kit.mjs'
+
+const ui = new URL('../../web/ui/', import.meta.url)
+const { transpileModule } = createRequire(new URL('package.json', ui))('typescript')
+/** The formats of the pages: a figure has one text. */
+const source = readFileSync(new URL('src/parts/format.ts', ui), 'utf8')
+const options = { target: 'es2022', module: 'esnext' }
+const { count, rate, samplesRate, batchesRate, seconds, share } = await import(
+  `data:text/javascript;base64,${Buffer.from(transpileModule(source, { compilerOptions: options }).outputText).toString('base64')}`
+)
+
+const WINDOWS = 5
+/** Seed of the moments and windows; a failure names it. */
+const SEED = Number(process.env.SEED ?? Date.now() % 1_000_000)
+const data = folder()
+let server, browser, page
+/** The newest answer that the page has received. */
+let received = null
+/** Set while the page receives no more. */
+let frozen = false
+let looked = 0
+let seen = { figures: 0, twice: 0 }
+
+before(async () => {
+  server = await serve({ data: data.path, args: ['--threads', '8', '--module', join(modules, 'guest_misbehaving.wasm')], env: { PENSTOCK_LOG: 'error' } })
+  browser = await browse(server.url)
+  page = browser.page
+  await page.route('**/api/v1/runs/*/figures*', async (route) => {
+    const answer = await route.fetch().catch(() => null)
+    // A request that the page has given up has no answer, and a frozen page gets none.
+    if (!answer || frozen) return route.abort().catch(() => undefined)
+    const body = await answer.text()
+    await route.fulfill({ response: answer, body }).then(() => (received = JSON.parse(body)), () => undefined)
+  })
+})
+
+after(async () => {
+  await browser?.close()
+  await server?.stop()
+  data.remove()
+})
+
+let state = SEED
+/** A number from 0 to 1 (Park and Miller). */
+const random = () => (state = (state * 48_271 + 1) % 2_147_483_647) / 2_147_483_647
+
+const sleep = (name, mean_ms, more = {}) => ({ sleep: { name, mean_ms, ...more } })
+const tolerant = { max_failures: { rate: 1 } }
+const documents = {
+  failures: { source: { range: { count: 163 } }, stages: [sleep('read', 2), sleep('decode', 8, { concurrency: 2, fail_rate: 0.25 })], consumer: { simulate: { step_ms: 4 } }, ...tolerant },
+  batches: { source: { range: { count: 700 } }, stages: [sleep('read', 3), sleep('decode', 8, { concurrency: 3 }), { aggregate: { size: 8 } }], consumer: { simulate: { step_ms: 12 } } },
+  'fan-out': { source: { range: { count: 500 } }, stages: [sleep('read', 4), { wasm: { name: 'split', module: 'misbehaving', params: { how: 'many' }} }], consumer: { discard: {} } },
+  empty: { source: { range: { count: 40 } }, stages: [sleep('read', 2), { wasm: { name: 'filter', module: 'misbehaving', params: { how: 'drop' } } }], consumer: { discard: {} } },
+  fast: { source: { range: { count: 60_000 } }, stages: [{ aggregate: { size: 100 } }], consumer: { discard: {} } },
+  'slow-consumer': { source: { range: { count: 90 } }, stages: [sleep('read', 2)], consumer: { simulate: { step_ms: 25 } } },
+  'no-warm-up': { source: { range: { count: 3 } }, stages: [sleep('read', 1)], consumer: { discard: {} } },
+  stopped: { source: { range: { count: 1_000_000 } }, stages: [sleep('read', 5), sleep('decode', 9, { fail_rate: 0.01 })], consumer: { simulate: { step_ms: 5 } }, ...tolerant },
+  live: { source: { range: { count: 1_000_000 } }, stages: [sleep('read', 2), sleep('decode', 6, { concurrency: 2 })], consumer: { simulate: { step_ms: 5 } } },
+  'live-batches': { source: { range: { count: 1_000_000 } }, stages: [sleep('read', 1, { fail_rate: 0.05 }), { aggregate: { size: 4 } }, sleep('stack', 9, { on: 'thread' })], consumer: { simulate: { step_ms: 6 } }, ...tolerant },
+}
+
+/** Text of a figure by its name, from an answer of the API. */
+function textOf(name, figures) {
+  const [, figure, id] = /^([^:]+):(.*)$/.exec(name)
+  const { total, ledger } = figures
+  const counted = (counts) => (counts === undefined || counts === null ? null : count(Math.abs(counts)))
+  if (id === 'run') {
+    const rates = { samples_per_s: samplesRate, batches_per_s: batchesRate, consumer_waited: share }
+    if (figure === 'total.failed_samples') return count(total.failed_samples)
+    if (figure.startsWith('total.')) return counted(total.samples[figure.slice('total.'.length)])
+    return rates[figure]?.(figures[figure]) ?? counted(ledger.total[figure])
+  }
+  if (figure.startsWith('ledger.')) return count(ledger.stages.find((stage) => stage.id === id)[figure.slice('ledger.'.length)])
+  const queue = figures.queues.find((queue) => queue.id === id)
+  if (queue) {
+    if (figure === 'samples_per_s') return rate(figures.queue_samples_per_s[id])
+    const format = { num_items: count, qps: rate, readiness: share, starved: share }[figure] ?? seconds
+    assert.ok(figure in queue, name)
+    return format(queue[figure])
+  }
+  const { kind, task } = figures.stages.find((stage) => stage.id === id)
+  if (figure in task) return (figure.endsWith('_s') ? seconds : count)(task[figure])
+  const slots = figure.replace('slots.', '')
+  // A table has dashes for waits that a stage cannot have.
+  const isOf = slots !== figure || { thread_wait: task.ave_thread_wait_s !== null, permit_wait: kind === 'fetch' }[slots]
+  assert.ok(task.shares === null || slots in task.shares, name)
+  return share(isOf === false ? null : task.shares?.[slots])
+}
+
+/** Names of the window in the page's words. */
+function nameOf({ kind, from_s, to_s }) {
+  if (kind === 'whole') return /^whole run$/
+  if (kind === 'steady') return /^whole run without warm-up$/
+  return kind === 'last' ? new RegExp(`^last ${Math.round(to_s - from_s)} s$|^last \\d+ min$`) : /^[\d:.]+ to [\d:.]+$/
+}
+
+/** Opens an address, freezes the page after a while, and compares its figures. */
+async function look(address, wait_ms, opens = false) {
+  const about = `${address} after ${Math.round(wait_ms)} ms, SEED=${SEED}`
+  ;[frozen, received] = [false, null]
+  await visit(page, server, address)
+  await page.locator('[data-figure="samples_per_s:run"]').first().waitFor()
+  if (opens) {
+    await page.getByRole('button', { name: 'Try other settings' }).click()
+    await page.locator('tr.rate').waitFor()
+  }
+  await page.waitForTimeout(wait_ms)
+  frozen = true
+  // What arrived before is drawn by then: details come beside the figures.
+  await page.waitForTimeout(400)
+  const shown = await page.evaluate(() => ({
+    figures: [...document.querySelectorAll('[data-figure]')].map((element) => [element.dataset.figure, element.textContent]),
+    window: document.querySelector('dd.window').textContent,
+    verdict: document.querySelector('.verdict .sentence')?.textContent ?? null,
+    periods: [...document.querySelectorAll('.verdict .question .faint')].map((element) => element.textContent.replace('· ', '')),
+  }))
+  const figures = received
+  assert.match(shown.window, nameOf(figures.window), about)
+  for (const period of shown.periods) assert.equal(period, shown.window, about)
+  const texts = new Map()
+  for (const [name, text] of shown.figures) {
+    seen.figures++
+    if (texts.has(name)) {
+      seen.twice++
+      assert.equal(text, texts.get(name), `${name} is shown twice: ${about}`)
+    }
+    texts.set(name, text)
+    assert.equal(text, textOf(name, figures), `${name}: ${about}`)
+  }
+  for (const name of ['total.delivered:run', 'samples_per_s:run', 'consumer_waited:run']) assert.ok(texts.has(name), `${name}: ${about}`)
+  const sentence = figures.verdict?.sentence.replaceAll('`', '') ?? null
+  if (!address.includes('/stages/')) assert.equal(shown.verdict, sentence, about)
+  // A sentence writes its figures with the same digits as the page.
+  const said = /([\d.,]+) samples\/s/.exec(sentence ?? '')?.[1]
+  if (said) assert.equal(said.replaceAll(',', '\u202f'), texts.get('samples_per_s:run').replace('\u202fsamples/s', ''), `${sentence}: ${about}`)
+  const waited = /consumer waits ([\d.]+) % of the time/.exec(sentence ?? '')?.[1]
+  if (waited) assert.equal(share(Number(waited) / 100), texts.get('consumer_waited:run'), `${sentence}: ${about}`)
+  looked++
+  return figures
+}
+
+for (const [name, document] of Object.entries(documents)) {
+  test(`figures agree: ${name}`, async () => {
+    const isLive = name.startsWith('live')
+    const whole = { name, threads: 2, ...document }
+    let run
+    if (isLive || name === 'stopped') {
+      const made = await server.ask('POST', '/runs', whole)
+      assert.equal(made.status, 201, JSON.stringify(made.body))
+      run = made.body
+      await new Promise((wait) => setTimeout(wait, 1500 + 1500 * random()))
+      if (name === 'stopped') run = (await server.ask('POST', `/runs/${run.id}/stop`)).body
+    } else {
+      run = await finished(server, whole)
+    }
+    const length = () => run.elapsed_s ?? 4
+    for (let place = 0; place < WINDOWS; place++) {
+      const [one, other] = [random() * length(), random() * length()].map((at_s) => at_s.toFixed(2))
+      const range = `from=${Math.min(one, other)}&to=${Math.max(one, other) + 0.3}`
+      const query = ['', range, `last=${1 + Math.floor(3 * random())}`, 'last=all', `from=0&to=${length() + 1000}`][place]
+      const path = place === 1 ? `/runs/${run.id}/stages/${encodeURIComponent('1:' + (document.stages[0].sleep?.name ?? 'aggregate'))}` : `/runs/${run.id}`
+      const figures = await look(`${path}?${query}`, isLive ? 2500 * random() : 100 * random(), place === 2)
+      if (isLive) continue
+      // A run that is over has one answer, whoever asks.
+      const { window } = figures
+      const asked = { '': '', [range]: `from_s=${range.match(/from=([\d.]+)/)[1]}&to_s=${range.match(/to=([\d.]+)/)[1]}`, 'last=all': '' }[query] ?? query.replace('last=', 'last_s=').replace('from=', 'from_s=').replace('to=', 'to_s=')
+      const again = await server.ask('GET', `/runs/${run.id}/figures?${asked}`)
+      assert.deepEqual(again.body, figures, `${query} of ${JSON.stringify(window)}`)
+    }
+    if (isLive) await server.ask('POST', `/runs/${run.id}/stop`)
+  })
+}
+
+test('a completed run with failed samples is no success', async () => {
+  const run = await finished(server, { name: 'partly', threads: 2, ...documents.failures, consumer: { simulate: { step_ms: 12 } } })
+  const figures = await look(`/runs/${run.id}?from=0&to=1000`, 0)
+  const [failed, made] = [figures.total.failed_samples, figures.total.samples.made].map((number) => count(number))
+  assert.equal(run.state, 'completed')
+  await page.getByText('completed with failures', { exact: false }).first().waitFor()
+  await page.getByText(`${failed} of ${made} samples failed`).waitFor()
+  assert.equal(await page.title(), 'completed with failures: partly · Penstock')
+  assert.equal(await page.locator('.verdict.tone-good').count(), 0)
+  assert.ok(figures.verdict.advice.every(({ text }) => !text.includes('no change is needed')), JSON.stringify(figures.verdict))
+  const red = await page.locator('ol.graph .failing').allTextContents()
+  assert.equal(red.length, 1)
+  assert.match(red[0], /decode/)
+})
+
+test('fifty windows were compared, and many figures twice', () => {
+  assert.ok(looked >= 50, `${looked}`)
+  assert.ok(seen.twice > 400 && seen.figures > 4000, JSON.stringify(seen))
+  // Frozen pages get no answers, and nothing can be predicted of a run that delivered nothing.
+  assert.deepEqual(browser.complaints.filter((line) => !/ERR_FAILED|status of 422/.test(line)), [])
+})

@@ -1,0 +1,47 @@
+// Parts of the pages that are fetched when they are first needed.
+
+import { reach } from '../api/reach.svelte'
+
+class Parts {
+  /** Set once the server has no such file: it was updated since this page was loaded. */
+  outdated = $state(false)
+}
+
+export const parts = new Parts()
+
+/** Links to style sheets that could not be loaded. */
+const failedStyles = new Set<HTMLLinkElement>()
+
+document.addEventListener('error', ({ target }) => target instanceof HTMLLinkElement && failedStyles.add(target), true)
+
+/**
+ * Fetches a part of the pages. While the server does not answer, waits for it. Where it answers without the file, sets
+ * `parts.outdated` and never resolves: the page stays as it is until it is loaded again.
+ */
+export async function lazily<T>(fetch: () => Promise<T>): Promise<T> {
+  for (let failures = 0; ; ) {
+    try {
+      return await fetch()
+    } catch (cause) {
+      console.debug(cause)
+      if (!(await reach.check())) await new Promise<void>((back) => reach.onBack(back))
+      else if (++failures > 1) break
+      await mendStyles()
+    }
+  }
+  parts.outdated = true
+  return new Promise(() => {})
+}
+
+/** Fetches style sheets again that failed: the loader of chunks asks for each one only once. */
+async function mendStyles(): Promise<void> {
+  const failed = [...failedStyles].filter(({ rel, isConnected }) => rel === 'stylesheet' && isConnected)
+  failedStyles.clear()
+  const again = failed.map((link) => {
+    const copy = link.cloneNode() as HTMLLinkElement
+    const settled = new Promise<void>((done) => (copy.onload = copy.onerror = () => done()))
+    link.replaceWith(copy)
+    return settled
+  })
+  await Promise.all(again)
+}

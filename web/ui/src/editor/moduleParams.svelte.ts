@@ -1,0 +1,33 @@
+import { registry } from '../api/registry'
+import { versionOf } from '../modules/reference'
+import { record } from '../parts/json'
+import type { Schema } from './schema'
+
+/** JSON Schemas of the parameters of the modules that a document names, fetched when a module is first named. */
+export class ModuleParams {
+  #found = $state.raw<Record<string, Schema | null>>({})
+  #asked = new Set<string>()
+
+  /** Schema of `name`, `name@version` or `name@alias`; `null` while it is unknown. */
+  of = (module: string): Schema | null => this.#found[module] ?? null
+
+  /** Fetches the schemas of all modules of a document that were not asked for yet. */
+  fetch(document: Schema | null): void {
+    const stages = Array.isArray(document?.stages) ? (document.stages as unknown[]) : []
+    for (const stage of stages) {
+      const module = record(record(stage)?.wasm)?.module
+      if (typeof module === 'string' && !module.startsWith('sha256:') && !this.#asked.has(module)) void this.#fetch(module)
+    }
+  }
+
+  async #fetch(module: string): Promise<void> {
+    this.#asked.add(module)
+    const [name = '', version = 'latest'] = module.split('@')
+    try {
+      const found = versionOf(await registry.module(name), version)
+      this.#found = { ...this.#found, [module]: record(found?.report.manifest.params) }
+    } catch {
+      // The server reports an unknown module as a fault of the document.
+    }
+  }
+}
