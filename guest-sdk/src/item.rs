@@ -33,7 +33,7 @@ pub enum Value {
     Text(String),
     /// A signed whole number.
     Int(i64),
-    /// A floating-point number.
+    /// A 64-bit floating-point number.
     Real(f64),
     /// An array whose element type is known at run time; [`Item::tensor`] returns it as a typed view.
     Tensor(RawTensor),

@@ -14,7 +14,7 @@ impl Rng {
         Self { state: seed }
     }
 
-    /// Uniformly distributed `u64`.
+    /// Next uniformly distributed `u64`.
     pub fn u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;

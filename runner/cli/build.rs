@@ -30,10 +30,9 @@ fn main() -> Result<()> {
     let mut list = String::from("[\n");
     for (name, path) in &mut files {
         if name.ends_with("Cargo.toml") {
-            let manifest = standalone(table(path)?, &workspace, Path::new("guest-sdk").join(name).parent())
-                .with_context(|| {
-                format!("cannot make `{}` independent of the workspace", path.display())
-            })?;
+            let manifest =
+                standalone(table(path)?, &workspace, Path::new("guest-sdk").join(name).parent())
+                    .with_context(|| format!("cannot detach `{}` from the workspace", path.display()))?;
             *path = out.join(name.replace('/', "-"));
             fs::write(&*path, toml::to_string(&manifest)?)?;
         }

@@ -24,9 +24,7 @@ pub struct Call {
 pub struct Finished {
     /// Exit code; `None` if a signal ended the process.
     pub code: Option<i32>,
-    /// Complete standard output.
     pub stdout: String,
-    /// Complete standard error.
     pub stderr: String,
     out: Option<PathBuf>,
 }
@@ -47,14 +45,12 @@ impl Call {
         Self::new(&["check"]).argument(document)
     }
 
-    /// Adds an argument.
     #[must_use]
     pub fn argument(mut self, argument: impl Into<OsString>) -> Self {
         self.arguments.push(argument.into());
         self
     }
 
-    /// Adds `--store NAME=DIR`.
     #[must_use]
     pub fn store(self, name: &str, folder: &Path) -> Self {
         self.argument("--store").argument(pair(name, folder))
@@ -67,19 +63,16 @@ impl Call {
         self.module_at(name, &path)
     }
 
-    /// Adds `--module NAME=PATH`.
     #[must_use]
     pub fn module_at(self, name: &str, path: &Path) -> Self {
         self.argument("--module").argument(pair(name, path))
     }
 
-    /// Adds `--set /POINTER=VALUE`.
     #[must_use]
     pub fn set(self, setting: &str) -> Self {
         self.argument("--set").argument(setting)
     }
 
-    /// Adds `--threads N`.
     #[must_use]
     pub fn threads(self, threads: u32) -> Self {
         self.argument(format!("--threads={threads}"))
@@ -92,7 +85,6 @@ impl Call {
         self
     }
 
-    /// Adds `--out DIR`.
     #[must_use]
     pub fn out(mut self, folder: &Path) -> Self {
         self.out = Some(folder.to_owned());
@@ -115,7 +107,6 @@ impl Call {
         command
     }
 
-    /// Starts the process.
     pub fn start(&self) -> Child {
         let mut command = self.command();
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary can be started")

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 /// A random pipeline of sleeping stages.
 #[derive(Clone, Debug)]
 pub struct RandomPipeline {
-    /// Pipeline document.
     pub document: Value,
     /// Names of the stages and last of the consumer, each with the seconds that it needs per item of the consumer; the one with
     /// the most is the limit.

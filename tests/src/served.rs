@@ -74,7 +74,6 @@ impl Serving {
         self
     }
 
-    /// Adds an argument.
     #[must_use]
     pub fn argument(mut self, argument: impl AsRef<std::ffi::OsStr>) -> Self {
         self.command.arg(argument);
@@ -304,7 +303,6 @@ impl Drop for Served {
 }
 
 impl Answer {
-    /// Checks the status.
     #[track_caller]
     pub fn is(self, status: u16) -> Self {
         assert_eq!(self.status, status, "{}", self.text());
@@ -317,7 +315,6 @@ impl Answer {
         serde_json::from_slice(&self.bytes).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
     }
 
-    /// Body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.bytes).into_owned()
     }

@@ -24,16 +24,16 @@ enum What {
     Photos {
         /// Folder to fill; created if it is missing.
         dir: PathBuf,
-        /// Number of photos.
+        /// Number of photos to write.
         #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(..=MOST_PHOTOS))]
         count: u64,
         /// Seed of the set; another seed generates other photos.
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// Width in pixels.
+        /// Width of each photo, in pixels.
         #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u16).range(1..))]
         width: u16,
-        /// Height in pixels.
+        /// Height of each photo, in pixels.
         #[arg(long, default_value_t = 375, value_parser = clap::value_parser!(u16).range(1..))]
         height: u16,
         /// JPEG quality, 1 to 100.
@@ -45,7 +45,7 @@ enum What {
     Audio {
         /// Folder to fill; created if it is missing.
         dir: PathBuf,
-        /// Number of sounds.
+        /// Number of sounds to write.
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(..=MOST_CLIPS))]
         count: u64,
         /// Seed of the set; another seed generates other sounds.
@@ -60,7 +60,7 @@ enum What {
     Text {
         /// File to write; its folder is created if it is missing.
         file: PathBuf,
-        /// Number of records.
+        /// Number of records to write.
         #[arg(long, default_value_t = 1000)]
         count: u64,
         /// Seed of the set; another seed generates other texts.

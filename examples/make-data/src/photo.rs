@@ -24,9 +24,7 @@ pub enum PhotoFault {
         "{width}x{height} pixels at quality {quality} is not possible; use sides from 1 and qualities from 1 to 100"
     )]
     Settings {
-        /// Width in pixels.
         width: u16,
-        /// Height in pixels.
         height: u16,
         /// Quality on libjpeg's scale.
         quality: u8,

@@ -13,7 +13,6 @@ use crate::photo::{PhotoSettings, note, photo};
 /// Maximum number of photos in one set: more would need longer names, which sort differently.
 pub const MOST_PHOTOS: u64 = 1_000_000;
 
-/// Result of [`write_photos`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Made {
     /// Number of photos written.

@@ -35,7 +35,7 @@ pub struct BenchReport {
     pub reason: Option<String>,
     /// True if the ledger of every load balances; the figures of a load whose ledger does not balance are void.
     pub balanced: bool,
-    /// Conclusions, in sentences.
+    /// Conclusions, one sentence each.
     pub findings: Vec<String>,
     /// Program that ran the benchmark, e.g. `penstock 0.1.0`.
     pub program: String,
@@ -112,7 +112,7 @@ pub struct CallsReport {
     pub pool: u32,
     pub time: Spread,
     pub elapsed_s: f64,
-    /// Repetitions per second.
+    /// Number of repetitions per second.
     pub per_s: f64,
     /// Number of bytes read or copied.
     pub bytes: u64,
@@ -189,7 +189,7 @@ pub struct LevelCounts {
     pub fetch: u64,
     /// Number of workers that were started.
     pub worker_loop: u64,
-    /// Number of passes.
+    /// Number of passes over the objects.
     pub load_all: u64,
     /// Number of executions of the whole benchmark, always 1.
     pub benchmark: u64,

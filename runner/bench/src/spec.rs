@@ -25,7 +25,7 @@ pub struct BenchSpec {
     /// Seed of all random choices: with the same seed, the benchmark reads the same objects in the same order.
     #[serde(default)]
     pub seed: u64,
-    /// Objects to read.
+    /// Source of the objects to read.
     pub source: DataSource,
     /// Stages that each object passes after it is read, as in a pipeline after `fetch`: `wasm` and `collate`, with an `aggregate`
     /// of the batch size before stages that take whole batches. The time of stages is reported separately from that of storage.
@@ -108,7 +108,7 @@ pub enum OnReadError {
     Skip,
 }
 
-/// A timed action.
+/// Action whose duration is measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]

@@ -80,7 +80,7 @@ pub struct RankRate {
     pub limit: String,
 }
 
-/// Compares two runs.
+/// Compares a run with an earlier one.
 pub fn compare(first: &Recording, second: &Recording) -> Comparison {
     let (one, other) = (first.snapshot(), second.snapshot());
     let stages: Vec<StageDelta> = other

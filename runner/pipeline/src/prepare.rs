@@ -58,7 +58,6 @@ pub struct Prepared<M = Module> {
     pub(crate) runtime: Handle,
     /// Stores as seen by this run: reads through this value and its clones count as one user when runs take turns.
     stores: Stores,
-    /// Modules by digest.
     modules: BTreeMap<String, M>,
 }
 

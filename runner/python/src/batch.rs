@@ -140,7 +140,7 @@ impl Batch {
         name.extract::<String>().is_ok_and(|name| self.column(&name).is_some())
     }
 
-    /// Number of fields.
+    /// Number of fields of the batch.
     fn __len__(&self) -> usize {
         self.columns.len()
     }

@@ -412,9 +412,9 @@ pub struct TryRequest {
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(untagged, deny_unknown_fields)]
 pub enum TryAsset {
-    /// Bytes, as base64.
+    /// Bytes that the request contains.
     Given {
-        /// The bytes.
+        /// Content of the sample, base64-encoded.
         base64: String,
     },
     /// An object of a store.

@@ -8,7 +8,6 @@ use serde::Deserialize;
 
 use super::experiment::{Figures, Run};
 
-/// Content of `tests/data/simulation.json`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Oracle {
     pub(crate) scenarios: Vec<Scenario>,

@@ -112,7 +112,6 @@ pub enum Text {
 pub struct Patch {
     /// Offset from the start of the answer.
     pub at: u16,
-    /// Value to write.
     pub value: u32,
     /// Writes only the lowest byte of the value.
     pub is_byte: bool,

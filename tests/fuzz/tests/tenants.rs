@@ -11,7 +11,6 @@ use serde_json::json;
 
 /// Pattern with which the first tenant fills its memory.
 const CANARY: u64 = 0x7f3a_c4a7_11e5_d00d;
-/// Number of turns.
 const TURNS: u64 = 20;
 
 /// A module whose `process` runs this code and then keeps its sample.

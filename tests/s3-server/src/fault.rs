@@ -28,7 +28,6 @@ pub enum Trouble {
     Slow(Duration),
     /// Sends the body in pieces of this many bytes, with a pause after each.
     Trickle(usize, Duration),
-    /// Sends no response.
     Hang,
     /// Sends nothing after this many bytes of the body.
     HangInBody(usize),

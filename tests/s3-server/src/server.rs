@@ -62,7 +62,6 @@ pub struct Server {
     thread: Option<JoinHandle<()>>,
 }
 
-/// A received request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seen {
     /// HTTP method: `GET`, `PUT` or `HEAD`.

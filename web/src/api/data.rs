@@ -34,7 +34,7 @@ struct StagePath {
 /// Measuring windows of a run.
 #[derive(Serialize, JsonSchema)]
 struct WindowList {
-    /// Windows, oldest first.
+    /// Measuring windows, oldest first.
     items: Vec<Window>,
 }
 

@@ -8,12 +8,9 @@ use penstock_guest::prelude::*;
 /// Maximum size of an image, in pixels: decoding takes about 4.5 bytes per pixel, and the memory of a stage is limited.
 pub(crate) const MAX_PIXELS: u32 = 50_000_000;
 
-/// A decoded image.
 #[derive(Debug, PartialEq)]
 pub struct Image {
-    /// Width in pixels.
     pub width: u32,
-    /// Height in pixels.
     pub height: u32,
     /// u8, [height, width, 3], rows first: red, green, blue.
     pub pixels: Vec<u8>,

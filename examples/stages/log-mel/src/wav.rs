@@ -16,7 +16,6 @@ pub struct Clip {
     pub samples: Vec<f32>,
 }
 
-/// Encoding of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Coding {
     Pcm8,

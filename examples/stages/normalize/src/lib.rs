@@ -38,7 +38,6 @@ impl SampleStage for Normalize {
     }
 }
 
-/// Normalises one image.
 pub fn normalize(mut item: Item, settings: &Settings) -> Result<Item> {
     let image = item.tensor::<u8>("image")?;
     let [height, width, channels] = image.dimensions().context("`image` is not [height, width, channels]")?;

@@ -28,7 +28,6 @@ pub struct Settings {
 pub enum Last {
     /// Fills the sequence with padding.
     Pad,
-    /// Discards the sequence.
     Drop,
 }
 

@@ -19,7 +19,6 @@ impl Random {
         self.nth(u64::from(origin.epoch)).nth(origin.index).nth(origin.path)
     }
 
-    /// Sub-sequence number `n`.
     pub(crate) fn nth(self, n: u64) -> Self {
         Self(mix(self.0 ^ mix(n)))
     }

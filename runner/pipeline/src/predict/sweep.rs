@@ -52,9 +52,9 @@ pub struct Change {
     /// Place of the setting in the document.
     #[schemars(with = "String")]
     pub pointer: Pointer,
-    /// Current value.
+    /// Current value of the setting.
     pub from: u32,
-    /// Proposed value.
+    /// Proposed value of the setting.
     pub to: u32,
 }
 

@@ -33,7 +33,7 @@ pub enum MadeValue {
     Blob,
     /// Text with its beginning.
     Text {
-        /// Length in characters.
+        /// Length of the text in characters.
         characters: u64,
         /// Beginning of the text, made printable.
         start: String,
@@ -52,7 +52,7 @@ pub enum MadeValue {
     Tensor {
         /// Element type, e.g. `float32`.
         dtype: &'static str,
-        /// Dimensions, slowest first.
+        /// Size of each dimension, slowest first.
         shape: Vec<u32>,
         /// Smallest element; `null` if all elements are NaN or there are none.
         min: Option<f64>,

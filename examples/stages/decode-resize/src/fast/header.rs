@@ -18,9 +18,7 @@ pub(super) struct Component {
 
 /// Properties of a JPEG that precede its compressed data.
 pub(super) struct Header<'a> {
-    /// Width in pixels.
     pub(super) width: usize,
-    /// Height in pixels.
     pub(super) height: usize,
     /// One component for grey, or three: Y, Cb, Cr. The first never has fewer samples than the others.
     pub(super) components: Vec<Component>,
