@@ -141,7 +141,7 @@ fn what_cannot_be_measured_is_refused_at_its_place_or_fails_with_a_reason() {
     assert_eq!(current(&served), Value::Null);
     let much =
         served.post("/benchmarks/start", &json!({ "store": "photos", "memory_mib": 1_000_000_000 })).is(503);
-    assert!(much.json()["detail"].as_str().unwrap().contains("there is no room for a benchmark"));
+    assert!(much.json()["detail"].as_str().unwrap().contains("the benchmark cannot start now"));
     served.post("/benchmarks/start", &json!({ "store": "photos", "prefix": "nothing/" })).is(200);
     let failed = ended(&served);
     assert_eq!((&failed["state"], &failed["benchmark"]), (&json!("failed"), &Value::Null));

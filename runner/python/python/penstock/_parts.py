@@ -262,10 +262,10 @@ class Document(Written):
         jitter: Maximum deviation from the mean, as a share of the mean; for the shape `uniform` only.
         shape: Distribution of the times.
           `uniform`: Uniform between mean x (1 - jitter) and mean x (1 + jitter).
-          `exponential`: Exponential: many short times and few long ones, as of a busy server.
+          `exponential`: Exponential: many short times and few long ones, like the response times of a busy server.
         on: Resource that a task occupies while it waits.
-          `async`: No thread, as a download that waits for its server.
-          `thread`: One worker thread, as decoding does.
+          `async`: No thread, like a download that waits for its server.
+          `thread`: One worker thread, like decoding.
         fail_rate: Share of tasks that fail on purpose, 0.0 to 1.0.
         name: Name of the stage in statistics; its kind, or the name of its module, when missing.
         queue: Maximum number of items in the queue behind the stage.

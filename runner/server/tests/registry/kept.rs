@@ -62,7 +62,7 @@ async fn a_full_disk_quota_refuses_new_data_and_deletions_free_it() {
     let kept = letters.stages[0].letters;
     assert!(letters.left_out > 0 && kept > 100 && kept + letters.left_out == 10_000, "{letters:?}");
     let message = run.history.unwrap();
-    let wanted = "left out, as the data directory has no more room (`limits.disk_mib`)";
+    let wanted = "left out, since the data directory is full (`limits.disk_mib`)";
     assert!(message.ends_with(wanted), "{message}");
     assert!(used().await <= most, "{} of {most}", used().await);
 

@@ -711,7 +711,7 @@ export interface components {
             epoch: string;
             /** @description Budget of all runs, and its current use. */
             budget: components["schemas"]["BudgetUse"];
-            /** @description Use of the budget by client; clients without runs are left out. */
+            /** @description Use of the budget by each client; clients without runs are left out. */
             clients: components["schemas"]["ClientUse"][];
             /** @description Limits of requests and runs. */
             limits: components["schemas"]["SystemLimits"];
@@ -765,7 +765,7 @@ export interface components {
              */
             runs_queued: number;
         };
-        /** @description Use of the budget of runs by one client. */
+        /** @description Resources of the runs of one client. */
         ClientUse: {
             /** @description Name of the client: a token, an address, or the server itself. */
             client: string;
@@ -804,17 +804,17 @@ export interface components {
             document_kib: number;
             /**
              * Format: uint32
-             * @description Maximum memory that a document may set for one instance of a module, in MiB.
+             * @description Greatest memory limit that a document may set for one instance of a module, in MiB.
              */
             module_memory_mib: number;
             /**
              * Format: uint32
-             * @description Maximum output per sample that a document may set for a module, in MiB.
+             * @description Greatest limit of the output per sample that a document may set for a module, in MiB.
              */
             module_output_mib: number;
             /**
              * Format: uint32
-             * @description Maximum CPU time per sample that a document may set, in milliseconds.
+             * @description Greatest limit of the CPU time per sample that a document may set, in milliseconds.
              */
             deadline_ms: number;
             /**
@@ -890,7 +890,7 @@ export interface components {
             name: string;
             /** @description Description of the pipeline, in one sentence. */
             about: string;
-            /** @description Document to submit unchanged. */
+            /** @description Pipeline document, which can be submitted unchanged. */
             document: unknown;
         };
         /** @description Error response of the API, as `application/problem+json` (RFC 9457). */
@@ -904,16 +904,16 @@ export interface components {
              * @description HTTP status code of the response.
              */
             status: number;
-            /** @description Explanation: what was found, and what would be accepted. */
+            /** @description Explanation: the value or state that was found, and what would be accepted. */
             detail: string;
-            /** @description All faults of the document that was sent; left out if there are none. */
+            /** @description All faults of the document in the request; left out if there are none. */
             errors?: components["schemas"]["DocumentFault"][];
         };
         /** @description One fault of a document. */
         DocumentFault: {
             /** @description Position in the document, as a JSON Pointer (RFC 6901); empty for the document itself. */
             pointer: string;
-            /** @description Explanation: what was found, and what would be accepted. */
+            /** @description Explanation: the value or state that was found, and what would be accepted. */
             detail: string;
         };
         /** @description One page of a list. */
@@ -923,7 +923,7 @@ export interface components {
             /** @description Cursor of the next page; `null` at the end of the list. */
             next?: string | null;
         };
-        /** @description Change that a client has made. */
+        /** @description Entry of the audit log: a change that a client has made. */
         AuditEntry: {
             /** @description Time of the response, RFC 3339 in UTC. */
             at: string;
@@ -949,7 +949,7 @@ export interface components {
             signed_in: boolean;
             /** @description Name of the token that was used; `null` if not signed in. */
             name?: string | null;
-            /** @description Role of that token; `null` if not signed in. */
+            /** @description Role of the token that was used; `null` if not signed in. */
             role?: components["schemas"]["Role"] | null;
         };
         /** @description Role of a token. Each role includes the permissions of the roles before it. */
@@ -984,7 +984,7 @@ export interface components {
             /** @description Cursor of the next page; `null` at the end of the list. */
             next?: string | null;
         };
-        /** @description Module as lists show it. */
+        /** @description Module, in the form in which lists show it. */
         ModuleSummary: {
             /** @description Name of the module. */
             name: string;
@@ -1014,7 +1014,7 @@ export interface components {
              * @description Number of the version, from 1; never used again after a deletion.
              */
             version: number;
-            /** @description Aliases that stand for this version. */
+            /** @description Aliases that point to this version. */
             aliases: string[];
             /** @description Time of the upload, RFC 3339 in UTC. */
             uploaded_at: string;
@@ -1116,7 +1116,7 @@ export interface components {
              * @description Number of the version, from 1; never used again after a deletion.
              */
             version: number;
-            /** @description Aliases that stand for this version. */
+            /** @description Aliases that point to this version. */
             aliases: string[];
             /** @description Time of the upload, RFC 3339 in UTC. */
             uploaded_at: string;
@@ -1226,7 +1226,7 @@ export interface components {
         };
         /** @description An object for a module that is tried: bytes given here, or an object of a store. */
         TryAsset: {
-            /** @description The bytes. */
+            /** @description Content of the sample, base64-encoded. */
             base64: string;
         } | {
             /** @description Store of the object. */
@@ -1252,7 +1252,7 @@ export interface components {
             limits: components["schemas"]["TrialLimits"];
             /**
              * Format: uint32
-             * @description Number of times that each sample was tried; times of a call are medians.
+             * @description Number of times that each sample was tried. The times of a call are medians over these tries.
              */
             repeat: number;
             /** @description Costs of starting the first instance, including `init`. */
@@ -1342,12 +1342,12 @@ export interface components {
             failure?: components["schemas"]["Failure"] | null;
             /**
              * Format: uint64
-             * @description Size of its fields that went into the module, in bytes.
+             * @description Size of the sample's fields that were copied into the module, in bytes.
              */
             bytes_in: number;
             /**
              * Format: uint64
-             * @description Size of the fields that came out, in bytes.
+             * @description Size of the fields that the module returned, in bytes.
              */
             bytes_out: number;
             /** @description Output samples, without the fields that bypass the module. */
@@ -1363,7 +1363,7 @@ export interface components {
             message: string;
             /**
              * Format: uint64
-             * @description Number of held samples that were lost with it.
+             * @description Number of held samples that were lost together with this sample.
              */
             held_lost: number;
         };
@@ -1395,7 +1395,7 @@ export interface components {
             type: "text";
             /**
              * Format: uint64
-             * @description Length in characters.
+             * @description Length of the text in characters.
              */
             characters: number;
             /** @description Beginning of the text, made printable. */
@@ -1421,7 +1421,7 @@ export interface components {
             type: "tensor";
             /** @description Element type, e.g. `float32`. */
             dtype: string;
-            /** @description Dimensions, slowest first. */
+            /** @description Size of each dimension, slowest first. */
             shape: number[];
             /**
              * Format: double
@@ -1466,9 +1466,9 @@ export interface components {
             cause: components["schemas"]["DifferenceCause"];
             /** @description Property that differs, e.g. ``field `text` ``. */
             what: string;
-            /** @description Value from a new instance: a digest, or a word. */
+            /** @description Value of the property from a new instance. */
             fresh: string;
-            /** @description Value from another pass. */
+            /** @description Value of the property from another pass. */
             other: string;
         };
         /** @description Cause of different results for the same sample. */
@@ -1563,7 +1563,10 @@ export interface components {
             submitted_at: string;
             /** @description Start of the run; `null` before the start. */
             started_at?: string | null;
-            /** @description End of the run; `null` before the end. If the server process died: the time at which the next process found the run. */
+            /**
+             * @description End of the run; `null` before the end. If the server process died: the time at which the next server process found the
+             *     run.
+             */
             ended_at?: string | null;
             /**
              * Format: double
@@ -1635,7 +1638,7 @@ export interface components {
         Tags: string[];
         /** @description Result of the check with `validate_only`, or the run of an earlier request with the same key. */
         SubmitAnswer: components["schemas"]["Validation"] | components["schemas"]["RunDetail"];
-        /** @description Result of the check of a document that can run. */
+        /** @description Result of a successful check of a document. */
         Validation: {
             /** @description Stages of the pipeline, first to last. */
             stages: components["schemas"]["ValidStage"][];
@@ -1658,7 +1661,7 @@ export interface components {
             /** @description Reason why the run would wait now; `null` if it would start at once. */
             would_wait?: string | null;
         };
-        /** @description Stage of a document that can run. */
+        /** @description Stage of a valid document. */
         ValidStage: {
             /** @description Position and name of the stage, e.g. `2:download`. */
             id: string;
@@ -1678,7 +1681,7 @@ export interface components {
         };
         /** @description Kind of a stage. */
         StageKindName: "aggregate" | "disaggregate" | "fetch" | "wasm" | "collate" | "transfer" | "sleep";
-        /** @description Queue of a document that can run. */
+        /** @description Queue of a valid document. */
         ValidQueue: {
             /** @description Id of the stage that fills the queue, followed by `_queue`. */
             id: string;
@@ -1704,7 +1707,10 @@ export interface components {
             submitted_at: string;
             /** @description Start of the run; `null` before the start. */
             started_at?: string | null;
-            /** @description End of the run; `null` before the end. If the server process died: the time at which the next process found the run. */
+            /**
+             * @description End of the run; `null` before the end. If the server process died: the time at which the next server process found the
+             *     run.
+             */
             ended_at?: string | null;
             /**
              * Format: double
@@ -1767,7 +1773,7 @@ export interface components {
             tags: components["schemas"]["Tags"];
             /** @description Modules of the run, `name@version`, in the order of its stages. */
             modules: string[];
-            /** @description Resource that a queued run waits for, with the calculation; `null` for a run that does not wait. */
+            /** @description Resource that a queued run waits for, with the figures; `null` for a run that does not wait. */
             waiting?: string | null;
             /** @description Figures of the run; `null` before the start. */
             snapshot?: components["schemas"]["RunSnapshot"] | null;
@@ -1821,8 +1827,8 @@ export interface components {
              */
             consumer_waited: number | null;
             /**
-             * @description Items of the sink that one task of a stage, or one item of a queue, is equivalent to, by the id of the stage or queue:
-             *     batches hold several samples. Empty before the first item, and where items have the same size everywhere.
+             * @description Number of sink items that have as many samples as one task of a stage or one item of a queue, by the id of the stage or
+             *     queue. Empty before the first item, and if all items have the same number of samples.
              * @default {}
              */
             sink_items: {
@@ -1908,7 +1914,7 @@ export interface components {
             batches: number;
             /**
              * Format: uint64
-             * @description Size of these batches, in bytes.
+             * @description Size of the batches that have arrived on the device, in bytes.
              */
             bytes: number;
             /**
@@ -2098,7 +2104,8 @@ export interface components {
             shares: components["schemas"]["SlotShares"] | null;
             /**
              * Format: uint64
-             * @description Instances of the op created in this time: one for each worker thread that ran it, and one for each replacement.
+             * @description Number of instances of the op created in the measured time: one for each worker thread that ran it, and one for each
+             *     replacement.
              */
             instances: number;
         };
@@ -2196,7 +2203,7 @@ export interface components {
             p99_get_time_s?: number | null;
             /**
              * Format: double
-             * @description Share of time with at least one item in the queue, 0.0 to 1.0: 1 - d_empty / d_measure.
+             * @description Share of time with at least one item in the queue, 0.0 to 1.0.
              */
             readiness?: number | null;
             /**
@@ -2288,16 +2295,16 @@ export interface components {
         };
         /** @description Ledger of a run, for every stage and queue. */
         Ledger: {
-            /** @description Books of source, stages and sink, first to last. */
+            /** @description Sample counts of source, stages and sink, in the order of the pipeline. */
             stages: components["schemas"]["StageBook"][];
-            /** @description Books of the queues between them and behind the sink, first to last. */
+            /** @description Sample counts of the queues between the stages and behind the sink, in the order of the pipeline. */
             queues: components["schemas"]["QueueBook"][];
-            /** @description Book of the whole run: the sum over stages and queues. */
+            /** @description Sample counts of the whole run: the sums over stages and queues. */
             total: components["schemas"]["RunBook"];
-            /** @description Set if every book balances and agrees with its neighbours. */
+            /** @description Set if the counts of every stage and queue balance and agree with the counts of the adjacent ones. */
             balanced: boolean;
         };
-        /** @description The book of one stage: `in + made = out + dropped + skipped + dead_lettered + discarded + left`. */
+        /** @description Sample counts of one stage: `in + made = out + dropped + skipped + dead_lettered + discarded + left`. */
         StageBook: {
             /** @description Id of the stage. */
             id: string;
@@ -2342,7 +2349,7 @@ export interface components {
              */
             left: number;
         };
-        /** @description The book of one queue: `put = taken + left`. */
+        /** @description Sample counts of one queue: `put = taken + left`. */
         QueueBook: {
             /** @description Id of the queue. */
             id: string;
@@ -2362,7 +2369,7 @@ export interface components {
              */
             left: number;
         };
-        /** @description The book of the whole run: `made = delivered + dropped + skipped + dead_lettered + discarded + left`. */
+        /** @description Sample counts of the whole run: `made = delivered + dropped + skipped + dead_lettered + discarded + left`. */
         RunBook: {
             /**
              * Format: uint64
@@ -2402,7 +2409,7 @@ export interface components {
         };
         /** @description Failures of the same stage, class and message. */
         FailureGroup: {
-            /** @description Id of the stage in which they happened. */
+            /** @description Id of the stage in which the samples failed. */
             stage: string;
             /** @description Cause of the failures. */
             class: components["schemas"]["FailureClass"];
@@ -2579,14 +2586,14 @@ export interface components {
         };
         /** @description Tags of a run. */
         RunTags: {
-            /** @description All tags of the run; those that it has and that are not among them go. */
+            /** @description New tags of the run, which replace all of its current tags. */
             tags: components["schemas"]["Tags"];
         };
-        /** @description Address of the batches of a run, with the secret that gives access to them. */
+        /** @description Address at which a run's batches are available, with the secret that gives access to them. */
         StreamAddress: {
             /** @description Path of the Unix socket on the machine of the server. */
             socket: string;
-            /** @description Secret of this run, to be sent in the first message. */
+            /** @description Secret of this run, which a client sends in its first message. */
             secret: string;
             /**
              * Format: uint32
@@ -2812,7 +2819,7 @@ export interface components {
         };
         /** @description Measuring windows of a run. */
         WindowList: {
-            /** @description Windows in order of time. */
+            /** @description Measuring windows, oldest first. */
             items: components["schemas"]["Window"][];
         };
         /** @description One measuring interval: a line of `windows.ndjson`. */
@@ -2842,7 +2849,7 @@ export interface components {
              * @default 0
              */
             count: number;
-            /** @description Counts by length, shortest first; empty buckets are left out. */
+            /** @description Number of ops by duration, shortest first; empty buckets are left out. */
             buckets: components["schemas"]["TimeBucket"][];
             /**
              * Format: double
@@ -2865,16 +2872,16 @@ export interface components {
              */
             max_s?: number | null;
         };
-        /** @description Ops of about the same length. */
+        /** @description Number of ops whose durations are within one range. */
         TimeBucket: {
             /**
              * Format: double
-             * @description Lower bound of the length, inclusive, in seconds.
+             * @description Lower bound of the durations, inclusive, in seconds.
              */
             from_s: number;
             /**
              * Format: double
-             * @description Upper bound of the length, exclusive, in seconds.
+             * @description Upper bound of the durations, exclusive, in seconds.
              */
             to_s: number;
             /**
@@ -2903,7 +2910,7 @@ export interface components {
              * @description Number within the run, from 1.
              */
             number: number;
-            /** @description Id of the stage in which it failed. */
+            /** @description Id of the stage in which the sample failed. */
             stage: string;
             /** @description Key of the sample. */
             key: string;
@@ -2984,7 +2991,7 @@ export interface components {
             unreadable: number;
             /**
              * Format: uint64
-             * @description Number of failed samples that were not kept because there was no room for more dead letters of this run.
+             * @description Number of failed samples that were not stored because the dead letters of the run had reached their size limit.
              * @default 0
              */
             left_out: number;
@@ -3004,8 +3011,8 @@ export interface components {
         /** @description Modules with which dead letters are replayed. */
         Replay: {
             /**
-             * @description Replacement of each module, by the name of the module in the document: `name`, `name@3`, `name@alias` or a digest. Other
-             *     modules are those that the document's names refer to now.
+             * @description Replacement of each module, by the name of the module in the document: `name`, `name@3`, `name@alias` or a digest. For all
+             *     other modules, the replay uses the versions that the names in the document refer to now.
              * @default {}
              */
             modules: {
@@ -3016,7 +3023,7 @@ export interface components {
         ReplayReport: {
             /** @description Stages with dead letters, in the order of the pipeline. */
             stages: components["schemas"]["StageReplay"][];
-            /** @description Lines that are not dead letters. */
+            /** @description Lines of the file that are not dead letters. */
             unreadable: components["schemas"]["Unreadable"];
         };
         /** @description Outcome of the dead letters of one stage. */
@@ -3089,7 +3096,8 @@ export interface components {
             cores: number | null;
             /**
              * Format: double
-             * @description Duration of the predicted run from its start, in seconds, an hour at most; if missing, the run is predicted as warmed up.
+             * @description Duration of the predicted run, in seconds, at most 3600, with the start-up of the pipeline; if missing, the prediction is
+             *     for a pipeline that has warmed up.
              * @default null
              */
             for_s: number | null;
@@ -3119,14 +3127,14 @@ export interface components {
         PredictSweep: {
             /**
              * Format: uint32
-             * @description Maximum number of worker threads; the server's budget if missing, and never more.
+             * @description Maximum number of worker threads; at most the server's budget, which is also the default.
              * @default null
              */
             max_threads: number | null;
             /**
              * Format: uint64
-             * @description Maximum memory of all instances of modules, one on each thread, and of 1 MiB for each concurrent fetch, in MiB; the server's
-             *     budget if missing, and never more.
+             * @description Maximum memory of all instances of modules, one on each thread, and of 1 MiB for each concurrent fetch, in MiB; at most
+             *     the server's budget, which is also the default.
              * @default null
              */
             max_memory_mib: number | null;
@@ -3165,9 +3173,9 @@ export interface components {
              * @description Number of cores that the ops share.
              */
             cores: number;
-            /** @description Stages with predicted figures, in the form of a run's. */
+            /** @description Stages with predicted figures, in the same form as in the snapshot of a run. */
             stages: components["schemas"]["StageRecord"][];
-            /** @description Queues with predicted figures, in the form of a run's. */
+            /** @description Queues with predicted figures, in the same form as in the snapshot of a run. */
             queues: components["schemas"]["QueueRecord"][];
             /** @description Rate of the recorded run; `null` without a recording. */
             recorded?: components["schemas"]["RecordedRate"] | null;
@@ -3186,7 +3194,7 @@ export interface components {
         RecordedRate: {
             /**
              * Format: double
-             * @description Items that its consumer took per second.
+             * @description Items that the consumer of the recorded run took per second.
              */
             rate?: number | null;
             /**
@@ -3196,7 +3204,7 @@ export interface components {
             samples_per_s?: number | null;
             /**
              * Format: uint32
-             * @description Number of its worker threads.
+             * @description Number of worker threads of the recorded run.
              */
             threads: number;
         };
@@ -3211,7 +3219,7 @@ export interface components {
             rate: number;
             /**
              * Format: double
-             * @description Ratio of that rate to the rate without changes.
+             * @description Ratio of `rate` to the rate without changes.
              */
             gain: number;
             /**
@@ -3231,12 +3239,12 @@ export interface components {
             pointer: string;
             /**
              * Format: uint32
-             * @description Current value.
+             * @description Current value of the setting.
              */
             from: number;
             /**
              * Format: uint32
-             * @description Proposed value.
+             * @description Proposed value of the setting.
              */
             to: number;
         };
@@ -3329,7 +3337,7 @@ export interface components {
             occupancy: {
                 [key: string]: number;
             };
-            /** @description Current limiting factor of the run, and the start of its period. */
+            /** @description Current limiting factor of the run, and the period since which it has held. */
             verdict?: components["schemas"]["VerdictSpan"] | null;
         };
         /** @description Line that a module of a run logged. */
@@ -3341,7 +3349,7 @@ export interface components {
         };
         /** @description Run of which events were lost. */
         RunGap: {
-            /** @description Id of the run; empty if the lost events concern lists. */
+            /** @description Id of the run; empty if the lost events concern the list of runs. */
             run: string;
         };
         /** @description One page of a list. */
@@ -3351,7 +3359,7 @@ export interface components {
             /** @description Cursor of the next page; `null` at the end of the list. */
             next?: string | null;
         };
-        /** @description Stored benchmark, as lists show it. */
+        /** @description Stored benchmark, in the form in which lists show it. */
         BenchmarkSummary: {
             /** @description Id of the benchmark. */
             id: string;
@@ -3383,7 +3391,7 @@ export interface components {
             objects: number;
             /**
              * Format: uint64
-             * @description Total size of the objects, in bytes; `null` if the sizes were not requested.
+             * @description Total size of the objects, in bytes; `null` if the sizes were not read.
              */
             bytes?: number | null;
             /** @description Load with the most items per second; `null` if no load's ledger balances. */
@@ -3425,9 +3433,9 @@ export interface components {
             /** @description Outcome of the benchmark. */
             state: components["schemas"]["ReportState"];
             reason?: string | null;
-            /** @description True if the books of every load balance; the figures of a load whose books do not are void. */
+            /** @description True if the ledger of every load balances; the figures of a load whose ledger does not balance are void. */
             balanced: boolean;
-            /** @description Conclusions, in sentences. */
+            /** @description Conclusions, one sentence each. */
             findings: string[];
             /** @description Program that ran the benchmark, e.g. `penstock 0.1.0`. */
             program: string;
@@ -3438,9 +3446,12 @@ export interface components {
             objects: components["schemas"]["ObjectsReport"];
             /** @description Results of the actions, in order. */
             actions: components["schemas"]["ActionReport"][];
-            /** @description Number of accelerators that the storage can feed; `null` if the document does not ask for it. */
+            /** @description Number of accelerators that the storage can feed; `null` if the document does not request this search. */
             accelerators?: components["schemas"]["AcceleratorReport"] | null;
-            /** @description Results of the fastest load with its parts replaced by free substitutes; empty if the document does not ask for them. */
+            /**
+             * @description Results of the fastest load with one part at a time replaced by a free substitute; empty if the document does not request
+             *     them.
+             */
             counterfactuals: components["schemas"]["Counterfactual"][];
         };
         /** @description Hardware of the machine that ran the benchmark. */
@@ -3458,18 +3469,18 @@ export interface components {
         };
         /**
          * Penstock storage benchmark
-         * @description Storage benchmark: objects to read, the stages that they pass, and the actions, in order.
+         * @description Storage benchmark: the objects to read, the stages after each read, and the actions to run in order.
          */
         BenchSpec: {
             /** @default storage */
             name: string;
             /**
              * Format: uint64
-             * @description Seed of all randomness: the same seed reads the same objects in the same order.
+             * @description Seed of all random choices: with the same seed, the benchmark reads the same objects in the same order.
              * @default 0
              */
             seed: number;
-            /** @description Objects to read. */
+            /** @description Source of the objects to read. */
             source: components["schemas"]["DataSource"];
             /**
              * @description Stages that each object passes after it is read, as in a pipeline after `fetch`: `wasm` and `collate`, with an `aggregate`
@@ -3487,12 +3498,12 @@ export interface components {
              */
             on_error: components["schemas"]["OnReadError"];
             /**
-             * @description Reads the size of every object first, so that the books can check the number of bytes.
+             * @description Reads the size of every object first, so that the ledger can check the number of bytes of each read.
              * @default true
              */
             survey: boolean;
             /**
-             * @description Measures each load without the store as well, to find the limit of this client.
+             * @description Measures each load also without storage, to find the limit of this client.
              * @default true
              */
             ceiling: boolean;
@@ -3529,11 +3540,12 @@ export interface components {
             actions: components["schemas"]["BenchAction"][];
             /**
              * Format: uint32
-             * @description Number of threads that share the repetitions of an action; 0 for one after another. A `whole_set` has its own workers.
+             * @description Number of threads that share the repetitions of an action; 0 runs them one after another. A `whole_set` has its own
+             *     workers.
              * @default 0
              */
             pool: number;
-            /** @description Accelerators to feed. */
+            /** @description Accelerators to simulate, to find the number that the storage can feed; no search if missing. */
             accelerator?: components["schemas"]["AcceleratorSpec"] | null;
             /**
              * @description Runs the fastest load again with each of its parts replaced by a free substitute.
@@ -3603,8 +3615,8 @@ export interface components {
         /**
          * @description Handling of the last entries when the number of processes does not divide the number of entries.
          *
-         *     No entry is ever visited twice to fill up a round (as PyTorch's `DistributedSampler` does by default), since a repeated sample
-         *     falsifies an evaluation.
+         *     No entry is ever visited twice to make all shares equal (as PyTorch's `DistributedSampler` does by default), since a repeated
+         *     sample falsifies an evaluation.
          */
         Uneven: "drop" | "keep";
         /** @description Produces one sample for every key in an index, in the order of the index. */
@@ -3639,7 +3651,7 @@ export interface components {
             /** Format: uint32 */
             bytes: number;
             /**
-             * @description Delay of each read, in milliseconds; none if `null`.
+             * @description Delay of each read, in milliseconds; no delay if `null`.
              * @default null
              */
             latency_ms: number | null;
@@ -3918,7 +3930,7 @@ export interface components {
         PageCache: "warm" | "cold";
         /** @description Effect of a failed read, after the store's own retries. */
         OnReadError: "fail" | "skip";
-        /** @description A timed action. */
+        /** @description Action whose duration is measured. */
         BenchAction: {
             whole_set: components["schemas"]["WholeSet"];
         } | {
@@ -3933,7 +3945,7 @@ export interface components {
         /** @description Grid of loads: every mode with every number of workers. */
         WholeSet: {
             /**
-             * @description Read modes of the workers, one load for each.
+             * @description Read modes of the workers; each mode is a load of its own.
              * @default [
              *       "sync",
              *       "async"
@@ -3963,7 +3975,7 @@ export interface components {
             batch_size: number;
             /**
              * Format: uint32
-             * @description Maximum number of batches that each worker may have begun and not delivered.
+             * @description Maximum number of batches per worker that are begun but not delivered.
              * @default 2
              */
             prefetch: number;
@@ -3981,7 +3993,7 @@ export interface components {
              */
             repeats: number;
             /**
-             * @description Batches that run first and are not measured.
+             * @description Batches that are read first and are not measured.
              * @default {
              *       "rounds": [],
              *       "how": "restart"
@@ -3993,10 +4005,10 @@ export interface components {
         LoadMode: "sync" | "async";
         /** @description Assignment of batches to workers. */
         Assignment: "static" | "steal";
-        /** @description Batches that run before a load and are left out of its figures. */
+        /** @description Batches that are read before the measurement of a load and are left out of its figures. */
         WarmUp: {
             /**
-             * @description Number of batches in each round; a set that is shorter is repeated.
+             * @description Number of batches in each round; if the set has fewer batches, it is repeated.
              * @default []
              */
             rounds: number[];
@@ -4012,7 +4024,7 @@ export interface components {
         RepeatedAction: {
             /**
              * Format: uint32
-             * @description Total number of repetitions, independent of the pool.
+             * @description Total number of repetitions in all threads of the pool together.
              * @default 200
              */
             repeat: number;
@@ -4045,14 +4057,14 @@ export interface components {
             preset?: string | null;
             /**
              * Format: uint32
-             * @description Number of samples in a step; the default is that of the preset, or of the load.
+             * @description Number of samples in a step; the default is the preset's batch size, or else the load's.
              */
             batch_size?: number | null;
-            /** @description Computing time of a step, in milliseconds; the default is that of the preset. */
+            /** @description Computing time of a step, in milliseconds; the default is the preset's. */
             step_ms?: number | null;
             /**
              * Format: double
-             * @description Minimum share of time that an accelerator has to compute, 0.01 to 1.0; the default is that of the preset, or 0.9.
+             * @description Minimum share of time that each accelerator must compute, 0.01 to 1.0; the default is the preset's, or else 0.9.
              */
             utilisation?: number | null;
         };
@@ -4086,7 +4098,7 @@ export interface components {
             survey_s?: number | null;
             /**
              * Format: double
-             * @description Time that reading all objects once into the page cache took, in seconds; `null` if that was not done.
+             * @description Time that reading all objects once into the page cache took, in seconds; `null` if they were not read for this purpose.
              */
             warmed_s?: number | null;
         };
@@ -4116,11 +4128,11 @@ export interface components {
             batch_size: number;
             /**
              * Format: uint32
-             * @description Maximum number of batches that a worker may have begun and not delivered.
+             * @description Maximum number of batches per worker that are begun but not delivered.
              */
             prefetch: number;
             assignment: components["schemas"]["Assignment"];
-            /** @description True if workers lived for all passes. */
+            /** @description True if the same workers ran all passes; false if each pass started new workers. */
             persistent: boolean;
             /** @description Number of calls of each level, warm-up included. */
             counts: components["schemas"]["LevelCounts"];
@@ -4131,7 +4143,7 @@ export interface components {
             /** @description Times of the parts of reads, and of stages. */
             parts: components["schemas"]["ReadPart"][];
             /**
-             * @description Parts of the mean read.
+             * @description Mean duration of a read, divided into its parts.
              * @default {
              *       "mean_s": 0,
              *       "parts": [],
@@ -4147,7 +4159,7 @@ export interface components {
             items: number;
             /**
              * Format: uint64
-             * @description Number of these items that a stage dropped or failed on.
+             * @description Number of the items read that a stage dropped or failed on.
              */
             refused: number;
             /** Format: uint64 */
@@ -4175,7 +4187,7 @@ export interface components {
              */
             mbit_per_s: number;
             passes: components["schemas"]["PassReport"][];
-            /** @description Reads in flight, compared with Little's law. */
+            /** @description Number of reads in flight as counted, and by Little's law. */
             little: components["schemas"]["Little"];
             /**
              * Format: double
@@ -4185,17 +4197,17 @@ export interface components {
             /** @description Number of reads in each range of durations. */
             latencies: components["schemas"]["LatencyRange"][];
             /**
-             * @description Number of reads in wide ranges, whose bounds are the same in every load; ranges without a read are omitted.
+             * @description Number of reads in wider ranges of durations, whose bounds are the same in every load; ranges without a read are omitted.
              * @default []
              */
             latency_bins: components["schemas"]["TimeBucket"][];
-            /** @description Figures over the measured time, with the passes one after another. */
+            /** @description Figures over the measured time; the passes follow each other without gaps. */
             over_time: components["schemas"]["LoadMoment"][];
             requests: components["schemas"]["ReadRequests"];
             failures: components["schemas"]["ReadFailures"][];
             /** @description Throughput of this client without the store; `null` if it was not measured. */
             ceiling?: components["schemas"]["Ceiling"] | null;
-            /** @description Result of checking the books; if one does not balance, the figures above are void. */
+            /** @description Result of checking the ledger of the load; if it does not balance, all figures of the load are void. */
             books: components["schemas"]["LoadBooks"];
         };
         /** @description Number of calls of each level. */
@@ -4212,23 +4224,23 @@ export interface components {
             fetch: number;
             /**
              * Format: uint64
-             * @description Number of lifetimes of workers.
+             * @description Number of workers that were started.
              */
             worker_loop: number;
             /**
              * Format: uint64
-             * @description Number of passes.
+             * @description Number of passes over the objects.
              */
             load_all: number;
             /**
              * Format: uint64
-             * @description Number of whole runs: 1.
+             * @description Number of executions of the whole benchmark, always 1.
              */
             benchmark: number;
         };
         /** @description Times of each level; `null` if nothing was measured. */
         LevelTimes: {
-            /** @description Time of one successful item: from the request until its whole body has been checked in memory. */
+            /** @description Time of one successful item: from the request until the whole body is in memory and checked. */
             getitem?: components["schemas"]["Spread"] | null;
             /** @description Time of one batch in one worker. */
             fetch?: components["schemas"]["Spread"] | null;
@@ -4274,37 +4286,44 @@ export interface components {
              */
             p999_s: number;
         };
-        /** @description Times of a part of the work on items or batches. */
+        /** @description Times of one part of the reads, of the batches or of the stages. */
         ReadPart: {
             /**
-             * @description `permit`, `retry`, `connect`, `first_byte`, `body`, `verify`; `between`, the time of a batch without a read in flight; or
-             *     `stage:` and the name of the stage.
+             * @description `permit`, `retry`, `connect`, `first_byte`, `body`, `verify`; `between`, the time within a batch without a read in flight;
+             *     or `stage:` and the name of the stage.
              */
             name: string;
             /** @description Distribution of the times of the reads or batches that had this part. */
             time: components["schemas"]["Spread"];
             /**
              * Format: double
-             * @description Share of the time of all reads, 0.0 to 1.0; for `permit`, which precedes reads, of permits and reads together; for
-             *     `between`, of all batches; for a stage, of the lifetimes of workers.
+             * @description Share of the total time of all reads, 0.0 to 1.0. Three parts are shares of another total: `permit`, which precedes a
+             *     read, of waits for permits and reads together; `between` of the time of all batches; a stage of the lifetimes of all
+             *     workers.
              */
             share: number;
         };
-        /** @description Mean read of a load. The time of a part that only some reads had is spread over all reads. */
+        /**
+         * @description Mean duration of a read in a load, divided into its parts. The time of a part that only some reads had, e.g. `connect`, is
+         *     averaged over all reads.
+         */
         MeanRead: {
             /**
              * Format: double
              * @description Mean duration in seconds; 0 if no read succeeded.
              */
             mean_s: number;
-            /** @description Parts in order, without those that took no time; the last one, `else`, is mostly waiting for a core. */
+            /**
+             * @description Parts in order; parts that took no time are omitted. The last part, `else`, is the remaining time, mostly waits for a
+             *     core.
+             */
             parts: components["schemas"]["MeanPart"][];
             /**
              * Format: double
-             * @description Wait for a permit before the read, in seconds; `null` if no read waited for one.
+             * @description Mean wait for a permit before the read, in seconds; `null` if no read waited for a permit.
              */
             permit_s?: number | null;
-            /** @description Time in the stages after the read, for one item. */
+            /** @description Mean time per item in each stage after the read. */
             stages: components["schemas"]["MeanPart"][];
         };
         /** @description Part of the mean read, or a stage after it. */
@@ -4360,12 +4379,12 @@ export interface components {
             most: number;
             /**
              * Format: double
-             * @description Share of the permitted reads in flight that was used, 0.0 to 1.0.
+             * @description Mean number of reads in flight as a share of the maximum, 0.0 to 1.0.
              */
             used: number;
             /**
              * Format: double
-             * @description Mean number of reads in flight by the law: reads per second times mean time of a read.
+             * @description Mean number of reads in flight by Little's law: reads per second times mean time of a read.
              */
             by_law: number;
         };
@@ -4378,7 +4397,7 @@ export interface components {
             /** Format: uint64 */
             count: number;
         };
-        /** @description Figures of a moment: a short stretch of the measured time. */
+        /** @description Figures of a moment: a short interval of the measured time. */
         LoadMoment: {
             /**
              * Format: double
@@ -4402,12 +4421,12 @@ export interface components {
             in_flight: number;
             /**
              * Format: double
-             * @description Median time of the reads that ended in the moment, in seconds; `null` if none did.
+             * @description Median time of the reads that ended in the moment, in seconds; `null` if no read ended in it.
              */
             median_s?: number | null;
             /**
              * Format: double
-             * @description 99th percentile of the time of these reads, in seconds; `null` if none ended in the moment.
+             * @description 99th percentile of the time of the reads that ended in the moment, in seconds; `null` if no read ended in it.
              */
             p99_s?: number | null;
         };
@@ -4417,7 +4436,7 @@ export interface components {
             made: number;
             /**
              * Format: uint64
-             * @description Number of these requests that repeated a failed one.
+             * @description Number of requests that repeated a failed request.
              */
             retries: number;
             /** Format: uint64 */
@@ -4435,7 +4454,7 @@ export interface components {
              */
             retried: number | null;
         };
-        /** @description Failures that differ only in their objects. */
+        /** @description Failures with the same error message, apart from the key of the object. */
         ReadFailures: {
             /** @description Failed part: `storage`, or `stage`. */
             what: string;
@@ -4443,7 +4462,7 @@ export interface components {
             message: string;
             /** Format: uint64 */
             count: number;
-            /** @description Keys of some of the objects that failed. */
+            /** @description Keys of some of the failed objects. */
             keys: string[];
         };
         /** @description Throughput of the client without storage. */
@@ -4459,13 +4478,13 @@ export interface components {
             mb_per_s: number;
             /**
              * Format: double
-             * @description Share of the ceiling that the load reached, 1.0 for all of it.
+             * @description Rate of the load divided by the rate without storage; 1.0 if they are equal.
              */
             reached: number;
             /** @description True if the client limits the load, or nearly does. */
             is_client_bound: boolean;
         };
-        /** @description Result of checking the books of a load. */
+        /** @description Result of checking the ledger of a load. */
         LoadBooks: {
             /** @description True if every identity holds. */
             balanced: boolean;
@@ -4476,7 +4495,7 @@ export interface components {
             identity: string;
             says: string;
             holds: boolean;
-            /** @description Values that violate the identity; `null` if it holds and something was compared. */
+            /** @description Values that violate the identity, or a remark that nothing was compared; `null` if the identity holds. */
             found?: string | null;
         };
         /** @description Repetitions of a small action. */
@@ -4484,7 +4503,7 @@ export interface components {
             action: string;
             /**
              * Format: uint32
-             * @description Number of repetitions that ran at a time; 0 for one after another.
+             * @description Number of repetitions that ran at a time; 0 if they ran one after another.
              */
             pool: number;
             time: components["schemas"]["Spread"];
@@ -4492,7 +4511,7 @@ export interface components {
             elapsed_s: number;
             /**
              * Format: double
-             * @description Repetitions per second.
+             * @description Number of repetitions per second.
              */
             per_s: number;
             /**
@@ -4518,7 +4537,7 @@ export interface components {
             step_s: number;
             /**
              * Format: double
-             * @description Minimum share of its time in which an accelerator has to compute, 0.0 to 1.0.
+             * @description Minimum share of its time that each accelerator must compute, 0.0 to 1.0.
              */
             utilisation: number;
             /** @description Label of the load that fed the accelerators. */
@@ -4528,9 +4547,9 @@ export interface components {
              * @description Largest number of accelerators that reached the minimum utilisation; 0 if not even one did.
              */
             supported: number;
-            /** @description Trials in the order in which they ran. A number that missed the minimum utilisation was tried twice. */
+            /** @description Trials in the order in which they ran. A number of accelerators that missed the minimum utilisation was tried twice. */
             trials: components["schemas"]["AcceleratorTrial"][];
-            /** @description Demand of the known workloads, by bytes alone. */
+            /** @description Demand of the known workloads, estimated from bytes per second alone. */
             presets: components["schemas"]["PresetNeed"][];
         };
         /** @description One trial with a number of accelerators. */
@@ -4539,7 +4558,7 @@ export interface components {
             accelerators: number;
             /**
              * Format: double
-             * @description Mean share of time in which the accelerators computed, without the first step of each, 0.0 to 1.0.
+             * @description Mean share of time that the accelerators computed, 0.0 to 1.0; each accelerator's first step is not measured.
              */
             utilisation: number;
             /**
@@ -4550,7 +4569,7 @@ export interface components {
             /** Format: uint64 */
             steps: number;
         };
-        /** @description Demand of a known workload, compared with the measured rate. */
+        /** @description Bytes per second that a known workload demands, compared with the measured rate. */
         PresetNeed: {
             /** @description Workload and accelerator, e.g. `resnet50/h100`. */
             name: string;
@@ -4561,13 +4580,13 @@ export interface components {
             sample_bytes: number;
             /**
              * Format: double
-             * @description Megabytes (10^6 bytes) per second that one accelerator takes at its minimum utilisation.
+             * @description Megabytes (10^6 bytes) per second that one accelerator consumes at the minimum utilisation of the workload.
              */
             needs_mb_per_s: number;
             /**
              * Format: double
-             * @description Number of accelerators that the bytes per second of the fastest load can feed. An estimate: larger samples are often read
-             *     at a higher rate.
+             * @description Number of accelerators that the bytes per second of the fastest load can feed. This is an estimate: larger samples are
+             *     often read at more bytes per second.
              */
             supported_by_bytes: number;
         };
@@ -4584,12 +4603,12 @@ export interface components {
             items_per_s: number;
             /**
              * Format: double
-             * @description Relative gain over the unchanged load, e.g. 0.5 for 50 % faster; 0 for the unchanged load itself.
+             * @description Relative gain in rate over the unchanged load, e.g. 0.5 if it is 50 % faster; 0 for the unchanged load itself.
              */
             gain: number;
             /**
              * Format: double
-             * @description Cost of the part: seconds saved in a pass over all objects without it; 0 for the unchanged load.
+             * @description Cost of the part, in seconds: the time that a pass over all objects saves without it; 0 for the unchanged load.
              */
             costs_s: number;
         };
@@ -4715,9 +4734,9 @@ export interface components {
         };
         /** @description Differences of a benchmark from a baseline, as `penstock bench compare` computes them. */
         BenchmarkComparison: {
-            /** @description The baseline. */
+            /** @description Summary of the baseline. */
             base: components["schemas"]["BenchmarkSummary"];
-            /** @description The benchmark that is compared with it. */
+            /** @description Summary of the benchmark that is compared with the baseline. */
             benchmark: components["schemas"]["BenchmarkSummary"];
             /** @description The result in one sentence. */
             sentence: string;
@@ -4730,11 +4749,11 @@ export interface components {
         CellComparison: {
             /** @description Name of the load, e.g. `async 4x8`. */
             load: string;
-            /** @description Items per second. The interval is that of the mean over passes, by Welch's t test on logarithms. */
+            /** @description Items per second. The confidence interval is for the mean over passes, by Welch's t test on logarithms. */
             rate: components["schemas"]["Change2"];
-            /** @description Median time of a read, in seconds, with an interval by order statistics. */
+            /** @description Median time of a read, in seconds, with a confidence interval by order statistics. */
             median_s: components["schemas"]["Change2"];
-            /** @description 99th percentile of the time of a read, in seconds, with an interval by order statistics. */
+            /** @description 99th percentile of the time of a read, in seconds, with a confidence interval by order statistics. */
             p99_s: components["schemas"]["Change2"];
         };
         /** @description A figure before and after, and its change. */
@@ -5013,7 +5032,7 @@ export interface operations {
     upload_module: {
         parameters: {
             query?: {
-                /** @description Alias to set to this version. */
+                /** @description Alias to set to the uploaded version. */
                 alias?: string;
             };
             header?: never;
@@ -5257,7 +5276,7 @@ export interface operations {
             path: {
                 /** @description Name of the module. */
                 name: string;
-                /** @description Name of the alias; `latest` always stands for the newest version. */
+                /** @description Name of the alias; `latest` is reserved: it always points to the newest version. */
                 alias: string;
             };
             cookie?: never;
@@ -5296,7 +5315,7 @@ export interface operations {
             path: {
                 /** @description Name of the module. */
                 name: string;
-                /** @description Name of the alias; `latest` always stands for the newest version. */
+                /** @description Name of the alias; `latest` is reserved: it always points to the newest version. */
                 alias: string;
             };
             cookie?: never;
@@ -5396,7 +5415,7 @@ export interface operations {
                 name?: string;
                 /** @description Digest of a module that the run used. */
                 module?: string;
-                /** @description Tags that a run has, all of them, separated by commas. */
+                /** @description Tags, separated by commas; a run must have all of them. */
                 tag?: string;
                 /** @description Text that the name, the id, the modules or the tags contain. */
                 q?: string;
@@ -5692,7 +5711,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Address of the batches of a run, with the secret that gives access to them. */
+            /** @description Address at which a run's batches are available, with the secret that gives access to them. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5719,7 +5738,7 @@ export interface operations {
                 from_s?: number;
                 /** @description End of the time range, in seconds since the run's start; the run's end, or now, if missing. */
                 to_s?: number;
-                /** @description Maximum number of points of a line; 600 if missing, 5000 at most. */
+                /** @description Maximum number of points of each metric over time; 600 if missing, 5000 at most. */
                 points?: number;
                 /** @description Metrics, separated by commas; all if missing. */
                 metrics?: string;
@@ -6126,7 +6145,7 @@ export interface operations {
     list_benchmarks: {
         parameters: {
             query?: {
-                /** @description A column to sort by, e.g. `name`, with a `-` in front for the other direction; `-kept_at` when missing. */
+                /** @description Column to sort by, e.g. `name`, with a `-` in front for descending order; `-kept_at` if missing. */
                 sort?: string;
                 /** @description Cursor of the page: `next` of the previous page; the first page if missing. */
                 cursor?: string;
@@ -6173,7 +6192,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Stored benchmark, as lists show it. */
+            /** @description Stored benchmark, in the form in which lists show it. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6182,7 +6201,7 @@ export interface operations {
                     "application/json": components["schemas"]["BenchmarkSummary"];
                 };
             };
-            /** @description Stored benchmark, as lists show it. */
+            /** @description Stored benchmark, in the form in which lists show it. */
             201: {
                 headers: {
                     [name: string]: unknown;
