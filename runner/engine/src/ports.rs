@@ -192,6 +192,8 @@ pub struct Output {
     pub held_bytes: u64,
     /// Instances made during the call: 1 when a fresh one had to replace a broken one.
     pub instances: u64,
+    /// Those of them that replaced a broken one; the engine sets it.
+    pub replaced: u64,
     /// Time of the op alone, measured by the op when it does more than the op (an async op that waits for a permit);
     /// `None` leaves the measuring to the engine.
     pub op_time: Option<Duration>,

@@ -10,7 +10,7 @@ use penstock_server::{
 };
 use penstock_types::ledger::Ledger;
 use penstock_types::run::{RunError, RunId, Window};
-use penstock_types::series::{Series, TaskTimes};
+use penstock_types::series::{Series, TaskTimes, Timeline};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -59,6 +59,12 @@ pub(super) fn routes(api: &mut ApiRouter) {
         list_windows,
     )
     .answer::<WindowList>(200);
+    api.route(
+        "GET /runs/{id}/timeline",
+        "Limits that moved, instances that were replaced, bursts of failures",
+        show_timeline,
+    )
+    .answer::<Timeline>(200);
     api.route("GET /runs/{id}/ledger", "Where every sample went", show_ledger);
     api.route("GET /runs/{id}/stages/{stage}/times", "How long the tasks of a stage took", show_times);
     api.route("GET /runs/{id}/errors", "Failed samples, with the head of each", list_errors);
@@ -94,6 +100,10 @@ async fn list_windows(
     InQuery(query): InQuery<WindowQuery>,
 ) -> ApiResult<Response> {
     app.answers.send_json(async { Ok(WindowList { items: app.runs.windows(&path.id, query).await? }) }).await
+}
+
+async fn show_timeline(app: App, InPath(path): InPath<RunPath>) -> ApiResult<Json<Timeline>> {
+    Ok(Json(app.runs.timeline(&path.id).await?))
 }
 
 async fn show_ledger(app: App, InPath(path): InPath<RunPath>) -> ApiResult<Json<Ledger>> {

@@ -9,7 +9,7 @@ use penstock_wasm::LogLevel;
 use rusqlite::{Connection, params};
 
 use super::buffer::{Held, RowBuffer};
-use super::chunk::{MAX_ROWS, unpack, unpack_times};
+use super::chunk::{MAX_ROWS, UnreadableChunk, unpack, unpack_times, unpack_with_times};
 use super::error::HistoryError;
 use super::layout::Layout;
 use super::query::{PageQuery, first, like};
@@ -80,7 +80,39 @@ impl<'a> RunRows<'a> {
     /// The rows in buckets: those of the buckets' level, and behind the last of them finer ones, because those of a process that
     /// died end early.
     pub(crate) fn thinned(&self, buckets: Buckets) -> Result<Thinned, HistoryError> {
-        let mut thinned = Thinned::new(buckets);
+        self.gathered(Thinned::new(buckets), buckets, unpack)
+    }
+
+    /// [`Self::thinned`] for lines of these metrics, all when none is named: with task times and waits if one of them is made of those,
+    /// and without spreads if they are not wanted.
+    pub(crate) fn lines(
+        &self,
+        buckets: Buckets,
+        metrics: &[Metric],
+        has_spreads: bool,
+    ) -> Result<Thinned, HistoryError> {
+        let empty = |buckets| {
+            let empty = Thinned::new(buckets);
+            if has_spreads { empty } else { empty.without_spreads() }
+        };
+        if !metrics.is_empty() && metrics.iter().all(|metric| metric.quantile_of(0).is_none()) {
+            return self.gathered(empty(buckets), buckets, unpack);
+        }
+        let mut thinned = self.gathered(empty(buckets), buckets, unpack_with_times)?;
+        if buckets.level == Level::Finest {
+            let wider = buckets.at(Level::Middle);
+            let middle = self.gathered(Thinned::new(wider).without_spreads(), wider, unpack_with_times)?;
+            middle.rows().iter().flatten().for_each(|row| thinned.add_waits(row));
+        }
+        Ok(thinned)
+    }
+
+    fn gathered(
+        &self,
+        mut thinned: Thinned,
+        buckets: Buckets,
+        unpack: impl Fn(&[u8]) -> Result<Vec<Row>, UnreadableChunk>,
+    ) -> Result<Thinned, HistoryError> {
         let mut covered = 0;
         for level in Level::ALL.into_iter().rev().filter(|level| *level <= buckets.level) {
             let mut add = |row: &Row| {
@@ -161,18 +193,44 @@ fn until(buckets: Buckets, end: u64) -> Buckets {
     Buckets { count: buckets.count.min(usize::try_from(filled).unwrap_or(usize::MAX)), ..buckets }
 }
 
-/// The asked columns of a run with this layout; all metrics when none is named.
-pub(crate) fn columns(layout: &Layout, thinned: &Thinned, metrics: &[Metric]) -> Vec<SeriesColumn> {
-    let wanted = |metric: &Metric| metrics.is_empty() || metrics.contains(metric);
-    let stages = layout.stages.iter().enumerate().flat_map(|(place, stage)| {
-        let metrics = Metric::STAGE.into_iter().filter(wanted);
+/// The asked columns of a run with this layout; all metrics when none is named, and of all ids when none is. Columns of percentiles
+/// are left out where the rows have no times.
+pub(crate) fn columns(
+    layout: &Layout,
+    thinned: &Thinned,
+    metrics: &[Metric],
+    ids: &[String],
+) -> Vec<SeriesColumn> {
+    let has_times = thinned.has_times();
+    let wanted = |metric: &Metric| {
+        (metrics.is_empty() || metrics.contains(metric)) && (has_times || metric.quantile_of(0).is_none())
+    };
+    let is_asked = |id: &String| ids.is_empty() || ids.contains(id);
+    let stages = layout.stages.iter().enumerate().filter(|(_, stage)| is_asked(&stage.id));
+    let stages = stages.flat_map(|(place, stage)| {
+        let metrics = Metric::STAGE.into_iter().chain(Metric::STAGE_TIMES).filter(wanted);
         metrics.map(move |metric| thinned.stage(place, metric, &stage.id))
     });
-    let queues = layout.queues.iter().enumerate().flat_map(|(place, queue)| {
-        let metrics = Metric::QUEUE.into_iter().filter(wanted);
+    let queues = layout.queues.iter().enumerate().filter(|(_, queue)| is_asked(&queue.id));
+    let queues = queues.flat_map(|(place, queue)| {
+        let metrics = Metric::QUEUE.into_iter().chain(Metric::QUEUE_TIMES).filter(wanted);
         metrics.map(move |metric| thinned.queue(place, metric, &queue.id))
     });
     stages.chain(queues).collect()
+}
+
+/// The figures with so many significant digits.
+pub(crate) fn shorten(column: &mut SeriesColumn, digits: u32) {
+    let digits = i32::try_from(digits).unwrap_or(i32::MAX);
+    for value in [&mut column.mean, &mut column.min, &mut column.max].into_iter().flatten().flatten() {
+        if *value == 0.0 || !value.is_finite() {
+            continue;
+        }
+        let places = digits - 1 - value.abs().log10().floor() as i32;
+        // A power of ten with a positive exponent is exact, and so the quotient is the number nearest to the digits.
+        let power = 10_f64.powi(places.abs());
+        *value = if places < 0 { (*value / power).round() * power } else { (*value * power).round() / power };
+    }
 }
 
 /// Numbers of the first and the last chunk of a level that buckets touch.

@@ -444,4 +444,4 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<Result<RunSummary, HistoryError>> 
     Ok(parts())
 }
 
-const _: () = assert!(schema::VERSION == 5, "look through the queries here when the schema changes");
+const _: () = assert!(schema::VERSION == 6, "look through the queries here when the schema changes");

@@ -1,5 +1,6 @@
 use super::metric::Metric;
-use crate::stats::{QueueRow, QueueSums, TaskRow, TaskSums, per_second};
+use super::times::{RowTimes, Timed};
+use crate::stats::{Histogram, QueueRow, QueueSums, TaskRow, TaskSums, per_second};
 
 /// Exact sums of a run over one row of a level.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -17,6 +18,9 @@ pub struct Row {
     /// For each stage its metrics, then for each queue: what the finest rows in it had. Empty for a finest row, which has
     /// one value of each.
     pub spreads: Vec<Spread>,
+    /// Task times and waits. The finest rows have no waits, and the task times of a second stand in the last of its rows. `None` in
+    /// rows of earlier versions, and where they were not read.
+    pub times: Option<RowTimes>,
 }
 
 /// The least and the greatest of a metric over the finest rows, rounded outwards; nothing where none had it.
@@ -110,6 +114,7 @@ impl Row {
             stages: vec![TaskRow::default(); stages],
             queues: vec![QueueRow::default(); queues],
             spreads: Vec::new(),
+            times: None,
         }
     }
 
@@ -130,6 +135,13 @@ impl Row {
         for (mine, theirs) in spreads.iter_mut().zip(other.all_spreads()) {
             mine.merge(theirs);
         }
+        self.merge_sums(other);
+        self.spreads = spreads;
+    }
+
+    /// [`Self::merge`] without the spreads, which take most of its time.
+    pub fn merge_sums(&mut self, other: &Self) {
+        self.spreads.clear();
         self.t0 = self.t0.min(other.t0);
         self.t1 = self.t1.max(other.t1);
         for (mine, theirs) in self.stages.iter_mut().zip(&other.stages) {
@@ -138,7 +150,10 @@ impl Row {
         for (mine, theirs) in self.queues.iter_mut().zip(&other.queues) {
             mine.merge(theirs);
         }
-        self.spreads = spreads;
+        self.times = self.times.take().zip(other.times.as_ref()).map(|(mut mine, theirs)| {
+            mine.merge(theirs);
+            mine
+        });
     }
 
     /// Takes into the spreads what a finest row in it had.
@@ -154,6 +169,11 @@ impl Row {
         self.spreads = self.all_spreads();
         self.number = number;
         self
+    }
+
+    /// Durations of a stage or queue; `None` in rows without times.
+    pub fn histogram(&self, of: Timed) -> Option<Histogram> {
+        Some(self.times.as_ref()?.histogram(of))
     }
 
     /// How many spreads a row has, if it has any.

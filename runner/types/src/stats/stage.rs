@@ -74,6 +74,8 @@ sums! {
         blocked,
         /// Slot time of tasks none of whose reads had a permit of the store.
         permit_wait,
+        /// Instances that were made to replace a broken one; they count in `instances`, too.
+        replaced,
     }
 }
 
@@ -134,6 +136,15 @@ impl StageMeter {
             return;
         }
         self.sums.row.instances += made;
+    }
+
+    /// Instances of the op were made to replace broken ones.
+    #[inline]
+    pub fn on_replaced(&mut self, made: u64) {
+        if self.off {
+            return;
+        }
+        self.sums.row.replaced += made;
     }
 
     /// The stage has passed on its last item: the clock stops.

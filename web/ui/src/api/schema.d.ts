@@ -397,6 +397,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{id}/timeline": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Limits that moved, instances that were replaced, bursts of failures */
+        get: operations["show_timeline"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{id}/ledger": {
         parameters: {
             query?: never;
@@ -2439,7 +2456,7 @@ export interface components {
             bucket_s: number;
             /** @description End of each bucket, in seconds since the run's start. */
             t_s: number[];
-            /** @description The figures. */
+            /** @description The figures. Percentiles are missing in runs of earlier versions. */
             columns: components["schemas"]["SeriesColumn"][];
             /** @description Number of the last event before this was read: where to go on from with `/events`. */
             last: string;
@@ -2450,15 +2467,18 @@ export interface components {
             id: string;
             /** @description What it is. */
             metric: components["schemas"]["Metric"];
-            /** @description For each bucket the figure of all of it, from its sums. */
+            /**
+             * @description For each bucket the figure of all of it: from its sums, or for a percentile from its histogram, of task times within 8 % and of
+             *     waits within 16 %. Percentiles are of whole seconds, those of waits of 4 s: narrower buckets have that of theirs.
+             */
             mean: (number | null)[];
-            /** @description For each bucket the least over the 250 ms in it. */
-            min: (number | null)[];
-            /** @description For each bucket the greatest over the 250 ms in it. */
-            max: (number | null)[];
+            /** @description For each bucket the least over the 250 ms in it. Percentiles have none, and it can be left out. */
+            min?: (number | null)[];
+            /** @description For each bucket the greatest over the 250 ms in it. Percentiles have none, and it can be left out. */
+            max?: (number | null)[];
         };
         /** @description A figure that is drawn over time. */
-        Metric: "ave_time_s" | "tasks_per_s" | "failures_per_s" | "busy" | "thread_wait" | "blocked" | "permit_wait" | "readiness" | "qps" | "ave_get_time_s" | "ave_put_time_s" | "starved";
+        Metric: "ave_time_s" | "tasks_per_s" | "failures_per_s" | "busy" | "thread_wait" | "blocked" | "permit_wait" | "readiness" | "qps" | "ave_get_time_s" | "ave_put_time_s" | "starved" | "p50_time_s" | "p99_time_s" | "p50_get_time_s" | "p99_get_time_s" | "p50_put_time_s" | "p99_put_time_s";
         /** @description Windows of a run. */
         WindowList: {
             /** @description First to last. */
@@ -2483,6 +2503,42 @@ export interface components {
             /** @description What process and machine did in it; `null` where that is not known. */
             machine?: components["schemas"]["MachineFigures"] | null;
         };
+        /** @description Events of a run, by begin. */
+        Timeline: {
+            /** @description The events, earliest first. */
+            items: components["schemas"]["TimelineEvent"][];
+            /**
+             * Format: uint
+             * @description Smaller events that are not listed.
+             */
+            left_out: number;
+        };
+        /** @description Something that happened to a run at some time. */
+        TimelineEvent: {
+            /**
+             * Format: double
+             * @description Its begin, in seconds since the run's start, known to the bucket that the timeline was made of.
+             */
+            from_s: number;
+            /**
+             * Format: double
+             * @description Its end.
+             */
+            to_s: number;
+            /** @description Its kind. */
+            kind: components["schemas"]["TimelineEventKind"];
+            /** @description Id of the stage; `null` where none is concerned. */
+            stage?: string | null;
+            /**
+             * Format: uint64
+             * @description Instances that were replaced, or tasks that failed; `null` for a limit that moved.
+             */
+            count?: number | null;
+            /** @description The event in words. */
+            text: string;
+        };
+        /** @description Kind of an event. */
+        TimelineEventKind: "limit_moved" | "instance_replaced" | "failure_burst";
         /** @description How long the successful ops of a stage took. */
         TaskTimes: {
             /**
@@ -5139,6 +5195,12 @@ export interface operations {
                 points?: number;
                 /** @description Metrics, separated by commas; all when missing. */
                 metrics?: string;
+                /** @description Ids of stages and queues, separated by commas; all when missing. */
+                ids?: string;
+                /** @description `false` leaves out the least and the greatest of each bucket. */
+                spreads?: boolean;
+                /** @description Significant digits of each figure, 1 to 15; all when missing. */
+                digits?: number;
             };
             header?: never;
             path: {
@@ -5195,6 +5257,38 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["WindowList"];
+                };
+            };
+            /** @description Why it was not done. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    show_timeline: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The run's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Events of a run, by begin. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Timeline"];
                 };
             };
             /** @description Why it was not done. */
