@@ -38,12 +38,12 @@ const plain = (text) => text.replaceAll('\u202f', ' ').replace(/\s+/g, ' ').trim
 
 /** Checks the content that a report shows, on the server and in a file. */
 async function shows(on) {
-  await bars('Times of each level', on).first().waitFor()
-  assert.equal(await bars('Times of each level', on).count(), LOADS * LEVELS * STATISTICS)
-  assert.equal(await card('Items in a second by workers', on).locator('.point').count(), LOADS)
-  assert.ok((await bars('What a read consists of', on).count()) >= LOADS)
-  assert.ok((await bars('How long a read takes', on).count()) >= 1)
-  assert.equal(await card('How long a read takes', on).locator('.mark').count(), 4)
+  await bars('Times by level', on).first().waitFor()
+  assert.equal(await bars('Times by level', on).count(), LOADS * LEVELS * STATISTICS)
+  assert.equal(await card('Items per second by workers', on).locator('.point').count(), LOADS)
+  assert.ok((await bars('Parts of a read', on).count()) >= LOADS)
+  assert.ok((await bars('Read time', on).count()) >= 1)
+  assert.equal(await card('Read time', on).locator('.mark').count(), 4)
   assert.equal(await on.locator('.u-wrap canvas').count(), 3, 'three charts over time')
   const counted = (level) => on.getByRole('region', { name: /^Calls/ }).getByRole('row', { name: level }).getByRole('cell').first().textContent()
   assert.deepEqual([await counted('Get item'), await counted('Fetch'), await counted('load all')], ['400', '8', '2'])
@@ -82,7 +82,7 @@ test('a pushed report is in the list and links to its charts', async () => {
 })
 
 test('the height of bars matches the figures, and the table contains them', async () => {
-  const heights = await bars('Times of each level').evaluateAll((all) => all.map((bar) => Number(bar.getAttribute('height'))))
+  const heights = await bars('Times by level').evaluateAll((all) => all.map((bar) => Number(bar.getAttribute('height'))))
   // Mean, median, min and max of an item, for the first load.
   const { mean_s, median_s, min_s, max_s } = loadOf('sync', 2).levels.getitem
   const wanted = [mean_s, median_s, min_s, max_s].map(Math.log10)
@@ -91,16 +91,16 @@ test('the height of bars matches the figures, and the table contains them', asyn
   const whole = loadOf('sync', 2).levels.benchmark.mean_s
   const decade = (heights[2 * 4 * (LEVELS - 1)] - drawn[0]) / (Math.log10(whole) - wanted[0])
   for (const place of [1, 2, 3]) assert.ok(Math.abs(drawn[place] - drawn[0] - (wanted[place] - wanted[0]) * decade) < 0.5, `bar ${place} of ${drawn}`)
-  await card('Times of each level').getByRole('button', { name: 'Table' }).click()
-  const cells = await card('Times of each level').getByRole('row', { name: /^async 4x8 .* getitem/ }).getByRole('cell').allTextContents()
+  await card('Times by level').getByRole('button', { name: 'Table' }).click()
+  const cells = await card('Times by level').getByRole('row', { name: /^async 4x8 .* getitem/ }).getByRole('cell').allTextContents()
   assert.deepEqual(cells.slice(0, 6).map(plain), ['async', '4', '8', '50', 'getitem', '400'])
   const mean_ms = loadOf('async', 4).levels.getitem.mean_s * 1e3
   assert.equal(plain(cells[6]), `${mean_ms.toFixed(mean_ms < 10 ? 2 : 1)} ms`)
   assert.equal(cells.at(-1), 'balanced')
-  await card('Times of each level').getByRole('button', { name: 'Chart' }).click()
-  await card('Times of each level').getByRole('button', { name: 'items/s' }).click()
-  assert.equal(await bars('Items in a second').count(), LOADS)
-  await card('Items in a second').getByRole('button', { name: 'Times' }).click()
+  await card('Times by level').getByRole('button', { name: 'Chart' }).click()
+  await card('Times by level').getByRole('button', { name: 'items/s' }).click()
+  assert.equal(await bars('Items per second').count(), LOADS)
+  await card('Items per second').getByRole('button', { name: 'Times' }).click()
 })
 
 test('another load can be selected with the keyboard, and the address contains it', async () => {
@@ -109,16 +109,16 @@ test('another load can be selected with the keyboard, and the address contains i
   await page.keyboard.press('Enter')
   await page.waitForURL(/load=sync\+2/)
   await page.getByRole('heading', { level: 2, name: 'sync 2', exact: true }).waitFor()
-  await card('How long a read takes').getByRole('combobox').selectOption('async 4x8')
+  await card('Read time').getByRole('combobox').selectOption('async 4x8')
   await page.waitForURL(/over=async/)
-  assert.ok((await card('How long a read takes').locator('path.outline').getAttribute('d')).length > 10)
+  assert.ok((await card('Read time').locator('path.outline').getAttribute('d')).length > 10)
   await page.reload()
   await page.getByRole('heading', { level: 2, name: 'sync 2', exact: true }).waitFor()
   assert.equal(await page.getByRole('button', { name: /^sync 2: / }).getAttribute('aria-pressed'), 'true')
-  const percentiles = await card('How long a read takes').getByRole('row').allTextContents()
+  const percentiles = await card('Read time').getByRole('row').allTextContents()
   assert.deepEqual(percentiles.slice(1).map((text) => /async 4x8|sync 2/.exec(text)?.[0]), ['sync 2', 'async 4x8'])
   // Arrow keys move through the marks of a chart and announce them, Enter selects.
-  const chart = page.getByRole('group', { name: /^Items in a second by workers: chart/ })
+  const chart = page.getByRole('group', { name: /^Items per second by workers: chart/ })
   await chart.focus()
   await page.keyboard.press('ArrowRight')
   await page.keyboard.press('ArrowRight')
@@ -138,10 +138,10 @@ test('figures and charts can be saved', async () => {
   const whole = await saved(() => page.getByRole('button', { name: 'Save report.json' }).click())
   assert.deepEqual(JSON.parse(whole), report)
   const of = (kind) => async () => {
-    await card('What a read consists of').getByText('Save').click()
-    await card('What a read consists of').getByRole('button', { name: kind }).click()
+    await card('Parts of a read').getByText('Save').click()
+    await card('Parts of a read').getByRole('button', { name: kind }).click()
   }
-  assert.match((await saved(of('SVG'))).toString(), /^<svg xmlns.*What a read consists of.*async 4x8/s)
+  assert.match((await saved(of('SVG'))).toString(), /^<svg xmlns.*Parts of a read.*async 4x8/s)
   assert.equal((await saved(of('PNG'))).subarray(1, 4).toString(), 'PNG')
 })
 
@@ -158,7 +158,7 @@ test('figures whose books do not balance are clearly marked void', async () => {
   const notice = page.getByRole('alert')
   assert.match(await notice.textContent(), /VOID.*async 4x8.*bytes.*3 bodies are shorter/s)
   assert.match(await page.getByRole('button', { name: /^async 4x8: / }).getAttribute('aria-label'), /VOID/)
-  await card('Items in a second by workers').getByText('VOID').waitFor()
+  await card('Items per second by workers').getByText('VOID').waitFor()
   await shot(page, 'bench-void')
   assert.deepEqual(await violations(page), [])
   await open('/bench')

@@ -315,15 +315,14 @@ test('an empty document is checked as such, and a new start opens a new page', a
 test('saved files contain the figures', async () => {
   const run = await finished(server, sleepy(200, 5))
   await open(`/runs/${run.id}`)
-  await page.getByText(/buckets of/).waitFor()
   const series = await saved(() => page.getByRole('button', { name: 'Series as CSV' }).click())
   assert.match(series.name, /^sleepy.*series\.csv$/)
   const [head, ...lines] = series.bytes.toString().trim().split('\r\n').map((line) => line.split(','))
   // The figures equal those of the server for the page's request.
-  const asked = new URL(browser.asked.findLast((line) => /\/series\?.*tasks_per_s/.test(line)).slice('GET '.length))
+  const asked = new URL(browser.asked.findLast((line) => /\/series\?.*points=600$/.test(line)).slice('GET '.length))
   const told = (await server.ask('GET', asked.pathname.replace('/api/v1', '') + asked.search)).body
   for (const { id, metric, mean } of told.columns) {
-    const place = head.indexOf(`${id} ${metric} mean`)
+    const place = head.indexOf(/^p\d/.test(metric) ? `${id} ${metric}` : `${id} ${metric} mean`)
     assert.deepEqual(lines.map((line) => line[place]), mean.map((value) => String(value ?? '')), `${id} ${metric}`)
   }
   assert.ok(told.columns.some(({ metric }) => metric === 'tasks_per_s'))
@@ -336,8 +335,11 @@ test('saved files contain the figures', async () => {
   assert.ok(whole.series.columns.some(({ id, metric }) => id === '1:nap_queue' && metric === 'readiness'))
 
   const card = page.getByRole('region', { name: 'Average task time' })
+  await page.locator('.room, .legend').first().scrollIntoViewIfNeeded()
+  await card.locator('.u-over').scrollIntoViewIfNeeded()
+  await page.getByText(/buckets of/).waitFor()
   const chart = JSON.parse((await savedAs(card, 'JSON')).bytes)
-  assert.deepEqual(chart.columns.map(({ id, metric }) => `${id} ${metric}`), ['1:nap ave_time_s'])
+  assert.deepEqual(chart.columns.map(({ id, metric }) => `${id} ${metric}`), ['1:nap ave_time_s', '1:nap p50_time_s', '1:nap p99_time_s'])
   const times = told.columns.find(({ id, metric }) => id === '1:nap' && metric === 'ave_time_s').mean
   assert.deepEqual(chart.columns[0].mean, times)
   assert.ok(times.every((mean) => mean === null || mean > 0.005), JSON.stringify(times))
@@ -345,7 +347,7 @@ test('saved files contain the figures', async () => {
   assert.equal(picture.subarray(1, 4).toString(), 'PNG')
   if (process.env.SHOTS) writeFileSync(join(process.env.SHOTS, 'saved.png'), picture)
   const rows = (await savedAs(card, 'CSV')).bytes.toString().trim().split('\r\n')
-  assert.equal(rows[0], 't_s,1:nap ave_time_s mean,1:nap ave_time_s min,1:nap ave_time_s max')
+  assert.equal(rows[0], 't_s,1:nap ave_time_s mean,1:nap ave_time_s min,1:nap ave_time_s max,1:nap p50_time_s,1:nap p99_time_s')
   assert.equal(rows.length, chart.t_s.length + 1)
   await card.getByRole('button', { name: 'Table' }).click()
   assert.match(await card.getByRole('row', { name: /^nap/ }).textContent(), /\d\.\d+\u202fms/)

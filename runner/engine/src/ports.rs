@@ -196,6 +196,8 @@ pub struct Output {
     pub held_bytes: u64,
     /// Number of instances created during the call: 1 if a new instance had to replace a broken one.
     pub instances: u64,
+    /// Those of them that replaced a broken one; the engine sets it.
+    pub replaced: u64,
     /// Time spent in the op itself, for calls that also wait (an async op that waits for a permit). With `None`, the engine's
     /// measurement of the call is used.
     pub op_time: Option<Duration>,

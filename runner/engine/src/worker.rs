@@ -80,6 +80,7 @@ impl WorkerOps<'_> {
         }));
         match answer {
             Ok(mut output) => {
+                output.replaced = output.instances;
                 output.instances += made;
                 Ok(output)
             }

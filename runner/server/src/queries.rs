@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use penstock_types::run::{FailureClass, RunDetail, RunError, RunId, RunState, RunSummary, Window};
-use penstock_types::series::{Buckets, Series, TaskTimes};
+use penstock_types::series::{Buckets, Series, TaskTimes, Timeline};
 use penstock_types::spec::Spec;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -24,6 +24,8 @@ use penstock_stream::StreamAddress;
 
 /// Default number of points of a series.
 const POINTS: u32 = 600;
+/// Buckets in which events of a run are looked for.
+const TIMELINE_BUCKETS: usize = 1_000;
 /// Maximum number of records of a series. A bucket has one record for each stage and each queue; a record has up to eight numbers.
 const MAX_SERIES_RECORDS: usize = 250_000;
 /// Maximum number of records of a list of windows. A window has one record for each stage and each queue.
@@ -113,13 +115,21 @@ impl Runs {
                 let reason = too_many(&layout, buckets.count, "points", MAX_SERIES_RECORDS);
                 return Err(RunsError::Refused(format!("{reason}; request at most {most} `points`")));
             }
-            let thinned = rows.thinned(buckets)?;
+            let has_spreads = query.spreads != Some(false);
+            let thinned = rows.lines(buckets, &query.metrics, has_spreads)?;
+            let mut columns = read::columns(&layout, &thinned, &query.metrics, &query.ids);
+            for column in &mut columns {
+                if !has_spreads {
+                    (column.min, column.max) = (Vec::new(), Vec::new());
+                }
+                query.digits.into_iter().for_each(|digits| read::shorten(column, digits));
+            }
             Ok(Series {
                 from_s: buckets.from as f64 / 1e9,
                 to_s: buckets.to() as f64 / 1e9,
                 bucket_s: buckets.width as f64 / 1e9,
                 t_s: thinned.ends_s(),
-                columns: read::columns(&layout, &thinned, &query.metrics),
+                columns,
                 last,
             })
         };
@@ -142,6 +152,20 @@ impl Runs {
                 )));
             }
             Ok(rows.windows(&layout, buckets)?)
+        };
+        self.read_rows(id, read).await
+    }
+
+    /// Events on the time axis of a run.
+    pub async fn timeline(&self, id: &RunId) -> Result<Timeline, RunsError> {
+        let snapshot = self.detail(id).await?.snapshot;
+        let spans = snapshot.map(|snapshot| snapshot.verdicts).unwrap_or_default();
+        let read = move |rows: RunRows<'_>, layout: Layout| {
+            let end = rows.end()?;
+            let thinned = rows.thinned(rows.buckets(Buckets::over(0, end, TIMELINE_BUCKETS), end)?)?;
+            let stages: Vec<_> =
+                layout.stages.iter().map(|stage| (stage.id.as_str(), stage.name.as_str())).collect();
+            Ok(Timeline::of(&stages, thinned.rows(), &spans))
         };
         self.read_rows(id, read).await
     }

@@ -201,6 +201,16 @@ pub struct SeriesQuery {
     #[serde(default, deserialize_with = "words")]
     #[schemars(with = "Option<String>")]
     pub metrics: Vec<Metric>,
+    /// Ids of stages and queues, separated by commas; all when missing.
+    #[serde(default, deserialize_with = "words")]
+    #[schemars(with = "Option<String>")]
+    pub ids: Vec<String>,
+    /// `false` leaves out the least and the greatest of each bucket.
+    pub spreads: Option<bool>,
+    /// Significant digits of each figure, 1 to 15; all when missing.
+    #[serde(default, deserialize_with = "at_most::<15, _>")]
+    #[schemars(range(min = 1, max = 15))]
+    pub digits: Option<u32>,
 }
 
 /// Window of the figures of a run: the whole run without warm-up when all are missing.

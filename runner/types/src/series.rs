@@ -8,11 +8,15 @@ mod live;
 mod metric;
 mod row;
 mod thin;
+mod timeline;
+mod times;
 
 pub use live::{LiveSample, TaskTimes, TimeBucket};
 pub use metric::Metric;
 pub use row::{Row, Spread};
 pub use thin::{Buckets, Series, SeriesColumn, Thinned};
+pub use timeline::{Timeline, TimelineEvent, TimelineEventKind};
+pub use times::{RowTimes, Timed};
 
 /// Time resolution of stored rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

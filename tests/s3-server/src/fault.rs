@@ -28,6 +28,7 @@ pub enum Trouble {
     Slow(Duration),
     /// Sends the body in pieces of this many bytes, with a pause after each.
     Trickle(usize, Duration),
+    /// Keeps the connection open and sends nothing.
     Hang,
     /// Sends nothing after this many bytes of the body.
     HangInBody(usize),

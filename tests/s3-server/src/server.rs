@@ -62,6 +62,7 @@ pub struct Server {
     thread: Option<JoinHandle<()>>,
 }
 
+/// A request as the server received it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seen {
     /// HTTP method: `GET`, `PUT` or `HEAD`.

@@ -12,7 +12,7 @@ use penstock_server::{
 use penstock_types::figures::RunFigures;
 use penstock_types::ledger::Ledger;
 use penstock_types::run::{RunError, RunId, Window};
-use penstock_types::series::{Series, TaskTimes};
+use penstock_types::series::{Series, TaskTimes, Timeline};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -68,6 +68,12 @@ pub(super) fn routes(api: &mut ApiRouter) {
         list_windows,
     )
     .answer::<WindowList>(200);
+    api.route(
+        "GET /runs/{id}/timeline",
+        "Limits that moved, instances that were replaced, bursts of failures",
+        show_timeline,
+    )
+    .answer::<Timeline>(200);
     api.route("GET /runs/{id}/ledger", "Show the ledger: where every sample went", show_ledger);
     api.route(
         "GET /runs/{id}/stages/{stage}/times",
@@ -111,6 +117,10 @@ async fn list_windows(
     InQuery(query): InQuery<WindowQuery>,
 ) -> ApiResult<Response> {
     app.answers.send_json(async { Ok(WindowList { items: app.runs.windows(&path.id, query).await? }) }).await
+}
+
+async fn show_timeline(app: App, InPath(path): InPath<RunPath>) -> ApiResult<Json<Timeline>> {
+    Ok(Json(app.runs.timeline(&path.id).await?))
 }
 
 async fn show_ledger(app: App, InPath(path): InPath<RunPath>) -> ApiResult<Json<Ledger>> {

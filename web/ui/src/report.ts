@@ -1,4 +1,4 @@
-// The report of a benchmark in a file of its own: nothing is asked of anybody, and the report stands in the page.
+// The report of a benchmark as one file: the page holds the report, and requests nothing.
 
 import './app.css'
 

@@ -173,6 +173,7 @@ impl Pipe {
         self.working -= 1;
         core.book.dropped += output.dropped;
         core.meter.on_instances(output.instances);
+        core.meter.on_replaced(output.replaced);
         let lost =
             (lost > 0).then(|| (self.placeholder(slot, fault.unwrap_or_else(|| lost_samples(lost))), lost));
         let failures = output.failed.len() as u64 + lost.as_ref().map_or(0, |(_, lost)| *lost);

@@ -1,8 +1,9 @@
 use std::collections::VecDeque;
+use std::mem::take;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use penstock_engine::ports::Sums;
-use penstock_types::series::{Level, Row, Spread};
+use penstock_types::series::{Level, Row, RowTimes, Spread};
 use penstock_types::stats::Histogram;
 
 use super::chunk::{MAX_ROWS, pack, pack_books, pack_times};
@@ -10,6 +11,9 @@ use super::layout::Layout;
 
 /// Interval whose task times share a histogram, in nanoseconds: the duration of a chunk of the middle level.
 const TIMES_NANOS: u64 = Level::Middle.width() * MAX_ROWS;
+/// Finest rows of a second. Task times are kept once a second, and waits in coarser rows alone: in each row they would take more room
+/// than all sums.
+const QUARTERS: u64 = 4;
 /// Maximum number of chunks of a level that wait to be written. If there are more, the oldest chunk is dropped and counted as
 /// lost.
 const MAX_WAITING: usize = 16;
@@ -25,6 +29,8 @@ struct Buffered {
     /// Rows by level, the finest first.
     levels: [LevelRows; 3],
     times: VecDeque<Times>,
+    /// Task times of the second that goes on.
+    second: RowTimes,
     lost: u64,
 }
 
@@ -83,6 +89,7 @@ impl RowBuffer {
             queues: layout.queues.len(),
             levels: Default::default(),
             times: VecDeque::new(),
+            second: RowTimes::default(),
             lost: 0,
         }))
     }
@@ -96,6 +103,8 @@ impl RowBuffer {
     /// Completes all rows at the end of the run. Returns the last row of the finest level if it was incomplete.
     pub(crate) fn finish(&self) -> Option<Row> {
         let mut buffered = self.lock();
+        let second = take(&mut buffered.second);
+        buffered.count_row_times(Level::Finest, &second);
         let last = buffered.levels[0].open.clone();
         for level in Level::ALL {
             buffered.close(level);
@@ -191,6 +200,10 @@ impl Buffered {
         let completed = self.add_at(Level::Finest, number, pulse);
         self.add_at(Level::Middle, number / 16, pulse);
         self.add_at(Level::Coarsest, number / 256, pulse);
+        self.second.merge(&RowTimes::of(&pulse.stages, &[]));
+        let times = RowTimes::of(&pulse.stages, &pulse.queues);
+        self.count_row_times(Level::Middle, &times);
+        self.count_row_times(Level::Coarsest, &times);
         let is_complete = t1 >= (number + 1) * Level::Finest.width();
         if is_complete { self.close(Level::Finest) } else { completed }
     }
@@ -205,7 +218,7 @@ impl Buffered {
         let open = self.levels[place].open.get_or_insert_with(|| {
             let spreads = if level == Level::Finest { 0 } else { Row::spread_count(stages, queues) };
             let row = Row::empty(number, pulse.t0.nanos(), stages, queues);
-            Row { spreads: vec![Spread::NONE; spreads], ..row }
+            Row { spreads: vec![Spread::NONE; spreads], times: Some(RowTimes::default()), ..row }
         });
         open.add(pulse.t1.nanos(), &pulse.stages, &pulse.queues);
         open.add_books(&pulse.books);
@@ -215,8 +228,11 @@ impl Buffered {
     /// Completes the open row of a level.
     fn close(&mut self, level: Level) -> Option<Row> {
         let place = usize::from(level.number());
-        let row = self.levels[place].open.take()?;
+        let mut row = self.levels[place].open.take()?;
         if level == Level::Finest {
+            if row.number % QUARTERS == QUARTERS - 1 {
+                row.times.get_or_insert_default().merge(&take(&mut self.second));
+            }
             for wider in &mut self.levels[1..] {
                 if let Some(open) = &mut wider.open {
                     open.spread(&row);
@@ -239,6 +255,12 @@ impl Buffered {
             }
         }
         Some(row)
+    }
+
+    fn count_row_times(&mut self, level: Level, times: &RowTimes) {
+        if let Some(open) = &mut self.levels[usize::from(level.number())].open {
+            open.times.get_or_insert_default().merge(times);
+        }
     }
 
     fn count_times(&mut self, at: u64, pulse: &Sums) {

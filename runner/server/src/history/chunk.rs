@@ -2,7 +2,7 @@
 
 use std::mem::replace;
 
-use penstock_types::series::{Metric, Row, Spread};
+use penstock_types::series::{Metric, Row, RowTimes, Spread};
 use penstock_types::stats::{BookRow, Histogram, QueueRow, TaskRow};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -19,14 +19,18 @@ pub(crate) const MAX_ROWS: u64 = 256;
 const SCHEMA_2: u8 = 2;
 /// First byte of [`Columns`] stored by schema 3.
 const SCHEMA_3: u8 = 3;
-/// First byte of [`Columns`] in the current schema.
-const COLUMNS: u8 = 4;
-/// First byte of books.
+/// First byte of [`Columns`] stored by schemas 4 to 6.
+const SCHEMA_6: u8 = 4;
+/// First byte of [`Columns`] that [`Times`] follow.
+const COLUMNS: u8 = 5;
+/// First byte of stored books.
 const BOOKS: u8 = 1;
-/// Number of sums of a stage up to schema 3. Schema 4 added the last sum, the wait for permits.
-const OLD_SUMS: usize = TaskRow::WIDTH - 1;
+/// Number of sums of a stage up to schema 3. Schema 4 added the wait for permits, schema 7 the replaced instances.
+const OLD_SUMS: usize = TaskRow::WIDTH - 2;
 /// Number of metrics of a stage up to schema 3. Schema 4 added the last metric, the wait for permits.
 const OLD_METRICS: usize = Metric::STAGE.len() - 1;
+/// Number of sums of a stage in schemas 4 to 6.
+const SUMS_OF_SCHEMA_6: usize = TaskRow::WIDTH - 1;
 /// Number of columns before the columns of the stages.
 const HEAD: usize = 3;
 /// Maximum number of stages, and of queues; more than any pipeline has.
@@ -126,20 +130,24 @@ impl Columns {
         Ok(Self { stages, queues, numbers, spreads })
     }
 
-    /// Adds the sum and the metric that rows of schema 3 and earlier lack: the wait for permits, which was counted as busy time
-    /// before.
-    fn widened(mut self) -> Option<Self> {
+    /// The same with what rows had not before, so many sums and metrics of a stage. Tasks that wait for permits counted as busy up to
+    /// schema 3, and no metric told of it; replaced instances were not told from others up to schema 5.
+    fn widened(mut self, sums: usize, metrics: usize) -> Option<Self> {
         let is_whole = self.stages.max(self.queues) <= MAX_NODES as usize
-            && (self.numbers.is_empty() || self.numbers.len() == width(OLD_SUMS, self.stages, self.queues))
-            && (self.spreads.is_empty() || self.spreads.len() >= self.stages * OLD_METRICS);
+            && (self.numbers.is_empty() || self.numbers.len() == width(sums, self.stages, self.queues))
+            && (self.spreads.is_empty() || self.spreads.len() >= self.stages * metrics);
         let rows = is_whole.then(|| self.numbers.first().map_or(0, Vec::len))?;
         // Inserts from the last stage to the first, so that the positions of the stages still to do do not change.
         for stage in (1..=self.stages).rev() {
-            if !self.numbers.is_empty() {
-                self.numbers.insert(HEAD + stage * OLD_SUMS, vec![0; rows]);
+            for _ in sums..TaskRow::WIDTH {
+                if !self.numbers.is_empty() {
+                    self.numbers.insert(HEAD + stage * sums, vec![0; rows]);
+                }
             }
-            if !self.spreads.is_empty() {
-                self.spreads.insert(stage * OLD_METRICS, [vec![f32::NAN; rows], vec![f32::NAN; rows]]);
+            for _ in metrics..Metric::STAGE.len() {
+                if !self.spreads.is_empty() {
+                    self.spreads.insert(stage * metrics, [vec![f32::NAN; rows], vec![f32::NAN; rows]]);
+                }
             }
         }
         Some(self)
@@ -179,6 +187,7 @@ impl Columns {
                     .iter()
                     .map(|[least, greatest]| Spread::of_ends(least[place], greatest[place]))
                     .collect(),
+                times: None,
             }
         };
         Some(rows.into_iter().enumerate().map(row).collect())
@@ -220,20 +229,79 @@ pub(crate) fn unpack_books(packed: &[u8], rows: &mut [Row]) -> Result<(), Unread
     Ok(())
 }
 
-/// Packs rows of one run and level, in order.
-pub(crate) fn pack(rows: &[Row]) -> Vec<u8> {
-    compress(&postcard::to_allocvec(&(COLUMNS, Columns::of(rows))).expect("rows are plain data"))
+/// Task times and waits of rows as they are stored: numbers of one kind together compress better than pair by pair.
+#[derive(Serialize, Deserialize)]
+struct Times {
+    /// For each row the number of its pairs.
+    lengths: Vec<usize>,
+    /// For each pair the distance of its key to the one before in its row.
+    distances: Vec<u32>,
+    counts: Vec<u64>,
 }
 
+impl Times {
+    fn of(rows: &[Row]) -> Self {
+        let mut times = Self { lengths: Vec::new(), distances: Vec::new(), counts: Vec::new() };
+        for row in rows {
+            let (mut before, length) = (0, times.counts.len());
+            for (key, count) in row.times.iter().flat_map(RowTimes::pairs) {
+                times.distances.push(key - replace(&mut before, key));
+                times.counts.push(count);
+            }
+            times.lengths.push(times.counts.len() - length);
+        }
+        times
+    }
+
+    /// Gives each row its own. Returns `None` where they do not fit the rows.
+    fn add_to(self, rows: &mut [Row]) -> Option<()> {
+        let (mut distances, mut counts) = (self.distances.iter(), self.counts.iter());
+        for (row, length) in rows.iter_mut().zip(&self.lengths) {
+            let mut key = 0_u32;
+            let pairs = distances.by_ref().zip(counts.by_ref()).take(*length).map(|(distance, count)| {
+                key = key.checked_add(*distance)?;
+                Some((key, *count))
+            });
+            row.times = Some(RowTimes::of_pairs(pairs.collect::<Option<Vec<_>>>()?));
+        }
+        (self.lengths.len() == rows.len() && distances.next().is_none() && counts.next().is_none())
+            .then_some(())
+    }
+}
+
+/// Packs rows of one run and level, in order.
+pub(crate) fn pack(rows: &[Row]) -> Vec<u8> {
+    let stored = (COLUMNS, Columns::of(rows), Times::of(rows));
+    compress(&postcard::to_allocvec(&stored).expect("rows are plain data"))
+}
+
+/// Unpacks rows without their times.
 pub(crate) fn unpack(packed: &[u8]) -> Result<Vec<Row>, UnreadableChunk> {
+    Ok(columns(&decompress(packed, MAX_BYTES)?)?.0)
+}
+
+/// Unpacks rows with their times, which those of earlier versions do not have.
+pub(crate) fn unpack_with_times(packed: &[u8]) -> Result<Vec<Row>, UnreadableChunk> {
     let bytes = decompress(packed, MAX_BYTES)?;
-    let columns = match bytes.split_first() {
-        Some((&COLUMNS, columns)) => Some(postcard::from_bytes(columns)?),
-        Some((&SCHEMA_3, columns)) => postcard::from_bytes::<Columns>(columns)?.widened(),
-        Some((&SCHEMA_2, columns)) => Columns::of_schema_2(columns)?.widened(),
+    let (mut rows, rest) = columns(&bytes)?;
+    if bytes.first() == Some(&COLUMNS) {
+        let times: Times = postcard::from_bytes(rest)?;
+        times.add_to(&mut rows).ok_or(UnreadableChunk::Form)?;
+    }
+    Ok(rows)
+}
+
+/// The rows that an unpacked chunk begins with, and the bytes behind them.
+fn columns(bytes: &[u8]) -> Result<(Vec<Row>, &[u8]), UnreadableChunk> {
+    let mut rest = bytes.get(1..).ok_or(UnreadableChunk::Form)?;
+    let columns = match bytes[0] {
+        COLUMNS => Some(next(&mut rest)?),
+        SCHEMA_6 => next::<Columns>(&mut rest)?.widened(SUMS_OF_SCHEMA_6, Metric::STAGE.len()),
+        SCHEMA_3 => next::<Columns>(&mut rest)?.widened(OLD_SUMS, OLD_METRICS),
+        SCHEMA_2 => Columns::of_schema_2(rest)?.widened(OLD_SUMS, OLD_METRICS),
         _ => None,
     };
-    columns.and_then(Columns::rows).ok_or(UnreadableChunk::Form)
+    Ok((columns.and_then(Columns::rows).ok_or(UnreadableChunk::Form)?, rest))
 }
 
 /// Number of columns of rows with `sums` sums for each of `stages` stages, and with `queues` queues.
@@ -309,6 +377,53 @@ mod tests {
             assert_eq!(ends(again), ends(wide));
         }
         assert_eq!(unpack(&pack(&[])).unwrap(), []);
+    }
+
+    #[test]
+    fn times_of_rows_come_back_where_they_are_asked_for() {
+        let mut rows = vec![row(0, 1), row(1, 2), row(2, 3)];
+        for (row, pairs) in
+            rows.iter_mut().zip([vec![], vec![(0, 1), (511, 7), (513, u64::MAX)], vec![(u32::MAX, 3)]])
+        {
+            row.times = Some(RowTimes::of_pairs(pairs));
+        }
+        let packed = pack(&rows);
+        assert_eq!(unpack_with_times(&packed).unwrap(), rows);
+        assert!(unpack(&packed).unwrap().iter().all(|row| row.times.is_none()));
+        let fits = |rows: usize, lengths: &[usize], distances: &[u32]| {
+            let times = Times { lengths: lengths.into(), distances: distances.into(), counts: vec![1, 1] };
+            times.add_to(&mut vec![Row::default(); rows]).is_some()
+        };
+        assert!(fits(1, &[2], &[1, 2]) && fits(3, &[1, 0, 1], &[5, 5]));
+        assert!(!fits(1, &[1], &[1, 2]), "a pair belongs to no row");
+        assert!(!fits(2, &[2], &[1, 2]), "a row has no length");
+        assert!(!fits(1, &[2], &[u32::MAX, 1]), "a key is too large");
+    }
+
+    /// Rows of a run of three stages, as schema 5 stored them; its own server told the figures.
+    #[test]
+    fn rows_of_schema_5_come_back_without_times() {
+        for packed in [
+            include_bytes!("../../tests/data/form-4-finest.bin").as_slice(),
+            include_bytes!("../../tests/data/form-4-middle.bin"),
+        ] {
+            let rows = unpack_with_times(packed).unwrap();
+            assert_eq!(unpack(packed).unwrap().len(), rows.len());
+            let mut all = rows[0].clone();
+            rows[1..].iter().for_each(|row| all.merge(row));
+            let told = [(796, 47_907_216_878, 104_977_854), (781, 0, 212_320_383), (194, 5_669_584_890, 0)];
+            assert!(
+                all.stages.iter().map(|stage| (stage.tasks, stage.busy, stage.blocked)).eq(told),
+                "{:?}",
+                all.stages
+            );
+            assert!(
+                all.queues.iter().map(|queue| queue.gets).eq([800, 781, 195, 194, 194]),
+                "{:?}",
+                all.queues
+            );
+            assert!(all.stages.iter().all(|stage| stage.replaced == 0) && all.times.is_none());
+        }
     }
 
     /// Checks rows of schema 3 (a run of three stages) against the figures that a server with that schema reported.

@@ -9,7 +9,7 @@ use penstock_wasm::LogLevel;
 use rusqlite::{Connection, params};
 
 use super::buffer::{Held, RowBuffer};
-use super::chunk::{MAX_ROWS, unpack, unpack_books, unpack_times};
+use super::chunk::{MAX_ROWS, UnreadableChunk, unpack, unpack_books, unpack_times, unpack_with_times};
 use super::error::HistoryError;
 use super::layout::Layout;
 use super::query::{PageQuery, first, like};
@@ -81,7 +81,39 @@ impl<'a> RunRows<'a> {
     /// Reads the rows in buckets. After the last row of the buckets' level, rows of finer levels follow, because a killed process
     /// has not written its last coarse row.
     pub(crate) fn thinned(&self, buckets: Buckets) -> Result<Thinned, HistoryError> {
-        let mut thinned = Thinned::new(buckets);
+        self.gathered(Thinned::new(buckets), buckets, unpack)
+    }
+
+    /// Reads the rows like [`Self::thinned`] for these metrics, or all metrics if `metrics` is empty: with task times and waits if a
+    /// metric needs them, and with spreads if `has_spreads`.
+    pub(crate) fn lines(
+        &self,
+        buckets: Buckets,
+        metrics: &[Metric],
+        has_spreads: bool,
+    ) -> Result<Thinned, HistoryError> {
+        let empty = |buckets| {
+            let empty = Thinned::new(buckets);
+            if has_spreads { empty } else { empty.without_spreads() }
+        };
+        if !metrics.is_empty() && metrics.iter().all(|metric| metric.quantile_of(0).is_none()) {
+            return self.gathered(empty(buckets), buckets, unpack);
+        }
+        let mut thinned = self.gathered(empty(buckets), buckets, unpack_with_times)?;
+        if buckets.level == Level::Finest {
+            let wider = buckets.at(Level::Middle);
+            let middle = self.gathered(Thinned::new(wider).without_spreads(), wider, unpack_with_times)?;
+            middle.rows().iter().flatten().for_each(|row| thinned.add_waits(row));
+        }
+        Ok(thinned)
+    }
+
+    fn gathered(
+        &self,
+        mut thinned: Thinned,
+        buckets: Buckets,
+        unpack: impl Fn(&[u8]) -> Result<Vec<Row>, UnreadableChunk>,
+    ) -> Result<Thinned, HistoryError> {
         let mut covered = 0;
         for level in Level::ALL.into_iter().rev().filter(|level| *level <= buckets.level) {
             let mut add = |row: &Row| {
@@ -239,18 +271,44 @@ fn until(buckets: Buckets, end: u64) -> Buckets {
     Buckets { count: buckets.count.min(usize::try_from(filled).unwrap_or(usize::MAX)), ..buckets }
 }
 
-/// Returns the columns of the requested metrics, or of all metrics if `metrics` is empty.
-pub(crate) fn columns(layout: &Layout, thinned: &Thinned, metrics: &[Metric]) -> Vec<SeriesColumn> {
-    let is_requested = |metric: &Metric| metrics.is_empty() || metrics.contains(metric);
-    let stages = layout.stages.iter().enumerate().flat_map(|(place, stage)| {
-        let metrics = Metric::STAGE.into_iter().filter(is_requested);
+/// Returns the columns of the requested metrics and ids; all of them if `metrics` or `ids` is empty. Rows without times give no
+/// columns of percentiles.
+pub(crate) fn columns(
+    layout: &Layout,
+    thinned: &Thinned,
+    metrics: &[Metric],
+    ids: &[String],
+) -> Vec<SeriesColumn> {
+    let has_times = thinned.has_times();
+    let is_requested = |metric: &Metric| {
+        (metrics.is_empty() || metrics.contains(metric)) && (has_times || metric.quantile_of(0).is_none())
+    };
+    let has_id = |id: &String| ids.is_empty() || ids.contains(id);
+    let stages = layout.stages.iter().enumerate().filter(|(_, stage)| has_id(&stage.id));
+    let stages = stages.flat_map(|(place, stage)| {
+        let metrics = Metric::STAGE.into_iter().chain(Metric::STAGE_TIMES).filter(is_requested);
         metrics.map(move |metric| thinned.stage(place, metric, &stage.id))
     });
-    let queues = layout.queues.iter().enumerate().flat_map(|(place, queue)| {
-        let metrics = Metric::QUEUE.into_iter().filter(is_requested);
+    let queues = layout.queues.iter().enumerate().filter(|(_, queue)| has_id(&queue.id));
+    let queues = queues.flat_map(|(place, queue)| {
+        let metrics = Metric::QUEUE.into_iter().chain(Metric::QUEUE_TIMES).filter(is_requested);
         metrics.map(move |metric| thinned.queue(place, metric, &queue.id))
     });
     stages.chain(queues).collect()
+}
+
+/// Rounds the figures to `digits` significant digits.
+pub(crate) fn shorten(column: &mut SeriesColumn, digits: u32) {
+    let digits = i32::try_from(digits).unwrap_or(i32::MAX);
+    for value in [&mut column.mean, &mut column.min, &mut column.max].into_iter().flatten().flatten() {
+        if *value == 0.0 || !value.is_finite() {
+            continue;
+        }
+        let places = digits - 1 - value.abs().log10().floor() as i32;
+        // A power of ten with a positive exponent is exact, so the quotient is the nearest number to the digits.
+        let power = 10_f64.powi(places.abs());
+        *value = if places < 0 { (*value / power).round() * power } else { (*value * power).round() / power };
+    }
 }
 
 /// Numbers of the first and the last chunk of a level that overlap with the time range of `buckets`.

@@ -479,4 +479,4 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<Result<RunSummary, HistoryError>> 
     Ok(parts())
 }
 
-const _: () = assert!(schema::VERSION == 6, "check the queries in this file when the schema changes");
+const _: () = assert!(schema::VERSION == 7, "check the queries in this file when the schema changes");

@@ -8,7 +8,7 @@ use super::runs::{CHANGING, FILL_VERDICTS, TAGS};
 const APPLICATION: i32 = 0x5053_544b;
 
 /// Statements that migrate each version of the schema to the next version. Never change the statements of a released version.
-const MIGRATIONS: [&str; 6] = [RUNS_AND_MODULES, BENCHMARKS, POSTCARD, PERMIT_WAIT, AUDIT, BOOKS];
+const MIGRATIONS: [&str; 7] = [RUNS_AND_MODULES, BENCHMARKS, POSTCARD, PERMIT_WAIT, AUDIT, BOOKS, ROW_TIMES];
 
 const RUNS_AND_MODULES: &str = "
     CREATE TABLE runs (
@@ -133,6 +133,10 @@ const AUDIT: &str = "
         status INTEGER                  -- of the answer; NULL where the client left before it
     ) STRICT;
 ";
+
+/// From this version on, chunks hold task times, waits, and one more sum. Older chunks stay unchanged; earlier programs cannot read
+/// the new ones.
+const ROW_TIMES: &str = "";
 
 /// Samples that passed the stages, row by row. NULL in chunks of earlier programs.
 const BOOKS: &str = "ALTER TABLE chunks ADD COLUMN books BLOB;";

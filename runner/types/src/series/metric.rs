@@ -1,6 +1,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::times::Timed;
+
 /// A figure of a stage or queue over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -29,6 +31,18 @@ pub enum Metric {
     AvePutTimeS,
     /// Queue: share of time with at least one get waiting, 0.0 to 1.0.
     Starved,
+    /// Of a stage: median time of the op alone over successful tasks, in seconds.
+    P50TimeS,
+    /// Of a stage: 99th percentile of the same.
+    P99TimeS,
+    /// Of a queue: median time one get waited for an item, in seconds.
+    P50GetTimeS,
+    /// Of a queue: 99th percentile of the same.
+    P99GetTimeS,
+    /// Of a queue: median time one put waited for room, in seconds.
+    P50PutTimeS,
+    /// Of a queue: 99th percentile of the same.
+    P99PutTimeS,
 }
 
 impl Metric {
@@ -45,4 +59,23 @@ impl Metric {
     /// Metrics of queues, in the order of stored rows.
     pub const QUEUE: [Self; 5] =
         [Self::Readiness, Self::Qps, Self::AveGetTimeS, Self::AvePutTimeS, Self::Starved];
+    /// Those of stages that come from histograms, and so have no least and greatest.
+    pub const STAGE_TIMES: [Self; 2] = [Self::P50TimeS, Self::P99TimeS];
+    /// Those of queues that come from histograms.
+    pub const QUEUE_TIMES: [Self; 4] =
+        [Self::P50GetTimeS, Self::P99GetTimeS, Self::P50PutTimeS, Self::P99PutTimeS];
+
+    /// The durations and the quantile of them that a metric of [`Self::STAGE_TIMES`] or [`Self::QUEUE_TIMES`] gives for the
+    /// stage or queue at `place`; `None` for any other.
+    pub fn quantile_of(self, place: usize) -> Option<(Timed, f64)> {
+        match self {
+            Self::P50TimeS => Some((Timed::Tasks(place), 0.50)),
+            Self::P99TimeS => Some((Timed::Tasks(place), 0.99)),
+            Self::P50GetTimeS => Some((Timed::Gets(place), 0.50)),
+            Self::P99GetTimeS => Some((Timed::Gets(place), 0.99)),
+            Self::P50PutTimeS => Some((Timed::Puts(place), 0.50)),
+            Self::P99PutTimeS => Some((Timed::Puts(place), 0.99)),
+            _ => None,
+        }
+    }
 }

@@ -1,5 +1,6 @@
 use super::metric::Metric;
-use crate::stats::{BookRow, QueueRow, QueueSums, TaskRow, TaskSums, per_second};
+use super::times::{RowTimes, Timed};
+use crate::stats::{BookRow, Histogram, QueueRow, QueueSums, TaskRow, TaskSums, per_second};
 
 /// Exact sums of a run over the interval of one row.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,6 +20,9 @@ pub struct Row {
     /// Spreads over the finest rows inside this row: the metrics of each stage, then of each queue. Empty in a row of the finest
     /// level, which has one value of each metric.
     pub spreads: Vec<Spread>,
+    /// Task times and waits. The finest rows have no waits, and the last row of each second has the task times of that second. `None`
+    /// in rows of earlier versions, and in rows that were read without their times.
+    pub times: Option<RowTimes>,
 }
 
 /// Minimum and maximum of a metric over the finest rows, rounded outwards; NaN where no row has a value.
@@ -113,6 +117,7 @@ impl Row {
             queues: vec![QueueRow::default(); queues],
             books: Vec::new(),
             spreads: Vec::new(),
+            times: None,
         }
     }
 
@@ -141,6 +146,13 @@ impl Row {
         for (mine, theirs) in spreads.iter_mut().zip(other.all_spreads()) {
             mine.merge(theirs);
         }
+        self.merge_sums(other);
+        self.spreads = spreads;
+    }
+
+    /// [`Self::merge`] without the spreads, which take most of its time.
+    pub fn merge_sums(&mut self, other: &Self) {
+        self.spreads.clear();
         self.t0 = self.t0.min(other.t0);
         self.t1 = self.t1.max(other.t1);
         for (mine, theirs) in self.stages.iter_mut().zip(&other.stages) {
@@ -150,7 +162,10 @@ impl Row {
             mine.merge(theirs);
         }
         self.add_books(&other.books);
-        self.spreads = spreads;
+        self.times = self.times.take().zip(other.times.as_ref()).map(|(mut mine, theirs)| {
+            mine.merge(theirs);
+            mine
+        });
     }
 
     /// Samples that the consumer took and kept; `None` in rows of earlier versions, which have no books.
@@ -178,6 +193,11 @@ impl Row {
         self.spreads = self.all_spreads();
         self.number = number;
         self
+    }
+
+    /// Durations of a stage or queue; `None` in rows without times.
+    pub fn histogram(&self, of: Timed) -> Option<Histogram> {
+        Some(self.times.as_ref()?.histogram(of))
     }
 
     /// Number of spreads in a row that has any.

@@ -1,10 +1,13 @@
+use std::cell::OnceCell;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Level;
 use super::metric::Metric;
 use super::row::{Row, Spread};
-use crate::stats::{QueueRow, TaskRow};
+use super::times::{RowTimes, Timed};
+use crate::stats::{Histogram, QueueRow, TaskRow};
 
 /// Figures of a run over time, on a common x axis.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -17,7 +20,7 @@ pub struct Series {
     pub bucket_s: f64,
     /// End of each bucket, in seconds since the start of the run.
     pub t_s: Vec<f64>,
-    /// One column for each requested figure.
+    /// One column for each requested figure. Runs of earlier versions have no percentiles.
     pub columns: Vec<SeriesColumn>,
     /// Number of the last event before this reading: the position from which `/events` continues.
     pub last: String,
@@ -30,11 +33,14 @@ pub struct SeriesColumn {
     pub id: String,
     /// Figure in this column.
     pub metric: Metric,
-    /// Figure of each whole bucket, computed from its sums.
+    /// Figure of each whole bucket, computed from its sums. Percentiles come from histograms: those of task times are within 8 % and
+    /// cover whole seconds, those of waits are within 16 % and cover intervals of 4 s; a narrower bucket shows its whole interval's.
     pub mean: Vec<Option<f64>>,
-    /// Minimum over the 250 ms intervals of each bucket.
+    /// Minimum over the 250 ms intervals of each bucket; empty for percentiles, and if the request excludes it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub min: Vec<Option<f64>>,
-    /// Maximum over the 250 ms intervals of each bucket.
+    /// Maximum over the 250 ms intervals of each bucket; empty for percentiles, and if the request excludes it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub max: Vec<Option<f64>>,
 }
 
@@ -51,11 +57,16 @@ pub struct Buckets {
     pub count: usize,
 }
 
+const SECOND: u64 = 1_000_000_000;
+
 /// Rows merged into buckets.
 #[derive(Clone, Debug)]
 pub struct Thinned {
     buckets: Buckets,
     rows: Vec<Option<Row>>,
+    has_spreads: bool,
+    /// By bucket, the histograms of its row; made when a percentile is asked for.
+    histograms: OnceCell<Vec<Vec<(usize, Histogram)>>>,
 }
 
 impl Buckets {
@@ -112,21 +123,44 @@ impl Buckets {
 impl Thinned {
     /// Creates the buckets without any rows.
     pub fn new(buckets: Buckets) -> Self {
-        Self { buckets, rows: vec![None; buckets.count] }
+        Self { buckets, rows: vec![None; buckets.count], has_spreads: true, histograms: OnceCell::new() }
+    }
+
+    /// Omits the minima and maxima of the rows.
+    #[must_use]
+    pub fn without_spreads(mut self) -> Self {
+        self.has_spreads = false;
+        self
     }
 
     /// Adds a row of `level`; a row outside all buckets is ignored.
     pub fn add(&mut self, level: Level, row: &Row) {
         let Some(bucket) = self.buckets.of(level, row.number) else { return };
         match &mut self.rows[bucket] {
-            Some(gathered) => gathered.merge(row),
+            Some(gathered) if self.has_spreads => gathered.merge(row),
+            Some(gathered) => gathered.merge_sums(row),
             empty => *empty = Some(row.clone()),
+        }
+    }
+
+    /// Takes in the waits of a row of the middle level, which the finest rows do not have, where it ends.
+    pub fn add_waits(&mut self, row: &Row) {
+        let finest = (row.number + 1).saturating_mul(Level::Middle.width() / Level::Finest.width()) - 1;
+        let Some(bucket) = self.buckets.of(Level::Finest, finest) else { return };
+        let times = self.rows[bucket].as_mut().and_then(|row| row.times.as_mut());
+        if let Some((times, waits)) = times.zip(row.times.as_ref()) {
+            times.merge(&waits.waits());
         }
     }
 
     /// Merged row of each bucket; `None` for buckets without a row.
     pub fn rows(&self) -> &[Option<Row>] {
         &self.rows
+    }
+
+    /// Set where a row has task times and waits: rows of earlier versions have none, nor have rows read without them.
+    pub fn has_times(&self) -> bool {
+        self.rows.iter().flatten().any(|row| row.times.is_some())
     }
 
     /// End of each bucket, in seconds since the start of the run.
@@ -136,6 +170,9 @@ impl Thinned {
 
     /// Column of a metric of the stage with this index.
     pub fn stage(&self, stage: usize, metric: Metric, id: &str) -> SeriesColumn {
+        if let Some((of, quantile)) = metric.quantile_of(stage) {
+            return self.quantiles(id, metric, of, quantile);
+        }
         let place = Metric::STAGE.iter().position(|known| *known == metric);
         self.column(id, metric, |row| {
             let mean = row.stages.get(stage).and_then(|row: &TaskRow| row.metric(metric));
@@ -145,12 +182,38 @@ impl Thinned {
 
     /// Column of a metric of the queue with this index.
     pub fn queue(&self, queue: usize, metric: Metric, id: &str) -> SeriesColumn {
+        if let Some((of, quantile)) = metric.quantile_of(queue) {
+            return self.quantiles(id, metric, of, quantile);
+        }
         let place = Metric::QUEUE.iter().position(|known| *known == metric);
         self.column(id, metric, |row| {
             let mean = row.queues.get(queue).and_then(|row: &QueueRow| row.metric(metric));
             let before = row.stages.len() * Metric::STAGE.len() + queue * Metric::QUEUE.len();
             (mean, place.map(|place| before + place))
         })
+    }
+
+    /// A quantile of durations over time.
+    fn quantiles(&self, id: &str, metric: Metric, of: Timed, quantile: f64) -> SeriesColumn {
+        let histograms = self.histograms.get_or_init(|| {
+            let times = self.rows.iter().map(|row| row.as_ref().and_then(|row| row.times.as_ref()));
+            times.map(|times| times.map(RowTimes::histograms).unwrap_or_default()).collect()
+        });
+        let number = RowTimes::number_of(of);
+        let found = |histograms: &Vec<(usize, Histogram)>| {
+            let place = histograms.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+            histograms[place].1.quantile_s(quantile)
+        };
+        let mut mean: Vec<Option<f64>> = histograms.iter().map(found).collect();
+        // The last row of a second has the task times of all of it, that of 4 s the waits.
+        let counted = if matches!(of, Timed::Tasks(_)) { SECOND } else { Level::Middle.width() };
+        let stretch = |bucket: usize| (self.buckets.from + self.buckets.width * bucket as u64) / counted;
+        for bucket in (1..mean.len()).rev() {
+            if mean[bucket - 1].is_none() && stretch(bucket - 1) == stretch(bucket) {
+                mean[bucket - 1] = mean[bucket];
+            }
+        }
+        SeriesColumn { id: id.to_owned(), metric, mean, min: Vec::new(), max: Vec::new() }
     }
 
     /// Builds a column; `find` returns a metric's value in a row and the index of its spread.
@@ -190,8 +253,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    const SECOND: u64 = 1_000_000_000;
+    use crate::stats::{QueueSums, TaskSums};
 
     #[test]
     fn four_hours_in_600_points_are_read_from_rows_of_4_s() {
@@ -247,9 +309,59 @@ mod tests {
                     queues: vec![queue],
                     books: Vec::new(),
                     spreads: Vec::new(),
+                    times: None,
                 })
                 .collect()
         })
+    }
+
+    #[test]
+    fn quarters_of_a_second_have_the_percentiles_of_their_second() {
+        let width = Level::Finest.width();
+        let mut thinned = Thinned::new(Buckets { level: Level::Finest, from: 0, width, count: 9 });
+        for number in 0..8 {
+            let mut sums = TaskSums::default();
+            // The second has a task of 1 ms and one of 3 ms; those of the next are not in yet.
+            [1_000_000, 3_000_000].iter().for_each(|nanos| sums.op_times.record(*nanos));
+            let times = if number == 3 { RowTimes::of(&[sums], &[]) } else { RowTimes::default() };
+            thinned
+                .add(Level::Finest, &Row { times: Some(times), ..Row::empty(number, number * width, 1, 2) });
+        }
+        let column = thinned.stage(0, Metric::P99TimeS, "1:a");
+        assert_eq!((column.min.len(), column.max.len()), (0, 0));
+        let p99 = column.mean[0].unwrap();
+        assert!((p99 - 0.003).abs() < 0.0003, "{p99}");
+        assert_eq!(column.mean, [[Some(p99); 4].as_slice(), &[None; 5]].concat());
+        let gets = |thinned: &Thinned| thinned.queue(1, Metric::P50GetTimeS, "1:a_queue").mean;
+        assert_eq!(gets(&thinned), [None; 9]);
+        // Waits come from the wider rows: the first ends behind the buckets, and one more would.
+        let mut queue = QueueSums::default();
+        queue.get_times.record(1_000_000);
+        let times = RowTimes::of(&[], &[QueueSums::default(), queue]);
+        let middle = |number| Row { times: Some(times.clone()), ..Row::empty(number, 0, 1, 2) };
+        let from = 15 * width;
+        let mut thinned = Thinned::new(Buckets { level: Level::Finest, from, width, count: 9 });
+        (15..24).for_each(|number| {
+            thinned.add(
+                Level::Finest,
+                &Row { times: Some(RowTimes::default()), ..Row::empty(number, number * width, 1, 2) },
+            )
+        });
+        (0..2).for_each(|number| thinned.add_waits(&middle(number)));
+        let gets = gets(&thinned);
+        assert!((gets[0].unwrap() / 0.001 - 1.0).abs() < 0.16);
+        assert_eq!(gets[1..], [None; 8]);
+    }
+
+    #[test]
+    fn a_row_without_times_leaves_its_bucket_without_percentiles() {
+        let (with, without) =
+            (Row { times: Some(RowTimes::default()), ..Row::empty(0, 0, 1, 2) }, Row::empty(1, 0, 1, 2));
+        let mut merged = with.clone();
+        merged.merge(&with);
+        assert!(merged.times.is_some());
+        merged.merge(&without);
+        assert_eq!(merged.times, None);
     }
 
     fn merged(rows: &[Row]) -> Row {
@@ -323,7 +435,7 @@ mod tests {
         }
 
         #[test]
-        fn a_row_is_restored_from_its_numbers(numbers in prop::array::uniform15(0_u64..u64::MAX), queue in prop::array::uniform6(0_u64..u64::MAX)) {
+        fn numbers_make_the_same_row_again(numbers in prop::array::uniform16(0_u64..u64::MAX), queue in prop::array::uniform6(0_u64..u64::MAX)) {
             prop_assert_eq!(TaskRow::of_numbers(numbers).numbers(), numbers);
             prop_assert_eq!(QueueRow::of_numbers(queue).numbers(), queue);
         }

@@ -75,6 +75,8 @@ sums! {
         blocked,
         /// Slot time of tasks with no permit of the store for any of their reads.
         permit_wait,
+        /// Instances that were made to replace a broken one; they count in `instances`, too.
+        replaced,
     }
 }
 
@@ -135,6 +137,15 @@ impl StageMeter {
             return;
         }
         self.sums.row.instances += made;
+    }
+
+    /// Instances of the op were made to replace broken ones.
+    #[inline]
+    pub fn on_replaced(&mut self, made: u64) {
+        if self.off {
+            return;
+        }
+        self.sums.row.replaced += made;
     }
 
     /// Stops the measurement: the stage has passed on its last item.

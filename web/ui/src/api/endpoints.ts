@@ -22,9 +22,10 @@ import type {
   Series,
   System,
   TaskTimes,
+  Timeline,
 } from './types'
 
-type SeriesQuery = Omit<QueryOf<'show_series'>, 'metrics'> & { metrics?: Metric[] }
+type SeriesQuery = Omit<QueryOf<'show_series'>, 'metrics' | 'ids'> & { metrics?: Metric[]; ids?: string[] }
 
 const run = (id: string) => `/runs/${encodeURIComponent(id)}`
 
@@ -46,7 +47,8 @@ export const api = {
   figures: (id: string, query: QueryOf<'show_figures'>, signal?: AbortSignal) =>
     get<RunFigures>(`${run(id)}/figures`, { ...query }, signal),
   series: (id: string, query: SeriesQuery, signal?: AbortSignal) =>
-    get<Series>(`${run(id)}/series`, { ...query, metrics: query.metrics?.join(',') }, signal),
+    get<Series>(`${run(id)}/series`, { ...query, metrics: query.metrics?.join(','), ids: query.ids?.join(','), spreads: query.spreads === false ? 'false' : null }, signal),
+  timeline: (id: string, signal?: AbortSignal) => get<Timeline>(`${run(id)}/timeline`, {}, signal),
   errors: (id: string, query: QueryOf<'list_errors'>, signal?: AbortSignal) =>
     get<Page<RunError>>(`${run(id)}/errors`, { ...query }, signal),
   logs: (id: string, query: QueryOf<'list_logs'>, signal?: AbortSignal) =>

@@ -101,6 +101,8 @@ export type Metric = Schemas['Metric']
 
 /** Buckets of equal width with one x column for all. `mean` is exact for the bucket; `min` and `max` are over its 250 ms rows. */
 export type Series = Answer<'Series'>
+export type Timeline = Answer<'Timeline'>
+export type TimelineEvent = Answer<'TimelineEvent'>
 
 /** Events of the stream, by name. */
 export type LiveEvent = Answer<'LiveEvent'>

@@ -1,4 +1,4 @@
-// Times of each level of a loader, from one item up to the whole, as the seed's figure has them.
+// Times by level of a loader, from one item up to the whole, as the seed's figure has them.
 
 import type { LevelCounts, Spread } from '../api/types'
 import { sheetOf, type Sheet } from '../charts/sheet'
@@ -28,7 +28,7 @@ export function passRange({ cell }: Load, figure: 'items_per_s' | 'mb_per_s'): {
   return values.length > 0 ? { min: Math.min(...values), max: Math.max(...values) } : null
 }
 
-/** A row for each load and level, with everything that is known of its times. */
+/** A row for each load and level, with all figures of its times. */
 export function levelSheet(loads: readonly Load[]): Sheet {
   type Row = { label: string; cell: Load['cell']; level: Level; found: Spread | null }
   const time = (name: Exclude<keyof Spread, 'n'>, head: string) => ({ name, head, text: seconds, of: ({ found }: Row) => found?.[name] ?? null })
@@ -54,7 +54,7 @@ export function levelSheet(loads: readonly Load[]): Sheet {
   ])
 }
 
-/** A row for each load: how much it read in a second. */
+/** A row for each load, with its rates. */
 export function rateSheet(loads: readonly Load[]): Sheet {
   return sheetOf(loads, [
     { name: 'load', head: 'Load', of: ({ label }) => label },

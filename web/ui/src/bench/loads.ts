@@ -7,10 +7,10 @@ export type Mode = LoadReport['mode']
 export const MODES: Mode[] = ['sync', 'async']
 
 export interface Load {
-  /** What the address calls it, and nothing else of the report is called. */
+  /** Name in the address, unique in the report. */
   id: string
   label: string
-  /** Which grid it belongs to. */
+  /** Number of its grid. */
   grid: number
   cell: LoadReport
 }
@@ -30,7 +30,7 @@ export function loadsOf(report: BenchReport): Load[] {
   )
 }
 
-/** What a load is called everywhere: `sync 4`, `async 4x8`. */
+/** Name of a load on all pages: `sync 4`, `async 4x8`. */
 export function nameOf({ mode, workers, in_flight }: LoadReport): string {
   return mode === 'sync' ? `sync ${workers}` : `async ${workers}x${in_flight}`
 }

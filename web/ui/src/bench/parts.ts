@@ -1,4 +1,4 @@
-// What the mean read of a load consists of.
+// Parts of the mean read of a load.
 
 import type { Sheet } from '../charts/sheet'
 import { count, seconds, share } from '../parts/format'

@@ -2,7 +2,7 @@
 
 import type { BenchReport, BenchmarkSummary } from '../api/types'
 
-/** What a share more is called: `+12 %`, `14.4×`. */
+/** A gain in words: `+12 %`, `14.4×`. */
 export function gainText(gain: number): string {
   if (gain >= 1) return `${(gain + 1).toFixed(gain >= 9 ? 0 : 1)}× as fast`
   const percent = gain * 100
@@ -13,14 +13,14 @@ export const KINDS: Record<BenchmarkSummary['kind'], string> = { folder: 'a fold
 
 export type Verdict = 'completed' | 'failed' | 'stopped' | 'void' | 'incomplete'
 
-/** How a benchmark ended, in one word. Figures that cannot be relied on come before everything else. */
+/** Outcome of a benchmark in one word. Wrong figures come before everything else. */
 export function verdictOf({ state, balanced, is_sound }: Pick<BenchmarkSummary, 'state' | 'balanced' | 'is_sound'>): Verdict {
   if (!balanced) return 'void'
   if (state !== 'completed') return state
   return is_sound ? 'completed' : 'incomplete'
 }
 
-/** Whether all of it was measured, nothing is missing, and all books balance. */
+/** Holds where everything was measured and all books balance. */
 export function isSound(report: BenchReport): boolean {
   const failures = report.actions.flatMap((action) => ('whole_set' in action ? action.whole_set.flatMap(({ failures }) => failures) : action.calls.failures))
   return report.state === 'completed' && report.balanced && failures.length === 0

@@ -1,10 +1,14 @@
-// A drawn chart as a file of its own, with the colours and the type it has on the page.
+// Charts as files: drawings with the colours and the type that they have on the page, and pictures.
+
+import type { Ink } from './palette'
 
 const NS = 'http://www.w3.org/2000/svg'
 const KEPT = ['fill', 'fill-opacity', 'stroke', 'stroke-width', 'stroke-dasharray', 'opacity', 'font-family', 'font-size', 'font-weight', 'text-anchor', 'paint-order']
 const LINE = 20
-/** Room for a letter, more or less. */
-const LETTER = 6.8
+/** Type of pictures: canvases cannot read custom properties. */
+export const FONT = 'ui-sans-serif, system-ui, sans-serif'
+/** Width of a letter, more or less. */
+export const LETTER = 6.8
 
 /** A colour and what it stands for; `none` where it is words alone. */
 export interface Name {
@@ -18,8 +22,8 @@ export interface Drawing {
   height: number
 }
 
-/** The drawing as a document, under its title and what its colours stand for. */
-export function drawingOf(svg: SVGSVGElement, title: string, names: readonly Name[], ink: { text: string; panel: string }): Drawing {
+/** The drawing as a document, under its title, a line about it, and the meanings of its colours. */
+export function drawingOf(svg: SVGSVGElement, title: string, about: string, names: readonly Name[], ink: Ink): Drawing {
   const { width, height } = svg.getBoundingClientRect()
   const copy = svg.cloneNode(true) as SVGSVGElement
   const seen = [...svg.querySelectorAll('*')]
@@ -30,26 +34,29 @@ export function drawingOf(svg: SVGSVGElement, title: string, names: readonly Nam
     element.removeAttribute('style')
   }
   copy.querySelectorAll('[data-screen]').forEach((element) => element.remove())
-  const top = names.length > 0 ? 2 * LINE + 14 : LINE + 14
+  const top = names.length > 0 ? 3 * LINE + 14 : 2 * LINE + 14
   const inner = made('g', { transform: `translate(0 ${top})` })
   inner.append(...copy.childNodes)
   const whole = made('svg', { xmlns: NS, width, height: height + top, viewBox: `0 0 ${width} ${height + top}` })
-  const font = { fill: ink.text, 'font-family': 'ui-sans-serif, system-ui, sans-serif' }
-  whole.append(made('rect', { width, height: height + top, fill: ink.panel }), made('text', { x: 12, y: 22, ...font, 'font-size': 14, 'font-weight': 600 }, title))
+  const font = { fill: ink.text, 'font-family': FONT }
+  whole.append(made('rect', { width, height: height + top, fill: ink.panel }), made('text', { x: 12, y: 22, ...font, 'font-size': 14, 'font-weight': 600 }, title), made('text', { x: 12, y: 41, ...font, fill: ink.soft, 'font-size': 12 }, about))
   let x = 12
   for (const { text, color } of names) {
-    if (color !== 'none') whole.append(made('rect', { x, y: 33, width: 10, height: 10, fill: color }))
+    if (color !== 'none') whole.append(made('rect', { x, y: 53, width: 10, height: 10, fill: color }))
     if (color !== 'none') x += 15
-    whole.append(made('text', { x, y: 42, ...font, 'font-size': 12 }, text))
+    whole.append(made('text', { x, y: 62, ...font, 'font-size': 12 }, text))
     x += text.length * LETTER + 18
   }
   whole.append(inner)
   return { text: new XMLSerializer().serializeToString(whole), width, height: height + top }
 }
 
-/** The same as a picture, with two dots for each pixel at least. */
+/** Dots of a picture for each pixel of the page. */
+export const dots = () => Math.max(2, devicePixelRatio)
+
+/** The same as a picture. */
 export async function pictureOf({ text, width, height }: Drawing): Promise<Blob | null> {
-  const scale = Math.max(2, devicePixelRatio)
+  const scale = dots()
   const address = URL.createObjectURL(new Blob([text], { type: 'image/svg+xml' }))
   try {
     const image = new Image()
@@ -63,6 +70,26 @@ export async function pictureOf({ text, width, height }: Drawing): Promise<Blob 
   } finally {
     URL.revokeObjectURL(address)
   }
+}
+
+/** A picture of something that is painted, `width` by `height` pixels, under its title and a line about it. */
+export function painted(title: string, about: string, width: number, height: number, ink: Ink, paint: (context: CanvasRenderingContext2D) => void): Promise<Blob | null> {
+  const top = 2 * LINE + 14
+  const canvas = document.createElement('canvas')
+  canvas.width = Math.round(width * dots())
+  canvas.height = Math.round((height + top) * dots())
+  const context = canvas.getContext('2d') as CanvasRenderingContext2D
+  context.scale(dots(), dots())
+  context.fillStyle = ink.panel
+  context.fillRect(0, 0, width, height + top)
+  for (const [text, y, color, font] of [[title, 22, ink.text, '600 14px'], [about, 41, ink.soft, '12px']] as const) {
+    context.fillStyle = color
+    context.font = `${font} ${FONT}`
+    context.fillText(text, 12, y, width - 24)
+  }
+  context.translate(0, top)
+  paint(context)
+  return new Promise((done) => canvas.toBlob(done, 'image/png'))
 }
 
 function made(kind: string, values: Record<string, string | number>, text = ''): SVGElement {

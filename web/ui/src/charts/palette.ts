@@ -31,7 +31,7 @@ export function inkOf(dark: boolean): Ink {
     : { text: '#14191b', soft: '#4a555b', grid: '#e6eaec', panel: '#ffffff' }
 }
 
-/** What `--good`, `--warn`, `--bad` and `--idle` are on pages, and their washes. */
+/** The colours `--good`, `--warn`, `--bad` and `--idle` of pages, and their washes. */
 export function toneOf(tone: 'good' | 'warn' | 'bad' | 'idle', dark: boolean): { ink: string; wash: string } {
   const light = { good: ['#136b3a', '#d3ecde'], warn: ['#7d5000', '#f6e4bd'], bad: ['#ad1f28', '#f8d4d4'], idle: ['#566269', '#e3e8ea'] }
   const night = { good: ['#5fcf8d', '#143a25'], warn: ['#e5b257', '#453413'], bad: ['#ff8a85', '#4a1b1e'], idle: ['#9aa7ad', '#2a3237'] }

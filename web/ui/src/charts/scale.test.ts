@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 
-import { linearScale, logScale, spaced } from './scale'
+import { linearScale, logScale, rowsOf, spaced } from './scale'
 
 it('a power of ten is as long as any other on a logarithmic axis', () => {
   const scale = logScale([0.0001, 0.001, 0.01])
@@ -33,4 +33,10 @@ it('a linear axis begins at 0 and has round ticks', () => {
 it('words that would run into each other are left out, and the round ones stay', () => {
   expect(spaced([0.8, 0.9, 1, 1.5, 2], (value) => value * 100, 45)).toEqual([1, 1.5, 2])
   expect(spaced([], (value) => value, 10)).toEqual([])
+})
+
+it('labels that would touch go into rows of their own', () => {
+  const label = (left: number, right: number) => ({ left, right })
+  expect(rowsOf([label(0, 40), label(50, 90), label(60, 100), label(95, 130), label(104, 140)])).toEqual([0, 0, 1, 2, 0])
+  expect(rowsOf([])).toEqual([])
 })

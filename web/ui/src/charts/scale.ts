@@ -41,6 +41,17 @@ export function spaced(ticks: readonly number[], at: (value: number) => number, 
   return kept
 }
 
+/** Rows for labels with these edges, in order, from 0: a label goes into the first row in which it touches no other. */
+export function rowsOf(labels: readonly { left: number; right: number }[], gap = 6): number[] {
+  const ends: number[] = []
+  return labels.map(({ left, right }) => {
+    const free = ends.findIndex((end) => end + gap <= left)
+    const row = free === -1 ? ends.length : free
+    ends[row] = right
+    return row
+  })
+}
+
 /** Ticks at 1, 2 and 5 of every power of ten, or fewer or more of them, as room is. */
 export function logTicks(low: number, high: number, most: number): number[] {
   const kinds = [[1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9], [1, 2, 5], [1]]

@@ -3,7 +3,21 @@
 import type { Metric, Series } from '../api/types'
 import { quoted } from './sheet'
 
-export type Column = Series['columns'][number]
+type Written = Series['columns'][number]
+/** A figure over time. The least and the greatest of each bucket are there where they were asked for. */
+export type Column = Omit<Written, 'min' | 'max'> & Partial<Pick<Written, 'min' | 'max'>>
+
+/** Median and 99th percentile of the times that a metric is the mean of. */
+export const PERCENTILES: Partial<Record<Metric, { p50: Metric; p99: Metric }>> = {
+  ave_time_s: { p50: 'p50_time_s', p99: 'p99_time_s' },
+  ave_get_time_s: { p50: 'p50_get_time_s', p99: 'p99_get_time_s' },
+  ave_put_time_s: { p50: 'p50_put_time_s', p99: 'p99_put_time_s' },
+}
+
+const PARTS = ['mean', 'min', 'max'] as const
+
+/** Percentiles have no mean, least or greatest. */
+export const isPercentile = (metric: string) => /^p\d/.test(metric)
 
 /** Columns over one x column of bucket ends; every bucket is `bucket_s` wide, the last one of an ended run may be shorter. */
 export type SeriesTable = Pick<Series, 'from_s' | 'to_s' | 'bucket_s' | 't_s'> & { columns: Map<string, Column> }
@@ -27,7 +41,7 @@ export function columnKey(metric: Metric, id: string): string {
   return `${metric} ${id}`
 }
 
-/** `end_s` is where the run ended, maybe within the last bucket: what was measured in that covers no more. */
+/** `end_s` is the end of the run, maybe within the last bucket, which then ends there. */
 export function tableOf(series: Series, end_s = Infinity): SeriesTable {
   const { from_s, bucket_s } = series
   const t_s = series.t_s.map((end) => Math.min(end, end_s))
@@ -36,14 +50,14 @@ export function tableOf(series: Series, end_s = Infinity): SeriesTable {
   return { from_s, to_s, bucket_s, t_s, columns }
 }
 
-/** The narrowest bucket of a round width, not under `least_s`, with which `span_s` takes at most `points` of them. */
+/** The narrowest bucket of a round width, at least `least_s`, with which `span_s` takes at most `points` of them. */
 export function bucketFor(span_s: number, points: number, least_s = NARROWEST_S): number {
   const needed = Math.max(span_s / points, least_s)
   const round = WIDTHS_S.find((width) => width >= needed - 1e-9)
   return round ?? Math.ceil(needed / 4096) * 4096
 }
 
-/** The whole buckets within a stretch of time: what to ask the server for. `points` is 0 if there is none. */
+/** The whole buckets within a stretch of time, as a question to the server. `points` is 0 if there is none. */
 export function wholeBuckets(from_s: number, to_s: number, bucket_s: number): { from_s: number; to_s: number; points: number } {
   const first = Math.max(0, Math.floor(from_s / bucket_s + 1e-6))
   const end = Math.max(first, Math.floor(to_s / bucket_s + 1e-6))
@@ -67,14 +81,20 @@ export function joined(table: SeriesTable, tail: SeriesTable, keep_from_s: numbe
   for (const key of new Set([...table.columns.keys(), ...tail.columns.keys()])) {
     const [old, young] = [table.columns.get(key), tail.columns.get(key)]
     const { id, metric } = (old ?? young) as Column
-    const part = (which: 'mean' | 'min' | 'max') => [
-      ...(old ? old[which].slice(start) : nulls(length)),
-      ...(young ? young[which].slice(skip) : nulls(added)),
-    ]
-    columns.set(key, { id, metric, mean: part('mean'), min: part('min'), max: part('max') })
+    const column: Column = { id, metric, mean: [] }
+    for (const which of PARTS) {
+      if (!old?.[which] && !young?.[which]) continue
+      column[which] = [...(old?.[which]?.slice(start) ?? nulls(length)), ...(young?.[which]?.slice(skip) ?? nulls(added))]
+    }
+    columns.set(key, column)
   }
   const t_s = [...table.t_s.slice(start), ...tail.t_s.slice(skip)]
   return { from_s: (t_s[0] as number) - table.bucket_s, to_s: tail.to_s, bucket_s: table.bucket_s, t_s, columns }
+}
+
+/** `table` with further columns over the same buckets. */
+export function withColumns(table: SeriesTable, more: SeriesTable): SeriesTable {
+  return { ...table, columns: new Map([...table.columns, ...more.columns]) }
 }
 
 /** Index of the first bucket that lies at least partly within a stretch of time, and of the one behind the last. */
@@ -102,21 +122,23 @@ export function summaryOf(table: SeriesTable, metric: Metric, id: string, from_s
     const share = length * (calls ? calls(place) : 1)
     weighed += mean * share
     weight += share
-    const [low, high] = [column.min[place] ?? mean, column.max[place] ?? mean]
+    const [low, high] = [column.min?.[place] ?? mean, column.max?.[place] ?? mean]
     min = min === null ? low : Math.min(min, low)
     max = max === null ? high : Math.max(max, high)
   }
-  return { current, min, mean: weight > 0 ? weighed / weight : null, max }
+  // A mean of percentiles is no percentile.
+  return { current, min, mean: weight > 0 && !isPercentile(metric) ? weighed / weight : null, max }
 }
 
-/** A table of one metric with its figures multiplied by what `weights` has for each id; by 1 where it has nothing. */
+/** A table of one metric with its figures multiplied by the weight of each id; by 1 where `weights` has none. */
 export function weighed(table: SeriesTable, metric: Metric, weights: Map<string, number>): SeriesTable {
   const columns = new Map<string, Column>()
   for (const [key, column] of table.columns) {
     if (column.metric !== metric) continue
     const weight = weights.get(column.id) ?? 1
-    const part = (which: 'mean' | 'min' | 'max') => column[which].map((value) => (value === null ? null : value * weight))
-    columns.set(key, { ...column, mean: part('mean'), min: part('min'), max: part('max') })
+    const next: Column = { ...column }
+    for (const which of PARTS) if (column[which]) next[which] = column[which].map((value) => (value === null ? null : value * weight))
+    columns.set(key, next)
   }
   return { ...table, columns }
 }
@@ -126,10 +148,9 @@ export type SavedColumn = Omit<Column, 'metric'> & { metric: string }
 
 /** A table as CSV: a line per bucket, a column per series and figure. */
 export function csv(table: SeriesTable, columns: SavedColumn[]): string {
-  const names = columns.flatMap(({ id, metric }) => ['mean', 'min', 'max'].map((which) => quoted(`${id} ${metric} ${which}`)))
-  const lines = table.t_s.map((end, place) =>
-    [end, ...columns.flatMap(({ mean, min, max }) => [mean[place], min[place], max[place]])].map((value) => value ?? '').join(','),
-  )
+  const parts = columns.flatMap((column) => PARTS.filter((which) => column[which]).map((which) => ({ name: `${column.id} ${column.metric}${isPercentile(column.metric) ? '' : ` ${which}`}`, values: column[which] })))
+  const names = parts.map(({ name }) => quoted(name))
+  const lines = table.t_s.map((end, place) => [end, ...parts.map(({ values }) => values?.[place])].map((value) => value ?? '').join(','))
   return [['t_s', ...names].join(','), ...lines].join('\r\n') + '\r\n'
 }
 

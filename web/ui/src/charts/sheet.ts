@@ -6,15 +6,15 @@ export interface Sheet {
   columns: {
     /** In files; a figure's carries its unit. */
     name: string
-    /** Above the column. */
+    /** Head of the column. */
     head: string
-    /** How its figures are written; words stand as they are. */
+    /** Writes its figures; words stand as they are. */
     text?: (value: number | null) => string
   }[]
   rows: Value[][]
 }
 
-/** A sheet whose columns say what they take of a thing: a row for each thing. */
+/** A sheet with a row for each thing, of which each column takes a value. */
 export function sheetOf<Thing>(things: readonly Thing[], columns: (Sheet['columns'][number] & { of: (thing: Thing) => Value })[]): Sheet {
   return { columns, rows: things.map((thing) => columns.map(({ of }) => of(thing))) }
 }

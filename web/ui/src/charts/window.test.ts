@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 
-import { rangeOf, stepped, windowOf, zoomed, zoomTo } from './window'
+import { pinched, rangeOf, stepped, windowOf, zoomed, zoomTo } from './window'
 
 const read = (text: string, over = false) => windowOf(new URLSearchParams(text), over)
 
@@ -57,4 +57,17 @@ it('keys move and zoom within the load, however short it is', () => {
   expect(zoomed({ from_s: 0.025, to_s: 0.075 }, 'earlier', 0.1).from_s).toBeCloseTo(0.0125)
   expect(zoomed({ from_s: 0.06, to_s: 0.1 }, 'later', 0.1).to_s).toBeCloseTo(0.1)
   expect(zoomed({ from_s: 0.02, to_s: 0.08 }, 'wider', 0.1)).toEqual({ from_s: 0, to_s: 0.1 })
+})
+
+describe('pinched', () => {
+  it('keeps the moments under the fingers that hold them', () => {
+    // Fingers at a quarter and at half of 0 to 100 s move apart to the ends.
+    expect(pinched([25, 50], [0, 1])).toEqual({ from_s: 25, to_s: 50 })
+    expect(pinched([25, 75], [0.4, 0.6])).toEqual({ from_s: 0, to_s: 250.00000000000006 })
+  })
+
+  it('has a length however close the fingers come', () => {
+    expect(pinched([20, 80], [0.5, 0.5]).to_s).toBeCloseTo(3000)
+    expect(pinched([20, 20.001], [0, 1]).to_s).toBe(21)
+  })
 })

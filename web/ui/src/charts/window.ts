@@ -1,4 +1,4 @@
-// The range of a run that is looked at. The address has it, so that a link shows the same.
+// The range of a run that charts show. The address has it, so that a link shows the same.
 
 /** Follows now with the last `span_s` seconds (`null`: the whole run), or stays where it was put. */
 export type Window = { follow: true; span_s: number | null } | { follow: false; from_s: number; to_s: number }
@@ -51,6 +51,14 @@ export function stepped(range: Range, step: Step, elapsed_s: number): Range {
 /** Like `stepped` for what may be over in milliseconds: nothing is rounded, and the closest is a part of the whole. */
 export function zoomed(range: Range, step: Step, whole_s: number): Range {
   return rangeAround(...moved(range, step), whole_s, whole_s / 200)
+}
+
+/** The range in which two moments stand at these shares of its width: where two fingers have moved them. */
+export function pinched([one, other]: [number, number], [at, next]: [number, number]): Range {
+  const gap = Math.abs(next - at) < 0.02 ? 0.02 * Math.sign(next - at || other - one) : next - at
+  const length = Math.max((other - one) / gap, CLOSEST_S)
+  const from_s = Math.max(0, one - at * length)
+  return { from_s, to_s: from_s + length }
 }
 
 /** The middle and the length of a range after a step. */

@@ -1,12 +1,13 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest'
 
-import type { LiveSample, Series } from '../api/types'
+import { columnKey } from '../charts/series'
+import type { LiveSample, Metric, Series } from '../api/types'
 import type { Window } from '../charts/window'
 import type { RunFeed } from './feed.svelte'
 import { RunSeries } from './series.svelte'
 
 const server = vi.hoisted(() => ({
-  asked: [] as { from_s: number; to_s: number; points: number; metrics: string[] }[],
+  asked: [] as { from_s: number; to_s: number; points: number; metrics: string[]; ids?: string[]; spreads?: boolean }[],
   /** How much wider the server makes buckets than it was asked to. */
   wider: 1,
   down: false,
@@ -21,9 +22,11 @@ vi.mock('../api/endpoints', () => ({
       const t_s: number[] = []
       for (let end = query.from_s + bucket_s; end < query.to_s + bucket_s - 1e-9; end += bucket_s) t_s.push(end)
       const mean = t_s.map(() => 0.5)
-      const column = { id: '1:a_queue', metric: 'readiness' as const, mean, min: mean, max: mean }
-      return { from_s: query.from_s, to_s: t_s.at(-1) ?? query.from_s, bucket_s, t_s, columns: [column], last: 'e-1' }
+      const spreads = query.spreads === false ? { min: [], max: [] } : { min: mean, max: mean }
+      const columns = query.metrics.map((metric) => ({ id: '1:a_queue', metric: metric as Metric, mean, ...spreads }))
+      return { from_s: query.from_s, to_s: t_s.at(-1) ?? query.from_s, bucket_s, t_s, columns, last: 'e-1' }
     },
+    timeline: async () => ({ items: [], left_out: 0 }),
   },
 }))
 
@@ -50,6 +53,7 @@ class FakeFeed {
 }
 
 const FIVE_MINUTES: Window = { follow: true, span_s: 300 }
+vi.stubGlobal('innerWidth', 1280)
 let feed: FakeFeed
 let series: RunSeries
 
@@ -63,6 +67,7 @@ beforeEach(() => {
   feed = new FakeFeed()
   series = new RunSeries(feed as unknown as RunFeed)
   series.start()
+  series.want('charts', { metrics: ['readiness', 'qps'], points: 400 })
 })
 
 describe('following a run', () => {
@@ -131,6 +136,59 @@ describe('a window that stays', () => {
     await series.loadOverview()
     expect(asked()).toEqual([[0, 1.25, 5]])
     expect(series.overview?.t_s).toEqual([0.25, 0.5, 0.75, 1, 1.1])
+  })
+})
+
+describe('wanted figures', () => {
+  const queries = () => server.asked.map(({ points, metrics, ids, spreads }) => ({ points, metrics, ids, spreads }))
+
+  it('are asked for by all parts of the page at once, in as many buckets as the widest draws', async () => {
+    feed.over = true
+    feed.length_s = 800
+    series.want('graph', { metrics: ['readiness', 'busy'], points: 1 })
+    await series.load({ follow: true, span_s: null })
+    expect(queries()).toEqual([{ points: 400, metrics: ['readiness', 'qps', 'busy'], ids: undefined, spreads: false }])
+    series.want('charts', { metrics: ['qps'], points: 900 })
+    expect(queries()[1]).toEqual({ points: 800, metrics: ['qps', 'readiness', 'busy'], ids: undefined, spreads: false })
+  })
+
+  it('are fetched for the buckets that are there when more of them come on the screen', async () => {
+    feed.over = true
+    feed.length_s = 310.4
+    await series.load({ follow: true, span_s: null })
+    series.want('charts', { metrics: ['readiness', 'qps', 'starved'], points: 400 })
+    await new Promise((done) => setTimeout(done, 0))
+    expect(asked()).toEqual([[0, 311, 311]])
+    expect(server.asked[1]).toMatchObject({ from_s: 0, to_s: 311, points: 311, metrics: ['starved'] })
+    expect(['readiness', 'qps', 'starved'].map((metric) => series.table?.columns.get(columnKey(metric as Metric, '1:a_queue'))?.mean.length)).toEqual([311, 311, 311])
+    expect(series.table?.t_s.at(-1)).toBe(310.4)
+  })
+
+  it('come in detail for a selected line alone, and for all lines of a table', async () => {
+    feed.over = true
+    feed.length_s = 100
+    series.want('charts', { metrics: ['readiness', 'ave_get_time_s'], points: 400, detailed: ['1:a_queue'] })
+    await series.load({ follow: true, span_s: null })
+    const detailed = ['readiness', 'ave_get_time_s', 'p50_get_time_s', 'p99_get_time_s']
+    expect(queries()).toEqual([
+      { points: 100, metrics: ['readiness', 'ave_get_time_s'], ids: undefined, spreads: false },
+      { points: 100, metrics: detailed, ids: ['1:a_queue'], spreads: undefined },
+    ])
+    expect(series.table?.columns.get(columnKey('readiness', '1:a_queue'))?.min?.length).toBe(100)
+    expect(series.table?.columns.has(columnKey('p99_get_time_s', '1:a_queue'))).toBe(true)
+    server.asked = []
+    series.want('charts', { metrics: ['readiness'], points: 400, detailed: null })
+    expect(queries()).toEqual([{ points: 100, metrics: ['readiness'], ids: undefined, spreads: undefined }])
+  })
+
+  it('are not fetched again when nothing about them changed, nor before any part of the page wants some', async () => {
+    feed.length_s = 400
+    series = new RunSeries(feed as unknown as RunFeed)
+    await series.load(FIVE_MINUTES)
+    expect(queries()).toEqual([])
+    series.want('charts', { metrics: ['qps'], points: 400 })
+    series.want('charts', { metrics: ['qps'], points: 400 })
+    expect(queries().length).toBe(1)
   })
 })
 

@@ -1,0 +1,251 @@
+//! Events on the time axis of a run.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::row::Row;
+use crate::verdict::VerdictSpan;
+
+/// Most events of one kind; those with the least counts give way.
+const MAX_EVENTS: usize = 100;
+/// A burst fails at least so many tasks ...
+const BURST_LEAST: f64 = 5.0;
+/// ... and so many times as many as the time before it would give ...
+const BURST_FACTOR: f64 = 3.0;
+/// ... and so many standard deviations more, or half as many for it to go on.
+const BURST_DEVIATIONS: f64 = 4.0;
+/// Buckets with tasks before a burst can be told from a usual rate of failures.
+const BUCKETS_BEFORE: u32 = 4;
+
+/// Events of a run, by begin.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Timeline {
+    /// The events, earliest first.
+    pub items: Vec<TimelineEvent>,
+    /// Smaller events that are not listed.
+    pub left_out: usize,
+}
+
+/// Something that happened to a run at some time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TimelineEvent {
+    /// Its begin, in seconds since the run's start, known to the bucket that the timeline was made of.
+    pub from_s: f64,
+    /// Its end.
+    pub to_s: f64,
+    /// Its kind.
+    pub kind: TimelineEventKind,
+    /// Id of the stage; `null` where none is concerned.
+    pub stage: Option<String>,
+    /// Instances that were replaced, or tasks that failed; `null` for a limit that moved.
+    pub count: Option<u64>,
+    /// The event in words.
+    pub text: String,
+}
+
+/// Kind of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TimelineEventKind {
+    /// Another part of the pipeline became the limit.
+    LimitMoved,
+    /// Instances of a module broke and were replaced.
+    InstanceReplaced,
+    /// A stage failed more tasks than it did before.
+    FailureBurst,
+}
+
+impl Timeline {
+    /// Events of a run with these stages, by id and name, from its rows in equal buckets and the spans of its verdict.
+    pub fn of(stages: &[(&str, &str)], rows: &[Option<Row>], spans: &[VerdictSpan]) -> Self {
+        let name_of = |id: &Option<String>| {
+            let id = id.as_deref()?;
+            stages.iter().find(|(known, _)| *known == id).map(|(_, name)| *name)
+        };
+        let moved = spans.windows(2).map(|pair| {
+            let short = |span: &VerdictSpan| {
+                let (short, name) = (span.in_short(), name_of(&span.stage));
+                span.stage.as_deref().zip(name).map_or(short.clone(), |(id, name)| short.replace(id, name))
+            };
+            TimelineEvent {
+                from_s: pair[1].from_s,
+                to_s: pair[1].from_s,
+                kind: TimelineEventKind::LimitMoved,
+                stage: pair[1].stage.clone(),
+                count: None,
+                text: format!("Limit moved from {} to {}", short(&pair[0]), short(&pair[1])),
+            }
+        });
+        let mut all = Self { items: moved.collect(), left_out: 0 };
+        let (mut replaced, mut bursts) = (Vec::new(), Vec::new());
+        for (stage, (id, name)) in stages.iter().enumerate() {
+            let event = |kind: TimelineEventKind, stretch: Stretch, text: String| TimelineEvent {
+                from_s: stretch.t0 as f64 / 1e9,
+                to_s: stretch.t1 as f64 / 1e9,
+                kind,
+                stage: Some((*id).to_owned()),
+                count: Some(stretch.count),
+                text,
+            };
+            replaced.extend(replacements(rows, stage).into_iter().map(|stretch| {
+                let text = match stretch.count {
+                    1 => format!("Worker instance of {name} replaced"),
+                    count => format!("{count} worker instances of {name} replaced"),
+                };
+                event(TimelineEventKind::InstanceReplaced, stretch, text)
+            }));
+            bursts.extend(failure_bursts(rows, stage).into_iter().map(|stretch| {
+                let text = format!("Failure burst: {} tasks of {name} failed", stretch.count);
+                event(TimelineEventKind::FailureBurst, stretch, text)
+            }));
+        }
+        for mut events in [replaced, bursts] {
+            events.sort_by_key(|event| std::cmp::Reverse(event.count));
+            all.left_out += events.len().saturating_sub(MAX_EVENTS);
+            events.truncate(MAX_EVENTS);
+            all.items.append(&mut events);
+        }
+        all.items.sort_by(|one, next| one.from_s.total_cmp(&next.from_s).then(one.kind.cmp(&next.kind)));
+        all
+    }
+}
+
+/// Neighbouring buckets that are one event, in nanoseconds since the run's start.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Stretch {
+    t0: u64,
+    t1: u64,
+    count: u64,
+}
+
+impl Stretch {
+    /// Adds a bucket to the last stretch if it ends where the bucket begins, else begins another.
+    fn add(all: &mut Vec<Self>, row: &Row, count: u64, goes_on: bool) {
+        match all.last_mut().filter(|_| goes_on) {
+            Some(last) => (last.t1, last.count) = (row.t1, last.count + count),
+            None => all.push(Self { t0: row.t0, t1: row.t1, count }),
+        }
+    }
+}
+
+fn replacements(rows: &[Option<Row>], stage: usize) -> Vec<Stretch> {
+    let mut found = Vec::new();
+    let mut goes_on = false;
+    for row in rows.iter().flatten() {
+        let replaced = row.stages.get(stage).map_or(0, |sums| sums.replaced);
+        if replaced > 0 {
+            Stretch::add(&mut found, row, replaced, goes_on);
+        }
+        goes_on = replaced > 0;
+    }
+    found
+}
+
+/// Stretches in which failures per second jump over their rate in all the time before.
+fn failure_bursts(rows: &[Option<Row>], stage: usize) -> Vec<Stretch> {
+    let mut found = Vec::new();
+    // Failed tasks and measured time before, bursts left out.
+    let (mut failed, mut time, mut buckets) = (0_u64, 0_u64, 0);
+    let mut goes_on = false;
+    for row in rows.iter().flatten() {
+        let Some(sums) = row.stages.get(stage).filter(|sums| sums.tasks > 0) else { continue };
+        let expected = if time == 0 { 0.0 } else { failed as f64 * sums.elapsed as f64 / time as f64 };
+        let deviations = if goes_on { BURST_DEVIATIONS / 2.0 } else { BURST_DEVIATIONS };
+        let least = (expected + deviations * expected.sqrt()).max(BURST_FACTOR * expected).max(BURST_LEAST);
+        goes_on = buckets >= BUCKETS_BEFORE && sums.failures as f64 >= least;
+        if goes_on {
+            let is_next = found.last().is_some_and(|last: &Stretch| last.t1 == row.t0);
+            Stretch::add(&mut found, row, sums.failures, is_next);
+        } else {
+            (failed, time, buckets) = (failed + sums.failures, time + sums.elapsed, buckets + 1);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::TaskRow;
+    use crate::verdict::VerdictKind;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// Rows of a second with a hundred tasks each, of which so many fail and so many need another instance.
+    fn rows(of: &[(u64, u64)]) -> Vec<Option<Row>> {
+        let row = |(number, (failures, replaced)): (u64, &(u64, u64))| {
+            let mut row = Row::empty(number, number * SECOND, 1, 2);
+            row.t1 = row.t0 + SECOND;
+            row.stages[0] = TaskRow {
+                elapsed: SECOND,
+                tasks: 100,
+                failures: *failures,
+                replaced: *replaced,
+                ..TaskRow::default()
+            };
+            Some(row)
+        };
+        (0..).zip(of).map(row).collect()
+    }
+
+    fn bursts(failures: &[u64]) -> Vec<(u64, u64, u64)> {
+        let rows = rows(&failures.iter().map(|failures| (*failures, 0)).collect::<Vec<_>>());
+        let found = failure_bursts(&rows, 0);
+        found.iter().map(|stretch| (stretch.t0 / SECOND, stretch.t1 / SECOND, stretch.count)).collect()
+    }
+
+    #[test]
+    fn a_jump_of_failures_is_a_burst() {
+        assert_eq!(bursts(&[0, 0, 0, 0, 0, 40, 30, 0, 0]), [(5, 7, 70)]);
+        assert_eq!(bursts(&[2, 1, 3, 2, 2, 1, 50, 2, 1, 44, 2]), [(6, 7, 50), (9, 10, 44)]);
+    }
+
+    #[test]
+    fn a_usual_rate_of_failures_is_no_burst() {
+        assert_eq!(bursts(&[20, 25, 18, 22, 30, 16, 24, 21]), []);
+        assert_eq!(bursts(&[90, 80, 0, 0, 0, 0]), [], "there is no time before");
+        assert_eq!(bursts(&[0, 0, 0, 0, 0, 4, 0]), [], "four of a hundred are few");
+        // Time without tasks says nothing of the usual rate.
+        let mut with_gaps = rows(&[(9, 0), (0, 0), (0, 0), (0, 0), (0, 0), (9, 0)]);
+        for row in with_gaps[1..5].iter_mut().flatten() {
+            row.stages[0].tasks = 0;
+        }
+        assert_eq!(failure_bursts(&with_gaps, 0), []);
+    }
+
+    #[test]
+    fn events_of_all_kinds_come_in_order_and_in_words() {
+        let span = |from_s: f64, kind, stage: Option<&str>| VerdictSpan {
+            from_s,
+            to_s: from_s + 1.0,
+            kind,
+            stage: stage.map(str::to_owned),
+            sentence: String::new(),
+        };
+        let spans = [span(0.0, VerdictKind::Consumer, None), span(5.5, VerdictKind::Stage, Some("1:decode"))];
+        let rows = rows(&[(0, 0), (0, 1), (0, 0), (0, 0), (0, 0), (60, 2), (0, 4), (0, 0)]);
+        let found = Timeline::of(&[("1:decode", "decode")], &rows, &spans);
+        let told: Vec<_> =
+            found.items.iter().map(|event| (event.from_s, event.to_s, event.text.as_str())).collect();
+        assert_eq!(
+            told,
+            [
+                (1.0, 2.0, "Worker instance of decode replaced"),
+                (5.0, 7.0, "6 worker instances of decode replaced"),
+                (5.0, 6.0, "Failure burst: 60 tasks of decode failed"),
+                (5.5, 5.5, "Limit moved from the consumer to decode"),
+            ]
+        );
+        assert_eq!(found.left_out, 0);
+    }
+
+    #[test]
+    fn the_largest_events_are_kept() {
+        let one_in_two: Vec<(u64, u64)> =
+            (0..600).map(|number| (0, if number % 2 == 0 { number } else { 0 })).collect();
+        let found = Timeline::of(&[("1:a", "a")], &rows(&one_in_two), &[]);
+        assert_eq!((found.items.len(), found.left_out), (MAX_EVENTS, 299 - MAX_EVENTS));
+        assert!(found.items.is_sorted_by(|one, next| one.from_s < next.from_s));
+        assert_eq!(found.items.iter().filter_map(|event| event.count).min(), Some(400));
+    }
+}

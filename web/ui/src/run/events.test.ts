@@ -1,0 +1,24 @@
+import { expect, it } from 'vitest'
+
+import type { TimelineEvent } from '../api/types'
+import { clustersOf, countedEvents, signOf } from './events'
+
+const event = (from_s: number, kind: TimelineEvent['kind'], to_s = from_s): TimelineEvent => ({ from_s, to_s, kind, stage: null, count: null, text: `${kind} at ${from_s}` })
+
+const events = [event(0, 'failure_burst', 12), event(14, 'limit_moved'), event(15, 'instance_replaced'), event(40, 'limit_moved'), event(99, 'limit_moved')]
+
+it('joins marks that would lie on each other', () => {
+  const found = clustersOf(events, { from_s: 0, to_s: 50 }, (time_s) => time_s * 2, 12)
+  expect(found.map(({ x, events }) => [x, events.length])).toEqual([[0, 1], [28, 2], [80, 1]])
+  expect(found.map(({ events }) => signOf(events).sign)).toEqual(['✕', '↻', '⇄'])
+})
+
+it('shows an event that reaches into the range at its edge', () => {
+  const found = clustersOf(events, { from_s: 10, to_s: 20 }, (time_s) => (time_s - 10) * 100, 12)
+  expect(found.map(({ x }) => x)).toEqual([0, 400, 500])
+})
+
+it('counts events in words', () => {
+  expect(countedEvents(events, 'No events')).toBe('1 failure burst, 1 replacement of worker instances, 3 moves of the limit')
+  expect(countedEvents([], 'No events')).toBe('No events')
+})
