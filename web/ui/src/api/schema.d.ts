@@ -437,6 +437,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{id}/timeline": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Limits that moved, instances that were replaced, bursts of failures */
+        get: operations["show_timeline"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{id}/ledger": {
         parameters: {
             query?: never;
@@ -2620,7 +2637,7 @@ export interface components {
             bucket_s: number;
             /** @description End of each bucket, in seconds since the start of the run. */
             t_s: number[];
-            /** @description One column for each requested figure. */
+            /** @description One column for each requested figure. Runs of earlier versions have no percentiles. */
             columns: components["schemas"]["SeriesColumn"][];
             /** @description Number of the last event before this reading: the position from which `/events` continues. */
             last: string;
@@ -2631,15 +2648,18 @@ export interface components {
             id: string;
             /** @description Figure in this column. */
             metric: components["schemas"]["Metric"];
-            /** @description Figure of each whole bucket, computed from its sums. */
+            /**
+             * @description Figure of each whole bucket, computed from its sums. Percentiles come from histograms: those of task times are within 8 % and
+             *     cover whole seconds, those of waits are within 16 % and cover intervals of 4 s; a narrower bucket shows its whole interval's.
+             */
             mean: (number | null)[];
-            /** @description Minimum over the 250 ms intervals of each bucket. */
-            min: (number | null)[];
-            /** @description Maximum over the 250 ms intervals of each bucket. */
-            max: (number | null)[];
+            /** @description Minimum over the 250 ms intervals of each bucket; empty for percentiles, and if the request excludes it. */
+            min?: (number | null)[];
+            /** @description Maximum over the 250 ms intervals of each bucket; empty for percentiles, and if the request excludes it. */
+            max?: (number | null)[];
         };
         /** @description A figure of a stage or queue over time. */
-        Metric: "ave_time_s" | "tasks_per_s" | "failures_per_s" | "busy" | "thread_wait" | "blocked" | "permit_wait" | "readiness" | "qps" | "ave_get_time_s" | "ave_put_time_s" | "starved";
+        Metric: "ave_time_s" | "tasks_per_s" | "failures_per_s" | "busy" | "thread_wait" | "blocked" | "permit_wait" | "readiness" | "qps" | "ave_get_time_s" | "ave_put_time_s" | "starved" | "p50_time_s" | "p99_time_s" | "p50_get_time_s" | "p99_get_time_s" | "p50_put_time_s" | "p99_put_time_s";
         /** @description Figures of a run over one window. */
         RunFigures: {
             /** @description Id of the run. */
@@ -2841,6 +2861,42 @@ export interface components {
             /** @description Usage of process and machine in the interval; `null` where it is not known. */
             machine?: components["schemas"]["MachineFigures"] | null;
         };
+        /** @description Events of a run, by begin. */
+        Timeline: {
+            /** @description The events, earliest first. */
+            items: components["schemas"]["TimelineEvent"][];
+            /**
+             * Format: uint
+             * @description Smaller events that are not listed.
+             */
+            left_out: number;
+        };
+        /** @description Something that happened to a run at some time. */
+        TimelineEvent: {
+            /**
+             * Format: double
+             * @description Its begin, in seconds since the run's start, known to the bucket that the timeline was made of.
+             */
+            from_s: number;
+            /**
+             * Format: double
+             * @description Its end.
+             */
+            to_s: number;
+            /** @description Its kind. */
+            kind: components["schemas"]["TimelineEventKind"];
+            /** @description Id of the stage; `null` where none is concerned. */
+            stage?: string | null;
+            /**
+             * Format: uint64
+             * @description Instances that were replaced, or tasks that failed; `null` for a limit that moved.
+             */
+            count?: number | null;
+            /** @description The event in words. */
+            text: string;
+        };
+        /** @description Kind of an event. */
+        TimelineEventKind: "limit_moved" | "instance_replaced" | "failure_burst";
         /** @description Distribution of the times of a stage's successful ops. */
         TaskTimes: {
             /**
@@ -5742,6 +5798,12 @@ export interface operations {
                 points?: number;
                 /** @description Metrics, separated by commas; all if missing. */
                 metrics?: string;
+                /** @description Ids of stages and queues, separated by commas; all when missing. */
+                ids?: string;
+                /** @description `false` leaves out the least and the greatest of each bucket. */
+                spreads?: boolean;
+                /** @description Significant digits of each figure, 1 to 15; all when missing. */
+                digits?: number;
             };
             header?: never;
             path: {
@@ -5837,6 +5899,38 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["WindowList"];
+                };
+            };
+            /** @description Details of the error. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    show_timeline: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Events of a run, by begin. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Timeline"];
                 };
             };
             /** @description Details of the error. */
