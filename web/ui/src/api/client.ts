@@ -63,7 +63,6 @@ export function post<T>(path: string, body?: unknown, more?: Sent): Promise<T> {
   return postText(path, body === undefined ? null : JSON.stringify(body), more)
 }
 
-/** Sends JSON as it was written. */
 export async function postText<T>(path: string, body: string | Blob | null, { query, headers, signal }: Sent = {}): Promise<T> {
   const type = body === null ? {} : JSON_TYPE
   return json(await send(address(path, query), { method: 'POST', headers: { ...type, ...headers }, body, signal: signal ?? null }))
@@ -112,7 +111,6 @@ export async function readProblem(response: Response): Promise<Problem> {
   }
 }
 
-/** Problem of anything that was thrown. */
 export function problemOf(thrown: unknown): Problem {
   if (thrown instanceof ApiError) return thrown.problem
   return problem('This page failed', thrown instanceof Error ? thrown.message : String(thrown))
