@@ -42,9 +42,7 @@ export function address(path: string, query: Query = {}): string {
   return BASE + path + (text ? `?${text}` : '')
 }
 
-/**
- * Key of one submission, which makes it safe to send again. `crypto.randomUUID` is missing on plain HTTP outside localhost.
- */
+/** Key of one submission, which makes it safe to send again. `crypto.randomUUID` is missing on plain HTTP outside localhost. */
 export function newKey(): string {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('')
 }
