@@ -41,7 +41,7 @@ const first = (name) => rows().first().getByRole('link', { name, exact: true }).
 test('each head sorts the whole list, and reverses its order', async () => {
   await open('/runs')
   await first('run-59')
-  for (const [head, at, greatest] of [['Run', 1, 'run-59'], ['Samples', 5, 'run-59'], ['Throughput', 4, null], ['Failed', 6, null], ['Duration', 7, null], ['State', 2, null], ['Limited by', 3, null], ['Submitted', 8, 'run-59'], ['Modules', 9, null]]) {
+  for (const [head, at, greatest] of [['Run', 1, 'run-59'], ['Samples', 5, 'run-59'], ['Throughput', 4, null], ['Failed samples', 6, null], ['Duration', 7, null], ['State', 2, null], ['Limited by', 3, null], ['Submitted', 8, 'run-59'], ['Modules', 9, null]]) {
     const button = page.getByRole('button', { name: head, exact: true })
     const orders = new Map()
     for (let press = 0; press < 2; press++) {
@@ -174,7 +174,7 @@ test('a comparison begins with the older run, and keeps another baseline in its 
   const heads = () => table.getByRole('columnheader').allTextContents()
   assert.match((await heads())[0], /A\s*run-50.*baseline/s)
   assert.match((await heads())[1], /B\s*run-58.*Make baseline/s)
-  assert.deepEqual((await table.getByRole('row', { name: /^Samples/ }).getByRole('cell').allTextContents()).map((text) => text.trim()), ['51', '59▲ 16\u202f% more'])
+  assert.deepEqual((await table.getByRole('row', { name: /^Samples/ }).getByRole('cell').allTextContents()).map((text) => text.trim()), ['51', '59 ▲ 16\u202f% more'])
   await table.getByRole('button', { name: 'Make baseline' }).click()
   await page.waitForURL(/base=/)
   await page.reload()

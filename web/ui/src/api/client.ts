@@ -42,9 +42,7 @@ export function address(path: string, query: Query = {}): string {
   return BASE + path + (text ? `?${text}` : '')
 }
 
-/**
- * Key of one submission, which makes it safe to send again. `crypto.randomUUID` is missing on plain HTTP outside localhost.
- */
+/** Key of one submission, which makes it safe to send again. `crypto.randomUUID` is missing on plain HTTP outside localhost. */
 export function newKey(): string {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('')
 }
@@ -63,7 +61,6 @@ export function post<T>(path: string, body?: unknown, more?: Sent): Promise<T> {
   return postText(path, body === undefined ? null : JSON.stringify(body), more)
 }
 
-/** Sends JSON as it was written. */
 export async function postText<T>(path: string, body: string | Blob | null, { query, headers, signal }: Sent = {}): Promise<T> {
   const type = body === null ? {} : JSON_TYPE
   return json(await send(address(path, query), { method: 'POST', headers: { ...type, ...headers }, body, signal: signal ?? null }))
@@ -112,7 +109,6 @@ export async function readProblem(response: Response): Promise<Problem> {
   }
 }
 
-/** Problem of anything that was thrown. */
 export function problemOf(thrown: unknown): Problem {
   if (thrown instanceof ApiError) return thrown.problem
   return problem('This page failed', thrown instanceof Error ? thrown.message : String(thrown))

@@ -14,7 +14,6 @@ export interface Listener {
 
 export type Connection = 'idle' | 'connecting' | 'live' | 'reconnecting' | 'paused'
 
-/** The part of `EventSource` that is used. */
 export interface Source {
   addEventListener(type: string, listener: (event: MessageEvent<string>) => void): void
   onerror: ((event: Event) => void) | null

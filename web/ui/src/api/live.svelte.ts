@@ -28,12 +28,10 @@ class Live {
     window.addEventListener('pageshow', () => this.#stream.resume())
   }
 
-  /** Connects at once instead of after the next wait. */
   reconnect(): void {
     this.#stream.reconnect()
   }
 
-  /** Follows one run, or with `null` only the list of runs; returns a function that ends it. */
   follow(run: string | null, listener: Listener): () => void {
     return this.#stream.follow(run, listener)
   }

@@ -16,7 +16,6 @@ export type Fault = Schemas['DocumentFault']
 /** One page of a list; `next` is the cursor of the page after it, `null` at the end. */
 export type Page<T> = Omit<Answer<'PageOfRunSummary'>, 'items'> & { items: T[] }
 
-/** Parameters of an operation; `null` leaves one out. */
 export type QueryOf<Name extends keyof operations> = operations[Name] extends { parameters: { query?: infer Query } }
   ? { [Parameter in keyof NonNullable<Query>]?: NonNullable<Query>[Parameter] | null }
   : never
@@ -54,7 +53,6 @@ export type RunTags = Answer<'RunTags'>
 export type RunSnapshot = Answer<'RunSnapshot'>
 export type StageRecord = Answer<'StageRecord'>
 export type QueueRecord = Answer<'QueueRecord'>
-export type StageBook = Answer<'StageBook'>
 export type RunFigures = Answer<'RunFigures'>
 export type FigureWindow = Answer<'FigureWindow'>
 export type StageMovement = Answer<'StageMovement'>
@@ -70,7 +68,6 @@ export type DeadLetters = Answer<'DeadLetters'>
 export type ReplayReport = Answer<'ReplayReport'>
 
 export type VerdictKind = Schemas['VerdictKind']
-/** Is data loading the bottleneck? */
 export type VerdictAnswer = Schemas['Answer']
 export type Verdict = Answer<'Verdict'>
 export type VerdictSpan = Answer<'VerdictSpan'>
@@ -89,7 +86,6 @@ export type BenchmarkComparison = Answer<'BenchmarkComparison'>
 export type BenchReport = Answer<'BenchReport'>
 export type LoadReport = Answer<'LoadReport'>
 export type LevelCounts = Answer<'LevelCounts'>
-/** Distribution of times. */
 export type Spread = Answer<'Spread'>
 export type LatencyRange = Answer<'LatencyRange'>
 export type LoadMoment = Answer<'LoadMoment'>
@@ -104,6 +100,5 @@ export type Series = Answer<'Series'>
 export type Timeline = Answer<'Timeline'>
 export type TimelineEvent = Answer<'TimelineEvent'>
 
-/** Events of the stream, by name. */
 export type LiveEvent = Answer<'LiveEvent'>
 export type LiveSample = Answer<'LiveSample'>

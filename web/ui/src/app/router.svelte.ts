@@ -16,7 +16,6 @@ class Place {
 
 export const place = new Place()
 
-/** Goes to an address of this site. */
 export function go(to: string, { replace = false } = {}): void {
   const before = window.location.pathname
   if (replace) window.history.replaceState(null, '', to)
@@ -31,7 +30,6 @@ export function setQuery(changes: Record<string, string | number | null | undefi
   go(window.location.pathname + (query ? `?${query}` : '') + window.location.hash, { replace: !push })
 }
 
-/** Query parameters that filter a list. */
 export class Filters<Name extends string> {
   #key: string
   /** The parameters by name, `''` where one is not given; the same object until one of them changes. */

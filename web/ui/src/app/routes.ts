@@ -15,7 +15,7 @@ export interface Route {
   page: () => Promise<{ default: Page }>
 }
 
-/** Pages by address. Each is a chunk of its own, fetched when the page is first opened. */
+/** Pages by address. Each is a separate chunk, fetched when the page is first opened. */
 export const routes: Route[] = [
   { path: '/', title: 'Start', page: () => import('../pages/Start.svelte') },
   { path: '/runs', title: 'Runs', page: () => import('../pages/Runs.svelte') },

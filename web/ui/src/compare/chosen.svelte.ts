@@ -14,7 +14,6 @@ export function compareLink<Row extends { id: string }>(to: string, rows: readon
 export class Chosen {
   #asked: string
   ids: string[]
-  /** False for too few or too many. */
   fits: boolean
 
   /** `name` is the parameter of the address with the ids. */

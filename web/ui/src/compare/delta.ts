@@ -17,7 +17,6 @@ export interface Delta {
 const SAME = 0.005
 const MANIFOLD = 2
 
-/** `null` if one of the two figures is missing. */
 export function delta(base: number | null, value: number | null, quantity: Quantity | 'count', better: Better): Delta | null {
   if (base === null || value === null) return null
   const difference = value - base

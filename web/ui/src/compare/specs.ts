@@ -50,7 +50,7 @@ function numbered(names: readonly string[]): string[] {
   })
 }
 
-/** Names of all lists, each in the order of its own list: a source comes first and a sink last. */
+/** Names of all lists, in the order of each list: a source comes first and a sink last. */
 export function inOrder(lists: readonly string[][]): string[] {
   const names: string[] = []
   for (const list of lists) {

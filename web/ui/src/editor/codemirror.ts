@@ -32,7 +32,6 @@ export interface EditorSettings {
   /** Names to offer for a value beyond those of the schema: modules, stores. */
   names: (segments: string[]) => string[]
   changed: (text: string) => void
-  /** New place of the cursor, as a pointer. */
   moved: (pointer: string) => void
   submit: () => void
 }
@@ -104,7 +103,6 @@ export function openEditor(host: HTMLElement, settings: EditorSettings) {
       view.dispatch(setDiagnostics(view.state, found))
       return found.map(({ from }) => view.state.doc.lineAt(from).number)
     },
-    /** Marks the first place that is not JSON. */
     markSyntax(message: string): void {
       const { tree, text } = read(view.state)
       view.dispatch(setDiagnostics(view.state, [{ ...firstError(tree, text), severity: 'error', message }]))

@@ -11,7 +11,8 @@ const MOST = 8
 type Storage = Pick<globalThis.Storage, 'getItem' | 'setItem'>
 
 export class Drafts {
-  constructor(private readonly storage: Storage | null) {}
+  /** Without `storage`, the browser's: reading it throws where it is forbidden. */
+  constructor(private readonly storage: () => Storage = () => localStorage) {}
 
   /** Draft that started from a run, or with `''` from a template. */
   get(from: string): Draft | null {
@@ -32,7 +33,7 @@ export class Drafts {
 
   #read(): Record<string, Draft> {
     try {
-      const all: unknown = JSON.parse(this.storage?.getItem(KEY) ?? '{}')
+      const all: unknown = JSON.parse(this.storage().getItem(KEY) ?? '{}')
       const isDraft = (draft: unknown): draft is Draft =>
         typeof (draft as Draft | null)?.text === 'string' && typeof (draft as Draft).saved_at === 'string'
       return Object.fromEntries(Object.entries(all ?? {}).filter((entry): entry is [string, Draft] => isDraft(entry[1])))
@@ -43,7 +44,7 @@ export class Drafts {
 
   #write(all: Record<string, Draft>): void {
     try {
-      this.storage?.setItem(KEY, JSON.stringify(all))
+      this.storage().setItem(KEY, JSON.stringify(all))
     } catch {
       // Storage is forbidden or full: the draft lasts as long as the page.
     }

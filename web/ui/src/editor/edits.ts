@@ -34,7 +34,6 @@ export function typedNumber(text: string): string {
   return /^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$/.test(trimmed) ? trimmed : JSON.stringify(text)
 }
 
-/** Removes a value with its key. */
 export function removeValue(tree: Tree, text: string, pointer: string): Change | null {
   const value = valueAt(tree, text, pointer)
   if (!value?.parent || value.parent.name === 'JsonText') return null
@@ -60,7 +59,6 @@ export function insertElement(tree: Tree, text: string, pointer: string, at: num
   return { from: next.from, to: next.from, insert: compact(value) + gap }
 }
 
-/** Swaps an element of an array with the next one. */
 export function swapWithNext(tree: Tree, text: string, pointer: string, at: number): Change[] | null {
   const array = valueAt(tree, text, pointer)
   const [one, other] = array?.name === 'Array' ? elementsOf(array).slice(at, at + 2) : []

@@ -7,7 +7,6 @@ export interface Range {
   to: number
 }
 
-/** Segments of a pointer; `null` if it is not a pointer. */
 export function segmentsOf(pointer: string): string[] | null {
   if (pointer === '') return []
   if (!pointer.startsWith('/')) return null
@@ -26,7 +25,6 @@ export function isUnder(pointer: string, under: string): boolean {
   return pointer === under || pointer.startsWith(`${under}/`)
 }
 
-/** Value at a pointer in the text; `null` if it is missing. */
 export function valueAt(tree: Tree, text: string, pointer: string): SyntaxNode | null {
   const segments = segmentsOf(pointer)
   if (segments === null) return null
@@ -64,7 +62,6 @@ export function pointerAt(tree: Tree, text: string, position: number): { pointer
   return { pointer: pointerOf(pathOf(node, text)), key: node.name === 'PropertyName' }
 }
 
-/** Names and indices on the way to a node. */
 export function pathOf(node: SyntaxNode, text: string): string[] {
   const path: string[] = []
   for (let at: SyntaxNode | null = node; at; at = at.parent) {
@@ -93,7 +90,6 @@ export function elementsOf(array: SyntaxNode): SyntaxNode[] {
   return elements
 }
 
-/** Name of a value in its object. */
 function keyOf(value: SyntaxNode): SyntaxNode | null {
   return value.parent?.name === 'Property' ? value.parent.getChild('PropertyName') : null
 }

@@ -8,7 +8,6 @@ export type Schema = Record<string, unknown>
 /** Schema for a place of a value, and the place within that schema: `params` of a module have a schema of their own. */
 export type SchemaFor = (segments: readonly string[]) => [Schema, readonly string[]]
 
-/** Member of an object. */
 export interface Field {
   name: string
   /** `integer`, `array of number`, `one of crop, stretch`. */
@@ -17,7 +16,6 @@ export interface Field {
   range: string
   about: string
   required: boolean
-  /** `undefined` without a default. */
   default: unknown
   /** Values to choose from; `null` when any value of the kind is possible. */
   choices: string[] | null
@@ -27,7 +25,6 @@ export interface Field {
 
 const DEEPEST = 40
 
-/** One schema for all places. */
 export function rooted(root: unknown): SchemaFor {
   const schema = record(root) ?? {}
   return (segments) => [schema, segments]
@@ -68,7 +65,6 @@ export function fieldsAt(schemaFor: SchemaFor, segments: readonly string[]): Fie
   return [...fields.values()]
 }
 
-/** Field of the value at this place; `null` where the schema has none. */
 export function aboutOf(schemaFor: SchemaFor, segments: readonly string[]): Field | null {
   const name = segments.at(-1)
   if (name === undefined) return null

@@ -1,7 +1,6 @@
 import type { ModuleReport } from '../api/types'
 import { record } from '../parts/json'
 
-/** One difference of a version from the one before. */
 export interface Change {
   what: string
   added: string[]

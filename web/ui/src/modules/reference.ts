@@ -4,14 +4,12 @@ import type { ModuleDetail, ModuleVersion } from '../api/types'
 
 const ALIAS = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/
 
-/** Version with this number or alias; `null` where there is none. */
 export function versionOf({ versions, aliases }: ModuleDetail, wanted: string): ModuleVersion | null {
   if (wanted === 'latest') return versions[0] ?? null
   const number = /^[0-9]+$/.test(wanted) ? Number(wanted) : aliases[wanted]
   return versions.find(({ version }) => version === number) ?? null
 }
 
-/** Address of the page of `name@version`. */
 export function pageOf(module: string): string {
   return `/modules/${module.split('@').map(encodeURIComponent).join('/')}`
 }

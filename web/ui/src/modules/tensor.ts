@@ -103,7 +103,6 @@ export function scaleOf(dtype: string, elements: Elements): Scale {
   return low <= high ? { low, high } : { low: 0, high: 0 }
 }
 
-/** One of a tensor's images. */
 export function pictureOf(elements: Elements, { height, width, channels, first }: Layout, image: number, { low, high }: Scale): Picture {
   const count = width * height
   const start = image * count * channels

@@ -47,7 +47,6 @@ export function withParam(params: Record<string, unknown>, [name, ...rest]: stri
   return changed === undefined ? others : { ...params, [name]: changed }
 }
 
-/** Type and size of a field. */
 export function describe(field: MadeField): string {
   switch (field.type) {
     case 'text':

@@ -62,7 +62,6 @@ export class Uploads {
   }
 }
 
-/** Uploads of this tab. */
 export const uploads = new Uploads()
 
 /** Checks the size first: a server that refuses a large body closes the connection, and its reason is lost. */

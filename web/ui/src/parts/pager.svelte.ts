@@ -7,7 +7,6 @@ import type { Page, Problem } from '../api/types'
 /** Entries of a page, and the most that the server gives at once. */
 const [PAGE, MOST] = [50, 200]
 
-/** `limit` is the length of the page to fetch. */
 type Fetch<T> = (cursor: string | null, signal: AbortSignal, limit: number) => Promise<Page<T>>
 
 export class Pager<T> {

@@ -47,13 +47,11 @@ export class Request<T> {
     }
   }
 
-  /** Cancels a pending request and sends a new one. */
   anew(): Promise<void> {
     this.end()
     return this.ask()
   }
 
-  /** Cancels the pending request. */
   end(): void {
     this.#asking?.abort()
     this.#asking = null
@@ -75,7 +73,6 @@ export function everySeen(after_ms: number, task: () => void): () => void {
   return () => window.clearInterval(timer)
 }
 
-/** Runs the action of a button. */
 export class Action {
   busy = $state(false)
   /** Title and problem of the last action; `null` after a success. */

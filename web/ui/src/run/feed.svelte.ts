@@ -23,9 +23,7 @@ export class RunFeed {
   /** Window of the figures that the page shows, in words. */
   window = $derived(this.figures ? windowInWords(this.figures.window) : '')
   steps = $derived(this.figures?.queues.length ? stepsOf(this.figures) : this.snapshot ? stepsOf(this.snapshot) : [])
-  /** Names of the steps, by their ids. */
   labels = $derived(labelsOf(this.steps))
-  /** The newest live sample. */
   sample = $state.raw<LiveSample | null>(null)
   /** Arrival of the newest sample, on the page's own clock. */
   heard_ms = $state<number | null>(null)

@@ -29,7 +29,6 @@ export function lookOf(kind: VerdictKind): Look {
   return LOOKS[kind] ?? { sign: '?', tone: 'idle' }
 }
 
-/** The limit in two or three words. */
 export function inShort(kind: VerdictKind, stage: string | null): string {
   return lookOf(kind).words?.replace('{}', () => stage ?? 'a stage') ?? stage ?? kind
 }

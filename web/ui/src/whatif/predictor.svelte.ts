@@ -33,7 +33,6 @@ export class Predictor {
     return this.#asking.problem
   }
 
-  /** Faults of single values. */
   get faults(): Fault[] {
     return this.problem?.errors ?? []
   }
@@ -50,7 +49,6 @@ export class Predictor {
     this.#timer = timer
   }
 
-  /** Requests settings that would make the run faster. */
   async look(): Promise<void> {
     this.looking = true
     await this.#looking.anew()

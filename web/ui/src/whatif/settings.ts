@@ -14,7 +14,6 @@ export interface Knob {
   /** Name of the setting and of its owner: `concurrency` of `decode`. */
   what: string
   of: string
-  /** The value that the run has. */
   now: number
   least: number
   /** End of the slider; the field takes more. */
@@ -22,7 +21,6 @@ export interface Knob {
   step: number
 }
 
-/** Settings of one step of a pipeline. */
 export interface KnobRow {
   step: Step
   label: string
@@ -90,7 +88,6 @@ export function valueOf(settings: Settings, knob: Knob): number {
   return typeof value === 'number' ? value : knob.now
 }
 
-/** Settings of a proposal. */
 export function settingsOf({ changes }: Proposal): Settings {
   return Object.fromEntries(changes.map(({ pointer, to }) => [pointer, to]))
 }

@@ -4,7 +4,6 @@ import { areSame, readSettings, withValue, type Knob, type Settings } from './se
 
 export class Trial {
   settings = $state.raw<Settings>({})
-  /** Set while the panel is open. */
   open = $state(false)
   /** Number of times that settings came from elsewhere on the page: the panel then scrolls into view. */
   shown = $state(0)
@@ -23,7 +22,6 @@ export class Trial {
     this.settings = withValue(this.settings, knob, value)
   }
 
-  /** Takes one value back. */
   drop(pointer: string): void {
     const { [pointer]: _, ...rest } = this.settings
     this.settings = rest
