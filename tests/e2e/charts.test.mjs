@@ -173,6 +173,7 @@ test('fingers show values, and two of them zoom', async () => {
     const { from, to } = Object.fromEntries(new URL(phone.page.url()).searchParams)
     const shown = run.elapsed_s / 4
     assert.ok(Math.abs(to - from - shown) < 0.3 * shown, `${from} to ${to} of ${run.elapsed_s}`)
+    await phone.page.touchscreen.tap(middle.x, middle.y)
     await tip('Tasks', phone.page).waitFor()
     await phone.page.getByRole('heading', { level: 3, name: /^Items/ }).tap()
     await tip('Tasks', phone.page).waitFor({ state: 'detached' })

@@ -89,7 +89,7 @@ test('zooming stops live updates, and a button returns to them', async () => {
 })
 
 test('all charts share one cursor and the range selected in the heatmap', async () => {
-  const [heading, charts] = [page.getByRole('heading', { name: 'Readiness over the whole run' }), page.locator('.chart')]
+  const charts = page.locator('.chart')
   const over = charts.first().locator('.u-over')
   await over.scrollIntoViewIfNeeded()
   const box = await over.boundingBox()
@@ -100,7 +100,7 @@ test('all charts share one cursor and the range selected in the heatmap', async 
   assert.equal(places.length, 6)
   assert.equal(new Set(places.map((place) => /[\d.]+/.exec(place)[0])).size, 1, `${places}`)
   assert.match(await charts.first().locator('.tip').textContent(), /^0:\d\d.*nap [\d.]+\u202fms/)
-  await heading.scrollIntoViewIfNeeded()
+  await page.locator('.heat canvas').evaluate((canvas) => canvas.scrollIntoView({ block: 'center' }))
   const map = await page.locator('.heat canvas').boundingBox()
   await page.mouse.move(map.x + map.width * 0.25, map.y + 20)
   await page.mouse.down()
@@ -131,8 +131,9 @@ test('a page shows the age of its figures when updates stop', async () => {
 })
 
 test('readiness over the whole run can be read as a table', async () => {
-  await page.getByText('As a table').click()
-  const table = page.getByRole('group', { name: 'Readiness of each queue' })
+  await page.getByRole('region', { name: 'Readiness over the whole run' }).getByRole('button', { name: 'Table' }).click()
+  const table = page.getByRole('group', { name: 'Readiness over the whole run, as a table' })
+  await table.getByRole('rowheader').first().waitFor()
   assert.deepEqual(await table.getByRole('rowheader').allTextContents(), ['src', 'nap', 'sink'])
   // The source is always ready; the queue of a stage of 5 ms before a consumer that takes items at once is nearly always empty.
   const means = (await table.getByRole('row').all()).slice(1).map((row) => row.getByRole('cell').nth(2).textContent())

@@ -15,6 +15,18 @@ export default defineConfig(({ mode }) => ({
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
     reportCompressedSize: true,
+    rolldownOptions: {
+      output: {
+        // Every file costs a request and its headers: modules that most pages share are one file, those of charts another.
+        codeSplitting: {
+          groups: [
+            { name: 'base', test: /node_modules\/(svelte|esm-env|clsx)\/|\/src\/(app|api|parts)\// },
+            { name: 'plot', test: /node_modules\/uplot\/|\/src\/charts\/(Chart|Timeline|LineSign)\.svelte/ },
+            { name: 'charts', test: /\/src\/charts\// },
+          ],
+        },
+      },
+    },
   },
   server: { proxy: { '/api/v1': server, '/api/openapi.json': server, '/metrics': server, '/health': server } },
   // A file that needs a page says so in its first line: to make one takes longer than all of the other tests.

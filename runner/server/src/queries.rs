@@ -158,14 +158,12 @@ impl Runs {
 
     /// Events on the time axis of a run.
     pub async fn timeline(&self, id: &RunId) -> Result<Timeline, RunsError> {
-        let snapshot = self.detail(id).await?.snapshot;
-        let spans = snapshot.map(|snapshot| snapshot.verdicts).unwrap_or_default();
-        let read = move |rows: RunRows<'_>, layout: Layout| {
+        let read = |rows: RunRows<'_>, layout: Layout| {
             let end = rows.end()?;
             let thinned = rows.thinned(rows.buckets(Buckets::over(0, end, TIMELINE_BUCKETS), end)?)?;
             let stages: Vec<_> =
                 layout.stages.iter().map(|stage| (stage.id.as_str(), stage.name.as_str())).collect();
-            Ok(Timeline::of(&stages, thinned.rows(), &spans))
+            Ok(Timeline::of(&stages, thinned.rows()))
         };
         self.read_rows(id, read).await
     }

@@ -70,7 +70,7 @@ pub(super) fn routes(api: &mut ApiRouter) {
     .answer::<WindowList>(200);
     api.route(
         "GET /runs/{id}/timeline",
-        "Limits that moved, instances that were replaced, bursts of failures",
+        "Events of a run: instances that were replaced, bursts of failures",
         show_timeline,
     )
     .answer::<Timeline>(200);

@@ -1,10 +1,9 @@
-//! Events on the time axis of a run.
+//! Events on the time axis of a run. Limits that moved are told by the spans of its verdict.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::row::Row;
-use crate::verdict::VerdictSpan;
 
 /// Most events of one kind; those with the least counts give way.
 const MAX_EVENTS: usize = 100;
@@ -35,10 +34,10 @@ pub struct TimelineEvent {
     pub to_s: f64,
     /// Its kind.
     pub kind: TimelineEventKind,
-    /// Id of the stage; `null` where none is concerned.
-    pub stage: Option<String>,
-    /// Instances that were replaced, or tasks that failed; `null` for a limit that moved.
-    pub count: Option<u64>,
+    /// Id of the stage.
+    pub stage: String,
+    /// Instances that were replaced, or tasks that failed.
+    pub count: u64,
     /// The event in words.
     pub text: String,
 }
@@ -47,8 +46,6 @@ pub struct TimelineEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TimelineEventKind {
-    /// Another part of the pipeline became the limit.
-    LimitMoved,
     /// Instances of a module broke and were replaced.
     InstanceReplaced,
     /// A stage failed more tasks than it did before.
@@ -56,35 +53,17 @@ pub enum TimelineEventKind {
 }
 
 impl Timeline {
-    /// Events of a run with these stages, by id and name, from its rows in equal buckets and the spans of its verdict.
-    pub fn of(stages: &[(&str, &str)], rows: &[Option<Row>], spans: &[VerdictSpan]) -> Self {
-        let name_of = |id: &Option<String>| {
-            let id = id.as_deref()?;
-            stages.iter().find(|(known, _)| *known == id).map(|(_, name)| *name)
-        };
-        let moved = spans.windows(2).map(|pair| {
-            let short = |span: &VerdictSpan| {
-                let (short, name) = (span.in_short(), name_of(&span.stage));
-                span.stage.as_deref().zip(name).map_or(short.clone(), |(id, name)| short.replace(id, name))
-            };
-            TimelineEvent {
-                from_s: pair[1].from_s,
-                to_s: pair[1].from_s,
-                kind: TimelineEventKind::LimitMoved,
-                stage: pair[1].stage.clone(),
-                count: None,
-                text: format!("Limit moved from {} to {}", short(&pair[0]), short(&pair[1])),
-            }
-        });
-        let mut all = Self { items: moved.collect(), left_out: 0 };
+    /// Events of a run with these stages, by id and name, from its rows in equal buckets.
+    pub fn of(stages: &[(&str, &str)], rows: &[Option<Row>]) -> Self {
+        let mut all = Self::default();
         let (mut replaced, mut bursts) = (Vec::new(), Vec::new());
         for (stage, (id, name)) in stages.iter().enumerate() {
             let event = |kind: TimelineEventKind, stretch: Stretch, text: String| TimelineEvent {
                 from_s: stretch.t0 as f64 / 1e9,
                 to_s: stretch.t1 as f64 / 1e9,
                 kind,
-                stage: Some((*id).to_owned()),
-                count: Some(stretch.count),
+                stage: (*id).to_owned(),
+                count: stretch.count,
                 text,
             };
             replaced.extend(replacements(rows, stage).into_iter().map(|stretch| {
@@ -167,7 +146,6 @@ fn failure_bursts(rows: &[Option<Row>], stage: usize) -> Vec<Stretch> {
 mod tests {
     use super::*;
     use crate::stats::TaskRow;
-    use crate::verdict::VerdictKind;
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -215,16 +193,8 @@ mod tests {
 
     #[test]
     fn events_of_all_kinds_come_in_order_and_in_words() {
-        let span = |from_s: f64, kind, stage: Option<&str>| VerdictSpan {
-            from_s,
-            to_s: from_s + 1.0,
-            kind,
-            stage: stage.map(str::to_owned),
-            sentence: String::new(),
-        };
-        let spans = [span(0.0, VerdictKind::Consumer, None), span(5.5, VerdictKind::Stage, Some("1:decode"))];
         let rows = rows(&[(0, 0), (0, 1), (0, 0), (0, 0), (0, 0), (60, 2), (0, 4), (0, 0)]);
-        let found = Timeline::of(&[("1:decode", "decode")], &rows, &spans);
+        let found = Timeline::of(&[("1:decode", "decode")], &rows);
         let told: Vec<_> =
             found.items.iter().map(|event| (event.from_s, event.to_s, event.text.as_str())).collect();
         assert_eq!(
@@ -233,7 +203,6 @@ mod tests {
                 (1.0, 2.0, "Worker instance of decode replaced"),
                 (5.0, 7.0, "6 worker instances of decode replaced"),
                 (5.0, 6.0, "Failure burst: 60 tasks of decode failed"),
-                (5.5, 5.5, "Limit moved from the consumer to decode"),
             ]
         );
         assert_eq!(found.left_out, 0);
@@ -243,9 +212,9 @@ mod tests {
     fn the_largest_events_are_kept() {
         let one_in_two: Vec<(u64, u64)> =
             (0..600).map(|number| (0, if number % 2 == 0 { number } else { 0 })).collect();
-        let found = Timeline::of(&[("1:a", "a")], &rows(&one_in_two), &[]);
+        let found = Timeline::of(&[("1:a", "a")], &rows(&one_in_two));
         assert_eq!((found.items.len(), found.left_out), (MAX_EVENTS, 299 - MAX_EVENTS));
         assert!(found.items.is_sorted_by(|one, next| one.from_s < next.from_s));
-        assert_eq!(found.items.iter().filter_map(|event| event.count).min(), Some(400));
+        assert_eq!(found.items.iter().map(|event| event.count).min(), Some(400));
     }
 }

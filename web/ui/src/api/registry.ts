@@ -33,8 +33,6 @@ export const registry = {
 /** Pipeline documents. Text is sent as typed, so that no digit of a number is lost and no key is merged. */
 export const documents = {
   schema: (signal?: AbortSignal) => get<Record<string, unknown>>('/schema/pipeline', {}, signal),
-  openApi: async (signal?: AbortSignal): Promise<Record<string, unknown>> =>
-    (await send('/api/openapi.json', { signal: signal ?? null })).json() as Promise<Record<string, unknown>>,
   specText: async (run: string, signal?: AbortSignal): Promise<string> =>
     (await send(address(`/runs/${encodeURIComponent(run)}/spec`), { signal: signal ?? null })).text(),
   validate: (text: string, signal?: AbortSignal) => postText<Validation>('/runs', text, { query: { validate_only: true }, signal }),

@@ -1,9 +1,9 @@
 import { expect, it } from 'vitest'
 
-import type { TimelineEvent } from '../api/types'
-import { clustersOf, countedEvents, signOf } from './events'
+import type { TimelineEvent, VerdictSpan } from '../api/types'
+import { clustersOf, countedEvents, eventsOf, signOf, type RunEvent } from './events'
 
-const event = (from_s: number, kind: TimelineEvent['kind'], to_s = from_s): TimelineEvent => ({ from_s, to_s, kind, stage: null, count: null, text: `${kind} at ${from_s}` })
+const event = (from_s: number, kind: RunEvent['kind'], to_s = from_s): RunEvent => ({ from_s, to_s, kind, text: `${kind} at ${from_s}` })
 
 const events = [event(0, 'failure_burst', 12), event(14, 'limit_moved'), event(15, 'instance_replaced'), event(40, 'limit_moved'), event(99, 'limit_moved')]
 
@@ -21,4 +21,11 @@ it('shows an event that reaches into the range at its edge', () => {
 it('counts events in words', () => {
   expect(countedEvents(events, 'No events')).toBe('1 failure burst, 1 replacement of worker instances, 3 moves of the limit')
   expect(countedEvents([], 'No events')).toBe('No events')
+})
+
+it('takes moves of the limit from the spans of the verdict', () => {
+  const span = (from_s: number, kind: VerdictSpan['kind'], stage: string | null): VerdictSpan => ({ from_s, to_s: from_s + 10, kind, stage, sentence: '' })
+  const timeline = [event(12, 'failure_burst') as TimelineEvent]
+  const found = eventsOf(timeline, [span(0, 'too_little', null), span(10, 'consumer', null), span(20, 'stage', '1:nap')], () => 'nap')
+  expect(found.map(({ text }) => text)).toEqual(['Limit moved from not known yet to the consumer', 'failure_burst at 12', 'Limit moved from the consumer to nap'])
 })
