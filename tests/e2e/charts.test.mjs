@@ -188,7 +188,7 @@ test('fingers show values, and two of them zoom', async () => {
 
 test('readiness is saved as a picture and opened as a table', async () => {
   await open()
-  const readiness = card('Readiness over the whole run')
+  const readiness = card('Queue readiness over the whole run')
   await readiness.locator('summary').click()
   const [file] = await Promise.all([page.waitForEvent('download'), readiness.getByRole('button', { name: 'PNG' }).click()])
   const bytes = readFileSync(await file.path())

@@ -131,8 +131,8 @@ test('a page shows the age of its figures when updates stop', async () => {
 })
 
 test('readiness over the whole run can be read as a table', async () => {
-  await page.getByRole('region', { name: 'Readiness over the whole run' }).getByRole('button', { name: 'Table' }).click()
-  const table = page.getByRole('group', { name: 'Readiness over the whole run, as a table' })
+  await page.getByRole('region', { name: 'Queue readiness over the whole run' }).getByRole('button', { name: 'Table' }).click()
+  const table = page.getByRole('group', { name: 'Queue readiness over the whole run, as a table' })
   await table.getByRole('rowheader').first().waitFor()
   assert.deepEqual(await table.getByRole('rowheader').allTextContents(), ['src', 'nap', 'sink'])
   // The source is always ready; the queue of a stage of 5 ms before a consumer that takes items at once is nearly always empty.

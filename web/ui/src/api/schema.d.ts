@@ -444,7 +444,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Limits that moved, instances that were replaced, bursts of failures */
+        /** Events of a run: instances that were replaced, bursts of failures */
         get: operations["show_timeline"];
         put?: never;
         post?: never;
@@ -2885,18 +2885,18 @@ export interface components {
             to_s: number;
             /** @description Its kind. */
             kind: components["schemas"]["TimelineEventKind"];
-            /** @description Id of the stage; `null` where none is concerned. */
-            stage?: string | null;
+            /** @description Id of the stage. */
+            stage: string;
             /**
              * Format: uint64
-             * @description Instances that were replaced, or tasks that failed; `null` for a limit that moved.
+             * @description Instances that were replaced, or tasks that failed.
              */
-            count?: number | null;
+            count: number;
             /** @description The event in words. */
             text: string;
         };
         /** @description Kind of an event. */
-        TimelineEventKind: "limit_moved" | "instance_replaced" | "failure_burst";
+        TimelineEventKind: "instance_replaced" | "failure_burst";
         /** @description Distribution of the times of a stage's successful ops. */
         TaskTimes: {
             /**
