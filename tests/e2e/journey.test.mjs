@@ -31,7 +31,7 @@ const drawn = () => page.locator('.chart canvas').first().evaluate((canvas) => c
 async function queuesDiffer(steps) {
   const queues = await steps.evaluateAll((all) =>
     all.map((step) => ({
-      ready: Number(/its queue is ready ([\d.]+)/.exec(step.getAttribute('aria-label'))?.[1]) / 100,
+      ready: Number(/queue readiness ([\d.]+)/.exec(step.getAttribute('aria-label'))?.[1]) / 100,
       filled: step.parentElement.querySelector('.queue rect[fill]')?.getAttribute('height') / 42,
     })),
   )
