@@ -65,6 +65,7 @@ test('a stopped run is shown as stopped, and its clone runs', async () => {
   await page.getByText(/^\W*stopped$/).first().waitFor()
   const before = page.url()
   await page.getByRole('button', { name: 'Clone' }).click()
+  await page.getByRole('button', { name: 'Start the clone' }).click()
   await page.waitForFunction((before) => location.href !== before, before)
   await page.getByText(/live · \d/).waitFor()
 })
@@ -161,7 +162,7 @@ test('two runs are compared', async () => {
   assert.match(fast, /^\d+\.\d+\u202fms$/)
   assert.match(slow, /^\d\d\.\d\u202fms\s*▲ (\d\.\d×|\d+\u202f% more), worse$/)
   assert.match((await cells('Whole run', /^Throughput/))[1], /▼ \d+\u202f% less, worse$/)
-  assert.deepEqual((await cells('Whole run', /^Samples \d/))[1], '200= same')
+  assert.deepEqual((await cells('Whole run', /^Samples \d/))[1], '200 = same')
   await page.locator('canvas').first().waitFor()
   await shot(page, 'compare')
   assert.deepEqual(await violations(page), [])
@@ -198,7 +199,7 @@ test('every page fits a phone, has a dark mode, and sends requests to its own ho
       await page.getByText(/^(Reading|Loading|Checking)/).first().waitFor({ state: 'detached' })
       // Charts are drawn when they scroll into view.
       if (path === run) {
-        await page.getByRole('button', { name: 'Series as CSV' }).scrollIntoViewIfNeeded()
+        await page.evaluate(() => document.querySelector('.room')?.scrollIntoView())
         await page.locator('.chart').nth(5).waitFor()
       }
       assert.equal(await overflows(page), false, `${path} is wider than ${size.width} px`)
