@@ -31,7 +31,7 @@ const drawn = () => page.locator('.chart canvas').first().evaluate((canvas) => c
 async function queuesDiffer(steps) {
   const queues = await steps.evaluateAll((all) =>
     all.map((step) => ({
-      ready: Number(/queue ready ([\d.]+)/.exec(step.getAttribute('aria-label'))?.[1]) / 100,
+      ready: Number(/queue readiness ([\d.]+)/.exec(step.getAttribute('aria-label'))?.[1]) / 100,
       filled: step.parentElement.querySelector('.queue rect[fill]')?.getAttribute('height') / 42,
     })),
   )
@@ -162,7 +162,7 @@ test('two runs are compared', async () => {
   assert.match(fast, /^\d+\.\d+\u202fms$/)
   assert.match(slow, /^\d\d\.\d\u202fms\s*▲ (\d\.\d×|\d+\u202f% more), worse$/)
   assert.match((await cells('Whole run', /^Throughput/))[1], /▼ \d+\u202f% less, worse$/)
-  assert.deepEqual((await cells('Whole run', /^Samples \d/))[1], '200= same')
+  assert.deepEqual((await cells('Whole run', /^Samples \d/))[1], '200 = same')
   await page.locator('canvas').first().waitFor()
   await shot(page, 'compare')
   assert.deepEqual(await violations(page), [])
@@ -199,7 +199,7 @@ test('every page fits a phone, has a dark mode, and sends requests to its own ho
       await page.getByText(/^(Reading|Loading|Checking)/).first().waitFor({ state: 'detached' })
       // Charts are drawn when they scroll into view.
       if (path === run) {
-        await page.locator('.room, .legend').first().scrollIntoViewIfNeeded()
+        await page.evaluate(() => document.querySelector('.room')?.scrollIntoView())
         await page.locator('.chart').nth(5).waitFor()
       }
       assert.equal(await overflows(page), false, `${path} is wider than ${size.width} px`)

@@ -118,7 +118,7 @@ test('a faster consumer does not help while a stage is the limit', async () => {
 test('settings beyond the limits of the server are reported at their slider', async () => {
   const field = panel().getByRole('spinbutton', { name: /threads of the run/ })
   await field.fill('600')
-  await panel().getByText(/asks for 600 worker threads, and the server has 8/).waitFor()
+  await panel().getByText(/needs 600 worker threads, but the server has 8/).waitFor()
   assert.equal(await field.getAttribute('aria-invalid'), 'true')
   assert.equal(await panel().getByRole('button', { name: 'Run it' }).isDisabled(), true)
   assert.equal(await panel().getByRole('alert').count(), 0, 'the fault is shown once')

@@ -30,14 +30,14 @@ function show(steps = stepsWith({}, null), onselect = vi.fn(), selected: string 
 it('tells a stage and its queue in words', () => {
   show(stepsWith({ ave_time_s: 0.0082, shares: { busy: 0.5, thread_wait: 0, permit_wait: 0, blocked: 0, order_wait: 0, idle: 0.5 } }, 0.62))
   const name = screen.getByRole('button', { name: /wasm clean/ }).getAttribute('aria-label')
-  expect(name?.replaceAll('\u202f', ' ')).toBe('wasm clean, concurrency 4, task time 8.20 ms, slots busy 50.0 %, queue ready 62.0 %')
+  expect(name?.replaceAll('\u202f', ' ')).toBe('wasm clean, concurrency 4, task time 8.20 ms, slots busy 50.0 %, queue readiness 62.0 %')
 })
 
 it('says a dash where nothing was measured, not zero', () => {
   show()
   const name = screen.getByRole('button', { name: /wasm clean/ }).getAttribute('aria-label')
   expect(name).toContain('task time –')
-  expect(name).toContain('ready –')
+  expect(name).toContain('readiness –')
   expect(name).not.toContain('busy')
 })
 
