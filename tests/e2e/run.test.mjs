@@ -57,6 +57,8 @@ async function savedAs(card, kind) {
 test('zooming stops live updates, and a button returns to them', async () => {
   const run = await submit(sleepy(1_000_000, 5))
   await open(`/runs/${run.id}`)
+  // Charts and their buckets are fetched when their place comes near the screen.
+  await page.locator('.room, .legend').first().scrollIntoViewIfNeeded()
   const chart = page.locator('.chart .u-over').first()
   const status = page.getByRole('status').filter({ hasText: /buckets of/ })
   await status.filter({ hasText: 'following now' }).waitFor()
@@ -360,6 +362,7 @@ test('rates before and after an aggregate are equal in units of batches', async 
   const card = () => page.getByRole('region', { name: /^Tasks/ })
   await card().getByRole('button', { name: 'Table' }).click()
   const rates = async () => {
+    await card().getByRole('row', { name: /^nap/ }).getByRole('cell').nth(2).filter({ hasText: /\d/ }).waitFor()
     const rows = await Promise.all(['nap', 'aggregate'].map((name) => card().getByRole('row', { name: new RegExp(`^${name}`) }).getByRole('cell').nth(2).textContent()))
     return rows.map((text) => Number.parseFloat(text))
   }
