@@ -93,7 +93,7 @@ fn runs_that_cannot_be_compared_are_reported() {
     let folder = Folder::new();
     let runs = ran(&folder, [document(), document(), document()]);
     let told = compared(&runs).finish().exits(2).stderr;
-    assert!(told.contains("3 runs are compared only if each is of another rank"), "{told}");
+    assert!(told.contains("these 3 runs are not ranks of one pipeline"), "{told}");
     let told = compared(&[runs[0].clone(), folder.join("none")]).finish().exits(2).stderr;
     assert!(told.contains("contains no finished run"), "{told}");
     compared(&runs[..1]).finish().exits(2);
