@@ -58,7 +58,7 @@ test('zooming stops live updates, and a button returns to them', async () => {
   const run = await submit(sleepy(1_000_000, 5))
   await open(`/runs/${run.id}`)
   // Charts and their buckets are fetched when their place comes near the screen.
-  await page.locator('.room, .legend').first().scrollIntoViewIfNeeded()
+  await page.evaluate(() => document.querySelector('.room, .legend')?.scrollIntoView())
   const chart = page.locator('.chart .u-over').first()
   const status = page.getByRole('status').filter({ hasText: /buckets of/ })
   await status.filter({ hasText: 'following now' }).waitFor()
@@ -338,7 +338,7 @@ test('saved files contain the figures', async () => {
   assert.ok(whole.series.columns.some(({ id, metric }) => id === '1:nap_queue' && metric === 'readiness'))
 
   const card = page.getByRole('region', { name: 'Average task time' })
-  await page.locator('.room, .legend').first().scrollIntoViewIfNeeded()
+  await page.evaluate(() => document.querySelector('.room, .legend')?.scrollIntoView())
   await card.locator('.u-over').scrollIntoViewIfNeeded()
   await page.getByText(/buckets of/).waitFor()
   const chart = JSON.parse((await savedAs(card, 'JSON')).bytes)
