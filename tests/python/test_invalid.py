@@ -67,7 +67,7 @@ class Invalid(unittest.TestCase):
         del document["stages"][1:]
         self.refused("`aggregate`", "`collate`", document=document)
         self.refused("collate", document={**document, "stages": [{"collate": {}}]})
-        told = self.refused("/stages", "gives batches", "add a `collate`", document={**document, "stages": [{"aggregate": {"size": 4}}]})
+        told = self.refused("/stages", "delivers batches", "add a `collate`", document={**document, "stages": [{"aggregate": {"size": 4}}]})
         self.assertNotIn("`aggregate`", told, "the document has one")
 
     def test_faults_of_arguments_and_of_the_document_are_reported_together(self) -> None:
