@@ -54,11 +54,16 @@ async function savedAs(card, kind) {
   return saved(() => page.keyboard.press('Enter'))
 }
 
+/** Scrolls to the charts: they and their buckets are fetched when their place comes near the screen. */
+async function nearCharts() {
+  await page.locator('.room, .legend').first().waitFor({ state: 'attached' })
+  await page.evaluate(() => document.querySelector('.room, .legend')?.scrollIntoView())
+}
+
 test('zooming stops live updates, and a button returns to them', async () => {
   const run = await submit(sleepy(1_000_000, 5))
   await open(`/runs/${run.id}`)
-  // Charts and their buckets are fetched when their place comes near the screen.
-  await page.evaluate(() => document.querySelector('.room, .legend')?.scrollIntoView())
+  await nearCharts()
   const chart = page.locator('.chart .u-over').first()
   const status = page.getByRole('status').filter({ hasText: /buckets of/ })
   await status.filter({ hasText: 'following now' }).waitFor()
@@ -84,6 +89,7 @@ test('zooming stops live updates, and a button returns to them', async () => {
   await shot(page, 'run-zoomed')
   // The address of the page contains the selection, so a reload shows it again.
   await page.reload()
+  await nearCharts()
   await status.filter({ hasText: words.trim() }).waitFor()
   await page.getByRole('button', { name: 'Back to live' }).click()
   await status.filter({ hasText: 'following now' }).waitFor()
