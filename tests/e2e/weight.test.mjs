@@ -9,7 +9,7 @@ import { browse, finished, folder, modules, open as visit, serve, sleepy, write 
 const PAGE_KB = 70
 const CHARTS_KB = 200
 const STAGES = 12
-/** Rows of a quarter of a second in this time are more than a chart has pixels. */
+/** Duration of the long run: long enough for more rows of 250 ms than a chart has pixels. */
 const LONG_S = 125
 const data = folder()
 let server, long, bench, short
