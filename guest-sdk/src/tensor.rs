@@ -99,7 +99,7 @@ impl Dtype {
         Self::TABLE[self as usize].1
     }
 
-    /// Size of one element, in bytes.
+    /// Object size element, in bytes.
     pub fn size(self) -> usize {
         Self::TABLE[self as usize].2
     }

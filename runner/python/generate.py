@@ -59,7 +59,7 @@ class Generator:
                 parts.append(self.function(name, name, whole))
             else:
                 kinds = [kind for variant in whole["oneOf"] for kind in variant["properties"].items()]
-                # The function of a required member creates the document.
+                # A function of a required member (the source) has no `self`: it creates the document.
                 begins = name in self.schema["required"]
                 made = [self.function(name, kind, self.resolved(part), begins=begins) for kind, part in kinds]
                 (sources if begins else parts).extend(made)

@@ -168,7 +168,7 @@ for (const [name, document] of Object.entries(documents)) {
       const path = place === 1 ? `/runs/${run.id}/stages/${encodeURIComponent('1:' + (document.stages[0].sleep?.name ?? 'aggregate'))}` : `/runs/${run.id}`
       const figures = await look(`${path}?${query}`, isLive ? 2500 * random() : 100 * random(), place === 2)
       if (isLive) continue
-      // A run that is over has one answer, whoever asks.
+      // The figures of an ended run no longer change, so the API returns exactly what the page received.
       const { window } = figures
       const asked = { '': '', [range]: `from_s=${range.match(/from=([\d.]+)/)[1]}&to_s=${range.match(/to=([\d.]+)/)[1]}`, 'last=all': '' }[query] ?? query.replace('last=', 'last_s=').replace('from=', 'from_s=').replace('to=', 'to_s=')
       const again = await server.ask('GET', `/runs/${run.id}/figures?${asked}`)

@@ -158,7 +158,7 @@ fn a_killed_run_leaves_complete_files_and_a_second_run_writes_the_missing_ones()
         let out = folder.join("out");
         let call = call(&folder, &document);
         let mut child = call.start();
-        // Each kill waits for another number of written batches, spread over the run, and then for a few milliseconds.
+        // Each kill waits for a different number of written batches, spread over the run, and then for a few milliseconds.
         let after = kill * BATCHES / kills;
         while batches(&objects(&out)) < after && child.try_wait().unwrap().is_none() {
             sleep(Duration::from_millis(1));

@@ -39,7 +39,7 @@ const MAX_SECONDS: u32 = 3_600;
 const OBJECT_BYTES: u64 = 256;
 /// Memory for the record of one read, in bytes.
 const RECORD_BYTES: u64 = 256;
-/// Memory of the benchmark beside objects, records and batches, in MiB.
+/// Memory that the benchmark needs in addition to objects, records and batches, in MiB.
 const OWN_MIB: u64 = 64;
 /// Longest wait for the end of a benchmark that is stopped.
 const STOP: Duration = Duration::from_secs(3);
@@ -329,7 +329,7 @@ impl StartBenchmark {
             "name": self.name.as_deref().unwrap_or(&self.store),
             "source": self.source(1),
             "cache": if self.cold { "cold" } else { "warm" },
-            // The server has asked for the sizes before.
+            // The server already knows the sizes of the objects.
             "survey": false,
             "ceiling": false,
             "actions": [{ "whole_set": {
@@ -389,7 +389,7 @@ impl Job {
                 Builder::new().name("benchmark load".to_owned()).spawn_scoped(scope, || self.measure());
             let measuring = match measuring {
                 Ok(measuring) => measuring,
-                Err(error) => return Err(format!("the machine gives no thread for it: {error}")),
+                Err(error) => return Err(format!("cannot start the thread of the benchmark: {error}")),
             };
             let mut is_late = false;
             while !measuring.is_finished() {

@@ -19,7 +19,7 @@ pub enum RecordFault {
     TooMany,
     #[error("is not a JSON object: {0}")]
     NotJson(String),
-    #[error("has the `key` {found}; expected a string that is not empty or an integer")]
+    #[error("has the `key` {found}; expected an integer or a non-empty string")]
     Key { found: String },
     /// An integer does not fit into 64 bits. It is not rounded to a real number, because rounding would silently change an id or
     /// a hash.

@@ -197,7 +197,7 @@ impl StreamState {
         let mut count = [0; 8];
         match rustix::io::read(&self.wake, &mut count) {
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(error) => tracing::warn!(%error, "cannot reset the wake-up of a stream"),
+            Err(error) => tracing::warn!(%error, "cannot reset the wake-up descriptor of a stream"),
         }
     }
 }

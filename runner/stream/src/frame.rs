@@ -56,7 +56,7 @@ pub(crate) enum Garbled {
         "a frame has a head of {head} bytes and a body of {body}; the limits are {MAX_HEAD_BYTES} and {most}"
     )]
     TooLarge { head: usize, body: usize, most: usize },
-    #[error("a head is not a valid message")]
+    #[error("the header of a frame is not a valid message")]
     Head(#[source] serde_json::Error),
     #[error("a batch has {wanted} regions, but {found} files came with it")]
     Files { wanted: usize, found: usize },
@@ -235,7 +235,7 @@ mod tests {
         };
         assert!(garbled(b"GET / HTTP/1.1\r\n").starts_with("a frame has a head of"));
         assert!(garbled(&[0, 0, 0, 0, 1, 0, 0, 0]).contains("a body of 1"));
-        assert_eq!(garbled(&[2, 0, 0, 0, 0, 0, 0, 0, b'{', b'}']), "a head is not a valid message");
+        assert_eq!(garbled(&[2, 0, 0, 0, 0, 0, 0, 0, b'{', b'}']), "the header of a frame is not a valid message");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use strum::IntoStaticStr;
 use crate::spec::read_number;
 pub use crate::spec::{Capacity, Concurrency};
 
-/// Kind of a stage.
+/// Kind of a stage without its settings, as named in documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]

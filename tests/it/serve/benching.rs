@@ -24,7 +24,7 @@ fn current(served: &Served) -> Value {
     served.get("/benchmarks/current").is(200).json()["benchmark"].clone()
 }
 
-/// Waits until the benchmark is as wanted; the benchmark.
+/// Waits until `is_wanted` holds for the current benchmark, and returns it.
 fn until(served: &Served, is_wanted: impl Fn(&Value) -> bool) -> Value {
     for _ in 0..1_200 {
         let found = current(served);

@@ -95,7 +95,7 @@ class Document(Written):
         size: Number of samples in a batch.
         drop_last: Discards the last batch of an epoch when it is not full.
         name: Name of the stage in statistics; its kind when missing.
-        queue: Maximum number of items in the queue behind the stage.
+        queue: Maximum number of items in the queue after the stage.
         """
         return self
 
@@ -115,7 +115,7 @@ class Document(Written):
 
         store: Store to read from; the store of the source when missing.
         name: Name of the stage in statistics; its kind, or the name of its module, when missing.
-        queue: Maximum number of items in the queue behind the stage.
+        queue: Maximum number of items in the queue after the stage.
         concurrency: Number of tasks that may run at a time.
         order: Order in which results are passed on.
           `completion`: Order in which tasks complete.
@@ -133,7 +133,7 @@ class Document(Written):
         """Splits batches into samples.
 
         name: Name of the stage in statistics; its kind when missing.
-        queue: Maximum number of items in the queue behind the stage.
+        queue: Maximum number of items in the queue after the stage.
         """
         return self
 
@@ -163,7 +163,7 @@ class Document(Written):
         output_mib: Data the module may return for one sample, over all samples made from it, in MiB. A call that returns more fails.
         assets: Objects that the module may read by name: vocabularies, tables.
         name: Name of the stage in statistics; its kind, or the name of its module, when missing.
-        queue: Maximum number of items in the queue behind the stage.
+        queue: Maximum number of items in the queue after the stage.
         concurrency: Number of tasks that may run at a time.
         order: Order in which results are passed on.
           `completion`: Order in which tasks complete.
@@ -198,7 +198,7 @@ class Document(Written):
           `list`: Turns tensor fields with at least one dimension into lists of tensors, which stay in host memory.
           `skip`: Fails the samples whose shapes differ from the most frequent shape in the batch; `on_error` applies to them.
         name: Name of the stage in statistics; its kind, or the name of its module, when missing.
-        queue: Maximum number of items in the queue behind the stage.
+        queue: Maximum number of items in the queue after the stage.
         concurrency: Number of tasks that may run at a time.
         order: Order in which results are passed on.
           `completion`: Order in which tasks complete.
@@ -227,7 +227,7 @@ class Document(Written):
 
         device: `auto` (the first device found, otherwise the host), `host`, or `cuda:N`.
         name: Name of the stage in statistics; its kind, or the name of its module, when missing.
-        queue: Maximum number of items in the queue behind the stage.
+        queue: Maximum number of items in the queue after the stage.
         concurrency: Number of tasks that may run at a time.
         order: Order in which results are passed on.
           `completion`: Order in which tasks complete.
@@ -268,7 +268,7 @@ class Document(Written):
           `thread`: One worker thread, like decoding.
         fail_rate: Share of tasks that fail on purpose, 0.0 to 1.0.
         name: Name of the stage in statistics; its kind, or the name of its module, when missing.
-        queue: Maximum number of items in the queue behind the stage.
+        queue: Maximum number of items in the queue after the stage.
         concurrency: Number of tasks that may run at a time.
         order: Order in which results are passed on.
           `completion`: Order in which tasks complete.

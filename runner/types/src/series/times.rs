@@ -110,7 +110,7 @@ impl RowTimes {
         }))
     }
 
-    /// The waits alone.
+    /// Only the waits (put and get times), without task times.
     #[must_use]
     pub fn waits(&self) -> Self {
         Self::of_pairs(self.pairs().filter(|(key, _)| !is_task(key / BUCKETS)))

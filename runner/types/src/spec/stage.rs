@@ -46,7 +46,7 @@ macro_rules! tasked_stage {
             /// Name of the stage in statistics; its kind, or the name of its module, when missing.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub name: Option<Name>,
-            /// Maximum number of items in the queue behind the stage.
+            /// Maximum number of items in the queue after the stage.
             #[serde(default)]
             pub queue: Capacity,
             /// Number of tasks that may run at a time.
@@ -91,7 +91,7 @@ pub struct Aggregate {
     /// Name of the stage in statistics; its kind when missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Name>,
-    /// Maximum number of items in the queue behind the stage.
+    /// Maximum number of items in the queue after the stage.
     #[serde(default)]
     pub queue: Capacity,
 }
@@ -103,7 +103,7 @@ pub struct Disaggregate {
     /// Name of the stage in statistics; its kind when missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Name>,
-    /// Maximum number of items in the queue behind the stage.
+    /// Maximum number of items in the queue after the stage.
     #[serde(default)]
     pub queue: Capacity,
 }

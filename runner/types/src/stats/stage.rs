@@ -16,7 +16,7 @@ pub enum Slot {
     Busy,
     /// The result waits for earlier results, to keep the input order.
     OrderWait,
-    /// The result waits for room in the queue behind the stage.
+    /// The result waits for room in the queue after the stage.
     Blocked,
 }
 

@@ -69,7 +69,7 @@ export function upload(file: File, progress: (share: number) => void, signal: Ab
     }
     // A server that refuses a large body early may close the connection before all of it was read.
     request.onerror = () => reject(new ApiError(cutOff))
-    request.onabort = () => reject(new DOMException('The upload was given up', 'AbortError'))
+    request.onabort = () => reject(new DOMException('The upload was cancelled', 'AbortError'))
     signal.addEventListener('abort', () => request.abort(), { once: true })
     request.send(file)
   })

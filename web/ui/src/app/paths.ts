@@ -19,7 +19,7 @@ export function match(pattern: string, path: string): Record<string, string> | n
   return params
 }
 
-/** First route whose pattern matches; patterns without named places come first, in the given order. */
+/** First route whose pattern matches. Patterns with fewer parameters come first, and otherwise the given order holds. */
 export function find<T extends { path: string }>(routes: readonly T[], path: string): { route: T; params: Record<string, string> } | null {
   const exactFirst = [...routes].sort((a, b) => places(a.path) - places(b.path))
   for (const route of exactFirst) {

@@ -60,7 +60,7 @@ export function rateSheet(loads: readonly Load[]): Sheet {
     { name: 'load', head: 'Load', of: ({ label }) => label },
     { name: 'mode', head: 'Mode', of: ({ cell }) => cell.mode },
     { name: 'workers', head: 'Workers', text: count, of: ({ cell }) => cell.workers },
-    { name: 'reads_at_most', head: 'Reads at most', text: count, of: ({ cell }) => cell.permits },
+    { name: 'reads_at_most', head: 'Max. reads in flight', text: count, of: ({ cell }) => cell.permits },
     { name: 'items_per_s', head: 'Items', text: itemsRate, of: ({ cell }) => cell.items_per_s },
     { name: 'slowest_pass_items_per_s', head: 'Slowest pass', text: itemsRate, of: (load) => passRange(load, 'items_per_s')?.min ?? null },
     { name: 'fastest_pass_items_per_s', head: 'Fastest pass', text: itemsRate, of: (load) => passRange(load, 'items_per_s')?.max ?? null },

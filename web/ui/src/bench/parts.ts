@@ -6,7 +6,7 @@ import type { Load } from './loads'
 
 /** The parts of a read in turn; waiting for a permit comes before it, and is no part of it. */
 export const PART_WORDS = {
-  retry: 'tries that failed, and the pauses behind them',
+  retry: 'failed attempts, and the pauses after them',
   connect: 'opening a connection, where one was opened',
   first_byte: 'from the request to the first byte',
   body: 'from the first byte to the last',
@@ -20,11 +20,11 @@ export function partSheet(loads: readonly Load[]): Sheet {
     columns: [
       { name: 'load', head: 'Load' },
       { name: 'part', head: 'Part' },
-      { name: 'mean_s', head: 'Of the mean read', text: seconds },
-      { name: 'share', head: 'Share of it', text: share },
-      { name: 'n', head: 'Reads that had it', text: count },
-      { name: 'their_mean_s', head: 'Mean of those', text: seconds },
-      { name: 'their_p99_s', head: 'p99 of those', text: seconds },
+      { name: 'mean_s', head: 'Time in the mean read', text: seconds },
+      { name: 'share', head: 'Share of the mean read', text: share },
+      { name: 'n', head: 'Reads with this part', text: count },
+      { name: 'their_mean_s', head: 'Mean over these reads', text: seconds },
+      { name: 'their_p99_s', head: 'p99 over these reads', text: seconds },
     ],
     rows: loads.flatMap(({ label, cell: { parts, mean_read } }) => {
       const times = (name: string) => parts.find((part) => part.name === name)?.time

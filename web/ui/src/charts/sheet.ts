@@ -8,7 +8,7 @@ export interface Sheet {
     name: string
     /** Head of the column. */
     head: string
-    /** Writes its figures; words stand as they are. */
+    /** Formats the numbers of the column; strings are shown unchanged. */
     text?: (value: number | null) => string
   }[]
   rows: Value[][]

@@ -9,7 +9,7 @@ export interface Range {
 }
 
 export const DEFAULT_SPAN_S = 60
-/** Closer than this there is nothing to see: rows are 250 ms long. */
+/** Length of the shortest range, in seconds: four rows of 250 ms. */
 const CLOSEST_S = 1
 
 /** Reads `from` and `to`, or `last`. A run that is over is shown whole unless the address says otherwise. */

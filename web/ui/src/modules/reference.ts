@@ -16,7 +16,7 @@ export function pageOf(module: string): string {
 
 /** Fault of a new alias; `null` if there is none. A number names a version, and `latest` is always the newest one. */
 export function aliasFault(alias: string): string | null {
-  if (/^[0-9]+$/.test(alias)) return 'A number names a version.'
+  if (/^[0-9]+$/.test(alias)) return 'An alias cannot be a number: numbers refer to versions.'
   if (alias === 'latest') return '“latest” is always the newest version.'
   if (!ALIAS.test(alias)) return 'Use at most 128 letters, digits, “.”, “_” or “-”, and start with a letter or a digit.'
   return null

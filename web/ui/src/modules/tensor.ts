@@ -5,7 +5,7 @@ import { fromBase64 } from '../parts/base64'
 
 export type TensorField = Extract<MadeField, { type: 'tensor' }>
 
-/** Elements in row-major order. Integers of 64 bits stay whole. */
+/** Elements in row-major order. 64-bit integers are `bigint`s, so that they lose no digits. */
 export type Elements = ArrayLike<number> | ArrayLike<bigint>
 
 /** Layout of a shape read as images, one after the other. */

@@ -63,13 +63,13 @@ it('lets the chosen stage go', async () => {
 
 it('marks the stage that is the limit, with a sign and in words', () => {
   show(undefined, vi.fn(), null, { from_s: 0, to_s: 1, kind: 'stage', stage: '1:clean', sentence: 'It is slow.' })
-  const stage = screen.getByRole('button', { name: /here is the limit/ })
+  const stage = screen.getByRole('button', { name: /limit of the run/ })
   expect(stage.textContent).toMatch(/▲.*clean/)
-  expect(screen.getAllByText(/here is the limit/)).toHaveLength(1)
+  expect(screen.getAllByText(/limit of the run/)).toHaveLength(1)
 })
 
 it('marks the consumer when it is that', () => {
   show(undefined, vi.fn(), null, { from_s: 0, to_s: 1, kind: 'consumer', stage: null, sentence: '' })
-  expect(screen.queryByRole('button', { name: /here is the limit/ })).toBeNull()
-  expect(screen.getByText(/^consumer/).textContent).toContain('here is the limit')
+  expect(screen.queryByRole('button', { name: /limit of the run/ })).toBeNull()
+  expect(screen.getByText(/^consumer/).textContent).toContain('limit of the run')
 })
