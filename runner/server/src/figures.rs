@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use penstock_pipeline::core_share;
 use penstock_types::figures::{FigureWindow, LedgerMovement, RunFigures, RunTotals, WindowKind};
 use penstock_types::run::{QueueRecord, RunDetail, RunId, RunSnapshot, RunState, StageRecord, Window};
-use penstock_types::series::{Level, Row};
+use penstock_types::series::{Level, Row, Timed};
 use penstock_types::stats::per_second;
 use penstock_types::verdict::{self, Verdict, VerdictKind};
 
@@ -15,7 +15,9 @@ use crate::queries::nanos;
 use crate::runs::Runs;
 use crate::wire::FiguresQuery;
 
-/// A window as a request names it, in nanoseconds.
+const SECOND: u64 = 1_000_000_000;
+
+/// Window that a request selects; all times are in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 enum Wanted {
     Steady,
@@ -23,19 +25,20 @@ enum Wanted {
     Range(u64, u64),
 }
 
-/// A window and what was measured in it.
+/// Window, and the figures that were measured in it.
 struct Measured {
     window: FigureWindow,
     stages: Vec<StageRecord>,
     queues: Vec<QueueRecord>,
-    /// Samples taken from each queue, first to last; empty where they were not counted.
+    /// Number of samples taken from each queue, in the order of the pipeline; empty if samples were not counted.
     taken: Vec<u64>,
     ledger: Option<LedgerMovement>,
     verdict: Option<Verdict>,
 }
 
 impl Runs {
-    /// Figures of a run over a window: of all stages and queues, the movement of samples, and the verdict on exactly that window.
+    /// Returns the figures of a run over a window: the figures of all stages and queues, the movement of samples, and a verdict
+    /// on exactly this window.
     pub async fn figures(&self, id: &RunId, query: FiguresQuery) -> Result<RunFigures, RunsError> {
         let wanted = Wanted::of(&query)?;
         let detail = self.detail(id).await?;
@@ -58,7 +61,7 @@ impl Wanted {
         let from = nanos(from_s.unwrap_or(0.0), "from_s")?;
         let to = to_s.map(|to| nanos(to, "to_s")).transpose()?.unwrap_or(u64::MAX);
         if from >= to {
-            return Err(RunsError::Refused("`from_s` is less than `to_s`".to_owned()));
+            return Err(RunsError::Refused("`from_s` must be less than `to_s`".to_owned()));
         }
         Ok(Self::Range(from, to))
     }
@@ -139,7 +142,7 @@ fn nothing(run: RunId, state: RunState) -> RunFigures {
     }
 }
 
-/// Measures a window from the stored rows; `None` where the window is the whole run, which its snapshot describes.
+/// Measures a window from the stored rows; `None` if the window is the whole run, whose figures are in the snapshot of the run.
 fn measured(
     snapshot: &RunSnapshot,
     wanted: Wanted,
@@ -154,12 +157,19 @@ fn measured(
     let is_over = snapshot.state.is_over();
     let (kind, from, to) = match wanted {
         Wanted::Range(0, to) if to as f64 >= snapshot.elapsed_s * 1e9 => return Ok(None),
-        Wanted::Range(from, to) => (WindowKind::Range, from.min(end), to.min(end)),
+        Wanted::Range(from, to) => {
+            let (from, to) = (from.min(end), to.min(end));
+            let grid = grid(to - from);
+            (WindowKind::Range, from / grid * grid, to.next_multiple_of(grid).min(end))
+        }
         Wanted::Last(length) if warm.unwrap_or(0) < end.saturating_sub(length) => {
-            (WindowKind::Last, end - length, end)
+            // While a run continues, the window ends at a whole second, because the task times of the current second are
+            // incomplete.
+            let end = if is_over { end } else { end / SECOND * SECOND };
+            (WindowKind::Last, end.saturating_sub(length), end)
         }
         Wanted::Last(_) | Wanted::Steady => match warm {
-            Some(warm) => (WindowKind::Steady, warm, end),
+            Some(warm) => (WindowKind::Steady, warm.next_multiple_of(grid(end - warm.min(end))), end),
             None => return Ok(None),
         },
     };
@@ -168,7 +178,8 @@ fn measured(
     let is_past = kind == WindowKind::Range && to < end;
     let was_warm = warm.is_some_and(|warm| warm <= row.t0);
     let judged = layout.shape.as_ref().map(|shape| {
-        // A window that the run has left behind, and one that follows a warm run, have all they will ever have.
+        // The verdict treats a window in the past, and a window that starts after warm-up, like a run that has ended, because no
+        // more rows can be added to the window.
         let is_over = is_over || is_past || was_warm;
         Verdict::of_row(shape, &row, (was_warm, is_over), &snapshot.failures)
     });
@@ -181,7 +192,31 @@ fn measured(
         }
         _ => judged,
     };
-    let Window { t0_s, t1_s, stages, queues, .. } = layout.window(&row);
+    let Window { t0_s, t1_s, mut stages, mut queues, .. } = layout.window(&row);
+    // Percentiles need task times, which are stored for whole seconds, or waits, which are stored for whole rows of the middle
+    // level. The last interval before the end of a run may be shorter.
+    let is_whole =
+        |length: u64| from.is_multiple_of(length) && (to.is_multiple_of(length) || is_over && to >= end);
+    if is_whole(SECOND) {
+        for (place, stage) in stages.iter_mut().enumerate() {
+            let Some(times) = row.histogram(Timed::Tasks(place)) else { continue };
+            let quantile = |q| times.quantile_s(q);
+            let task = &mut stage.task;
+            (task.p50_time_s, task.p90_time_s) = (quantile(0.50), quantile(0.90));
+            (task.p99_time_s, task.max_time_s) = (quantile(0.99), times.longest_s());
+        }
+    }
+    if is_whole(Level::Middle.width()) {
+        for (place, queue) in queues.iter_mut().enumerate() {
+            let waits =
+                |of: Timed| row.histogram(of).map(|waits| (waits.quantile_s(0.90), waits.quantile_s(0.99)));
+            let figures = &mut queue.figures;
+            if let Some((puts, gets)) = waits(Timed::Puts(place)).zip(waits(Timed::Gets(place))) {
+                (figures.p90_put_time_s, figures.p99_put_time_s) = puts;
+                (figures.p90_get_time_s, figures.p99_get_time_s) = gets;
+            }
+        }
+    }
     Ok(Some(Measured {
         window: FigureWindow { kind, from_s: t0_s, to_s: t1_s },
         stages,
@@ -192,7 +227,7 @@ fn measured(
     }))
 }
 
-/// Figures of the whole run, warm-up included, as its last snapshot has them.
+/// Figures of the whole run, warm-up included, from the last snapshot of the run.
 fn whole(snapshot: &RunSnapshot, layout: &Layout) -> Measured {
     let verdict = layout.shape.as_ref().map(|shape| {
         let stages: Vec<_> = snapshot.stages.iter().map(|stage| stage.task.clone()).collect();
@@ -219,15 +254,25 @@ fn whole(snapshot: &RunSnapshot, layout: &Layout) -> Measured {
     }
 }
 
-/// The verdict with what the rest of the machine did meanwhile.
+/// Adds evidence of other load on the machine to a verdict.
 fn disturbed(mut verdict: Verdict, snapshot: &RunSnapshot) -> Verdict {
     let machine = snapshot.machine.as_ref();
     verdict.evidence.extend(machine.and_then(|machine| machine.disturbance(core_share(&snapshot.stages)?)));
     verdict
 }
 
-/// Begin of the first row after warm-up, in nanoseconds since the run's start; `None` for a run that is too short to leave warm-up
-/// out.
+/// Unit to whose multiples the bounds of a window of this length are rounded, in nanoseconds. Long windows are rounded to whole
+/// seconds or to whole rows of the middle level, because percentiles are known only for these.
+fn grid(length: u64) -> u64 {
+    match length / SECOND {
+        0..10 => Level::Finest.width(),
+        10..60 => SECOND,
+        _ => Level::Middle.width(),
+    }
+}
+
+/// Start of the first row after warm-up, in nanoseconds since the run's start; `None` if the run is too short to leave out
+/// warm-up.
 fn warm_begin(snapshot: &RunSnapshot, rows: &RunRows<'_>) -> Result<Option<u64>, RunsError> {
     let verdict = snapshot.verdict.as_ref().filter(|verdict| verdict.from_s > 0.0);
     let begin = verdict.map(|verdict| rows.begin_after((verdict.from_s * 1e9).round() as u64)).transpose()?;

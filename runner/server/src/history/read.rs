@@ -145,8 +145,9 @@ impl<'a> RunRows<'a> {
         Ok(thinned)
     }
 
-    /// Sums of all rows from `from` to `to`, in nanoseconds since the run's start, of the widest rows that fit in between. `None` where
-    /// no row lies there. The ends are moved outwards to those of the finest rows that are kept.
+    /// Returns the sum of all rows from `from` to `to`, in nanoseconds since the run's start; `None` if there are no rows. Reads
+    /// the widest rows that fit into the range. Both bounds are moved outwards to bounds of the finest rows that are still
+    /// stored.
     pub(crate) fn sum(&self, from: u64, to: u64) -> Result<Option<Row>, HistoryError> {
         let buckets = self.buckets(Buckets::every(from, to, to.saturating_sub(from)), u64::MAX)?;
         let mut sum: Option<Row> = None;
@@ -171,10 +172,10 @@ impl<'a> RunRows<'a> {
         Ok(sum)
     }
 
-    /// Begin of the first row, in nanoseconds since the run's start, that holds nothing measured before `at`.
+    /// Start of the first row that contains only measurements after `at`; both times are in nanoseconds since the run's start.
     pub(crate) fn begin_after(&self, at: u64) -> Result<u64, HistoryError> {
         let width = Level::Finest.width();
-        // Clocks are read a little after the end of a row, and a stored time is rounded.
+        // The readings of the row at `near` start slightly after `near`, and stored times are rounded: 1 µs is tolerated.
         let (near, mut begin) = (at / width * width, (at / width + 1) * width);
         self.each_row(Level::Finest, near, near + 1, |row| {
             if row.t0 + 1_000 >= at {
@@ -184,7 +185,8 @@ impl<'a> RunRows<'a> {
         Ok(begin)
     }
 
-    /// Calls `each` with the rows of a level that begin from `from` to `to`, in nanoseconds since the run's start, in order.
+    /// Calls `each`, in order, with the rows of a level that start in the range from `from` to `to`, in nanoseconds since the
+    /// run's start.
     fn each_row(
         &self,
         level: Level,
@@ -211,7 +213,7 @@ impl<'a> RunRows<'a> {
             if held.chunks.contains(&(number as u64)) {
                 continue;
             }
-            let mut rows = unpack(chunk.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?)?;
+            let mut rows = unpack_with_times(chunk.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?)?;
             let books = chunk.get_ref(2)?.as_blob_or_null().map_err(rusqlite::Error::from)?;
             if let Some(books) = books {
                 unpack_books(books, &mut rows)?;
@@ -271,8 +273,8 @@ fn until(buckets: Buckets, end: u64) -> Buckets {
     Buckets { count: buckets.count.min(usize::try_from(filled).unwrap_or(usize::MAX)), ..buckets }
 }
 
-/// Returns the columns of the requested metrics and ids; all of them if `metrics` or `ids` is empty. Rows without times give no
-/// columns of percentiles.
+/// Returns the columns of the requested metrics and ids; all of them if `metrics` or `ids` is empty. If the rows have no times,
+/// the columns of percentiles are left out.
 pub(crate) fn columns(
     layout: &Layout,
     thinned: &Thinned,

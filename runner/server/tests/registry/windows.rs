@@ -1,4 +1,5 @@
-//! Figures of windows: any two neighbouring windows add up, and the whole is what the run itself reports.
+//! Figures of windows: the figures of adjacent windows add up, and a window of the whole run has the figures that the run itself
+//! reports.
 
 use penstock_server::{FiguresQuery, Runs};
 use penstock_types::figures::{RunFigures, WindowKind};
@@ -35,7 +36,7 @@ async fn windows_add_up_to_the_run_and_have_verdicts_of_their_own() {
     let snapshot = run.snapshot.unwrap();
     let failed: u64 = snapshot.stages.iter().map(|stage| stage.task.failed_samples).sum();
 
-    // With warm-up it is the run's own snapshot, percentiles included.
+    // A window that includes warm-up is the whole run, so its figures are those of the run's snapshot, percentiles included.
     let whole = figures(&runs, &id, Some(0.0), None).await;
     assert_eq!((whole.window.kind, whole.window.to_s), (WindowKind::Whole, snapshot.elapsed_s));
     assert_eq!((&whole.stages, &whole.queues), (&snapshot.stages, &snapshot.queues));
@@ -45,14 +46,14 @@ async fn windows_add_up_to_the_run_and_have_verdicts_of_their_own() {
     assert_eq!((whole.samples, whole.failed_samples), (Some(movement.total.delivered), failed));
     assert_eq!((whole.total.samples.made, whole.total.failed_samples), (900, failed));
 
-    // Two parts add up to the whole, wherever they meet.
+    // The figures of two adjacent windows add up to the figures of the run, wherever the windows meet.
     for cut in [0.25, 1.0, 1.3, snapshot.elapsed_s - 0.1] {
         let parts =
             [figures(&runs, &id, Some(0.0), Some(cut)).await, figures(&runs, &id, Some(cut), None).await];
         let [first, second] = &parts;
         assert_eq!((first.window.kind, second.window.kind), (WindowKind::Range, WindowKind::Range));
         assert!(first.window.from_s == 0.0 && first.window.to_s <= second.window.to_s);
-        // The row in which they meet lies in both. Its readings may come late: the grid of rows tells it.
+        // If the windows meet inside a row of 0.25 s, both windows contain this row.
         let shared = match cut % 0.25 == 0.0 {
             true => None,
             false => Some(figures(&runs, &id, Some(cut), Some(cut + 0.001)).await),
@@ -69,12 +70,23 @@ async fn windows_add_up_to_the_run_and_have_verdicts_of_their_own() {
         }
         assert_eq!(sum(&|part| part.failed_samples), failed, "{cut}");
         assert_eq!(sum(&|part| part.samples.unwrap()), movement.total.delivered, "{cut}");
-        assert!(parts.iter().all(|part| part.stages.iter().all(|stage| stage.task.max_time_s.is_none())));
+        let longest = |part: &RunFigures| part.stages[0].task.max_time_s;
+        match cut {
+            // Task times are stored for whole seconds, in histogram buckets that are a few percent wide.
+            1.0 => {
+                let longest = longest(first).unwrap().max(longest(second).unwrap());
+                let of_run = snapshot.stages[0].task.max_time_s.unwrap();
+                assert!((longest / of_run - 1.0).abs() < 0.2, "{longest} s in parts, {of_run} s in the run");
+            }
+            0.25 | 1.3 => assert!(parts.iter().all(|part| longest(part).is_none()), "{cut}"),
+            _ => {}
+        }
         let verdict = second.verdict.as_ref().unwrap();
         assert_eq!((verdict.from_s, verdict.to_s), (second.window.from_s, second.window.to_s));
     }
 
-    // Without warm-up it has the verdict that the run ended with, in samples first.
+    // Without warm-up, the verdict is the final verdict of the run, whose sentence names the rate in samples before the rate in
+    // batches.
     let steady = figures(&runs, &id, None, None).await;
     assert_eq!(steady.window.kind, WindowKind::Steady);
     let verdict = steady.verdict.clone().unwrap();
@@ -90,7 +102,7 @@ async fn windows_add_up_to_the_run_and_have_verdicts_of_their_own() {
         verdict.sentence
     );
 
-    // A window as long as the run leaves warm-up out; a shorter one ends with the run.
+    // A window as long as the run leaves out warm-up; a shorter window ends with the run.
     let last = |last_s| runs.figures(&id, FiguresQuery { last_s: Some(last_s), ..FiguresQuery::default() });
     assert_eq!(last(3_600.0).await.unwrap(), steady);
     let end = last(0.5).await.unwrap();
@@ -101,14 +113,14 @@ async fn windows_add_up_to_the_run_and_have_verdicts_of_their_own() {
     assert!(
         runs.figures(&id, FiguresQuery { from_s: Some(2.0), to_s: Some(1.0), last_s: None }).await.is_err()
     );
-    // Nothing was measured behind the end.
+    // A window after the end of the run has no measurements.
     let behind = figures(&runs, &id, Some(500.0), Some(600.0)).await;
     assert_eq!(
         (behind.samples_per_s, behind.stages[0].task.ave_time_s, behind.failed_samples),
         (None, None, 0)
     );
 
-    // A server that starts later reads the same, and without rows still shows the last snapshot.
+    // A restarted server returns the same figures. If the rows are removed, it returns the figures of the last snapshot.
     drop(runs);
     let runs = open(&data, stores(folder.path()));
     assert_eq!(figures(&runs, &id, None, None).await, steady);
