@@ -1,7 +1,6 @@
 //! Dead letters of runs, and their replay.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use penstock_engine::ports::StopFlag;
 use penstock_engine::running::StopReason;
@@ -16,15 +15,12 @@ use crate::history::modules;
 use crate::owner::{Message, Part};
 use crate::runs::{Runs, apart, turn};
 use crate::wire::{DeadLetters, StageDeadLetters};
-use crate::work::TimeLimit;
+use crate::work::{CHECK_EVERY, TimeLimit};
 use crate::workshop::Workshop;
 use penstock_pipeline::letters_left_out;
 use penstock_pipeline::{
     Letters, Prepared, ReplayFault, ReplayReport, Runner, StageLetters, StageReplay, Stores,
 };
-
-/// Interval at which a replay or a trial checks whether it was cancelled.
-pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
 /// Guard of a future: sets the stop flag on drop, so that the blocking work of a dropped future stops.
 pub(crate) struct Waited(pub(crate) StopFlag);
@@ -97,7 +93,7 @@ impl Runs {
                 let run = runtime
                     .block_on(prepared.start_replay(&letters, stage, None))
                     .map_err(|error| RunsError::Conflict(with_causes(&error)))?;
-                while !run.wait_for(LOOK) {
+                while !run.wait_for(CHECK_EVERY) {
                     if ending.is_set() || own.is_set() {
                         run.stop(StopReason::Asked);
                     }

@@ -16,24 +16,25 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::catalogue::storage;
 use crate::error::RunsError;
-use crate::letters::{LOOK, Waited};
+use crate::letters::Waited;
 use crate::runs::{Runs, apart, turn};
 use crate::wire::{TryAsset, TryFrom, TryRequest, TrySample};
+use crate::work::CHECK_EVERY;
 use penstock_pipeline::trial::{TrialReport, TrialSettings, check_trial_params, try_module_until};
 
 /// Maximum number of samples of one trial.
 const MAX_SAMPLES: usize = 16;
 /// Maximum size of all samples of a trial, in bytes.
 const MAX_BYTES: u64 = 64 << 20;
-/// Most assets of one trial.
+/// Maximum number of assets of one trial.
 const MAX_ASSETS: usize = 16;
 /// Default limit of the CPU time for one sample, in milliseconds.
 const DEADLINE_MS: u32 = 5_000;
-/// Maximum of the CPU time limit for one sample, in milliseconds.
+/// Maximum CPU time limit for one sample, in milliseconds.
 const MAX_DEADLINE_MS: u32 = 10_000;
 /// Default memory limit of an instance, in MiB.
 const MEMORY_MIB: u32 = 256;
-/// Maximum of the memory limit of an instance, in MiB.
+/// Maximum memory limit of an instance, in MiB.
 const MAX_MEMORY_MIB: u32 = 1_024;
 /// Maximum number of trials of one sample.
 const MAX_REPEAT: u32 = 3;
@@ -93,7 +94,7 @@ impl Runs {
         }));
         let mut is_late = false;
         let tried = loop {
-            match timeout(LOOK, trial.as_mut()).await {
+            match timeout(CHECK_EVERY, trial.as_mut()).await {
                 Ok(tried) => break tried,
                 Err(_) => {
                     is_late |= Instant::now() >= until;
@@ -125,21 +126,22 @@ impl Runs {
         Ok(samples)
     }
 
-    /// Bytes of the assets of a trial, which have no more bytes than those of a run may have.
+    /// Reads the assets of a trial. Their total size is limited as in a run, and to [`MAX_BYTES`].
     async fn read_assets(
         &self,
         assets: BTreeMap<Name, TryAsset>,
     ) -> Result<BTreeMap<String, Bytes>, RunsError> {
         let most_mib = u64::from(self.0.bounds.assets_mib.get()).min(MAX_BYTES >> 20);
         let check = |bytes: u64| {
-            let refused =
-                || RunsError::Refused(format!("the assets of a trial have {most_mib} MiB together at most"));
+            let refused = || {
+                RunsError::Refused(format!("the assets of a trial may have at most {most_mib} MiB in total"))
+            };
             if bytes <= most_mib << 20 { Ok(()) } else { Err(refused()) }
         };
         if assets.len() > MAX_ASSETS {
             let found = assets.len();
             return Err(RunsError::Refused(format!(
-                "a trial has {MAX_ASSETS} assets at most, found {found}"
+                "found {found} assets, but a trial may have at most {MAX_ASSETS}"
             )));
         }
         let mut read = BTreeMap::new();
@@ -153,7 +155,7 @@ impl Runs {
                     let found = self.allowed_stores().get(&store);
                     let found = found.ok_or_else(|| RunsError::not_found("store", &store))?;
                     let key: Arc<str> = key.into();
-                    // The size comes first: an object of any size may lie there.
+                    // The size is checked before the object is read, because an object may have any size.
                     check(total.saturating_add(found.size(key.clone()).await.map_err(storage)?))?;
                     found.get(key).await.0.map_err(storage)?
                 }

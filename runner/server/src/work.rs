@@ -18,6 +18,9 @@ use crate::fair::ClientId;
 use crate::live::{LiveObserver, LiveRun};
 use crate::workshop::{LoadError, Workshop};
 
+/// Interval at which replays, trials and benchmarks check for cancellation.
+pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(100);
+
 const WAIT: Duration = Duration::from_secs(3600);
 /// Maximum wait for a permit to compile a module whose compiled code is no longer cached.
 const COMPILE_TURN: Duration = Duration::from_secs(600);
