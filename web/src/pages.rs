@@ -12,6 +12,8 @@ const INDEX: &str = "index.html";
 const API_PAGE: &str = "api/docs";
 /// Folder of files whose names contain a digest of their content.
 const ASSETS: &str = "assets/";
+/// Extension of the Brotli form of a file, which the build of the pages writes beside the file.
+const BROTLI: &str = ".br";
 /// Folders of pages whose last path segment is a name, which may contain a dot.
 const NAMED: [&str; 3] = ["modules/", "runs/", "bench/"];
 
@@ -53,12 +55,25 @@ fn answer(path: &str, file: EmbeddedFile, headers: &HeaderMap) -> Response {
     let tag = format!("\"{digest}\"");
     let is_known = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
     let kept = if path.starts_with(ASSETS) { "public, max-age=31536000, immutable" } else { "no-cache" };
-    let headers = [(header::CACHE_CONTROL, kept.to_owned()), (header::ETAG, tag)];
+    let common = [(header::CACHE_CONTROL, kept.to_owned()), (header::ETAG, tag)];
     if is_known {
-        return (StatusCode::NOT_MODIFIED, headers).into_response();
+        return (StatusCode::NOT_MODIFIED, common).into_response();
     }
     let kind = [(header::CONTENT_TYPE, file.metadata.mimetype().to_owned())];
-    (headers, kind, Body::from(file.data)).into_response()
+    let packed = if accepts_brotli(headers) { Files::get(&format!("{path}{BROTLI}")) } else { None };
+    match packed {
+        // The compression layer skips answers with an encoding.
+        Some(packed) => {
+            let coding = [(header::CONTENT_ENCODING, "br"), (header::VARY, "accept-encoding")];
+            (common, kind, coding, Body::from(packed.data)).into_response()
+        }
+        None => (common, kind, Body::from(file.data)).into_response(),
+    }
+}
+
+fn accepts_brotli(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|coding| coding.trim() == "br")
 }
 
 /// HTML file of a report page as built by npm: one file with everything except the report.
@@ -115,6 +130,17 @@ mod tests {
         }
         let written = page(Method::POST, "/".parse().unwrap(), HeaderMap::new()).await;
         assert_eq!(written.status(), StatusCode::METHOD_NOT_ALLOWED);
+    }
+
+    #[test]
+    fn brotli_is_sent_only_to_clients_that_accept_it() {
+        let accepts = |value: &'static str| {
+            let headers = HeaderMap::from_iter([(header::ACCEPT_ENCODING, HeaderValue::from_static(value))]);
+            accepts_brotli(&headers)
+        };
+        assert_eq!(["gzip, deflate, br, zstd", "br"].map(accepts), [true, true]);
+        assert_eq!(["gzip, deflate", "br;q=0", "*"].map(accepts), [false, false, false]);
+        assert!(!accepts_brotli(&HeaderMap::new()));
     }
 
     #[tokio::test]
