@@ -47,8 +47,8 @@ async function shows(on) {
   assert.equal(await on.locator('.u-wrap canvas').count(), 3, 'three charts over time')
   const counted = (level) => on.getByRole('region', { name: /^Calls/ }).getByRole('row', { name: level }).getByRole('cell').first().textContent()
   assert.deepEqual([await counted('Get item'), await counted('Fetch'), await counted('load all')], ['400', '8', '2'])
-  const books = on.getByRole('region', { name: /^Books/ })
-  assert.equal(await books.getByText('✓ yes').count(), loadOf('sync', 2).books.checks.length)
+  const checks = on.getByRole('region', { name: /^Consistency checks/ })
+  assert.equal(await checks.getByText('✓ yes').count(), loadOf('sync', 2).books.checks.length)
 }
 
 test('an empty list explains how to create a report', async () => {
@@ -96,7 +96,7 @@ test('the height of bars matches the figures, and the table contains them', asyn
   assert.deepEqual(cells.slice(0, 6).map(plain), ['async', '4', '8', '50', 'getitem', '400'])
   const mean_ms = loadOf('async', 4).levels.getitem.mean_s * 1e3
   assert.equal(plain(cells[6]), `${mean_ms.toFixed(mean_ms < 10 ? 2 : 1)} ms`)
-  assert.equal(cells.at(-1), 'balanced')
+  assert.equal(cells.at(-1), 'passed')
   await card('Times by level').getByRole('button', { name: 'Chart' }).click()
   await card('Times by level').getByRole('button', { name: 'items/s' }).click()
   assert.equal(await bars('Items per second').count(), LOADS)
@@ -145,7 +145,7 @@ test('figures and charts can be saved', async () => {
   assert.equal((await saved(of('PNG'))).subarray(1, 4).toString(), 'PNG')
 })
 
-test('figures whose books do not balance are clearly marked void', async () => {
+test('figures with a failed consistency check are clearly marked void', async () => {
   const broken = structuredClone(report)
   broken.name = 'broken'
   broken.balanced = false

@@ -12,7 +12,7 @@ let server, browser, page, run
 const TRAPS = { name: 'traps', threads: 1, source: { records: { store: 'texts', key: 'in.ndjson' } }, stages: [{ sleep: { name: 'nap', mean_ms: 25 } }, { wasm: { module: 'misbehaving', params: { how: 'panic-on-bad' } } }], consumer: { discard: {} }, max_failures: null }
 
 before(async () => {
-  // Forty samples in a row break their instance.
+  // Forty consecutive samples make the module panic, and each panic ends its instance.
   const lines = Array.from({ length: 300 }, (_, place) => JSON.stringify({ key: `${place >= 200 && place < 240 ? 'bad' : 'good'}-${place}` }))
   writeFileSync(join(data.path, 'in.ndjson'), lines.join('\n'))
   server = await serve({ data: join(data.path, 'data'), args: ['--store', `texts=${data.path}`, '--module', join(modules, 'guest_misbehaving.wasm')], env: { PENSTOCK_LOG: 'error' } })
@@ -48,7 +48,7 @@ test('a line is hidden and shown again, and the address holds it', async () => {
   await page.waitForURL(/hide=2%3Adecode/)
   await page.getByRole('group', { name: /^Average task time: chart of 1 lines/ }).waitFor()
   await page.reload()
-  await page.getByRole('group', { name: /^Data readiness: chart of 3 lines/ }).waitFor()
+  await page.getByRole('group', { name: /^Queue readiness: chart of 3 lines/ }).waitFor()
   assert.equal(await toggle('decode').getAttribute('aria-pressed'), 'false')
   await shot(page, 'charts-hidden')
   assert.deepEqual(await violations(page), [])
@@ -89,8 +89,8 @@ test('percentiles stand beside means, and agree with the server', async () => {
   await page.waitForURL(/times=p99/)
   await card('Task time, p99').waitFor()
   await card('Get time, p99').waitFor()
-  assert.equal((await card('Task time, p99').getByText('Percentiles were not kept').count()), 0)
-  // Half a minute at most: one bucket over the run has the percentile of all tasks.
+  assert.equal((await card('Task time, p99').getByText('Percentiles were not stored').count()), 0)
+  // The run takes less than half a minute: a single bucket covers all of it, so its percentiles are those of all tasks.
   const whole = (await server.ask('GET', `/runs/${run.id}/series?points=1&metrics=p50_time_s,p99_time_s&ids=2:decode`)).body
   const exact = run.snapshot.stages[1].task
   for (const { metric, mean } of whole.columns) assert.ok(Math.abs(mean[0] / exact[metric] - 1) < 0.1, `${metric}: ${mean[0]} and ${exact[metric]}`)
@@ -138,7 +138,7 @@ test('events are marks and rows: instances that were replaced, failures that cam
   const lane = page.getByRole('group', { name: /^Events: chart/ })
   await lane.focus()
   await page.keyboard.press('ArrowRight')
-  assert.match(await lane.locator('.tip').textContent(), /replaced|Failure burst|Limit moved|events/)
+  assert.match(await lane.locator('.tip').textContent(), /replaced|Failure burst|Limit changed|events/)
   await lane.locator('[aria-live]', { hasText: /\d/ }).waitFor({ state: 'attached' })
   await page.getByText(/failure burst/).first().click()
   const table = page.getByRole('group', { name: 'Limits and events' })

@@ -1,4 +1,4 @@
-// Figures of a page agree with each other and with the API, at random moments and in random windows of runs of all shapes.
+// Figures of a page agree with each other and with the API, at random moments and in random windows of different runs.
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
@@ -9,7 +9,7 @@ import { browse, finished, folder, modules, open as visit, serve } from './kit.m
 
 const ui = new URL('../../web/ui/', import.meta.url)
 const { transpileModule } = createRequire(new URL('package.json', ui))('typescript')
-/** The formats of the pages: a figure has one text. */
+/** Functions with which the pages format figures, so that equal figures have equal texts. */
 const source = readFileSync(new URL('src/parts/format.ts', ui), 'utf8')
 const options = { target: 'es2022', module: 'esnext' }
 const { count, rate, samplesRate, batchesRate, seconds, share } = await import(
@@ -21,9 +21,9 @@ const WINDOWS = 5
 const SEED = Number(process.env.SEED ?? Date.now() % 1_000_000)
 const data = folder()
 let server, browser, page
-/** The newest answer that the page has received. */
+/** The last response with figures that the page has received. */
 let received = null
-/** Set while the page receives no more. */
+/** True while responses with figures are withheld from the page. */
 let frozen = false
 let looked = 0
 let seen = { figures: 0, twice: 0 }
@@ -34,7 +34,7 @@ before(async () => {
   page = browser.page
   await page.route('**/api/v1/runs/*/figures*', async (route) => {
     const answer = await route.fetch().catch(() => null)
-    // A request that the page has given up has no answer, and a frozen page gets none.
+    // There is no response if the page has aborted its request; a frozen page receives none.
     if (!answer || frozen) return route.abort().catch(() => undefined)
     const body = await answer.text()
     await route.fulfill({ response: answer, body }).then(() => (received = JSON.parse(body)), () => undefined)
@@ -88,13 +88,13 @@ function textOf(name, figures) {
   const { kind, task } = figures.stages.find((stage) => stage.id === id)
   if (figure in task) return (figure.endsWith('_s') ? seconds : count)(task[figure])
   const slots = figure.replace('slots.', '')
-  // A table has dashes for waits that a stage cannot have.
+  // A table shows a dash for a kind of wait that cannot occur in the stage.
   const isOf = slots !== figure || { thread_wait: task.ave_thread_wait_s !== null, permit_wait: kind === 'fetch' }[slots]
   assert.ok(task.shares === null || slots in task.shares, name)
   return share(isOf === false ? null : task.shares?.[slots])
 }
 
-/** Names of the window in the page's words. */
+/** A pattern for the text with which the page names a window. */
 function nameOf({ kind, from_s, to_s }) {
   if (kind === 'whole') return /^whole run$/
   if (kind === 'steady') return /^whole run without warm-up$/
@@ -113,7 +113,7 @@ async function look(address, wait_ms, opens = false) {
   }
   await page.waitForTimeout(wait_ms)
   frozen = true
-  // What arrived before is drawn by then: details come beside the figures.
+  // By then the page has drawn all responses that arrived before it was frozen.
   await page.waitForTimeout(400)
   const shown = await page.evaluate(() => ({
     figures: [...document.querySelectorAll('[data-figure]')].map((element) => [element.dataset.figure, element.textContent]),
@@ -137,7 +137,7 @@ async function look(address, wait_ms, opens = false) {
   for (const name of ['total.delivered:run', 'samples_per_s:run', 'consumer_waited:run']) assert.ok(texts.has(name), `${name}: ${about}`)
   const sentence = figures.verdict?.sentence.replaceAll('`', '') ?? null
   if (!address.includes('/stages/')) assert.equal(shown.verdict, sentence, about)
-  // A sentence writes its figures with the same digits as the page.
+  // Figures in the verdict's sentence have the same digits as those elsewhere on the page.
   const said = /([\d.,]+) samples\/s/.exec(sentence ?? '')?.[1]
   if (said) assert.equal(said.replaceAll(',', '\u202f'), texts.get('samples_per_s:run').replace('\u202fsamples/s', ''), `${sentence}: ${about}`)
   const waited = /consumer waits ([\d.]+) % of the time/.exec(sentence ?? '')?.[1]
@@ -196,6 +196,6 @@ test('a completed run with failed samples is no success', async () => {
 test('fifty windows were compared, and many figures twice', () => {
   assert.ok(looked >= 50, `${looked}`)
   assert.ok(seen.twice > 400 && seen.figures > 4000, JSON.stringify(seen))
-  // Frozen pages get no answers, and nothing can be predicted of a run that delivered nothing.
+  // Requests of frozen pages fail, and predictions for a run that delivered nothing are refused with 422.
   assert.deepEqual(browser.complaints.filter((line) => !/ERR_FAILED|status of 422/.test(line)), [])
 })

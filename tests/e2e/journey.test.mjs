@@ -32,7 +32,7 @@ async function queuesDiffer(steps) {
   const queues = await steps.evaluateAll((all) =>
     all.map((step) => ({
       ready: Number(/queue readiness ([\d.]+)/.exec(step.getAttribute('aria-label'))?.[1]) / 100,
-      filled: step.parentElement.querySelector('.queue rect[fill]')?.getAttribute('height') / 42,
+      filled: step.parentElement.querySelector('.queue rect[rx="1.5"]')?.getAttribute('height') / 42,
     })),
   )
   for (const { ready, filled } of queues) assert.ok(Math.abs(ready - filled) < 0.05, JSON.stringify(queues))
@@ -83,7 +83,7 @@ test('a dropped module gets a version, and an invalid file is refused with a rea
   // Compilation can take long on a busy machine.
   for (const name of ['decode-resize@1', 'text-filter@1', 'misbehaving@1']) await uploads.getByRole('link', { name }).waitFor({ timeout: 180_000 })
   await drop(page, 'again.wasm', readFileSync(join(modules, 'text_filter.wasm')))
-  await uploads.getByText('already known').waitFor()
+  await uploads.getByText('already stored').waitFor()
   await shot(page, 'modules')
   assert.deepEqual(await violations(page), [])
 })
@@ -180,7 +180,7 @@ test('every page fits a phone, has a dark mode, and sends requests to its own ho
     [run, page.locator('.heat canvas')],
     [`${run}/stages/1:nap`, page.getByText('As a table')],
     [`${run}/errors`, page.getByText('No sample has failed.')],
-    [`${run}/logs`, page.getByText(/modules (have )?logged nothing/)],
+    [`${run}/logs`, page.getByText(/modules have not logged anything/)],
     [`${run}/spec`, page.getByText('No stage of this pipeline runs a module.')],
     ['/runs/new', page.getByText('✓ Valid')],
     ['/modules', page.getByRole('link', { name: 'decode-resize', exact: true })],

@@ -1,4 +1,4 @@
-// The real server and a real browser.
+// Starts the real server and a real browser for the tests.
 import assert from 'node:assert/strict'
 import { spawn, spawnSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'

@@ -28,7 +28,7 @@ try {
       const fails = at % 5 === 0 ? { stages: [{ sleep: { name: 'nap', mean_ms: 0, fail_rate: 0.5 } }] } : {}
       const document = sleepy(1 + (at % 50), 0, { name: `run-${at}`, ...fails })
       let made
-      // The queue of waiting runs is bounded.
+      // The server answers 429 while its queue of waiting runs is full.
       while ((made = await server.ask('POST', `/runs?tags=batch-${at % 10},all`, document)).status === 429) await pause(20)
       if (made.status !== 201) throw new Error(JSON.stringify(made.body))
     }

@@ -60,7 +60,7 @@ test('a page that was not loaded yet opens by itself once the server is back', a
   await bringBack()
   await page.getByRole('heading', { name: 'Limits' }).waitFor()
   await banner().getByText('The server does not answer').waitFor({ state: 'detached' })
-  // The styles of the page came with it.
+  // The page's style sheet was loaded, too.
   const gap = await page.locator('.meter').first().evaluate((meter) => getComputedStyle(meter).display)
   assert.equal(gap, 'grid')
 })
@@ -75,7 +75,7 @@ test('shown data stays and is read again after an outage', async () => {
   await page.getByRole('heading', { name: 'Limits' }).waitFor()
   assert.equal(await alerts(), 0)
   await sound('outage-data')
-  // A list that was never read is read as soon as possible.
+  // The list of runs, which the reloaded page has not read yet, is read as soon as the server is back.
   await page.setViewportSize({ width: 1280, height: 900 })
   await tab('Runs').click()
   await page.getByRole('heading', { name: 'Runs', level: 1 }).waitFor()
@@ -106,7 +106,7 @@ test('after an update of the server one note asks for a reload', async () => {
   await open('/runs')
   const chunks = /\/assets\/.*\.(js|css)$/
   await page.route(chunks, (route) => route.fulfill({ status: 404, contentType: 'application/problem+json', body: '{}' }))
-  // Pages of earlier tests are in the memory of the tab.
+  // No earlier test opened this page, so its code is not cached.
   await tab('Benchmarks').click()
   await banner().getByText('The server was updated. Reload this page to continue.').waitFor()
   assert.equal(await alerts(), 0)

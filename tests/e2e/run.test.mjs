@@ -66,8 +66,8 @@ test('zooming stops live updates, and a button returns to them', async () => {
   await nearCharts()
   const chart = page.locator('.chart .u-over').first()
   const status = page.getByRole('status').filter({ hasText: /buckets of/ })
-  await status.filter({ hasText: 'following now' }).waitFor()
-  // Three seconds of a run are enough to zoom into one of them.
+  await status.filter({ hasText: 'updating live' }).waitFor()
+  // Waits until the run is long enough to zoom into a part of it.
   await page.waitForFunction(() => Number(/^(\d+)/.exec(document.querySelector('dl.numbers div:nth-child(3) dd').textContent)?.[1]) >= 4)
   await chart.scrollIntoViewIfNeeded()
   const box = await chart.boundingBox()
@@ -92,7 +92,7 @@ test('zooming stops live updates, and a button returns to them', async () => {
   await nearCharts()
   await status.filter({ hasText: words.trim() }).waitFor()
   await page.getByRole('button', { name: 'Back to live' }).click()
-  await status.filter({ hasText: 'following now' }).waitFor()
+  await status.filter({ hasText: 'updating live' }).waitFor()
   assert.equal(new URL(page.url()).search, '')
 })
 
@@ -116,7 +116,7 @@ test('all charts share one cursor and the range selected in the heatmap', async 
   await page.mouse.up()
   await page.waitForURL(/from=[\d.]+&to=[\d.]+/)
   await page.getByRole('button', { name: 'Back to live' }).click()
-  await page.getByText('following now').waitFor()
+  await page.getByText('updating live').waitFor()
 })
 
 test('the command for a shell gives the figures of the window', async () => {
@@ -131,7 +131,7 @@ test('the command for a shell gives the figures of the window', async () => {
 test('a page shows the age of its figures when updates stop', async () => {
   server.hold()
   try {
-    await page.getByText(/last sample ([3-9]|\d\d+) s ago/).waitFor()
+    await page.getByText(/last live update ([3-9]|\d\d+) s ago/).waitFor()
   } finally {
     server.release()
   }
@@ -160,7 +160,7 @@ test('keyboard shortcuts work, and select a stage', async () => {
   await page.keyboard.press('+')
   await page.waitForURL(/from=/)
   await page.keyboard.press('0')
-  await page.getByText('following now').waitFor()
+  await page.getByText('updating live').waitFor()
   await page.keyboard.press('?')
   const list = page.getByRole('dialog', { name: 'Keyboard shortcuts' })
   await list.getByText('Go to Runs').waitFor()
@@ -242,7 +242,7 @@ test('a zoom zooms figures, verdict and ledger, and the other pages of the run k
   await page.getByRole('link', { name: 'Figures' }).click()
   await page.getByRole('button', { name: 'Whole run' }).first().click()
   await page.getByText('whole run without warm-up').first().waitFor()
-  // Percentiles and maxima are those of the window, or none.
+  // The window without warm-up has no maxima; those of the whole run are not shown in their place.
   assert.equal(await page.locator('[data-figure="max_time_s:1:nap"]').count(), 0)
   await page.getByRole('button', { name: 'With warm-up' }).click()
   await page.locator('[data-figure="max_time_s:1:nap"]').waitFor()
@@ -270,8 +270,8 @@ test('the dialog to stop a run never becomes the dialog to delete it', async () 
 
 test('a line that moves under its own mark is marked only once', async () => {
   const run = await finished(server, sleepy(100, 10))
-  // The band from min to max appears with the mark and changes the scale, here so much that the line is no longer under the
-  // pointer.
+  // The band from min to max appears when its line is marked, and changes the scale: here so much that the line moves away from
+  // the pointer.
   const series = /\/series\?/
   await page.route(series, async (route) => {
     const answer = await route.fetch()

@@ -38,7 +38,7 @@ const open = (path) => visit(page, server, path)
 const phone = () => page.setViewportSize({ width: 390, height: 800 })
 const desktop = () => page.setViewportSize({ width: 1280, height: 900 })
 
-/** Checks a state of a page at both sizes, light and dark. */
+/** Checks the current state of the page: dark in the size of a phone, and light in that of a desktop. */
 async function sound(name) {
   for (const [size, scheme] of [[{ width: 390, height: 800 }, 'dark'], [{ width: 1280, height: 900 }, 'light']]) {
     await page.setViewportSize(size)
@@ -60,11 +60,11 @@ test('a benchmark is started from its page, and its report is shown', async () =
   await sound('bench-new')
   for (const workers of ['1', '4']) await form.getByRole('checkbox', { name: workers, exact: true }).uncheck()
   await form.getByRole('checkbox', { name: /^sync/ }).uncheck()
-  await form.getByLabel('Suffix of keys').fill('.jpg')
-  await form.getByLabel('Objects, at most').fill('30')
+  await form.getByLabel('Key suffix').fill('.jpg')
+  await form.getByLabel('Maximum number of objects').fill('30')
   await form.getByText('1 load:').waitFor()
   await form.getByRole('button', { name: 'Start benchmark' }).click()
-  const current = page.getByRole('region', { name: 'Benchmark of the server' })
+  const current = page.getByRole('region', { name: 'Benchmark on this server' })
   await current.getByText(/^Ended after/).waitFor()
   await current.getByText('completed').waitFor()
   await sound('bench-ended')
@@ -78,11 +78,11 @@ test('a benchmark under way is stopped, and a refused one names its field', asyn
   await desktop()
   await open('/bench/new')
   const form = page.getByRole('form', { name: 'New benchmark' })
-  await form.getByLabel('Prefix of keys').fill('nothing/')
+  await form.getByLabel('Key prefix').fill('nothing/')
   await form.getByRole('button', { name: 'Start benchmark' }).click()
-  const current = page.getByRole('region', { name: 'Benchmark of the server' })
+  const current = page.getByRole('region', { name: 'Benchmark on this server' })
   await current.getByText('failed').waitFor()
-  await form.getByLabel('Prefix of keys').fill('')
+  await form.getByLabel('Key prefix').fill('')
   await form.getByLabel('Name', { exact: true }).fill('two words')
   await form.getByRole('button', { name: 'Start benchmark' }).click()
   await page.getByRole('alert').getByText('The benchmark was not started').waitFor()

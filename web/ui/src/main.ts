@@ -7,7 +7,7 @@ import App from './app/App.svelte'
 
 const SIGN_IN = '#sign-in='
 
-/** Uses the code of a sign-in link, which then stands in no address any more. Where it fails, the server asks for its token. */
+/** Signs in with the code of a sign-in link, and removes the code from the address. If this fails, the sign-in page opens. */
 async function useLink(): Promise<void> {
   const { hash, pathname, search } = location
   if (!hash.startsWith(SIGN_IN)) return

@@ -1,4 +1,4 @@
-// The report of a benchmark as one file: the page holds the report, and requests nothing.
+// Page with the report of a benchmark, as one file: the page contains the report and sends no requests.
 
 import './app.css'
 

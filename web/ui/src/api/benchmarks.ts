@@ -1,4 +1,4 @@
-// Reports of storage benchmarks that the server keeps.
+// Requests for storage benchmarks and their reports on the server.
 
 import { get, post, postText, remove } from './client'
 import type { BenchmarkComparison, BenchmarkProgress, BenchmarkSummary, BenchReport, CurrentBenchmark, Page, QueryOf, StartBenchmark } from './types'
@@ -13,6 +13,6 @@ export const benchmarks = {
   start: (request: StartBenchmark) => post<BenchmarkProgress>('/benchmarks/start', request),
   current: (signal?: AbortSignal) => get<CurrentBenchmark>('/benchmarks/current', {}, signal),
   stop: (id: string) => post<BenchmarkProgress>(`${of(id)}/stop`),
-  /** Sends a report to be kept, unchanged. */
+  /** Stores a report on the server, unchanged. */
   keep: (report: Blob) => postText<BenchmarkSummary>('/benchmarks', report),
 }

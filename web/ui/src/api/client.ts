@@ -6,10 +6,10 @@ const JSON_TYPE = { 'content-type': 'application/json' }
 /** Address of a server that was started without `--listen`. */
 export const DEFAULT_SERVER = 'http://127.0.0.1:7700'
 
-/** Type of the problem of a request that the server did not answer. */
+/** `type` of the problem of a request without an answer. */
 export const NO_ANSWER = 'no-answer'
 
-/** Failure of a request. `problem.status` is 0 when there was no answer at all. */
+/** Failure of a request. `problem.status` is 0 if the server did not answer. */
 export class ApiError extends Error {
   constructor(readonly problem: Problem) {
     super(problem.detail || problem.title)
@@ -19,20 +19,15 @@ export class ApiError extends Error {
 
 export type Query = Record<string, string | number | boolean | null | undefined>
 
-/** Called when the server requires a token: the sign-in page asks for it. */
-let askForToken: () => void = () => {}
-/** Called after each request: true if the server answered. */
-let hearReach: (answered: boolean) => void = () => {}
-
-export function onTokenWanted(ask: () => void): void {
-  askForToken = ask
+/** Callbacks of requests, set by the modules that need them. */
+export const on = {
+  /** The server requires a token. */
+  tokenWanted: () => {},
+  /** A request has ended: with or without an answer of the server. */
+  reach: (_answered: boolean) => {},
 }
 
-export function onReach(hear: (answered: boolean) => void): void {
-  hearReach = hear
-}
-
-/** Address of an API resource with the parameters that are set. */
+/** Address of an API resource. Parameters that are empty, false or missing are omitted. */
 export function address(path: string, query: Query = {}): string {
   const search = new URLSearchParams()
   for (const [name, value] of Object.entries(query)) {
@@ -42,7 +37,7 @@ export function address(path: string, query: Query = {}): string {
   return BASE + path + (text ? `?${text}` : '')
 }
 
-/** Key of one submission, which makes it safe to send again. `crypto.randomUUID` is missing on plain HTTP outside localhost. */
+/** Idempotency key of a submission. `crypto.randomUUID` is missing on plain HTTP outside localhost. */
 export function newKey(): string {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('')
 }
@@ -51,14 +46,14 @@ export async function get<T>(path: string, query?: Query, signal?: AbortSignal):
   return json(await send(address(path, query), { signal: signal ?? null }))
 }
 
+export function post<T>(path: string, body?: unknown, more?: Sent): Promise<T> {
+  return postText(path, body === undefined ? null : JSON.stringify(body), more)
+}
+
 interface Sent {
   query?: Query
   headers?: Record<string, string>
   signal?: AbortSignal | undefined
-}
-
-export function post<T>(path: string, body?: unknown, more?: Sent): Promise<T> {
-  return postText(path, body === undefined ? null : JSON.stringify(body), more)
 }
 
 export async function postText<T>(path: string, body: string | Blob | null, { query, headers, signal }: Sent = {}): Promise<T> {
@@ -83,16 +78,16 @@ export async function send(url: string, init: RequestInit): Promise<Response> {
     if (cause instanceof DOMException && cause.name === 'AbortError') throw cause
     throw unanswered()
   }
-  // A proxy answers in place of a server that does not run.
+  // Answers of a proxy whose server does not run.
   if ([502, 503, 504].includes(response.status) && !isJson(response)) throw unanswered()
-  hearReach(true)
+  on.reach(true)
   if (response.ok) return response
-  if (response.status === 401) askForToken()
+  if (response.status === 401) on.tokenWanted()
   throw new ApiError(await readProblem(response))
 }
 
 function unanswered(): ApiError {
-  hearReach(false)
+  on.reach(false)
   return new ApiError({ ...problem('No answer', 'The server does not answer.'), type: NO_ANSWER })
 }
 
@@ -115,9 +110,7 @@ export function problemOf(thrown: unknown): Problem {
 }
 
 /** A problem found by the page, not by the server. */
-export function problem(title: string, detail: string, status = 0): Problem {
-  return { type: 'about:blank', title, status, detail }
-}
+export const problem = (title: string, detail: string, status = 0): Problem => ({ type: 'about:blank', title, status, detail })
 
 async function json<T>(response: Response): Promise<T> {
   if (response.status === 204) return undefined as T

@@ -1,9 +1,9 @@
-import { beforeEach, describe, expect, it } from 'vitest'
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 
 import { EventStream, type Connection, type Listener, type Source } from './events'
 import type { LiveSample } from './types'
 
-/** Connection whose server is the test. */
+/** Event source whose events come from the test. */
 class FakeSource implements Source {
   onerror: ((event: Event) => void) | null = null
   closed = false
@@ -36,42 +36,15 @@ class FakeSource implements Source {
   }
 }
 
-/** Clock that the test advances. */
-class FakeTimers {
-  now = 0
-  #tasks = new Map<number, { at: number; task: () => void }>()
-  #next = 1
-
-  set = (task: () => void, after_ms: number): number => {
-    this.#tasks.set(this.#next, { at: this.now + after_ms, task })
-    return this.#next++
-  }
-
-  clear = (timer: number): void => {
-    this.#tasks.delete(timer)
-  }
-
-  pass(ms: number): void {
-    const end = this.now + ms
-    for (;;) {
-      const due = [...this.#tasks].filter(([, { at }]) => at <= end).sort((a, b) => a[1].at - b[1].at)[0]
-      if (!due) break
-      this.#tasks.delete(due[0])
-      this.now = due[1].at
-      due[1].task()
-    }
-    this.now = end
-  }
-}
-
 let sources: FakeSource[]
-let timers: FakeTimers
 let connections: Connection[]
 let stream: EventStream
 
+afterEach(() => void vi.useRealTimers())
+
 beforeEach(() => {
+  vi.useFakeTimers()
   sources = []
-  timers = new FakeTimers()
   connections = []
   stream = new EventStream(
     (address) => {
@@ -79,7 +52,6 @@ beforeEach(() => {
       sources.push(source)
       return source
     },
-    timers,
     (connection) => connections.push(connection),
   )
 })
@@ -107,30 +79,30 @@ describe('one connection', () => {
     stream.follow('a', ear())
     stream.follow('b', ear())
     stream.follow(null, ear())
-    timers.pass(100)
+    vi.advanceTimersByTime(100)
     expect(sources.map(({ address }) => address)).toEqual(['/api/v1/events?runs=a%2Cb'])
   })
 
   it('is opened again for other runs and closed without followers', () => {
     const endA = stream.follow('a', ear())
-    timers.pass(100)
+    vi.advanceTimersByTime(100)
     const endB = stream.follow('b', ear())
-    timers.pass(100)
+    vi.advanceTimersByTime(100)
     expect(sources.map(({ closed }) => closed)).toEqual([true, false])
     expect(newest().address).toBe('/api/v1/events?runs=a%2Cb')
     endA()
     endB()
-    timers.pass(100)
+    vi.advanceTimersByTime(100)
     expect(newest().closed).toBe(true)
     expect(stream.connection).toBe('idle')
   })
 
   it('stays when one page leaves and the next follows the same run', () => {
     const end = stream.follow('a', ear())
-    timers.pass(100)
+    vi.advanceTimersByTime(100)
     end()
     stream.follow('a', ear())
-    timers.pass(100)
+    vi.advanceTimersByTime(100)
     expect(sources).toHaveLength(1)
     expect(newest().closed).toBe(false)
   })
@@ -139,7 +111,7 @@ describe('one connection', () => {
     const [a, b] = [ear(), ear()]
     stream.follow('a', a)
     stream.follow('b', b)
-    timers.pass(100)
+    vi.advanceTimersByTime(100)
     newest().hello()
     newest().sample('a', 1, 'e1-1')
     newest().sample('b', 2, 'e1-2')
@@ -151,13 +123,13 @@ describe('a break', () => {
   it('continues after the last id without a refetch on the same server', () => {
     const a = ear()
     stream.follow('a', a)
-    timers.pass(100)
+    vi.advanceTimersByTime(100)
     newest().hello()
     expect(a.refetches).toBe(1)
     newest().sample('a', 1, 'e1-7')
     newest().fail()
     expect(stream.connection).toBe('reconnecting')
-    timers.pass(500)
+    vi.advanceTimersByTime(500)
     expect(newest().address).toBe('/api/v1/events?runs=a&last=e1-7')
     newest().hello()
     newest().sample('a', 1, 'e1-7')
@@ -170,11 +142,11 @@ describe('a break', () => {
   it('refetches after a restart and accepts ids that start again', () => {
     const a = ear()
     stream.follow('a', a)
-    timers.pass(100)
+    vi.advanceTimersByTime(100)
     newest().hello('e1')
     newest().sample('a', 90, 'e1-400')
     newest().fail()
-    timers.pass(500)
+    vi.advanceTimersByTime(500)
     newest().hello('e2')
     expect(a.refetches).toBe(2)
     newest().sample('a', 91, 'e2-1')
@@ -184,109 +156,109 @@ describe('a break', () => {
 
   it('waits longer each time, ten seconds at most, and starts again after a hello', () => {
     stream.follow('a', ear())
-    timers.pass(100)
+    vi.advanceTimersByTime(100)
     const waits: number[] = []
     for (let turn = 0; turn < 7; turn++) {
       newest().fail()
       const made = sources.length
-      const failed = timers.now
-      while (sources.length === made) timers.pass(100)
-      waits.push(timers.now - failed)
+      const failed = Date.now()
+      while (sources.length === made) vi.advanceTimersByTime(100)
+      waits.push(Date.now() - failed)
     }
     expect(waits).toEqual([500, 1000, 2000, 4000, 8000, 10_000, 10_000])
     newest().hello()
     newest().fail()
-    timers.pass(500)
+    vi.advanceTimersByTime(500)
     expect(sources).toHaveLength(9)
   })
 
   it('is noticed when the samples of a live run stop without an end', () => {
     stream.follow('a', ear())
-    timers.pass(100)
+    vi.advanceTimersByTime(100)
     newest().hello()
     newest().sample('a', 1, 'e1-1')
-    timers.pass(9_900)
+    vi.advanceTimersByTime(9_900)
     expect(stream.connection).toBe('live')
-    timers.pass(200)
+    vi.advanceTimersByTime(200)
     expect(stream.connection).toBe('reconnecting')
     expect(sources[0]?.closed).toBe(true)
   })
 
   it('is noticed when the pings of an idle server stop', () => {
     stream.follow(null, ear())
-    timers.pass(100)
+    vi.advanceTimersByTime(100)
     newest().hello()
     for (let pings = 0; pings < 4; pings++) {
-      timers.pass(15_000)
+      vi.advanceTimersByTime(15_000)
       newest().send('ping', {})
     }
-    timers.pass(39_000)
+    vi.advanceTimersByTime(39_000)
     expect(stream.connection).toBe('live')
-    timers.pass(2_000)
+    vi.advanceTimersByTime(2_000)
     expect(stream.connection).toBe('reconnecting')
   })
 
   it('is not assumed while any event comes', () => {
     stream.follow(null, ear())
     stream.follow('a', ear())
-    timers.pass(100)
+    vi.advanceTimersByTime(100)
     newest().hello()
     newest().send('ping', {})
     for (let n = 1; n < 10; n++) {
-      timers.pass(14_000)
+      vi.advanceTimersByTime(14_000)
       newest().send('runs', { id: 'b' }, `e1-${n}`)
     }
     newest().sample('a', 1, 'e1-10')
     newest().send('end', { id: 'a' }, 'e1-11')
-    timers.pass(15_000)
+    vi.advanceTimersByTime(15_000)
     newest().send('ping', {})
-    timers.pass(39_000)
+    vi.advanceTimersByTime(39_000)
     expect(stream.connection).toBe('live')
     expect(sources).toHaveLength(1)
   })
 
-  it('is noticed when nothing comes after the hello', () => {
+  it('is noticed when no event follows the hello', () => {
     stream.follow(null, ear())
-    timers.pass(100)
+    vi.advanceTimersByTime(100)
     newest().hello()
-    timers.pass(40_000)
+    vi.advanceTimersByTime(40_000)
     expect(stream.connection).toBe('reconnecting')
   })
 
   it('ignores events of a closed connection', () => {
     const a = ear()
     stream.follow('a', a)
-    timers.pass(100)
+    vi.advanceTimersByTime(100)
     const old = newest()
     old.hello()
     old.fail()
-    timers.pass(500)
+    vi.advanceTimersByTime(500)
     old.sample('a', 5, 'e1-9')
     expect(a.heard).toEqual([])
   })
 })
 
-describe('what may have been missed', () => {
-  it('is fetched by the run that a gap names, and by no other', () => {
+describe('missed events', () => {
+  it('are fetched only by followers of the run that a gap names', () => {
     const [a, b] = [ear(), ear()]
     stream.follow('a', a)
     stream.follow('b', b)
-    timers.pass(100)
+    vi.advanceTimersByTime(100)
     newest().hello()
     newest().send('gap', { run: 'b' }, 'e1-3')
     expect([a.refetches, b.refetches]).toEqual([1, 2])
   })
 
-  it('is told behind a break with the id that was seen last: of lists, of a run, and that a run is over', () => {
+  it('are reported after a reconnect by a gap or an end that repeats the last id', () => {
     const [lists, a] = [ear(), ear()]
     const ended: string[] = []
     stream.follow(null, lists)
     stream.follow('a', { ...a, refetch: () => void a.refetches++, end: ({ id }) => void ended.push(id) })
-    timers.pass(100)
+    vi.advanceTimersByTime(100)
     newest().hello()
     newest().sample('a', 1, 'e1-7')
     newest().fail()
-    timers.pass(500)
+    vi.advanceTimersByTime(500)
     newest().hello()
     expect([lists.refetches, a.refetches]).toEqual([1, 1])
     newest().send('end', { id: 'a' }, 'e1-7')
@@ -296,15 +268,15 @@ describe('what may have been missed', () => {
     expect([lists.refetches, a.refetches]).toEqual([2, 2])
   })
 
-  it('is fetched after a pause, and nothing is replayed', () => {
+  it('are fetched after a pause, not replayed', () => {
     const a = ear()
     stream.follow('a', a)
-    timers.pass(100)
+    vi.advanceTimersByTime(100)
     newest().hello()
     newest().sample('a', 1, 'e1-1')
     stream.pause()
     expect(newest().closed).toBe(true)
-    timers.pass(120_000)
+    vi.advanceTimersByTime(120_000)
     expect(sources).toHaveLength(1)
     stream.resume()
     expect(newest().address).toBe('/api/v1/events?runs=a')

@@ -1,8 +1,8 @@
-// One event stream for the whole tab, shared by every page: browsers allow about six connections to a host.
+// Event stream of a tab. All pages share one connection, because browsers allow about six to a host.
 
 import type { LiveEvent, LiveSample, LogEntry, RunSummary } from './types'
 
-/** Events that a page receives. `refetch` reports that events may be missing: the page fetches its data again. */
+/** Callbacks for events. `refetch` reports that events may be missing, so that the page fetches its data again. */
 export interface Listener {
   sample?(sample: LiveSample): void
   state?(run: RunSummary): void
@@ -20,21 +20,15 @@ export interface Source {
   close(): void
 }
 
-export interface Timers {
-  set(task: () => void, after_ms: number): number
-  clear(timer: number): void
-}
+type Timer = ReturnType<typeof setTimeout>
 
 const EVENTS: LiveEvent['event'][] = ['hello', 'ping', 'sample', 'state', 'runs', 'log', 'gap', 'end']
 const FIRST_RETRY_MS = 500
 const LONGEST_RETRY_MS = 10_000
-/**
- * A live run sends four samples a second, and an idle server sends a `ping` every 15 s. A connection without either is dead, even
- * if the browser keeps it open.
- */
+/** Timeouts of a silent connection. A live run sends four samples a second, and an idle server sends a `ping` every 15 s. */
 const SAMPLES_SILENCE_MS = 10_000
 const PINGS_SILENCE_MS = 40_000
-/** Changes of the followed runs within this time change the connection once. */
+/** Delay after which changed followers change the connection: several changes within it need one new connection. */
 const SETTLE_MS = 30
 
 interface Follower {
@@ -45,8 +39,8 @@ interface Follower {
 /**
  * Follows runs over one connection, which is opened again when it breaks or when other runs are followed.
  *
- * Ids are `{epoch}-{n}`: `n` restarts with the server, so an id counts only within its epoch. A reconnect within an epoch
- * continues after the last id; after any other one, all listeners refetch.
+ * Ids of events are `{epoch}-{n}`. The epoch changes with each start of the server, and `n` then restarts. A reconnect to the
+ * same epoch continues after the last id; after a reconnect to another epoch, all listeners refetch.
  */
 export class EventStream {
   connection: Connection = 'idle'
@@ -56,18 +50,17 @@ export class EventStream {
   #last: { epoch: string; n: number } | null = null
   #runsOfSource = ''
   #retry_ms = FIRST_RETRY_MS
-  #retry: number | null = null
-  #settle: number | null = null
-  #silence: number | null = null
+  #retry: Timer | undefined
+  #settle: Timer | null = null
+  #silence: Timer | undefined
   #fresh = true
 
   constructor(
     private readonly open: (address: string) => Source,
-    private readonly timers: Timers,
     private readonly onConnection: (connection: Connection) => void = () => {},
   ) {}
 
-  /** Follows one run, or with `null` only the list of runs; returns a function that ends it. */
+  /** Follows a run, or with `null` only the list of runs; returns a function that stops following. */
   follow(run: string | null, listener: Listener): () => void {
     const follower = { run, listener }
     this.#followers.add(follower)
@@ -77,7 +70,7 @@ export class EventStream {
     }
   }
 
-  /** Connects at once instead of after the next wait. */
+  /** Reconnects now instead of after the current delay. */
   reconnect(): void {
     if (this.connection === 'reconnecting') this.#connect()
   }
@@ -89,7 +82,7 @@ export class EventStream {
     this.#say('paused')
   }
 
-  /** Opens the connection of a tab that is visible again. Events in between are fetched, not replayed. */
+  /** Opens the connection of a tab that is visible again. Listeners refetch; the server does not replay the missed events. */
   resume(): void {
     if (this.connection !== 'paused') return
     this.#last = null
@@ -99,14 +92,14 @@ export class EventStream {
 
   #settleSoon(): void {
     if (this.connection === 'paused' || this.#settle !== null) return
-    this.#settle = this.timers.set(() => {
+    this.#settle = setTimeout(() => {
       this.#settle = null
       if (this.connection === 'paused') return
       if (this.#followers.size === 0) {
         this.#close()
         this.#say('idle')
       } else if (this.#source === null || this.#runs() !== this.#runsOfSource) {
-        // A newly followed run has no last id: its page refetches at `hello`.
+        // Without a last id, all listeners refetch at `hello`, as those of a newly followed run must.
         this.#last = null
         this.#connect()
       }
@@ -145,31 +138,24 @@ export class EventStream {
     this.#listenForSilence(type === 'sample' ? SAMPLES_SILENCE_MS : PINGS_SILENCE_MS)
     if (type === 'ping') return
     const live = { event: type, data: JSON.parse(data) as unknown } as LiveEvent
-    // After a reconnect the server starts with a `gap` or an `end`, which have the last id seen.
+    // A `gap` or an `end` at the start of a new connection repeats the last id of the connection before.
     if (type !== 'hello' && this.#isOld(lastEventId) && type !== 'gap' && type !== 'end') return
     switch (live.event) {
       case 'hello':
-        this.#hello(live.data.epoch)
-        break
+        return this.#hello(live.data.epoch)
       case 'sample':
-        this.#tell(live.data.run, (listener) => listener.sample?.(live.data))
-        break
+        return this.#tell(live.data.run, (listener) => listener.sample?.(live.data))
       case 'log':
-        this.#tell(live.data.run, (listener) => listener.log?.(live.data.run, live.data.entry))
-        break
+        return this.#tell(live.data.run, (listener) => listener.log?.(live.data.run, live.data.entry))
       case 'gap':
-        // An empty run stands for the list of runs.
-        this.#tell(live.data.run === '' ? null : live.data.run, (listener) => listener.refetch?.())
-        break
+        // An empty run id refers to the list of runs.
+        return this.#tell(live.data.run || null, (listener) => listener.refetch?.())
       case 'state':
-        this.#tell(live.data.id, (listener) => listener.state?.(live.data))
-        break
+        return this.#tell(live.data.id, (listener) => listener.state?.(live.data))
       case 'end':
-        this.#tell(live.data.id, (listener) => listener.end?.(live.data))
-        break
+        return this.#tell(live.data.id, (listener) => listener.end?.(live.data))
       case 'runs':
-        for (const { listener } of [...this.#followers]) listener.runs?.(live.data)
-        break
+        return [...this.#followers].forEach(({ listener }) => listener.runs?.(live.data))
     }
   }
 
@@ -203,26 +189,17 @@ export class EventStream {
     this.#say('reconnecting')
     const wait = this.#retry_ms
     this.#retry_ms = Math.min(this.#retry_ms * 2, LONGEST_RETRY_MS)
-    this.#retry = this.timers.set(() => {
-      this.#retry = null
-      this.#connect()
-    }, wait)
+    this.#retry = setTimeout(() => this.#connect(), wait)
   }
 
   #listenForSilence(longest_ms: number): void {
-    this.#forgetSilence()
-    this.#silence = this.timers.set(() => this.#broken(), longest_ms)
-  }
-
-  #forgetSilence(): void {
-    if (this.#silence !== null) this.timers.clear(this.#silence)
-    this.#silence = null
+    clearTimeout(this.#silence)
+    this.#silence = setTimeout(() => this.#broken(), longest_ms)
   }
 
   #close(): void {
-    if (this.#retry !== null) this.timers.clear(this.#retry)
-    this.#retry = null
-    this.#forgetSilence()
+    clearTimeout(this.#retry)
+    clearTimeout(this.#silence)
     this.#source?.close()
     this.#source = null
   }

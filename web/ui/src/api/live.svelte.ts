@@ -2,19 +2,12 @@
 
 import { EventStream, type Connection, type Listener, type Source } from './events'
 
-/** Time for which a hidden tab keeps its connection. */
+/** Time after which a hidden tab closes its connection. */
 const HIDDEN_MS = 60_000
 
 class Live {
   connection = $state<Connection>('idle')
-  #stream = new EventStream(
-    (address) => new EventSource(address) as unknown as Source,
-    {
-      set: (task, after_ms) => window.setTimeout(task, after_ms),
-      clear: (timer) => window.clearTimeout(timer),
-    },
-    (connection) => (this.connection = connection),
-  )
+  #stream = new EventStream((address) => new EventSource(address) as unknown as Source, (connection) => (this.connection = connection))
   #hidden: number | null = null
 
   constructor() {

@@ -1,14 +1,14 @@
-// Reachability of the server, as the requests of this tab find it.
+// Reachability of the server, according to the requests of this tab.
 
-import { onReach } from './client'
+import { on } from './client'
 
 const FIRST_CHECK_MS = 1000
 const LONGEST_CHECK_MS = 8000
 
 export class Reach {
-  /** Time at which the server stopped answering, in milliseconds of the epoch; `null` while it answers. */
+  /** Time of the first request without an answer, in milliseconds since the Unix epoch; `null` while the server answers. */
   lostAt = $state<number | null>(null)
-  /** Set while a check waits for its answer. */
+  /** Set while a check is pending. */
   checking = $state(false)
   #waiting = new Set<() => void>()
   #next: ReturnType<typeof setTimeout> | undefined
@@ -17,7 +17,7 @@ export class Reach {
   /** `ask` resolves to true if the server answers. */
   constructor(private readonly ask: () => Promise<boolean>) {}
 
-  /** Takes note that the server answered, or that it did not. */
+  /** Records whether the server answered a request. */
   heard(answered: boolean): void {
     if (answered) this.#found()
     else if (this.lostAt === null) {
@@ -27,7 +27,7 @@ export class Reach {
     }
   }
 
-  /** Asks the server now; resolves to true if it answers. */
+  /** Sends a check now; resolves to true if the server answers. */
   async check(): Promise<boolean> {
     clearTimeout(this.#next)
     this.checking = true
@@ -38,7 +38,7 @@ export class Reach {
     return answered
   }
 
-  /** Calls `task` once, as soon as the server answers again. */
+  /** Calls `task` once, when the server answers again. */
   onBack(task: () => void): void {
     this.#waiting.add(task)
   }
@@ -61,4 +61,4 @@ export class Reach {
 
 export const reach = new Reach(() => fetch('/health', { cache: 'no-store' }).then(({ ok }) => ok, () => false))
 
-onReach((answered) => reach.heard(answered))
+on.reach = (answered) => reach.heard(answered)

@@ -5,7 +5,7 @@ import { Reach } from './reach.svelte'
 beforeEach(() => void vi.useFakeTimers())
 afterEach(() => void vi.useRealTimers())
 
-it('checks a lost server after longer and longer waits, and calls those who wait once it answers', async () => {
+it('checks a lost server with growing delays, and calls the waiting tasks when it answers', async () => {
   const checks: number[] = []
   let answers = false
   const reach = new Reach(async () => (checks.push(Date.now()), answers))

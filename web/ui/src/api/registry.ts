@@ -1,17 +1,7 @@
 // Modules, stores, documents and sessions.
 
 import { address, ApiError, get, post, postText, problem, put, readProblem, remove, send } from './client'
-import type {
-  ModuleDetail,
-  ModuleUpload,
-  RunDetail,
-  Session,
-  Store,
-  StoreKeys,
-  TrialReport,
-  TryRequest,
-  Validation,
-} from './types'
+import type { ModuleDetail, ModuleUpload, RunDetail, Session, Store, StoreKeys, TrialReport, TryRequest, Validation } from './types'
 
 const ofName = (name: string) => `/modules/${encodeURIComponent(name)}`
 const ofVersion = (name: string, version: number | string) => `${ofName(name)}/versions/${encodeURIComponent(String(version))}`
@@ -26,11 +16,10 @@ export const registry = {
   tryOut: (name: string, version: number, request: TryRequest) => post<TrialReport>(`${ofVersion(name, version)}/try`, request),
 
   stores: (signal?: AbortSignal) => get<{ items: Store[] }>('/stores', {}, signal),
-  keys: (store: string, prefix: string, limit: number, signal?: AbortSignal) =>
-    get<StoreKeys>(`/stores/${encodeURIComponent(store)}/keys`, { prefix, limit }, signal),
+  keys: (store: string, prefix: string, limit: number, signal?: AbortSignal) => get<StoreKeys>(`/stores/${encodeURIComponent(store)}/keys`, { prefix, limit }, signal),
 }
 
-/** Pipeline documents. Text is sent as typed, so that no digit of a number is lost and no key is merged. */
+/** Pipeline documents. The text is sent as typed: parsing would lose digits of large numbers and merge duplicate keys. */
 export const documents = {
   schema: (signal?: AbortSignal) => get<Record<string, unknown>>('/schema/pipeline', {}, signal),
   specText: async (run: string, signal?: AbortSignal): Promise<string> =>
@@ -47,7 +36,7 @@ export const sessions = {
   signOut: () => remove('/session'),
 }
 
-/** Uploads a module. `progress` receives the share that was sent, which `fetch` does not report. */
+/** Uploads a module. `progress` receives the share of bytes sent, from 0 to 1; `fetch` does not report this share. */
 export function upload(file: File, progress: (share: number) => void, signal: AbortSignal): Promise<ModuleUpload> {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest()
@@ -59,11 +48,7 @@ export function upload(file: File, progress: (share: number) => void, signal: Ab
     }
     request.onload = () => {
       const type = request.getResponseHeader('content-type') ?? ''
-      const response = new Response(request.responseText, {
-        status: request.status,
-        statusText: request.statusText,
-        headers: { 'content-type': type },
-      })
+      const response = new Response(request.responseText, { status: request.status, statusText: request.statusText, headers: { 'content-type': type } })
       if (response.ok) response.json().then((made) => resolve(made as ModuleUpload), reject)
       else readProblem(response).then((problem) => reject(new ApiError(problem)), reject)
     }
@@ -75,4 +60,4 @@ export function upload(file: File, progress: (share: number) => void, signal: Ab
   })
 }
 
-const cutOff = problem('The upload was interrupted', 'The connection ended before the server answered: the server has stopped, or the file exceeds its limit.')
+const cutOff = problem('The upload was interrupted', 'The connection ended before the server answered: the server has stopped, or the file exceeds the size limit.')

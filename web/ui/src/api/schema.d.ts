@@ -160,7 +160,7 @@ export interface paths {
         get: operations["show_version"];
         put?: never;
         post?: never;
-        /** Delete a version that no run needs and no alias names */
+        /** Delete a version that no live run uses and no alias points to */
         delete: operations["delete_version"];
         options?: never;
         head?: never;
@@ -353,7 +353,7 @@ export interface paths {
         get?: never;
         /**
          * Replace the tags of a run
-         * @description 16 tags at most, of 1 to 64 characters each. The run's document stays as it is.
+         * @description A run may have at most 16 tags of 1 to 64 characters each. The document of the run does not change.
          */
         put: operations["set_tags"];
         post?: never;
@@ -372,7 +372,7 @@ export interface paths {
         };
         /**
          * Show the address of the batches of a run with the consumer `stream`
-         * @description The address is a Unix socket on the server's machine and the secret that opens it to processes of the server's user. The status is 409 for a run that has another consumer, is waiting, or has ended.
+         * @description The address consists of a Unix socket on the server's machine and a secret; only processes of the server's user can use it. The status is 409 for a run that has another consumer, is waiting, or has ended.
          */
         get: operations["show_stream"];
         put?: never;
@@ -408,8 +408,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * All figures of a run over one window, with the verdict on it
-         * @description The window is the whole run without warm-up, its last seconds (`last_s`), or a part (`from_s`, `to_s`), with its ends moved outwards to stored rows of at least 250 ms; the answer states the true ends. `from_s=0` alone is the whole run with warm-up.
+         * Show the figures of a run over one window, with a verdict
+         * @description The window is the whole run without warm-up, the last seconds of the run (`last_s`), or a time range (`from_s`, `to_s`). The bounds of a range are moved outwards to bounds of stored rows, which are at least 250 ms long; the response contains the actual bounds. `from_s=0` alone selects the whole run with warm-up.
          */
         get: operations["show_figures"];
         put?: never;
@@ -444,7 +444,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Events of a run: instances that were replaced, bursts of failures */
+        /** List events of a run: replaced instances and bursts of failures */
         get: operations["show_timeline"];
         put?: never;
         post?: never;
@@ -461,7 +461,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show the ledger: where every sample went */
+        /** Show the ledger, which accounts for every sample of a run */
         get: operations["show_ledger"];
         put?: never;
         post?: never;
@@ -495,7 +495,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List failed samples, with the head of each */
+        /** List failed samples, with shortened fields */
         get: operations["list_errors"];
         put?: never;
         post?: never;
@@ -585,7 +585,7 @@ export interface paths {
         };
         /**
          * Stream live events, as `text/event-stream`
-         * @description The first event is `hello`. The watched runs then send `sample` four times a second, `log`, `state`, `gap` where events were lost, and `end` once all of a run is stored. `runs` reports every run that was submitted or changed its state. `ping` follows 15 s without an event. An event id is `epoch-number`; with `Last-Event-ID`, the events missed in the last minute are sent first.
+         * @description The first event is `hello`. Watched runs then send `sample` four times a second, `log`, `state`, `gap` if events were lost, and `end` once the whole run is stored. `runs` reports every run that was submitted or changed its state. `ping` follows 15 s without an event. An event id is `epoch-number`; with `Last-Event-ID`, the events missed in the last minute are sent first.
          */
         get: operations["events"];
         put?: never;
@@ -628,7 +628,7 @@ export interface paths {
         put?: never;
         /**
          * Start a storage benchmark on the server
-         * @description One benchmark runs at a time. It takes threads and memory of the budget of runs, and permits of its store in turn with the runs. The report is kept with the others.
+         * @description Only one benchmark runs at a time. The benchmark uses threads and memory from the budget of runs, and takes permits of its store in turn with runs. Its report is stored like an uploaded one.
          */
         post: operations["start_benchmark"];
         delete?: never;
@@ -644,7 +644,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The storage benchmark that the server runs */
+        /** Show the running storage benchmark, or the last one */
         get: operations["show_current"];
         put?: never;
         post?: never;
@@ -664,8 +664,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Stop the storage benchmark under way
-         * @description What it measured until then is kept. Answers when it has ended, after 3 s at most.
+         * Stop the running storage benchmark
+         * @description The measurements made so far are stored. Responds once the benchmark has ended, after at most 3 s.
          */
         post: operations["stop_benchmark"];
         delete?: never;
@@ -743,7 +743,7 @@ export interface components {
         BudgetUse: {
             /**
              * Format: uint32
-             * @description Worker threads of the budget.
+             * @description Number of worker threads of the budget.
              */
             threads: number;
             /**
@@ -753,7 +753,7 @@ export interface components {
             memory_mib: number;
             /**
              * Format: uint32
-             * @description Worker threads that are reserved for runs.
+             * @description Number of worker threads that are reserved for runs.
              */
             threads_used: number;
             /**
@@ -788,7 +788,7 @@ export interface components {
             client: string;
             /**
              * Format: uint64
-             * @description Worker threads of the client's active runs.
+             * @description Number of worker threads of the client's active runs.
              */
             threads_used: number;
             /**
@@ -811,27 +811,27 @@ export interface components {
         SystemLimits: {
             /**
              * Format: double
-             * @description Largest module, in MiB.
+             * @description Maximum size of a module, in MiB.
              */
             upload_mib: number;
             /**
              * Format: uint64
-             * @description Largest pipeline document, in KiB.
+             * @description Maximum size of a pipeline document, in KiB.
              */
             document_kib: number;
             /**
              * Format: uint32
-             * @description Greatest memory limit that a document may set for one instance of a module, in MiB.
+             * @description Maximum memory, in MiB, that a document may allow for one instance of a module.
              */
             module_memory_mib: number;
             /**
              * Format: uint32
-             * @description Greatest limit of the output per sample that a document may set for a module, in MiB.
+             * @description Maximum output per sample, in MiB, that a document may allow for a module.
              */
             module_output_mib: number;
             /**
              * Format: uint32
-             * @description Greatest limit of the CPU time per sample that a document may set, in milliseconds.
+             * @description Maximum CPU time per sample, in milliseconds, that a document may allow for a module.
              */
             deadline_ms: number;
             /**
@@ -841,7 +841,7 @@ export interface components {
             runs_queued: number;
             /**
              * Format: double
-             * @description Longest duration of a run, in seconds; `null` if unlimited.
+             * @description Maximum duration of a run, in seconds; `null` if unlimited.
              */
             run_max_s?: number | null;
             /**
@@ -1199,7 +1199,7 @@ export interface components {
             samples?: components["schemas"]["TrySample"][] | null;
             /** @description Samples to read from a store. */
             from?: components["schemas"]["TryFrom"] | null;
-            /** @description Objects that the module may ask for, by name, at most 16. */
+            /** @description Assets that the module may request, by name, at most 16. */
             assets?: {
                 [key: string]: components["schemas"]["TryAsset"];
             };
@@ -1241,14 +1241,14 @@ export interface components {
             /** @description Keys of the objects, at most 16. */
             keys: string[];
         };
-        /** @description An object for a module that is tried: bytes given here, or an object of a store. */
+        /** @description Asset of a module in a trial: bytes in the request, or an object of a store. */
         TryAsset: {
-            /** @description Content of the sample, base64-encoded. */
+            /** @description Content of the asset, base64-encoded. */
             base64: string;
         } | {
-            /** @description Store of the object. */
+            /** @description Name of the store that contains the object. */
             store: string;
-            /** @description Key of the object. */
+            /** @description Key of the object in the store. */
             key: string;
         };
         /** @description Result of trying a module on a few samples. */
@@ -1353,7 +1353,7 @@ export interface components {
         SampleTrial: {
             /** @description Key of the sample; `finish` for the final samples of a stateful module. */
             key: string;
-            /** @description Outcome of the sample. */
+            /** @description Result for the sample: kept, dropped, replaced, held or failed. */
             outcome: components["schemas"]["Outcome"];
             /** @description Failure of the sample; `null` if it did not fail. */
             failure?: components["schemas"]["Failure"] | null;
@@ -1532,16 +1532,16 @@ export interface components {
             name: string;
             /** @description Kind of the store. */
             kind: components["schemas"]["StoreKind"];
-            /** @description Set when runs may write batches to it. */
+            /** @description True if runs may write batches to the store. */
             writable: boolean;
             /**
              * Format: uint64
-             * @description Most reads and writes in flight, those of all runs together.
+             * @description Maximum number of reads and writes in flight, for all runs together.
              */
             reads: number;
             /**
              * Format: uint64
-             * @description Reads and writes in flight now.
+             * @description Number of reads and writes in flight now, for all runs together.
              */
             reads_used: number;
         };
@@ -1555,7 +1555,7 @@ export interface components {
             more: boolean;
             /**
              * Format: double
-             * @description Time that the store took to list them, in seconds.
+             * @description Time that the store took to list the keys, in seconds.
              */
             elapsed_s: number;
         };
@@ -1572,7 +1572,7 @@ export interface components {
             id: string;
             /** @description Name of the pipeline. */
             name: string;
-            /** @description Current state, or the way in which the run ended. */
+            /** @description Current or final state of the run. */
             state: components["schemas"]["RunState"];
             /** @description Reason of the failure; `null` unless the run failed. */
             error?: string | null;
@@ -1647,7 +1647,7 @@ export interface components {
             /** @description Modules of the run, `name@version`, in the order of its stages. */
             modules: string[];
         };
-        /** @description Current state of a run, or the way in which it ended. */
+        /** @description Current or final state of a run. */
         RunState: "queued" | "running" | "draining" | "completed" | "failed" | "stopped" | "interrupted";
         /** @description Kind of the limit of a pipeline. */
         VerdictKind: "consumer" | "variance" | "stage" | "storage" | "source" | "threads" | "permits" | "failures" | "nothing_waits" | "too_little";
@@ -1696,7 +1696,7 @@ export interface components {
             /** @description Unit of the items that the stage produces, e.g. `batches`. */
             gives: string;
         };
-        /** @description Kind of a stage. */
+        /** @description Kind of a stage without its settings, as named in documents. */
         StageKindName: "aggregate" | "disaggregate" | "fetch" | "wasm" | "collate" | "transfer" | "sleep";
         /** @description Queue of a valid document. */
         ValidQueue: {
@@ -1716,7 +1716,7 @@ export interface components {
             id: string;
             /** @description Name of the pipeline. */
             name: string;
-            /** @description Current state, or the way in which the run ended. */
+            /** @description Current or final state of the run. */
             state: components["schemas"]["RunState"];
             /** @description Reason of the failure; `null` unless the run failed. */
             error?: string | null;
@@ -1815,7 +1815,7 @@ export interface components {
             id: string;
             /** @description Name of the pipeline. */
             name: string;
-            /** @description Current state, or the way in which the run ended. */
+            /** @description Current or final state of the run. */
             state: components["schemas"]["RunState"];
             /** @description Reason of the failure; `null` unless the run failed. */
             error?: string | null;
@@ -1902,7 +1902,7 @@ export interface components {
             verdict: components["schemas"]["Verdict"] | null;
             /**
              * @description Verdicts of windows, joined while the limit stays the same, oldest first, without gaps; the last one may still continue.
-             *     At most the last hundred.
+             *     At most the last hundred are kept.
              * @default []
              */
             verdicts: components["schemas"]["VerdictSpan"][];
@@ -2377,7 +2377,7 @@ export interface components {
             put: number;
             /**
              * Format: uint64
-             * @description Samples taken out of the queue, and not given back.
+             * @description Samples taken out of the queue and not returned to it.
              */
             taken: number;
             /**
@@ -2472,7 +2472,7 @@ export interface components {
             rate?: number | null;
             /**
              * Format: double
-             * @description Items per second that the consumer would take if it never waited; `null` when it only waits.
+             * @description Items per second that the consumer would take if it never waited; `null` when the consumer only waits.
              */
             demand?: number | null;
             /**
@@ -2582,7 +2582,7 @@ export interface components {
             from_s: number;
             /**
              * Format: double
-             * @description End of the period, in seconds since the start of the run; the latest window while the period continues.
+             * @description End of the period, in seconds since the start of the run; the end of the latest window while the period continues.
              */
             to_s: number;
             /** @description Kind of the limit. */
@@ -2649,8 +2649,9 @@ export interface components {
             /** @description Figure in this column. */
             metric: components["schemas"]["Metric"];
             /**
-             * @description Figure of each whole bucket, computed from its sums. Percentiles come from histograms: those of task times are within 8 % and
-             *     cover whole seconds, those of waits are within 16 % and cover intervals of 4 s; a narrower bucket shows its whole interval's.
+             * @description Figure of each whole bucket, computed from its sums. Percentiles come from histograms: percentiles of task times are
+             *     accurate to 8 % and cover whole seconds, percentiles of waits are accurate to 16 % and cover intervals of 4 s. A narrower
+             *     bucket has the percentile of the second or interval that contains it.
              */
             mean: (number | null)[];
             /** @description Minimum over the 250 ms intervals of each bucket; empty for percentiles, and if the request excludes it. */
@@ -2672,7 +2673,7 @@ export interface components {
             window: components["schemas"]["FigureWindow"];
             /**
              * Format: uint64
-             * @description Samples that the consumer took in the window; `null` where an earlier version did not count them over time.
+             * @description Samples that the consumer took in the window; `null` for runs of earlier versions, which did not count samples over time.
              */
             samples?: number | null;
             /**
@@ -2703,9 +2704,9 @@ export interface components {
             queue_samples_per_s: {
                 [key: string]: number | null;
             };
-            /** @description Movement of samples; `null` where an earlier version did not count them over time. */
+            /** @description Movement of samples; `null` for runs of earlier versions, which did not count samples over time. */
             ledger?: components["schemas"]["LedgerMovement"] | null;
-            /** @description Verdict on the window; `null` where an earlier version did not store what a verdict needs. */
+            /** @description Verdict on the window; `null` for runs of earlier versions, which did not store the figures that a verdict needs. */
             verdict?: components["schemas"]["Verdict"] | null;
         };
         /** @description Figures of a run from its start to the reading. */
@@ -2725,9 +2726,9 @@ export interface components {
              * @description Samples that failed since the run's start.
              */
             failed_samples: number;
-            /** @description Samples of the run, by their fate. */
+            /** @description Samples of the run, by outcome. */
             samples: components["schemas"]["RunBook"];
-            /** @description Set when every book of the ledger balances. */
+            /** @description Set if the counts of every stage and queue in the ledger balance. */
             balanced: boolean;
         };
         /** @description Interval that figures cover. */
@@ -2736,12 +2737,12 @@ export interface components {
             kind: components["schemas"]["WindowKind"];
             /**
              * Format: double
-             * @description Begin, in seconds since the run's start. A requested begin is moved back to the nearest stored row.
+             * @description Start, in seconds since the run's start. A requested start is moved back to the start of a stored row.
              */
             from_s: number;
             /**
              * Format: double
-             * @description End, in seconds since the run's start. A requested end is moved forward to the nearest stored row.
+             * @description End, in seconds since the run's start. A requested end is moved forward to the end of a stored row.
              */
             to_s: number;
         };
@@ -2790,12 +2791,12 @@ export interface components {
             dead_lettered: number;
             /**
              * Format: uint64
-             * @description Samples of incomplete last batches.
+             * @description Samples discarded with incomplete last batches.
              */
             discarded: number;
             /**
              * Format: int64
-             * @description Change of the number of samples inside the stage.
+             * @description Change in the number of samples inside the stage.
              */
             left: number;
         };
@@ -2828,12 +2829,12 @@ export interface components {
             dead_lettered: number;
             /**
              * Format: uint64
-             * @description Samples of incomplete last batches.
+             * @description Samples discarded with incomplete last batches.
              */
             discarded: number;
             /**
              * Format: int64
-             * @description Change of the number of samples inside stages and queues.
+             * @description Change in the number of samples inside stages and queues.
              */
             left: number;
         };
@@ -2861,38 +2862,38 @@ export interface components {
             /** @description Usage of process and machine in the interval; `null` where it is not known. */
             machine?: components["schemas"]["MachineFigures"] | null;
         };
-        /** @description Events of a run, by begin. */
+        /** @description Events of a run, ordered by their start. */
         Timeline: {
-            /** @description The events, earliest first. */
+            /** @description Events of the run, earliest first. */
             items: components["schemas"]["TimelineEvent"][];
             /**
              * Format: uint
-             * @description Smaller events that are not listed.
+             * @description Number of events that are not listed: the ones with the lowest counts.
              */
             left_out: number;
         };
-        /** @description Something that happened to a run at some time. */
+        /** @description Event in a run, with the interval in which it happened. */
         TimelineEvent: {
             /**
              * Format: double
-             * @description Its begin, in seconds since the run's start, known to the bucket that the timeline was made of.
+             * @description Start of the event, in seconds since the run's start, rounded down to the start of a measured interval.
              */
             from_s: number;
             /**
              * Format: double
-             * @description Its end.
+             * @description End of the event, in seconds since the run's start, rounded up to the end of a measured interval.
              */
             to_s: number;
-            /** @description Its kind. */
+            /** @description Kind of the event. */
             kind: components["schemas"]["TimelineEventKind"];
-            /** @description Id of the stage. */
+            /** @description Id of the stage that the event concerns. */
             stage: string;
             /**
              * Format: uint64
-             * @description Instances that were replaced, or tasks that failed.
+             * @description Number of replaced instances or of failed tasks, depending on the kind.
              */
             count: number;
-            /** @description The event in words. */
+            /** @description Description of the event in one sentence. */
             text: string;
         };
         /** @description Kind of an event. */
@@ -2914,12 +2915,12 @@ export interface components {
             p50_s?: number | null;
             /**
              * Format: double
-             * @description 90th percentile, in seconds.
+             * @description 90th percentile of the times, in seconds.
              */
             p90_s?: number | null;
             /**
              * Format: double
-             * @description 99th percentile, in seconds.
+             * @description 99th percentile of the times, in seconds.
              */
             p99_s?: number | null;
             /**
@@ -3159,20 +3160,21 @@ export interface components {
             for_s: number | null;
             /**
              * Format: double
-             * @description Begin of the window whose figures the prediction starts from and is compared with, in seconds since the run's start; as in
-             *     `/figures`.
+             * @description Start of the window on which the prediction is based, in seconds since the run's start, as in `/figures`. The prediction
+             *     is also compared with this window.
              * @default null
              */
             from_s: number | null;
             /**
              * Format: double
-             * @description End of that window, in seconds since the run's start.
+             * @description End of the window on which the prediction is based, in seconds since the run's start.
              * @default null
              */
             to_s: number | null;
             /**
              * Format: double
-             * @description Length of a window that ends with the run, or now, in seconds.
+             * @description Length of a window that ends with the run, or now if the run continues, in seconds; cannot be combined with `from_s` or
+             *     `to_s`.
              * @default null
              */
             last_s: number | null;
@@ -3239,8 +3241,8 @@ export interface components {
             assumptions: string[];
             /**
              * Format: double
-             * @description Rate that the model predicts for the run as it is, as a share of the measured rate and less 1: the model's error. `null` where the
-             *     window has no rate.
+             * @description Relative error of the model: `predicted / measured - 1` for the rate of the unchanged run; `null` if the window has no
+             *     rate.
              */
             model_error?: number | null;
             /** @description Changes that would make the run faster, cheapest first; `null` without `sweep`. */
@@ -3255,7 +3257,7 @@ export interface components {
             rate?: number | null;
             /**
              * Format: double
-             * @description Samples that its consumer took in a second.
+             * @description Samples that the consumer of the recorded run took per second.
              */
             samples_per_s?: number | null;
             /**
@@ -3352,7 +3354,7 @@ export interface components {
             event: "end";
             data: components["schemas"]["RunSummary"];
         };
-        /** @description Activity of a run in the last quarter of a second. */
+        /** @description Activity of a run in the last 250 ms. */
         LiveSample: {
             /** @description Id of the run. */
             run: string;
@@ -3393,7 +3395,7 @@ export interface components {
             occupancy: {
                 [key: string]: number;
             };
-            /** @description Current limiting factor of the run, and the period since which it has held. */
+            /** @description Current limiting factor of the run, and the period in which it has held. */
             verdict?: components["schemas"]["VerdictSpan"] | null;
         };
         /** @description Line that a module of a run logged. */
@@ -3505,8 +3507,8 @@ export interface components {
             /** @description Number of accelerators that the storage can feed; `null` if the document does not request this search. */
             accelerators?: components["schemas"]["AcceleratorReport"] | null;
             /**
-             * @description Results of the fastest load with one part at a time replaced by a free substitute; empty if the document does not request
-             *     them.
+             * @description Results of the fastest load with one part at a time replaced by a substitute that takes almost no time; empty if the
+             *     document does not request them.
              */
             counterfactuals: components["schemas"]["Counterfactual"][];
         };
@@ -3604,7 +3606,7 @@ export interface components {
             /** @description Accelerators to simulate, to find the number that the storage can feed; no search if missing. */
             accelerator?: components["schemas"]["AcceleratorSpec"] | null;
             /**
-             * @description Runs the fastest load again with each of its parts replaced by a free substitute.
+             * @description Runs the fastest load again with each of its parts replaced by a substitute that takes almost no time.
              * @default false
              */
             counterfactuals: boolean;
@@ -3745,19 +3747,19 @@ export interface components {
             /** @description Name of the stage in statistics; its kind when missing. */
             name?: string | null;
             /**
-             * @description Maximum number of items in the queue behind the stage.
+             * @description Maximum number of items in the queue after the stage.
              * @default 2
              */
             queue: number;
         };
-        /** @description Reads the object that each sample's key names. The objects of a batch are read concurrently; each may fail on its own. */
+        /** @description Reads the object that each sample's key names. The objects of a batch are read concurrently; each read may fail alone. */
         Fetch: {
             /** @description Store to read from; the store of the source when missing. */
             store?: string | null;
             /** @description Name of the stage in statistics; its kind, or the name of its module, when missing. */
             name?: string | null;
             /**
-             * @description Maximum number of items in the queue behind the stage.
+             * @description Maximum number of items in the queue after the stage.
              * @default 2
              */
             queue: number;
@@ -3796,7 +3798,7 @@ export interface components {
             /** @description Name of the stage in statistics; its kind when missing. */
             name?: string | null;
             /**
-             * @description Maximum number of items in the queue behind the stage.
+             * @description Maximum number of items in the queue after the stage.
              * @default 2
              */
             queue: number;
@@ -3834,7 +3836,7 @@ export interface components {
             /** @description Name of the stage in statistics; its kind, or the name of its module, when missing. */
             name?: string | null;
             /**
-             * @description Maximum number of items in the queue behind the stage.
+             * @description Maximum number of items in the queue after the stage.
              * @default 2
              */
             queue: number;
@@ -3873,7 +3875,7 @@ export interface components {
             /** @description Name of the stage in statistics; its kind, or the name of its module, when missing. */
             name?: string | null;
             /**
-             * @description Maximum number of items in the queue behind the stage.
+             * @description Maximum number of items in the queue after the stage.
              * @default 2
              */
             queue: number;
@@ -3907,7 +3909,7 @@ export interface components {
             /** @description Name of the stage in statistics; its kind, or the name of its module, when missing. */
             name?: string | null;
             /**
-             * @description Maximum number of items in the queue behind the stage.
+             * @description Maximum number of items in the queue after the stage.
              * @default 2
              */
             queue: number;
@@ -3956,7 +3958,7 @@ export interface components {
             /** @description Name of the stage in statistics; its kind, or the name of its module, when missing. */
             name?: string | null;
             /**
-             * @description Maximum number of items in the queue behind the stage.
+             * @description Maximum number of items in the queue after the stage.
              * @default 2
              */
             queue: number;
@@ -4038,7 +4040,7 @@ export interface components {
             /** @default static */
             assignment: components["schemas"]["Assignment"];
             /**
-             * @description Keeps workers and their instances of modules for all passes; otherwise each pass starts new ones.
+             * @description Keeps workers and their instances of modules for all passes; otherwise each pass starts new workers.
              * @default false
              */
             persistent: boolean;
@@ -4064,7 +4066,7 @@ export interface components {
         /** @description Batches that are read before the measurement of a load and are left out of its figures. */
         WarmUp: {
             /**
-             * @description Number of batches in each round; if the set has fewer batches, it is repeated.
+             * @description Number of batches in each round; a set with fewer batches is read repeatedly.
              * @default []
              */
             rounds: number[];
@@ -4353,8 +4355,8 @@ export interface components {
             time: components["schemas"]["Spread"];
             /**
              * Format: double
-             * @description Share of the total time of all reads, 0.0 to 1.0. Three parts are shares of another total: `permit`, which precedes a
-             *     read, of waits for permits and reads together; `between` of the time of all batches; a stage of the lifetimes of all
+             * @description Share of the total time of all reads, 0.0 to 1.0, with three exceptions: `permit` is a share of the waits for permits and
+             *     the reads together, `between` is a share of the time of all batches, and a stage is a share of the lifetimes of all
              *     workers.
              */
             share: number;
@@ -4430,7 +4432,7 @@ export interface components {
             in_flight: number;
             /**
              * Format: uint32
-             * @description Largest number of reads in flight.
+             * @description Maximum number of reads that were in flight at the same time.
              */
             most: number;
             /**
@@ -4579,7 +4581,7 @@ export interface components {
         };
         /** @description Number of accelerators that a store can feed, and the trials that found it. */
         AcceleratorReport: {
-            /** @description Name of the preset, or `own` if the document sets the step. */
+            /** @description Name of the preset, or `own` if the document sets the step time itself. */
             accelerator: string;
             /**
              * Format: uint32
@@ -4600,7 +4602,7 @@ export interface components {
             load: string;
             /**
              * Format: uint32
-             * @description Largest number of accelerators that reached the minimum utilisation; 0 if not even one did.
+             * @description Largest number of accelerators that reached the minimum utilisation; 0 if not even a single accelerator reached it.
              */
             supported: number;
             /** @description Trials in the order in which they ran. A number of accelerators that missed the minimum utilisation was tried twice. */
@@ -4608,7 +4610,7 @@ export interface components {
             /** @description Demand of the known workloads, estimated from bytes per second alone. */
             presets: components["schemas"]["PresetNeed"][];
         };
-        /** @description One trial with a number of accelerators. */
+        /** @description One trial with a fixed number of accelerators. */
         AcceleratorTrial: {
             /** Format: uint32 */
             accelerators: number;
@@ -4646,7 +4648,7 @@ export interface components {
              */
             supported_by_bytes: number;
         };
-        /** @description Result of a load with one part replaced by a free substitute. */
+        /** @description Result of a load with one part replaced by a substitute that takes almost no time. */
         Counterfactual: {
             /** @description Replaced part: `nothing`, `storage`, `stage:` and its name, `stages`, or `consumer`. */
             without: string;
@@ -4664,34 +4666,34 @@ export interface components {
             gain: number;
             /**
              * Format: double
-             * @description Cost of the part, in seconds: the time that a pass over all objects saves without it; 0 for the unchanged load.
+             * @description Cost of the part, in seconds: the time that a pass over all objects saves without the part; 0 for the unchanged load.
              */
             costs_s: number;
         };
-        /** @description A storage benchmark for the server to run. */
+        /** @description Settings of a storage benchmark that the server runs. */
         StartBenchmark: {
-            /** @description Store whose objects are read. */
+            /** @description Name of the store whose objects are read. */
             store: string;
-            /** @description Name of the benchmark; the store's name when missing. */
+            /** @description Name of the benchmark; the name of the store if missing. */
             name?: string | null;
             /**
-             * @description Start of the keys to read; empty for all.
+             * @description Prefix of the keys to read; all keys if empty.
              * @default
              */
             prefix: string;
             /**
-             * @description End of the keys to read, e.g. `.jpg`; empty for all.
+             * @description Suffix of the keys to read, e.g. `.jpg`; all keys if empty.
              * @default
              */
             suffix: string;
             /**
              * Format: uint32
-             * @description Limit of the objects to read, 1 to 100,000.
+             * @description Maximum number of objects to read, 1 to 100,000; 1,000 if missing.
              * @default 1000
              */
             limit: number;
             /**
-             * @description Ways in which workers read the objects of a batch.
+             * @description Read modes of the workers, each measured separately; `sync` and `async` if missing.
              * @default [
              *       "sync",
              *       "async"
@@ -4699,93 +4701,96 @@ export interface components {
              */
             modes: components["schemas"]["LoadMode"][];
             /**
-             * @description Numbers of workers to try in turn, each at most the threads of the server's budget; 1, 2, 4 and 8, as far as the
-             *     budget allows, when missing.
+             * @description Numbers of workers to measure in turn, at most 8 numbers. None may exceed the threads of the server's budget. If missing,
+             *     those of 1, 2, 4 and 8 that do not exceed the budget.
              * @default []
              */
             workers: number[];
             /**
              * Format: uint32
-             * @description Limit of the reads in flight of one `async` worker.
+             * @description Maximum number of reads that one `async` worker has in flight; 8 if missing.
              * @default 8
              */
             in_flight: number;
             /**
              * Format: uint32
-             * @description Objects of a batch.
+             * @description Number of objects in a batch; 16 if missing.
              * @default 16
              */
             batch_size: number;
             /**
              * Format: uint32
-             * @description Measured passes over the objects for each load, 1 to 10.
+             * @description Number of measured passes over the objects for each load, 1 to 10; 1 if missing.
              * @default 1
              */
             repeats: number;
             /**
-             * @description Drops the objects of a folder from the page cache before each pass.
+             * @description Drops the objects from the page cache before each pass, if the store is a folder.
              * @default false
              */
             cold: boolean;
             /**
              * Format: uint32
-             * @description Longest time of the benchmark, in seconds, 1 to 3,600; then it is stopped, and what it measured is kept. The server's
-             *     longest time of a run applies as well.
+             * @description Maximum duration of the benchmark, in seconds, 1 to 3,600; 60 if missing. At this limit, the benchmark is stopped, and the
+             *     measurements made so far are stored. The server's limit of the duration of runs also applies.
              * @default 60
              */
             max_s: number;
             /**
              * Format: uint32
-             * @description Memory of the benchmark, in MiB: batches that workers hold, and records of reads. A benchmark that needs more fails
-             *     before its first load.
+             * @description Memory limit of the benchmark for keys, batches held by workers, and records of reads, in MiB; 256 if missing. A benchmark
+             *     that may need more memory fails before its first load.
              * @default 256
              */
             memory_mib: number;
         };
-        /** @description A storage benchmark of the server: the one under way, or the last one. */
+        /** @description Progress of the storage benchmark that the server is running, or else of the last one. */
         BenchmarkProgress: {
-            /** @description Id of the benchmark while it runs; the report that is kept has another one. */
+            /** @description Id of this execution of the benchmark; the stored report has another id (`benchmark`). */
             id: string;
             /** @description Name of the benchmark. */
             name: string;
-            /** @description Store that it reads. */
+            /** @description Name of the store whose objects the benchmark reads. */
             store: string;
-            /** @description Start, RFC 3339 in UTC. */
+            /** @description Start time of the benchmark, RFC 3339 in UTC. */
             started_at: string;
             /**
              * Format: double
-             * @description Time since the start, or until the end, in seconds.
+             * @description Duration of the benchmark so far, or of the whole benchmark once it has ended, in seconds.
              */
             elapsed_s: number;
             /**
              * Format: double
-             * @description Longest time that it may take, in seconds.
+             * @description Maximum duration of the benchmark, in seconds.
              */
             max_s: number;
             /** @description State of the benchmark. */
             state: components["schemas"]["BenchmarkState"];
-            /** @description Work under way, in words, e.g. `load 2 of 4: async 2x8`. */
+            /** @description Description of the current step, e.g. `load 2 of 4: async 2x8`. */
             step: string;
             /**
              * Format: uint32
-             * @description Loads that have ended.
+             * @description Number of loads that have ended.
              */
             loads_done: number;
             /**
              * Format: uint32
-             * @description All loads: every mode with every number of workers.
+             * @description Total number of loads: one for each mode and number of workers.
              */
             loads: number;
-            /** @description Reason of a failure or of an early end. */
+            /** @description Reason why the benchmark failed or ended early; `null` if it did neither. */
             error?: string | null;
-            /** @description Id of the kept report, once there is one. */
+            /** @description Id of the stored report; `null` until a report is stored. */
             benchmark?: string | null;
         };
         /** @description State of a benchmark that the server runs. */
         BenchmarkState: "running" | "completed" | "stopped" | "failed";
-        /** @description The storage benchmark that the server runs. */
+        /** @description Storage benchmark that the server runs. */
         CurrentBenchmark: {
-            /** @description The benchmark under way, or the last one; `null` before the first, and for tokens that may not use its store. */
+            /**
+             * @description Running benchmark, or else the last one; `null` if there was none, and for tokens that may not use the store of the
+             *     benchmark.
+             */
             benchmark?: components["schemas"]["BenchmarkProgress"] | null;
         };
         /** @description Differences of a benchmark from a baseline, as `penstock bench compare` computes them. */
@@ -4821,7 +4826,7 @@ export interface components {
             before: number;
             /**
              * Format: double
-             * @description Figure of the other report.
+             * @description Figure of the report that is compared with the baseline.
              */
             after: number;
             /**
@@ -5798,11 +5803,11 @@ export interface operations {
                 points?: number;
                 /** @description Metrics, separated by commas; all if missing. */
                 metrics?: string;
-                /** @description Ids of stages and queues, separated by commas; all when missing. */
+                /** @description Ids of stages and queues, separated by commas; all if missing. */
                 ids?: string;
-                /** @description `false` leaves out the least and the greatest of each bucket. */
+                /** @description `false` leaves out the minimum and the maximum of each bucket. */
                 spreads?: boolean;
-                /** @description Significant digits of each figure, 1 to 15; all when missing. */
+                /** @description Number of significant digits of each figure, 1 to 15; all digits if missing. */
                 digits?: number;
             };
             header?: never;
@@ -5837,11 +5842,14 @@ export interface operations {
     show_figures: {
         parameters: {
             query?: {
-                /** @description Begin of the window, in seconds since the run's start; its start when missing. */
+                /** @description Start of the window, in seconds since the run's start; the run's start if missing. */
                 from_s?: number;
-                /** @description End of the window, in seconds since the run's start; its end, or now, when missing. */
+                /** @description End of the window, in seconds since the run's start; the run's end, or now, if missing. */
                 to_s?: number;
-                /** @description Length of a window that ends with the run, or now, in seconds; not together with the others. Warm-up is left out. */
+                /**
+                 * @description Length of a window that ends with the run, or now if the run continues, in seconds; cannot be combined with `from_s` or
+                 *     `to_s`. Warm-up is left out.
+                 */
                 last_s?: number;
             };
             header?: never;
@@ -5924,7 +5932,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Events of a run, by begin. */
+            /** @description Events of a run, ordered by their start. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6322,14 +6330,14 @@ export interface operations {
             path?: never;
             cookie?: never;
         };
-        /** @description A storage benchmark for the server to run. */
+        /** @description Settings of a storage benchmark that the server runs. */
         requestBody: {
             content: {
                 "application/json": components["schemas"]["StartBenchmark"];
             };
         };
         responses: {
-            /** @description A storage benchmark of the server: the one under way, or the last one. */
+            /** @description Progress of the storage benchmark that the server is running, or else of the last one. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6358,7 +6366,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description The storage benchmark that the server runs. */
+            /** @description Storage benchmark that the server runs. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6390,7 +6398,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description A storage benchmark of the server: the one under way, or the last one. */
+            /** @description Progress of the storage benchmark that the server is running, or else of the last one. */
             200: {
                 headers: {
                     [name: string]: unknown;

@@ -1,11 +1,11 @@
-// Types of the HTTP API, from the server's description of it (`npm run api`). Times are RFC 3339 in UTC, durations carry their
-// unit in the name, and `null` is "not measured" or "not there", never 0.
+// Types of the HTTP API, from its OpenAPI description (`npm run api`). Times are RFC 3339 in UTC, names of durations end in their unit,
+// and `null` is "not measured" or "missing", never 0.
 
 import type { components, operations } from './schema'
 
 type Schemas = components['schemas']
 
-/** Type as received: the description calls a nullable member optional, and the server always writes it. */
+/** Type of an answer. The description marks nullable members as optional, but the server always sends them. */
 type Written<T> = T extends readonly (infer Item)[] ? Written<Item>[] : T extends object ? { [Name in keyof T]-?: Written<T[Name]> } : T
 
 type Answer<Name extends keyof Schemas> = Written<Schemas[Name]>
@@ -13,7 +13,7 @@ type Answer<Name extends keyof Schemas> = Written<Schemas[Name]>
 export type Problem = Schemas['Problem']
 export type Fault = Schemas['DocumentFault']
 
-/** One page of a list; `next` is the cursor of the page after it, `null` at the end. */
+/** Page of a list. `next` is the cursor of the next page, `null` on the last page. */
 export type Page<T> = Omit<Answer<'PageOfRunSummary'>, 'items'> & { items: T[] }
 
 export type QueryOf<Name extends keyof operations> = operations[Name] extends { parameters: { query?: infer Query } }
@@ -23,7 +23,7 @@ export type QueryOf<Name extends keyof operations> = operations[Name] extends { 
 export type AuditEntry = Answer<'AuditEntry'>
 export type Session = Answer<'Session'>
 
-/** Pipeline document, checked by the server alone. */
+/** Pipeline document. Only the server checks it. */
 export type PipelineDocument = Record<string, unknown>
 
 export type SampleOffer = Answer<'SampleOffer'> & { document: PipelineDocument }
@@ -74,7 +74,7 @@ export type VerdictSpan = Answer<'VerdictSpan'>
 export type Advice = Answer<'Advice'>
 
 export type PredictRequest = Partial<Schemas['PredictRequest']>
-/** Prediction, with the verdict that would apply if the server gives one. */
+/** Prediction, with a verdict on the predicted run if the server returns one. */
 export type Predicted = Answer<'Predicted'> & { verdict?: Verdict | null }
 export type Proposal = Answer<'Proposal'>
 
@@ -87,7 +87,6 @@ export type BenchReport = Answer<'BenchReport'>
 export type LoadReport = Answer<'LoadReport'>
 export type LevelCounts = Answer<'LevelCounts'>
 export type Spread = Answer<'Spread'>
-export type LatencyRange = Answer<'LatencyRange'>
 export type LoadMoment = Answer<'LoadMoment'>
 export type ReadFailures = Answer<'ReadFailures'>
 export type AcceleratorReport = Answer<'AcceleratorReport'>
@@ -95,7 +94,7 @@ export type Counterfactual = Answer<'Counterfactual'>
 
 export type Metric = Schemas['Metric']
 
-/** Buckets of equal width with one x column for all. `mean` is exact for the bucket; `min` and `max` are over its 250 ms rows. */
+/** Buckets of equal width with a common x column. `mean` is exact for the bucket; `min` and `max` are those of its rows of 250 ms. */
 export type Series = Answer<'Series'>
 export type Timeline = Answer<'Timeline'>
 export type TimelineEvent = Answer<'TimelineEvent'>

@@ -1,5 +1,5 @@
 export interface Shortcut {
-  /** Keys one after the other: `['g', 'r']`. */
+  /** Keys to press in this order: `['g', 'r']`. */
   keys: string[]
   does: string
   act: () => void
@@ -7,7 +7,7 @@ export interface Shortcut {
 
 const NEXT_KEY_MS = 1200
 
-/** Watches for shortcuts outside of fields; returns a function that ends it. */
+/** Watches for shortcuts outside of fields; returns a function that stops watching. */
 export function watchKeys(shortcuts: () => Shortcut[]): () => void {
   let typed: string[] = []
   let since = 0
@@ -30,9 +30,7 @@ export function watchKeys(shortcuts: () => Shortcut[]): () => void {
   return () => document.removeEventListener('keydown', onKey)
 }
 
-function same(a: string[], b: string[]): boolean {
-  return a.length === b.length && a.every((key, place) => key === b[place])
-}
+const same = (a: string[], b: string[]): boolean => a.length === b.length && a.every((key, place) => key === b[place])
 
 function isField(target: EventTarget | null): boolean {
   return target instanceof Element && target.closest('input, textarea, select, [contenteditable="true"], .cm-editor, [data-keys]') !== null

@@ -1,9 +1,9 @@
-// Parts of the pages that are fetched when they are first needed.
+// Chunks of the pages that are fetched when they are first needed.
 
 import { reach } from '../api/reach.svelte'
 
 class Parts {
-  /** Set once the server has no such file: it was updated since this page was loaded. */
+  /** Set once the server does not have a file of this page any more: it was updated since the page was loaded. */
   outdated = $state(false)
 }
 
@@ -15,8 +15,8 @@ const failedStyles = new Set<HTMLLinkElement>()
 document.addEventListener('error', ({ target }) => target instanceof HTMLLinkElement && failedStyles.add(target), true)
 
 /**
- * Fetches a part of the pages. While the server does not answer, waits for it. Where it answers without the file, sets
- * `parts.outdated` and never resolves: the page stays as it is until it is loaded again.
+ * Fetches a chunk. While the server does not answer, waits for it. If the server does not have the file, sets `parts.outdated`
+ * and never resolves: the page stays as it is until the user reloads it.
  */
 export async function lazily<T>(fetch: () => Promise<T>): Promise<T> {
   for (let failures = 0; ; ) {
@@ -33,7 +33,7 @@ export async function lazily<T>(fetch: () => Promise<T>): Promise<T> {
   return new Promise(() => {})
 }
 
-/** Fetches style sheets again that failed: the loader of chunks asks for each one only once. */
+/** Fetches failed style sheets again: Vite's loader of chunks requests each one only once. */
 async function mendStyles(): Promise<void> {
   const failed = [...failedStyles].filter(({ rel, isConnected }) => rel === 'stylesheet' && isConnected)
   failedStyles.clear()

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { changed, find, match } from './paths'
 
 describe('match', () => {
-  it('returns the decoded values of named places', () => {
+  it('returns the decoded values of parameters', () => {
     expect(match('/runs/{run}/stages/{stage}', '/runs/01a/stages/2%3Adecode')).toEqual({ run: '01a', stage: '2:decode' })
   })
 
@@ -12,7 +12,7 @@ describe('match', () => {
     expect(match('/runs/{run}', '/runs/a/logs')).toBeNull()
   })
 
-  it('ignores a slash at the end and refuses an empty place', () => {
+  it('ignores a slash at the end and refuses an empty parameter', () => {
     expect(match('/runs', '/runs/')).toEqual({})
     expect(match('/', '/')).toEqual({})
     expect(match('/runs/{run}/logs', '/runs//logs')).toBeNull()
@@ -26,7 +26,7 @@ describe('match', () => {
 describe('find', () => {
   const routes = [{ path: '/runs/{run}' }, { path: '/runs/new' }, { path: '/modules/{name}/{version}' }]
 
-  it('prefers a path without named places, at any position', () => {
+  it('prefers a path without parameters, at any position', () => {
     expect(find(routes, '/runs/new')).toEqual({ route: { path: '/runs/new' }, params: {} })
     expect(find(routes, '/runs/01a')?.params).toEqual({ run: '01a' })
   })

@@ -1,6 +1,6 @@
-// Paths with named places: `/runs/{id}/stages/{stage}`.
+// Paths with parameters: `/runs/{id}/stages/{stage}`.
 
-/** Values of the named places if `path` has the form of `pattern`, else `null`. */
+/** Values of the parameters if `path` matches `pattern`, else `null`. */
 export function match(pattern: string, path: string): Record<string, string> | null {
   const wanted = pieces(pattern)
   const found = pieces(path)
@@ -19,7 +19,7 @@ export function match(pattern: string, path: string): Record<string, string> | n
   return params
 }
 
-/** First route whose pattern matches. Patterns with fewer parameters come first, and otherwise the given order holds. */
+/** First route whose pattern matches. Patterns with fewer parameters come first; otherwise, routes keep the given order. */
 export function find<T extends { path: string }>(routes: readonly T[], path: string): { route: T; params: Record<string, string> } | null {
   const exactFirst = [...routes].sort((a, b) => places(a.path) - places(b.path))
   for (const route of exactFirst) {
@@ -39,13 +39,8 @@ export function changed(query: URLSearchParams, changes: Record<string, string |
   return next
 }
 
-function pieces(path: string): string[] {
-  return path.replace(/\/+$/, '').split('/')
-}
-
-function places(path: string): number {
-  return path.split('{').length - 1
-}
+const pieces = (path: string): string[] => path.replace(/\/+$/, '').split('/')
+const places = (path: string): number => path.split('{').length - 1
 
 function decode(piece: string): string | null {
   try {

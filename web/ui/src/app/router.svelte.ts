@@ -24,7 +24,7 @@ export function go(to: string, { replace = false } = {}): void {
   if (!replace && window.location.pathname !== before) void startOfPage()
 }
 
-/** Changes query parameters of this page's address, which a reload or a shared link shows again. */
+/** Changes query parameters of the address, so that a reload or a shared link shows the same view. */
 export function setQuery(changes: Record<string, string | number | null | undefined>, { push = false } = {}): void {
   const query = changed(place.query, changes).toString()
   go(window.location.pathname + (query ? `?${query}` : '') + window.location.hash, { replace: !push })
@@ -32,7 +32,7 @@ export function setQuery(changes: Record<string, string | number | null | undefi
 
 export class Filters<Name extends string> {
   #key: string
-  /** The parameters by name, `''` where one is not given; the same object until one of them changes. */
+  /** Parameters by name, `''` for a missing one. The object stays the same until a parameter changes. */
   query: Record<Name, string>
   any: boolean
 
@@ -47,21 +47,19 @@ export class Filters<Name extends string> {
   }
 }
 
-/** Listens to links and to the browser's history buttons; returns a function that ends it. */
+/** Listens to links and to the browser's history buttons; returns a function that stops listening. */
 export function listen(): () => void {
-  const onPop = () => place.read()
+  const listening = new AbortController()
+  const { signal } = listening
   const onClick = (event: MouseEvent) => {
     const to = target(event)
     if (to === null) return
     event.preventDefault()
     go(to)
   }
-  window.addEventListener('popstate', onPop)
-  document.addEventListener('click', onClick)
-  return () => {
-    window.removeEventListener('popstate', onPop)
-    document.removeEventListener('click', onClick)
-  }
+  window.addEventListener('popstate', () => place.read(), { signal })
+  document.addEventListener('click', onClick, { signal })
+  return () => listening.abort()
 }
 
 /** Address within this site that a click leads to, or `null` if the browser handles the click. */

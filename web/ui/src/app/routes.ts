@@ -4,18 +4,18 @@ export interface PageProps {
   params: Record<string, string>
 }
 
-/** Page; one without parameters in its path needs no props. */
+/** Component of a page. A page without parameters in its path has no props. */
 export type Page = Component<PageProps> | Component<Record<string, never>>
 
 export interface Route {
   path: string
   title: string
-  /** Query parameter with which the page is created anew, as with a parameter of the path. */
+  /** Query parameter whose change creates the page anew, as a change of a path parameter does. */
   query?: string
   page: () => Promise<{ default: Page }>
 }
 
-/** Pages by address. Each is a separate chunk, fetched when the page is first opened. */
+/** Pages by path. Each is a separate chunk, fetched when the page is first opened. */
 export const routes: Route[] = [
   { path: '/', title: 'Start', page: () => import('../pages/Start.svelte') },
   { path: '/runs', title: 'Runs', page: () => import('../pages/Runs.svelte') },
@@ -37,5 +37,5 @@ export const routes: Route[] = [
   { path: '/modules/{name}/{version}', title: 'Module', page: () => import('../pages/Module.svelte') },
 ]
 
-/** Page shown in place of all others while the server requires a token. */
+/** Page shown in place of every page while the server requires a token. */
 export const signIn = (): Promise<{ default: Component<{ onsignedin: () => void }> }> => import('../pages/SignIn.svelte')

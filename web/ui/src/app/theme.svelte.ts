@@ -2,7 +2,7 @@ export type Theme = 'system' | 'light' | 'dark'
 
 const KEY = 'penstock.theme'
 
-/** Light, dark, or the system's scheme. Set on the root element, where `light-dark()` reads it. */
+/** Colour scheme: light, dark, or that of the system. It is set on the root element, where `light-dark()` reads it. */
 class ThemeChoice {
   choice = $state<Theme>(stored())
   #systemDark = $state(darkWanted()?.matches ?? false)
@@ -21,7 +21,7 @@ class ThemeChoice {
       if (choice === 'system') localStorage.removeItem(KEY)
       else localStorage.setItem(KEY, choice)
     } catch {
-      // Storage may be forbidden: the choice then lasts as long as the page.
+      // The browser may forbid storage: the choice then lasts until the page is closed.
     }
   }
 }

@@ -1,4 +1,4 @@
-// The loads of a report: a mode with a number of workers each, in one grid or several.
+// Loads of a report: combinations of mode and number of workers, in one or more grids.
 
 import type { BenchReport, LoadReport } from '../api/types'
 
@@ -7,15 +7,17 @@ export type Mode = LoadReport['mode']
 export const MODES: Mode[] = ['sync', 'async']
 
 export interface Load {
-  /** Name in the address, unique in the report. */
+  /** Name in the page's address, unique in the report. */
   id: string
   label: string
-  /** Number of its grid. */
+  /** Index of the grid that contains the load. */
   grid: number
   cell: LoadReport
+  /** True if a consistency check failed, so that the figures cannot be trusted. */
+  isVoid: boolean
 }
 
-/** All loads, in the order in which they ran. */
+/** All loads of a report, in the order in which they ran. */
 export function loadsOf(report: BenchReport): Load[] {
   const grids = report.actions.flatMap((action) => ('whole_set' in action ? [action.whole_set] : []))
   const taken = new Map<string, number>()
@@ -25,7 +27,8 @@ export function loadsOf(report: BenchReport): Load[] {
       const times = (taken.get(name) ?? 0) + 1
       taken.set(name, times)
       const label = grids.length > 1 ? `${name}, batch ${cell.batch_size}` : name
-      return { id: times === 1 ? name : `${name} #${times}`, label: times === 1 ? label : `${label} #${times}`, grid, cell }
+      const suffix = times === 1 ? '' : ` #${times}`
+      return { id: name + suffix, label: label + suffix, grid, cell, isVoid: !cell.books.balanced }
     }),
   )
 }
@@ -35,13 +38,13 @@ export function nameOf({ mode, workers, in_flight }: LoadReport): string {
   return mode === 'sync' ? `sync ${workers}` : `async ${workers}x${in_flight}`
 }
 
-/** The one with the most items in a second, of those whose books balance; of all, where none does. */
+/** The load with the most items per second. Void loads are ignored, unless all loads are void. */
 export function fastestOf(loads: readonly Load[]): Load | null {
-  const sound = loads.filter(({ cell }) => cell.books.balanced)
+  const sound = loads.filter(({ isVoid }) => !isVoid)
   return (sound.length > 0 ? sound : loads).reduce<Load | null>((best, load) => (best && best.cell.items_per_s >= load.cell.items_per_s ? best : load), null)
 }
 
-/** The load with this id, else the fastest. */
+/** The load with this id, otherwise the fastest load. */
 export function chosen(loads: readonly Load[], id: string | null): Load | null {
   return loads.find((load) => load.id === id) ?? fastestOf(loads)
 }
@@ -67,7 +70,7 @@ export function loadAt({ loads }: Grid, mode: Mode, workers: number): Load | nul
   return loads.find(({ cell }) => cell.mode === mode && cell.workers === workers) ?? null
 }
 
-/** The identities that do not hold, of all loads. */
+/** Failed consistency checks of all loads. */
 export function violations(loads: readonly Load[]): { load: Load; identity: string; says: string; found: string | null }[] {
   return loads.flatMap((load) => load.cell.books.checks.filter(({ holds }) => !holds).map((check) => ({ load, ...check })))
 }

@@ -21,7 +21,7 @@ function drawn(): { chart: Element; hits: NodeListOf<Element>; seen: () => strin
   return { chart, hits: container.querySelectorAll('.hit'), seen: () => container.querySelector('.tip strong')?.textContent }
 }
 
-it('keeps a mark that was reached by keys when the page scrolls', async () => {
+it('keeps a mark selected by keys when the page scrolls', async () => {
   const { chart, seen } = drawn()
   await fireEvent.keyDown(chart, { key: 'ArrowRight' })
   await fireEvent.keyDown(chart, { key: 'ArrowRight' })
@@ -31,7 +31,7 @@ it('keeps a mark that was reached by keys when the page scrolls', async () => {
   expect(seen()).toBeUndefined()
 })
 
-it('lets go of a mark under the pointer when the page scrolls', async () => {
+it('deselects a mark below the pointer when the page scrolls', async () => {
   const { chart, hits, seen } = drawn()
   await fireEvent.keyDown(chart, { key: 'ArrowRight' })
   await fireEvent.pointerEnter(hits[1] as Element)

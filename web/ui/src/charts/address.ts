@@ -1,4 +1,4 @@
-// Settings of charts in the address of their page: a link shows the same charts.
+// Settings of charts in the address of their page, so that a link shows the same charts.
 
 import { getContext, setContext } from 'svelte'
 
@@ -17,8 +17,8 @@ const PAGE: Address = {
   set: setQuery,
 }
 
-/** Gives the charts inside a component another address than that of the page. */
+/** Makes the charts inside a component use `address` instead of the page's address. */
 export const provideAddress = (address: Address) => setContext(KEY, address)
 
-/** The address that charts read and change. */
+/** Address that the calling chart reads and changes. */
 export const addressOf = () => getContext<Address | undefined>(KEY) ?? PAGE

@@ -1,16 +1,16 @@
-// Charts as files: drawings with the colours and the type that they have on the page, and pictures.
+// Charts as files: SVG with the colours and fonts of the page, and PNG.
 
 import type { Ink } from './palette'
 
 const NS = 'http://www.w3.org/2000/svg'
 const KEPT = ['fill', 'fill-opacity', 'stroke', 'stroke-width', 'stroke-dasharray', 'opacity', 'font-family', 'font-size', 'font-weight', 'text-anchor', 'paint-order']
 const LINE = 20
-/** Type of pictures: canvases cannot read custom properties. */
+/** Font of saved charts, equal to `--sans` in app.css, which canvases cannot read. */
 export const FONT = 'ui-sans-serif, system-ui, sans-serif'
-/** Width of a letter, more or less. */
+/** Approximate width of a letter, in pixels. */
 export const LETTER = 6.8
 
-/** A colour and what it stands for; `none` where it is words alone. */
+/** Entry of a legend; the colour `none` draws the text alone. */
 export interface Name {
   text: string
   color: string
@@ -22,7 +22,7 @@ export interface Drawing {
   height: number
 }
 
-/** The drawing as a document, under its title, a line about it, and the meanings of its colours. */
+/** SVG document with a title, a subtitle, a legend and the drawing. */
 export function drawingOf(svg: SVGSVGElement, title: string, about: string, names: readonly Name[], ink: Ink): Drawing {
   const { width, height } = svg.getBoundingClientRect()
   const copy = svg.cloneNode(true) as SVGSVGElement
@@ -51,43 +51,44 @@ export function drawingOf(svg: SVGSVGElement, title: string, about: string, name
   return { text: new XMLSerializer().serializeToString(whole), width, height: height + top }
 }
 
-/** Dots of a picture for each pixel of the page. */
+/** Pixels of a PNG for each CSS pixel. */
 export const dots = () => Math.max(2, devicePixelRatio)
 
-/** The same as a picture. */
+/** PNG of a drawing. */
 export async function pictureOf({ text, width, height }: Drawing): Promise<Blob | null> {
-  const scale = dots()
   const address = URL.createObjectURL(new Blob([text], { type: 'image/svg+xml' }))
   try {
     const image = new Image()
     image.src = address
     await image.decode()
-    const canvas = document.createElement('canvas')
-    canvas.width = Math.round(width * scale)
-    canvas.height = Math.round(height * scale)
-    canvas.getContext('2d')?.drawImage(image, 0, 0, canvas.width, canvas.height)
-    return await new Promise((done) => canvas.toBlob(done, 'image/png'))
+    return await png(width, height, (context) => context.drawImage(image, 0, 0, width, height))
   } finally {
     URL.revokeObjectURL(address)
   }
 }
 
-/** A picture of something that is painted, `width` by `height` pixels, under its title and a line about it. */
+/** PNG with a title, a subtitle and content of `width` by `height` pixels, which `paint` draws. */
 export function painted(title: string, about: string, width: number, height: number, ink: Ink, paint: (context: CanvasRenderingContext2D) => void): Promise<Blob | null> {
   const top = 2 * LINE + 14
+  return png(width, height + top, (context) => {
+    context.fillStyle = ink.panel
+    context.fillRect(0, 0, width, height + top)
+    for (const [text, y, color, font] of [[title, 22, ink.text, '600 14px'], [about, 41, ink.soft, '12px']] as const) {
+      context.fillStyle = color
+      context.font = `${font} ${FONT}`
+      context.fillText(text, 12, y, width - 24)
+    }
+    context.translate(0, top)
+    paint(context)
+  })
+}
+
+function png(width: number, height: number, paint: (context: CanvasRenderingContext2D) => void): Promise<Blob | null> {
   const canvas = document.createElement('canvas')
   canvas.width = Math.round(width * dots())
-  canvas.height = Math.round((height + top) * dots())
+  canvas.height = Math.round(height * dots())
   const context = canvas.getContext('2d') as CanvasRenderingContext2D
   context.scale(dots(), dots())
-  context.fillStyle = ink.panel
-  context.fillRect(0, 0, width, height + top)
-  for (const [text, y, color, font] of [[title, 22, ink.text, '600 14px'], [about, 41, ink.soft, '12px']] as const) {
-    context.fillStyle = color
-    context.font = `${font} ${FONT}`
-    context.fillText(text, 12, y, width - 24)
-  }
-  context.translate(0, top)
   paint(context)
   return new Promise((done) => canvas.toBlob(done, 'image/png'))
 }

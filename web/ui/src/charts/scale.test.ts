@@ -2,7 +2,7 @@ import { expect, it } from 'vitest'
 
 import { linearScale, logScale, rowsOf, spaced } from './scale'
 
-it('a power of ten is as long as any other on a logarithmic axis', () => {
+it('all powers of ten have the same length on a logarithmic axis', () => {
   const scale = logScale([0.0001, 0.001, 0.01])
   const [first, second, third] = [0.0001, 0.001, 0.01].map(scale.at) as [number, number, number]
   expect(second - first).toBeCloseTo(third - second)
@@ -11,12 +11,12 @@ it('a power of ten is as long as any other on a logarithmic axis', () => {
   expect(scale.ticks).toEqual([0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01])
 })
 
-it('has fewer ticks where there is room for few, and more where little is shown', () => {
+it('limits the number of ticks, and adds ticks on a short axis', () => {
   expect(logScale([1e-6, 100], { most: 5 }).ticks).toEqual([1e-6, 1e-4, 0.01, 1, 100])
   expect(logScale([2, 4], { decades: 0.3 }).ticks).toEqual([2, 3, 4])
 })
 
-it('one value lies in the middle, and none breaks nothing', () => {
+it('puts a single value in the middle, and accepts no values', () => {
   expect(logScale([25]).at(25)).toBeCloseTo(0.5)
   expect(logScale([]).ticks.length).toBeGreaterThan(0)
   expect(logScale([0, NaN, 3]).at(0)).toBe(0)
@@ -30,12 +30,12 @@ it('a linear axis begins at 0 and has round ticks', () => {
   expect(linearScale([0.3], { high: 1 }).at(0.5)).toBe(0.5)
 })
 
-it('words that would run into each other are left out, and the round ones stay', () => {
+it('omits labels that would overlap, and keeps powers of ten', () => {
   expect(spaced([0.8, 0.9, 1, 1.5, 2], (value) => value * 100, 45)).toEqual([1, 1.5, 2])
   expect(spaced([], (value) => value, 10)).toEqual([])
 })
 
-it('labels that would touch go into rows of their own', () => {
+it('puts overlapping labels into different rows', () => {
   const label = (left: number, right: number) => ({ left, right })
   expect(rowsOf([label(0, 40), label(50, 90), label(60, 100), label(95, 130), label(104, 140)])).toEqual([0, 0, 1, 2, 0])
   expect(rowsOf([])).toEqual([])

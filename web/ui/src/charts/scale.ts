@@ -1,17 +1,17 @@
-// Axes of drawn charts: where a value lies, and where a line with a figure helps to read it.
+// Axes of drawn charts: positions of values, and ticks.
 
 export interface Scale {
   low: number
   high: number
-  /** The place of a value between `low` and `high`, from 0 to 1. */
+  /** Position of a value between `low` and `high`, from 0 to 1. */
   at: (value: number) => number
   ticks: number[]
 }
 
-/** A logarithmic axis around the values above 0, at least `decades` long, that begins `below` decades under the least, with at most `most` ticks. */
+/** Logarithmic axis for the positive values: at least `decades` long, from `below` decades under the smallest value, with at most `most` ticks. */
 export function logScale(values: readonly number[], { decades = 0.5, most = 8, below = 0.06 } = {}): Scale {
   const seen = values.filter((value) => value > 0 && Number.isFinite(value))
-  const [least, greatest] = seen.length > 0 ? [leastOf(seen), greatestOf(seen)] : [1, 10]
+  const [least, greatest] = seen.length > 0 ? [Math.min(...seen), Math.max(...seen)] : [1, 10]
   let [low, high] = [Math.log10(least) - below, Math.log10(greatest) + 0.06]
   const lacking = decades - (high - low)
   if (lacking > 0) [low, high] = [low - lacking / 2, high + lacking / 2]
@@ -19,21 +19,25 @@ export function logScale(values: readonly number[], { decades = 0.5, most = 8, b
   return { low: 10 ** low, high: 10 ** high, at: (value) => clamped((Math.log10(Math.max(value, Number.MIN_VALUE)) - low) / span), ticks: logTicks(low, high, most) }
 }
 
-/** An axis from 0 to a little above the greatest value, with round ticks. */
+/** Linear axis from 0 to `high`, by default 6 % above the largest value, with at most `most` steps. */
 export function linearScale(values: readonly number[], { most = 6, high: fixed = null as number | null } = {}): Scale {
-  const greatest = greatestOf([0, ...values.filter(Number.isFinite)])
+  const greatest = Math.max(0, ...values.filter(Number.isFinite))
   const high = fixed ?? (greatest > 0 ? greatest * 1.06 : 1)
-  const rough = high / most
-  const power = 10 ** Math.floor(Math.log10(rough))
-  const step = power * ([1, 2, 5, 10].find((part) => part * power >= rough * (1 - 1e-9)) ?? 10)
+  const step = roundStep(high / most)
   const ticks = Array.from({ length: Math.floor(high / step + 1e-9) + 1 }, (_, place) => Number((place * step).toPrecision(12)))
   return { low: 0, high, at: (value) => clamped(value / high), ticks }
 }
 
-/** The ticks whose words do not run into each other: each is `least` away from the next. `at` tells where one lies. */
+/** Smallest step of at least `least` that is 1, 2 or 5 times a power of ten. */
+export function roundStep(least: number): number {
+  const power = 10 ** Math.floor(Math.log10(least))
+  return power * ([1, 2, 5, 10].find((part) => part * power >= least * (1 - 1e-9)) ?? 10)
+}
+
+/** Ticks whose labels do not overlap: their positions `at` are at least `least` apart. */
 export function spaced(ticks: readonly number[], at: (value: number) => number, least: number): number[] {
   const kept: number[] = []
-  // From the far end: where steps get narrower, the round one stands there.
+  // Starts at the last tick: ticks of a logarithmic axis are close before a power of ten, and the power of ten is kept.
   for (const value of [...ticks].reverse()) {
     const last = kept[0]
     if (last === undefined || Math.abs(at(last) - at(value)) >= least) kept.unshift(value)
@@ -41,7 +45,7 @@ export function spaced(ticks: readonly number[], at: (value: number) => number, 
   return kept
 }
 
-/** Rows for labels with these edges, in order, from 0: a label goes into the first row in which it touches no other. */
+/** Row of each label, from 0: the first row in which the label does not overlap an earlier one. */
 export function rowsOf(labels: readonly { left: number; right: number }[], gap = 6): number[] {
   const ends: number[] = []
   return labels.map(({ left, right }) => {
@@ -52,7 +56,7 @@ export function rowsOf(labels: readonly { left: number; right: number }[], gap =
   })
 }
 
-/** Ticks at 1, 2 and 5 of every power of ten, or fewer or more of them, as room is. */
+/** Ticks of a logarithmic axis at round multiples of powers of ten: as many as possible, but at most `most`. */
 export function logTicks(low: number, high: number, most: number): number[] {
   const kinds = [[1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9], [1, 2, 5], [1]]
   for (const parts of kinds) {
@@ -66,25 +70,11 @@ export function logTicks(low: number, high: number, most: number): number[] {
 }
 
 function within(low: number, high: number, parts: number[], every: number): number[] {
-  const found: number[] = []
-  for (let power = Math.floor(low); power <= Math.ceil(high); power++) {
-    if (power % every !== 0) continue
-    for (const part of parts) {
-      const value = part * 10 ** power
-      if (Math.log10(value) >= low && Math.log10(value) <= high) found.push(Number(value.toPrecision(6)))
-    }
-  }
-  return found
+  const powers = Array.from({ length: Math.ceil(high) - Math.floor(low) + 1 }, (_, place) => Math.floor(low) + place)
+  const values = powers.filter((power) => power % every === 0).flatMap((power) => parts.map((part) => part * 10 ** power))
+  return values.filter((value) => Math.log10(value) >= low && Math.log10(value) <= high).map((value) => Number(value.toPrecision(6)))
 }
 
 function clamped(share: number): number {
   return Math.min(Math.max(share, 0), 1)
-}
-
-function leastOf(values: readonly number[]): number {
-  return values.reduce((least, value) => Math.min(least, value), Infinity)
-}
-
-function greatestOf(values: readonly number[]): number {
-  return values.reduce((greatest, value) => Math.max(greatest, value), -Infinity)
 }

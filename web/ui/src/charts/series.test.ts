@@ -12,13 +12,13 @@ function series(from_s: number, bucket_s: number, readiness: (number | null)[]):
 
 const readiness = columnKey('readiness', '1:a_queue')
 
-it('knows that a run may have ended within its last bucket', () => {
+it('cuts the last bucket at the end of the run', () => {
   const table = tableOf(series(0, 1, [1, 1, 0]), 2.5)
   expect([table.t_s, table.to_s]).toEqual([[1, 2, 2.5], 2.5])
   expect(summaryOf(table, 'readiness', '1:a_queue', 0, 2.5).mean).toBeCloseTo(0.8)
 })
 
-it('weighs one metric by id, and leaves out what was not measured', () => {
+it('multiplies one metric by the weights of ids, and keeps null', () => {
   const table = tableOf(series(0, 1, [0.5, null]))
   expect(weighed(table, 'readiness', new Map([['1:a_queue', 0.5]])).columns.get(readiness)?.mean).toEqual([0.25, null])
   expect(weighed(table, 'readiness', new Map()).columns.get(readiness)?.max).toEqual([0.5, null])
@@ -29,24 +29,24 @@ it('weighs one metric by id, and leaves out what was not measured', () => {
 describe('joined', () => {
   const table = tableOf(series(0, 1, [0.1, 0.2, 0.3]))
 
-  it('puts new buckets behind the old and lets old ones go', () => {
+  it('appends new buckets and removes old ones', () => {
     const next = joined(table, tableOf(series(3, 1, [0.4, 0.5])), 2)
     expect(next?.t_s).toEqual([3, 4, 5])
     expect(next?.columns.get(readiness)?.mean).toEqual([0.3, 0.4, 0.5])
     expect([next?.from_s, next?.to_s]).toEqual([2, 5])
   })
 
-  it('takes no bucket twice', () => {
+  it('ignores buckets that are already present', () => {
     const next = joined(table, tableOf(series(1, 1, [0.9, 0.9, 0.4])), 0)
     expect(next?.columns.get(readiness)?.mean).toEqual([0.1, 0.2, 0.3, 0.4])
   })
 
-  it('refuses a gap and another width', () => {
+  it('returns null for a gap or a different width', () => {
     expect(joined(table, tableOf(series(4, 1, [0.4])), 0)).toBeNull()
     expect(joined(table, tableOf(series(3, 0.5, [0.4])), 0)).toBeNull()
   })
 
-  it('fills with "not measured" where a column is new, or has gone', () => {
+  it('fills new and missing columns with null', () => {
     const tail = series(3, 1, [0.4])
     tail.columns[0] = { id: '2:b_queue', metric: 'readiness', mean: [0.7], min: [0.7], max: [0.7] }
     const next = joined(table, tableOf(tail), 0)
@@ -54,14 +54,14 @@ describe('joined', () => {
     expect(next?.columns.get(columnKey('readiness', '2:b_queue'))?.mean).toEqual([null, null, null, 0.7])
   })
 
-  it('leaves what it was given as it was', () => {
+  it('does not change its arguments', () => {
     joined(table, tableOf(series(3, 1, [0.4])), 2)
     expect(table.t_s).toEqual([1, 2, 3])
   })
 })
 
 describe('buckets', () => {
-  it('are a quarter of a second wide at least', () => {
+  it('are at least 0.25 s wide', () => {
     expect(bucketFor(10, 400)).toBe(0.25)
     expect(bucketFor(300, 400)).toBe(1)
     expect(bucketFor(300, 400, 2)).toBe(2)
@@ -69,7 +69,7 @@ describe('buckets', () => {
     expect(bucketFor(400 * 4096 * 30, 400)).toBe(4096 * 30)
   })
 
-  it('are as wide as the server makes them: multiples of the widest rows that fit into them', () => {
+  it('are multiples of the widest server rows that fit', () => {
     for (let span_s = 1; span_s < 5e6; span_s *= 1.3) {
       const width = bucketFor(span_s, 400)
       const row = [64, 4, 0.25].find((row) => row <= width) as number
@@ -78,13 +78,13 @@ describe('buckets', () => {
     }
   })
 
-  it('are asked for only when they are complete', () => {
+  it('are requested only after they are complete', () => {
     expect(wholeBuckets(5, 7.9, 1)).toEqual({ from_s: 5, to_s: 7, points: 2 })
     expect(wholeBuckets(5, 5.9, 1).points).toBe(0)
     expect(wholeBuckets(2.5, 3, 0.25)).toEqual({ from_s: 2.5, to_s: 3, points: 2 })
   })
 
-  it('belong to a stretch when a part of them does', () => {
+  it('belong to a range that overlaps them', () => {
     const table = tableOf(series(0, 1, [1, 1, 1, 1]))
     expect(within(table, 1, 3)).toEqual([1, 3])
     expect(within(table, 1.5, 2.5)).toEqual([1, 3])
@@ -94,7 +94,7 @@ describe('buckets', () => {
 })
 
 describe('summaryOf', () => {
-  it('never takes "not measured" for zero', () => {
+  it('does not count null as zero', () => {
     const table = tableOf(series(0, 1, [null, 0.5, 1, null]))
     expect(summaryOf(table, 'readiness', '1:a_queue', 0, 4)).toEqual({ current: null, min: 0.5, mean: 0.75, max: 1 })
     expect(summaryOf(table, 'qps', '1:a_queue', 0, 4)).toEqual({ current: null, min: null, mean: null, max: null })
@@ -106,7 +106,7 @@ describe('summaryOf', () => {
     expect(summaryOf(tableOf(short), 'readiness', '1:a_queue', 0, 2).mean).toBeCloseTo(0.8)
   })
 
-  it('weighs task times by the tasks that succeeded', () => {
+  it('weighs task times by successful tasks', () => {
     const both = series(0, 1, [null, null])
     const column = (metric: 'ave_time_s' | 'tasks_per_s' | 'failures_per_s', mean: number[]) => ({ id: '1:a', metric, mean, min: mean, max: mean })
     both.columns = [column('ave_time_s', [0.01, 0.04]), column('tasks_per_s', [90, 20]), column('failures_per_s', [0, 10])]
@@ -116,7 +116,7 @@ describe('summaryOf', () => {
 })
 
 describe('csv', () => {
-  it('leaves a field empty where nothing was measured, and quotes odd names', () => {
+  it('writes null as an empty field, and quotes names with separators', () => {
     const odd = series(0, 1, [0.5, null])
     const table = tableOf(odd)
     const column = { ...(odd.columns[0] as (typeof odd.columns)[0]), id: 'a,b' }

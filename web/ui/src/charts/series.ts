@@ -1,13 +1,14 @@
-// Series as charts read them. They are plain arrays outside of Svelte's reactivity: a counter says when to draw again.
+// Series of metrics over time, as tables of buckets for charts.
 
 import type { Metric, Series } from '../api/types'
-import { quoted } from './sheet'
+import { quoted, sheetOf, type Sheet } from './sheet'
+import type { Range } from './window'
 
 type Written = Series['columns'][number]
-/** A figure over time. The least and the greatest of each bucket are there where they were asked for. */
+/** A metric of a stage or queue by bucket. Minima and maxima are optional: requests can omit them. */
 export type Column = Omit<Written, 'min' | 'max'> & Partial<Pick<Written, 'min' | 'max'>>
 
-/** Median and 99th percentile of the times that a metric is the mean of. */
+/** Metrics for the median and the 99th percentile, by the metric of the mean. */
 export const PERCENTILES: Partial<Record<Metric, { p50: Metric; p99: Metric }>> = {
   ave_time_s: { p50: 'p50_time_s', p99: 'p99_time_s' },
   ave_get_time_s: { p50: 'p50_get_time_s', p99: 'p99_get_time_s' },
@@ -16,10 +17,10 @@ export const PERCENTILES: Partial<Record<Metric, { p50: Metric; p99: Metric }>> 
 
 const PARTS = ['mean', 'min', 'max'] as const
 
-/** Percentiles have no mean, least or greatest. */
+/** Metrics of percentiles have one figure per bucket, without minimum and maximum. */
 export const isPercentile = (metric: string) => /^p\d/.test(metric)
 
-/** Columns over one x column of bucket ends; every bucket is `bucket_s` wide, the last one of an ended run may be shorter. */
+/** Columns by `columnKey`; `t_s` holds the ends of the buckets. All buckets are `bucket_s` wide, except the last one of a run that is over. */
 export type SeriesTable = Pick<Series, 'from_s' | 'to_s' | 'bucket_s' | 't_s'> & { columns: Map<string, Column> }
 
 export interface Summary {
@@ -29,19 +30,20 @@ export interface Summary {
   max: number | null
 }
 
+const NO_SUMMARY: Summary = { current: null, min: null, mean: null, max: null }
+
 const NARROWEST_S = 0.25
-// The server keeps rows of 0.25 s, 4 s and 64 s, and fills a bucket with the widest of them that are no wider than it: only
-// multiples of those come back as they were asked for.
+// The server stores rows of 0.25 s, 4 s and 64 s and fills a bucket from the widest rows that fit, so buckets are multiples of them.
 const WIDTHS_S = [0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096]
 
-/** Bucket ends may be off by this much after a way through JSON. */
+/** Tolerance for bucket ends, in seconds. */
 const CLOSE_S = 0.01
 
 export function columnKey(metric: Metric, id: string): string {
   return `${metric} ${id}`
 }
 
-/** `end_s` is the end of the run, maybe within the last bucket, which then ends there. */
+/** Table of an answer of the server; the last bucket is cut at `end_s`, the end of the run. */
 export function tableOf(series: Series, end_s = Infinity): SeriesTable {
   const { from_s, bucket_s } = series
   const t_s = series.t_s.map((end) => Math.min(end, end_s))
@@ -50,31 +52,27 @@ export function tableOf(series: Series, end_s = Infinity): SeriesTable {
   return { from_s, to_s, bucket_s, t_s, columns }
 }
 
-/** The narrowest bucket of a round width, at least `least_s`, with which `span_s` takes at most `points` of them. */
+/** Minimum round width of buckets, not below `least_s`, such that at most `points` of them cover `span_s`. */
 export function bucketFor(span_s: number, points: number, least_s = NARROWEST_S): number {
   const needed = Math.max(span_s / points, least_s)
   const round = WIDTHS_S.find((width) => width >= needed - 1e-9)
   return round ?? Math.ceil(needed / 4096) * 4096
 }
 
-/** The whole buckets within a stretch of time, as a question to the server. `points` is 0 if there is none. */
+/** Request parameters for the whole buckets in a time range; `points` is their number. */
 export function wholeBuckets(from_s: number, to_s: number, bucket_s: number): { from_s: number; to_s: number; points: number } {
   const first = Math.max(0, Math.floor(from_s / bucket_s + 1e-6))
   const end = Math.max(first, Math.floor(to_s / bucket_s + 1e-6))
   return { from_s: first * bucket_s, to_s: end * bucket_s, points: end - first }
 }
 
-/**
- * `table` with the buckets of `tail` behind its own, and without those that ended before `keep_from_s`. `null` if they do not
- * fit together: another width, or something missing in between. Buckets are never merged here: a mean of means is no mean.
- */
+/** `table` with the buckets of `tail` appended and those before `keep_from_s` removed; `null` if the widths differ or buckets between the two are missing. */
 export function joined(table: SeriesTable, tail: SeriesTable, keep_from_s: number): SeriesTable | null {
   if (Math.abs(table.bucket_s - tail.bucket_s) > 1e-9) return null
   if (tail.from_s > table.to_s + CLOSE_S) return null
-  const skip = tail.t_s.findIndex((end) => end > table.to_s + CLOSE_S)
-  if (skip === -1) return table
-  const kept = table.t_s.findIndex((end) => end > keep_from_s)
-  const start = kept === -1 ? table.t_s.length : kept
+  const skip = firstAfter(tail.t_s, table.to_s + CLOSE_S)
+  if (skip === tail.t_s.length) return table
+  const start = firstAfter(table.t_s, keep_from_s)
   const length = table.t_s.length - start
   const added = tail.t_s.length - skip
   const columns = new Map<string, Column>()
@@ -92,24 +90,19 @@ export function joined(table: SeriesTable, tail: SeriesTable, keep_from_s: numbe
   return { from_s: (t_s[0] as number) - table.bucket_s, to_s: tail.to_s, bucket_s: table.bucket_s, t_s, columns }
 }
 
-/** `table` with further columns over the same buckets. */
 export function withColumns(table: SeriesTable, more: SeriesTable): SeriesTable {
   return { ...table, columns: new Map([...table.columns, ...more.columns]) }
 }
 
-/** Index of the first bucket that lies at least partly within a stretch of time, and of the one behind the last. */
+/** Index of the first bucket that overlaps a time range, and the index after the last one. */
 export function within(table: SeriesTable, from_s: number, to_s: number): [number, number] {
   return [firstAfter(table.t_s, from_s + CLOSE_S), firstAfter(table.t_s, to_s + table.bucket_s - CLOSE_S)]
 }
 
-/**
- * A column's figures over a stretch of time. Rates and shares of time weigh every bucket by its length; times per call by the
- * calls in it, so that the mean is that of the calls.
- */
+/** Summary of a column in a time range. The mean weights each bucket by its length, or by its calls for metrics that are times per call. */
 export function summaryOf(table: SeriesTable, metric: Metric, id: string, from_s: number, to_s: number): Summary {
   const column = table.columns.get(columnKey(metric, id))
-  const none = { current: null, min: null, mean: null, max: null }
-  if (!column) return none
+  if (!column) return NO_SUMMARY
   const calls = callsPerSecond(table, metric, id)
   const [start, end] = within(table, from_s, to_s)
   let [weighed, weight] = [0, 0]
@@ -126,11 +119,18 @@ export function summaryOf(table: SeriesTable, metric: Metric, id: string, from_s
     min = min === null ? low : Math.min(min, low)
     max = max === null ? high : Math.max(max, high)
   }
-  // A mean of percentiles is no percentile.
+  // Percentiles have no mean: a mean of percentiles is not a percentile.
   return { current, min, mean: weight > 0 && !isPercentile(metric) ? weighed / weight : null, max }
 }
 
-/** A table of one metric with its figures multiplied by the weight of each id; by 1 where `weights` has none. */
+/** Current value, minimum, mean and maximum of each line in a time range; `head` is the heading of the first column. */
+export function summarySheet(table: SeriesTable | null, metric: Metric, lines: readonly { id: string; label: string }[], range: Range, head: string, text: (value: number | null) => string): Sheet {
+  const rows = lines.map(({ id, label }) => ({ label, ...(table ? summaryOf(table, metric, id, range.from_s, range.to_s) : NO_SUMMARY) }))
+  const figures = (['Current', 'Min', 'Mean', 'Max'] as const).map((head) => ({ name: head.toLowerCase(), head, text, of: (row: Summary) => row[head.toLowerCase() as keyof Summary] }))
+  return sheetOf(rows, [{ name: head.toLowerCase().replace(' ', '_'), head, of: ({ label }) => label }, ...figures])
+}
+
+/** `table` with only the columns of `metric`, multiplied by the weights of their ids; the default weight is 1. */
 export function weighed(table: SeriesTable, metric: Metric, weights: Map<string, number>): SeriesTable {
   const columns = new Map<string, Column>()
   for (const [key, column] of table.columns) {
@@ -143,10 +143,10 @@ export function weighed(table: SeriesTable, metric: Metric, weights: Map<string,
   return { ...table, columns }
 }
 
-/** A column as it is saved: its figures may be those of a metric multiplied by something, and then have a name of their own. */
+/** A column for a saved file; a metric that was multiplied by weights has a name of its own. */
 export type SavedColumn = Omit<Column, 'metric'> & { metric: string }
 
-/** A table as CSV: a line per bucket, a column per series and figure. */
+/** CSV with a line for each bucket, and columns for mean, minimum and maximum of each series. */
 export function csv(table: SeriesTable, columns: SavedColumn[]): string {
   const parts = columns.flatMap((column) => PARTS.filter((which) => column[which]).map((which) => ({ name: `${column.id} ${column.metric}${isPercentile(column.metric) ? '' : ` ${which}`}`, values: column[which] })))
   const names = parts.map(({ name }) => quoted(name))
@@ -168,15 +168,10 @@ function callsPerSecond(table: SeriesTable, metric: Metric, id: string): ((place
 }
 
 function firstAfter(sorted: number[], value: number): number {
-  let [low, high] = [0, sorted.length]
-  while (low < high) {
-    const middle = (low + high) >> 1
-    if ((sorted[middle] as number) > value) high = middle
-    else low = middle + 1
-  }
-  return low
+  const place = sorted.findIndex((each) => each > value)
+  return place === -1 ? sorted.length : place
 }
 
-function nulls(length: number): null[] {
+export function nulls(length: number): null[] {
   return Array.from({ length }, () => null)
 }

@@ -13,7 +13,7 @@ const sheet: Sheet = {
   ],
 }
 
-it('a file has the figures themselves, and nothing for what was not measured', () => {
+it('files have unformatted figures, and empty fields for null', () => {
   expect(sheetCsv(sheet)).toBe('load,mean_s\r\n"async 2x8, batch 50",0.00025\r\n"said ""so""",\r\n')
   expect(JSON.parse(sheetJson(sheet))).toEqual([
     { load: 'async 2x8, batch 50', mean_s: 0.00025 },

@@ -1,12 +1,12 @@
-// The figures behind a chart, as a table and as a file.
+// Figures of a chart, for its table and for saved files.
 
 export type Value = string | number | boolean | null
 
 export interface Sheet {
   columns: {
-    /** In files; a figure's carries its unit. */
+    /** Name of the column in files, with the unit. */
     name: string
-    /** Head of the column. */
+    /** Heading on the page. */
     head: string
     /** Formats the numbers of the column; strings are shown unchanged. */
     text?: (value: number | null) => string
@@ -14,17 +14,15 @@ export interface Sheet {
   rows: Value[][]
 }
 
-/** A sheet with a row for each thing, of which each column takes a value. */
+/** Sheet with a row for each thing; `of` returns the value of a column. */
 export function sheetOf<Thing>(things: readonly Thing[], columns: (Sheet['columns'][number] & { of: (thing: Thing) => Value })[]): Sheet {
   return { columns, rows: things.map((thing) => columns.map(({ of }) => of(thing))) }
 }
 
-/** A line for each row, under a line of names. */
 export function sheetCsv({ columns, rows }: Sheet): string {
   return [columns.map(({ name }) => name), ...rows].map((row) => row.map(quoted).join(',')).join('\r\n') + '\r\n'
 }
 
-/** An object for each row. */
 export function sheetJson({ columns, rows }: Sheet): string {
   return JSON.stringify(rows.map((row) => Object.fromEntries(columns.map(({ name }, place) => [name, row[place] ?? null]))))
 }

@@ -1,6 +1,6 @@
-// The range of a run that charts show. The address has it, so that a link shows the same.
+// Time range of a run that charts show, as stored in the address of the page.
 
-/** Follows now with the last `span_s` seconds (`null`: the whole run), or stays where it was put. */
+/** The last `span_s` seconds of the run (`null` for the whole run), or a fixed range. */
 export type Window = { follow: true; span_s: number | null } | { follow: false; from_s: number; to_s: number }
 
 export interface Range {
@@ -12,7 +12,7 @@ export const DEFAULT_SPAN_S = 60
 /** Length of the shortest range, in seconds: four rows of 250 ms. */
 const CLOSEST_S = 1
 
-/** Reads `from` and `to`, or `last`. A run that is over is shown whole unless the address says otherwise. */
+/** Window in the address: `from` and `to`, or `last`. By default, a run that is over is shown whole. */
 export function windowOf(query: URLSearchParams, over: boolean): Window {
   const from_s = number(query.get('from'))
   const to_s = number(query.get('to'))
@@ -30,7 +30,7 @@ export function rangeOf(window: Window, elapsed_s: number): Range {
   return { from_s: Math.max(0, elapsed_s - span_s), to_s: Math.max(elapsed_s, CLOSEST_S) }
 }
 
-/** `from` and `to` for the address of a range within the run, not closer than can be measured. */
+/** Range for the address: within the run, at least `CLOSEST_S` long, and rounded. */
 export function zoomTo(from_s: number, to_s: number, elapsed_s: number): Range {
   return rounded(rangeAround((from_s + to_s) / 2, to_s - from_s, elapsed_s, CLOSEST_S))
 }
@@ -39,7 +39,7 @@ export type Step = 'earlier' | 'later' | 'closer' | 'wider'
 
 const STEPS: Record<string, Step | 'home'> = { ArrowLeft: 'earlier', ArrowRight: 'later', '+': 'closer', '=': 'closer', '-': 'wider', '0': 'home' }
 
-/** The step that a key asks for; `home` shows what the chart showed at first. */
+/** Step for a key; `home` returns to the default range. */
 export function stepOf({ key, ctrlKey, metaKey }: KeyboardEvent): Step | 'home' | null {
   return ctrlKey || metaKey ? null : (STEPS[key] ?? null)
 }
@@ -48,12 +48,12 @@ export function stepped(range: Range, step: Step, elapsed_s: number): Range {
   return rounded(rangeAround(...moved(range, step), elapsed_s, CLOSEST_S))
 }
 
-/** Like `stepped` for what may be over in milliseconds: nothing is rounded, and the closest is a part of the whole. */
+/** Like `stepped`, but without rounding and with a minimum relative to `whole_s`, for axes of milliseconds. */
 export function zoomed(range: Range, step: Step, whole_s: number): Range {
   return rangeAround(...moved(range, step), whole_s, whole_s / 200)
 }
 
-/** The range in which two moments stand at these shares of its width: where two fingers have moved them. */
+/** Range in which the times `one` and `other` lie at the shares `at` and `next` of its width: two fingers drag the times there. */
 export function pinched([one, other]: [number, number], [at, next]: [number, number]): Range {
   const gap = Math.abs(next - at) < 0.02 ? 0.02 * Math.sign(next - at || other - one) : next - at
   const length = Math.max((other - one) / gap, CLOSEST_S)
@@ -61,22 +61,19 @@ export function pinched([one, other]: [number, number], [at, next]: [number, num
   return { from_s, to_s: from_s + length }
 }
 
-/** The middle and the length of a range after a step. */
+/** Middle and length of a range after a step. */
 function moved({ from_s, to_s }: Range, step: Step): [middle: number, span: number] {
   const [middle, span] = [(from_s + to_s) / 2, to_s - from_s]
-  switch (step) {
-    case 'earlier':
-      return [middle - span / 4, span]
-    case 'later':
-      return [middle + span / 4, span]
-    case 'closer':
-      return [middle, span / 2]
-    case 'wider':
-      return [middle, span * 2]
+  const steps: Record<Step, [middle: number, span: number]> = {
+    earlier: [middle - span / 4, span],
+    later: [middle + span / 4, span],
+    closer: [middle, span / 2],
+    wider: [middle, span * 2],
   }
+  return steps[step]
 }
 
-/** The range of this length around `middle`, moved so that it lies within the whole. */
+/** Range of a length around `middle`, shifted into the whole. */
 function rangeAround(middle: number, length: number, whole_s: number, closest_s: number): Range {
   const span = Math.min(Math.max(length, closest_s), Math.max(whole_s, closest_s))
   const from_s = Math.min(Math.max(0, middle - span / 2), Math.max(0, whole_s - span))

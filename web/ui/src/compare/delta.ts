@@ -1,19 +1,19 @@
-// Difference of a figure from the same figure of the baseline.
+// Difference between a figure and the same figure of the baseline.
 
 import { figure, type Quantity } from '../parts/format'
 
-/** The better direction; `null` if there is none. */
+/** Better direction of a figure; `null` if neither direction is better. */
 export type Better = 'more' | 'less' | null
 
 export interface Delta {
   sign: '▲' | '▼' | '='
-  /** `12 % more`, `2.4×`, `8 points less`, `same`. */
+  /** Amount, e.g. `12 % more`, `2.4×`, `8 points less` or `same`. */
   text: string
   /** Empty if neither direction is better. */
   word: '' | 'better' | 'worse'
 }
 
-/** Smaller relative differences count as equal: runs of one document differ as much. */
+/** Minimum relative difference that counts. Repeated runs of one document differ by less. */
 const SAME = 0.005
 const MANIFOLD = 2
 

@@ -23,7 +23,7 @@ it('puts stages of one name into one row, at any position', () => {
 it('distinguishes missing values from 0', () => {
   const rows = group([run(25, []), run(null, []), run(null, [])], 'Whole run')
   expect(rows.find(({ label }) => label === 'Throughput, samples/s')?.values).toEqual([25, null, null])
-  expect(rows.find(({ label }) => label === 'Time the consumer waited')?.values).toEqual([0.25, 0.25, 0.25])
+  expect(rows.find(({ label }) => label === 'Share of time the consumer waited')?.values).toEqual([0.25, 0.25, 0.25])
 })
 
 it('omits rows without values, and rates the readiness of the sink queue only', () => {

@@ -1,4 +1,4 @@
-// Figures of several whole runs, in groups of rows.
+// Figures of several runs, measured over each whole run, in groups of rows.
 
 import type { RunDetail, StageRecord } from '../api/types'
 import type { Quantity } from '../parts/format'
@@ -12,31 +12,21 @@ export interface FigureRow {
   values: (number | null)[]
 }
 
-export interface FigureGroup {
-  title: string
-  rows: FigureRow[]
-}
-
-export function figureGroups(runs: readonly RunDetail[]): FigureGroup[] {
-  const row = (label: string, quantity: FigureRow['quantity'], better: Better, of: (run: RunDetail) => number | null): FigureRow => ({
-    label,
-    quantity,
-    better,
-    values: runs.map(of),
-  })
-  const taskTime = (title: string, of: (task: StageRecord['task']) => number | null): FigureGroup => ({
-    title,
-    rows: byName(runs, (run) => run.snapshot?.stages ?? [], ({ task }) => of(task)).map(([label, values]) => ({ label, quantity: 'time', better: 'less', values })),
-  })
+export function figureGroups(runs: readonly RunDetail[]): { title: string; rows: FigureRow[] }[] {
+  const row = (label: string, quantity: FigureRow['quantity'], better: Better, of: (run: RunDetail) => number | null): FigureRow => ({ label, quantity, better, values: runs.map(of) })
+  const taskTime = (title: string, of: (task: StageRecord['task']) => number | null) => {
+    const rows = byName(runs, (run) => run.snapshot?.stages ?? [], ({ task }) => of(task))
+    return { title, rows: rows.map(([label, values]): FigureRow => ({ label, quantity: 'time', better: 'less', values })) }
+  }
   return [
     {
       title: 'Whole run',
       rows: [
         row('Throughput, samples/s', 'rate', 'more', (run) => run.samples_per_s),
         row('Items at the sink per second', 'rate', 'more', (run) => run.qps),
-        row('Consumer’s wait for an item, mean', 'time', 'less', (run) => run.wait_s),
+        row('Mean wait of the consumer for an item', 'time', 'less', (run) => run.wait_s),
         row('Sink queue readiness', 'share', 'more', (run) => run.readiness),
-        row('Time the consumer waited', 'share', 'less', (run) => run.snapshot?.consumer_waited ?? null),
+        row('Share of time the consumer waited', 'share', 'less', (run) => run.snapshot?.consumer_waited ?? null),
         row('Duration', 'time', null, (run) => run.elapsed_s),
         row('Samples', 'count', null, (run) => run.samples),
         row('Failed samples', 'count', 'less', (run) => run.failed_samples),
@@ -47,8 +37,8 @@ export function figureGroups(runs: readonly RunDetail[]): FigureGroup[] {
     taskTime('Task time of a stage, mean', ({ ave_time_s }) => ave_time_s),
     taskTime('Task time of a stage, 99th percentile', ({ p99_time_s }) => p99_time_s),
     {
-      title: 'Readiness of the queue at the exit of',
-      // More is better for the sink's queue only: a queue in front of an aggregate or of a fast stage is empty without a wait.
+      title: 'Readiness of each queue',
+      // An empty queue before an aggregate or a fast stage is not a bottleneck, so only the sink's queue counts as better or worse.
       rows: byName(runs, (run) => run.snapshot?.queues ?? [], ({ readiness }) => readiness).map(
         ([label, values]): FigureRow => ({ label, quantity: 'share', better: label === 'sink' ? 'more' : null, values }),
       ),
@@ -58,12 +48,8 @@ export function figureGroups(runs: readonly RunDetail[]): FigureGroup[] {
     .filter(({ rows }) => rows.length > 0)
 }
 
-/** One row for each name in any run, in the order of the pipelines. */
-function byName<T extends { id: string }>(
-  runs: readonly RunDetail[],
-  parts: (run: RunDetail) => T[],
-  of: (part: T) => number | null,
-): [string, (number | null)[]][] {
+/** Values of all runs for each name in any run, in the order of the pipelines. */
+function byName<T extends { id: string }>(runs: readonly RunDetail[], parts: (run: RunDetail) => T[], of: (part: T) => number | null): [string, (number | null)[]][] {
   const columns = runs.map((run) => {
     const all = parts(run)
     const names = namesOfIds(all.map(({ id }) => id))

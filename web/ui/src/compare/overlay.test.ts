@@ -2,7 +2,7 @@ import { expect, it } from 'vitest'
 
 import { grid, itemsAt, sampleAt } from './overlay'
 
-it('takes the value of the bucket at each position, and none behind the end', () => {
+it('takes the value of the bucket at each position, and none after the last bucket', () => {
   const measured = { ends: [1, 2, 3], values: [10, null, 30] }
   expect(sampleAt(measured, [0.5, 1, 1.5, 2, 2.1, 3, 3.5])).toEqual([10, 10, null, null, 30, 30, null])
   expect(sampleAt({ ends: [], values: [] }, [1])).toEqual([null])

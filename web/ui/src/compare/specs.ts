@@ -1,4 +1,4 @@
-// Values of several runs' documents, side by side.
+// Values in the documents of several runs, side by side.
 
 import type { RunSpec } from '../api/types'
 import { compact, record } from '../parts/json'
@@ -7,15 +7,12 @@ import { stageOf } from '../run/pipeline'
 export interface SpecRow {
   /** Keys that lead to the value, e.g. `stages › preprocess › concurrency`. */
   label: string
-  /** The value in each run as JSON; `null` if the document leaves it out. */
+  /** Value in each run as JSON; `null` if the document omits the value. */
   values: (string | null)[]
   differs: boolean
 }
 
-/**
- * One row for each value of any document. Stages are matched by name, not by position: an inserted stage changes its own
- * rows and the order only.
- */
+/** One row for each value of any document. Stages are matched by name, so that an inserted stage does not change the rows of other stages. */
 export function specRows(specs: readonly RunSpec[]): SpecRow[] {
   const columns = specs.map((spec) => new Map(valuesOf(spec).map(({ path, value }) => [path.join('\0'), { path, value }])))
   return inOrder(columns.map((column) => [...column.keys()])).map((key) => {
@@ -25,7 +22,7 @@ export function specRows(specs: readonly RunSpec[]): SpecRow[] {
   })
 }
 
-/** Names of stages, numbered where several share one: `fetch`, `aggregate`, `aggregate 2`. */
+/** Names of stages; repeated names get numbers: `fetch`, `aggregate`, `aggregate 2`. */
 export function stageNames(stages: readonly unknown[]): string[] {
   return numbered(
     stages.map((stage) => {
@@ -36,7 +33,7 @@ export function stageNames(stages: readonly unknown[]): string[] {
   )
 }
 
-/** Names of ids such as `4:decode` or `4:decode_queue`, numbered like names of stages. */
+/** Names in ids such as `4:decode` or `4:decode_queue`, numbered like names of stages. */
 export function namesOfIds(ids: readonly string[]): string[] {
   return numbered(ids.map((id) => stageOf(id).replace(/^\d+:/, '')))
 }
@@ -50,7 +47,7 @@ function numbered(names: readonly string[]): string[] {
   })
 }
 
-/** Names of all lists, in the order of each list: a source comes first and a sink last. */
+/** Names of all lists, in an order that agrees with each list: the source comes first and the sink last. */
 export function inOrder(lists: readonly string[][]): string[] {
   const names: string[] = []
   for (const list of lists) {

@@ -1,4 +1,4 @@
-// The JSON editor: CodeMirror, in a shadow root. There it puts its styles into adopted sheets instead of a `<style>` element,
+// JSON editor: CodeMirror in a shadow root. In a shadow root, CodeMirror adopts style sheets instead of adding a `<style>` element,
 // which the server's policy `default-src 'self'` would refuse.
 
 import { autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap } from '@codemirror/autocomplete'
@@ -8,15 +8,7 @@ import { bracketMatching, ensureSyntaxTree, HighlightStyle, indentOnInput, inden
 import { lintKeymap, setDiagnostics, type Diagnostic } from '@codemirror/lint'
 import { EditorState, Prec, type ChangeSpec } from '@codemirror/state'
 import {
-  drawSelection,
-  EditorView,
-  highlightActiveLine,
-  highlightActiveLineGutter,
-  highlightSpecialChars,
-  hoverTooltip,
-  keymap,
-  lineNumbers,
-  type Tooltip,
+  drawSelection, EditorView, highlightActiveLine, highlightActiveLineGutter, highlightSpecialChars, hoverTooltip, keymap, lineNumbers, type Tooltip,
 } from '@codemirror/view'
 import type { Tree } from '@lezer/common'
 import { tags } from '@lezer/highlight'
@@ -29,7 +21,7 @@ import { aboutOf, type SchemaFor } from './schema'
 export interface EditorSettings {
   text: string
   schema: () => SchemaFor | null
-  /** Names to offer for a value beyond those of the schema: modules, stores. */
+  /** Names to offer for a value in addition to those of the schema: modules, stores. */
   names: (segments: string[]) => string[]
   changed: (text: string) => void
   moved: (pointer: string) => void
@@ -42,6 +34,10 @@ const COMPLETE_PARSE_MS = 200
 
 export function openEditor(host: HTMLElement, settings: EditorSettings) {
   const root = host.shadowRoot ?? host.attachShadow({ mode: 'open' })
+  const submit = () => {
+    settings.submit()
+    return true
+  }
   const view = new EditorView({
     root,
     parent: root,
@@ -72,17 +68,7 @@ export function openEditor(host: HTMLElement, settings: EditorSettings) {
           }
         }),
         typeOver,
-        Prec.highest(
-          keymap.of([
-            {
-              key: 'Mod-Enter',
-              run: () => {
-                settings.submit()
-                return true
-              },
-            },
-          ]),
-        ),
+        Prec.highest(keymap.of([{ key: 'Mod-Enter', run: submit }])),
         keymap.of([...closeBracketsKeymap, ...defaultKeymap, ...historyKeymap, ...completionKeymap, ...lintKeymap]),
         theme,
       ],
@@ -96,7 +82,7 @@ export function openEditor(host: HTMLElement, settings: EditorSettings) {
     tree: () => read(view.state).tree,
     replace: (text: string) => view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: text } }),
     change: (changes: ChangeSpec) => view.dispatch({ changes }),
-    /** Marks faults at their places; returns the line of each. */
+    /** Marks faults in the text; returns the line of each fault. */
     mark(faults: Fault[]): number[] {
       const { tree, text } = read(view.state)
       const found = faults.map((fault): Diagnostic => ({ ...rangeOf(tree, text, fault.pointer), severity: 'error', message: fault.detail }))
@@ -126,7 +112,7 @@ const typeOver = EditorView.domEventHandlers({
     const typed = event.data
     if (event.inputType !== 'insertText' || typed === null || empty || view.composing) return false
     const insert = () => view.state.update(view.state.replaceSelection(typed), { userEvent: 'input.type', scrollIntoView: true })
-    // Input handlers put brackets around the selection, for example.
+    // An input handler may replace the insertion, e.g. by brackets around the selection.
     if (!view.state.facet(EditorView.inputHandler).some((handle) => handle(view, from, to, typed, insert))) view.dispatch(insert())
     return true
   },
@@ -182,30 +168,22 @@ const colours = HighlightStyle.define([
 
 const theme = EditorView.theme({
   '&': { height: '100%', color: 'var(--text)', backgroundColor: 'var(--panel)', fontSize: '13px' },
-  // The host shows the focus around the line numbers as well.
+  // The host element has the focus outline, so that it includes the line numbers.
   '&.cm-focused': { outline: 'none' },
   '.cm-scroller': { fontFamily: 'var(--mono)', lineHeight: '1.55' },
   '.cm-content': { padding: '10px 0', caretColor: 'var(--text)' },
-  // Wrapped lines are indented further than most lines.
+  // Indents the wrapped part of a line by 8 characters.
   '.cm-line': { paddingLeft: 'calc(6px + 8ch)', textIndent: '-8ch' },
   '.cm-cursor': { borderLeftColor: 'var(--text)' },
   '.cm-gutters': { backgroundColor: 'var(--sunken)', color: 'var(--text-faint)', border: 'none' },
   '.cm-activeLine, .cm-activeLineGutter': { backgroundColor: 'color-mix(in srgb, var(--accent-wash) 45%, transparent)' },
-  '&.cm-focused > .cm-scroller > .cm-selectionLayer .cm-selectionBackground, .cm-selectionBackground': {
-    backgroundColor: 'color-mix(in srgb, var(--accent) 28%, transparent)',
-  },
+  '&.cm-focused > .cm-scroller > .cm-selectionLayer .cm-selectionBackground, .cm-selectionBackground': { backgroundColor: 'color-mix(in srgb, var(--accent) 28%, transparent)' },
   '&.cm-focused .cm-matchingBracket': { backgroundColor: 'transparent', outline: '1px solid var(--line-strong)' },
   // CodeMirror's own underline is a data: URL, which the policy refuses.
   '.cm-lintRange': { backgroundImage: 'none', paddingBottom: '0' },
   '.cm-lintRange-error': { textDecoration: 'underline wavy var(--bad) 1.5px', textUnderlineOffset: '3px', backgroundColor: 'var(--bad-wash)' },
   '.cm-lintPoint': { display: 'none' },
-  '.cm-tooltip': {
-    border: '1px solid var(--line-strong)',
-    borderRadius: '6px',
-    backgroundColor: 'var(--panel-raised)',
-    color: 'var(--text)',
-    boxShadow: '0 6px 24px rgb(0 0 0 / 0.22)',
-  },
+  '.cm-tooltip': { border: '1px solid var(--line-strong)', borderRadius: '6px', backgroundColor: 'var(--panel-raised)', color: 'var(--text)', boxShadow: '0 6px 24px rgb(0 0 0 / 0.22)' },
   '.cm-tooltip .about': { maxWidth: '420px', padding: '7px 10px', fontFamily: 'var(--sans)' },
   '.cm-tooltip .rules': { color: 'var(--text-soft)', fontSize: '12px' },
   '.cm-diagnostic-error': { borderLeftColor: 'var(--bad)', fontFamily: 'var(--sans)' },

@@ -17,7 +17,7 @@ const schema = {
   },
 }
 
-/** Completions at the place of `|`. */
+/** Completions at the position of `|`. */
 function offered(marked: string, explicit = false) {
   const position = marked.indexOf('|')
   const doc = marked.replace('|', '')

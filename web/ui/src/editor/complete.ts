@@ -6,12 +6,7 @@ import { pathOf, propertiesOf } from './pointer'
 import { aboutOf, fieldsAt, startOf, type SchemaFor } from './schema'
 
 /** Completions at the cursor: names that the object does not have yet, or values of the property. */
-export function complete(
-  context: CompletionContext,
-  tree: Tree,
-  schema: SchemaFor | null,
-  names: (segments: string[]) => string[],
-): CompletionResult | null {
+export function complete(context: CompletionContext, tree: Tree, schema: SchemaFor | null, names: (segments: string[]) => string[]): CompletionResult | null {
   if (!schema) return null
   const text = context.state.doc.toString()
   const node = tree.resolveInner(context.pos, -1)
@@ -19,7 +14,7 @@ export function complete(
 
   if (node.name === 'Object' || (node.name === 'PropertyName' && property)) {
     const object = node.name === 'Object' ? node : (property?.parent as SyntaxNode)
-    // Between two names only an explicit request opens the list: the next character may be a comma.
+    // Between two names, only an explicit request opens the list, because the next character may be a comma.
     if (node.name === 'Object' && !context.explicit) return null
     const { from, to } = node.name === 'Object' ? { from: context.pos, to: context.pos } : node
     const options = missingNames(schema, object, property, text)
@@ -48,12 +43,6 @@ function missingNames(schema: SchemaFor, object: SyntaxNode, typed: SyntaxNode |
     .map((field) => {
       const label = JSON.stringify(field.name)
       const value = field.default ?? startOf(schema, [...path, field.name])
-      return {
-        label,
-        detail: field.kind,
-        info: field.about,
-        apply: hasValue ? label : `${label}: ${compact(value)}`,
-        boost: field.required ? 1 : 0,
-      }
+      return { label, detail: field.kind, info: field.about, apply: hasValue ? label : `${label}: ${compact(value)}`, boost: field.required ? 1 : 0 }
     })
 }

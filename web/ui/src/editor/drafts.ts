@@ -1,4 +1,4 @@
-// Documents that were edited and not submitted, kept in this browser: one for each run that was the start.
+// Edited documents that were not submitted, kept in this browser: one for each run whose document was the start, and one for templates.
 
 export interface Draft {
   text: string
@@ -11,10 +11,10 @@ const MOST = 8
 type Storage = Pick<globalThis.Storage, 'getItem' | 'setItem'>
 
 export class Drafts {
-  /** Without `storage`, the browser's: reading it throws where it is forbidden. */
+  /** `storage` is a function because reading `localStorage` throws where it is forbidden. */
   constructor(private readonly storage: () => Storage = () => localStorage) {}
 
-  /** Draft that started from a run, or with `''` from a template. */
+  /** Draft that started from the document of a run, or with `''` from a template. */
   get(from: string): Draft | null {
     return this.#read()[from] ?? null
   }
@@ -34,8 +34,7 @@ export class Drafts {
   #read(): Record<string, Draft> {
     try {
       const all: unknown = JSON.parse(this.storage().getItem(KEY) ?? '{}')
-      const isDraft = (draft: unknown): draft is Draft =>
-        typeof (draft as Draft | null)?.text === 'string' && typeof (draft as Draft).saved_at === 'string'
+      const isDraft = (draft: unknown): draft is Draft => typeof (draft as Draft | null)?.text === 'string' && typeof (draft as Draft).saved_at === 'string'
       return Object.fromEntries(Object.entries(all ?? {}).filter((entry): entry is [string, Draft] => isDraft(entry[1])))
     } catch {
       return {}
@@ -46,7 +45,7 @@ export class Drafts {
     try {
       this.storage().setItem(KEY, JSON.stringify(all))
     } catch {
-      // Storage is forbidden or full: the draft lasts as long as the page.
+      // Storage is forbidden or full: the draft is lost when the page is closed.
     }
   }
 }

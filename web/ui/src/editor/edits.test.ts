@@ -26,7 +26,7 @@ const set = (pointer: string, value: unknown, of = text) => edit(of, (tree, now)
 const take = (pointer: string, of = text) => edit(of, (tree, now) => removeValue(tree, now, pointer))
 
 describe('setting a value', () => {
-  it('changes its characters and no others', () => {
+  it('changes only the characters of the value', () => {
     expect(set('/stages/0/fetch/concurrency', 4)).toBe(text.replace('12', '4'))
   })
 
@@ -36,17 +36,17 @@ describe('setting a value', () => {
     expect(set('/stages/1/collate/order', 'input')).toBe(text.replace('{}', '{ "order": "input" }'))
   })
 
-  it('makes missing objects on the way', () => {
+  it('creates missing parents', () => {
     expect(set('/consumer/simulate/step_ms', 30)).toBe(text.replace(']\n}', '],\n  "consumer": { "simulate": { "step_ms": 30 } }\n}'))
   })
 
-  it('does nothing where no key is possible', () => {
+  it('does nothing if a parent is not an object', () => {
     expect(set('/name/x', 1)).toBeNull()
     expect(set('/stages/7', {})).toBeNull()
   })
 })
 
-describe('taking a value away', () => {
+describe('removing a value', () => {
   it('removes its key and one comma', () => {
     expect(take('/name')).toBe(text.replace('"name": "photos",\n  ', ''))
     expect(take('/stages')).toBe('{\n  "name": "photos"\n}\n')
@@ -77,7 +77,7 @@ describe('stages', () => {
     expect(insert(0, '{"stages": []}')).toBe('{"stages": [{ "sleep": { "mean_ms": 5 } }]}')
   })
 
-  it('swap as written', () => {
+  it('keep their text when they are swapped', () => {
     expect(edit(text, (tree, now) => swapWithNext(tree, now, '/stages', 0))).toBe(`{
   "name": "photos",
   "stages": [

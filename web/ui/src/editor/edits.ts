@@ -1,4 +1,4 @@
-// Edits of the form, as changes of the document's text: other text keeps its layout, and undo works.
+// Edits in the form as changes of the document's text: the rest of the text keeps its layout, and the edits can be undone.
 
 import type { SyntaxNode, Tree } from '@lezer/common'
 
@@ -11,10 +11,7 @@ export interface Change {
   insert: string
 }
 
-/**
- * Sets a value, given as JSON so that no digit of a number is lost; objects on the way to it are made. `null` when something
- * on the way is no object.
- */
+/** Sets a value, given as JSON to keep all digits. Creates missing parents; returns `null` if a parent is not an object. */
 export function setValue(tree: Tree, text: string, pointer: string, json: string): Change | null {
   const found = valueAt(tree, text, pointer)
   if (found) return { from: found.from, to: found.to, insert: json }
@@ -40,8 +37,7 @@ export function removeValue(tree: Tree, text: string, pointer: string): Change |
   const part = value.parent.name === 'Property' ? value.parent : value
   const all = siblingsOf(part, text)
   const place = all.findIndex((each) => each.from === part.from)
-  const before = all[place - 1]
-  const after = all[place + 1]
+  const [before, after] = [all[place - 1], all[place + 1]]
   if (before) return { from: before.to, to: part.to, insert: '' }
   if (after) return { from: part.from, to: after.from, insert: '' }
   const around = part.parent as SyntaxNode
@@ -72,14 +68,11 @@ export function swapWithNext(tree: Tree, text: string, pointer: string, at: numb
 function append(around: SyntaxNode, parts: SyntaxNode[], text: string, insert: string): Change {
   const last = parts.at(-1)
   if (last) return { from: last.to, to: last.to, insert: `,${indentBefore(text, last.from)}${insert}` }
-  const isObject = around.name === 'Object'
-  return { from: around.from + 1, to: around.to - 1, insert: isObject ? ` ${insert} ` : insert }
+  return { from: around.from + 1, to: around.to - 1, insert: around.name === 'Object' ? ` ${insert} ` : insert }
 }
 
-/** Separator between a part and the one before it: a new line with the same indent, or a space. */
-function indentBefore(text: string, from: number): string {
-  return /\n[ \t]*$/.exec(text.slice(0, from))?.[0] ?? ' '
-}
+/** White space before an element or a property: a line break with its indent, or a space. */
+const indentBefore = (text: string, from: number): string => /\n[ \t]*$/.exec(text.slice(0, from))?.[0] ?? ' '
 
 function siblingsOf(part: SyntaxNode, text: string): SyntaxNode[] {
   const around = part.parent as SyntaxNode

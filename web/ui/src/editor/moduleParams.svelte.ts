@@ -3,7 +3,7 @@ import { versionOf } from '../modules/reference'
 import { record } from '../parts/json'
 import type { Schema } from './schema'
 
-/** JSON Schemas of the parameters of the modules that a document names, fetched when a module is first named. */
+/** JSON Schemas of the parameters of the modules in a document, fetched when a module first occurs. */
 export class ModuleParams {
   #found = $state.raw<Record<string, Schema | null>>({})
   #asked = new Set<string>()
@@ -11,7 +11,7 @@ export class ModuleParams {
   /** Schema of `name`, `name@version` or `name@alias`; `null` while it is unknown. */
   of = (module: string): Schema | null => this.#found[module] ?? null
 
-  /** Fetches the schemas of all modules of a document that were not asked for yet. */
+  /** Fetches the schemas of the modules in a document that were not fetched before. */
   fetch(document: Schema | null): void {
     const stages = Array.isArray(document?.stages) ? (document.stages as unknown[]) : []
     for (const stage of stages) {

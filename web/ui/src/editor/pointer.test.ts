@@ -44,7 +44,7 @@ describe('the characters marked for a pointer', () => {
     expect(marked('/stages/1/sleep')).toBe('{')
   })
 
-  it('are those of the last of two values with one name', () => {
+  it('are those of the last value if a name occurs twice', () => {
     expect(marked('/limit')).toBe('2')
   })
 

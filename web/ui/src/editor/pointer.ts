@@ -1,4 +1,4 @@
-// Places in the text of a JSON document: RFC 6901 pointers to ranges of characters, and back.
+// Conversion between JSON pointers (RFC 6901) and ranges of characters in the text of a document.
 
 import type { SyntaxNode, Tree } from '@lezer/common'
 
@@ -10,36 +10,23 @@ export interface Range {
 export function segmentsOf(pointer: string): string[] | null {
   if (pointer === '') return []
   if (!pointer.startsWith('/')) return null
-  return pointer
-    .slice(1)
-    .split('/')
-    .map((segment) => segment.replaceAll('~1', '/').replaceAll('~0', '~'))
+  const segments = pointer.slice(1).split('/')
+  return segments.map((segment) => segment.replaceAll('~1', '/').replaceAll('~0', '~'))
 }
 
 export function pointerOf(segments: readonly (string | number)[]): string {
   return segments.map((segment) => `/${String(segment).replaceAll('~', '~0').replaceAll('/', '~1')}`).join('')
 }
 
-/** True if a pointer leads to `under` or into it. */
-export function isUnder(pointer: string, under: string): boolean {
-  return pointer === under || pointer.startsWith(`${under}/`)
-}
+/** True if `pointer` refers to the value at `under` or to a part of it. */
+export const isUnder = (pointer: string, under: string): boolean => pointer === under || pointer.startsWith(`${under}/`)
 
 export function valueAt(tree: Tree, text: string, pointer: string): SyntaxNode | null {
-  const segments = segmentsOf(pointer)
-  if (segments === null) return null
-  let node = valueIn(tree.topNode)
-  for (const segment of segments) {
-    if (node === null) return null
-    node = childOf(node, text, segment)
-  }
-  return node
+  const start = valueIn(tree.topNode)
+  return segmentsOf(pointer)?.reduce((node, segment) => node && childOf(node, text, segment), start) ?? null
 }
 
-/**
- * The characters to mark for a pointer: exactly the value. For something that is not there, the key of the nearest value
- * around it that is, or its bracket when it has no key.
- */
+/** Range to mark for a pointer: the value. For a missing value, the key of the nearest existing parent, or its bracket if it has no key. */
 export function rangeOf(tree: Tree, text: string, pointer: string): Range {
   const segments = segmentsOf(pointer) ?? []
   let node = valueIn(tree.topNode)
@@ -55,7 +42,7 @@ export function rangeOf(tree: Tree, text: string, pointer: string): Range {
   return { from: node.from, to: node.to }
 }
 
-/** Place of a character: the pointer of the innermost value around it; `key` is set on the name of that value. */
+/** Pointer of the innermost value around a character; `key` is set if the character belongs to the name of the value. */
 export function pointerAt(tree: Tree, text: string, position: number): { pointer: string; key: boolean } {
   let node = tree.resolveInner(position, -1)
   if (node.name === 'JsonText' || node.name === '⚠') node = tree.resolveInner(position, 1)
@@ -76,7 +63,7 @@ export function pathOf(node: SyntaxNode, text: string): string[] {
   return path
 }
 
-/** The names and values of an object, in the order of the text. */
+/** Names and values of an object, in the order of the text. */
 export function propertiesOf(object: SyntaxNode, text: string): { name: string; node: SyntaxNode; value: SyntaxNode | null }[] {
   return object.getChildren('Property').flatMap((node) => {
     const name = node.getChild('PropertyName')
@@ -90,12 +77,10 @@ export function elementsOf(array: SyntaxNode): SyntaxNode[] {
   return elements
 }
 
-function keyOf(value: SyntaxNode): SyntaxNode | null {
-  return value.parent?.name === 'Property' ? value.parent.getChild('PropertyName') : null
-}
+const keyOf = ({ parent }: SyntaxNode): SyntaxNode | null => (parent?.name === 'Property' ? parent.getChild('PropertyName') : null)
 
 function childOf(node: SyntaxNode, text: string, segment: string): SyntaxNode | null {
-  // Of two values with one name, the last one counts, as in `JSON.parse`.
+  // The last of several values with the same name counts, as in `JSON.parse`.
   if (node.name === 'Object') return propertiesOf(node, text).findLast(({ name }) => name === segment)?.value ?? null
   if (node.name === 'Array' && /^(0|[1-9][0-9]*)$/.test(segment)) return elementsOf(node)[Number(segment)] ?? null
   return null
@@ -106,9 +91,7 @@ function valueIn(node: SyntaxNode): SyntaxNode | null {
   return null
 }
 
-function isValue({ name }: SyntaxNode): boolean {
-  return ['Object', 'Array', 'String', 'Number', 'True', 'False', 'Null'].includes(name)
-}
+const isValue = ({ name }: SyntaxNode): boolean => ['Object', 'Array', 'String', 'Number', 'True', 'False', 'Null'].includes(name)
 
 function nameIn(node: SyntaxNode, text: string): string {
   const written = text.slice(node.from, node.to)

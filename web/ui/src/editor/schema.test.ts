@@ -2,7 +2,7 @@ import { expect, it } from 'vitest'
 
 import { aboutOf, defaultParams, documentSchema, fieldsAt, formAt, rooted, startOf } from './schema'
 
-// A part of the served schema, with every construct it uses.
+// Part of the pipeline schema, with all constructs that it uses.
 const pipeline = {
   type: 'object',
   properties: {
@@ -95,7 +95,7 @@ it('describes each parameter of a module', () => {
   expect(defaultParams(params)).toEqual({ size: 224, mode: 'crop', scale: null })
 })
 
-it('reads any schema of a stranger without an error', () => {
+it('reads any JSON as a schema without an error', () => {
   for (const odd of [null, true, 'x', [], { properties: [] }, { properties: { a: true, b: null } }, { type: 'array', items: { items: 3 } }]) {
     expect(() => [fieldsAt(rooted(odd), []), defaultParams(odd), formAt(rooted(odd), ['a']), formAt(rooted(odd), [])]).not.toThrow()
   }

@@ -1,11 +1,10 @@
-// JSON Schemas of the pipeline document and of modules' parameters, read at one place of a value: names to complete, texts to
-// show, fields of a form.
+// JSON Schemas of pipeline documents and of module parameters: names, descriptions and form fields for the value at a path.
 
 import { record } from '../parts/json'
 
 export type Schema = Record<string, unknown>
 
-/** Schema for a place of a value, and the place within that schema: `params` of a module have a schema of their own. */
+/** Schema for the value at a path, and the path within this schema: `params` of a stage have the schema of their module. */
 export type SchemaFor = (segments: readonly string[]) => [Schema, readonly string[]]
 
 export interface Field {
@@ -17,7 +16,7 @@ export interface Field {
   about: string
   required: boolean
   default: unknown
-  /** Values to choose from; `null` when any value of the kind is possible. */
+  /** Values to choose from; `null` if any value of the kind is possible. */
   choices: string[] | null
   /** Form field for the value; `null` for objects and arrays. */
   input: 'text' | 'number' | 'choice' | 'switch' | null
@@ -30,7 +29,7 @@ export function rooted(root: unknown): SchemaFor {
   return (segments) => [schema, segments]
 }
 
-/** Schema of a document: that of pipelines and, in `params` of a stage, that of its module if `paramsOf` has it. */
+/** Schema of a document: that of pipelines; in `params` of a stage, that of the module if `paramsOf` returns it. */
 export function documentSchema(pipeline: Schema, document: Schema | null, paramsOf: (module: string) => Schema | null): SchemaFor {
   return (segments) => {
     const [stages, place, kind, params, ...rest] = segments
@@ -43,7 +42,7 @@ export function documentSchema(pipeline: Schema, document: Schema | null, params
   }
 }
 
-/** All schemas that apply to a value at this place, with `$ref`, `oneOf` and similar resolved. */
+/** All schemas that apply to the value at a path, with `$ref`, `oneOf`, `anyOf` and `allOf` resolved. */
 function schemasAt(schemaFor: SchemaFor, place: readonly string[]): { root: Schema; here: Schema[] } {
   const [root, segments] = schemaFor(place)
   let here = open(root, root)
@@ -51,14 +50,14 @@ function schemasAt(schemaFor: SchemaFor, place: readonly string[]): { root: Sche
   return { root, here }
 }
 
-/** Members that an object at this place may have, in the schema's order. */
+/** Members that the object at a path may have, in the order of the schema. */
 export function fieldsAt(schemaFor: SchemaFor, segments: readonly string[]): Field[] {
   const fields = new Map<string, Field>()
   const { root, here } = schemasAt(schemaFor, segments)
   for (const schema of here) {
     const required = Array.isArray(schema.required) ? (schema.required as unknown[]) : []
     for (const [name, value] of Object.entries(record(schema.properties) ?? {})) {
-      // The description of a variant is more specific than that of the object in it.
+      // The first description is that of the variant, which is more specific than that of the object in it.
       if (!fields.has(name)) fields.set(name, fieldOf(root, name, record(value) ?? {}, required.includes(name), schema))
     }
   }
@@ -71,7 +70,7 @@ export function aboutOf(schemaFor: SchemaFor, segments: readonly string[]): Fiel
   return fieldsAt(schemaFor, segments.slice(0, -1)).find((field) => field.name === name) ?? null
 }
 
-/** Form for an object or an array at this place: members by name, entries with free names, or a list of simple values. */
+/** Form for the object or array at a path: `object` for known members, `map` for free names, or the field of a list's elements. */
 export function formAt(schemaFor: SchemaFor, segments: readonly string[]): 'object' | 'map' | Field | null {
   const { root, here } = schemasAt(schemaFor, segments)
   const [schema, ...others] = here.filter(({ type }) => type !== 'null')
@@ -90,14 +89,14 @@ export function defaultParams(schema: unknown): Schema {
   return Object.fromEntries(fields.map((field) => [field.name, field.default]))
 }
 
-/** Smallest value for this place: required members without a default. */
+/** Smallest value for a path: an object has only the required members without a default. */
 export function startOf(schemaFor: SchemaFor, segments: readonly string[]): unknown {
   const { here } = schemasAt(schemaFor, segments)
   const schema = here.find((each) => each.type !== 'null')
   switch (Array.isArray(schema?.type) ? schema.type[0] : schema?.type) {
     case 'object': {
       const needed = fieldsAt(schemaFor, segments).filter((field) => field.required && field.default === undefined)
-      // The user chooses among variants.
+      // The user chooses one of the variants.
       if (here.length > 1) return {}
       return Object.fromEntries(needed.map((field) => [field.name, startOf(schemaFor, [...segments, field.name])]))
     }
@@ -116,9 +115,7 @@ export function startOf(schemaFor: SchemaFor, segments: readonly string[]): unkn
 function fieldOf(root: Schema, name: string, value: Schema, required: boolean, around: Schema): Field {
   const all = open(root, value)
   const one = all.find((schema) => schema.type !== 'null') ?? value
-  const choices = all.flatMap((schema) =>
-    Array.isArray(schema.enum) ? schema.enum.filter((each): each is string => typeof each === 'string') : typeof schema.const === 'string' ? [schema.const] : [],
-  )
+  const choices = all.flatMap((schema) => (Array.isArray(schema.enum) ? schema.enum : [schema.const])).filter((each): each is string => typeof each === 'string')
   const isOnly = Object.keys(record(around.properties) ?? {}).length === 1
   const said = [value.description, isOnly ? around.description : null, one.description].find((text) => typeof text === 'string')
   return {
@@ -143,23 +140,17 @@ function inputOf(schema: Schema): Field['input'] {
 
 function inside(root: Schema, schema: Schema, segment: string): Schema[] {
   const property = record(record(schema.properties)?.[segment])
-  if (property) return open(root, property)
   const items = /^[0-9]+$/.test(segment) ? record(schema.items) : null
-  if (items) return open(root, items)
   const patterns = Object.values(record(schema.patternProperties) ?? {})
-  const more = patterns.length > 0 ? record(patterns[0]) : record(schema.additionalProperties)
-  return more ? open(root, more) : []
+  const found = property ?? items ?? (patterns.length > 0 ? record(patterns[0]) : record(schema.additionalProperties))
+  return found ? open(root, found) : []
 }
 
 function open(root: Schema, schema: Schema, depth = 0): Schema[] {
   if (depth > DEEPEST) return []
   const reference = typeof schema.$ref === 'string' ? schema.$ref : null
   if (reference?.startsWith('#/')) {
-    const target = reference
-      .slice(2)
-      .split('/')
-      .reduce<unknown>((at, name) => record(at)?.[name], root)
-    const found = record(target)
+    const found = record(reference.slice(2).split('/').reduce<unknown>((at, name) => record(at)?.[name], root))
     return found ? open(root, found, depth + 1) : []
   }
   const variants = [schema.oneOf, schema.anyOf, schema.allOf].flatMap((list) => (Array.isArray(list) ? (list as unknown[]) : []))

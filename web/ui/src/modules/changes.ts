@@ -7,7 +7,7 @@ export interface Change {
   removed: string[]
 }
 
-/** Changes of a module's interface between two versions; its code is not compared. */
+/** Changes of a module's interface between two versions. The code is not compared. */
 export function changes(before: ModuleReport, after: ModuleReport): Change[] {
   const pairs: [string, string[], string[]][] = [
     ['exports', before.exports, after.exports],
@@ -17,21 +17,17 @@ export function changes(before: ModuleReport, after: ModuleReport): Change[] {
     ['counters', before.manifest.counters, after.manifest.counters],
     ['params', params(before), params(after)],
     ['mode', [before.manifest.mode], [after.manifest.mode]],
-    ['own version', [before.manifest.version], [after.manifest.version]],
+    ['manifest version', [before.manifest.version], [after.manifest.version]],
     ['kind', [before.kind], [after.kind]],
   ]
   return pairs.map(([what, old, now]) => difference(what, old, now)).filter(({ added, removed }) => added.length + removed.length > 0)
 }
 
 function difference(what: string, before: string[], after: string[]): Change {
-  return {
-    what,
-    added: after.filter((name) => !before.includes(name)),
-    removed: before.filter((name) => !after.includes(name)),
-  }
+  return { what, added: after.filter((name) => !before.includes(name)), removed: before.filter((name) => !after.includes(name)) }
 }
 
-/** Each parameter with its rules: a changed bound counts as a change. */
+/** Each parameter with its rules, so that a changed bound counts as a change. */
 function params(report: ModuleReport): string[] {
   const properties = record(record(report.manifest.params)?.properties) ?? {}
   return Object.entries(properties).map(([name, value]) => {

@@ -10,14 +10,12 @@ export function versionOf({ versions, aliases }: ModuleDetail, wanted: string): 
   return versions.find(({ version }) => version === number) ?? null
 }
 
-export function pageOf(module: string): string {
-  return `/modules/${module.split('@').map(encodeURIComponent).join('/')}`
-}
+export const pageOf = (module: string): string => `/modules/${module.split('@').map(encodeURIComponent).join('/')}`
 
-/** Fault of a new alias; `null` if there is none. A number names a version, and `latest` is always the newest one. */
+/** Fault of the name of a new alias; `null` for a valid name. */
 export function aliasFault(alias: string): string | null {
-  if (/^[0-9]+$/.test(alias)) return 'An alias cannot be a number: numbers refer to versions.'
-  if (alias === 'latest') return '“latest” is always the newest version.'
+  if (/^[0-9]+$/.test(alias)) return 'An alias cannot be a number, because numbers refer to versions.'
+  if (alias === 'latest') return 'The alias “latest” is reserved for the newest version.'
   if (!ALIAS.test(alias)) return 'Use at most 128 letters, digits, “.”, “_” or “-”, and start with a letter or a digit.'
   return null
 }

@@ -1,26 +1,26 @@
 import { describe, expect, it } from 'vitest'
 
 import { toBase64 } from '../parts/base64'
-import { elementsOf, envelopeOf, layoutOf, pictureOf, scaleOf, type Layout } from './tensor'
+import { describe as words, elementsOf, envelopeOf, layoutOf, pictureOf, scaleOf, type Layout } from './tensor'
 
 const base64 = (values: ArrayBufferView) => toBase64(new Uint8Array(values.buffer))
 const elements = (dtype: string, shape: number[], values: ArrayBufferView) => elementsOf({ dtype, shape, data: base64(values) })
 
-describe('the images that a shape is', () => {
-  it('has its channels last, first or none', () => {
+describe('the image layout of a shape', () => {
+  it('has channels last, first or none', () => {
     expect(layoutOf([28, 30])).toEqual({ images: 1, height: 28, width: 30, channels: 1, first: false })
     expect(layoutOf([28, 30, 3])).toEqual({ images: 1, height: 28, width: 30, channels: 3, first: false })
     expect(layoutOf([3, 28, 30])).toEqual({ images: 1, height: 28, width: 30, channels: 3, first: true })
     expect(layoutOf([1, 28, 30])).toEqual({ images: 1, height: 28, width: 30, channels: 1, first: true })
   })
 
-  it('may be many', () => {
+  it('may have several images', () => {
     expect(layoutOf([8, 28, 30])).toEqual({ images: 8, height: 28, width: 30, channels: 1, first: false })
     expect(layoutOf([8, 28, 30, 3])).toEqual({ images: 8, height: 28, width: 30, channels: 3, first: false })
     expect(layoutOf([8, 3, 28, 30])).toEqual({ images: 8, height: 28, width: 30, channels: 3, first: true })
   })
 
-  it('are none where a side is too short, or the channels are no colours', () => {
+  it('is missing if a side is too short or the channels are not colours', () => {
     for (const shape of [[], [400], [2, 16_000], [0, 28, 28, 3], [8, 28, 30, 7], [2, 2, 28, 28, 3]]) expect(layoutOf(shape), `${shape}`).toBeNull()
   })
 })
@@ -29,7 +29,7 @@ describe('elements', () => {
   it('are read by their type', () => {
     expect([...(elements('int16', [2], Int16Array.of(-3, 500)) as Int16Array)]).toEqual([-3, 500])
     expect([...(elements('int64', [1], BigInt64Array.of(-9_007_199_254_740_993n)) as BigInt64Array)]).toEqual([-9_007_199_254_740_993n])
-    // One and a half, the smallest half, minus infinity, and no number.
+    // 1.5, the smallest positive value, negative infinity and NaN.
     expect([...(elements('float16', [4], Uint16Array.of(0x3e00, 1, 0xfc00, 0x7e00)) as Float32Array)]).toEqual([1.5, 2 ** -24, -Infinity, NaN])
     expect([...(elements('bfloat16', [2], Uint16Array.of(0x3fc0, 0xc000)) as Float32Array)]).toEqual([1.5, -2])
   })
@@ -72,4 +72,11 @@ it('draws a row of values as the range of each column', () => {
     { from: 0.5, to: 0.5 },
     { from: 0.2, to: 0.2 },
   ])
+})
+
+it('describes a field', () => {
+  const common = { name: 'field', bytes: 3, digest: '' }
+  expect(words({ ...common, type: 'tensor', dtype: 'uint8', shape: [1, 1, 3], min: 1, max: 3, mean: 2, nan: 0, data: null })).toBe('tensor uint8 [1, 1, 3]')
+  expect(words({ ...common, type: 'text', characters: 3, start: 'abc' })).toBe('text, 3 characters')
+  expect(words({ ...common, type: 'blob' })).toBe('bytes')
 })

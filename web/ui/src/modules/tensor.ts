@@ -1,20 +1,21 @@
-// Tensors as pictures, where the shape is that of images, or as a row of values.
+// Fields of results in words; tensors as pictures if their shape is that of images, else as a line of values.
 
 import type { MadeField } from '../api/types'
 import { fromBase64 } from '../parts/base64'
+import { count } from '../parts/format'
 
 export type TensorField = Extract<MadeField, { type: 'tensor' }>
 
-/** Elements in row-major order. 64-bit integers are `bigint`s, so that they lose no digits. */
+/** Elements in row-major order. 64-bit integers are `bigint`s, which keep all digits. */
 export type Elements = ArrayLike<number> | ArrayLike<bigint>
 
-/** Layout of a shape read as images, one after the other. */
+/** Interpretation of a shape as one or several images. */
 export interface Layout {
   images: number
   height: number
   width: number
   channels: 1 | 3
-  /** Set when channels come before rows and columns. */
+  /** Set if channels come before rows and columns. */
   first: boolean
 }
 
@@ -30,25 +31,18 @@ export interface Scale {
   high: number
 }
 
-/** Shortest side of an image; narrower ones are shown as values. */
+/** Minimum height and width of an image. Smaller tensors are shown as values. */
 const LEAST_SIDE = 4
 
-/** Images that a shape holds: one, or a batch; `null` if it holds none. */
+/** Layout of an image or of a batch of images; `null` for a shape of neither. */
 export function layoutOf(shape: number[]): Layout | null {
   const [a = 0, b = 0, c = 0, d = 0] = shape
-  switch (shape.length) {
-    case 2:
-      return layout(1, a, b, 1, false)
-    case 3:
-      return imageOf(1, a, b, c) ?? layout(a, b, c, 1, false)
-    case 4:
-      return imageOf(a, b, c, d)
-    default:
-      return null
-  }
+  if (shape.length === 2) return layout(1, a, b, 1, false)
+  if (shape.length === 3) return imageOf(1, a, b, c) ?? layout(a, b, c, 1, false)
+  return shape.length === 4 ? imageOf(a, b, c, d) : null
 }
 
-/** Images of three dimensions: channels last, as files have them, or else first, as most networks want them. */
+/** Layout of images with three dimensions: channels last, as in most files, or channels first, as in most networks. */
 function imageOf(images: number, a: number, b: number, c: number): Layout | null {
   if (c === 1 || c === 3) return layout(images, a, b, c, false)
   if (a === 1 || a === 3) return layout(images, b, c, a, true)
@@ -59,7 +53,7 @@ function layout(images: number, height: number, width: number, channels: 1 | 3, 
   return images > 0 && height >= LEAST_SIDE && width >= LEAST_SIDE ? { images, height, width, channels, first } : null
 }
 
-/** The elements of a tensor; `null` if they did not come along (`data` is then missing), are of an unknown type or do not fill its shape. */
+/** Elements of a tensor; `null` if `data` is missing, has an unknown type or does not fit the shape. */
 export function elementsOf({ dtype, shape, data }: Pick<TensorField, 'dtype' | 'shape'> & { data?: string | null }): Elements | null {
   const read = readers[dtype]
   if (!read || !data) return null
@@ -83,24 +77,30 @@ const readers: Partial<Record<string, { size: number; of: (bytes: Uint8Array<Arr
   float64: { size: 8, of: ({ buffer }) => new Float64Array(buffer) },
 }
 
-/** A number of 16 bits: one of sign, five of exponent, ten of fraction. */
+/** Value of a half-precision float (IEEE 754): 1 bit of sign, 5 of exponent, 10 of fraction. */
 function fromHalf(bits: number): number {
   const [exponent, fraction] = [(bits >> 10) & 31, bits & 1023]
   const size = exponent === 0 ? fraction * 2 ** -24 : exponent === 31 ? (fraction ? NaN : Infinity) : (1 + fraction / 1024) * 2 ** (exponent - 15)
   return bits & 0x8000 ? -size : size
 }
 
-/** Values of black and white: 0 and 255 for bytes, the least and the greatest value for other types. */
+/** Values of black and white: 0 and 255 for bytes, the minimum and the maximum for other types. */
 export function scaleOf(dtype: string, elements: Elements): Scale {
   if (dtype === 'uint8') return { low: 0, high: 255 }
+  const { low, high } = boundsOf(elements, 0, elements.length)
+  return low <= high ? { low, high } : { low: 0, high: 0 }
+}
+
+/** Minimum and maximum of the finite elements from `start` to `end`; infinite and reversed if there are none. */
+function boundsOf(elements: Elements, start: number, end: number): Scale {
   let [low, high] = [Infinity, -Infinity]
-  for (let at = 0; at < elements.length; at++) {
+  for (let at = start; at < end; at++) {
     const value = Number(elements[at])
     if (!Number.isFinite(value)) continue
     low = Math.min(low, value)
     high = Math.max(high, value)
   }
-  return low <= high ? { low, high } : { low: 0, high: 0 }
+  return { low, high }
 }
 
 export function pictureOf(elements: Elements, { height, width, channels, first }: Layout, image: number, { low, high }: Scale): Picture {
@@ -121,19 +121,27 @@ export function pictureOf(elements: Elements, { height, width, channels, first }
   return { width, height, pixels }
 }
 
-/** The least and the most of at most `columns` stretches of elements, as shares of the scale: what a line drawing needs. */
+/** Minimum and maximum of each column of a line drawing with at most `columns` columns, as shares of the scale. */
 export function envelopeOf(elements: Elements, { low, high }: Scale, columns: number): { from: number; to: number }[] {
   const spread = high - low || 1
   const count = Math.min(columns, elements.length)
   return Array.from({ length: count }, (_, column) => {
     const [start, end] = [0, 1].map((more) => Math.floor(((column + more) * elements.length) / count)) as [number, number]
-    let [least, most] = [high, low]
-    for (let at = start; at < end; at++) {
-      const value = Number(elements[at])
-      if (!Number.isFinite(value)) continue
-      least = Math.min(least, value)
-      most = Math.max(most, value)
-    }
+    const bounds = boundsOf(elements, start, end)
+    const [least, most] = bounds.low <= bounds.high ? [bounds.low, bounds.high] : [high, low]
     return { from: (least - low) / spread, to: (most - low) / spread }
   })
+}
+
+export function describe(field: MadeField): string {
+  switch (field.type) {
+    case 'text':
+      return `text, ${count(field.characters)} characters`
+    case 'tensor':
+      return `tensor ${field.dtype} [${field.shape.join(', ')}]`
+    case 'blob':
+      return 'bytes'
+    default:
+      return field.type
+  }
 }

@@ -1,6 +1,6 @@
-import { describe as group, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 
-import { describe, fieldFor, readParams, recordSamples, withParam } from './trial'
+import { fieldFor, readParams, recordSamples, withParam } from './trial'
 
 it('puts content into the field that the module wants', () => {
   expect(fieldFor(['audio'], 'file')).toBe('audio')
@@ -10,7 +10,7 @@ it('puts content into the field that the module wants', () => {
   expect(fieldFor([], 'file')).toBe('bytes')
 })
 
-group('records', () => {
+describe('records', () => {
   it('are lines with a key and fields', () => {
     expect(recordSamples('{"key":"a","n":1}\n\n{"text":"x"}\n')).toEqual([
       { key: 'a', fields: { n: 1 } },
@@ -38,11 +38,4 @@ it('sets, adds and removes parameters at any depth', () => {
   expect(withParam(params, ['new', 'deep'], 'x')).toEqual({ ...params, new: { deep: 'x' } })
   expect(withParam(params, ['crop', 'top'], undefined)).toEqual({ size: 3, crop: {} })
   expect(params).toEqual({ size: 3, crop: { top: 1 } })
-})
-
-it('describes a field', () => {
-  const common = { name: 'field', bytes: 3, digest: '' }
-  expect(describe({ ...common, type: 'tensor', dtype: 'uint8', shape: [1, 1, 3], min: 1, max: 3, mean: 2, nan: 0, data: null })).toBe('tensor uint8 [1, 1, 3]')
-  expect(describe({ ...common, type: 'text', characters: 3, start: 'abc' })).toBe('text, 3 characters')
-  expect(describe({ ...common, type: 'blob' })).toBe('bytes')
 })

@@ -1,15 +1,14 @@
-import type { MadeField, TrySample } from '../api/types'
-import { count } from '../parts/format'
+import type { TrySample } from '../api/types'
 import { record } from '../parts/json'
 
-/** Default field for the content of a sample: the one that the module wants, if it wants just one. */
+/** Default field for the content of a sample: the only field that the module reads, or else the usual one. */
 export function fieldFor(wants: string[] | null, kind: 'text' | 'file'): string {
   if (wants?.length === 1) return wants[0] as string
   const usual = kind === 'text' ? 'text' : 'bytes'
   return wants === null || wants.includes(usual) ? usual : (wants[0] ?? usual)
 }
 
-/** One sample for each line of NDJSON: its `key`, and all other members as fields. Throws a fault with its line. */
+/** Samples from NDJSON, one for each line: `key`, and all other members as fields. Errors name the line. */
 export function recordSamples(text: string): TrySample[] {
   const samples: TrySample[] = []
   for (const [at, line] of text.split('\n').entries()) {
@@ -28,7 +27,7 @@ export function recordSamples(text: string): TrySample[] {
   return samples
 }
 
-/** Parameters as typed, or their fault. Empty text means none. */
+/** Parameters of a JSON text, or the fault of the text. An empty text has no parameters. */
 export function readParams(text: string): { params: Record<string, unknown> } | { fault: string } {
   if (text.trim() === '') return { params: {} }
   try {
@@ -39,23 +38,10 @@ export function readParams(text: string): { params: Record<string, unknown> } | 
   }
 }
 
-/** `params` with the value at a place replaced, or removed if it is `undefined`; objects on the way to it are made. */
+/** Copy of `params` with the value at a path replaced, or removed if it is `undefined`. Missing parents are created. */
 export function withParam(params: Record<string, unknown>, [name, ...rest]: string[], value: unknown): Record<string, unknown> {
   if (name === undefined) return params
   const { [name]: old, ...others } = params
   const changed = rest.length > 0 ? withParam(record(old) ?? {}, rest, value) : value
   return changed === undefined ? others : { ...params, [name]: changed }
-}
-
-export function describe(field: MadeField): string {
-  switch (field.type) {
-    case 'text':
-      return `text, ${count(field.characters)} characters`
-    case 'tensor':
-      return `tensor ${field.dtype} [${field.shape.join(', ')}]`
-    case 'blob':
-      return 'bytes'
-    default:
-      return field.type
-  }
 }

@@ -5,7 +5,7 @@ import type { ModuleUpload, Problem } from '../api/types'
 import { bytes } from '../parts/format'
 import { changes, type Change } from './changes'
 
-/** One file on its way to the server, or its outcome. */
+/** State of an upload. */
 export type Upload = { id: number; name: string; size: number } & (
   | { stage: 'waiting' }
   | { stage: 'sending'; share: number }
@@ -13,7 +13,7 @@ export type Upload = { id: number; name: string; size: number } & (
   | { stage: 'refused'; problem: Problem }
 )
 
-/** Uploads, one at a time. They continue while other pages are open. */
+/** Uploads files one at a time, also while other pages are open. */
 export class Uploads {
   items = $state.raw<Upload[]>([])
   /** Number of new modules on the server. */
@@ -31,7 +31,7 @@ export class Uploads {
     if (!this.#sending) void this.#sendAll()
   }
 
-  /** Removes one from the list; one that is being sent is cancelled. */
+  /** Removes an upload from the list, and cancels it if it is being sent. */
   dismiss(id: number): void {
     const item = this.items.find((each) => each.id === id)
     if (item?.stage === 'sending') this.#sending?.abort()
@@ -64,15 +64,13 @@ export class Uploads {
 
 export const uploads = new Uploads()
 
-/** Checks the size first: a server that refuses a large body closes the connection, and its reason is lost. */
+/** Throws if the server would refuse the file for its size. Such a refusal closes the connection, which loses its message. */
 async function checkSize(file: File): Promise<void> {
-  const { upload_mib } = (await api.system()).limits
-  if (file.size <= upload_mib * 2 ** 20) return
-  const detail = `The file has ${bytes(file.size)}; the limit of this server is ${bytes(upload_mib * 2 ** 20)}.`
-  throw new ApiError(problem('Too large', detail, 413))
+  const most = (await api.system()).limits.upload_mib * 2 ** 20
+  if (file.size > most) throw new ApiError(problem('Too large', `The file has ${bytes(file.size)}; the limit of this server is ${bytes(most)}.`, 413))
 }
 
-/** Changes from the version before; none if the module cannot be read any more. */
+/** Changes since the previous version; empty if the module cannot be read any more. */
 async function comparison(made: ModuleUpload): Promise<{ before: number | null; changes: Change[] }> {
   const versions = made.previous === null ? [] : await registry.module(made.name).then((module) => module.versions, () => [])
   const before = versions.find(({ version, report }) => version < made.version && report.digest === made.previous)

@@ -42,7 +42,7 @@ it('sends one at a time and continues after a refusal', async () => {
   expect(uploads.made).toBe(1)
 })
 
-it('reports changes from the version before and counts known bytes as no version', async () => {
+it('reports changes since the previous version, and adds no version for known bytes', async () => {
   const [one, two] = [version(1, ['image']), { ...version(2, ['image', 'size']), previous: 'sha256:1' }]
   vi.mocked(registry.module).mockResolvedValue({ versions: [two, one] } as unknown as ModuleDetail)
   vi.mocked(upload).mockResolvedValueOnce(two).mockResolvedValueOnce({ ...two, created: false })

@@ -1,6 +1,6 @@
-// Base64, the form of bytes in the API's JSON.
+// Base64, which the API uses for bytes in JSON.
 
-/** Number of bytes that one call of `fromCharCode` takes as arguments. */
+/** Number of bytes passed to one call of `fromCharCode`: engines limit the number of arguments. */
 const AT_ONCE = 0x8000
 
 export function toBase64(bytes: Uint8Array): string {

@@ -1,4 +1,4 @@
-/** Shell command for a request, with `body` as JSON. It has no token: the reader adds one where the server needs it. */
+/** Shell command for a request with a body of JSON. If the server requires a token, the user has to add it. */
 export function curl(method: string, path: string, body?: string): string {
   const parts = ['curl -sS']
   if (method !== 'GET') parts.push(`-X ${method}`)
@@ -8,6 +8,4 @@ export function curl(method: string, path: string, body?: string): string {
 }
 
 /** Quotes any text as one word of a POSIX shell. */
-export function quoted(text: string): string {
-  return `'${text.replaceAll("'", `'\\''`)}'`
-}
+export const quoted = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 
 import { ago, axisFigure, bytes, clock, count, duration, figure, seconds, share, shortDigest } from './format'
 
-/** Figures with plain spaces: the thin ones cannot be told apart in a test. */
+/** Replaces thin spaces by plain ones, which are readable in a test. */
 const plain = (text: string) => text.replaceAll('\u202f', ' ')
 
 describe('figures', () => {
@@ -28,7 +28,7 @@ describe('figures', () => {
     expect(plain(seconds(0.999_7))).toBe('1.00 s')
   })
 
-  it('say 100 % and 0 % only of shares that are so to a tenth', () => {
+  it('show 100 % and 0 % only for shares that round to them at one decimal place', () => {
     expect([1, 0.9996, 0.9994, 0.991, 0.57, 0.085, 0.0004, 0.00061].map((value) => plain(share(value)))).toEqual([
       '100 %', '100 %', '99.9 %', '99.1 %', '57.0 %', '8.5 %', '0 %', '0.1 %',
     ])

@@ -1,4 +1,4 @@
-// Figures as text: with their unit, three or four digits, and a dash for missing ones.
+// Figures as text: a number of three or four digits and its unit, or a dash for a missing figure.
 
 export const NOT_MEASURED = '–'
 
@@ -8,11 +8,9 @@ export type Quantity = 'time' | 'rate' | 'share' | 'reads'
 
 type Figure = number | null | undefined
 
-export function figure(value: Figure, quantity: Quantity): string {
-  return { time: seconds, rate, share, reads: number }[quantity](value)
-}
+export const figure = (value: Figure, quantity: Quantity): string => ({ time: seconds, rate, share, reads: number })[quantity](value)
 
-/** A figure at an axis, without trailing zeros. */
+/** A figure of an axis, without trailing zeros. */
 export function axisFigure(value: number, quantity: Quantity): string {
   return value === 0 ? '0' : figure(value, quantity).replace(/\.(\d*?)0+(?=\D|$)/, (_, kept: string) => (kept ? `.${kept}` : ''))
 }
@@ -38,7 +36,7 @@ export function duration(value: Figure): string {
   return `${Math.floor(whole / 86_400)}${THIN}d ${Math.floor((whole % 86_400) / 3600)}${THIN}h`
 }
 
-/** A moment of a run, from its start: `0:07`, `12:30`, `1:02:05`; with tenths where `fine`. */
+/** Time since the start of a run: `0:07`, `12:30`, `1:02:05`; with tenths of seconds if `fine`. */
 export function clock(at_s: number, fine = false): string {
   const sign = at_s < 0 ? '−' : ''
   const tenths = Math.round(Math.abs(at_s) * 10)
@@ -58,7 +56,7 @@ export const megabytesRate = (value: Figure) => inUnit(value, `${THIN}MB/s`)
 /** A number without a unit, with decimals. */
 export const number = (value: Figure) => inUnit(value, '')
 
-/** A share of 0 to 1 in per cent, with a tenth as the server writes it; 100 % and 0 % only for shares that are so to a tenth. */
+/** A share of 0 to 1 as a percentage with one decimal place, and without it for 0 % and 100 %. The server rounds in the same way. */
 export function share(value: Figure): string {
   if (missing(value)) return NOT_MEASURED
   const percent = value * 100
@@ -69,8 +67,7 @@ export function share(value: Figure): string {
 /** A whole number with spaces between thousands. */
 export function count(value: Figure): string {
   if (missing(value)) return NOT_MEASURED
-  const text = Math.round(value).toString()
-  return text.replace(/\B(?=(\d{3})+$)/g, THIN)
+  return Math.round(value).toString().replace(/\B(?=(\d{3})+$)/g, THIN)
 }
 
 export function bytes(value: Figure): string {
@@ -104,39 +101,28 @@ export function ago(rfc3339: string | null, now = Date.now()): string {
   return `${Math.floor(gone / 86_400)}${THIN}d ago`
 }
 
-/** Last digits of a UUIDv7, which differ between runs of one day. */
-export function shortId(id: string): string {
-  return id.length > 12 ? id.slice(-8) : id
-}
+/** Last digits of a UUIDv7: the first ones are the same for all runs of a day. */
+export const shortId = (id: string): string => (id.length > 12 ? id.slice(-8) : id)
 
-/** `sha256:` and the first digits. */
-export function shortDigest(digest: string): string {
-  return digest.replace(/^(sha256:)?([0-9a-f]{12})[0-9a-f]+$/, '$1$2…')
-}
+/** `sha256:` and the first twelve digits. */
+export const shortDigest = (digest: string): string => digest.replace(/^(sha256:)?([0-9a-f]{12})[0-9a-f]+$/, '$1$2…')
 
-function inUnit(value: Figure, unit: string): string {
-  return missing(value) ? NOT_MEASURED : rateDigits(value) + unit
-}
+const inUnit = (value: Figure, unit: string): string => (missing(value) ? NOT_MEASURED : rateDigits(value) + unit)
 
-/** Digits as the server writes rates: two places, none from 100 on, and two digits of what would be 0.00. */
+/** Number of a rate, rounded as by the server: a whole number from 100 on, two decimal places from 0.1 on, else two significant digits. */
 function rateDigits(value: number): string {
   const size = Math.abs(value)
   if (size >= 99.995) return count(value)
   return size === 0 || size >= 0.0995 ? value.toFixed(2) : value.toPrecision(2)
 }
 
-/** At most four significant digits below 10 000. */
+/** Numbers below 10 000 have at most four significant digits. */
 function digits(value: number): string {
   const size = Math.abs(value)
   if (size >= 10_000) return count(value)
-  const places = size >= 1000 ? 0 : size >= 100 ? 1 : size >= 10 ? 1 : 2
-  return value.toFixed(places)
+  return value.toFixed(size >= 1000 ? 0 : size >= 10 ? 1 : 2)
 }
 
-function two(value: number): string {
-  return value.toString().padStart(2, '0')
-}
+const two = (value: number): string => value.toString().padStart(2, '0')
 
-function missing(value: Figure): value is null | undefined {
-  return value === null || value === undefined || !Number.isFinite(value)
-}
+const missing = (value: Figure): value is null | undefined => value === null || value === undefined || !Number.isFinite(value)

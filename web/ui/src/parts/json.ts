@@ -1,6 +1,6 @@
-// JSON without loss of digits: the server's integers are wider than a `number`.
+// JSON without loss of digits: integers of the server may exceed those that a `number` holds exactly.
 
-/** Parses JSON; integers that a `number` cannot hold become `bigint`. Throws for invalid JSON. */
+/** Parses JSON. Integers that a `number` cannot hold exactly become `bigint`. Throws for invalid JSON. */
 export function exactly(json: string): unknown {
   const marked = json.replace(/"(?:[^"\\]|\\.)*"|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/g, (token) =>
     /^-?\d+$/.test(token) && !Number.isSafeInteger(Number(token)) ? `"\\u0000${token}"` : token,

@@ -1,10 +1,10 @@
-// A list that is fetched a page at a time.
+// A list that is fetched page by page.
 
 import { NO_ANSWER, problemOf } from '../api/client'
 import { reach } from '../api/reach.svelte'
 import type { Page, Problem } from '../api/types'
 
-/** Entries of a page, and the most that the server gives at once. */
+/** Number of entries of a page, and the maximum that the server returns at once. */
 const [PAGE, MOST] = [50, 200]
 
 type Fetch<T> = (cursor: string | null, signal: AbortSignal, limit: number) => Promise<Page<T>>
@@ -14,26 +14,26 @@ export class Pager<T> {
   next = $state.raw<string | null>(null)
   problem = $state.raw<Problem | null>(null)
   loading = $state(false)
-  /** Set by the first answer after `start`. */
+  /** Set by the first answer. */
   ready = $state(false)
   #fetching: AbortController | null = null
   #fetch: Fetch<T> | null = null
 
-  /** `keyOf` tells entries apart: one that moves to the next page while that is fetched is shown once. */
+  /** `keyOf` identifies entries: an entry that moves to the next page between two requests is then shown once. */
   constructor(private readonly keyOf?: (item: T) => string) {}
 
-  /** Fetches the list in a new way until `least` entries are there; resolves to true if it succeeds. The old entries stay until then. */
+  /** Fetches at least `least` entries with a new function; resolves to true after a success. The old entries stay until then. */
   start(fetch: Fetch<T>, least = 0): Promise<boolean> {
     this.#fetch = fetch
     return this.#read(null, least)
   }
 
-  /** Fetches as many entries as are shown once more; resolves to true if it succeeds. */
+  /** Fetches as many entries as are shown again; resolves to true after a success. */
   again(): Promise<boolean> {
     return this.#read(null, this.items.length)
   }
 
-  /** Fetches the page after the last entry; resolves to true if it succeeds. Does nothing at the end, and while pages are fetched. */
+  /** Fetches the next page; resolves to true after a success. Does nothing at the end of the list and while a request is pending. */
   async more(): Promise<boolean> {
     return this.next !== null && !this.loading && (await this.#read(this.next, 0))
   }
@@ -44,7 +44,7 @@ export class Pager<T> {
     this.#fetching?.abort()
   }
 
-  /** Fetches page after page until `least` entries are there, and shows them together. Cancels the request before it. */
+  /** Fetches pages until there are `least` entries, and shows them together. Cancels the pending request. */
   async #read(from: string | null, least: number): Promise<boolean> {
     const fetch = this.#fetch
     if (!fetch) return false

@@ -1,4 +1,4 @@
-// Requests of a page: answers to show, and actions of its buttons.
+// Requests for the data of a page, and actions of its buttons.
 
 import { onDestroy } from 'svelte'
 
@@ -6,9 +6,9 @@ import { NO_ANSWER, problemOf } from '../api/client'
 import { reach } from '../api/reach.svelte'
 import type { Problem } from '../api/types'
 
-/** Sends one request at a time, so that no answer overtakes a newer one and no slow answer is cancelled by the next request. */
+/** Sends one request at a time, so that an old answer never replaces a newer one and a slow answer is still shown. */
 export class Request<T> {
-  /** Newest answer; stays when a later request fails. */
+  /** Newest answer. It stays when a later request fails. */
   answer = $state.raw<T | null>(null)
   /** Problem of the last request; `null` after a success. */
   problem = $state.raw<Problem | null>(null)
@@ -21,7 +21,7 @@ export class Request<T> {
     return this.#asking !== null
   }
 
-  /** Sends the request. If one is pending, sends another after it, since the pending answer may be too old. */
+  /** Sends the request. While one is pending, sends another after it, since the pending answer may be outdated. */
   async ask(): Promise<void> {
     this.#again = true
     if (this.#asking) return
@@ -78,7 +78,7 @@ export class Action {
   /** Title and problem of the last action; `null` after a success. */
   failure = $state.raw<{ title: string; problem: Problem } | null>(null)
 
-  /** Resolves to true after a success. `title` names the failure. */
+  /** Runs a task; resolves to true after a success. `title` is the title of a failure. */
   async run(title: string, task: () => Promise<unknown>): Promise<boolean> {
     this.busy = true
     this.failure = null

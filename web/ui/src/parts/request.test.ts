@@ -2,7 +2,7 @@ import { expect, it } from 'vitest'
 
 import { Action, Request } from './request.svelte'
 
-/** Requests so far; each is pending until it is answered. */
+/** Requests that were sent. Each is pending until the test answers it. */
 function asked() {
   const asked: { signal: AbortSignal; answer: () => Promise<void> }[] = []
   const request = new Request<void>(

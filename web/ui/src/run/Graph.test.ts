@@ -6,12 +6,12 @@ import type { QueueRecord, StageRecord, VerdictSpan } from '../api/types'
 import Graph from './Graph.svelte'
 import type { Step } from './pipeline'
 
-// jsdom lays nothing out, and has nothing that could tell a width.
+// jsdom has no layout and no ResizeObserver.
 vi.stubGlobal('ResizeObserver', class { observe() {} unobserve() {} disconnect() {} })
 
 afterEach(cleanup)
 
-/** A source and a stage, with these figures of the stage's tasks and of its queue. */
+/** A source and a stage with these task figures and this queue readiness. */
 function stepsWith(task: Record<string, unknown>, readiness: number | null): Step[] {
   const queue = (id: string, readiness: number | null) => ({ id, label: `[${id}]`, capacity: 2, readiness }) as QueueRecord
   const stage = { id: '1:clean', concurrency: 4, task: { ave_time_s: null, failed_samples: 0, shares: null, ...task } } as unknown as StageRecord
@@ -27,13 +27,13 @@ function show(steps = stepsWith({}, null), onselect = vi.fn(), selected: string 
   return onselect
 }
 
-it('tells a stage and its queue in words', () => {
+it('describes a stage and its queue in the accessible name', () => {
   show(stepsWith({ ave_time_s: 0.0082, shares: { busy: 0.5, thread_wait: 0, permit_wait: 0, blocked: 0, order_wait: 0, idle: 0.5 } }, 0.62))
   const name = screen.getByRole('button', { name: /wasm clean/ }).getAttribute('aria-label')
   expect(name?.replaceAll('\u202f', ' ')).toBe('wasm clean, concurrency 4, task time 8.20 ms, slots busy 50.0 %, queue readiness 62.0 %')
 })
 
-it('says a dash where nothing was measured, not zero', () => {
+it('shows a dash, not zero, if nothing was measured', () => {
   show()
   const name = screen.getByRole('button', { name: /wasm clean/ }).getAttribute('aria-label')
   expect(name).toContain('task time –')
@@ -47,13 +47,13 @@ it('marks only the stage whose samples failed as bad', () => {
   expect(document.querySelectorAll('.failing')).toHaveLength(1)
 })
 
-it('chooses a stage', async () => {
+it('selects a stage', async () => {
   const choose = show()
   await fireEvent.click(screen.getByRole('button', { name: /wasm clean/ }))
   expect(choose).toHaveBeenCalledWith('1:clean')
 })
 
-it('lets the chosen stage go', async () => {
+it('deselects the selected stage', async () => {
   const choose = show(undefined, vi.fn(), '1:clean')
   const button = screen.getByRole('button', { name: /wasm clean/ })
   expect(button.getAttribute('aria-pressed')).toBe('true')
@@ -68,7 +68,7 @@ it('marks the stage that is the limit, with a sign and in words', () => {
   expect(screen.getAllByText(/limit of the run/)).toHaveLength(1)
 })
 
-it('marks the consumer when it is that', () => {
+it('marks the consumer if the consumer is the limit', () => {
   show(undefined, vi.fn(), null, { from_s: 0, to_s: 1, kind: 'consumer', stage: null, sentence: '' })
   expect(screen.queryByRole('button', { name: /limit of the run/ })).toBeNull()
   expect(screen.getByText(/^consumer/).textContent).toContain('limit of the run')

@@ -30,7 +30,7 @@ function show(hasFailures = false, kind: Verdict['kind'] = 'stage') {
   return ontry
 }
 
-it('gives advice a button only where settings do it', async () => {
+it('shows a button only for advice with settings', async () => {
   const ontry = show()
   const buttons = screen.getAllByRole('button')
   expect(buttons.map((button) => button.getAttribute('aria-label'))).toEqual(['Try /stages/0/sleep/concurrency 2', 'Try /threads 1'])
@@ -38,12 +38,12 @@ it('gives advice a button only where settings do it', async () => {
   expect(ontry).toHaveBeenCalledWith(more)
 })
 
-it('names its window', () => {
+it('names the window', () => {
   show()
   expect(screen.getByText(/last 30 s/)).toBeTruthy()
 })
 
-it('shows no good news of a run with failed samples', () => {
+it('is not shown as good for a run with failed samples', () => {
   const tone = () => screen.getByRole('region').className
   show(false, 'consumer')
   expect(tone()).toContain('tone-good')

@@ -7,25 +7,25 @@ const event = (from_s: number, kind: RunEvent['kind'], to_s = from_s): RunEvent 
 
 const events = [event(0, 'failure_burst', 12), event(14, 'limit_moved'), event(15, 'instance_replaced'), event(40, 'limit_moved'), event(99, 'limit_moved')]
 
-it('joins marks that would lie on each other', () => {
+it('merges marks that would overlap', () => {
   const found = clustersOf(events, { from_s: 0, to_s: 50 }, (time_s) => time_s * 2, 12)
   expect(found.map(({ x, events }) => [x, events.length])).toEqual([[0, 1], [28, 2], [80, 1]])
   expect(found.map(({ events }) => signOf(events).sign)).toEqual(['✕', '↻', '⇄'])
 })
 
-it('shows an event that reaches into the range at its edge', () => {
+it('shows an event that started before the range at the edge of the range', () => {
   const found = clustersOf(events, { from_s: 10, to_s: 20 }, (time_s) => (time_s - 10) * 100, 12)
   expect(found.map(({ x }) => x)).toEqual([0, 400, 500])
 })
 
-it('counts events in words', () => {
-  expect(countedEvents(events, 'No events')).toBe('1 failure burst, 1 replacement of worker instances, 3 moves of the limit')
+it('counts events by kind', () => {
+  expect(countedEvents(events, 'No events')).toBe('1 failure burst, 1 replacement of worker instances, 3 changes of the limit')
   expect(countedEvents([], 'No events')).toBe('No events')
 })
 
-it('takes moves of the limit from the spans of the verdict', () => {
+it('derives changes of the limit from the spans of the verdict', () => {
   const span = (from_s: number, kind: VerdictSpan['kind'], stage: string | null): VerdictSpan => ({ from_s, to_s: from_s + 10, kind, stage, sentence: '' })
   const timeline = [event(12, 'failure_burst') as TimelineEvent]
   const found = eventsOf(timeline, [span(0, 'too_little', null), span(10, 'consumer', null), span(20, 'stage', '1:nap')], () => 'nap')
-  expect(found.map(({ text }) => text)).toEqual(['Limit moved from not known yet to the consumer', 'failure_burst at 12', 'Limit moved from the consumer to nap'])
+  expect(found.map(({ text }) => text)).toEqual(['Limit changed from not known yet to the consumer', 'failure_burst at 12', 'Limit changed from the consumer to nap'])
 })

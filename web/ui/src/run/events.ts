@@ -5,14 +5,14 @@ import type { Tone } from '../parts/Badge.svelte'
 import { inShort } from './verdict'
 
 type Kind = TimelineEvent['kind'] | 'limit_moved'
-/** An event of the server's timeline, or a limit that moved. */
+/** An event of the server's timeline, or a change of the run's limit. */
 export type RunEvent = Pick<TimelineEvent, 'from_s' | 'to_s' | 'text'> & { kind: Kind }
 
-/** Signs, most urgent first: a mark of several events shows the first of them. */
+/** Kinds of events, most urgent first: a mark of several events shows the sign of the first kind. */
 export const EVENTS: Record<Kind, { sign: string; tone: Tone; words: [one: string, more: string] }> = {
   failure_burst: { sign: '✕', tone: 'bad', words: ['failure burst', 'failure bursts'] },
   instance_replaced: { sign: '↻', tone: 'warn', words: ['replacement of worker instances', 'replacements of worker instances'] },
-  limit_moved: { sign: '⇄', tone: 'idle', words: ['move of the limit', 'moves of the limit'] },
+  limit_moved: { sign: '⇄', tone: 'idle', words: ['change of the limit', 'changes of the limit'] },
 }
 
 export interface Cluster {
@@ -21,14 +21,14 @@ export interface Cluster {
   events: RunEvent[]
 }
 
-/** Events in order; a limit moves where a span of the verdict begins, except the first. */
+/** Events in order of time. Each span of the limit after the first starts with a change of the limit. */
 export function eventsOf(timeline: readonly TimelineEvent[], spans: readonly VerdictSpan[], name: (id: string | null) => string | null): RunEvent[] {
   const words = ({ kind, stage }: VerdictSpan) => inShort(kind, name(stage))
-  const moves = spans.slice(1).map((span, place): RunEvent => ({ from_s: span.from_s, to_s: span.from_s, kind: 'limit_moved', text: `Limit moved from ${words(spans[place] as VerdictSpan)} to ${words(span)}` }))
+  const moves = spans.slice(1).map((span, place): RunEvent => ({ from_s: span.from_s, to_s: span.from_s, kind: 'limit_moved', text: `Limit changed from ${words(spans[place] as VerdictSpan)} to ${words(span)}` }))
   return [...timeline, ...moves].sort((one, other) => one.from_s - other.from_s)
 }
 
-/** Marks of events that begin in a range or reach into it; those nearer than `apart` pixels to each other are one. `at` gives the place of a moment. */
+/** Marks of the events in a range; events less than `apart` pixels apart share a mark. `at` converts a time to pixels. */
 export function clustersOf(events: readonly RunEvent[], range: { from_s: number; to_s: number }, at: (time_s: number) => number, apart: number): Cluster[] {
   const found: Cluster[] = []
   for (const event of events) {
@@ -41,13 +41,12 @@ export function clustersOf(events: readonly RunEvent[], range: { from_s: number;
   return found
 }
 
-/** The sign of a mark. */
 export function signOf(events: readonly RunEvent[]): { sign: string; tone: Tone } {
   const kinds = Object.keys(EVENTS) as Kind[]
   return EVENTS[kinds.find((kind) => events.some((event) => event.kind === kind)) ?? 'limit_moved']
 }
 
-/** `2 failure bursts, 1 move of the limit`, or words for none. */
+/** Numbers of events by kind, such as `2 failure bursts, 1 change of the limit`; `none` if there are none. */
 export function countedEvents(events: readonly RunEvent[], none: string): string {
   const parts = Object.entries(EVENTS).flatMap(([kind, { words: [one, more] }]) => {
     const count = events.filter((event) => event.kind === kind).length

@@ -1,4 +1,4 @@
-// One run: its details and its figures of the window in the address, refreshed while it lives, and its newest live sample.
+// Details of one run, its figures for the window in the address, refreshed until the run is over, and its newest live sample.
 
 import { ApiError, problemOf } from '../api/client'
 import { api } from '../api/endpoints'
@@ -7,28 +7,30 @@ import type { LiveSample, LogEntry, Problem, RunDetail, RunFigures, RunSummary }
 import { askOf, windowInWords } from './figures'
 import { isOver, labelsOf, stepsOf } from './pipeline'
 
-/** Interval between two readings while the run lives. */
+/** Interval between two requests of the pages of a run until the run is over. */
 const REFRESH_MS = 1000
+/** Interval between two requests of a card without figures: a page may have several cards. */
+const CARD_REFRESH_MS = 5000
 
-/** The last run seen: its next page begins with it. */
+/** Details of the last run shown: another page of the same run shows them at once. */
 let seen: RunDetail | null = null
 
 export class RunFeed {
   detail = $state.raw<RunDetail | null>(null)
-  /** All figures that a page shows; their window is in them. */
+  /** Figures of the pages of a run. */
   figures = $state.raw<RunFigures | null>(null)
   problem = $state.raw<Problem | null>(null)
   over = $derived(this.detail !== null && isOver(this.detail.state))
   snapshot = $derived(this.detail?.snapshot ?? null)
-  /** Window of the figures that the page shows, in words. */
+  /** Window of `figures` in words. */
   window = $derived(this.figures ? windowInWords(this.figures.window) : '')
   steps = $derived(this.figures?.queues.length ? stepsOf(this.figures) : this.snapshot ? stepsOf(this.snapshot) : [])
   labels = $derived(labelsOf(this.steps))
   sample = $state.raw<LiveSample | null>(null)
-  /** Arrival of the newest sample, on the page's own clock. */
+  /** Arrival time of the newest live sample on the clock of `performance.now()`. */
   heard_ms = $state<number | null>(null)
   #withFigures = false
-  /** The window that was asked for last. */
+  /** Window of the last request. */
   #asked = ''
   #fetched_ms = 0
   #fetching: AbortController | null = null
@@ -42,10 +44,12 @@ export class RunFeed {
     if (seen?.id === id) this.detail = seen
   }
 
-  /** Follows the run until the returned function is called, on the pages of a run with the figures of the window. */
+  /** Follows the run until the returned function is called. `withFigures` also fetches the figures. */
   start(withFigures = false): () => void {
     this.#withFigures = withFigures
-    void this.refresh()
+    // A card waits for the event stream, which starts with a refetch. Without a stream, it fetches them after the interval.
+    if (withFigures) void this.refresh()
+    else this.#later = window.setTimeout(() => void this.refresh(), CARD_REFRESH_MS)
     this.#unfollow = live.follow(this.id, {
       sample: (sample) => this.#receive(sample),
       state: (run) => this.#change(run),
@@ -78,22 +82,23 @@ export class RunFeed {
     return () => this.#onLog.delete(receive)
   }
 
-  /** Fetches everything again: something may have been missed. */
+  /** Fetches everything again, since live events may have been missed. */
   refetch(): void {
     this.sample = null
     void this.refresh()
     this.#onRefetch.forEach((fetch) => fetch())
   }
 
-  /** Fetches details and figures, and shows both together. A failure leaves the earlier ones, and sets `problem`. */
+  /** Fetches details and figures and shows them together. A failure sets `problem` and keeps the earlier details and figures. */
   async refresh(): Promise<void> {
+    window.clearTimeout(this.#later)
     this.#fetching?.abort()
     const fetching = new AbortController()
     const { signal } = fetching
     this.#fetching = fetching
     this.#fetched_ms = performance.now()
     try {
-      // The window of a run depends on its state: the first time, the state comes first.
+      // The default window depends on the state of the run, so the first request waits for the details.
       let detail: RunDetail | Promise<RunDetail> = api.run(this.id, signal)
       if (!this.detail) this.show((detail = await detail))
       this.#asked = this.#wanted()
@@ -104,7 +109,7 @@ export class RunFeed {
     } catch (cause) {
       if (signal.aborted) return
       this.problem = problemOf(cause)
-      // A run that does not exist sends no events; a server that does not answer may come back.
+      // A missing run sends no events. A server that does not answer is asked again later.
       if (this.problem.status === 404) this.#unfollow()
       if (!(cause instanceof ApiError) || cause.problem.status === 0 || cause.problem.status >= 500) {
         this.#later = window.setTimeout(() => void this.refresh(), REFRESH_MS)
@@ -114,7 +119,7 @@ export class RunFeed {
     }
   }
 
-  /** Fetches the figures again where the address, or the end of the run, asks for another window than the last one. */
+  /** Fetches the figures again if the address or the end of the run has changed the window. */
   look(): void {
     if (this.#wanted() !== this.#asked && this.#asked) void this.refresh()
   }
@@ -128,7 +133,7 @@ export class RunFeed {
     seen = detail
   }
 
-  /** Seconds since the run's start, as of its newest sample or details. */
+  /** Seconds from the run's start to its newest live sample or details. */
   elapsed(): number {
     const elapsed_s = this.detail?.elapsed_s ?? 0
     return this.over ? elapsed_s : Math.max(elapsed_s, this.sample?.t1_s ?? 0)
@@ -139,12 +144,14 @@ export class RunFeed {
     this.sample = sample
     this.heard_ms = performance.now()
     this.#onSample.forEach((receive) => receive(sample))
-    // Requests do not overlap: a slow answer would be given up again and again.
-    if (this.#fetching === null && performance.now() - this.#fetched_ms > REFRESH_MS) void this.refresh()
+    // Requests do not overlap: otherwise each live sample would cancel a slow request.
+    if (this.#fetching === null && performance.now() - this.#fetched_ms > (this.#withFigures ? REFRESH_MS : CARD_REFRESH_MS)) void this.refresh()
   }
 
   #change(run: RunSummary): void {
-    if (this.detail) this.show({ ...this.detail, ...run })
-    void this.refresh()
+    const { detail } = this
+    if (detail) this.show({ ...detail, ...run })
+    // The summary has all figures of a card except those of queues, which are fetched at intervals.
+    if (this.#withFigures || detail?.state !== run.state) void this.refresh()
   }
 }

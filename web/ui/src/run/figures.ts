@@ -1,17 +1,17 @@
-// The window of a run whose figures a page shows: in the address, in a request, and in words.
+// The window of a run's figures: read from the address, written for requests, and in words.
 
 import type { FigureWindow, QueryOf, RunFigures } from '../api/types'
 import { place } from '../app/router.svelte'
 import { windowOf, type Window } from '../charts/window'
 import { clock } from '../parts/format'
 
-/** Parameters of the address that belong to the window and the charts, and stay when another page of the run opens. */
+/** Parameters of the address that links between pages of a run keep. */
 const KEPT = ['from', 'to', 'last', 'warmup', 'hide']
 
-/** True where the address asks for the whole run with warm-up. */
+/** True if the address selects the whole run with warm-up. */
 export const withWarmUp = () => place.query.has('warmup')
 
-/** Window of the figures in the address: a run that is over is shown whole, warm-up left out. */
+/** Parameters for a request for the figures of the window in the address. */
 export function askOf(over: boolean): QueryOf<'show_figures'> {
   const window: Window = windowOf(place.query, over)
   if (!window.follow) return { from_s: window.from_s, to_s: window.to_s }
@@ -19,7 +19,7 @@ export function askOf(over: boolean): QueryOf<'show_figures'> {
   return withWarmUp() ? { from_s: 0 } : {}
 }
 
-/** The window in words: `last 30 s`, `whole run without warm-up`, `1:20 to 2:05`. */
+/** Window in words: `last 30 s`, `whole run without warm-up`, `1:20 to 2:05`. */
 export function windowInWords({ kind, from_s, to_s }: FigureWindow): string {
   switch (kind) {
     case 'whole':
@@ -33,19 +33,19 @@ export function windowInWords({ kind, from_s, to_s }: FigureWindow): string {
   }
 }
 
-/** A round time in the largest unit that fits: `30 s`, `5 min`, `1 h`. */
+/** Duration in the largest unit that divides it: `30 s`, `5 min`, `1 h`. */
 export function spanInWords(whole_s: number): string {
   if (whole_s % 3600 === 0) return `${whole_s / 3600} h`
   return whole_s >= 60 && whole_s % 60 === 0 ? `${whole_s / 60} min` : `${whole_s} s`
 }
 
-/** The address of another page of the run, with the window and the hidden lines of this one. */
+/** Address of another page of the run, with the present window and hidden lines. */
 export function sameWindow(path: string): string {
   const kept = new URLSearchParams([...place.query].filter(([name]) => KEPT.includes(name))).toString()
   return kept ? `${path}?${kept}` : path
 }
 
-/** The unit of what the consumer takes, for one and for several. */
+/** Unit of the items that the consumer takes. */
 export function unitOf({ batches_per_s }: Pick<RunFigures, 'batches_per_s'>): 'sample' | 'batch' {
   return batches_per_s === null ? 'sample' : 'batch'
 }

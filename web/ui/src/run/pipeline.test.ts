@@ -11,7 +11,7 @@ function snapshot(stages: [string, string, string][], queues: string[]): RunSnap
 }
 
 describe('stepsOf', () => {
-  it('has one step per queue; source and sink are there without a stage', () => {
+  it('returns one step per queue, with source and sink as steps without a stage', () => {
     const steps = stepsOf(snapshot([['1:fetch', 'fetch', 'fetch'], ['2:clean', 'clean', 'wasm']], ['0:source_queue', '1:fetch_queue', '2:clean_queue', '3:sink_queue']))
     expect(steps.map(({ id, name, kind, stage }) => [id, name, kind, stage !== null])).toEqual([
       ['0:source', 'source', 'source', false],
@@ -21,7 +21,7 @@ describe('stepsOf', () => {
     ])
   })
 
-  it('tells stages of one name apart by their place', () => {
+  it('distinguishes stages with the same name by their position', () => {
     const steps = stepsOf(snapshot([], ['0:source_queue', '1:aggregate_queue', '2:fetch_queue', '3:aggregate_queue']))
     expect([...labelsOf(steps).values()]).toEqual(['source', '1:aggregate', 'fetch', '3:aggregate'])
   })

@@ -1,10 +1,10 @@
-// A pipeline as people look at it: source, stages and sink in a row, each with the queue at its exit.
+// The steps of a pipeline: source, stages and sink, each with the queue at its exit.
 
 import type { QueueRecord, RunSnapshot, RunState, StageRecord } from '../api/types'
 
-/** States of a run that waits or goes on, first to last. */
+/** States of a run that is not over, in order. */
 export const ALIVE: RunState[] = ['queued', 'running', 'draining']
-/** States that a run never leaves. */
+/** Final states of a run. */
 export const ENDED: RunState[] = ['completed', 'failed', 'stopped', 'interrupted']
 
 export function isOver(state: RunState): boolean {
@@ -16,7 +16,7 @@ export interface Step {
   id: string
   name: string
   kind: string
-  /** `null` for source and sink, which do no work of their own. */
+  /** `null` for source and sink, which run no tasks. */
   stage: StageRecord | null
   queue: QueueRecord
 }
@@ -27,12 +27,11 @@ export function queueOf(stageId: string): string {
   return stageId + QUEUE
 }
 
-/** The stage that a queue belongs to: the one at whose exit it stands. */
+/** Id of the step that puts items into a queue. */
 export function stageOf(id: string): string {
   return id.endsWith(QUEUE) ? id.slice(0, -QUEUE.length) : id
 }
 
-/** The steps of a run, first to last: one per queue. */
 export function stepsOf(run: Pick<RunSnapshot, 'stages' | 'queues'>): Step[] {
   const stages = new Map(run.stages.map((stage) => [stage.id, stage]))
   return run.queues.map((queue, place) => {
@@ -44,19 +43,19 @@ export function stepsOf(run: Pick<RunSnapshot, 'stages' | 'queues'>): Step[] {
   })
 }
 
-/** Names of the steps: the id where two steps have one name. */
+/** Names of the steps by id; two steps with the same name are shown with their ids. */
 export function labelsOf(steps: Step[]): Map<string, string> {
   const times = new Map<string, number>()
   for (const { name } of steps) times.set(name, (times.get(name) ?? 0) + 1)
   return new Map(steps.map(({ id, name }) => [id, (times.get(name) ?? 0) > 1 ? id : name]))
 }
 
-/** States of the slots of a stage, with their words; `idle` is the rest. */
+/** States of the slots of a stage, with labels and colours. */
 export const SLOTS = [
-  { state: 'busy', head: 'Busy', name: 'busy', what: 'tasks ran' },
-  { state: 'thread_wait', head: 'Thread wait', name: 'waiting for a thread', what: 'tasks waited for a worker thread' },
-  { state: 'permit_wait', head: 'Permit wait', name: 'waiting for a permit', what: 'tasks waited for permits of the store they read' },
-  { state: 'blocked', head: 'Blocked', name: 'blocked', what: 'results waited for room in the next queue' },
-  { state: 'order_wait', head: 'Order', name: 'waiting for the order', what: 'results waited for their turn in the input order' },
-  { state: 'idle', head: 'Idle', name: 'idle', what: 'there was no task' },
+  { state: 'busy', head: 'Busy', name: 'busy', what: 'tasks ran', color: 'var(--accent)' },
+  { state: 'thread_wait', head: 'Thread wait', name: 'waiting for a thread', what: 'tasks waited for a worker thread', color: 'var(--warn)' },
+  { state: 'permit_wait', head: 'Permit wait', name: 'waiting for a permit', what: 'tasks waited for permits of the store they read', color: 'color-mix(in srgb, var(--warn) 50%, var(--text))' },
+  { state: 'blocked', head: 'Blocked', name: 'blocked', what: 'results waited for room in the next queue', color: 'var(--line-strong)' },
+  { state: 'order_wait', head: 'Order wait', name: 'waiting for earlier results', what: 'results waited for their turn in the input order', color: 'color-mix(in srgb, var(--line-strong) 50%, var(--accent))' },
+  { state: 'idle', head: 'Idle', name: 'idle', what: 'there was no task', color: 'var(--idle-wash)' },
 ] as const

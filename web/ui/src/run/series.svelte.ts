@@ -1,53 +1,50 @@
-// The series of one run for the chosen window, and the readiness of the whole run beside it.
+// Series of one run in the selected window, and queue readiness over the whole run.
 
 import { problemOf } from '../api/client'
 import { api } from '../api/endpoints'
 import type { Metric, Problem, Timeline } from '../api/types'
 import { bucketFor, joined, PERCENTILES, tableOf, wholeBuckets, withColumns, type SeriesTable } from '../charts/series'
-import { rangeOf, type Window } from '../charts/window'
+import { rangeOf, type Range, type Window } from '../charts/window'
 import { Request } from '../parts/request.svelte'
 import type { RunFeed } from './feed.svelte'
 
-/** Buckets of the readiness of the whole run, where there is a pixel for each. */
+/** Maximum number of buckets of the queue readiness over the whole run. */
 const POINTS = 400
-/** Pixels beside that chart. */
+/** Width of the page beside the readiness map, in pixels. */
 const MARGIN = 150
-/** Significant digits of figures that are drawn. */
+/** Significant digits of figures for charts. */
 const DIGITS = 4
-/** While following: in less than a second most pipelines finish a handful of items, and rates become noise. */
+/** Minimum width of a bucket while the run goes on: rates of a few items per bucket would be noise. */
 const LEAST_FOLLOWED_S = 1
-/** A run that is over and shorter than this is shown as finely as it was measured. */
+/** Runs that are over and shorter than this are shown in buckets as narrow as they were measured. */
 const SHORT_S = 30
-/** Share of the run that goes by before its overview is fetched again, and the least time. */
+/** Age at which the overview is fetched again: a share of the run's length, and a minimum in seconds. */
 const OVERVIEW_SHARE = 0.01
 const OVERVIEW_LEAST_S = 2
 
-/** Figures that a part of the page shows. */
+/** Series that a part of the page shows. */
 export interface Wanted {
   metrics: Metric[]
-  /** Pixels that buckets are drawn on: the server is asked for no more buckets. */
+  /** Maximum number of buckets: the width of the plot in pixels. */
   points: number
-  /** Ids whose buckets come with their least, greatest, median and 99th percentile; `null` for all ids. */
+  /** Ids of stages and queues for which minimum, maximum and percentiles are fetched, too; `null` for all. */
   detailed?: string[] | null
 }
 
-/**
- * All figures shown come from the server's sums in buckets of one width. New figures are fetched as buckets too: a live sample
- * says only that there are some. A mean of the samples' means would not be the mean.
- */
+/** Series in buckets of one width, all fetched from the server: a live sample only triggers the request for new buckets. */
 export class RunSeries {
   problem = $state.raw<Problem | null>(null)
   loading = $state(true)
   table = $state.raw<SeriesTable | null>(null)
-  /** Metrics that the table was fetched with. */
+  /** Metrics in `table`. */
   metrics = $state.raw<Metric[]>([])
-  /** Readiness of the whole run. */
+  /** Queue readiness over the whole run. */
   overview = $state.raw<SeriesTable | null>(null)
   timeline = $state.raw<Timeline | null>(null)
   #window: Window | null = null
-  /** Wanted figures by the part of the page that shows them. */
+  /** Series wanted by each part of the page. */
   #wants = new Map<string, Wanted>()
-  /** The width that was asked for when `table` was fetched. */
+  /** Width of the buckets in the request for `table`. */
   #asked_s = 0
   #loading: AbortController | null = null
   #adding = false
@@ -55,7 +52,7 @@ export class RunSeries {
 
   constructor(private readonly feed: RunFeed) {}
 
-  /** Sets the figures that a part of the page shows, and fetches them if they are others than before. */
+  /** Sets the series that a part of the page shows, and fetches those that are missing. */
   want(by: string, wanted: Wanted): void {
     const { metrics: had, ...before } = this.#merged()
     this.#wants.set(by, wanted)
@@ -66,25 +63,25 @@ export class RunSeries {
     else if (more.length > 0) void this.#extend(more)
   }
 
-  /** A metric with its percentiles in the buckets of the table, with all digits; `null` before there is a table. */
+  /** Fetches a metric and its percentiles in the buckets of `table`, with all digits; `null` before `table` has been fetched. */
   async exact(metric: Metric): Promise<SeriesTable | null> {
     const { table } = this
     if (!table) return null
     const metrics = [metric, ...Object.values(PERCENTILES[metric] ?? {})]
-    return tableOf(await api.series(this.feed.id, { ...this.#bucketsOf(table), metrics }), this.#end(this.feed.elapsed()))
+    return tableOf(await api.series(this.feed.id, { ...this.#bucketsOf(table), metrics }), this.#ended_s)
   }
 
-  /** The buckets of a table, as a question to the server. */
+  /** Parameters of a request for the buckets of a table. */
   #bucketsOf({ from_s, bucket_s, t_s }: SeriesTable) {
     return { from_s, to_s: from_s + t_s.length * bucket_s, points: t_s.length }
   }
 
-  /** Fetches further metrics for the buckets of the table. */
+  /** Adds metrics to `table`. */
   async #extend(metrics: Metric[]): Promise<void> {
     const { table } = this
     if (!table) return
     try {
-      const more = await this.#read(this.#bucketsOf(table), this.#end(this.feed.elapsed()), undefined, metrics)
+      const more = await this.#read(this.#bucketsOf(table), undefined, metrics)
       if (this.table === table) [this.table, this.metrics] = [withColumns(table, more), [...this.metrics, ...metrics]]
       else if (this.#window) await this.load(this.#window)
     } catch (cause) {
@@ -102,9 +99,9 @@ export class RunSeries {
     }
   }
 
-  /** The wanted figures of whole buckets. */
-  async #read(buckets: ReturnType<typeof wholeBuckets>, ended_s = Infinity, signal?: AbortSignal, metrics = this.#merged().metrics): Promise<SeriesTable> {
+  async #read(buckets: ReturnType<typeof wholeBuckets>, signal?: AbortSignal, metrics = this.#merged().metrics): Promise<SeriesTable> {
     const { detailed } = this.#merged()
+    const ended_s = this.#ended_s
     const all = { ...buckets, digits: DIGITS }
     const detailedMetrics = metrics.flatMap((metric) => [metric, ...Object.values(PERCENTILES[metric] ?? {})])
     const [lines, details] = await Promise.all([
@@ -134,17 +131,22 @@ export class RunSeries {
     }
   }
 
-  /** The end of a run that is over. */
-  #end(elapsed_s: number): number {
-    return this.feed.over ? elapsed_s : Infinity
+  /** End of a run that is over; `Infinity` for other runs. */
+  get #ended_s(): number {
+    return this.feed.over ? this.feed.elapsed() : Infinity
   }
 
-  /** Holds for a run that was over so soon that whole seconds would say little of it. */
-  #isShort(elapsed_s: number): boolean {
-    return this.feed.over && elapsed_s < SHORT_S
+  /** Whole buckets of a range, at most one for each of `points` pixels. */
+  #bucketsIn({ from_s, to_s }: Range, points: number, follow: boolean) {
+    const { over } = this.feed
+    const elapsed_s = this.feed.elapsed()
+    const bucket_s = bucketFor(to_s - from_s, points, follow && !(over && elapsed_s < SHORT_S) ? LEAST_FOLLOWED_S : 0)
+    // The last bucket may end after the range, and after the end of a run that is over.
+    const last_s = Math.ceil(Math.min(to_s, elapsed_s) / bucket_s - 1e-6) * bucket_s
+    return { bucket_s, wanted: wholeBuckets(from_s, over ? last_s : Math.min(last_s, elapsed_s), bucket_s) }
   }
 
-  /** Fetches the wanted figures of a window. */
+  /** Fetches the wanted series of a window. */
   async load(window: Window): Promise<void> {
     this.#window = window
     this.#loading?.abort()
@@ -152,44 +154,32 @@ export class RunSeries {
     if (metrics.length === 0) return
     const loading = new AbortController()
     this.#loading = loading
-    const elapsed_s = this.feed.elapsed()
-    const { from_s, to_s } = rangeOf(window, elapsed_s)
-    const bucket_s = bucketFor(to_s - from_s, points, window.follow && !this.#isShort(elapsed_s) ? LEAST_FOLLOWED_S : 0)
-    // The last bucket may end behind the window, and behind the end of a run that is over.
-    const last_s = Math.ceil(Math.min(to_s, elapsed_s) / bucket_s - 1e-6) * bucket_s
-    const wanted = wholeBuckets(from_s, this.feed.over ? last_s : Math.min(last_s, elapsed_s), bucket_s)
-    if (wanted.points === 0) {
-      this.loading = false
-      return
-    }
-    this.loading = true
-    const ended_s = this.#end(elapsed_s)
+    const { bucket_s, wanted } = this.#bucketsIn(rangeOf(window, this.feed.elapsed()), points, window.follow)
+    this.loading = wanted.points > 0
+    if (!this.loading) return
     try {
-      this.table = await this.#read(wanted, ended_s, loading.signal)
+      this.table = await this.#read(wanted, loading.signal)
       this.metrics = metrics
       this.#asked_s = bucket_s
       this.problem = null
-      this.loading = false
     } catch (cause) {
       if (loading.signal.aborted) return
       this.problem = problemOf(cause)
-      this.loading = false
     }
+    this.loading = false
   }
 
-  /** Fetches readiness and events of the whole run; once more where that is being done, since the run may have ended meanwhile. */
+  /** Fetches queue readiness and events of the whole run. A request that is pending is followed by another one. */
   loadOverview(): Promise<void> {
     return this.#overview.ask()
   }
 
   async #readOverview(signal: AbortSignal): Promise<void> {
-    const elapsed_s = this.feed.elapsed()
     const points = Math.min(POINTS, Math.max(100, innerWidth - MARGIN))
-    const bucket_s = bucketFor(elapsed_s, points, this.#isShort(elapsed_s) ? 0 : LEAST_FOLLOWED_S)
-    const wanted = wholeBuckets(0, this.feed.over ? Math.ceil(elapsed_s / bucket_s - 1e-6) * bucket_s : elapsed_s, bucket_s)
+    const { wanted } = this.#bucketsIn({ from_s: 0, to_s: this.feed.elapsed() }, points, true)
     if (wanted.points === 0) return
-    const ended_s = this.#end(elapsed_s)
-    // A failure is shown for the window alone; the overview stays as it is until the next time.
+    const ended_s = this.#ended_s
+    // Failures are not shown: the earlier overview stays until the next request.
     const [readiness, timeline] = await Promise.all([
       api.series(this.feed.id, { ...wanted, metrics: ['readiness'], spreads: false, digits: 3 }, signal),
       api.timeline(this.feed.id, signal),
@@ -199,7 +189,7 @@ export class RunSeries {
     this.timeline = timeline
   }
 
-  /** Fetches the buckets that are complete by `now_s` and not yet here. */
+  /** Fetches the buckets that have been completed since the last request. */
   async #add(now_s: number): Promise<void> {
     const window = this.#window
     if (!window?.follow || this.#adding || this.loading) return
@@ -214,7 +204,7 @@ export class RunSeries {
     this.#adding = true
     try {
       const tail = await this.#read(wanted)
-      // Another window may have been opened, or the series fetched again, in the meantime.
+      // The window or the table may have changed during the request.
       if (this.table !== table || this.#window !== window) return
       const next = joined(table, tail, range.from_s)
       if (next) {

@@ -8,7 +8,7 @@ import { RunSeries } from './series.svelte'
 
 const server = vi.hoisted(() => ({
   asked: [] as { from_s: number; to_s: number; points: number; metrics: string[]; ids?: string[]; spreads?: boolean }[],
-  /** How much wider the server makes buckets than it was asked to. */
+  /** Factor by which the server widens the requested buckets. */
   wider: 1,
   down: false,
 }))
@@ -30,7 +30,7 @@ vi.mock('../api/endpoints', () => ({
   },
 }))
 
-/** A run whose length and samples are the test's. */
+/** Run feed whose length and live samples the test sets. */
 class FakeFeed {
   id = 'run'
   over = false
@@ -44,7 +44,7 @@ class FakeFeed {
   }
   onRefetch = () => () => {}
 
-  /** A live sample at this time, and everything that follows from it. */
+  /** Sends a live sample at this time and waits for the requests that follow. */
   async reaches(length_s: number): Promise<void> {
     this.length_s = length_s
     this.#hear({ t1_s: length_s } as LiveSample)
@@ -57,7 +57,7 @@ vi.stubGlobal('innerWidth', 1280)
 let feed: FakeFeed
 let series: RunSeries
 
-/** Questions for the window's figures; those for the overview ask for readiness alone. */
+/** Requests for the window's series; requests for the overview have a single metric. */
 const asked = () => server.asked.filter(({ metrics }) => metrics.length > 1).map(({ from_s, to_s, points }) => [from_s, to_s, points])
 
 beforeEach(() => {
@@ -71,7 +71,7 @@ beforeEach(() => {
 })
 
 describe('following a run', () => {
-  it('asks for the window once, then only for buckets that are complete and new', async () => {
+  it('requests the window once, then only new complete buckets', async () => {
     feed.length_s = 400.6
     await series.load(FIVE_MINUTES)
     for (const length_s of [400.75, 401.1, 401.35, 401.6, 403.2]) await feed.reaches(length_s)
@@ -79,7 +79,7 @@ describe('following a run', () => {
     expect([series.table?.t_s[0], series.table?.t_s.at(-1)]).toEqual([104, 403])
   })
 
-  it('begins when there is a first whole bucket', async () => {
+  it('starts after the first complete bucket', async () => {
     await series.load(FIVE_MINUTES)
     await feed.reaches(0.5)
     expect(asked()).toEqual([])
@@ -88,7 +88,7 @@ describe('following a run', () => {
     expect(series.table?.t_s).toEqual([1])
   })
 
-  it('does not fetch the window anew with every sample when the server has another width', async () => {
+  it('does not fetch the whole window with every sample if the server widens the buckets', async () => {
     server.wider = 2
     feed.length_s = 400
     await series.load(FIVE_MINUTES)
@@ -96,7 +96,7 @@ describe('following a run', () => {
     expect(asked().length).toBeLessThanOrEqual(11)
   })
 
-  it('fetches wider buckets when the whole run outgrows the old ones', async () => {
+  it('fetches wider buckets when the run no longer fits', async () => {
     feed.length_s = 399
     await series.load({ follow: true, span_s: null })
     expect(series.table?.bucket_s).toBe(1)
@@ -106,22 +106,22 @@ describe('following a run', () => {
   })
 })
 
-describe('a window that stays', () => {
-  it('is fetched once, however long the run goes on', async () => {
+describe('a fixed window', () => {
+  it('is fetched once', async () => {
     feed.length_s = 400
     await series.load({ follow: false, from_s: 10, to_s: 20 })
     for (const length_s of [401, 402, 403]) await feed.reaches(length_s)
     expect(asked()).toEqual([[10, 20, 40]])
   })
 
-  it('is filled to its end', async () => {
+  it('is fetched to its end', async () => {
     feed.length_s = 400.1
     await series.load({ follow: false, from_s: 10.2, to_s: 20.1 })
     await series.load({ follow: false, from_s: 390.2, to_s: 400.1 })
     expect(asked()).toEqual([[10, 20.25, 41], [390, 400, 40]])
   })
 
-  it('takes in the unfinished last bucket of a run that is over', async () => {
+  it('includes the incomplete last bucket of a run that is over', async () => {
     feed.over = true
     feed.length_s = 310.4
     await series.load({ follow: true, span_s: null })
@@ -129,7 +129,7 @@ describe('a window that stays', () => {
     expect(series.table?.t_s.slice(-2)).toEqual([310, 310.4])
   })
 
-  it('is shown as finely as it was measured when the run was short', async () => {
+  it('has buckets as narrow as measured for a short run', async () => {
     feed.over = true
     feed.length_s = 1.1
     await series.load({ follow: true, span_s: null })
@@ -142,7 +142,7 @@ describe('a window that stays', () => {
 describe('wanted figures', () => {
   const queries = () => server.asked.map(({ points, metrics, ids, spreads }) => ({ points, metrics, ids, spreads }))
 
-  it('are asked for by all parts of the page at once, in as many buckets as the widest draws', async () => {
+  it('are requested for all parts of the page at once, in as many buckets as the widest plot shows', async () => {
     feed.over = true
     feed.length_s = 800
     series.want('graph', { metrics: ['readiness', 'busy'], points: 1 })
@@ -152,7 +152,7 @@ describe('wanted figures', () => {
     expect(queries()[1]).toEqual({ points: 800, metrics: ['qps', 'readiness', 'busy'], ids: undefined, spreads: false })
   })
 
-  it('are fetched for the buckets that are there when more of them come on the screen', async () => {
+  it('are added to the present buckets when further charts become visible', async () => {
     feed.over = true
     feed.length_s = 310.4
     await series.load({ follow: true, span_s: null })
@@ -164,7 +164,7 @@ describe('wanted figures', () => {
     expect(series.table?.t_s.at(-1)).toBe(310.4)
   })
 
-  it('come in detail for a selected line alone, and for all lines of a table', async () => {
+  it('include minima, maxima and percentiles for a selected line, or for all lines of a table', async () => {
     feed.over = true
     feed.length_s = 100
     series.want('charts', { metrics: ['readiness', 'ave_get_time_s'], points: 400, detailed: ['1:a_queue'] })
@@ -181,7 +181,7 @@ describe('wanted figures', () => {
     expect(queries()).toEqual([{ points: 100, metrics: ['readiness'], ids: undefined, spreads: undefined }])
   })
 
-  it('are not fetched again when nothing about them changed, nor before any part of the page wants some', async () => {
+  it('are fetched neither without a change nor before a part of the page wants any', async () => {
     feed.length_s = 400
     series = new RunSeries(feed as unknown as RunFeed)
     await series.load(FIVE_MINUTES)
@@ -192,7 +192,7 @@ describe('wanted figures', () => {
   })
 })
 
-it('reads the whole run once more when it ended while its overview was read', async () => {
+it('fetches the overview again if the run ended during the request', async () => {
   feed.length_s = 100
   const read = series.loadOverview()
   feed.over = true
@@ -202,7 +202,7 @@ it('reads the whole run once more when it ended while its overview was read', as
   expect([series.overview?.to_s, server.asked.length]).toEqual([101.5, 2])
 })
 
-it('keeps what it has when the server does not answer, and says so', async () => {
+it('keeps the series and shows a problem when the server does not answer', async () => {
   feed.length_s = 400
   await series.load(FIVE_MINUTES)
   server.down = true

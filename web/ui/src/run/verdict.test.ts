@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 
 import type { VerdictKind, VerdictSpan } from '../api/types'
-import { answerInWords, inShort, lookOf, spansNow } from './verdict'
+import { ANSWERS, inShort, lookOf, spansNow } from './verdict'
 
 const span = (from_s: number, to_s: number, kind: VerdictKind = 'stage', stage: string | null = '2:decode'): VerdictSpan => ({ from_s, to_s, kind, stage, sentence: '' })
 const KINDS: VerdictKind[] = ['consumer', 'variance', 'stage', 'storage', 'source', 'threads', 'permits', 'failures', 'nothing_waits', 'too_little']
@@ -10,12 +10,12 @@ it('has a different sign for each kind', () => {
   expect(new Set(KINDS.map((kind) => lookOf(kind).sign)).size).toBe(KINDS.length)
 })
 
-it('shows a kind of a newer server without knowing it', () => {
+it('shows an unknown kind of a newer server', () => {
   expect(lookOf('moon' as VerdictKind)).toEqual({ sign: '?', tone: 'idle' })
   expect(inShort('moon' as VerdictKind, null)).toBe('moon')
 })
 
-it('names the limit in short', () => {
+it('returns a short name for each limit', () => {
   expect(KINDS.map((kind) => inShort(kind, 'decode'))).toEqual([
     'the consumer',
     'bursts at decode',
@@ -28,16 +28,16 @@ it('names the limit in short', () => {
     'nothing',
     'not known yet',
   ])
-  expect([answerInWords('yes'), answerInWords('no'), answerInWords('nothing_waits')]).toEqual(['Yes', 'No', 'No'])
+  expect([ANSWERS.yes, ANSWERS.no, ANSWERS.nothing_waits]).toEqual(['Yes', 'No', 'No'])
 })
 
-it('lets the last span grow as a live sample tells', () => {
+it('extends the last span to the live sample', () => {
   const spans = [span(0, 4, 'consumer', null), span(4, 9)]
   expect(spansNow(spans, null)).toEqual(spans)
   expect(spansNow(spans, span(4, 10))).toEqual([spans[0], span(4, 10)])
 })
 
-it('adds a span that began after the snapshot, where the one before ends', () => {
+it('adds a span that started after the snapshot, and ends the span before it', () => {
   const spans = [span(0, 4, 'consumer', null), span(4, 9)]
   const next = span(8, 10, 'threads', null)
   expect(spansNow(spans, next)).toEqual([spans[0], span(4, 8), next])

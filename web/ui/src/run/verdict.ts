@@ -1,13 +1,13 @@
-// Signs and short words for the limit of a run, beside the server's sentences.
+// Signs and short names for the limit of a run. The server writes the full sentences.
 
 import type { VerdictAnswer, VerdictKind, VerdictSpan } from '../api/types'
 import type { Tone } from '../parts/Badge.svelte'
 
 export interface Look {
-  /** Different for each kind: colour is never alone. */
+  /** Differs for each kind, so that colour is not the only distinction. */
   sign: string
   tone: Tone
-  /** Two or three words, `{}` for the stage; the name of the stage alone where there are none. */
+  /** Short name with `{}` for the stage; the default is the name of the stage. */
   words?: string
 }
 
@@ -24,7 +24,7 @@ const LOOKS: Record<VerdictKind, Look> = {
   too_little: { sign: '…', tone: 'idle', words: 'not known yet' },
 }
 
-/** A newer server may know more kinds. */
+/** Sign and tone of a limit, also of kinds that only a newer server knows. */
 export function lookOf(kind: VerdictKind): Look {
   return LOOKS[kind] ?? { sign: '?', tone: 'idle' }
 }
@@ -33,13 +33,10 @@ export function inShort(kind: VerdictKind, stage: string | null): string {
   return lookOf(kind).words?.replace('{}', () => stage ?? 'a stage') ?? stage ?? kind
 }
 
-/** Answer to the question if data loading is the bottleneck. */
-export function answerInWords(answer: VerdictAnswer): string {
-  const words: Record<VerdictAnswer, string> = { yes: 'Yes', no: 'No', nothing_waits: 'No', unknown: 'Not known yet' }
-  return words[answer] ?? answer
-}
+/** Answers to the question “Is data loading the bottleneck?”. */
+export const ANSWERS: Record<VerdictAnswer, string> = { yes: 'Yes', no: 'No', nothing_waits: 'No', unknown: 'Not known yet' }
 
-/** The spans of a run with the open one from the newest live sample. */
+/** Spans of the limit from the run's details, with the current span from the newest live sample. */
 export function spansNow(spans: readonly VerdictSpan[], now: VerdictSpan | null): VerdictSpan[] {
   const last = spans.at(-1)
   if (!now || (last && now.from_s < last.from_s)) return [...spans]

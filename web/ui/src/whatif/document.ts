@@ -1,4 +1,4 @@
-// A run's document with other settings, as text: all other values keep every digit.
+// Changes settings in the text of a run's document, so that all other values keep every digit.
 
 import { jsonLanguage } from '@codemirror/lang-json'
 
@@ -6,7 +6,7 @@ import { setValue } from '../editor/edits'
 import { compact } from '../parts/json'
 import type { Settings } from './settings'
 
-/** The document with the settings; `null` when a place cannot be set. */
+/** Document with the settings; `null` if one of them cannot be set. */
 export function withSettings(text: string, settings: Settings): string | null {
   let now = text
   for (const [pointer, value] of Object.entries(settings)) {

@@ -1,9 +1,9 @@
-// Prediction of a run with other settings, requested once the settings rest.
+// Predictions of a run with other settings, requested after the settings have stopped changing.
 
 import type { Fault, Predicted, PredictRequest, Problem } from '../api/types'
 import { Request } from '../parts/request.svelte'
 
-/** Time without a change after which the server is asked. */
+/** Time without a change before a request. */
 export const SETTLE_MS = 200
 
 type Ask = (request: PredictRequest, signal: AbortSignal) => Promise<Predicted>
@@ -14,17 +14,17 @@ export class Predictor {
   #set: Record<string, unknown> = {}
   #timer: ReturnType<typeof setTimeout> | undefined
   #asking = new Request((signal) => this.request({ set: this.#set }, signal))
-  // Its problem is not shown: the request for the settings fails for the same reason.
+  // Problems of this request are not shown: the request for the settings fails for the same reason.
   #looking = new Request((signal) => this.request({ sweep: { max_threads: null, max_memory_mib: null } }, signal))
 
   constructor(private readonly request: Ask) {}
 
-  /** For the settings of the last request; for earlier ones while `busy`, and where there is a `problem`. */
+  /** Newest prediction. While `busy` or after a `problem`, it belongs to earlier settings. */
   get predicted(): Predicted | null {
     return this.#asking.answer
   }
 
-  /** For the run as it is, with faster settings. */
+  /** Prediction with the settings of the run, and proposals of faster settings. */
   get usual(): Predicted | null {
     return this.#looking.answer
   }
@@ -37,7 +37,7 @@ export class Predictor {
     return this.problem?.errors ?? []
   }
 
-  /** Requests a prediction after a pause, or at once, and gives up the request before it. */
+  /** Requests a prediction after a pause and cancels the request before it. */
   ask(set: Record<string, unknown>, after_ms = SETTLE_MS): void {
     this.#stop()
     this.busy = true

@@ -33,7 +33,7 @@ function predictor(): { predictor: Predictor; asked: Asked[] } {
   return { predictor: made, asked }
 }
 
-it('requests one prediction once the settings rest', async () => {
+it('requests one prediction after the settings have stopped changing', async () => {
   const { predictor: made, asked } = predictor()
   for (const value of [2, 3, 4]) {
     made.ask({ '/threads': value })

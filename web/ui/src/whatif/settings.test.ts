@@ -19,8 +19,8 @@ const document = {
 const steps = [step('0:src', 2), step('1:fetch', 2, 12), step('2:aggregate', 3, 1), step('3:decode', 5, 4), step('4:sink', 3)]
 const rows = rowsOf(document, steps, new Map(steps.map(({ id, name }) => [id, name])))
 
-describe('what has a slider', () => {
-  it('has the settings of the document with the values of the run', () => {
+describe('sliders', () => {
+  it('show the settings of the document with the values of the run', () => {
     const seen = rows.map(({ label, concurrency, queue }) => [label, concurrency && [concurrency.pointer, concurrency.now], queue && [queue.pointer, queue.now]])
     expect(seen).toEqual([
       ['src', null, null],
@@ -31,12 +31,12 @@ describe('what has a slider', () => {
     ])
   })
 
-  it('reaches beyond the present value', () => {
+  it('extend beyond the value of the run', () => {
     expect(rows[1]?.concurrency).toMatchObject({ least: 1, most: 48, step: 1 })
     expect(rows[1]?.queue).toMatchObject({ most: 8 })
   })
 
-  it('covers worker threads and the step of a simulated consumer', () => {
+  it('include worker threads and the step of a simulated consumer', () => {
     expect(knobsOfRun(document, 4, 32)).toMatchObject({ threads: { now: 4, most: 32 }, step: { now: 30, least: 0, most: 120, step: 1 } })
     expect(knobsOfRun(document, 4, null).threads.most).toBe(16)
     expect(knobsOfRun({ ...document, consumer: { discard: {} } }, 4, 2)).toMatchObject({ threads: { most: 4 }, step: null })
@@ -75,7 +75,7 @@ describe('settings', () => {
     expect(asSet({ ...document, sink: { queue: 3 } }, { '/sink/queue': 8 })).toEqual({ '/sink/queue': 8 })
   })
 
-  it('survive a way through an address, and other texts set nothing', () => {
+  it('are restored from an address, and other texts are ignored', () => {
     const settings = { '/threads': 4, '/stages/0/fetch/order': 'completion' }
     expect(readSettings(written(settings))).toEqual(settings)
     expect(written({})).toBeNull()
@@ -83,8 +83,8 @@ describe('settings', () => {
   })
 })
 
-describe('words', () => {
-  it('name a place by its stage', () => {
+describe('names and faults', () => {
+  it('name a setting by its stage', () => {
     expect(nameOf('/stages/2/wasm/concurrency', rows)).toBe('decode: concurrency')
     expect(nameOf('/stages/0/fetch/order', rows)).toBe('fetch: order')
     expect(nameOf('/sink/queue', rows)).toBe('sink: queue')
@@ -92,7 +92,7 @@ describe('words', () => {
     expect(nameOf('/stages/9/wasm/queue', rows)).toBe('stages 9 wasm queue')
   })
 
-  it('find the faults of a slider and of the parents that came with it', () => {
+  it('are found for a value and for its parents', () => {
     const faults = ['/sink', '/stages/0/fetch/concurrency', ''].map((pointer) => ({ pointer, detail: pointer }))
     expect(faultsAt(faults, '/sink/queue').map(({ pointer }) => pointer)).toEqual(['/sink'])
     expect(faultsAt(faults, '/stages/0/fetch/concurrency')).toHaveLength(1)

@@ -1,22 +1,23 @@
-// Settings of a run's document that can be tried: the places with a slider, and sets of values for them.
+// Settings of a run's document that can be tried: those with a slider, and sets of values.
 
 import type { Fault, PipelineDocument, Proposal } from '../api/types'
+import { roundStep } from '../charts/scale'
 import { isUnder, pointerOf, segmentsOf } from '../editor/pointer'
 import { record } from '../parts/json'
 import type { Step } from '../run/pipeline'
 
-/** Values by their places in the document; all other places keep their values. */
+/** Changed values by JSON pointer into the document. */
 export type Settings = Readonly<Record<string, unknown>>
 
 /** A number of the document that a slider sets. */
 export interface Knob {
   pointer: string
-  /** Name of the setting and of its owner: `concurrency` of `decode`. */
+  /** Name of the setting and of its owner, such as `concurrency` of `decode`. */
   what: string
   of: string
   now: number
   least: number
-  /** End of the slider; the field takes more. */
+  /** End of the slider; the number field accepts greater values. */
   most: number
   step: number
 }
@@ -28,12 +29,12 @@ export interface KnobRow {
   queue: Knob | null
 }
 
-/** Kinds that take one item after the other. */
+/** Kinds of stages that process one item at a time. */
 const WITHOUT_CONCURRENCY = new Set(['aggregate', 'disaggregate'])
-/** End of a slider: a multiple of the present value, and a least value. */
+/** End of a slider: a multiple of the run's value, and a minimum. */
 const [FURTHER, LEAST_MOST] = [4, 8]
 
-/** A row for each step, first to last: the source has nothing to set, the sink its queue. */
+/** A row for each step. The source has no settings, the sink only its queue. */
 export function rowsOf(document: PipelineDocument, steps: readonly Step[], labels: ReadonlyMap<string, string>): KnobRow[] {
   const stages: unknown[] = Array.isArray(document.stages) ? document.stages : []
   return steps.map((step, place) => {
@@ -54,7 +55,7 @@ export function rowsOf(document: PipelineDocument, steps: readonly Step[], label
   })
 }
 
-/** Settings of the whole run: worker threads, and the time of a simulated consumer for an item. */
+/** Settings of the whole run: worker threads, and the time per item of a simulated consumer. */
 export function knobsOfRun(document: PipelineDocument, threads: number, budget: number | null): { threads: Knob; step: Knob | null } {
   const simulated = record(record(document.consumer)?.simulate)
   const step_ms = simulated?.step_ms
@@ -66,18 +67,14 @@ export function knobsOfRun(document: PipelineDocument, threads: number, budget: 
 
 function stepKnob(now: number): Knob {
   const most = now > 0 ? FURTHER * now : 100
-  // A hundred steps or a few more, each 1, 2 or 5 times a power of ten.
-  const rough = most / 200
-  const ten = 10 ** Math.floor(Math.log10(rough))
-  const step = ([1, 2, 5].find((each) => each * ten >= rough) ?? 10) * ten
-  return { pointer: '/consumer/simulate/step_ms', what: 'step', of: 'the consumer', now, least: 0, most, step: Number(step.toPrecision(1)) }
+  return { pointer: '/consumer/simulate/step_ms', what: 'step', of: 'the consumer', now, least: 0, most, step: Number(roundStep(most / 200).toPrecision(1)) }
 }
 
 function whole(pointer: string, what: string, of: string, now: number): Knob {
   return { pointer, what, of, now, least: 1, most: Math.max(LEAST_MOST, FURTHER * now), step: 1 }
 }
 
-/** `settings` with one more value; the run's own value is left out. */
+/** `settings` with a further value; a value equal to the run's is removed. */
 export function withValue(settings: Settings, knob: Pick<Knob, 'pointer' | 'now'>, value: number): Settings {
   const { [knob.pointer]: _, ...rest } = settings
   return value === knob.now ? rest : { ...rest, [knob.pointer]: value }
@@ -97,7 +94,7 @@ export function areSame(one: Settings, other: Settings): boolean {
   return names.length === Object.keys(other).length && names.every((name) => JSON.stringify(one[name]) === JSON.stringify(other[name]))
 }
 
-/** Settings for a request: a value comes with its parents where the document lacks them. */
+/** Settings for a request: a value includes the parents that the document lacks. */
 export function asSet(document: PipelineDocument, settings: Settings): Record<string, unknown> {
   const set: Record<string, unknown> = {}
   for (const [pointer, value] of Object.entries(settings)) {
@@ -112,17 +109,17 @@ export function asSet(document: PipelineDocument, settings: Settings): Record<st
   return set
 }
 
-/** The faults of one value: at it, in it, or in the parents that came with it. */
+/** Faults of a value, including faults inside the value and faults of its parents. */
 export function faultsAt(faults: readonly Fault[], pointer: string): Fault[] {
   return faults.filter((fault) => isUnder(fault.pointer, pointer) || (fault.pointer !== '' && isUnder(pointer, fault.pointer)))
 }
 
-/** Settings as text for an address; `null` when nothing is set. */
+/** Settings as text for an address; `null` if there are none. */
 export function written(settings: Settings): string | null {
   return Object.keys(settings).length === 0 ? null : JSON.stringify(settings)
 }
 
-/** Reads the text of `written`; any other text sets nothing. */
+/** Settings from the text of `written`; any other text has no settings. */
 export function readSettings(text: string | null): Settings {
   if (text === null) return {}
   try {
@@ -133,7 +130,7 @@ export function readSettings(text: string | null): Settings {
   }
 }
 
-/** Name of a place in the document: `decode: concurrency`, `threads`. */
+/** Name of a setting for readers, such as `decode: concurrency` or `threads`. */
 export function nameOf(pointer: string, rows: readonly KnobRow[]): string {
   for (const { label, concurrency, queue } of rows) {
     if (concurrency?.pointer === pointer) return `${label}: concurrency`

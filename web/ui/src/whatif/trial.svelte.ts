@@ -1,14 +1,14 @@
-// Settings tried on a run's page: sliders and advice change them, the panel predicts their effect.
+// Settings that are tried on the page of a run. Sliders and advice change them.
 
 import { areSame, readSettings, withValue, type Knob, type Settings } from './settings'
 
 export class Trial {
   settings = $state.raw<Settings>({})
   open = $state(false)
-  /** Number of times that settings came from elsewhere on the page: the panel then scrolls into view. */
+  /** Number of calls of `show`: each one scrolls the panel into view. */
   shown = $state(0)
 
-  /** Starts with the settings in an address. */
+  /** `text` holds the settings of the address. */
   constructor(text: string | null) {
     this.settings = readSettings(text)
     this.open = this.isChanged
@@ -27,7 +27,7 @@ export class Trial {
     this.settings = rest
   }
 
-  /** Sets these and nothing else, from elsewhere on the page. */
+  /** Replaces all settings and opens the panel. */
   show(settings: Settings): void {
     this.settings = settings
     this.open = true
