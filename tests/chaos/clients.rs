@@ -209,7 +209,7 @@ impl<'a> Client<'a> {
 
     fn upload(&mut self, guest: &str, number: u64) {
         let mut bytes = fs::read(module(guest)).unwrap();
-        // A custom section, which makes it a different module.
+        // Appends a custom section, which makes each upload a different module.
         bytes.extend([0, 18, 1, b'n']);
         bytes.extend(format!("{number:016x}").bytes());
         let name = GUESTS.iter().find(|(_, file)| *file == guest).unwrap().0;
@@ -242,7 +242,7 @@ impl<'a> Client<'a> {
         note(Presence::Unsure);
         let answer = self.scene.ask(&[204, 409], "DELETE", &path, None, None);
         match answer.map(|answer| answer.status) {
-            // The object is in use.
+            // The object is in use, so the server has not deleted it.
             Some(409) => return note(Presence::There),
             Some(204) => note(Presence::Gone),
             _ => {}

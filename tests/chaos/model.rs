@@ -46,7 +46,7 @@ pub(crate) struct Model {
 /// Body of a request: its media type and its bytes.
 pub(crate) type Content<'a> = Option<(&'a str, &'a [u8])>;
 
-/// Sends a request to the API on a new connection: an idle one may be closed at that moment.
+/// Sends a request to the API on a new connection: the server might close an idle connection just then.
 pub(crate) fn ask(
     served: &Served,
     method: &str,

@@ -191,7 +191,7 @@ fn credentials_are_never_printed() {
         "bucket": "b", "endpoint": "http://127.0.0.1:1", "credentials_file": keys
     } } } }),
     );
-    // No service listens there: the attempts fail and their errors are reported.
+    // No service listens at the endpoints: the attempts fail and their errors are reported.
     let ways: [(&str, String, i32); 8] = [
         ("--store", format!("data={}", good.display()), 1),
         ("--config", operators.display().to_string(), 1),

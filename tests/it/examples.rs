@@ -91,7 +91,7 @@ fn the_text_filter_counts_what_it_drops_and_splits() {
     let snapshot = completed(call.set("/stages/0/wasm/params={\"min_chars\": 60, \"max_chars\": 150}"));
     let (counted, total) = (&snapshot.counters["1:text-filter"], &snapshot.ledger.total);
     assert!(counted["split"] > 0.0 && total.made > 300, "{counted:?} {total:?}");
-    // The counter also counts dropped parts of texts, which the ledger does not: they never were samples.
+    // The counter also counts dropped parts of texts, but the ledger does not: such parts have not become samples.
     assert!(counted["dropped"] >= total.dropped as f64 && counted["dropped"] > 0.0, "{counted:?} {total:?}");
 }
 

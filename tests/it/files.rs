@@ -19,7 +19,7 @@ const KILLS: u64 = 10;
 const SAMPLES: u64 = 200;
 const BATCHES: u64 = 50;
 
-/// Records through a stage whose tasks overlap and take different times, into files in the folder `out` beside the records.
+/// Pipeline that sends records through a stage with overlapping tasks of different durations into files in the folder `out`.
 fn document() -> Value {
     json!({
         "name": "to-files", "seed": 5, "threads": 2,
@@ -264,7 +264,7 @@ fn a_file_of_other_samples_fails_the_run_and_is_left_alone() {
     run(&folder, &document).exits(0);
     let out = folder.join("out");
     let before = objects(&out);
-    // The same number of records under the same key, but with other keys.
+    // Replaces the records by equally many records with other keys.
     let text = fs::read_to_string(folder.join("records.ndjson")).unwrap();
     folder.write("records.ndjson", text.replace("\"k", "\"new-"));
     let failed = run(&folder, &document).exits(1);
@@ -281,7 +281,7 @@ fn a_file_of_other_data_under_the_same_keys_fails_the_run_and_is_left_alone() {
     fs::remove_file(out.join("train/batch-00000049.safetensors")).unwrap();
     let mut left = objects(&out);
     left.remove("penstock-files.json");
-    // The same number of bytes in every text, but with other content.
+    // Replaces every text by another one of the same length in bytes.
     let text = fs::read_to_string(folder.join("records.ndjson")).unwrap();
     folder.write("records.ndjson", text.replace('ä', "ö"));
     let failed = run(&folder, &document).exits(1).stderr;

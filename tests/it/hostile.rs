@@ -50,8 +50,8 @@ use serde_json::{Value, json};
 /// Maximum time between Ctrl-C and the end of the process, in seconds.
 const STOP_S: f64 = 3.0;
 
-/// A module that keeps every sample unchanged, except that it first runs `misdeed` on one whose key has three letters. `parts`
-/// are added to the module, e.g. its memory.
+/// A module that keeps every sample unchanged, and runs the code `misdeed` before it keeps a sample whose key has three letters.
+/// `parts` are added to the module, e.g. its memory.
 fn guest(parts: &str, misdeed: &str) -> Vec<u8> {
     let text = format!(
         r#"(module
@@ -495,7 +495,7 @@ fn a_full_disk_fails_the_run_and_names_the_error() {
     shown().bind(|| insta::assert_snapshot!(finished.stderr));
 }
 
-/// Runs a call whose standard output is full, which fails.
+/// Runs a call whose standard output is full; checks that the call fails, and returns its standard error.
 fn with_full_output(call: &Call) -> String {
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
     let mut command = call.command();

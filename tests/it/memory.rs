@@ -65,8 +65,8 @@ fn large_objects(count: usize) -> Folder {
     folder
 }
 
-/// Maximum memory of a run over large objects within a budget of 32 MiB, in KiB: that of a run over one object, the budget, and
-/// half of it for reads in progress and the allocator.
+/// Maximum memory of a run over large objects within a budget of 32 MiB, in KiB: the sum of the peak of a run over one
+/// object, the budget, and half of the budget for reads in progress and the allocator.
 fn most_kib(document: &Path, store: &Folder) -> u64 {
     let one = Call::run(document).set("/source/list/limit=1").store("large", store.path());
     peak_kib(one, 1) + (48 << 10)

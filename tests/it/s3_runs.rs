@@ -158,8 +158,8 @@ fn failures_of_a_bucket_are_retried_or_reported_with_their_samples() {
         assert!(error.key.ends_with(key) && error.message.contains(said), "{error:?}");
     }
     let troubled = server.seen().into_iter().filter(|seen| seen.trouble.is_some()).count();
-    // Requests with faults: two per transient fault, one per slow response, one per permanent fault, and five attempts for each
-    // remaining one.
+    // Requests with faults: two for each of nine transient faults, one for each of two slow responses, one for each of two errors
+    // that are not retried (403 and 404), and five attempts for each of two lasting faults that are retried.
     assert_eq!(troubled, 9 * 2 + 2 + 2 + 2 * 5);
 }
 

@@ -474,7 +474,7 @@ fn a_consumer_process() {
     }
 }
 
-/// Next number of a generator whose high bits are used.
+/// Next random number of a generator, of whose state only the high bits are used.
 fn below(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *state >> 33

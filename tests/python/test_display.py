@@ -39,7 +39,7 @@ def cells(html: str) -> list[list[str]]:
 
 
 class Terminal(io.StringIO):
-    """Replacement for the standard error of a process with a terminal."""
+    """Replacement for standard error that behaves like a terminal."""
 
     def isatty(self) -> bool:
         return True

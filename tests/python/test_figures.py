@@ -139,7 +139,7 @@ class Headspace(unittest.TestCase):
             "name": "failing",
             "source": {"range": {"count": 40_000}},
             "stages": [{"sleep": {"mean_ms": 0.1, "fail_rate": 0.5}}, {"aggregate": {"size": 1}}, {"collate": {}}],
-            # A limit that only the measurement of the loader alone exceeds, since it is faster than the measurement of the loop.
+            # Only the measurement of the loader alone reaches this limit: it processes more samples than that of the loop.
             "max_failures": {"count": 150},
         }
         with self.assertRaisesRegex(penstock.RunFailed, "150"):

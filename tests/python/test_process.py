@@ -45,7 +45,7 @@ if child == 0:
             print(name, "raised" if "spawn" in str(error) else error)
     print("array", float(plane[0, 255, 255]), float(numpy.from_dlpack(kept["plane"])[0, 0, 1]))
     del kept, plane
-    # Then the child ends with all of its objects alive, as any program may.
+    # The child ends without closing its other objects, as any program may.
     sys.exit(3)
 _, status = os.waitpid(child, 0)
 print("child", os.waitstatus_to_exitcode(status))

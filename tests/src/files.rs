@@ -58,7 +58,7 @@ impl Folder {
         Self(TempDir::new().expect("there is room for temporary files"))
     }
 
-    /// Path of the folder.
+    /// Path of the folder, which is deleted when this value is dropped.
     pub fn path(&self) -> &Path {
         self.0.path()
     }

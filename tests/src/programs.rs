@@ -31,7 +31,7 @@ pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("this crate lies in the repository").to_owned()
 }
 
-/// Target folder of cargo, derived from this test: `TARGET/PROFILE/deps/it-0123` is running.
+/// Target folder of cargo, derived from the path of the running test, e.g. `TARGET/PROFILE/deps/it-0123`.
 pub fn target() -> PathBuf {
     own_profile().parent().expect("a profile's folder lies in the target folder").to_owned()
 }

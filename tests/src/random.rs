@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 #[derive(Clone, Debug)]
 pub struct RandomPipeline {
     pub document: Value,
-    /// Names of the stages and last of the consumer, each with the seconds that it needs per item of the consumer; the one with
-    /// the most is the limit.
+    /// Names of the stages, then of the consumer, each with the time in seconds that it needs per item of the consumer; the
+    /// largest time is that of the limit.
     pub demands: Vec<(String, f64)>,
 }
 

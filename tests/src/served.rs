@@ -101,7 +101,7 @@ impl Serving {
         self.variable("PENSTOCK_LOG", level)
     }
 
-    /// Sets an address other than that of the loopback interface.
+    /// Makes the server listen at this address instead of a loopback address.
     #[must_use]
     pub fn listening(self, listen: &'static str) -> Self {
         Self { listen, ..self }
@@ -184,7 +184,7 @@ impl Served {
         self.try_ask(method, path, content, headers).expect("the server answers")
     }
 
-    /// Sends a request to a server that may be gone: `None` if it is, or does not respond in time.
+    /// Sends a request to a server that may be gone. `None` if the server is gone, or does not respond in time.
     pub fn try_ask(
         &self,
         method: &str,

@@ -150,7 +150,7 @@ fn a_run_of_too_few_items_has_no_verdict() {
     timed(|| {
         let snapshot = run(3, json!([sleep("load", 5, 1)]), step(5));
         assert_eq!(found(&snapshot), (VerdictKind::TooLittle, None, Answer::Unknown));
-        assert_eq!(verdict(&snapshot).sentence, "Too little to tell: samples delivered in all: 3.");
+        assert_eq!(verdict(&snapshot).sentence, "Too few samples were delivered for a verdict: 3.");
         assert_eq!(verdict(&run(0, json!([]), step(5))).sentence, "Nothing was delivered.");
     });
 }

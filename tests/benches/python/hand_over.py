@@ -55,7 +55,7 @@ class Way:
     ready: list[float] = field(default_factory=list)
 
     def turn(self, batches: int, burst: int, pause: float) -> int:
-        """Takes `batches` batches without reading their content, and as many while reading it; returns the size of a batch in bytes."""
+        """Takes `batches` batches without reading them, and as many that it reads; returns the size of a batch in bytes."""
         source, array_of, end = self.open()
         nbytes = 0
         for place in range(WARM_UP + 2 * -(-batches // burst)):
@@ -137,7 +137,7 @@ def workers(shape: tuple[int, ...], ahead: int) -> Opened:
     import torch
 
     class Same(torch.utils.data.IterableDataset):
-        """The same tensor repeatedly, created once in each worker."""
+        """A data set that yields the same tensor again and again; each worker creates the tensor once."""
 
         def __iter__(self) -> Iterator[torch.Tensor]:
             tensor = torch.zeros(shape)

@@ -74,7 +74,7 @@ def middle(turns: list[Measured], figure: Callable[[Measured], float]) -> float:
 
 
 def one(arguments: argparse.Namespace) -> Measured:
-    """One measurement, in this process."""
+    """Makes one measurement in this process."""
     passes = PEERS[arguments.one](arguments)
     images, total = 0, 0.0
     for batch in next(passes):

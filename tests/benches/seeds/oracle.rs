@@ -158,8 +158,8 @@ impl Near {
         bounds.into_iter().filter_map(outside).collect()
     }
 
-    /// Range of readiness that counts as equal to `expected`, with a share `late` of the time lost. Three states are
-    /// distinguished: full, starved, and before an aggregate.
+    /// Range of readiness that counts as equal to `expected`, with a share `late` of the time lost. The tolerances
+    /// distinguish three kinds of queues: full, starved, and in front of an aggregate.
     fn readiness(self, expected: f64, late: f64) -> (f64, f64) {
         let Tolerance { occupancy_full_min, occupancy_starved_max, occupancy_agg1_6ms_queue, .. } =
             self.tolerance;

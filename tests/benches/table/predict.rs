@@ -16,11 +16,11 @@ const AT_ONCE: usize = 6;
 const TIME: &str = "8s";
 
 pub(crate) fn median_error() -> Row {
-    row("rate of 60 random pipelines, predicted compared with measured, median", 3.0, 1.0, 0.5)
+    row("error of the rates predicted for 60 random pipelines, median", 3.0, 1.0, 0.5)
 }
 
 pub(crate) fn p95_error() -> Row {
-    row("the same, 95 % of them", 8.0, 4.0, 0.95)
+    row("error of the rates predicted for 60 random pipelines, p95", 8.0, 4.0, 0.95)
 }
 
 fn row(what: &'static str, must: f64, aim: f64, quantile: f64) -> Row {
@@ -76,7 +76,8 @@ fn errors() -> &'static [(f64, u64, Option<bool>)] {
     })
 }
 
-/// Predicts the rate before the run, from the document alone.
+/// Relative error of the predicted rate of pipeline `number`, which is predicted from the document before its run, and true if the
+/// verdict of that run names the limit.
 fn error(number: u64) -> (f64, Option<bool>) {
     let (folder, pipeline) = (Folder::new(), RandomPipeline::new(number));
     let document = folder.write("pipeline.json", pipeline.document.to_string());

@@ -73,7 +73,7 @@ fn index() -> Vec<u8> {
     serde_json::to_vec(&[&keys[..]; TIMES].concat()).unwrap()
 }
 
-/// Report of the binary for the photos behind a separate server, with these settings.
+/// Report of a benchmark that the binary runs over the photos on a separate server with these settings.
 fn report(source: &Value, load: &Value, settings: &[String]) -> Value {
     let root = format!("--root={}", photos_dir().display());
     let arguments: Vec<&str> = [&root].into_iter().chain(settings).map(String::as_str).collect();

@@ -34,7 +34,7 @@ pub struct Answer {
     pub address: Option<u32>,
     /// Return value of `cabi_realloc` after this answer, in place of the address of free memory.
     pub lie: Option<u32>,
-    /// Makes the function that frees the answer trap.
+    /// If true, the guest function that frees the answer traps.
     pub traps_after: bool,
 }
 

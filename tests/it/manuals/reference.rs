@@ -140,7 +140,8 @@ fn resolved<'a>(schema: &'a Value, part: &'a Value) -> &'a Value {
 #[test]
 fn the_reference_has_each_kind_and_option_with_its_default() {
     let schema: Value = serde_json::from_str(&Call::new(&["schema"]).finish().exits(0).stdout).unwrap();
-    // Cells of the row for an option of a kind, from the option's name on; else of a row that applies to all kinds.
+    // Cells of the row for this option of this kind, without the kind; if there is none, of the row for this option of all
+    // kinds.
     let find = |rows: &[Vec<String>], kind: &str, option: &str| -> Vec<String> {
         let own = rows.iter().find(|row| row[0] == kind && row.len() == 4 && row[1] == option);
         let shared = || rows.iter().find(|row| row[0] == option && row.len() == 3);

@@ -109,7 +109,7 @@ fn the_longest_time_ends_a_benchmark() {
     served.post("/benchmarks/start", &request).is(200);
     let done = ended(&served);
     assert_eq!(done["state"], "stopped");
-    assert_eq!(done["error"], "it was stopped after 1 s, its longest time (`max_s`)");
+    assert_eq!(done["error"], "stopped after 1 s, the maximum duration (`max_s`)");
 }
 
 #[test]

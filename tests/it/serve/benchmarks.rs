@@ -52,7 +52,7 @@ fn a_report_is_pushed_listed_read_and_deleted() {
 
     let id = summary["id"].as_str().unwrap();
     assert_eq!(served.get(&format!("/benchmarks/{id}")).is(200).json(), report);
-    // The same report with another formatting.
+    // The same report, formatted differently, creates no new benchmark.
     let pretty = serde_json::to_vec_pretty(&report).unwrap();
     let again = served.ask("POST", "/api/v1/benchmarks", Some(("application/json", &pretty)), &[]).is(200);
     assert_eq!(again.header("location"), format!("/api/v1/benchmarks/{id}"));

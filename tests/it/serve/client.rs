@@ -127,7 +127,7 @@ fn errors_that_may_pass_later_are_not_bad_input() {
     call(&served, &["submit"]).argument(&file).finish().exits(0);
     let full = call(&served, &["submit"]).argument(&file).finish().exits(1).stderr;
     assert!(full.contains("Too Many Requests"), "{full}");
-    // The same key with another document fails on every attempt, so this is bad input.
+    // A request with a used key and another document would fail on every attempt, so it is bad input.
     let other = folder.document(&sleepy(2, 0.0));
     call(&served, &["submit", "--key=once"]).argument(&other).finish().exits(2);
 }

@@ -54,7 +54,7 @@ impl Events {
                 _ if !name.is_empty() && line.is_empty() => {
                     return Some(Event { name, id, data: serde_json::from_str(&data).unwrap() });
                 }
-                // Chunk sizes, comments, empty lines.
+                // Other lines are chunk sizes, comments or empty.
                 _ => {}
             }
         }

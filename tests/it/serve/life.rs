@@ -156,7 +156,7 @@ fn acknowledged_until_killed(served: Served, kill: u64, module: &[u8]) -> (Vec<S
         scope.spawn(|| {
             for number in 0_u32.. {
                 let mut bytes = module.to_vec();
-                // A custom section that makes it a different module.
+                // Appends a custom section, which makes each upload a different module.
                 bytes.extend([0, 10, 1, b'n']);
                 bytes.extend(format!("{kill:04}{number:04}").bytes());
                 let content = Some(("application/wasm", &*bytes));

@@ -78,10 +78,10 @@ fn commands_find_the_token_of_their_users_server() {
     let served = Serving::default().with_own_token().start();
     let (data, address) = (served.data(), served.address());
     assert_eq!(call(data, &["runs"], address).finish().exits(0).stdout, "none yet\n");
-    // A given token takes precedence.
+    // A token in the environment takes precedence over the token of the user's server.
     let wrong = call(data, &["runs"], address).variable("PENSTOCK_TOKEN", "another-0123456789");
     assert!(wrong.finish().exits(2).stderr.contains("Unauthorized"));
-    // A host name may resolve to another machine.
+    // A host name may resolve to another machine, so the command sends no token to it.
     call(data, &["runs"], format!("localhost:{}", address.port())).finish().exits(2);
     let stranger = Folder::new();
     call(stranger.path(), &["runs"], address).finish().exits(2);
@@ -213,7 +213,7 @@ fn no_operation_is_open_to_an_insufficient_role() {
         let ask = |headers: &[(&str, &str)]| served.ask(&method.to_uppercase(), &address, None, headers);
         ask(&[]).is(401);
         for (rank, bearer) in bearers.iter().enumerate() {
-            // A stream of events does not end.
+            // The request would be permitted, and the response is a stream that does not end.
             if rank >= least && id == "events" {
                 continue;
             }

@@ -31,7 +31,7 @@ def pipeline(folder: str, mode: str, **options: Any) -> penstock.Pipeline:
 
 
 class Own(torch.utils.data.IterableDataset[dict[str, Any]]):
-    """A data set as users write it who do not use the data set class of the package."""
+    """A data set as written by users who do not use the data set class of the package."""
 
     def __init__(self, loader: penstock.Pipeline) -> None:
         self.loader = loader
@@ -88,7 +88,7 @@ def spawned(rank: int, world: int, kind: str, mode: str, folder: str) -> None:
 
 
 def torchrun(kind: str, mode: str, folder: str) -> None:
-    # No process group, as in many scripts: the environment variables are enough.
+    # Initialises no process group, as in many scripts: the loader reads the environment variables of torchrun.
     batches = loader(kind, folder, mode)
     record(folder, int(os.environ["RANK"]), lambda: numbers(batches))
 
