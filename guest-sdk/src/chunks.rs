@@ -30,7 +30,7 @@ pub fn map_chunks<const N: usize, A: Copy, B>(from: &[A], to: &mut [B], f: impl 
     }
 }
 
-/// Replaces each element of `values` by the result of `f` for it, in chunks of `N`; see [`map_chunks`].
+/// Replaces each element of `values` by the result of `f` for that element, in chunks of `N`; see [`map_chunks`].
 #[inline]
 pub fn update_chunks<const N: usize, T: Copy>(values: &mut [T], f: impl Fn(T) -> T) {
     let (chunks, rest) = values.as_chunks_mut::<N>();

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-/// Result of a stage: a value, or the reason why the sample is at fault.
+/// Result of a stage: a value, or the reason for refusing the sample.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Reason for refusing a sample. It is a fault of the data: the runner counts it as a failure of the sample and applies the
+/// Reason for refusing a sample because of its data. The runner counts the refusal as a failure of the sample and applies the
 /// stage's `on_error`. Use a panic for a bug of the stage itself.
 ///
 /// Any [`std::error::Error`] converts to it by `?`; its causes are joined by `: `.

@@ -1,6 +1,6 @@
 //! Exports, imports and the panic hook of a module. For WebAssembly only.
 
-/// Types of the contract `wit/stage.wit`, under the names that they have there.
+/// Types of the contract `wit/stage.wit`, under their names in that file.
 pub(crate) mod types {
     pub(crate) use crate::item::{Field, Item, Outcome, Value};
     pub(crate) use crate::tensor::{Dtype, RawTensor as Tensor};

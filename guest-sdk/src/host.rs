@@ -25,8 +25,8 @@ pub fn count(name: &str, delta: f64) {
     backend::count(name, delta);
 }
 
-/// Returns the bytes of an asset that the pipeline document lists under `assets` of this stage. Fails if it lists no asset of
-/// that name.
+/// Returns the bytes of an asset that the pipeline document lists under `assets` of this stage. Fails if the document lists no
+/// asset of that name.
 ///
 /// Each call copies the asset into the module: read it once, in `new` of a batch or stateful stage.
 pub fn asset(name: &str) -> Result<Vec<u8>> {

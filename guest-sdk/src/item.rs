@@ -50,7 +50,7 @@ pub enum Outcome {
     Many(Vec<Item>),
     /// The stage holds the item back, and returns it later. For stateful stages only.
     Held,
-    /// The data is at fault, for this reason.
+    /// The item fails because of its data; contains the reason.
     Failed(String),
 }
 

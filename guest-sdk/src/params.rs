@@ -151,7 +151,7 @@ whole!(
     i32 => "-2147483648", "2147483647";
     i64 => "-9223372036854775808", "9223372036854775807";
 );
-// A guest has 32-bit pointers; native builds accept the same range.
+// The range is 32 bits in native builds too, as in a module, which has 32-bit pointers.
 impl Param for usize {
     const MEMBERS: Json = u32::MEMBERS;
     const MINIMUM: Json = u32::MINIMUM;

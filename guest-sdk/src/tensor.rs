@@ -65,15 +65,15 @@ pub struct Tensor<T: Element> {
 /// `T`.
 #[derive(Clone, Debug)]
 enum Elements<T> {
-    /// Bytes at an address aligned for `T`, (number of elements) x (size of `T`) of them.
+    /// Bytes at an address aligned for `T`; their number is (number of elements) x (size of `T`).
     Bytes(Vec<u8>),
-    /// Elements given by the stage, or allocated as `T` because an address was not aligned; copied when the tensor leaves the
+    /// Elements passed in by the stage, or allocated as `T` because the bytes were not aligned; copied when the tensor leaves the
     /// module.
     Typed(Vec<T>),
 }
 
 impl Dtype {
-    /// Name in NumPy and element size in bytes, in the order of the variants and of the contract.
+    /// Each type with its name in NumPy and its element size in bytes, in the order of the variants and of the contract.
     const TABLE: [(Self, &str, usize); 11] = [
         (Self::Boolean, "bool", 1),
         (Self::Uint8, "uint8", 1),
@@ -99,7 +99,7 @@ impl Dtype {
         Self::TABLE[self as usize].1
     }
 
-    /// Object size element, in bytes.
+    /// Size of one element, in bytes.
     pub fn size(self) -> usize {
         Self::TABLE[self as usize].2
     }
@@ -144,7 +144,7 @@ impl<T: Element> TensorView<'_, T> {
         &self.elements
     }
 
-    /// Returns the dimensions as sizes if there are `N` of them; fails otherwise.
+    /// Returns the dimensions as sizes; fails if the number of dimensions is not `N`.
     ///
     /// ```
     /// # use penstock_guest::prelude::*;

@@ -67,7 +67,7 @@ impl<S: Stage> Instance<S> {
     }
 }
 
-/// Manifest of a module of the stage `S`, as JSON.
+/// Manifest of a module that exports the stage `S`, as JSON.
 pub fn manifest<S: Stage>() -> String {
     S::MANIFEST.text()
 }

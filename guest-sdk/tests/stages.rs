@@ -32,7 +32,7 @@ mod sample {
         pub(crate) order: Order,
         #[param(default = true)]
         pub(crate) loud: bool,
-        /// A "word" that must be there.
+        /// A required "word".
         pub(crate) r#type: String,
     }
 
@@ -44,7 +44,7 @@ mod sample {
 
     /// Copies an item.
     ///
-    /// Says so in the log.
+    /// Logs each copy.
     #[stage(wants("text", "label"), makes(), counters("copied"))]
     pub(crate) fn copy(item: Item, settings: &Settings) -> Result<Vec<Item>> {
         ensure!(item.key() != "bad", "the key is `{}`", item.key());
@@ -184,7 +184,7 @@ fn a_stage_without_arguments_wants_all_fields_and_takes_no_params() {
 #[test]
 fn the_manifest_contains_the_arguments_of_the_attribute() {
     let manifest = manifest::<sample::copy>();
-    assert_eq!(manifest["doc"], "Copies an item.\n\nSays so in the log.");
+    assert_eq!(manifest["doc"], "Copies an item.\n\nLogs each copy.");
     assert_eq!(manifest["wants"], json!(["text", "label"]));
     assert_eq!(manifest["makes"], json!([]));
     assert_eq!(manifest["counters"], json!(["copied"]));
@@ -198,7 +198,7 @@ fn the_manifest_contains_the_arguments_of_the_attribute() {
                 "suffix": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": null},
                 "order": {"type": "string", "enum": ["as-given", "by-key"], "default": "by-key"},
                 "loud": {"type": "boolean", "default": true},
-                "type": {"type": "string", "description": "A \"word\" that must be there."}
+                "type": {"type": "string", "description": "A required \"word\"."}
             },
             "required": ["type"],
             "additionalProperties": false

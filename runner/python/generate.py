@@ -23,7 +23,7 @@ from typing import Any, Literal, NotRequired, Self, TypeAlias, TypedDict
 
 from penstock._document import Written, part'''
 
-# Names of methods of `Written`, which no function may have.
+# Names of methods of `Written`, which no generated function may have.
 TAKEN = {"batch", "pipeline", "read", "to_dict"}
 
 SCALARS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
@@ -95,7 +95,7 @@ class Generator:
                 yield from paragraph(f"`{word['const']}`: {first_paragraph(word)}", "  ", "  ")
 
     def words(self, member: Schema) -> list[Schema]:
-        """Allowed words of a member; empty for other members."""
+        """Schemas of the words that a member allows; empty if the member is not limited to fixed words."""
         return [word for word in self.resolved(member).get("oneOf", ()) if "const" in word]
 
     def type(self, member: Schema) -> str:

@@ -13,7 +13,7 @@ use penstock_types::text::printable;
 use crate::problem::ApiError;
 use crate::tokens::{Caller, Role};
 
-/// Longest target of a request in an entry, in characters.
+/// Maximum length of the target of a request in an entry, in characters.
 const MAX_TARGET: usize = 300;
 const PREFIX: &str = "/api/v1/";
 /// Operations that change nothing, although they require a higher role than `read`.

@@ -35,7 +35,7 @@ struct Taken {
 struct Taker {
     network: IpAddr,
     is_kept_free: bool,
-    /// Number of the arrival, or of the end of the last response; `None` while a request is being answered.
+    /// Time on the logical clock at which the connection became idle: its arrival or the end of its last response; `None` while a request is being answered.
     waits_since: Option<u64>,
     leave: CancellationToken,
 }

@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn a_process_reports_cpu_time_memory_and_open_files() {
-        // So many files that files which concurrent tests open or close do not matter.
+        // The test opens so many files that files which concurrent tests open or close do not matter.
         let files: Vec<_> = (0..200).map(|_| fs::File::open("/dev/null").unwrap()).collect();
         let with = process_use().unwrap();
         assert!(with.cpu_s > 0.0 && with.rss_bytes > 1 << 20);

@@ -40,7 +40,7 @@ use crate::settings::{ServeError, ServeLimits, ServeSettings};
 use crate::tls;
 use crate::tokens::Tokens;
 
-/// Largest head of a request, in bytes.
+/// Maximum size of the head of a request, in bytes.
 const HEAD_BYTES: usize = 32 << 10;
 /// Maximum number of headers of a request.
 const HEADERS: usize = 64;

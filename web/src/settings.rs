@@ -34,11 +34,11 @@ pub struct ServeLimits {
     pub connections: usize,
     /// Number of connections in addition to `connections`, for `/health` and sign-in only.
     pub kept_free: usize,
-    /// Maximum number of event streams; they count as connections, too.
+    /// Maximum number of event streams; each stream also counts as a connection.
     pub event_streams: usize,
-    /// Largest document, in bytes.
+    /// Maximum size of a document, in bytes.
     pub document_bytes: usize,
-    /// Largest request of a trial, in bytes; its samples are encoded as base64.
+    /// Maximum size of the request of a trial, in bytes; its samples are encoded as base64.
     pub trial_bytes: usize,
     /// Maximum memory of all documents and trials in requests together, as text or parsed, in bytes; small documents do not
     /// count.
@@ -47,13 +47,13 @@ pub struct ServeLimits {
     pub large_answers: usize,
     /// Maximum memory of all large responses together, in bytes.
     pub answer_bytes: usize,
-    /// Longest time for the head of a request to arrive, and longest idle time of a connection.
+    /// Maximum time for the head of a request to arrive, and maximum idle time of a connection.
     pub head_time: Duration,
     /// Maximum pause of a client while it sends or reads a body.
     pub stall_time: Duration,
     /// Minimum rate at which a client must read a response, in bytes per second; live events are exempt.
     pub answer_bytes_per_s: u64,
-    /// Longest time for a document to arrive.
+    /// Maximum time for a document to arrive.
     pub body_time: Duration,
     /// Maximum time for which open requests continue after the shutdown has begun.
     pub drain_time: Duration,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// Minimum length of a token, in characters; a shorter token could be guessed.
 const LEAST_CHARACTERS: usize = 16;
-/// Largest size of a token file, in bytes.
+/// Maximum size of a token file, in bytes.
 const MOST_BYTES: u64 = 4096;
 /// Random bytes of a generated token.
 const RANDOM_BYTES: usize = 32;

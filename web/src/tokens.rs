@@ -23,7 +23,7 @@ use crate::token::{Token, TokenError, hexadecimal, random_text, read_private, wr
 
 /// Name of the token file in the data directory.
 const FILE: &str = "tokens.json";
-/// Largest size of the file, in bytes.
+/// Maximum size of the token file, in bytes.
 const MOST_BYTES: u64 = 1 << 20;
 /// Minimum time between two checks of the token file for changes.
 const LOOK: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Generation of text records, similar to those of a crawl or a book.
+//! Generation of text records that resemble texts of web crawls and books.
 
 use std::path::Path;
 

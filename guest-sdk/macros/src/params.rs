@@ -183,7 +183,7 @@ impl<'a> Member<'a> {
     fn rule(&self) -> TokenStream {
         let name = &self.name;
         let default = option(self.default.as_ref().map(|text| quote!(#text)));
-        // The text is JSON, but it also parses as a Rust `f64`.
+        // The JSON text of a number also parses as a Rust `f64`.
         let bound = |text: &Option<String>| {
             option(text.as_ref().and_then(|text| text.parse::<f64>().ok()).map(|number| quote!(#number)))
         };
@@ -191,7 +191,7 @@ impl<'a> Member<'a> {
         quote!(::penstock_guest::__private::Rule { name: #name, default: #default, min: #min, max: #max })
     }
 
-    /// Entry of the member in `properties`, as pieces of JSON.
+    /// Entry of the member in the `properties` of the JSON Schema, as pieces of JSON.
     fn pieces(&self) -> TokenStream {
         let kind = self.kind;
         let head = format!("{}:{{", json::string(&self.name));

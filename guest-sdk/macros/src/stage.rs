@@ -12,7 +12,7 @@ use syn::{
 
 use crate::json;
 
-/// Maximum number of counters of a stage. The runner has the same limit.
+/// Maximum number of counters of a stage; must equal `MAX_COUNTERS` of the runner.
 const MAX_COUNTERS: usize = 16;
 
 /// Arguments of `#[stage(...)]`.
@@ -111,7 +111,7 @@ fn exported(
     }
 }
 
-/// Code that calls a stage with one item after the other.
+/// Code that calls a stage once for each item, in order.
 fn one_by_one(call: &TokenStream) -> TokenStream {
     quote! { items.into_iter().map(|item| ::penstock_guest::IntoOutcome::into_outcome(#call)).collect() }
 }

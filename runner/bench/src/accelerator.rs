@@ -1,5 +1,5 @@
-//! Search for the number of accelerators that a store can feed: simulated accelerators take batches, compute for a fixed time and
-//! ask for the next one.
+//! Search for the number of accelerators that a store can feed. Each simulated accelerator takes a batch, computes for a fixed
+//! time, and then takes the next batch.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -21,10 +21,10 @@ const UTILISATION: f64 = 0.9;
 /// Minimum and maximum duration of a trial; within these limits, a trial lasts `STEPS` steps.
 const TRIAL: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(15));
 const STEPS: u32 = 20;
-/// Minimum number of steps of each accelerator in a trial, even if the trial exceeds its maximum duration: the first step is not
-/// measured.
+/// Minimum number of steps of each accelerator in a trial, even if the trial then exceeds its maximum duration. Only the steps
+/// after the first one are measured.
 const LEAST_STEPS: u32 = 4;
-/// Number of passes of a trial with a cold cache: more than the duration of a trial allows.
+/// Number of passes of a trial with a cold cache, so large that the trial always reaches its duration first.
 const PASSES: u32 = 1_000_000;
 const TRIALS: usize = 16;
 const MOST: u32 = 100_000;
@@ -60,7 +60,7 @@ const PRESETS: [Preset; 10] = [
 /// Number of accelerators that a store can feed, and the trials that found it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AcceleratorReport {
-    /// Name of the preset, or `own` if the document sets the step.
+    /// Name of the preset, or `own` if the document sets the step time itself.
     pub accelerator: String,
     /// Number of samples in a step.
     pub batch_size: u32,
@@ -70,7 +70,7 @@ pub struct AcceleratorReport {
     pub utilisation: f64,
     /// Label of the load that fed the accelerators.
     pub load: String,
-    /// Largest number of accelerators that reached the minimum utilisation; 0 if not even one did.
+    /// Largest number of accelerators that reached the minimum utilisation; 0 if not even a single accelerator reached it.
     pub supported: u32,
     /// Trials in the order in which they ran. A number of accelerators that missed the minimum utilisation was tried twice.
     pub trials: Vec<AcceleratorTrial>,
@@ -78,7 +78,7 @@ pub struct AcceleratorReport {
     pub presets: Vec<PresetNeed>,
 }
 
-/// One trial with a number of accelerators.
+/// One trial with a fixed number of accelerators.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AcceleratorTrial {
     pub accelerators: u32,
@@ -158,9 +158,8 @@ impl Wanted {
     }
 }
 
-/// Simulated accelerators. Each accelerator takes a batch when it is free. Its step starts at the time at which both the
-/// accelerator and the batch were ready, even if the simulation handles the batch later. A batch with fewer samples takes
-/// proportionally less time.
+/// Simulated accelerators. An accelerator takes a batch once it is free. Its step starts when both the accelerator and the batch
+/// are ready, even if the simulation handles the batch later. A batch with fewer samples takes proportionally less time.
 pub(crate) struct Fleet {
     step_ns: u64,
     batch_size: u32,
@@ -174,9 +173,9 @@ pub(crate) struct Fleet {
 #[derive(Clone, Copy, Default)]
 struct Steps {
     count: u64,
-    /// End of the first step.
+    /// End of the accelerator's first step, in nanoseconds.
     first_end: u64,
-    /// Computing time after the first step.
+    /// Computing time of the accelerator after its first step, in nanoseconds.
     computed_ns: u64,
 }
 
@@ -278,7 +277,7 @@ pub(crate) fn search(
     let wanted = Wanted::of(spec, load.batch_size);
     let load = feeding(spec, load);
     let mut trials: Vec<AcceleratorTrial> = Vec::new();
-    // Number of accelerators that the measured rate would feed; the search starts with it.
+    // Number of accelerators that the measured rate would feed; the search starts with this number.
     let guess =
         cell.items_per_s * wanted.step.as_secs_f64() / f64::from(wanted.batch_size) / wanted.utilisation;
     let guess = if guess.is_finite() { guess.clamp(1.0, f64::from(MOST)) as u32 } else { MOST };
@@ -347,8 +346,8 @@ fn fed(
             let items = (rate * length.as_secs_f64() * 3.0).min(MOST_ITEMS);
             (subject.going_round(items as usize), 1)
         }
-        // Many passes instead of repeated reads within one, since a repeated read would find its object in the cache. Each pass
-        // starts without prefetched batches, like an epoch; for small sets, this start-up is a large part of the time.
+        // Many passes instead of repeated reads within one pass, since a repeated read would find its object in the cache. Each
+        // pass starts without prefetched batches, like an epoch; for small sets, this start-up is a large part of the time.
         PageCache::Cold => (subject.clone(), PASSES),
     };
     let fleet = Fleet::new(number, wanted.step, wanted.batch_size);

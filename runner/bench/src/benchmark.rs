@@ -42,7 +42,7 @@ pub enum BenchStep {
     Action(String),
     /// Tries to feed this many accelerators.
     Accelerators(u32),
-    /// Runs the fastest load with this part replaced by a free substitute.
+    /// Runs the fastest load with this part replaced by a substitute that takes almost no time.
     Without(String),
 }
 
@@ -152,7 +152,7 @@ impl Benchmark {
 }
 
 impl Running<'_> {
-    /// Checks the loads against the limit of reads, and their inline warm-ups against the size of a pass.
+    /// Checks that no load exceeds the maximum number of reads, and that each inline warm-up is shorter than a pass.
     fn check(&self) -> Result<(), BenchError> {
         let items = self.subject.order(0).len() as u64;
         for set in self.benchmark.spec.whole_sets() {
@@ -226,8 +226,8 @@ impl Running<'_> {
         for action in &self.benchmark.spec.actions {
             match action {
                 BenchAction::WholeSet(set) => {
-                    // Added before the first load runs, so that the report includes the finished loads even if a later load
-                    // fails.
+                    // The action is added to the report before its first load runs, so that the report includes the finished
+                    // loads even if a later load fails.
                     let place = self.actions.len();
                     self.actions.push(ActionReport::WholeSet(Vec::new()));
                     for load in Load::grid(set) {

@@ -102,7 +102,7 @@ pub(crate) fn warm_up_counts(record: &LoadRecord) -> LevelCounts {
     }
 }
 
-/// Expected calls of each level, for N items in batches of B with W workers, R passes and the warm-up rounds.
+/// Expected number of calls of each level, computed from the numbers of items, batches, workers, passes and warm-up rounds.
 fn by_formula(record: &LoadRecord) -> LevelCounts {
     let asked = &record.asked;
     let (size, passes) = (u64::from(record.load.batch_size), u64::from(asked.passes));
@@ -266,17 +266,17 @@ fn fetches(record: &LoadRecord) -> Holds {
     each_pass(record, |pass| {
         pass.fetches.iter().try_for_each(|fetch| {
             let (whole, read) = (fetch.span.nanos(), read_ns(&fetch.items));
-            // Compared without a tolerance: both sides sum up the same clock readings in different ways.
+            // Exact equality is required, because both sides are sums of the same clock readings.
             if whole != read + fetch.between_ns {
                 return Err(format!(
-                    "batch {} takes {whole} ns, but {read} ns with reads in flight and {} ns without do not add up to it",
+                    "batch {} takes {whole} ns, which is not the sum of {read} ns with reads in flight and {} ns without reads in flight",
                     fetch.batch, fetch.between_ns
                 ));
             }
             let items: u64 = fetch.items.iter().map(|item| item.span.nanos()).sum();
             if items > read * at_once {
                 return Err(format!(
-                    "the reads of batch {} take {items} ns in total, which is too much for {at_once} at a time within {read} ns",
+                    "the reads of batch {} take {items} ns in total, which is more than {at_once} reads at a time can take within {read} ns",
                     fetch.batch
                 ));
             }
@@ -340,7 +340,7 @@ fn little(record: &LoadRecord) -> Holds {
     each_pass(record, |pass| {
         let items = pass.fetches.iter().flat_map(|fetch| &fetch.items);
         let by_law: i128 = items.map(|item| i128::from(item.span.nanos())).sum();
-        // Compared without a tolerance: both sides sum up the same clock readings in different ways.
+        // Exact equality is required, because both sides are sums of the same clock readings.
         if pass.gauged.read_ns == by_law {
             return Ok(());
         }

@@ -14,7 +14,7 @@ use crate::spec::OnReadError;
 use crate::subject::Subject;
 use crate::worker::{FailedIn, ReadFailure};
 
-/// Number of bytes that one repetition read or copied, or its failure.
+/// Number of bytes that one repetition read or copied, or the failure of the repetition.
 pub(crate) type Called = Result<u64, ReadFailure>;
 
 /// A repeatable action; its argument is the number of the repetition.
@@ -124,7 +124,7 @@ pub(crate) fn reading<'a>(
     }
 }
 
-/// Picks a random object of a pass, which depends on the seed and the number of the repetition only, not on the thread.
+/// Picks a random object of a pass. The choice depends only on the seed and on the number of the repetition, not on the thread.
 pub(crate) fn random_object(subject: &Subject, seed: u64) -> impl Fn(u32) -> u32 + Sync + use<'_> {
     let order = subject.order(0);
     move |number| {

@@ -61,7 +61,8 @@ struct Loopback {
 }
 
 impl Ceilings {
-    /// Creates objects of the same sizes, which the same client reads from memory instead of from storage.
+    /// Creates objects with the sizes of the objects of `subject`; the client reads the new objects from memory instead of from
+    /// storage.
     pub(crate) fn of(subject: &Subject) -> io::Result<Self> {
         let sizes: Vec<u64> = subject
             .order(0)
@@ -112,7 +113,8 @@ impl Ceilings {
         let times = LoadTimes { warm_up: WarmUp::default(), passes: 1 };
         let (mut first, mut items, mut elapsed) = (None, 0_usize, 0_u64);
         let batches = self.subject.order(0).len().div_ceil(load.batch_size as usize);
-        // Excludes batches that workers may have begun before the first delivery, but at most a quarter of all batches.
+        // Number of first batches that are not measured, because workers may have begun them before the first delivery; at most
+        // a quarter of all batches.
         let mut before = (load.workers.saturating_mul(load.prefetch) as usize).min(batches / 4);
         let ended = surroundings.run(&self.subject, load, &times, &mut |_: Tick, more: usize| {
             let now = clock.now();
@@ -163,7 +165,7 @@ fn in_memory_folder(sizes: &[u64]) -> io::Result<TempDir> {
     in_memory.or_else(|_| filled(builder.tempdir()?, sizes))
 }
 
-/// Fills the folder with files of these sizes, as many as fit into the limit; a file that does not fit is shortened.
+/// Fills the folder with files of these sizes, as many as fit into `FOLDER_BYTES`; a first file that does not fit is shortened.
 fn filled(folder: TempDir, sizes: &[u64]) -> io::Result<TempDir> {
     let mut left = FOLDER_BYTES;
     for (number, size) in sizes.iter().enumerate() {
@@ -175,7 +177,7 @@ fn filled(folder: TempDir, sizes: &[u64]) -> io::Result<TempDir> {
         let file = folder.path().join(format!("{number:06}.bin"));
         match fs::write(&file, vec![0x5a; size]) {
             Err(error) if number > 0 && error.kind() == io::ErrorKind::StorageFull => {
-                // The files written so far represent all files.
+                // The file system is full, so only the files written so far are used.
                 fs::remove_file(file)?;
                 break;
             }
@@ -236,7 +238,8 @@ async fn accept(listener: std::net::TcpListener) {
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => {
                 let Ok((stream, _)) = accepted else { continue };
-                // With the default (Nagle), a response would wait for the acknowledgement of the previous response.
+                // With Nagle's algorithm, which is the default, a response would wait for the acknowledgement of the previous
+                // response.
                 if stream.set_nodelay(true).is_ok() {
                     let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(answer));
                     connections.spawn(async move { connection.await.ok() });

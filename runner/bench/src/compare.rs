@@ -43,7 +43,7 @@ pub struct CellComparison {
 pub struct Change {
     /// Figure of the baseline.
     pub before: f64,
-    /// Figure of the other report.
+    /// Figure of the report that is compared with the baseline.
     pub after: f64,
     /// Relative change: 0.1 is an increase of 10 %.
     pub change: f64,
@@ -226,8 +226,8 @@ mod tests {
 
     #[test]
     fn welchs_interval_agrees_with_the_textbook() {
-        // Logarithms 0, 1, 2 and 3, 4, 8: difference 4, standard error sqrt(1/3 + 7/3), 2.54 degrees of freedom, rounded down to
-        // 2.
+        // For the logarithms 0, 1, 2 and 3, 4, 8, the means differ by 4, the standard error is sqrt(1/3 + 7/3), and the 2.54
+        // degrees of freedom are rounded down to 2.
         let e = |logarithms: [f64; 3]| logarithms.map(f64::exp);
         let [low, high] = welch(&e([0.0, 1.0, 2.0]), &e([3.0, 4.0, 8.0])).unwrap();
         let reach = 4.303 * (8.0_f64 / 3.0).sqrt();

@@ -1,4 +1,5 @@
-//! Repetitions of a load with one of its parts replaced by a free substitute: the gain is the cost of that part.
+//! Repetitions of a load with one of its parts replaced by a substitute that takes almost no time: the gain is the cost of the
+//! replaced part.
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,15 +19,15 @@ use crate::record::Load;
 use crate::spec::WarmUp;
 use crate::subject::{BenchStoreKind, StageOp, Subject};
 
-/// Number of passes of each variant, whose median is the result.
+/// Number of passes of each variant; the result is the median pass.
 const PASSES: u32 = 3;
-/// Maximum total size of the objects that are held in memory in place of storage. If the set is larger, its first objects
-/// represent all.
+/// Maximum total size of the objects that are held in memory in place of storage. If the set is larger, only its first objects
+/// are held, and they are read repeatedly.
 const HELD_BYTES: u64 = 1 << 30;
 
 const READ_AT_ONCE: usize = 16;
 
-/// Result of a load with one part replaced by a free substitute.
+/// Result of a load with one part replaced by a substitute that takes almost no time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Counterfactual {
     /// Replaced part: `nothing`, `storage`, `stage:` and its name, `stages`, or `consumer`.
@@ -37,7 +38,7 @@ pub struct Counterfactual {
     pub items_per_s: f64,
     /// Relative gain in rate over the unchanged load, e.g. 0.5 if it is 50 % faster; 0 for the unchanged load itself.
     pub gain: f64,
-    /// Cost of the part, in seconds: the time that a pass over all objects saves without it; 0 for the unchanged load.
+    /// Cost of the part, in seconds: the time that a pass over all objects saves without the part; 0 for the unchanged load.
     pub costs_s: f64,
 }
 
@@ -56,7 +57,7 @@ struct Accelerators {
 }
 
 /// Runs a load unchanged, and without each of its parts. The batches go to as many accelerators as the load can feed, so that
-/// they hardly slow it down.
+/// the accelerators hardly slow down the load.
 pub(crate) fn counterfactuals(
     surroundings: &Surroundings,
     subject: &Subject,
@@ -173,7 +174,7 @@ fn in_memory(surroundings: &Surroundings, subject: &Subject) -> Result<Subject, 
     Ok(Subject { orders, stages, ..Subject::of(store, BenchStoreKind::Memory, held) })
 }
 
-/// Creates a stage that returns the result of its first call again and again.
+/// Creates a stage that computes only its first result, and returns a copy of this result for every later call.
 fn ready(stage: &StageOp) -> StageOp {
     let factory = ReadyFactory { factory: stage.factory.clone(), kept: Arc::default() };
     StageOp { factory: Arc::new(factory), ..stage.clone() }

@@ -16,7 +16,7 @@ const MOMENTS: usize = 200;
 const SHORTEST_NS: u64 = 20_000_000;
 
 impl Spread {
-    /// Distribution of these times, given in nanoseconds; `None` without times.
+    /// Computes the distribution of times in nanoseconds; `None` if there are no times.
     pub fn of(times: impl IntoIterator<Item = u64>) -> Option<Self> {
         let mut times: Vec<u64> = times.into_iter().collect();
         times.sort_unstable();
@@ -178,7 +178,7 @@ fn passes(record: &LoadRecord) -> Vec<PassReport> {
 }
 
 fn little(record: &LoadRecord, elapsed_s: f64) -> Little {
-    // The counters cover whole passes, including an inline warm-up in the first pass, and so does this time.
+    // The counters cover whole passes, including an inline warm-up in the first pass, so `wall` covers whole passes, too.
     let wall: f64 = record.passes.iter().map(|pass| pass.span.seconds()).sum();
     let counted: f64 = record.passes.iter().map(|pass| pass.gauged.read_ns as f64 * 1e-9).sum();
     let in_flight = if wall > 0.0 { counted / wall } else { 0.0 };

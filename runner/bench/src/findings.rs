@@ -91,8 +91,8 @@ fn fastest(cell: &LoadReport) -> String {
     )
 }
 
-/// Compares the rates of an `async` and a `sync` load that differ in nothing else; of several such pairs, the one with the fewest
-/// workers.
+/// Compares the rates of an `async` and a `sync` load whose other settings are equal. If there are several such pairs, the pair
+/// with the fewest workers is compared.
 fn speed_up(report: &BenchReport) -> Option<String> {
     let is_other_mode = |one: &LoadReport, other: &LoadReport| {
         let of = |cell: &LoadReport| {
@@ -115,7 +115,7 @@ fn speed_up(report: &BenchReport) -> Option<String> {
     ))
 }
 
-/// Limit of the fastest load, if it can be determined.
+/// Sentence that names what limits the fastest load; `None` if this cannot be determined.
 fn bound(cell: &LoadReport) -> Option<String> {
     if let Some(ceiling) = cell.ceiling.filter(|ceiling| ceiling.is_client_bound) {
         let reached = match ceiling.reached {

@@ -32,7 +32,7 @@ impl Gauge {
         Self(Mutex::new(GaugeState { idle_since: start, ..GaugeState::default() }))
     }
 
-    /// Counts the start of a read. If idle time is queried later, calls must come in the order of their times `at`.
+    /// Counts the start of a read. If idle time is queried later, calls must be made in the order of `at`.
     pub(crate) fn begin(&self, at: Tick) {
         let mut state = self.state();
         if state.now == 0 {

@@ -200,7 +200,7 @@ impl Surroundings {
             match self.cache {
                 PageCache::Warm => Ok(false),
                 PageCache::Cold => match subject.forget().await {
-                    // Ignored here: if the object cannot be read, the load reports it.
+                    // The error is ignored here, because the load reports every object that cannot be read.
                     Err(_) if self.on_error == OnReadError::Skip => Ok(false),
                     forgotten => forgotten.map_err(BenchError::Store),
                 },
@@ -233,7 +233,7 @@ impl<'scope> Loading<'_, 'scope, '_> {
             }
             WarmUpKind::Restart => {
                 for wanted in &times.warm_up.rounds {
-                    // A round has exactly this many items; if the set has fewer, it is repeated.
+                    // A round reads exactly this many items; a set with fewer items is read repeatedly.
                     let items = *wanted as usize * batch_size;
                     let order: Arc<[u32]> = first.iter().copied().cycle().take(items).collect();
                     let (mut pass, loops) = self.with_crew(|this, crew| this.pass(crew, order, None))?;
@@ -253,7 +253,7 @@ impl<'scope> Loading<'_, 'scope, '_> {
             (record.passes, record.lasting) = (passes, loops);
         } else {
             for number in 0..times.passes {
-                // The cache is prepared before the workers start, so that their lifetimes do not include it.
+                // The cache is prepared before the workers start, so that the lifetimes of the workers do not include this time.
                 let cached = self.cached()?;
                 let (pass, loops) = self.with_crew(|this, crew| this.measured(crew, number))?;
                 let pass = LoadPass { loops, cached, ..pass };
@@ -292,7 +292,7 @@ impl<'scope> Loading<'_, 'scope, '_> {
         let start = clock.now();
         for worker in &crew.passes {
             if worker.send(work.clone()).is_err() {
-                // The worker has already ended; the error is returned when it is joined.
+                // The worker has already ended with an error, which is returned when the worker is joined.
                 work.window.end();
             }
         }

@@ -170,12 +170,12 @@ impl LoadRecord {
         self.measured().flat_map(|fetch| &fetch.items)
     }
 
-    /// Measured span of each pass. In the first pass, it starts after an inline warm-up.
+    /// Measured span of each pass. In the first pass, the span starts after an inline warm-up.
     pub fn spans(&self) -> impl Iterator<Item = Span> {
         self.passes.iter().enumerate().map(|(number, pass)| match number {
             0 if self.inline > 0 => {
-                // The span starts with the first measured batch, although batches of the warm-up may still be in progress: they
-                // do not make the measured batches faster.
+                // The span starts with the first measured batch, although batches of the warm-up may still be in progress: these
+                // batches do not make the measured ones faster.
                 let counts = pass.fetches.iter().filter(|fetch| fetch.batch >= self.inline);
                 let start = counts.map(|fetch| fetch.span.start).min().unwrap_or(pass.span.end);
                 Span { start, end: pass.span.end }

@@ -16,7 +16,7 @@ use crate::subject::BenchStoreKind;
 
 pub const REPORT_VERSION: u32 = 1;
 
-/// Parts of a read, in order. The wait for a permit precedes them.
+/// Parts of a read, in order; the wait for a permit precedes these parts.
 const READ_PARTS: [&str; 5] = ["retry", "connect", "first_byte", "body", "verify"];
 /// Number of bins of `latency_bins` for each power of ten: each bin is 10 % wide.
 const BINS_PER_DECADE: f64 = 24.0;
@@ -48,8 +48,8 @@ pub struct BenchReport {
     pub actions: Vec<ActionReport>,
     /// Number of accelerators that the storage can feed; `null` if the document does not request this search.
     pub accelerators: Option<AcceleratorReport>,
-    /// Results of the fastest load with one part at a time replaced by a free substitute; empty if the document does not request
-    /// them.
+    /// Results of the fastest load with one part at a time replaced by a substitute that takes almost no time; empty if the
+    /// document does not request them.
     pub counterfactuals: Vec<Counterfactual>,
 }
 
@@ -237,8 +237,8 @@ pub struct ReadPart {
     pub name: String,
     /// Distribution of the times of the reads or batches that had this part.
     pub time: Spread,
-    /// Share of the total time of all reads, 0.0 to 1.0. Three parts are shares of another total: `permit`, which precedes a
-    /// read, of waits for permits and reads together; `between` of the time of all batches; a stage of the lifetimes of all
+    /// Share of the total time of all reads, 0.0 to 1.0, with three exceptions: `permit` is a share of the waits for permits and
+    /// the reads together, `between` is a share of the time of all batches, and a stage is a share of the lifetimes of all
     /// workers.
     pub share: f64,
 }
@@ -288,7 +288,7 @@ pub struct PassReport {
 pub struct Little {
     /// Mean number of reads in flight, as counted.
     pub in_flight: f64,
-    /// Largest number of reads in flight.
+    /// Maximum number of reads that were in flight at the same time.
     pub most: u32,
     /// Mean number of reads in flight as a share of the maximum, 0.0 to 1.0.
     pub used: f64,
@@ -378,7 +378,7 @@ impl BenchReport {
         self.state == ReportState::Completed && self.balanced && !self.actions.iter().any(has_failures)
     }
 
-    /// Load with the most items per second among the loads whose ledger balances.
+    /// Returns the load with the most items per second among the loads whose ledger balances.
     pub fn fastest(&self) -> Option<&LoadReport> {
         let sound = self.cells().filter(|cell| cell.books.balanced);
         sound.max_by(|one, other| one.items_per_s.total_cmp(&other.items_per_s))

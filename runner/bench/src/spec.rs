@@ -53,7 +53,7 @@ pub struct BenchSpec {
     /// Accelerators to simulate, to find the number that the storage can feed; no search if missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accelerator: Option<AcceleratorSpec>,
-    /// Runs the fastest load again with each of its parts replaced by a free substitute.
+    /// Runs the fastest load again with each of its parts replaced by a substitute that takes almost no time.
     #[serde(default)]
     pub counterfactuals: bool,
 }
@@ -158,7 +158,7 @@ pub struct WholeSet {
     /// Maximum number of batches per worker that are begun but not delivered.
     pub prefetch: u32,
     pub assignment: Assignment,
-    /// Keeps workers and their instances of modules for all passes; otherwise each pass starts new ones.
+    /// Keeps workers and their instances of modules for all passes; otherwise each pass starts new workers.
     pub persistent: bool,
     /// Number of measured passes over all objects.
     pub repeats: u32,
@@ -191,7 +191,7 @@ pub enum Assignment {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WarmUp {
-    /// Number of batches in each round; if the set has fewer batches, it is repeated.
+    /// Number of batches in each round; a set with fewer batches is read repeatedly.
     #[serde(default)]
     pub rounds: Vec<u32>,
     /// Source of the batches.

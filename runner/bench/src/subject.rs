@@ -21,7 +21,7 @@ use crate::spec::{MAX_READS, MemorySource, OnReadError};
 const SURVEYED_AT_ONCE: usize = 64;
 /// Number of objects read at a time to fill the page cache.
 const WARMED_AT_ONCE: usize = 16;
-/// Number of objects for which the cached share of their bytes is measured.
+/// Maximum number of objects whose share in the page cache is measured.
 const CACHE_PROBES: usize = 256;
 
 /// Kind of storage that holds the objects.
@@ -58,7 +58,7 @@ pub struct Subject {
     /// Object numbers of each pass; never empty.
     pub(crate) orders: Vec<Arc<[u32]>>,
     pub(crate) stages: Vec<StageOp>,
-    /// Set when reads take the store's own permits in turn with its other users.
+    /// Set if reads take permits from the store's own limit, in turn with the other users of the store.
     pub(crate) shares_permits: bool,
 }
 
@@ -177,13 +177,13 @@ impl Subject {
         Self { store, kind, objects, orders: vec![order], stages: Vec::new(), shares_permits: false }
     }
 
-    /// Bounds all reads by the store's own permits, which other users of the store share.
+    /// Bounds the reads in flight by the store's own limit, which the other users of the store share.
     #[must_use]
     pub fn sharing_permits(self) -> Self {
         Self { shares_permits: true, ..self }
     }
 
-    /// The store with at most `reads` reads in flight.
+    /// Returns the store with a limit of `reads` reads in flight, or with the store's own limit if its permits are shared.
     pub(crate) fn store_with(&self, reads: usize) -> BoundedStore {
         if self.shares_permits {
             return self.store.clone();
@@ -191,12 +191,12 @@ impl Subject {
         self.store.with_reads(NonZeroUsize::new(reads).unwrap_or(NonZeroUsize::MIN))
     }
 
-    /// Size of the largest object, in bytes; `None` when a size is unknown.
+    /// Size of the largest object, in bytes; `None` if the size of any object is unknown.
     pub fn largest_bytes(&self) -> Option<u64> {
         self.objects.iter().try_fold(0, |largest: u64, object| Some(largest.max(object.size?)))
     }
 
-    /// Reads of one pass.
+    /// Number of reads in one pass.
     pub fn reads(&self) -> u64 {
         self.order(0).len() as u64
     }
@@ -252,7 +252,7 @@ impl Subject {
     pub(crate) async fn warm(&self) {
         let keys: Vec<Arc<str>> = self.objects.iter().map(|object| object.key.clone()).collect();
         let store = self.store_with(WARMED_AT_ONCE);
-        // Ignored here: if the object cannot be read, the load reports it.
+        // The error is ignored here, because the load reports every object that cannot be read.
         stream::iter(keys)
             .map(|key| store.get(key))
             .buffer_unordered(WARMED_AT_ONCE)
@@ -286,7 +286,7 @@ impl Subject {
         let keys: Vec<Arc<str>> = objects.step_by(step).map(|object| object.key.clone()).collect();
         let (mut sum, mut answered) = (0.0, 0.0);
         for key in keys {
-            // Ignored here: if the object cannot be read, the load reports it.
+            // The error is ignored here, because the load reports every object that cannot be read.
             if let Ok(share) = self.store.cached_share(key).await {
                 sum += share?;
                 answered += 1.0;

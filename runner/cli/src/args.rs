@@ -317,7 +317,7 @@ pub(crate) struct ModuleArgs {
 pub(crate) struct StoreArgs {
     /// Map a store name to a folder, to `s3://bucket/prefix`, or to a `*.json` file that describes a data set in S3; overrides
     /// the configuration.
-    #[arg(long = "store", value_name = "NAME=WHAT")]
+    #[arg(long = "store", value_name = "NAME=LOCATION")]
     pub(crate) stores: Vec<String>,
     /// Configuration file of the operator, which defines stores.
     #[arg(long, value_name = "FILE", env = "PENSTOCK_CONFIG", value_parser = OsStringValueParser::new().map(PathBuf::from))]

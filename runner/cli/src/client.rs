@@ -18,9 +18,9 @@ use crate::input::{bad, unreadable};
 
 /// Timeout for a response to a complete request, and for a pause within a request body or a response body. It exceeds the three
 /// seconds that stopping a run may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout for a new connection.
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Body size, in bytes, from which the client sends `Expect: 100-continue`: a server may close the connection instead of reading
 /// a body that it refuses.
 const MIN_EXPECT_BYTES: usize = 1 << 20;
@@ -65,10 +65,10 @@ impl Client {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
-            .timeout_connect(Some(CONNECT))
-            .timeout_recv_response(Some(PATIENCE))
-            .timeout_per_read(Some(PATIENCE))
-            .timeout_per_write(Some(PATIENCE))
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_recv_response(Some(RESPONSE_TIMEOUT))
+            .timeout_per_read(Some(RESPONSE_TIMEOUT))
+            .timeout_per_write(Some(RESPONSE_TIMEOUT))
             .user_agent(concat!("penstock/", env!("CARGO_PKG_VERSION")));
         let token = match token(args.token_file.as_deref())? {
             None => announced_token(&address)?,

@@ -81,7 +81,7 @@ pub(crate) struct Interrupts {
 }
 
 impl Interrupts {
-    /// Starts to listen. An interrupt that arrives before a run is registered stops the run once it is.
+    /// Starts to listen. An interrupt that arrives earlier than a run stops the run as soon as [`Self::stop`] registers it.
     pub(crate) fn listen(runtime: &Runtime) -> io::Result<Self> {
         let (run, runs) = mpsc::channel::<RunHandle>();
         let output: Arc<OnceLock<Arc<OutputFolder>>> = Arc::default();

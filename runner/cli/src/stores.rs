@@ -37,7 +37,7 @@ pub(crate) fn open(args: &StoreArgs, config: &Config) -> Result<Stores> {
     let mut named = BTreeSet::new();
     let mut given = Vec::new();
     for flag in &args.stores {
-        let (name, what) = pair(flag, "--store", "NAME=WHAT")?;
+        let (name, what) = pair(flag, "--store", "NAME=LOCATION")?;
         once(&mut named, name, "--store")?;
         given.push((flag, name, what));
     }

@@ -18,7 +18,7 @@ pub enum GpuError {
     NoDevice,
     #[error("there is no CUDA device {number} here: the driver shows {count}, counted from 0")]
     NoSuchDevice { number: u32, count: u32 },
-    #[error("the CUDA driver here cannot be used")]
+    #[error("the CUDA driver of this machine cannot be used")]
     Driver(#[from] DriverError),
     #[error("cannot start the thread that copies to the device: {0}")]
     Thread(String),

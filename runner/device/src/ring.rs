@@ -58,8 +58,8 @@ impl Ring {
         self.made
     }
 
-    /// True if there are free slots. One of them may become available without a message: `take` rejected it because it was too
-    /// small and still being read.
+    /// True if there are free slots. A free slot that `take` rejected, because the slot was too small and still being read, may
+    /// become available without a message.
     pub(crate) fn has_free(&self) -> bool {
         !self.free.is_empty()
     }
@@ -72,7 +72,7 @@ impl Ring {
             return Ok(SlotSearch::Slot(slot));
         }
         loop {
-            // All free slots are too small: replacing one of them by a larger slot keeps the number of slots.
+            // All free slots are too small: replacing one of them by a larger slot keeps the number of slots unchanged.
             let unfit = self.free.iter().position(RingSlot::is_released);
             match unfit.and_then(|place| self.free.remove(place)) {
                 Some(slot) => self.forget(slot),

@@ -31,11 +31,11 @@ pub struct CudaTransfer {
     figures: Arc<TransferFigures>,
 }
 
-/// Minimum number of slots, whatever number of batches the consumer holds.
+/// Minimum number of slots, for any number of batches that the consumer may hold.
 const MOST_SLOTS: usize = 16;
 
 /// Number of slots for a consumer that holds up to `most_held` batches at a time. One extra slot lets the consumer receive the
-/// batch that exceeds its limit, so that it gets an error instead of waiting; another one is for the next copy.
+/// batch that exceeds its limit, so that the consumer gets an error instead of waiting; another slot is for the next copy.
 pub fn slots_for(most_held: usize) -> usize {
     MOST_SLOTS.max(most_held.saturating_add(2))
 }

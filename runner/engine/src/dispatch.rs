@@ -21,7 +21,7 @@ use crate::schedule::{FailedTask, FailureGroups, OpTime, RunSums, Schedule, Sink
 /// The schedule of one run behind its lock, and the signals that wake the threads and tasks of the run.
 pub(crate) struct Dispatcher {
     state: Mutex<DispatchState>,
-    /// Failures by group. Updated after the run's lock is released, so shortly after the run's sums count the failures.
+    /// Failures by group. Updated after the run's lock is released, i.e. shortly after the run's sums have counted the failures.
     failures: Mutex<FailureGroups>,
     /// One condition variable per worker, which signals that a job is ready for this worker.
     work: Vec<Condvar>,
@@ -301,7 +301,7 @@ impl Dispatcher {
         self.wait_for_condition(until, |state| state.schedule.is_over())
     }
 
-    /// Waits until the owner thread has ended or `until` has come. Returns true if it has ended.
+    /// Waits until the owner thread has ended or `until` has come. Returns true if the thread has ended.
     pub(crate) fn wait_for_owner(&self, until: Tick) -> bool {
         self.wait_for_condition(until, |state| state.owner_ended)
     }
@@ -320,7 +320,7 @@ impl Dispatcher {
         }
     }
 
-    /// Reads the run's sums and state, and in the same critical section whatever `also` reads from the schedule.
+    /// Reads the run's sums and state, and, in the same critical section, calls `also` with the schedule. Returns both results.
     pub(crate) fn read<T>(&self, also: impl FnOnce(&Schedule) -> T) -> (RunReading, T) {
         let mut state = self.lock();
         let now = state.ended_at.unwrap_or_else(|| self.clock.now());
@@ -334,7 +334,7 @@ impl Dispatcher {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).listed()
     }
 
-    /// Runs the op of a task that waits (e.g. a fetch), and reports its output to the schedule.
+    /// Runs the op of a task on the I/O runtime (e.g. a fetch), and reports the op's output to the schedule.
     async fn run_task(self: Arc<Self>, op: Arc<dyn TaskOp>, task: Task, item: Item) {
         let _guard = PanicGuard(self.clone());
         let slot = TaskSlot::new(self.clone(), task.stage, task.slot);

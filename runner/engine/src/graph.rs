@@ -56,7 +56,7 @@ pub struct StageNode {
     pub work: StageWork,
 }
 
-/// Work that a stage does with items.
+/// Work that a stage performs on items.
 pub enum StageWork {
     /// Runs an op that mostly waits, as a future.
     Tasks {
@@ -73,7 +73,7 @@ pub enum StageWork {
         stateful: bool,
     },
     Aggregate {
-        /// Samples in a batch, never 0.
+        /// Number of samples in a full batch, never 0.
         size: usize,
         /// Discards the last batch of an epoch if it is incomplete.
         drop_last: bool,

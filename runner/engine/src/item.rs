@@ -28,14 +28,15 @@ pub struct Sample {
     pub fields: Vec<Field>,
 }
 
-/// Origin of a sample in the source. Independent of the number of threads and ranks and of the order.
+/// Origin of a sample in the source. Independent of the number of threads and ranks, and of the order in which samples are
+/// processed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
     /// Number of the pass over the source, from 0.
     pub epoch: u32,
     /// Position in the unshuffled source, from 0.
     pub index: u64,
-    /// Hash of the fan-outs passed so far; 0 before the first.
+    /// Hash of the fan-outs that the sample has passed; 0 before the first fan-out.
     pub path: u64,
 }
 
@@ -132,7 +133,7 @@ impl PartialEq for DeviceTensor {
 }
 
 impl Dtype {
-    /// Variants with NumPy name and bytes per element, in the order of the variants.
+    /// Element types with their NumPy names and bytes per element, in the order of the enum's variants.
     const TABLE: [(Self, &str, usize); 11] = [
         (Self::Boolean, "bool", 1),
         (Self::Uint8, "uint8", 1),

@@ -130,8 +130,9 @@ pub trait Observer: Send + Sync {
     /// Receives the figures of a completed window; the last window of a run may be shorter than the others.
     fn on_window(&self, _window: &Window) {}
 
-    /// Receives the sums of one pulse: an interval of at most 250 ms between two readings of the run's sums. Unlike the figures
-    /// of windows, sums can be added. Pulses are contiguous, and one ends at the end of every window and of the run.
+    /// Receives the sums of one interval, which lies between two readings of the run's sums and is at most 250 ms long. Unlike
+    /// the figures of windows, sums can be added. These intervals are contiguous, and one of them ends at the end of every window
+    /// and of the run.
     fn on_sums(&self, _sums: &Sums) {}
 }
 
@@ -144,12 +145,12 @@ pub struct SampleFailure {
     pub sample: Sample,
 }
 
-/// Sums of a run over one pulse (see [`Observer::on_sums`]), and the run's state at the end of the pulse.
+/// Sums of a run over an interval of at most 250 ms (see [`Observer::on_sums`]), and the run's state at the end of the interval.
 #[derive(Clone, Debug)]
 pub struct Sums {
-    /// Start of the pulse.
+    /// Start of the interval that the sums cover.
     pub t0: Tick,
-    /// End of the pulse.
+    /// End of the interval that the sums cover.
     pub t1: Tick,
     /// Sums of the stages, first to last.
     pub stages: Vec<TaskSums>,
@@ -165,7 +166,7 @@ pub struct Sums {
     pub failed_samples: u64,
     /// Items in each queue at `t1`.
     pub occupancy: Vec<usize>,
-    /// Samples that passed source, stages, sink and consumer during the pulse.
+    /// Numbers of samples that passed source, stages, sink and consumer during the interval.
     pub books: Vec<BookRow>,
 }
 
@@ -196,7 +197,7 @@ pub struct Output {
     pub held_bytes: u64,
     /// Number of instances created during the call: 1 if a new instance had to replace a broken one.
     pub instances: u64,
-    /// Those of them that replaced a broken one; the engine sets it.
+    /// Number of created instances that replaced a broken one; set by the engine.
     pub replaced: u64,
     /// Time spent in the op itself, for calls that also wait (an async op that waits for a permit). With `None`, the engine's
     /// measurement of the call is used.
@@ -249,7 +250,7 @@ impl StopFlag {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// The underlying atomic, for code that can only observe an atomic (an epoch callback).
+    /// The underlying atomic, for code that can only observe an atomic (Wasmtime's epoch callback).
     pub fn shared(&self) -> Arc<AtomicBool> {
         self.0.clone()
     }

@@ -93,7 +93,7 @@ pub const MOST_EVENTS: usize = 5_000_000;
 /// Length of the predicted interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// The interval from the start of a run for this duration, or until the data ends or [`MOST_EVENTS`] have happened.
+    /// The first part of a run: of this duration, or shorter if the data ends or [`MOST_EVENTS`] events have happened before.
     For(Duration),
     /// This number of events, of which the first fifth is excluded as warm-up. If the run ends earlier, its figures are measured
     /// from its start.

@@ -101,7 +101,7 @@ impl RunHandle {
         });
     }
 
-    /// Waits until the run is over, but not longer than `most`. Returns true if it is over; threads may still be ending.
+    /// Waits until the run is over, but not longer than `most`. Returns true if the run is over; threads may still be ending.
     pub fn wait_for(&self, most: Duration) -> bool {
         self.dispatcher.wait_until(self.dispatcher.now().after(most))
     }
@@ -177,8 +177,8 @@ impl RunHandle {
         self.view()
     }
 
-    /// Reads the run's sums at the end of every window, of every pulse and of the run, and reports the difference from the
-    /// previous reading to the observers.
+    /// Reads the run's sums at the end of every window and of the run, and at least every 250 ms, and reports the difference from
+    /// the previous reading to the observers.
     fn keep_time(&self, interval: Duration) {
         let (mut windows, mut pulses) = (Grid::of(interval), Grid::of(interval.min(PULSE)));
         // Readings start from zero: source and consumer are already running, and their work so far belongs to the first window.
@@ -208,7 +208,7 @@ impl RunHandle {
     }
 }
 
-/// Maximum time between two readings of the run's sums (a pulse).
+/// Maximum time between two readings of the run's sums.
 const PULSE: Duration = Duration::from_millis(250);
 
 /// Consecutive intervals of equal length from the start of the run.
@@ -318,7 +318,7 @@ mod tests {
         }
     }
 
-    /// Makes as many samples as it receives from the channel, then waits forever.
+    /// A source that receives a number from the channel, makes this number of samples, then waits forever.
     struct Late(Option<oneshot::Receiver<u64>>);
 
     impl Source for Late {

@@ -134,7 +134,7 @@ pub(crate) struct RunSums {
     pub(crate) failed_samples: u64,
     /// Items in each queue.
     pub(crate) occupancy: Vec<usize>,
-    /// Samples that passed source, stages, sink and consumer.
+    /// Numbers of samples that passed source, stages, sink and consumer.
     pub(crate) books: Vec<BookRow>,
 }
 
@@ -324,7 +324,7 @@ impl Schedule {
         }
     }
 
-    /// Records that a consuming thread still waits after another one received an item.
+    /// Records that a consuming thread still waits after another thread received an item.
     pub(crate) fn another_waits(&mut self) {
         self.consumer_waits = true;
     }
@@ -402,7 +402,8 @@ impl Schedule {
         }
     }
 
-    /// Samples that passed the nodes. No count ever decreases: what the consumer gives back is counted apart.
+    /// Numbers of samples that passed each node. No number ever decreases: samples that the consumer did not complete are counted
+    /// separately.
     fn books(&self) -> Vec<BookRow> {
         let stages = self.stages.iter().map(|stage| BookRow::from(&stage.core.book));
         let consumer = self.queues.last().map_or_else(BookRow::default, Queue::consumer_row);
@@ -490,7 +491,8 @@ impl Schedule {
         }
     }
 
-    /// Lets one node do all work that is possible now. Returns true for each of: it took an item, it put an item.
+    /// Lets one node do all work that is possible now. Returns two flags: the first is true if the node took an item, the second
+    /// if it put an item.
     fn step_node(&mut self, node: usize, now: Tick) -> (bool, bool) {
         let (before, behind) = self.queues.split_at_mut(node);
         let [output, queues @ ..] = behind else { return (false, false) };
@@ -521,8 +523,8 @@ impl Schedule {
         moved
     }
 
-    /// Ends the source if an epoch in which every sample failed becomes known without a new failure (by the end of the epoch).
-    /// The stages pass on their remaining items.
+    /// Ends the source if every sample of an epoch failed. The end of an epoch can reveal this without a new failure. The stages
+    /// pass on their remaining items.
     fn end_after_lost_epoch(&mut self) {
         if self.error.is_none()
             && let Some(message) = self.lost_epoch()
@@ -572,7 +574,7 @@ impl Schedule {
         self.error = Some(message);
         self.source.end(&mut self.budget);
         self.first_alive = stage + 1;
-        // Items up to this stage stay in memory for the rest of the run.
+        // Items before and in this stage stay in memory for the rest of the run.
         let dead: u64 = self.bytes_by_node().take(stage + 1).sum();
         self.budget.write_off(dead);
         if let Kind::Pipe(pipe) = &mut self.stages[stage].kind {

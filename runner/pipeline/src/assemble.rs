@@ -54,7 +54,7 @@ pub(crate) struct Parts<'a> {
 }
 
 impl Prepared {
-    /// Builds the source of the document, for readers other than a run.
+    /// Builds the source that the document describes. A run reads it; the storage benchmark and [`Self::count`] read it without a run.
     pub fn source(&self) -> Box<dyn Source> {
         let source = &self.plan.source;
         let kept_bytes = self.plan.buffer_bytes / SOURCE_SHARE;

@@ -12,7 +12,7 @@ use crate::predict::Recording;
 const SAME: f64 = 0.02;
 /// Relative change of a stage's times up to which it is not reported as a cause.
 const SAME_TIME: f64 = 0.05;
-/// Minimum change in the share of time with a core that is reported as a cause.
+/// Minimum change in the share of a stage's op time with a core that is reported as a cause.
 const DISTURBED: f64 = 0.1;
 
 /// Comparison of two runs.
@@ -209,7 +209,7 @@ fn sentence(rate: &Delta, limits: &[String; 2], stages: &[StageDelta], threads: 
 /// Limit of a run according to its verdict: the id of a stage or the source, `consumer`, `threads`, or `nothing`.
 fn limit(run: &Recording) -> String {
     let Some(verdict) = &run.snapshot().verdict else { return "nothing".to_owned() };
-    // A consumer that discards items takes no time, so bursts are a limit of the loader.
+    // A consumer that discards items takes no time, so variance in the arrival of items is caused by the loader.
     let discards =
         run.document().pointer("/consumer").is_none_or(|consumer| consumer.get("discard").is_some());
     match (verdict.kind, &verdict.stage) {

@@ -31,7 +31,7 @@ pub(crate) struct LetterStage {
     seeded_as: String,
 }
 
-/// A dead letter read back. Members that are meant for human readers are omitted.
+/// A dead letter as read from a file. Members that are meant only for human readers are not parsed.
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "a dead letter")]
 pub(crate) struct ReadLetter {
@@ -75,7 +75,9 @@ pub(crate) enum LetterFault {
     Twice(String),
     #[error("has a field `{0}` that {1}")]
     Value(String, ValueFault),
-    #[error("gives `{stage}` the name `{found}` in seeds, but an earlier line gives it `{before}`")]
+    #[error(
+        "derives the seeds of `{stage}` from the name `{found}`, but an earlier line derives them from `{before}`"
+    )]
     Seeds { stage: StageId, found: String, before: String },
     #[error("names the stage `{0}`, which the document does not have")]
     UnknownStage(String),

@@ -91,7 +91,7 @@ impl Gpus {
 }
 
 impl Transfers {
-    /// Updates the state of the GPUs, if it may have changed. Takes up to 40 ms per GPU.
+    /// Updates the state of the GPUs, if this state may have changed. Takes up to 40 ms per GPU.
     pub(crate) fn look(&self) {
         self.0.values().filter_map(|seen| seen.gpu.as_ref()).for_each(|gpu| gpu.look());
     }
@@ -169,7 +169,7 @@ mod tests {
     fn the_drivers_answer_is_reported_once() {
         assert_eq!(
             with_causes(&refused()),
-            "the CUDA driver here cannot be used: `cuInit` returned CUDA_ERROR_UNKNOWN (unknown error)"
+            "the CUDA driver of this machine cannot be used: `cuInit` returned CUDA_ERROR_UNKNOWN (unknown error)"
         );
     }
 }

@@ -66,7 +66,7 @@ pub enum FilesError {
     Unordered {
         place: String,
         files: usize,
-        /// Settings that must be `input`.
+        /// Settings in the document that must have the value `input`.
         unordered: Vec<Pointer>,
     },
     /// The folder contains an unrelated object.

@@ -27,14 +27,14 @@ pub const ENOUGH: f64 = 0.02;
 const NOISE: f64 = 1.5;
 /// Maximum number of measurements, repeated while their results contradict each other.
 const ATTEMPTS: u32 = 3;
-/// Number of items that the consumer alone gets repeatedly.
+/// Number of items that are passed repeatedly to the consumer when it is measured alone.
 const KEPT: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
-/// Share of each run's duration that is not measured at its start, because queues are still filling.
+/// Share of each run's duration at the start of the run that is not measured, because queues are still filling.
 const WARM_UP: f64 = 0.25;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leg {
-    /// The pipeline as it is.
+    /// The pipeline as written in the document.
     Real,
     /// The loader with a consumer that takes no time.
     Loader,

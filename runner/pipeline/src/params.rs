@@ -47,7 +47,7 @@ pub(crate) fn check_against(
 fn check(params: &Value, schema: &Value, module: &str, place: &Pointer, faults: &mut Vec<SpecFault>) {
     let unusable = |error: &dyn Display| {
         let found = format!("the manifest of the module `{module}` contains an unusable schema: {error}");
-        SpecFault::new(place.clone(), format!("{found}; its author must fix it"))
+        SpecFault::new(place.clone(), format!("{found}; the author of the module must fix the schema"))
     };
     // Schema and params are both untrusted, and the validator keeps all errors in memory before it returns the first.
     let (schemas, values) = match param_schema_size(schema) {
@@ -68,7 +68,7 @@ fn check(params: &Value, schema: &Value, module: &str, place: &Pointer, faults: 
             let within = Pointer::parse(error.instance_path().as_str());
             let place =
                 within.iter().flat_map(Pointer::steps).fold(place.clone(), |place, step| place.key(&step));
-            SpecFault::new(place, format!("the module `{module}` refuses it: {error}"))
+            SpecFault::new(place, format!("the module `{module}` refuses this value: {error}"))
         })),
         Err(error) => faults.push(unusable(&error)),
     }
@@ -115,7 +115,10 @@ mod tests {
         assert_eq!(told(&schema("^b"), &params).len(), 1);
         for pattern in ["^(?:a|aa)+(?=b)a0$", "a{200000}", r"(\\pL{99}){99}"] {
             let told = told(&schema(pattern), &params);
-            assert!(told.len() == 1 && told[0].contains("its author must fix it"), "{told:?}");
+            assert!(
+                told.len() == 1 && told[0].contains("the author of the module must fix the schema"),
+                "{told:?}"
+            );
         }
     }
 }

@@ -73,7 +73,7 @@ pub struct PredictReport {
 pub struct RecordedRate {
     /// Items that the consumer of the recorded run took per second.
     pub rate: Option<f64>,
-    /// Samples that its consumer took in a second.
+    /// Samples that the consumer of the recorded run took per second.
     pub samples_per_s: Option<f64>,
     /// Number of worker threads of the recorded run.
     pub threads: u32,
@@ -116,7 +116,7 @@ pub fn predict_plan(
     Ok(PredictReport {
         verdict: Verdict::of(&shape, measured),
         rate,
-        // By the same clock as the rate of items: the two differ by the samples of an item alone.
+        // Derived from the rate of items, so that the two rates differ only by the mean number of samples per item.
         samples_per_s: rate.map(|rate| rate * samples as f64 / items.max(1) as f64),
         t0_s: window.t0_s,
         t1_s: window.t1_s,

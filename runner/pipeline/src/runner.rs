@@ -51,7 +51,7 @@ pub enum StartError {
 /// Parts of a run that replace those of its document.
 #[derive(Default)]
 pub struct RunEnds {
-    /// Source of samples that have failed in an earlier run. With it, any number of samples may fail.
+    /// Source of samples that have failed in an earlier run. In a run with such a source, any number of samples may fail.
     pub source: Option<Box<dyn SampleSource>>,
     pub consumer: Option<Box<dyn Consumer>>,
     /// Set when [`Run::take`] takes the items, so that the run has no consumer.
@@ -196,7 +196,7 @@ impl Prepared {
     }
 
     /// Starts a run whose items are taken by [`Run::take`] instead of the document's consumer. Arrays of batches are allocated in
-    /// `memory`. The caller may hold `max_held` of them at a time and still get another one.
+    /// `memory`. The caller may hold `max_held` batches at a time and still receive another batch.
     pub async fn start_taken(
         &self,
         output: Option<OutputFolder>,
@@ -242,7 +242,7 @@ impl Prepared {
     }
 }
 
-/// Facts of a plan that verdicts on its runs on this machine need.
+/// Properties of a plan and of this machine that are needed for verdicts on runs of the plan.
 pub fn shape_of(plan: &Plan, stores: &Stores) -> PipelineShape {
     let reads = |name: &str| u32::try_from(stores.get(name)?.reads().get()).ok();
     PipelineShape::of(plan, plan.threads.unwrap_or_else(cores).max(1), Some(cores())).with_reads(reads)

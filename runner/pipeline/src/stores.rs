@@ -28,7 +28,7 @@ pub enum StoreFault {
     Folder(#[from] OpenFault),
     #[error(transparent)]
     S3(#[from] S3Fault),
-    #[error("the key of its index is invalid: {0}")]
+    #[error("the key of the store's index is invalid: {0}")]
     Index(&'static str),
 }
 

@@ -87,7 +87,7 @@ struct Trial<'a> {
     stop: &'a StopFlag,
 }
 
-/// Use of instances in a pass; an error always leads to a new one.
+/// Use of instances in a pass; after an error, the next call always uses a new instance.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Instances {
     One,
@@ -178,7 +178,7 @@ impl Trial<'_> {
         Ok(pass)
     }
 
-    /// Replaces an instance, as a run does after an error; the memory of the new one is counted from zero.
+    /// Replaces an instance, as a run does after an error; the memory of the new instance is counted from zero.
     fn renew(&self, guest: &mut TrialGuest, pass: &mut Pass) -> Result<(), Fault> {
         pass.collect_from(guest);
         *guest = TrialGuest::start(self.module, self.settings, self.stop)?;

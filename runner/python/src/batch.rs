@@ -300,7 +300,7 @@ impl Array {
         }
         if let Some(wanted) = dl_device.filter(|wanted| *wanted != self.place().pair()) {
             return Err(PyBufferError::new_err(format!(
-                "the array is on {}, not on the device {wanted:?}; move the result",
+                "the array is on {} and cannot be exported to the device {wanted:?}; export the array, then move the result",
                 self.device()
             )));
         }

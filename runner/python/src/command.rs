@@ -14,7 +14,7 @@ const COMPILE: &str = "import sys; from importlib.machinery import ExtensionFile
     s = S('_penstock', sys.argv[1], loader=L('_penstock', sys.argv[1])); m = M(s); s.loader.exec_module(m); \
     sys.exit(m.compile_module())";
 
-/// Variable with the search path of an interpreter's shared libraries.
+/// Environment variable with the search path of an interpreter's shared libraries.
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
 /// Configuration of an interpreter that compiles a module with this library.

@@ -20,7 +20,7 @@ const VERSIONED_NAME: &CStr = c"dltensor_versioned";
 /// Version of the structs in this file.
 const VERSION: Version = Version { major: 1, minor: 0 };
 
-/// Device of an array, in the numbers of the format.
+/// Device of an array, as numbered by DLPack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Device {
@@ -84,7 +84,7 @@ pub(crate) struct Exported {
 struct Owner {
     shape: Vec<i64>,
     strides: Vec<i64>,
-    /// Held only to be dropped.
+    /// Owner of the memory, held only to be dropped with this struct.
     _keeps: Box<dyn Send>,
 }
 
@@ -151,7 +151,7 @@ impl Exported {
     }
 }
 
-/// Creates a capsule of that name around `managed`.
+/// Creates a capsule with this name around `managed`.
 ///
 /// # Safety
 /// `managed` must be the struct for this `name`, and `free` must do the work of its deleter.
@@ -209,8 +209,8 @@ unsafe fn drop_owner(owner: *mut c_void) {
 }
 
 /// Address of the bytes for the C struct. Array libraries may write to the memory, which is safe: the arrays of a pipeline in
-/// this process belong to their batch alone, and those of a stream are a private mapping of the server's memory, in which a page
-/// is copied for this process when it is written to.
+/// this process belong to their batch alone, and the arrays of a stream are a private mapping of the server's memory, in which a
+/// page is copied for this process when it is written to.
 pub(crate) fn address(bytes: &[u8]) -> *mut c_void {
     if bytes.is_empty() { ptr::null_mut() } else { bytes.as_ptr().cast_mut().cast() }
 }

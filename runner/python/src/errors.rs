@@ -33,7 +33,7 @@ create_exception!(
     "The stream of a server's run cannot be read; the message states the reason."
 );
 
-/// Combines all faults of a pipeline to an exception, one line each.
+/// Combines all faults of a pipeline into an exception, one line each.
 pub(crate) fn invalid(faults: &[impl Display]) -> PyErr {
     let lines: Vec<String> = faults.iter().map(|fault| format!("  {fault}")).collect();
     let count = if faults.len() == 1 { "1 fault".to_owned() } else { format!("{} faults", faults.len()) };

@@ -1,7 +1,7 @@
 //! Passes log events of runs to Python's `logging`.
 //!
-//! Events are queued until Python code calls into the package: no thread of a run waits for the GIL, which may be gone when a
-//! program ends.
+//! Events are queued until Python code calls into the package: no thread of a run waits for the GIL, which may no longer exist
+//! when a program ends.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -87,7 +87,7 @@ impl Line {
 
 /// Starts queueing events for `flush_to_python`. Not called on import: the command writes events itself.
 pub(crate) fn start_queueing() {
-    // Another thread may have set it first, with the same effect.
+    // Another thread may have set the same subscriber first.
     tracing::subscriber::set_global_default(Listener).ok();
 }
 

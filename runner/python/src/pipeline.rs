@@ -34,8 +34,8 @@ use crate::process::{Home, SLICE, io, locked, wait_for};
 /// Maximum time for stopping a run: the engine needs up to three seconds.
 const STOP: Duration = Duration::from_secs(10);
 
-/// A share of a source as a Python tuple: rank, number of ranks, and true if the last entries are kept when their number is not
-/// a multiple of the number of ranks.
+/// A share of a source as a Python tuple: rank, number of ranks, and true if the entries that remain after an even division among
+/// the ranks are kept.
 type WrittenShard = (u32, u32, bool);
 
 /// A checked pipeline.
@@ -106,7 +106,7 @@ impl Loader {
         let written = document.written.to_string();
         let whole = serde_json::to_value(&document.spec);
         let whole = whole.map_err(|error| PenstockError::new_err(error.to_string()))?;
-        // Compilation takes time. An interrupted wait does not end it: it continues in the background and fills the cache.
+        // An interrupted wait does not end the compilation, which continues in the background and fills the cache.
         let checking = runtime.spawn_blocking(move || {
             let sandbox = Sandbox::new(SandboxSettings {
                 cache_dir,
@@ -268,7 +268,7 @@ fn unknown_output(stage: &StagePlan) -> Option<String> {
 }
 
 impl Loader {
-    /// Pipeline for a share of the source; as in the document without one.
+    /// Pipeline for a share of the source; `None` keeps the share in the document.
     fn share(&self, shard: Option<WrittenShard>) -> PyResult<Prepared> {
         let mut prepared = self.prepared.clone();
         let Some((rank, world, keeps)) = shard else { return Ok(prepared) };
@@ -346,7 +346,7 @@ impl Running {
     }
 
     /// Ends the loop over a run that has ended. Fails if the run failed, or if it completed with an incomplete output: for any
-    /// other run the output error is only logged, since the loop has its own reason to end.
+    /// other run the output error is only logged, since the loop ends for another reason.
     fn end(&self, py: Python<'_>) -> PyResult<()> {
         self.join(py)?;
         match self.last.get() {

@@ -64,7 +64,7 @@ pub(crate) fn io() -> PyResult<&'static Handle> {
         .enable_all()
         .build()
         .map_err(|error| PenstockError::new_err(format!("cannot start the I/O threads: {error}")))?;
-    // Another thread may have started a runtime first; then that one is used.
+    // Another thread may have started a runtime first; then that runtime is used.
     Ok(IO.get_or_init(|| Io { home: Home::here(), runtime }).runtime.handle())
 }
 

@@ -207,7 +207,7 @@ pub(crate) fn why_it_waits(
         let beyond =
             beyond.map(|kind| format!("{} of {} {}", own[kind] + cost[kind], whole[kind], KINDS[kind]));
         Some(format!(
-            "with this run, the client would have {}, which is more than the share of one client in the capacity that other clients leave (`limits.clients.share_percent`)",
+            "with this run, the client would hold {}; one client may hold only a share of the capacity that other clients do not use (`limits.clients.share_percent`)",
             beyond.collect::<Vec<_>>().join(" and ")
         ))
     } else if before == 0 && others_first {
@@ -245,7 +245,7 @@ mod tests {
             why(&other, [4, 950, 0], 0, true),
             "not enough capacity: 4 threads needed, 1 of 4 free; 950 MiB of memory needed, 900 of 1000 free"
         );
-        let beyond = "with this run, the client would have 4 of 4 threads, which is more than the share of one client in the capacity that other clients leave (`limits.clients.share_percent`)";
+        let beyond = "with this run, the client would hold 4 of 4 threads; one client may hold only a share of the capacity that other clients do not use (`limits.clients.share_percent`)";
         assert_eq!(why(&one, [1, 100, 0], 0, true), beyond);
         assert_eq!(why(&one, [1, 100, 0], 1, true), "1 earlier run of the same client is waiting");
         assert_eq!(

@@ -297,7 +297,7 @@ mod tests {
         while let Some((client, who)) = line.next() {
             order.push(who);
             assert_eq!(line.next(), None);
-            // `d` joins later, so its turn comes after those of the clients that have waited for longer.
+            // `d` joins later, so the clients that have waited for longer have their turns first.
             if order.len() == 2 {
                 line.join(self::client("d"), [1], 0, "d1");
             }
@@ -356,7 +356,7 @@ mod tests {
         /// Checks that the watched entry starts after a bounded number of other entries. Once it waits, only other clients add
         /// entries, and allocations are released in the order in which they were taken.
         #[test]
-        fn each_entry_starts_after_a_bounded_number_of_ends_and_the_books_balance(
+        fn each_entry_starts_after_a_bounded_number_of_ends_and_the_ledger_balances(
             parts in parts(), watched in part(1, WHOLE[0]), before in 0_usize..30
         ) {
             let names: Vec<ClientId> = (0..CLIENTS).map(|number| client(&number.to_string())).collect();

@@ -147,9 +147,9 @@ impl Feed {
         self.newest.send_modify(|newest| newest.is_closed = true);
     }
 
-    /// Creates a reader of events of lists and of `runs`, which begins after the event `since`. The reader gets the events in
-    /// `first` before all other events. They have the number of the last event before them, so that a client that disconnects
-    /// after them resumes at that event.
+    /// Creates a reader of events of lists and of `runs`, which begins after the event `since`. The reader returns the events in
+    /// `first` before all other events. The events in `first` have the number of the last event before the reader's start, so
+    /// that a client that disconnects after reading them resumes there.
     pub(crate) fn reader(&self, runs: Vec<RunId>, since: Option<u64>, first: Vec<Event>) -> Events {
         let last = self.last();
         // A number that was never issued is treated like `None`.

@@ -154,7 +154,7 @@ impl History {
         })))
     }
 
-    /// Runs work in one transaction. The work runs to its end even if the future is dropped.
+    /// Executes `work` in one transaction, to its end even if the future is dropped.
     pub(crate) async fn write<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, HistoryError> + Send + 'static,
@@ -243,7 +243,9 @@ impl History {
         let writer = self.0.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(writer) = writer else { return };
         if writer.last.try_send(last).is_err() {
-            tracing::error!("the history's writer is gone; this is a defect of Penstock");
+            tracing::error!(
+                "the history's writer thread has ended unexpectedly; this is a defect of Penstock"
+            );
         }
         drop(self.0.work.lock().unwrap_or_else(PoisonError::into_inner).take());
         match writer.ended.recv_timeout(patience) {

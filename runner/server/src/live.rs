@@ -25,7 +25,7 @@ use crate::wire::LogEntry;
 use penstock_pipeline::RunFacts;
 use penstock_stream::StreamAddress;
 
-/// Longest time between two writes of a run's data, in nanoseconds.
+/// Maximum time between two writes of a run's data, in nanoseconds.
 const WRITE_EVERY: u64 = 10_000_000_000;
 /// Maximum number of failed samples that wait to be written.
 const MAX_UNWRITTEN_ERRORS: usize = 2_000;

@@ -32,12 +32,13 @@ pub struct PredictRequest {
     /// Duration of the predicted run, in seconds, at most 3600, with the start-up of the pipeline; if missing, the prediction is
     /// for a pipeline that has warmed up.
     pub for_s: Option<f64>,
-    /// Begin of the window whose figures the prediction starts from and is compared with, in seconds since the run's start; as in
-    /// `/figures`.
+    /// Start of the window on which the prediction is based, in seconds since the run's start, as in `/figures`. The prediction
+    /// is also compared with this window.
     pub from_s: Option<f64>,
-    /// End of that window, in seconds since the run's start.
+    /// End of the window on which the prediction is based, in seconds since the run's start.
     pub to_s: Option<f64>,
-    /// Length of a window that ends with the run, or now, in seconds.
+    /// Length of a window that ends with the run, or now if the run continues, in seconds; cannot be combined with `from_s` or
+    /// `to_s`.
     pub last_s: Option<f64>,
     /// Bounds of a search for changes that would make the run faster; no search if missing.
     pub sweep: Option<PredictSweep>,
@@ -60,8 +61,8 @@ pub struct Predicted {
     /// Figures of the predicted run.
     #[serde(flatten)]
     pub report: PredictReport,
-    /// Rate that the model predicts for the run as it is, as a share of the measured rate and less 1: the model's error. `null` where the
-    /// window has no rate.
+    /// Relative error of the model: `predicted / measured - 1` for the rate of the unchanged run; `null` if the window has no
+    /// rate.
     pub model_error: Option<f64>,
     /// Changes that would make the run faster, cheapest first; `null` without `sweep`.
     pub proposals: Option<Vec<Proposal>>,

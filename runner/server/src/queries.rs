@@ -24,7 +24,7 @@ use penstock_stream::StreamAddress;
 
 /// Default number of points of a series.
 const POINTS: u32 = 600;
-/// Buckets in which events of a run are looked for.
+/// Number of buckets into which a run is divided to find the events of its timeline.
 const TIMELINE_BUCKETS: usize = 1_000;
 /// Maximum number of records of a series. A bucket has one record for each stage and each queue; a record has up to eight numbers.
 const MAX_SERIES_RECORDS: usize = 250_000;
@@ -156,7 +156,7 @@ impl Runs {
         self.read_rows(id, read).await
     }
 
-    /// Events on the time axis of a run.
+    /// Returns the events on the time axis of a run.
     pub async fn timeline(&self, id: &RunId) -> Result<Timeline, RunsError> {
         let read = |rows: RunRows<'_>, layout: Layout| {
             let end = rows.end()?;

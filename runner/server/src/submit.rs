@@ -38,7 +38,7 @@ const MAX_SUGGESTED: u32 = 20;
 const LOOK_AT_ASSETS: Duration = Duration::from_secs(10);
 /// Disk space that a new run reserves in addition to its document, in bytes.
 const RUN_BYTES: u64 = 16 << 10;
-/// Longest time that `stop` waits for a run's end.
+/// Maximum time that `stop` waits for the end of a run.
 const STOP: Duration = Duration::from_secs(3);
 
 pub(crate) struct Checked {
@@ -125,7 +125,8 @@ impl Runs {
         }
         let (reply, answer) = oneshot::channel();
         let (own, messages) = (id.clone(), self.0.messages.clone());
-        // Sent by the writer thread, which also hands new runs to the owner, so that the owner gets the run before the stop.
+        // The stop is sent by the writer thread, which also hands new runs to the owner, so that the owner gets the run before
+        // the stop.
         let sent = self.history().work(move |_| Ok(messages.try_send(Message::Stop(own, reply))));
         sent.await??;
         if let Ok(Some(run)) = answer.await {
@@ -168,7 +169,7 @@ impl Runs {
         let (own, new, live) = (id.clone(), tags.clone(), self.live(id));
         let stored = self.history().work(move |connection| {
             let is_known = transact(connection, |transaction| runs::set_tags(transaction, &own, &new))?;
-            // Set on the writer thread, so that concurrent changes are stored and shown in the same order.
+            // The tags are set on the writer thread, so that concurrent changes are stored and shown in the same order.
             live.inspect(|live| live.set_tags(new));
             Ok(is_known)
         });
@@ -244,7 +245,7 @@ impl Runs {
                 return RunsError::QueueFull { most };
             }
             RunsError::Quota(format!(
-                "`{client}` has {has} waiting runs, which is the limit of one client now: {} % of the {} waiting runs that other clients leave of {most} (`limits.clients.share_percent`, `limits.runs.queued`); stop one, or try again when one has started",
+                "`{client}` has {has} waiting runs, which is the limit of one client now: {} % of the places for waiting runs that other clients do not use, {} of {most} (`limits.clients.share_percent`, `limits.runs.queued`); stop one, or try again when one has started",
                 bounds.share_percent.get(),
                 has + free
             ))

@@ -107,7 +107,7 @@ impl Draft {
             check_room(&workshop, &digest)?;
             let report = check(&workshop, &draft, &digest)?;
             let _registering = workshop.registering();
-            // Checked again, because other uploads may have been registered meanwhile.
+            // The limit is checked again, because other uploads may have been registered meanwhile.
             check_room(&workshop, &digest)?;
             let registered = keep(&workshop, draft, &digest).and_then(|()| {
                 let insert = move |transaction: &rusqlite::Transaction<'_>| {

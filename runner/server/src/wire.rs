@@ -201,27 +201,28 @@ pub struct SeriesQuery {
     #[serde(default, deserialize_with = "words")]
     #[schemars(with = "Option<String>")]
     pub metrics: Vec<Metric>,
-    /// Ids of stages and queues, separated by commas; all when missing.
+    /// Ids of stages and queues, separated by commas; all if missing.
     #[serde(default, deserialize_with = "words")]
     #[schemars(with = "Option<String>")]
     pub ids: Vec<String>,
-    /// `false` leaves out the least and the greatest of each bucket.
+    /// `false` leaves out the minimum and the maximum of each bucket.
     pub spreads: Option<bool>,
-    /// Significant digits of each figure, 1 to 15; all when missing.
+    /// Number of significant digits of each figure, 1 to 15; all digits if missing.
     #[serde(default, deserialize_with = "at_most::<15, _>")]
     #[schemars(range(min = 1, max = 15))]
     pub digits: Option<u32>,
 }
 
-/// Window of the figures of a run: the whole run without warm-up when all are missing.
+/// Window of the figures of a run. If all fields are missing, the window is the whole run without warm-up.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FiguresQuery {
-    /// Begin of the window, in seconds since the run's start; its start when missing.
+    /// Start of the window, in seconds since the run's start; the run's start if missing.
     pub from_s: Option<f64>,
-    /// End of the window, in seconds since the run's start; its end, or now, when missing.
+    /// End of the window, in seconds since the run's start; the run's end, or now, if missing.
     pub to_s: Option<f64>,
-    /// Length of a window that ends with the run, or now, in seconds; not together with the others. Warm-up is left out.
+    /// Length of a window that ends with the run, or now if the run continues, in seconds; cannot be combined with `from_s` or
+    /// `to_s`. Warm-up is left out.
     pub last_s: Option<f64>,
 }
 
@@ -414,24 +415,24 @@ pub struct TryRequest {
     pub samples: Option<Vec<TrySample>>,
     /// Samples to read from a store.
     pub from: Option<TryFrom>,
-    /// Objects that the module may ask for, by name, at most 16.
+    /// Assets that the module may request, by name, at most 16.
     pub assets: BTreeMap<Name, TryAsset>,
 }
 
-/// An object for a module that is tried: bytes given here, or an object of a store.
+/// Asset of a module in a trial: bytes in the request, or an object of a store.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(untagged, deny_unknown_fields)]
 pub enum TryAsset {
-    /// Bytes that the request contains.
+    /// Asset whose bytes are in the request.
     Given {
-        /// Content of the sample, base64-encoded.
+        /// Content of the asset, base64-encoded.
         base64: String,
     },
-    /// An object of a store.
+    /// Asset that is an object of a store.
     Stored {
-        /// Store of the object.
+        /// Name of the store that contains the object.
         store: String,
-        /// Key of the object.
+        /// Key of the object in the store.
         key: String,
     },
 }
@@ -469,11 +470,11 @@ pub struct StoreSummary {
     pub name: String,
     /// Kind of the store.
     pub kind: StoreKind,
-    /// Set when runs may write batches to it.
+    /// True if runs may write batches to the store.
     pub writable: bool,
-    /// Most reads and writes in flight, those of all runs together.
+    /// Maximum number of reads and writes in flight, for all runs together.
     pub reads: u64,
-    /// Reads and writes in flight now.
+    /// Number of reads and writes in flight now, for all runs together.
     pub reads_used: u64,
 }
 
@@ -507,18 +508,18 @@ pub struct StoreKeys {
     pub items: Vec<String>,
     /// True if the store has more keys with the prefix.
     pub more: bool,
-    /// Time that the store took to list them, in seconds.
+    /// Time that the store took to list the keys, in seconds.
     pub elapsed_s: f64,
 }
 
 /// Budget of all runs together, and its use.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BudgetUse {
-    /// Worker threads of the budget.
+    /// Number of worker threads of the budget.
     pub threads: u32,
     /// Memory of the budget, in MiB.
     pub memory_mib: u64,
-    /// Worker threads that are reserved for runs.
+    /// Number of worker threads that are reserved for runs.
     pub threads_used: u32,
     /// Memory that is reserved for runs, in MiB.
     pub memory_mib_used: u64,
@@ -537,7 +538,7 @@ pub struct BudgetUse {
 pub struct ClientUse {
     /// Name of the client: a token, an address, or the server itself.
     pub client: String,
-    /// Worker threads of the client's active runs.
+    /// Number of worker threads of the client's active runs.
     pub threads_used: u64,
     /// Memory of the client's active runs, in MiB.
     pub memory_mib_used: u64,
@@ -618,7 +619,7 @@ fn words<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Vec<
     words.map(|word| T::deserialize(word.to_owned().into_deserializer())).collect()
 }
 
-/// Reads tags with commas between them.
+/// Parses tags separated by commas.
 pub fn tags<'de, D: Deserializer<'de>>(from: D) -> Result<Tags, D::Error> {
     String::deserialize(from)?.parse().map_err(D::Error::custom)
 }

@@ -1,4 +1,4 @@
-//! The store and key of a request, and the errors that state them.
+//! The store and key of a request, and the errors that name both.
 
 use std::error::Error;
 use std::io;

@@ -40,13 +40,13 @@ impl BoundedStore {
         Self { store, user: Permits::new(reads).add_user() }
     }
 
-    /// The same store and limit for another user, usually another run.
+    /// Creates a handle to the same store and limit for another user, usually another run.
     #[must_use]
     pub fn for_user(&self) -> Self {
         Self { store: self.store.clone(), user: self.user.another() }
     }
 
-    /// The same store with a separate limit, independent of other users' reads.
+    /// Creates a handle to the same store with a separate limit, independent of other users' reads.
     pub fn with_reads(&self, reads: NonZeroUsize) -> Self {
         Self::new(self.store.clone(), reads)
     }
@@ -60,7 +60,7 @@ impl BoundedStore {
         self.user.most()
     }
 
-    /// Reads and writes in flight now, those of all users together.
+    /// Number of reads and writes in flight, over all users.
     pub fn reads_used(&self) -> usize {
         self.user.used()
     }

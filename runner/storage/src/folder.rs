@@ -44,7 +44,7 @@ use crate::write::write;
 /// A write creates missing folders, and replaces a link by the object itself. Until it is complete, the object has the name
 /// `.penstock-draft-` with 16 hex digits, which is not a valid key and never listed; a process that dies may leave one behind.
 ///
-/// Reads and writes run on tokio's blocking threads, one switch for open, read and close together.
+/// Reads and writes run on tokio's blocking threads, with one switch to such a thread for open, read and close together.
 #[derive(Debug)]
 pub struct FolderStore {
     name: Arc<str>,

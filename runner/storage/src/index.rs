@@ -30,9 +30,9 @@ const BLOCK_BYTES: u64 = 8 << 20;
 /// Makes a sample without fields for every key in an index: a JSON array of strings. Samples are in the order of the array. A key
 /// that occurs twice makes two samples.
 ///
-/// The index is read once, at the first call, in blocks, and its keys are kept for all epochs (their bytes and eight more each).
-/// A malformed index is a fault whose message states the element and the byte; an empty index is a fault, too. Missing objects
-/// are detected only when a stage reads them.
+/// The index is read once, at the first call, in blocks, and its keys are kept for all epochs (each takes its length plus eight
+/// bytes). A malformed index is a fault whose message states the element and the byte; an empty index is a fault, too. Missing
+/// objects are detected only when a stage reads them.
 pub struct IndexSource {
     store: BoundedStore,
     index: Arc<str>,

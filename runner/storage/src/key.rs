@@ -18,7 +18,7 @@ pub fn check_key(key: &str) -> Result<(), &'static str> {
     key.split('/').try_for_each(check_segment)
 }
 
-/// Checks that valid keys may start with `prefix`. Its last segment may be empty or incomplete.
+/// Checks that valid keys may start with `prefix`. The last segment of the prefix may be empty or incomplete.
 pub fn check_prefix(prefix: &str) -> Result<(), &'static str> {
     check_characters(prefix)?;
     match prefix.rsplit_once('/') {

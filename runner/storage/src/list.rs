@@ -15,8 +15,8 @@ use crate::visits::Visits;
 /// their bytes before they are permuted, so that a folder and a bucket with equal keys produce the same samples in the same
 /// order.
 ///
-/// The listing is made once, at the first call, and its keys are kept for all epochs (their bytes and eight more each). An empty
-/// result is a fault that names the prefix and suffix.
+/// The listing is made once, at the first call, and its keys are kept for all epochs (each takes its length plus eight bytes). An
+/// empty result is a fault that names the prefix and suffix.
 pub struct ListSource {
     store: BoundedStore,
     wanted: Wanted,
@@ -73,8 +73,8 @@ struct Seen {
 
 impl Wanted {
     /// Lists the matching keys of `store`, sorted by their bytes. All keys are held in memory, so their total size is limited to
-    /// [`MAX_INDEX_BYTES`]. `on_page` receives the number found so far. An empty result and too many keys are faults, whose
-    /// messages state prefix and suffix.
+    /// [`MAX_INDEX_BYTES`]. `on_page` receives the number of keys found so far. An empty result and too many keys are faults,
+    /// whose messages state prefix and suffix.
     pub async fn list(&self, store: &BoundedStore, on_page: impl FnMut(usize)) -> Result<Keys, SourceFault> {
         self.list_at_most(MAX_INDEX_BYTES, store, on_page).await
     }

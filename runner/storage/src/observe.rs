@@ -28,10 +28,10 @@ pub struct ReadParts {
     /// Time from the start of the first attempt to the start of the last one, i.e. failed attempts and the pauses between
     /// attempts.
     pub retry: Duration,
-    /// Wait for a connection: for a new one (name lookup, TCP and TLS), or for another one if it became free earlier.
+    /// Wait for a connection: for a new one (name lookup, TCP and TLS), or for an existing one that became free earlier.
     pub connect: Duration,
     /// Time from the request to the start of its response, without the wait for a connection. For a folder: the switch to a
-    /// blocking thread and opening the file. For memory: its latency.
+    /// blocking thread and opening the file. For an object in memory: the configured latency.
     pub first_byte: Duration,
     /// Time from the start of the response to its last byte. Includes the verification of a whole object's checksum if the
     /// response contains one, as for most objects of at most 16 MiB.

@@ -270,7 +270,7 @@ mod tests {
         }
         drop(gone);
         drop(first);
-        // The permit was granted, but the request is dropped before it takes the permit.
+        // The permit was granted, but the request is dropped before the permit is taken from it.
         drop(unread);
         drop(other);
         assert!(last.now_or_never().is_some());

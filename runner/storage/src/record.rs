@@ -152,7 +152,7 @@ mod tests {
         }
         for line in [r#"{"key": 1.5}"#, r#"{"key": ""}"#, r#"{"key": true}"#, r#"{"key": ["k"]}"#] {
             let fault = sample(line).unwrap_err();
-            assert!(fault.contains("a string that is not empty or an integer"), "{line}: {fault}");
+            assert!(fault.contains("an integer or a non-empty string"), "{line}: {fault}");
         }
     }
 

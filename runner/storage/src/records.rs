@@ -22,7 +22,7 @@ use crate::record::sample_of;
 ///
 /// Texts and numbers become fields unchanged, booleans become the ints 0 and 1, arrays and objects become texts with their JSON;
 /// a member that is null is omitted. A line that is not a JSON object, or is longer than [`MAX_LINE_BYTES`], is a fault that
-/// states the line number; the samples before it are still made.
+/// states the line number; the samples of earlier lines are still made.
 ///
 /// Without shuffling, the object is streamed in blocks of 1 MiB, so its size does not matter. For a shuffled order, the object is
 /// scanned once for the starts of its lines (8 bytes are kept per line), and then every line is read by a separate range request.

@@ -30,8 +30,8 @@ pub(crate) struct Walk {
 struct Level {
     /// Path of the folder with `/` at its end; empty for the root.
     path: String,
-    /// Sorted names; names of folders end with `/`. All keys in a folder start with its name, so sorted names lead to sorted
-    /// keys.
+    /// Sorted names; names of folders end with `/`. All keys in a folder start with the folder's name, so sorted names lead to
+    /// sorted keys.
     names: vec::IntoIter<String>,
 }
 

@@ -82,7 +82,7 @@ fn sync(folder: &Dir) -> io::Result<()> {
 
 impl<'a> Draft<'a> {
     fn create(folder: &'a Dir) -> io::Result<Self> {
-        // The name is random, because every new hasher state is random, in every process.
+        // The name is random, because every `RandomState` that a process creates is random.
         let name = draft_name(RandomState::new().build_hasher().finish());
         let file = folder.open_with(&name, OpenOptions::new().write(true).create_new(true))?;
         Ok(Self { folder, name, file, is_kept: false })

@@ -179,7 +179,7 @@ impl Client {
     }
 
     fn receive(&self, receiving: &mut Receiving, most: Duration) -> Result<Received, StreamError> {
-        // An error of sending is ignored: the messages already received state its reason.
+        // A send error is ignored: the messages already received state the reason.
         self.connection.flush().ok();
         let until = self.clock.now().after(most);
         let Some((message, body)) = self.connection.receive(&self.clock, &mut receiving.incoming, until)?

@@ -1,11 +1,11 @@
 //! The door: the thread that serves a run's socket. It authenticates connections, sends batches to the single consumer, and
 //! receives acknowledgements. It blocks only while it waits for all its sockets together, for at most a second at a time.
 //!
-//! The thread is a loop around `poll(2)` instead of tasks on tokio, for three reasons. Files travel with `sendmsg` and `recvmsg`,
-//! which tokio's `UnixStream` supports only through `try_io` around the same calls, so the framing would not become simpler. The
-//! order of work in an iteration of the loop is part of the protocol: all messages of the current consumer are applied before a
-//! waiting connection can replace it; tasks would have to coordinate this. And the thread is joined by a [`Consumer`], a blocking
-//! interface without a runtime.
+//! The thread is a loop around `poll(2)` instead of tasks on tokio, for three reasons. File descriptors are passed with `sendmsg`
+//! and `recvmsg`, which tokio's `UnixStream` supports only through `try_io` around the same calls, so the framing would not
+//! become simpler. The order of work in an iteration of the loop is part of the protocol: all messages of the current consumer
+//! are applied before a waiting connection can replace it; tasks would have to coordinate this. And the thread is joined by a
+//! [`Consumer`], a blocking interface without a runtime.
 //!
 //! [`Consumer`]: penstock_engine::ports::Consumer
 
@@ -35,7 +35,8 @@ const ARRIVAL: Duration = Duration::from_secs(1);
 const MAX_ARRIVING: usize = 8;
 /// Maximum number of disconnected consumers that still read arrays.
 const MAX_LEAVING: usize = 16;
-/// Maximum number of regions of acknowledged batches that a consumer may keep; each is an open file of this process.
+/// Maximum number of regions of acknowledged batches that a consumer may keep; each region takes a file descriptor of this
+/// process.
 const MAX_KEPT: usize = 1024;
 /// Time limit for sending the end of the stream to the consumer.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -423,8 +424,8 @@ fn most_kept() -> KeptRegions {
     KeptRegions { regions: MAX_KEPT, bytes: process_limit_bytes().unwrap_or(4 << 30) / 4 }
 }
 
-/// Shuts down reading and discards what was received. A received file could be the other end of this socket and would keep the
-/// connection open forever.
+/// Shuts down reading and discards what was received. A received file descriptor could be the other end of this socket and would
+/// keep the connection open forever.
 fn silence(socket: &UnixStream) {
     socket.shutdown(Shutdown::Read).ok();
     let mut discarded = Incoming::new(0);
@@ -456,7 +457,7 @@ mod tests {
     use super::*;
     use crate::parcel::tests::plain;
 
-    /// Sends bytes together with a file, so that the receiver gets them in a separate read.
+    /// Sends bytes together with a file descriptor, so that the receiver gets the bytes in a separate read.
     fn send_alone(socket: &UnixStream, bytes: &[u8]) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);

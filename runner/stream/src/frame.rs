@@ -27,12 +27,12 @@ pub(crate) struct Outgoing {
     /// Lengths and head as sent.
     head: Vec<u8>,
     body: Bytes,
-    /// Regions whose files are sent together with the first byte of the frame.
+    /// Regions whose file descriptors are sent together with the first byte of the frame.
     regions: Vec<Arc<Region>>,
     sent: usize,
 }
 
-/// Buffer for received bytes and files that were not yet taken as frames.
+/// Buffer for received bytes and file descriptors that were not yet taken as frames.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     bytes: Vec<u8>,
@@ -58,7 +58,7 @@ pub(crate) enum Garbled {
     TooLarge { head: usize, body: usize, most: usize },
     #[error("the header of a frame is not a valid message")]
     Head(#[source] serde_json::Error),
-    #[error("a batch has {wanted} regions, but {found} files came with it")]
+    #[error("a batch has {wanted} regions, but {found} file descriptors came with it")]
     Files { wanted: usize, found: usize },
 }
 
@@ -110,8 +110,8 @@ impl Outgoing {
 }
 
 impl Incoming {
-    /// Creates a receiver of frames whose bodies have up to `most` bytes. With 0, no batches are expected, and received files are
-    /// closed.
+    /// Creates a receiver of frames whose bodies have up to `most` bytes. With 0, no batches are expected, and received file
+    /// descriptors are closed.
     pub(crate) fn new(most: usize) -> Self {
         Self { bytes: Vec::new(), files: VecDeque::new(), most }
     }
@@ -120,7 +120,7 @@ impl Incoming {
     pub(crate) fn read(&mut self, socket: impl AsFd) -> io::Result<Read> {
         let mut chunk = [0; READ_BYTES];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_REGIONS))];
-        // Without a buffer for files, the system closes any files that arrive.
+        // Without a buffer for file descriptors, the system closes any descriptors that arrive.
         let space = if self.most == 0 { &mut [][..] } else { &mut space[..] };
         let mut control = RecvAncillaryBuffer::new(space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
@@ -134,10 +134,10 @@ impl Incoming {
                 self.files.extend(files);
             }
         }
-        // If one file is missing, all later files would be assigned to the wrong regions.
+        // If one file descriptor is missing, all later descriptors would be assigned to the wrong regions.
         if self.most > 0 && received.flags.contains(ReturnFlags::CTRUNC) {
             return Err(io::Error::other(
-                "some files of a batch are missing: this process may have too many files open (`ulimit -n`)",
+                "some file descriptors of a batch are missing: this process may have too many files open (`ulimit -n`)",
             ));
         }
         if received.bytes == 0 {
@@ -165,7 +165,7 @@ impl Incoming {
         Ok(Some((message, body)))
     }
 
-    /// Returns the files that came with the last frame.
+    /// Returns the file descriptors that came with the last frame.
     pub(crate) fn take_files(&mut self, wanted: usize) -> Result<Vec<OwnedFd>, Garbled> {
         let found = self.files.len();
         if found < wanted {
@@ -235,7 +235,10 @@ mod tests {
         };
         assert!(garbled(b"GET / HTTP/1.1\r\n").starts_with("a frame has a head of"));
         assert!(garbled(&[0, 0, 0, 0, 1, 0, 0, 0]).contains("a body of 1"));
-        assert_eq!(garbled(&[2, 0, 0, 0, 0, 0, 0, 0, b'{', b'}']), "the header of a frame is not a valid message");
+        assert_eq!(
+            garbled(&[2, 0, 0, 0, 0, 0, 0, 0, b'{', b'}']),
+            "the header of a frame is not a valid message"
+        );
     }
 
     #[test]

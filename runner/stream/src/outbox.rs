@@ -46,7 +46,7 @@ pub(crate) struct Delivery {
 /// Regions of acknowledged batches that a consumer still reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeptRegions {
-    /// Number of regions; each is an open file of this process.
+    /// Number of regions; each region takes a file descriptor of this process.
     pub(crate) regions: usize,
     pub(crate) bytes: u64,
 }

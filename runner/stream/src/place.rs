@@ -41,7 +41,8 @@ impl SocketPath {
         Ok((place, listener))
     }
 
-    /// Creates a new folder in `users`, or in `/tmp` if `users` does not exist or its path is too long.
+    /// Creates a new folder in `users`, the user's runtime folder, or in `/tmp` if `users` does not exist or its path is too
+    /// long.
     fn in_private_folder(users: Option<PathBuf>) -> Result<Self, OpenStreamError> {
         let name = format!("penstock-{}", random_hex::<NAME_BYTES>()?);
         let users = users.filter(|folder| folder.is_absolute() && folder.is_dir());

@@ -4,10 +4,11 @@
 //! body. Only [`ToConsumer::Batch`] has a body. A consumer begins with [`FromConsumer::Hello`], which is answered by
 //! [`ToConsumer::Welcome`] or [`ToConsumer::Refused`]. Then batches follow while fewer than `ahead` are unacknowledged.
 //!
-//! Arrays are not part of the frames. The first byte of a batch's frame comes with the files of the regions of shared memory that
-//! contain them (`SCM_RIGHTS`), in the order of [`Contents::regions`]. Such a file is sealed: its size is fixed, and only the
-//! server can change its content, which it does only after the consumer has sent [`FromConsumer::Release`] or has closed the
-//! socket. Mapped privately (`MAP_PRIVATE`), the memory is writable for the consumer, whose writes stay in its process.
+//! Arrays are not part of the frames. The first byte of a batch's frame comes with the file descriptors of the regions of shared
+//! memory that contain the arrays (`SCM_RIGHTS`), in the order of [`Contents::regions`]. The file of a region is sealed: its size
+//! is fixed, and only the server can change its content, which it does only after the consumer has sent [`FromConsumer::Release`]
+//! or has closed the socket. Mapped privately (`MAP_PRIVATE`), the memory is writable for the consumer, whose writes stay in its
+//! process.
 //!
 //! A consumer leaves by shutting down its side of the socket for writing: batches that it did not acknowledge go to the next
 //! consumer, while the regions that it still reads stay unchanged until it closes the socket.
@@ -100,7 +101,7 @@ pub struct Contents {
     pub epochs: Vec<u32>,
     /// Position in the unshuffled source, per sample.
     pub indexes: Vec<u64>,
-    /// Hash of the fan-outs passed, per sample; omitted if there were no fan-outs.
+    /// Hash of the fan-outs that a sample has passed, per sample; omitted if there were no fan-outs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paths: Option<Vec<u64>>,
     /// Regions that contain data of the batch: at most [`MAX_REGIONS`], and each only once.
@@ -140,7 +141,7 @@ pub enum ValuesHead {
     Tensors {
         /// Element type, by its NumPy name.
         dtype: String,
-        /// Shape of each array.
+        /// Shapes of the arrays, one per sample, in the order of the samples.
         shapes: Vec<Vec<u32>>,
         data: Spot,
         /// Byte offsets of the arrays in `data`, in the same form as in `Texts`.

@@ -43,7 +43,7 @@ pub(crate) struct RevocableMemory(Mutex<Option<Pool<SharedMemory>>>);
 const PAGE_BYTES: usize = 4096;
 
 impl SharedMemory {
-    /// Region that contains `bytes`, and their offset in it; `None` for bytes in other memory.
+    /// Region that contains `bytes`, and the offset of `bytes` in this region; `None` for bytes in other memory.
     pub(crate) fn find(&self, bytes: &[u8]) -> Option<(Arc<Region>, usize)> {
         let address = bytes.as_ptr().addr();
         let regions = self.regions();

@@ -21,7 +21,7 @@ pub use text::{
 use crate::fault::{Pointer, SpecFault};
 use crate::spec::{Name, ObjectKey, Reads, parse, read_all};
 
-/// The operator's configuration, `penstock.json`. It holds no secrets; they are in files whose paths it contains.
+/// The operator's configuration, `penstock.json`. Contains no secrets, only the paths of files that contain them.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -92,7 +92,7 @@ pub struct FolderConfig {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct S3Config {
-    /// Name of the bucket.
+    /// Name of the bucket, without `s3://` and without a prefix.
     pub bucket: BucketName,
     /// Prefix of all keys of the store, like a folder in the bucket; the whole bucket when empty.
     #[serde(default)]
@@ -170,7 +170,7 @@ impl Config {
 }
 
 impl FolderConfig {
-    /// A folder with the default for every other setting.
+    /// Store in the folder `root`, with the default for every other setting.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: FolderPath(root.into()), index: None, reads: None, writable: false }
     }

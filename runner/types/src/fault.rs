@@ -29,7 +29,7 @@ pub struct SpecFault {
     pub hint: Option<String>,
 }
 
-/// Kind of a fault, by its remedy.
+/// Kind of a fault; kinds differ in their remedies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FaultKind {
     /// No store has this name.
@@ -71,7 +71,7 @@ impl SpecFault {
         Self { kind, ..self }
     }
 
-    /// Sets the hint, made printable and cut as well.
+    /// Sets the hint, which is made printable and cut to 2,000 bytes.
     #[must_use]
     pub fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(printable(&hint.into(), MAX_MESSAGE)), ..self }
@@ -88,7 +88,7 @@ impl SpecFault {
 
     /// Problem and correction, without the place.
     pub fn message(&self) -> String {
-        // A message has one colon at most.
+        // A message contains at most one colon.
         let mark = if self.found.contains(": ") { ';' } else { ':' };
         self.hint.as_ref().map_or_else(|| self.found.clone(), |hint| format!("{}{mark} {hint}", self.found))
     }
@@ -102,7 +102,8 @@ pub fn sort(faults: &mut [SpecFault]) {
     });
 }
 
-/// Translates the pointers of faults to a document in which stages have other positions; `None` keeps the position of a stage.
+/// Translates the pointers of faults to a document in which stages have other positions. `place` returns the new position of a
+/// stage; `None` keeps the position.
 pub fn with_stages_moved(faults: Vec<SpecFault>, place: impl Fn(usize) -> Option<usize>) -> Vec<SpecFault> {
     let moved = |fault: SpecFault| {
         let steps: Vec<String> = fault.pointer.steps().collect();

@@ -1,4 +1,4 @@
-//! Figures of a run over one window: all that a page or a report states about that window, from one reading.
+//! Figures of a run over one window: everything that a page or a report states about it, all read at the same moment.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub struct RunFigures {
     pub total: RunTotals,
     /// Interval that all figures below cover.
     pub window: FigureWindow,
-    /// Samples that the consumer took in the window; `null` where an earlier version did not count them over time.
+    /// Samples that the consumer took in the window; `null` for runs of earlier versions, which did not count samples over time.
     pub samples: Option<u64>,
     /// Samples that failed in the window.
     pub failed_samples: u64,
@@ -37,9 +37,9 @@ pub struct RunFigures {
     pub queues: Vec<QueueRecord>,
     /// Samples taken per second from each queue, by the id of the queue.
     pub queue_samples_per_s: BTreeMap<String, Option<f64>>,
-    /// Movement of samples; `null` where an earlier version did not count them over time.
+    /// Movement of samples; `null` for runs of earlier versions, which did not count samples over time.
     pub ledger: Option<LedgerMovement>,
-    /// Verdict on the window; `null` where an earlier version did not store what a verdict needs.
+    /// Verdict on the window; `null` for runs of earlier versions, which did not store the figures that a verdict needs.
     pub verdict: Option<Verdict>,
 }
 
@@ -52,9 +52,9 @@ pub struct RunTotals {
     pub expected: Option<u64>,
     /// Samples that failed since the run's start.
     pub failed_samples: u64,
-    /// Samples of the run, by their fate.
+    /// Samples of the run, by outcome.
     pub samples: RunBook,
-    /// Set when every book of the ledger balances.
+    /// Set if the counts of every stage and queue in the ledger balance.
     pub balanced: bool,
 }
 
@@ -63,9 +63,9 @@ pub struct RunTotals {
 pub struct FigureWindow {
     /// Kind of the window.
     pub kind: WindowKind,
-    /// Begin, in seconds since the run's start. A requested begin is moved back to the nearest stored row.
+    /// Start, in seconds since the run's start. A requested start is moved back to the start of a stored row.
     pub from_s: f64,
-    /// End, in seconds since the run's start. A requested end is moved forward to the nearest stored row.
+    /// End, in seconds since the run's start. A requested end is moved forward to the end of a stored row.
     pub to_s: f64,
 }
 
@@ -73,13 +73,13 @@ pub struct FigureWindow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WindowKind {
-    /// The whole run, warm-up included. Percentiles and maxima are known.
+    /// The whole run, warm-up included. Percentiles and maxima are available.
     Whole,
     /// The whole run without warm-up, which ends with the first item that the consumer takes.
     Steady,
-    /// The last seconds of the run.
+    /// The last seconds of the run so far.
     Last,
-    /// A requested part of the run.
+    /// A requested interval of the run.
     Range,
 }
 
@@ -110,9 +110,9 @@ pub struct StageMovement {
     pub skipped: u64,
     /// Samples that failed and were kept as dead letters.
     pub dead_lettered: u64,
-    /// Samples of incomplete last batches.
+    /// Samples discarded with incomplete last batches.
     pub discarded: u64,
-    /// Change of the number of samples inside the stage.
+    /// Change in the number of samples inside the stage.
     pub left: i64,
 }
 
@@ -129,14 +129,14 @@ pub struct RunMovement {
     pub skipped: u64,
     /// Samples that failed and were kept as dead letters.
     pub dead_lettered: u64,
-    /// Samples of incomplete last batches.
+    /// Samples discarded with incomplete last batches.
     pub discarded: u64,
-    /// Change of the number of samples inside stages and queues.
+    /// Change in the number of samples inside stages and queues.
     pub left: i64,
 }
 
 impl RunFigures {
-    /// The snapshot with the figures of the window in the place of those since the run's start.
+    /// Replaces the figures since the run's start in `snapshot` by the figures of the window.
     #[must_use]
     pub fn measured_in(self, snapshot: RunSnapshot) -> RunSnapshot {
         let Self { stages, queues, samples_per_s, consumer_waited, ledger, .. } = self;
@@ -148,7 +148,8 @@ impl RunFigures {
 }
 
 impl LedgerMovement {
-    /// Movement from the books of a row; `ids` names source, stages and sink. `None` for a row without books.
+    /// Movement computed from the sample counts of a row; `ids` are the ids of source, stages and sink, in order. `None` for a
+    /// row without counts.
     pub fn of_books<'a>(ids: impl IntoIterator<Item = &'a str>, books: &[BookRow]) -> Option<Self> {
         let (consumer, nodes) = books.split_last()?;
         let stages: Vec<_> = ids.into_iter().zip(nodes).map(|(id, row)| StageMovement::of(id, row)).collect();
@@ -171,7 +172,7 @@ impl From<&StageBook> for StageMovement {
     }
 }
 
-/// The same counts; a stage that has fewer samples inside than before counts as empty.
+/// Copies the counts; `left` is 0 for a stage that contains fewer samples than before.
 impl From<StageMovement> for StageBook {
     fn from(movement: StageMovement) -> Self {
         let StageMovement { id, taken, made, out, dropped, skipped, dead_lettered, discarded, left } =
@@ -207,7 +208,7 @@ impl RunMovement {
     }
 }
 
-/// Difference of what came and what went. No count read from a file overflows.
+/// Number of samples that came minus the number that went; limited to the range of `i64`, since counts may be read from a file.
 fn change(came: [u64; 2], gone: [u64; 5]) -> i64 {
     let sum = |counts: &[u64]| counts.iter().map(|count| i128::from(*count)).sum::<i128>();
     let change = sum(&came) - sum(&gone);

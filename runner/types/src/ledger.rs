@@ -47,7 +47,7 @@ pub struct QueueBook {
     pub id: String,
     /// Samples put into the queue.
     pub put: u64,
-    /// Samples taken out of the queue, and not given back.
+    /// Samples taken out of the queue and not returned to it.
     pub taken: u64,
     /// Samples still in the queue at the time of the snapshot, or taken by a consumer that could no longer process them.
     pub left: u64,

@@ -53,8 +53,8 @@ impl MachineFigures {
     /// Describes the cause for ops having a core for only `core_share` of their time; `None` if that share is normal or the cause
     /// is not known.
     pub fn disturbance(&self, core_share: f64) -> Option<String> {
-        /// Share of time with a core from which ops count as undisturbed. Even alone, ops lose a little time to each other and
-        /// to the system.
+        /// Share of time with a core from which ops count as undisturbed. Even without other processes, ops lose a little time to
+        /// each other and to the system.
         const UNDISTURBED: f64 = 0.85;
         /// Share of all cores that other processes must use to count as the cause.
         const NEIGHBOUR: f64 = 0.15;

@@ -8,7 +8,7 @@ use strum::IntoStaticStr;
 /// Name of the WASM custom section that holds a [`Manifest`] as JSON.
 pub const MANIFEST_SECTION: &str = "penstock.manifest";
 
-/// Maximum number of fields in one list of a manifest; a longer list counts as unknown. A sample has no more fields.
+/// Maximum number of fields in one list of a manifest; a longer list counts as unknown, since no sample has more fields.
 pub const MAX_NAMED_FIELDS: usize = 256;
 
 /// Maximum number of counters that one module may declare.

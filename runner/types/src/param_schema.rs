@@ -11,7 +11,7 @@ pub const MAX_PARAM_CHECKS: u64 = 200_000;
 
 /// Maximum nesting of a schema, with its references followed: evaluation recurses over the levels.
 const MAX_DEPTH: u32 = 64;
-/// Number of schemas as which a regular expression counts, since it is compiled and examines every character of a text.
+/// Number of schemas that a regular expression counts as, since it is compiled and examines every character of a text.
 const PATTERN_SIZE: u64 = 50;
 /// Keywords that apply to the values that no other part of their schema has evaluated. Finding these values takes a second pass
 /// over the whole schema.
@@ -102,7 +102,7 @@ impl Extent {
 
 struct Walk<'a> {
     root: &'a Value,
-    /// Extents by the text of the reference; `None` while the target is being measured.
+    /// Extents of the targets of references, by the text of the reference; `None` while the target is being measured.
     of_references: BTreeMap<&'a str, Option<Extent>>,
 }
 
@@ -121,7 +121,7 @@ impl<'a> Walk<'a> {
                         ("$dynamicRef" | "$recursiveRef", _) => {
                             return Err(ParamSchemaFault::OtherReference(name.clone()));
                         }
-                        // Inside a schema with its own `$id`, references have another base.
+                        // References inside a schema with its own `$id` are resolved against that `$id`.
                         ("$id" | "id", Value::String(_)) if depth > 0 => {
                             return Err(ParamSchemaFault::OtherReference(name.clone()));
                         }
@@ -226,7 +226,7 @@ mod tests {
                 param_schema_size(&(0..levels).fold(json!({}), level))
             };
             assert!(nested(6).is_ok_and(|size| size > 300));
-            // Checking an object of two properties against 24 levels of `anyOf` instead of `allOf` took minutes.
+            // With `anyOf` instead of `allOf`, checking an object of two properties against 24 levels took minutes.
             assert_eq!(nested(24), Err(ParamSchemaFault::TooLarge), "{keyword}");
         }
     }

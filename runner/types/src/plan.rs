@@ -199,7 +199,7 @@ pub enum ConsumerPlan {
     Files(FilesPlan),
     /// Passes every batch to another process.
     Stream {
-        /// Batches that may be delivered and not acknowledged yet.
+        /// Maximum number of batches delivered and not acknowledged yet.
         ahead: usize,
         /// Longest time that a batch may wait while no reader is connected.
         wait: Duration,
@@ -242,9 +242,9 @@ pub struct ModuleFacts {
 pub struct Known<'a> {
     /// Modules, by their reference in the document.
     pub modules: &'a BTreeMap<String, ModuleFacts>,
-    /// Names of existing modules, for suggestions in place of an unknown one.
+    /// Names of existing modules, to suggest one when a document names an unknown module.
     pub names: &'a [String],
-    /// Fields of the source's samples; when missing, those that follow from the kind of source.
+    /// Fields of the source's samples; when missing, the fields follow from the kind of source.
     pub fields: Option<Fields>,
     /// Stores by name; `None` when they are not known yet, so that any name is accepted.
     pub stores: Option<&'a BTreeMap<String, StoreFacts>>,

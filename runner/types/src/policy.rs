@@ -79,7 +79,7 @@ pub enum Ragged {
 
 impl Ragged {
     /// True for the default, which is not serialized, so that recipes of existing folders stay equal: a run that completes with
-    /// it makes the same batches as with `skip`, the former behaviour.
+    /// `fail` makes the same batches as with `skip`, the behaviour of earlier versions.
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     pub(crate) fn is_usual(&self) -> bool {
         *self == Self::default()
@@ -98,7 +98,7 @@ pub enum FailureLimit {
         #[schemars(range(min = 0.0, max = 1.0))]
         f64,
     ),
-    /// Default without a setting in the document: [`USUAL_RATE`] of the samples, checked after [`USUAL_NEEDS_SAMPLES`] of them.
+    /// Default without a setting in the document: [`USUAL_RATE`] of the samples, checked after [`USUAL_NEEDS_SAMPLES`] samples.
     #[serde(skip)]
     Usual,
 }
@@ -123,7 +123,8 @@ impl FailureLimit {
     }
 }
 
-/// Reads a rate above 0. A rate of 0 would reject the first failure, for which `"on_error": "fail"` is the clearer setting.
+/// Reads a rate above 0. A rate of 0 would end the run at the first failure, for which `"on_error": "fail"` is the clearer
+/// setting.
 fn read_rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     let rate = read_number(deserializer, 0.0, 1.0)?;
     if rate > 0.0 {

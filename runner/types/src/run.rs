@@ -62,7 +62,7 @@ pub struct RunSnapshot {
     pub id: RunId,
     /// Name of the pipeline.
     pub name: String,
-    /// Current state, or the way in which the run ended.
+    /// Current or final state of the run.
     pub state: RunState,
     /// Reason of the failure; `null` unless the run failed.
     pub error: Option<String>,
@@ -112,7 +112,7 @@ pub struct RunSnapshot {
     #[serde(default)]
     pub verdict: Option<Verdict>,
     /// Verdicts of windows, joined while the limit stays the same, oldest first, without gaps; the last one may still continue.
-    /// At most the last hundred.
+    /// At most the last hundred are kept.
     #[serde(default)]
     pub verdicts: Vec<VerdictSpan>,
 }
@@ -124,7 +124,7 @@ pub struct RunSummary {
     pub id: RunId,
     /// Name of the pipeline.
     pub name: String,
-    /// Current state, or the way in which the run ended.
+    /// Current or final state of the run.
     pub state: RunState,
     /// Reason of the failure; `null` unless the run failed.
     pub error: Option<String>,
@@ -213,7 +213,7 @@ pub struct PayloadField {
     pub head: String,
 }
 
-/// Current state of a run, or the way in which it ended.
+/// Current or final state of a run.
 #[derive(
     Clone,
     Copy,
@@ -444,7 +444,7 @@ impl RunSnapshot {
             return BTreeMap::new();
         }
         let queues = self.queues.iter().map(|queue| queue.id.clone()).zip(items());
-        // A task takes one item from the queue before its stage, so both have the same value.
+        // A task takes one item from the queue before its stage, so it matches as many sink items as one item of that queue.
         queues.chain(self.stages.iter().map(|stage| stage.id.clone()).zip(items())).collect()
     }
 }

@@ -1,8 +1,8 @@
 //! History of a run over time: rows of exact sums, and series of figures computed from them.
 //!
-//! A row contains whole numbers only, so merged rows give exactly the figures of the whole interval. Figures are computed last.
-//! Rows come in levels: 250 ms, and each further level 16 times as wide, with the minimum and the maximum over the finest rows
-//! inside each row.
+//! A row contains whole numbers only, so merged rows give exactly the figures of the whole interval. Figures are computed from
+//! the merged rows. Rows come in levels: 250 ms, and each further level 16 times as wide, with the minimum and the maximum over
+//! the finest rows inside each row.
 
 mod live;
 mod metric;

@@ -46,7 +46,7 @@ pub struct Spec {
     /// Name of the pipeline.
     #[serde(default = "default_name")]
     pub name: Name,
-    /// Seed of all randomness: the same seed gives the same samples for any number of threads and ranks.
+    /// Seed of all randomness: the same seed produces the same samples for any number of threads and ranks.
     #[serde(default)]
     pub seed: u64,
     /// Worker threads, shared by the stages that compute; the number of the machine's cores when missing.

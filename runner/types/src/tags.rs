@@ -1,4 +1,4 @@
-//! Tags of runs: short texts that group and find runs. They are no part of a run's document.
+//! Tags of runs: short texts that group and find runs. Tags are not part of a run's document.
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -9,12 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::printable;
 
-/// Largest number of tags of a run.
+/// Maximum number of tags of a run.
 pub const MAX_TAGS: usize = 16;
-/// Largest number of characters of a tag.
+/// Maximum number of characters of a tag.
 pub const MAX_TAG_CHARS: usize = 64;
 
-/// Tags of a run, each once, in the order given. At most 16 of at most 64 characters, without commas or control characters.
+/// Tags of a run, in the order given and without repetitions: at most 16 tags of at most 64 characters each, without commas or
+/// control characters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<String>", into = "Vec<String>")]
 pub struct Tags(Vec<String>);
@@ -22,7 +23,7 @@ pub struct Tags(Vec<String>);
 /// Reason why tags are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TagFault {
-    /// More different tags than a run may have.
+    /// More different tags than a run may have, with their number.
     #[error("found {0} tags, a run has at most {MAX_TAGS}")]
     TooMany(usize),
     /// A tag that is empty, too long, or has a character that no tag may have.
@@ -38,7 +39,7 @@ impl TryFrom<Vec<String>> for Tags {
     fn try_from(given: Vec<String>) -> Result<Self, TagFault> {
         let mut tags: Vec<String> = Vec::new();
         for tag in given {
-            // Characters that need an escape are those that no page or terminal should print.
+            // `printable` escapes the characters that no page or terminal should show.
             let is_plain = printable(&tag, usize::MAX) == tag && tag.trim() == tag && !tag.contains(',');
             if tag.is_empty() || tag.chars().count() > MAX_TAG_CHARS || !is_plain {
                 return Err(TagFault::Malformed(printable(&tag, 4 * MAX_TAG_CHARS)));
@@ -54,7 +55,7 @@ impl TryFrom<Vec<String>> for Tags {
     }
 }
 
-/// Reads tags with commas between them; empty ones are skipped.
+/// Reads a list of tags separated by commas; empty tags are skipped.
 impl FromStr for Tags {
     type Err = TagFault;
 

@@ -1,7 +1,7 @@
 //! Selection and order of the entries of a source that a run visits.
 //!
 //! One rule holds for every source, so that ranks agree without communication: all entries are permuted globally by (seed,
-//! epoch), then `limit` keeps the first of them, then a shard takes every `world`-th entry, starting at `rank`.
+//! epoch), then `limit` keeps the first entries of that order, then a shard takes every `world`-th entry, starting at `rank`.
 
 use std::num::NonZeroU32;
 
@@ -84,7 +84,7 @@ pub struct Traversal {
     settings: TraversalSettings,
     len_per_epoch: u64,
     epoch: u32,
-    /// Entries of this epoch that this rank has visited.
+    /// Number of entries that this rank has visited in the current epoch.
     visited: u64,
     permutation: Option<Permutation>,
 }
@@ -119,7 +119,7 @@ impl TraversalSettings {
         first_epoch: 0,
     };
 
-    /// The pass after this one; `None` after the last.
+    /// Number of the pass after the pass `epoch`; `None` after the last pass.
     pub fn after(&self, epoch: u32) -> Option<u32> {
         let is_last = |epochs: NonZeroU32| epoch - self.first_epoch + 1 == epochs.get();
         epoch.checked_add(1).filter(|_| !self.epochs.is_some_and(is_last))

@@ -41,7 +41,7 @@ pub struct Measured<'a> {
     pub stages: &'a [TaskFigures],
     /// Figures of the queues in the interval, first to last: at the exit of the source, of every stage, and of the sink.
     pub queues: &'a [QueueFigures],
-    /// Samples that the consumer took in it; `None` where they were not counted.
+    /// Samples that the consumer took in the interval; `None` where samples were not counted.
     pub samples: Option<u64>,
     /// Set if the consumer had got an item before the interval.
     pub is_warm: bool,
@@ -73,7 +73,7 @@ pub struct Verdict {
     pub to_s: f64,
     /// Items that the consumer took per second.
     pub rate: Option<f64>,
-    /// Items per second that the consumer would take if it never waited; `null` when it only waits.
+    /// Items per second that the consumer would take if it never waited; `null` when the consumer only waits.
     pub demand: Option<f64>,
     /// Share of time in which the consumer waited for an item, 0.0 to 1.0.
     pub consumer_wait: Option<f64>,
@@ -88,7 +88,7 @@ pub struct Verdict {
 pub struct VerdictSpan {
     /// Start of the period, in seconds since the start of the run.
     pub from_s: f64,
-    /// End of the period, in seconds since the start of the run; the latest window while the period continues.
+    /// End of the period, in seconds since the start of the run; the end of the latest window while the period continues.
     pub to_s: f64,
     /// Kind of the limit.
     pub kind: VerdictKind,
@@ -105,8 +105,8 @@ pub struct VerdictSpan {
 pub enum VerdictKind {
     /// The consumer is the limit: loading keeps up with it.
     Consumer,
-    /// Items come in bursts that the queues do not absorb, so that the consumer, which would be the limit, waits. With a consumer
-    /// that takes no time: bursts make every stage wait for another.
+    /// Items come in bursts that the queues do not absorb, so that the consumer, which would be the limit, waits. If the consumer
+    /// takes no time for an item: bursts make every stage wait for other stages.
     Variance,
     /// One stage is slower than the others.
     Stage,

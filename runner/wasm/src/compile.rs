@@ -145,8 +145,8 @@ impl From<Apart> for ModuleError {
     }
 }
 
-/// Runs the work on a separate thread with a large stack: reading untrusted bytes may recurse deeply or panic, and must not end
-/// the caller.
+/// Runs the work on a separate thread with a large stack: reading untrusted bytes may recurse deeply or panic, which must not end
+/// the caller's thread.
 fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, Apart> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new()

@@ -188,7 +188,7 @@ fn check_exports(exports: &BTreeSet<String>) -> Result<(), ModuleError> {
         Some(name) if is_supported(name) => Ok(()),
         Some(name) => Err(ModuleError::Export {
             found: format!(
-                "it was built for {}; build it with the SDK of this version",
+                "it was built for {}; build it with the SDK of the Penstock version that runs it",
                 listed(std::iter::once(name.as_str()))
             ),
         }),
@@ -212,7 +212,7 @@ fn check_imports(imports: &BTreeSet<String>) -> Result<(), ModuleError> {
         "stages have no files, clock, environment or network: build for wasm32-unknown-unknown, or stub WASI out \
          (componentize-py and componentize-qjs have `--stub-wasi`)"
     } else if first.starts_with(PACKAGE) {
-        "it was built for another version of the contract: build it with the SDK of this version"
+        "it was built for another version of the contract: build it with the SDK of the Penstock version that runs it"
     } else if *first == "env" {
         "the linker did not find these symbols: link the C library that defines them"
     } else {
@@ -299,7 +299,7 @@ fn read_manifest(sections: &[&[u8]]) -> Result<Manifest, ModuleError> {
     Ok(manifest)
 }
 
-/// Returns true if the text is valid as a part of `name@version`, of a file name and of a table.
+/// Returns true if the text needs no escaping in `name@version`, in file names and in printed tables.
 fn is_word(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.+".contains(&byte);
     (1..=MAX_WORD_BYTES).contains(&text.len()) && text.bytes().all(is_plain)

@@ -72,7 +72,7 @@ fn a_stage_exports_the_transform_of_this_version() {
     let nothing = wat::parse_str("(component)").unwrap();
     insta::assert_snapshot!(refusal(&nothing), @"the module does not export `penstock:stage/transform@0.1.0`: it exports no interface at all; annotate a function with `#[penstock_guest::stage]`");
     let newer = core("penstock:stage/transform@0.2.0", "");
-    insta::assert_snapshot!(refusal(&newer), @"the module does not export `penstock:stage/transform@0.1.0`: it was built for `penstock:stage/transform@0.2.0`; build it with the SDK of this version");
+    insta::assert_snapshot!(refusal(&newer), @"the module does not export `penstock:stage/transform@0.1.0`: it was built for `penstock:stage/transform@0.2.0`; build it with the SDK of the Penstock version that runs it");
     assert!(outline(&core("penstock:stage/transform@0.1.9", &manifest(MANIFEST))).is_ok());
 }
 
@@ -83,7 +83,7 @@ fn unsupported_imports_are_named_with_a_remedy() {
     let symbols = stage(r#"(import "env" "inflate" (func)) (import "env" "deflate" (func))"#);
     insta::assert_snapshot!(refusal(&symbols), @"the module imports `env`, which the host does not provide; the linker did not find these symbols: link the C library that defines them");
     let newer = stage(r#"(import "penstock:stage/host@0.2.0" "log" (func))"#);
-    insta::assert_snapshot!(refusal(&newer), @"the module imports `penstock:stage/host@0.2.0`, which the host does not provide; it was built for another version of the contract: build it with the SDK of this version");
+    insta::assert_snapshot!(refusal(&newer), @"the module imports `penstock:stage/host@0.2.0`, which the host does not provide; it was built for another version of the contract: build it with the SDK of the Penstock version that runs it");
     let many: String = (0..9).map(|number| format!(r#"(import "m{number}" "f" (func))"#)).collect();
     assert!(refusal(&stage(&many)).contains("`m4`, 4 more, which"));
     let offered = format!(r#"(import "penstock:stage/host@0.1.0" "log" (func)) {}"#, manifest(MANIFEST));

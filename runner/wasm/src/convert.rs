@@ -34,7 +34,7 @@ pub(crate) struct Converter {
     seed: StageSeed,
     /// Maximum size of the results of one sample in bytes, over all of its children.
     output_bytes: u64,
-    /// Set if the manifest excludes that one sample becomes several.
+    /// Set if the manifest declares that one sample never becomes several.
     is_one_to_one: bool,
     known: Vec<Arc<str>>,
 }
@@ -107,7 +107,7 @@ impl Converter {
                 self.check_items(std::slice::from_ref(item), Some(&input.key), clock).map(|()| 0)
             }
             Outcome::Many(items) if self.is_one_to_one && items.len() > 1 => Err(broken(format!(
-                "made {} samples of one sample, but the module's manifest says `fan_out: false`; a stage of the SDK declares `#[stage(fan_out)]`",
+                "made {} samples from one sample, but the module's manifest says `fan_out: false`; a stage of the SDK declares `#[stage(fan_out)]`",
                 items.len()
             ))
             .into()),
@@ -131,7 +131,7 @@ impl Converter {
     ) -> Result<(), CallEnd> {
         if items.len() > MAX_CHILDREN {
             return Err(broken(format!(
-                "made {} samples of one sample, but the limit is {MAX_CHILDREN}",
+                "made {} samples from one sample, but the limit is {MAX_CHILDREN}",
                 items.len()
             ))
             .into());
@@ -139,8 +139,8 @@ impl Converter {
         self.check_items(items, Some(key), clock)
     }
 
-    /// Checks the items made of one sample against the contract. `key` is the sample's key, which may be returned unchanged even
-    /// if it breaks the rules for keys.
+    /// Checks the items made from one sample against the contract. `key` is the sample's key, which may be returned unchanged
+    /// even if it breaks the rules for keys.
     pub(crate) fn check_items(
         &self,
         items: &[ItemResult],
@@ -160,7 +160,7 @@ impl Converter {
         if bytes > self.output_bytes {
             let (made, limit) = (mib(bytes), mib(self.output_bytes));
             return Err(broken(format!(
-                "made {made} MiB of one sample, but the limit is {limit} MiB (`output_mib`)"
+                "made {made} MiB from one sample, but the limit is {limit} MiB (`output_mib`)"
             ))
             .into());
         }
@@ -195,7 +195,7 @@ impl Converter {
         let bytes = each.saturating_mul(children.saturating_sub(1) as u64);
         if bytes > self.output_bytes {
             return Err(broken(format!(
-                "made {children} samples of one sample, for which copies of the fields that bypass the module would take {} MiB, \
+                "made {children} samples from one sample, for which copies of the fields that bypass the module would take {} MiB, \
                  but the limit is {} MiB (`output_mib`); fields named under `wants` do not bypass the module",
                 mib(bytes),
                 mib(self.output_bytes)
@@ -204,8 +204,8 @@ impl Converter {
         Ok(bytes)
     }
 
-    /// Makes a sample of a checked item, which replaces `input`: fields that `input` has keep their order, including the carried
-    /// fields; new fields are appended.
+    /// Makes a sample from a checked item, which replaces `input`: fields that `input` has keep their order, including the
+    /// carried fields; new fields are appended.
     pub(crate) fn sample(&mut self, item: ItemResult, input: Sample) -> Sample {
         let key = if *item.key == *input.key { input.key } else { item.key.into() };
         let mut given: Vec<Option<wit::FieldResult>> = item.fields.into_iter().map(Some).collect();
@@ -239,7 +239,7 @@ impl Converter {
         Sample { key, origin: input.origin, fields }
     }
 
-    /// Makes the children of checked items. If the call is ended during the conversion, the error contains the unchanged parent.
+    /// Makes children from checked items. If the call is ended during the conversion, the error contains the unchanged parent.
     pub(crate) fn children(
         &mut self,
         items: Vec<ItemResult>,
@@ -327,7 +327,7 @@ impl Template {
         }
     }
 
-    /// Number of values in a child made of this item, including the carried fields.
+    /// Number of values in a child made from this item, including the carried fields.
     fn work_of(&self, item: &ItemResult) -> u64 {
         work_of(item) + self.carried.len() as u64
     }

@@ -72,7 +72,7 @@ fn all_children_of_a_sample_share_its_output_limit() {
     assert_eq!(check_items(&[half()], None), Ok(()));
     assert_eq!(
         check_items(&[half(), half()], None),
-        Err(broken("made 129 MiB of one sample, but the limit is 128 MiB (`output_mib`)").into())
+        Err(broken("made 129 MiB from one sample, but the limit is 128 MiB (`output_mib`)").into())
     );
 }
 
@@ -231,7 +231,7 @@ fn a_module_without_fan_out_may_not_make_several_samples_of_one() {
     };
     let said = check(Some(false), 2).unwrap_err();
     assert!(
-        said.contains("made 2 samples of one sample, but the module's manifest says `fan_out: false`"),
+        said.contains("made 2 samples from one sample, but the module's manifest says `fan_out: false`"),
         "{said}"
     );
     check(Some(false), 1).unwrap();

@@ -20,7 +20,7 @@ pub(crate) const MEMORIES: u32 = 1;
 /// Maximum number of entries of one table.
 pub(crate) const TABLE_ENTRIES: usize = 20_000;
 
-/// Maximum number of bytes that one call may return, whatever its number of samples.
+/// Maximum number of bytes that one call may return, for any number of samples in the call.
 pub(crate) const MAX_CALL_OUTPUT_BYTES: u64 = 1 << 30;
 /// Maximum number of children of one sample.
 pub(crate) const MAX_CHILDREN: usize = 65_536;
@@ -29,7 +29,7 @@ pub(crate) const MAX_NAME_BYTES: usize = 256;
 pub(crate) const MAX_KEY_BYTES: usize = 4_096;
 pub(crate) const MAX_RANK: usize = 16;
 /// Maximum size of a tensor in bytes, where sizes of 0 in its shape count as 1. The largest batch, of 1,000,000 such tensors, has
-/// less than 2^63 bytes, so products of its sizes cannot overflow.
+/// less than 2^63 bytes, so products of the sizes in a batch's shape cannot overflow.
 pub(crate) const MAX_SHAPE_BYTES: u64 = 1 << 42;
 /// Maximum length of a guest's message in a fault, in bytes.
 pub(crate) const MAX_REASON_BYTES: usize = 1_024;
@@ -37,8 +37,8 @@ pub(crate) const MAX_REASON_BYTES: usize = 1_024;
 /// merged into others.
 pub(crate) const MAX_HELD: usize = 65_536;
 
-/// Wall-clock limit of a call as a multiple of its CPU time limit: high enough not to end working guests on a loaded machine, but
-/// still ends a guest that is stuck.
+/// Wall-clock limit of a call as a multiple of its CPU time limit: high enough to spare working guests on a loaded machine, low
+/// enough to end a guest that is stuck.
 pub(crate) const WALL_FACTOR: u32 = 10;
 /// Maximum CPU time of `finish` as a multiple of the deadline of a sample, for any number of held samples.
 pub(crate) const MAX_FINISH_FACTOR: u32 = 1_000;
@@ -76,7 +76,7 @@ pub(crate) enum Kill {
     OwnTable { asked: u64, maximum: u64 },
     #[error("counted `{name}`, which the module's manifest does not declare under `counters`")]
     UndeclaredCounter { name: String },
-    #[error("added {delta} to counter `{name}`, which is not a finite number")]
+    #[error("added {delta} to counter `{name}`, but only finite numbers can be added")]
     CounterValue { name: String, delta: f64 },
 }
 
@@ -92,8 +92,8 @@ fn time_allowed(per_sample: Duration, samples: u32) -> String {
     }
 }
 
-/// Ends a guest that exceeds the limits of memory and tables. If its request were only refused, the guest would abort without a
-/// reason.
+/// Ends a guest that exceeds the limits of memory and tables. If the guest's request were only refused, the guest would abort
+/// without a reason.
 #[derive(Debug)]
 pub(crate) struct MemoryLimit {
     pub(crate) bytes: u64,

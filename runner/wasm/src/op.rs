@@ -172,7 +172,7 @@ impl GuestOp {
     }
 
     /// Passes on the items returned by a stateful guest. An item with the key of a held sample replaces that sample and gets its
-    /// origin and carried fields; any other item is made of the current sample. If all items replace held samples, the current
+    /// origin and carried fields; any other item is made from the current sample. If all items replace held samples, the current
     /// sample becomes held.
     fn release(
         &mut self,
@@ -286,8 +286,8 @@ impl GuestOp {
         output.failed.extend(samples.into_iter().map(|sample| Failed { sample, fault: fault.clone() }));
         let held = self.held.drain();
         if !held.is_empty() {
-            let when = cause.map_or_else(|| "in `finish`".to_owned(), |key| format!("on `{key}`"));
-            let message = format!("held by an instance that ended {when}: {}", fault.message);
+            let when = cause.map_or_else(|| "in `finish`".to_owned(), |key| format!("on sample `{key}`"));
+            let message = format!("held by a module instance that failed {when}: {}", fault.message);
             let fault = Fault::new(fault.class, message);
             output.failed.extend(held.into_iter().map(|sample| Failed { sample, fault: fault.clone() }));
         } else if output.failed.is_empty() {

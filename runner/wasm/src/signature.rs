@@ -52,13 +52,15 @@ pub(crate) fn check(engine: &Engine, component: &Component) -> Result<(), Module
                 let found = written(&function);
                 if found != expected {
                     return misfit(format!(
-                        "its function `{name}` is `{}`, which differs from the contract; build it with the SDK of this version",
+                        "its function `{name}` is `{}`, which differs from the contract; build it with the SDK of the Penstock version that runs it",
                         printable(&found, SHOWN_TYPE)
                     ));
                 }
             }
             _ => {
-                return misfit(format!("it has no function `{name}`; build it with the SDK of this version"));
+                return misfit(format!(
+                    "it has no function `{name}`; build it with the SDK of the Penstock version that runs it"
+                ));
             }
         }
     }

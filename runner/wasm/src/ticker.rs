@@ -34,7 +34,7 @@ struct State {
     closed: bool,
 }
 
-/// Time of the next tick. Kept across wake-ups, because they must not delay the tick.
+/// Time of the next tick. Kept across wake-ups, because wake-ups must not delay the tick.
 #[derive(Debug, Default)]
 struct Beat {
     due: Option<Duration>,

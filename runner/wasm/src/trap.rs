@@ -165,7 +165,7 @@ fn called(frames: &[String]) -> String {
 
 /// Returns true for a stack frame of the panic machinery or of the entry point of the call.
 fn is_machinery(frame: &str) -> bool {
-    // A match must end at a segment boundary: before another segment, type arguments, or the crate's number.
+    // A match must end at a segment boundary: at the end, or before `::` (another segment), `<` (type arguments) or `[` (the crate's disambiguator).
     let is_within = |path: &&str| {
         frame.strip_prefix(*path).is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '<', '[']))
     };

@@ -44,10 +44,11 @@ struct ComparisonQuery {
     base: String,
 }
 
-/// The storage benchmark that the server runs.
+/// Storage benchmark that the server runs.
 #[derive(Serialize, JsonSchema)]
 struct CurrentBenchmark {
-    /// The benchmark under way, or the last one; `null` before the first, and for tokens that may not use its store.
+    /// Running benchmark, or else the last one; `null` if there was none, and for tokens that may not use the store of the
+    /// benchmark.
     benchmark: Option<BenchmarkProgress>,
 }
 
@@ -134,12 +135,12 @@ pub(super) fn routes(api: &mut ApiRouter) {
         .answer::<BenchmarkSummary>(200)
         .answer::<BenchmarkSummary>(201);
     api.route("POST /benchmarks/start", "Start a storage benchmark on the server", start_benchmark).description(
-        "One benchmark runs at a time. It takes threads and memory of the budget of runs, and permits of its store in turn with \
-         the runs. The report is kept with the others.",
+        "Only one benchmark runs at a time. The benchmark uses threads and memory from the budget of runs, and takes permits of its \
+         store in turn with runs. Its report is stored like an uploaded one.",
     );
-    api.route("GET /benchmarks/current", "The storage benchmark that the server runs", show_current);
-    api.route("POST /benchmarks/{id}/stop", "Stop the storage benchmark under way", stop_benchmark)
-        .description("What it measured until then is kept. Answers when it has ended, after 3 s at most.");
+    api.route("GET /benchmarks/current", "Show the running storage benchmark, or the last one", show_current);
+    api.route("POST /benchmarks/{id}/stop", "Stop the running storage benchmark", stop_benchmark)
+        .description("The measurements made so far are stored. Responds once the benchmark has ended, after at most 3 s.");
     api.route("GET /benchmarks/{id}", "Show the report of a benchmark", show_benchmark)
         .answer::<BenchReport>(200);
     api.route("GET /benchmarks/{id}/comparison", "Compare a benchmark with another one", compare_benchmarks)
@@ -157,7 +158,7 @@ async fn list_benchmarks(
 
 async fn keep_benchmark(
     app: App,
-    // Keeps the memory reserved while the request is handled.
+    // `_room` keeps the memory reserved while the request is handled.
     Sent(report, _room): Sent<BenchReport>,
 ) -> ApiResult<Response> {
     // Parsing has dropped unknown fields, so equal reports have equal bytes here.
@@ -167,7 +168,7 @@ async fn keep_benchmark(
     Ok(created(is_new, &address, benchmark))
 }
 
-/// The summary and the text of a report, as the server keeps them.
+/// Returns the summary and the JSON text of a report, in the form in which the server stores them.
 fn packed(report: BenchReport) -> (Value, Vec<u8>) {
     let summary = serde_json::to_value(ReportSummary::of(&report)).expect("numbers and texts are JSON");
     (summary, written(report))

@@ -55,12 +55,12 @@ pub(super) fn routes(api: &mut ApiRouter) {
     api.tag("data");
     api.route("GET /runs/{id}/series", "Show time series: means with minimum and maximum", show_series)
         .answer::<Series>(200);
-    api.route("GET /runs/{id}/figures", "All figures of a run over one window, with the verdict on it", show_figures)
+    api.route("GET /runs/{id}/figures", "Show the figures of a run over one window, with a verdict", show_figures)
         .answer::<RunFigures>(200)
         .description(
-            "The window is the whole run without warm-up, its last seconds (`last_s`), or a part (`from_s`, `to_s`), with its ends \
-             moved outwards to stored rows of at least 250 ms; the answer states the true ends. `from_s=0` alone is the whole run with \
-             warm-up.",
+            "The window is the whole run without warm-up, the last seconds of the run (`last_s`), or a time range (`from_s`, `to_s`). The \
+             bounds of a range are moved outwards to bounds of stored rows, which are at least 250 ms long; the response contains the \
+             actual bounds. `from_s=0` alone selects the whole run with warm-up.",
         );
     api.route(
         "GET /runs/{id}/windows",
@@ -70,17 +70,21 @@ pub(super) fn routes(api: &mut ApiRouter) {
     .answer::<WindowList>(200);
     api.route(
         "GET /runs/{id}/timeline",
-        "Events of a run: instances that were replaced, bursts of failures",
+        "List events of a run: replaced instances and bursts of failures",
         show_timeline,
     )
     .answer::<Timeline>(200);
-    api.route("GET /runs/{id}/ledger", "Show the ledger: where every sample went", show_ledger);
+    api.route(
+        "GET /runs/{id}/ledger",
+        "Show the ledger, which accounts for every sample of a run",
+        show_ledger,
+    );
     api.route(
         "GET /runs/{id}/stages/{stage}/times",
         "Show the distribution of a stage's task times",
         show_times,
     );
-    api.route("GET /runs/{id}/errors", "List failed samples, with the head of each", list_errors);
+    api.route("GET /runs/{id}/errors", "List failed samples, with shortened fields", list_errors);
     api.route("GET /runs/{id}/logs", "List log messages of modules", list_logs);
     api.route("GET /runs/{id}/dead-letters", "List the dead letters of a run, by stage", show_dead_letters);
     api.route(

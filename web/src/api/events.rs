@@ -65,8 +65,8 @@ pub(super) fn routes(api: &mut ApiRouter) {
     let event = operation.schema::<LiveEvent>();
     operation
         .description(
-            "The first event is `hello`. The watched runs then send `sample` four times a second, `log`, `state`, `gap` where \
-             events were lost, and `end` once all of a run is stored. `runs` reports every run that was submitted or changed its \
+            "The first event is `hello`. Watched runs then send `sample` four times a second, `log`, `state`, `gap` if events \
+             were lost, and `end` once the whole run is stored. `runs` reports every run that was submitted or changed its \
              state. `ping` follows 15 s without an event. An event id is `epoch-number`; with `Last-Event-ID`, the events missed \
              in the last minute are sent first.",
         )

@@ -80,7 +80,7 @@ pub(super) fn routes(api: &mut ApiRouter) {
     api.route("GET /modules/{name}/versions/{version}", "Show one version of a module", show_version);
     api.route(
         "DELETE /modules/{name}/versions/{version}",
-        "Delete a version that no run needs and no alias names",
+        "Delete a version that no live run uses and no alias points to",
         delete_version,
     );
     api.route(
@@ -174,7 +174,7 @@ async fn download_module(
 async fn try_module(
     app: App,
     InPath(path): InPath<VersionPath>,
-    // Keeps the memory reserved while the request is handled.
+    // `_room` keeps the memory reserved while the request is handled.
     Sent(request, _room): Sent<TryRequest>,
 ) -> ApiResult<Json<TrialReport>> {
     Ok(Json(app.runs.try_module(&path.name, &path.version, request).await?))

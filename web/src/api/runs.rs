@@ -62,11 +62,12 @@ pub(super) fn routes(api: &mut ApiRouter) {
     .answer::<RunSpec>(200);
     api.route("POST /runs/{id}/stop", "Stop a run and wait until it has ended", stop_run);
     api.route("POST /runs/{id}/clone", "Submit a run's document again", clone_run).answer::<RunDetail>(201);
-    api.route_for(Some(Role::Run), "PUT /runs/{id}/tags", "Replace the tags of a run", set_tags)
-        .description("16 tags at most, of 1 to 64 characters each. The run's document stays as it is.");
+    api.route_for(Some(Role::Run), "PUT /runs/{id}/tags", "Replace the tags of a run", set_tags).description(
+        "A run may have at most 16 tags of 1 to 64 characters each. The document of the run does not change.",
+    );
     api.route_for(Some(Role::Run), "GET /runs/{id}/stream", "Show the address of the batches of a run with the consumer `stream`", show_stream)
     .description(
-        "The address is a Unix socket on the server's machine and the secret that opens it to processes of the server's user. \
+        "The address consists of a Unix socket on the server's machine and a secret; only processes of the server's user can use it. \
          The status is 409 for a run that has another consumer, is waiting, or has ended.",
     );
 }
@@ -88,7 +89,7 @@ async fn submit_run(
     app: App,
     InQuery(query): InQuery<SubmitQuery>,
     headers: HeaderMap,
-    // Keeps the memory reserved while the request is handled.
+    // `_room` keeps the memory reserved while the request is handled.
     SentPipeline(document, _room): SentPipeline,
 ) -> ApiResult<Response> {
     if query.validate_only {

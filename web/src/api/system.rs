@@ -50,19 +50,19 @@ struct System {
 /// Limits of requests and runs.
 #[derive(Serialize, JsonSchema)]
 struct SystemLimits {
-    /// Largest module, in MiB.
+    /// Maximum size of a module, in MiB.
     upload_mib: f64,
-    /// Largest pipeline document, in KiB.
+    /// Maximum size of a pipeline document, in KiB.
     document_kib: u64,
-    /// Greatest memory limit that a document may set for one instance of a module, in MiB.
+    /// Maximum memory, in MiB, that a document may allow for one instance of a module.
     module_memory_mib: u32,
-    /// Greatest limit of the output per sample that a document may set for a module, in MiB.
+    /// Maximum output per sample, in MiB, that a document may allow for a module.
     module_output_mib: u32,
-    /// Greatest limit of the CPU time per sample that a document may set, in milliseconds.
+    /// Maximum CPU time per sample, in milliseconds, that a document may allow for a module.
     deadline_ms: u32,
     /// Maximum number of waiting runs.
     runs_queued: u32,
-    /// Longest duration of a run, in seconds; `null` if unlimited.
+    /// Maximum duration of a run, in seconds; `null` if unlimited.
     run_max_s: Option<f64>,
     /// Maximum number of open live streams.
     event_streams: u64,

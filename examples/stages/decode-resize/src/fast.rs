@@ -64,7 +64,7 @@ pub(crate) fn decode_resize(jpeg: &[u8], settings: &Settings) -> Option<Vec<u8>>
         let down = header.most_down() / component.down;
         (axis(width, &columns, across, size), axis(height, &rows, down, size))
     };
-    // The third component, if any, has the sampling of the second.
+    // The third component, if any, is sampled like the second one.
     let axes: Vec<(Axis, Axis)> = header.components.iter().take(2).map(axes).collect();
     let of_components = || (0..header.components.len()).map(|index| &axes[index.min(1)]);
     let windows: Vec<_> = of_components().map(|(across, down)| (across.window(), down.window())).collect();

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use crate::lanes::{LANES, Lanes};
 
-    /// Transform by its definition, in double precision.
+    /// Transform, computed from its definition in double precision.
     fn reference(signal: &[(f64, f64)]) -> Vec<(f64, f64)> {
         let length = signal.len();
         let of = |index: usize| {

@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn the_scales_agree_with_their_sources() {
-        // 1000 Hz is 15 mel by Slaney, and nearly 1000 by HTK, by construction.
+        // By construction, 1000 Hz are 15 mel on Slaney's scale, and nearly 1000 mel on the HTK scale.
         for (scale, hertz, mel) in
             [(Scale::Slaney, 500.0, 7.5), (Scale::Slaney, 1000.0, 15.0), (Scale::Slaney, 6400.0, 42.0)]
         {

@@ -88,7 +88,8 @@ impl Spectrogram {
         &self.settings
     }
 
-    /// Spectrogram of a clip: [frames, n_mels]. Fails if the clip is too short for one frame, or much too long.
+    /// Spectrogram of a clip: [frames, n_mels]. Fails if the clip is too short for one frame, or has too
+    /// many frames.
     pub fn of(&mut self, mut samples: Vec<f32>) -> Result<Tensor<f32>> {
         let Settings { hop, n_mels: mels, .. } = self.settings;
         let (hop, mels, length) = (hop as usize, mels as usize, self.window.len());
@@ -138,7 +139,7 @@ impl Spectrogram {
         }
     }
 
-    /// Number of frames of a clip that is long enough for one. Fails if there are too many.
+    /// Number of frames of a clip that is long enough for at least one. Fails if the spectrogram would be too large.
     fn frames(&self, samples: usize) -> Result<usize> {
         let (length, mels) = (self.window.len(), self.settings.n_mels as usize);
         let signal = match self.settings.edges {
@@ -185,7 +186,7 @@ impl Spectrogram {
 }
 
 impl Logarithm {
-    /// Factor that converts the natural logarithm to this one.
+    /// Factor that converts a natural logarithm to this kind of logarithm.
     fn scale(self) -> f32 {
         match self {
             Self::Natural => 1.0,

@@ -188,7 +188,7 @@ fn tones() -> Vec<i16> {
         .collect()
 }
 
-/// Spectrogram by its definition, in double precision: a sum over all samples for each frequency, all filters over all
+/// Spectrogram, computed from its definition in double precision: a sum over all samples for each frequency, all filters over all
 /// frequencies.
 fn reference(samples: &[i16], settings: &Settings) -> Vec<f64> {
     let (length, hop) = (settings.n_fft as usize, settings.hop as usize);

@@ -85,7 +85,7 @@ impl<'a> Iterator for Chunks<'a> {
     type Item = Result<Chunk<'a>>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        // The padding of a last chunk of odd length may be left: one byte.
+        // One byte may be left: the padding of a last chunk with an odd length.
         if self.rest.len() <= 1 {
             return None;
         }

@@ -132,8 +132,8 @@ fn label(item: &Item, classes: Option<u32>) -> Result<Vec<f32>> {
     Ok(weights)
 }
 
-/// Refuses samples whose shapes are not the most frequent ones of the batch; if several are equally frequent, those that come
-/// first count.
+/// Refuses samples whose shapes are not the most frequent ones of the batch; if several are equally
+/// frequent, the shapes that occur first in the batch are accepted.
 fn refuse_odd_shapes(samples: &mut [Result<Sample<'_>>]) {
     let shapes = || samples.iter().flatten().map(Sample::shapes);
     let votes = |wanted| shapes().filter(|found| *found == wanted).count();

@@ -31,7 +31,7 @@ fn image(item: &Item) -> Vec<f32> {
 fn images_and_labels_are_mixed_by_the_same_weight() {
     let batch = vec![sample("a", 30, 100.0, 0), sample("b", 10, 200.0, 1), sample("c", 20, 400.0, 2)];
     let out = mixed(r#"{"alpha": 1, "classes": 3}"#, batch);
-    // Order by seed: b, c, a, then b again.
+    // The partner of a sample is the next one by seed: b, c, a, then b again.
     for (at, (own, partner)) in [(0, 1), (1, 2), (2, 0)].into_iter().enumerate() {
         let values = [100.0, 200.0, 400.0];
         let weights = label(&out[at]);

@@ -30,7 +30,7 @@ pub fn text_filter(mut item: Item, settings: &Settings) -> Result<Outcome> {
     }
     Ok(match kept.as_slice() {
         [] => Outcome::Drop,
-        // A single part is the same sample, with the same key.
+        // A single part does not become a new sample: the item keeps its key.
         [one] => Outcome::Keep(item.with("text", *one)),
         many => {
             count("split", 1.0);
@@ -113,7 +113,7 @@ mod tests {
         assert!(run("  short  ", r#"{"min_chars": 6}"#).is_empty());
         assert!(run(" \n ", "{}").is_empty());
         assert_eq!(counter("dropped"), 2.0);
-        // Five characters, ten bytes.
+        // The text has five characters in ten bytes; the minimum is in characters.
         assert_eq!(texts("жжжжж", r#"{"min_chars": 5}"#), ["жжжжж"]);
     }
 

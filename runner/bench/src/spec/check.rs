@@ -33,10 +33,9 @@ impl Faults {
         }
     }
 
-    /// Adds a fault if `found` exceeds `most`. `what` is a participle for the message, e.g. `timed`.
-    fn at_most(&mut self, place: Pointer, found: u32, most: u32, what: &str) {
+    fn at_most(&mut self, place: Pointer, found: u32, most: u32) {
         if found > most {
-            self.add(place, format!("found {found}, but at most {most} are {what}"));
+            self.add(place, format!("found {found}, expected at most {most}"));
         }
     }
 
@@ -101,7 +100,7 @@ impl BenchSpec {
                 repeated.repeat
             }
         };
-        faults.at_most(place.key("repeat"), repeat.get(), MAX_REPEAT, "timed");
+        faults.at_most(place.key("repeat"), repeat.get(), MAX_REPEAT);
         if let BenchAction::RandomToDevice(copy) = action {
             let numbers: u64 = copy.shape.iter().map(|side| u64::from(*side)).product();
             if numbers.saturating_mul(u64::from(self.pool.max(1))) > 1 << 28 {
@@ -118,8 +117,8 @@ impl BenchSpec {
             DataSource::Index(index) => ("index", index.epochs),
             DataSource::Memory(memory) => {
                 let place = place.key("memory");
-                faults.at_most(place.key("count"), memory.count.get(), MAX_OBJECTS, "made");
-                faults.at_most(place.key("bytes"), memory.bytes, MAX_OBJECT_BYTES, "made");
+                faults.at_most(place.key("count"), memory.count.get(), MAX_OBJECTS);
+                faults.at_most(place.key("bytes"), memory.bytes, MAX_OBJECT_BYTES);
                 if !self.stages.is_empty() {
                     let message = "stages cannot read synthetic objects; omit the stages, or read a store";
                     faults.add(place, message);
@@ -167,7 +166,7 @@ impl WholeSet {
         }
         let place = place.key("warm_up").key("rounds");
         let rounds = self.warm_up.rounds.len();
-        faults.at_most(place.clone(), u32::try_from(rounds).unwrap_or(u32::MAX), MAX_TIMES, "made");
+        faults.at_most(place.clone(), u32::try_from(rounds).unwrap_or(u32::MAX), MAX_TIMES);
         if self.warm_up.how == WarmUpKind::Inline && rounds > 1 {
             faults.add(place, "`inline` takes the head of the first pass; use a single round");
         }

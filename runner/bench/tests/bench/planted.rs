@@ -66,7 +66,7 @@ fn a_lost_item_is_detected() {
         record.passes[1].deliveries[4].objects.remove(3);
     };
     assert_eq!(caught(lost), ["once", "order"]);
-    // The record of the read is lost, too.
+    // The record of a read is missing, although its item is recorded as delivered.
     let unread = |record: &mut LoadRecord| {
         record.passes[0].fetches[2].items.remove(9);
     };
@@ -159,7 +159,7 @@ fn more_reads_in_flight_than_allowed_are_detected() {
 
 #[test]
 fn time_in_flight_without_a_read_is_detected() {
-    // A wrong time in flight, and a read whose end was not counted.
+    // Plants a wrong total time in flight, and then a read whose end was not counted.
     assert_eq!(caught(|record| record.passes[0].gauged.read_ns *= 2), ["little"]);
     assert_eq!(caught(|record| record.passes[0].gauged.ended -= 1), ["outcomes"]);
 }

@@ -170,7 +170,7 @@ fn a_load_survives_a_restart_of_the_service_and_fails_without_one() {
     let latency = Latency { usual: Duration::from_millis(10), ..Latency::default() };
     let mut document = document("photos", load(), "fail");
     document["survey"] = json!(false);
-    // The objects are on disk, so that the restarted server has them at once.
+    // The objects are on disk, so that the restarted server can deliver them immediately.
     let folder = folder();
     timed(|| {
         let settings = Settings { root: Some(folder.path().to_owned()), ..settings(latency) };
@@ -267,7 +267,7 @@ fn a_client_that_is_the_limit_is_reported() {
     let bound = ran(document.clone(), crate::synthetic(COUNT, 1000, Duration::ZERO));
     let ceiling = only(&bound).ceiling.unwrap();
     assert!(ceiling.items_per_s > 0.0 && ceiling.against == BenchStoreKind::Memory);
-    // With batches this large, a whole pass of the ceiling has fewer batches than the workers may prefetch.
+    // With batches this large, a whole pass that measures the client without storage (the ceiling) has fewer batches than the workers may prefetch.
     let many =
         json!({ "modes": ["sync"], "workers": [2], "prefetch": 100, "batch_size": 10_000, "repeats": 1 });
     document["actions"] = json!([{ "whole_set": many }]);
@@ -314,8 +314,8 @@ fn accelerators_are_fed_as_far_as_the_rate_goes_and_parts_cost_what_they_cost() 
         let names: Vec<&str> = without.iter().map(|(without, _)| *without).collect();
         assert_eq!(names, ["nothing", "storage", "consumer"]);
         unless(found.supported >= 6, found)?;
-        // The supported accelerators take about as much as the storage delivers, so either of them may be the limit. Without the
-        // other, the load must not become slower.
+        // The supported accelerators take about as much as the storage delivers, so either the storage or the accelerators may
+        // be the limit. The load must not become slower without the storage, nor without the accelerators.
         unless(without[2].1 > -0.2 && without[1].1 > -0.2, &without)
     });
 }

@@ -8,7 +8,7 @@ use super::{ModuleArgs, ServerArgs, StoreArgs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
-    /// Read a folder or a bucket as a data loader does and measure what it can feed, level by level.
+    /// Read a folder or a bucket as a data loader does, and measure each level of the loader.
     ///
     /// Workers read batches: one item after another (sync), or several at a time (async). Every read is recorded and checked
     /// against the totals; figures whose ledger does not balance are marked void.

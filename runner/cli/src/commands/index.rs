@@ -48,7 +48,7 @@ fn chosen<'a>(stores: &'a Stores, args: &IndexCreateArgs) -> Result<(String, &'a
         (Some(name), ..) => name,
         (None, Some(only), 1) => only,
         (None, None, _) => {
-            return Err(bad("no store to list; add one with `--store NAME=WHAT` or `--config FILE`"));
+            return Err(bad("no store to list; add one with `--store NAME=LOCATION` or `--config FILE`"));
         }
         (None, ..) => return Err(bad(format!("several stores; name the one to list: {}", listed()))),
     };

@@ -47,7 +47,7 @@ pub(crate) struct TrainingStream(*mut c_void);
 /// Environment variable that marks a child process.
 const CHILD: &str = "PENSTOCK_FAKE_CUDA_CHILD";
 
-/// Time limit of a child: no case takes that long.
+/// Time limit of a child process, longer than any test takes.
 const MOST: Duration = Duration::from_secs(60);
 
 impl Counts {

@@ -52,7 +52,8 @@ fn memory_counts_as_pinned_until_the_driver_has_freed_it() {
         let gpu = Gpu::open(0).unwrap();
         let memory = PinnedMemory::new(&gpu, CAP);
         let region = memory.make(CAP).unwrap();
-        // Keeps the device busy: the driver waits for the device before it frees any memory.
+        // Keeps the device busy, so that dropping the region takes time: the driver waits for the device before it frees any
+        // memory.
         TrainingStream::new(&OpenContext::of_first_device()).be_busy(Duration::from_millis(200));
         std::thread::scope(|threads| {
             threads.spawn(move || drop(region));

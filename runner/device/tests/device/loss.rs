@@ -40,7 +40,7 @@ fn messages(error: &GpuError) -> Vec<String> {
     messages
 }
 
-/// Lets one driver function fail which is needed to open a device or to start a transfer to the device.
+/// Makes the driver functions that are needed to open a device or to start a transfer fail, one at a time.
 #[test]
 fn a_failed_call_at_the_start_is_reported() {
     let calls = [
@@ -61,7 +61,7 @@ fn a_failed_call_at_the_start_is_reported() {
             assert_eq!(
                 messages(&error),
                 [
-                    "the CUDA driver here cannot be used".to_owned(),
+                    "the CUDA driver of this machine cannot be used".to_owned(),
                     format!("`{call}` returned CUDA_ERROR_INVALID_VALUE (invalid argument)")
                 ]
             );
@@ -72,7 +72,8 @@ fn a_failed_call_at_the_start_is_reported() {
     }
 }
 
-/// Lets one driver function fail which is needed to copy a batch: this batch fails, and all later batches arrive.
+/// Makes the driver functions that are needed to copy a batch fail, one at a time: this batch fails, and all later batches
+/// arrive.
 #[test]
 fn a_failed_call_fails_one_batch() {
     let calls = [
@@ -103,7 +104,7 @@ fn a_failed_call_fails_one_batch() {
     }
 }
 
-/// Lets functions fail that are not essential: the allocation of pinned memory, and all releases.
+/// Makes driver functions fail that are not essential: the allocation of pinned memory, and all releases.
 #[test]
 fn a_failed_release_fails_no_batch() {
     let calls = [
@@ -126,7 +127,8 @@ fn a_failed_release_fails_no_batch() {
     }
 }
 
-/// Lets functions fail that are called in many places: a failure is either reported with the function's name, or has no effect.
+/// Makes driver functions fail that are called in many places: a failure is either reported with the function's name, or has no
+/// effect.
 #[test]
 fn a_failed_call_anywhere_is_reported_or_has_no_effect() {
     for call in ["cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuStreamWaitEvent", "cuEventRecord"] {
@@ -153,7 +155,7 @@ fn a_failed_call_anywhere_is_reported_or_has_no_effect() {
     }
 }
 
-/// From one call on, the fake driver returns the error of a lost device for every call.
+/// The fake driver returns the error of a lost device for a given call and for every later call.
 #[test]
 fn a_lost_device_fails_all_remaining_batches_with_one_reason() {
     for lost in

@@ -18,7 +18,7 @@ use crate::memory::{BatchMemory, Filling};
 use crate::ports::{Failed, Fault, Output, StopFlag, ThreadOp, ThreadOpFactory};
 
 /// Stacks every field over the samples of a batch. The fields, types and shapes of the largest group of equal samples apply (of
-/// groups of equal size, the one that comes first); a sample that differs fails without failing its batch. The order of a
+/// the first such group if several have the same size); a sample that differs fails without failing its batch. The order of a
 /// sample's fields does not matter. `ragged` determines the treatment of tensors that differ only in shape.
 #[derive(Clone, Debug, Default)]
 pub struct Collate {
@@ -115,7 +115,7 @@ impl fmt::Display for Form<'_> {
 struct Kept {
     /// Samples with the most common fields. The fields of each are in the order of the first sample.
     alike: Vec<Sample>,
-    /// The other samples, unchanged.
+    /// Samples with other fields, unchanged; they fail.
     failed: Vec<Failed>,
     /// Reason for failing the run, if the batch as a whole cannot be stacked.
     fatal: Option<String>,
@@ -203,8 +203,8 @@ fn put_in_order(samples: &mut [Sample], ragged: Ragged, stop: &StopFlag) -> Opti
     Some(())
 }
 
-/// Position of the first sample of the largest group of equal samples. If several groups have this size, the group that comes
-/// first counts. `None` once the run is stopping.
+/// Position of the first sample of the largest group of equal samples. If several groups have this size, the first of these
+/// groups is used. `None` once the run is stopping.
 fn most_common(samples: &[Sample], ragged: Ragged, stop: &StopFlag) -> Option<usize> {
     let mut groups: HashMap<Vec<(&str, Form<'_>)>, (usize, usize)> = HashMap::new();
     for (place, sample) in samples.iter().enumerate() {

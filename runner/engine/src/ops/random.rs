@@ -68,7 +68,7 @@ mod tests {
             let number = random.nth(n).next();
             tenths[(number * 10.0) as usize] += 1;
         }
-        // 1000 values are expected in each tenth, with a standard deviation of 30.
+        // 1000 values are expected in each tenth of the interval, with a standard deviation of 30.
         assert!(tenths.iter().all(|count| (850..1150).contains(count)), "{tenths:?}");
     }
 }

@@ -162,7 +162,8 @@ fn threads_and_cores_limit_the_rate_below_the_concurrency() {
     };
     let near =
         |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 0.02, "{found} for {expected}");
-    // Eight tasks with three threads; eight threads with two cores; ops that need no core; ops that need a core half of the time.
+    // In this order: eight tasks with three threads; eight threads with two cores; ops that need no core; ops that need a core
+    // half of the time.
     near(rate(3, 8.0, 1.0), 30.0);
     near(rate(8, 2.0, 1.0), 20.0);
     near(rate(8, 2.0, 0.0), 33.33);
@@ -211,7 +212,7 @@ fn pipelines_that_take_no_time_or_deliver_no_item_are_predicted_in_bounded_time(
     let at_once = |stages| Scenario { consumer: StepTimes::Every(Duration::ZERO), ..scenario(stages) };
     let cut = predict(at_once(vec![op(0, 1, OpPlace::Task)]), Extent::For(Duration::from_secs(10)));
     assert!(cut.items > 0 && cut.window.t1_s < 1e-9, "{:?}", cut.window.t1_s);
-    // In these endless epochs of three samples, no batch is ever filled.
+    // Every epoch has only three samples, so no batch is ever filled.
     let endless = TraversalSettings { epochs: None, ..TraversalSettings::IN_ORDER };
     let work = ScenarioWork::Aggregate { size: 4, drop_last: true };
     let drops = ScenarioStage { node: node("aggregate", 2), kind: StageKindName::Aggregate, work };

@@ -9,7 +9,7 @@ use crate::ops::{Random, SleepTimes, origin};
 
 #[derive(Debug)]
 pub enum OpTimes {
-    /// Durations of `sleep` as defined by the document: for each item equal to the duration in a run.
+    /// Durations of `sleep` as defined by the document: the duration of each item equals its duration in a run.
     Sleep {
         times: SleepTimes,
         /// Delay added to every op, because an operating system never wakes a task exactly on time.
@@ -80,7 +80,7 @@ impl RecordedTimes {
         Self { steps, count, scale, batch: None, random: Random::named(seed, name) }
     }
 
-    /// The same durations for items of `samples` samples; the durations of items of other sizes are scaled in proportion.
+    /// Makes these durations apply to items of `samples` samples; the durations of items of other sizes are scaled in proportion.
     #[must_use]
     pub fn for_batches_of(self, samples: f64) -> Self {
         Self { batch: (samples > 0.0).then_some(samples), ..self }

@@ -49,7 +49,7 @@ impl Aggregate {
         self.collected.len() as u64 + samples_in(&self.batch)
     }
 
-    /// Bytes of the collected samples, and of a batch that waits for room.
+    /// Bytes of the collected samples, and of a batch that waits for room in the next queue.
     pub(crate) fn bytes(&self) -> u64 {
         self.collected_bytes + bytes_in(&self.batch)
     }

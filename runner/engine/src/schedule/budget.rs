@@ -15,7 +15,7 @@ pub(crate) struct ByteBudget {
 /// Memory demand of the nodes downstream of a node that is about to start an op.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Behind {
-    /// Bytes by which ops that may start in free slots may exceed their inputs.
+    /// Maximum number of bytes by which the results of ops that may start in free slots exceed their inputs.
     pub(crate) growth: u64,
     /// Expected bytes of the samples that are missing from incomplete batches.
     pub(crate) promised: u64,
@@ -51,8 +51,8 @@ impl ByteBudget {
     ///
     /// An op that reserves no more than its input may always start, and so may an op whose growth and the demand of the
     /// downstream nodes fit into the budget together. Any other op has to be the most downstream work: if only the consumer
-    /// follows, its result leaves the run; if an incomplete batch follows, the result stays, and the held bytes without it must
-    /// be within the budget.
+    /// follows, its result leaves the run; if an incomplete batch follows, the result stays in memory, and the held bytes without
+    /// this result must be within the budget.
     pub(crate) fn admits(&mut self, input: u64, result: u64, behind: impl FnOnce() -> Behind) -> bool {
         let more = result.saturating_sub(input);
         let wanted = self.held.saturating_add(more);

@@ -20,7 +20,8 @@ pub(crate) struct Core {
     pub(crate) max_failures: Option<FailureLimit>,
     /// Set once the stage has put its last item.
     pub(crate) closed: bool,
-    /// Held samples that failed after the task that took them had succeeded; the task of each such sample counts as failed, too.
+    /// Number of held samples that failed after the task that took them had succeeded; the task of each such sample counts as
+    /// failed, too.
     pub(crate) failed_held: u64,
     failed_samples: u64,
     /// Description of the first failure: the sample's key and the reason.
@@ -99,7 +100,8 @@ impl Core {
             .then(|| too_many(&format!("stage `{}`", self.id), limit, failures, &format!("{tasks} tasks")))
     }
 
-    /// Puts the item in `hand`, if there is one, into the next queue. Returns false while the item has to wait for room.
+    /// Puts the item in `hand`, if there is one, into the next queue. Returns false while the item has to wait for room in the
+    /// queue.
     pub(crate) fn put(&mut self, hand: &mut Hand, step: &mut StageStep<'_>) -> bool {
         let Some((item, since)) = hand.take() else { return true };
         let samples = item.samples();

@@ -3,7 +3,7 @@ use std::collections::VecDeque;
 /// Samples made and failed in each of the latest epochs.
 #[derive(Debug, Default)]
 pub(crate) struct EpochBooks {
-    /// Counts by epoch, oldest first.
+    /// Counts of samples by epoch, oldest epoch first.
     books: VecDeque<EpochBook>,
     /// Description of the first epoch in which every sample failed.
     lost: Option<String>,
@@ -20,12 +20,12 @@ struct EpochBook {
     ended: bool,
 }
 
-/// Maximum number of observed epochs: a failure in an older epoch counts only for the run. More epochs can be in progress only if
-/// queues hold more than a thousand epochs of a few samples each.
+/// Maximum number of observed epochs: a failure in an older epoch counts only as a failure of the run. More epochs can be in
+/// progress only if queues hold more than a thousand epochs of a few samples each.
 const MAX_EPOCHS: usize = 1024;
 
 impl EpochBooks {
-    /// Counts a sample of the source, which makes one epoch after the other.
+    /// Counts a sample made by the source, which makes one epoch after the other.
     pub(crate) fn made(&mut self, epoch: u32) {
         if let Some(book) = self.books.back_mut().filter(|book| book.epoch == epoch) {
             book.made += 1;

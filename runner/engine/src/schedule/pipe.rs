@@ -48,11 +48,12 @@ const FIRST_TASKS: u64 = 4;
 #[derive(Debug, Default)]
 struct TaskSlot {
     state: SlotState,
-    /// Samples in this slot: until the op is done, the samples taken; afterwards, the results not yet put.
+    /// Number of samples in this slot: until the op is done, the samples taken; afterwards, the results not yet put into the next
+    /// queue.
     inside: u64,
     /// Bytes of the item that was taken.
     input_bytes: u64,
-    /// Bytes held for this slot: until the op is done, its reservation; afterwards, the results not yet put.
+    /// Bytes held for this slot: until the op is done, its reservation; afterwards, the results not yet put into the next queue.
     bytes: u64,
     /// Key and origin of the first sample taken, in case the op loses it.
     first: Option<(Arc<str>, Origin)>,
@@ -240,7 +241,7 @@ impl Pipe {
         self.sizes.largest().unwrap_or(0)
     }
 
-    /// Bytes by which ops that may start in the free slots may exceed their inputs.
+    /// Maximum number of bytes by which the results of ops that may start in the free slots exceed their inputs.
     pub(crate) fn free_growth(&self) -> u64 {
         self.sizes.growth().saturating_mul(self.free.len() as u64)
     }

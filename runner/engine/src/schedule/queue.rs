@@ -149,7 +149,7 @@ impl Queue {
         self.capacity
     }
 
-    /// Bytes of the first entry; `None` if it is not an item.
+    /// Bytes of the first entry; `None` if the entry is not an item.
     pub(crate) fn front_bytes(&self) -> Option<u64> {
         match self.entries.front()? {
             Entry::Item(_, weight) => Some(weight.bytes),
@@ -172,7 +172,7 @@ impl Queue {
         self.taken
     }
 
-    /// Samples that the reader took, and those of them that it gave back.
+    /// Number of samples that the consumer took, and number of these that it did not complete.
     pub(crate) fn consumer_row(&self) -> BookRow {
         BookRow { taken: self.taken + self.taken_back, discarded: self.taken_back, ..BookRow::default() }
     }

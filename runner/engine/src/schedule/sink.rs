@@ -32,7 +32,7 @@ impl SinkEnd {
         }
     }
 
-    /// True if no item waits for room.
+    /// True if no item in the sink waits for room in the queue.
     pub(crate) fn is_empty(&self) -> bool {
         self.hand.is_none()
     }

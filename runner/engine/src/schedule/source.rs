@@ -22,7 +22,7 @@ pub(crate) struct SourceEnd {
     /// Bytes of the chunk that the source is waiting to offer, or bytes reserved for the chunk that it is making.
     ahead_bytes: u64,
     waits: bool,
-    /// Size of the largest chunk so far; this number of bytes is reserved for the next chunk.
+    /// Size of the largest chunk so far, in bytes; the same size is reserved for the next chunk.
     largest_bytes: u64,
     /// Bytes that the source keeps between chunks.
     kept_bytes: u64,
@@ -75,7 +75,7 @@ impl SourceEnd {
         }
     }
 
-    /// True if no sample waits for room.
+    /// True if no sample of the source waits for room in the queue.
     pub(crate) fn is_empty(&self) -> bool {
         self.chunk.is_empty() && self.hand.is_none()
     }
@@ -112,7 +112,7 @@ impl SourceEnd {
         budget.release(std::mem::take(&mut self.ahead_bytes) + std::mem::take(&mut self.kept_bytes));
     }
 
-    /// Puts as many samples as there is room for. Returns true if anything was put.
+    /// Puts as many samples as there is room for. Returns true if at least one sample was put.
     pub(crate) fn step(&mut self, output: &mut Queue, epochs: &mut EpochBooks, now: Tick) -> bool {
         let mut put = false;
         while !self.closed {

@@ -821,7 +821,7 @@ fn samples_that_fail_in_finish_count_as_the_tasks_that_took_them() {
     }
 }
 
-/// CPU time of this thread.
+/// CPU time that this thread spends on `work`.
 fn cpu_time(work: impl FnOnce()) -> std::time::Duration {
     let now = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     let begin = now();

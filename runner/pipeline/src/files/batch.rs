@@ -101,7 +101,7 @@ impl File {
             parts.extend(parts_of(&column.name, column.values)?);
         }
         check_names(&parts)?;
-        // The reference writer of the format has the same order: by element size, largest first, for alignment, then by name.
+        // Same order as in the reference writer of the format: by element size, largest first, for alignment, then by name.
         parts.sort_by(|one, other| other.dtype.cmp(&one.dtype).then_with(|| one.name.cmp(&other.name)));
         let mut data_bytes = 0;
         let infos = parts.iter().map(|part| {

@@ -45,7 +45,7 @@ const MAX_CHANGES: usize = 1000;
 /// A difference between two documents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct DocumentChange {
-    /// Place in both documents.
+    /// Location of the value in both documents.
     #[schemars(with = "String")]
     pub pointer: Pointer,
     /// Value in the first document, as JSON; `null` if it has none.

@@ -200,7 +200,7 @@ fn trimmed(mut setting: Setting, start: &Setting, rate: &Rate<'_>) -> Result<Set
         Ok(rate(&setting.plan, with(threads))? >= enough)
     })?;
     setting.machine = with(threads);
-    // If the sweep has used up its predictions, `rate` returns 0; the rate is at least `enough`.
+    // If the sweep has used up its predictions, `rate` returns 0; the actual rate is at least `enough`.
     setting.rate = rate(&setting.plan, setting.machine)?.max(enough);
     Ok(setting)
 }

@@ -142,7 +142,7 @@ fn half(bits: u64) -> f64 {
 
 fn digest(value: &Value) -> String {
     let digest = Sha256::new();
-    // Values of different types may have the same bytes, so a number of the type is appended.
+    // Values of different types may have the same bytes, so a number that identifies the type is appended.
     let (digest, kind) = match value {
         Value::Blob(bytes) => (digest.chain_update(bytes), 0),
         Value::Text(text) => (digest.chain_update(text), 1),

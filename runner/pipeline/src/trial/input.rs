@@ -55,7 +55,7 @@ pub async fn read_samples(paths: &[PathBuf], field: &FileField) -> Result<Vec<Sa
     let mut read = Samples { samples: Vec::new(), bytes: 0, field };
     for path in paths {
         let unreadable = |source| InputError::Read { path: path.clone(), source };
-        // A link to a file is resolved first, since a store of its folder would not follow it out of the folder.
+        // A link to a file is resolved first, since a store of the link's folder would not follow the link out of the folder.
         let place = fs::canonicalize(path).map_err(unreadable)?;
         if place.is_dir() {
             read.folder(path, &place).await?;

@@ -99,7 +99,7 @@ pub struct CallTrial {
 pub struct SampleTrial {
     /// Key of the sample; `finish` for the final samples of a stateful module.
     pub key: String,
-    /// Outcome of the sample.
+    /// Result for the sample: kept, dropped, replaced, held or failed.
     pub outcome: Outcome,
     /// Failure of the sample; `null` if it did not fail.
     pub failure: Option<Failure>,
@@ -207,7 +207,7 @@ pub(super) struct Pass {
     pub(super) logs: LogLines,
 }
 
-/// Combines all passes; the first of them is as in a run.
+/// Combines all passes; the first pass uses instances as a run does.
 pub(super) fn report(
     module: &Module,
     settings: &TrialSettings,

@@ -29,7 +29,8 @@ from penstock._penstock import (
     __version__,
 )
 from penstock._parts import Document
-# Sources begin a document. `__all__` omits them, so that `import *` does not replace Python's `list` and `range`.
+# Functions that start a document with a source. `__all__` omits them, so that `import *` does not replace Python's `list` and
+# `range`.
 from penstock._parts import index as index
 from penstock._parts import list as list
 from penstock._parts import range as range

@@ -9,7 +9,7 @@ from penstock import _penstock
 
 def main() -> int:
     """Executes the command line of this process and returns the exit code."""
-    # A process that ignores Ctrl-C keeps doing so; in all others the command handles it instead of the interpreter.
+    # A process that ignores Ctrl-C keeps ignoring it; in any other process the command handles Ctrl-C instead of the interpreter.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     # Opens /dev/null in place of closed standard streams, so that no other file gets descriptors 0 to 2.

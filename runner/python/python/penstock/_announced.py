@@ -10,9 +10,9 @@ from pathlib import Path
 
 
 def announced_token(url: str) -> str | None:
-    """Returns the token of this user's server at `url`, if there is one. A server keeps a file named after its address, with the path
-    of its token file, and holds a lock on it: a file without a lock was left by a killed server, and another user's program may answer
-    at that address.
+    """Returns the token of this user's server at `url`, if there is one. A server keeps a file that is named after its address
+    and contains the path of its token file, and holds a lock on that file: a file without a lock was left by a killed server, and another
+    user's program may answer at that address.
     """
     try:
         parts = urllib.parse.urlsplit(url)

@@ -28,7 +28,7 @@ _LOOK = 0.05
 # Default address of `penstock serve`.
 _USUAL = "http://127.0.0.1:7700"
 
-# Maximum length of an answer in a message, in bytes.
+# Maximum length of a server's answer in an error message, in bytes.
 _SHOWN = 100
 
 
@@ -145,9 +145,9 @@ class Server:
 
 
 class Stream:
-    """Batches of a server's run, an iterator. Requesting the next batch acknowledges the one before, which is then never delivered
-    again. When this process ends or calls `close`, batches that are not acknowledged go to the next process that connects. Threads that
-    share a stream take turns, and each request acknowledges the batch before, which another thread may have got.
+    """Iterator over the batches of a server's run. Requesting the next batch acknowledges the previous one, which is then never
+    delivered again. When this process ends or calls `close`, batches that are not acknowledged go to the next process that connects.
+    Threads that share a stream take turns: a request acknowledges the previous batch even if another thread received it.
     """
 
     def __init__(self, client: _penstock.StreamClient, server: Server, run: str) -> None:
@@ -186,7 +186,9 @@ class Stream:
         return batch
 
     def _closed(self, error: StreamError) -> None:
-        """Ends the loop in the same way as the run, if the server still answers: a slow loop may lose the connection before the end."""
+        """Raises the failure of the run, or ends the iteration if the run did not fail: a slow loop may lose the connection before the
+        end. Raises `error` if the server does not answer.
+        """
         try:
             self._end_early()
         except RunFailed:
@@ -196,7 +198,7 @@ class Stream:
         raise StopIteration
 
     def _end_early(self) -> None:
-        """Raises the failure of the run. A run that was stopped raises nothing, although batches are missing."""
+        """Raises RunFailed if the run failed. A stopped run raises nothing, although batches are missing."""
         end = time.monotonic() + _PATIENCE
         run = self._server.run(self._run)
         while run["state"] in ("running", "draining"):
@@ -219,7 +221,7 @@ class Stream:
 
 
 def _check(run: Mapping[str, Any]) -> None:
-    """Raises the failure of a run, if it failed; an interrupted run counts as failed."""
+    """Raises RunFailed if the run failed or was interrupted."""
     if run["state"] in ("failed", "interrupted"):
         raise RunFailed(run.get("error") or "the server ended before the run")
 

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 _LOGGER = logging.getLogger("penstock")
 
-# Columns of the chart, in pixels: names, bars, percentages.
+# Widths of the chart's columns (names, bars, percentages) and height of a row, in pixels.
 _NAMES, _BARS, _FIGURES, _ROW = 230, 320, 60, 22
 # Maximum length of a name in the chart, in characters.
 _LONGEST = 28
@@ -27,7 +27,7 @@ _LONGEST = 28
 _COLOR = "#1a959e"
 # States of a run that has ended.
 _OVER = ("completed", "failed", "stopped")
-# Samples that are not delivered, by their name in the ledger and in words.
+# Samples that are not delivered: names in the ledger, with the words for users.
 _LOST = {"dropped": "dropped", "skipped": "skipped", "dead_lettered": "dead letters"}
 # Members of a document that the view shows elsewhere, or that a training loop does not use.
 _NOT_OPTIONS = ("name", "source", "stages", "sink", "consumer")
@@ -82,7 +82,7 @@ def _watched(loader: Iterable[T], pipeline: Any, every_s: float) -> Iterator[T]:
 
 def _screen() -> Callable[[RunView, bool], None]:
     """Returns a function that replaces the view on the screen; its second argument is true for the last view."""
-    # Optional: a process in which a kernel runs has imported IPython already.
+    # IPython is optional: a process that runs a notebook kernel has imported it already.
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if getattr(shell, "kernel", None) is None:
@@ -93,7 +93,7 @@ def _screen() -> Callable[[RunView, bool], None]:
 
 
 def _show_line(view: RunView, is_last: bool) -> None:
-    # A process started with a closed standard error has no such stream.
+    # `sys.stderr` is `None` in a process that was started with a closed standard error.
     if sys.stderr is None:
         return
     terminal = sys.stderr.isatty()
@@ -101,7 +101,7 @@ def _show_line(view: RunView, is_last: bool) -> None:
         return
     text = repr(view)
     if not is_last:
-        # A wrapped line could not be overwritten.
+        # Only a line that does not wrap can be overwritten.
         text = text[: max(shutil.get_terminal_size().columns - 1, 1)]
     sys.stderr.write(f"{_LINE_START}{text}{_LINE_REST}" if terminal else text)
     sys.stderr.write("\n" if is_last else "")

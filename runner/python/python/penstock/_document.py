@@ -60,7 +60,7 @@ class Written:
         modules: Mapping[str, str | os.PathLike[str] | bytes] | None = None,
         **options: Any,
     ) -> Pipeline:
-        """Checks this document and returns its pipeline. `options` are those of `Pipeline`."""
+        """Checks this document and returns its pipeline. `options` are the keyword arguments of `Pipeline`."""
         from penstock._pipeline import Pipeline
 
         return Pipeline(self, stores=stores, modules=modules, **options)
@@ -105,7 +105,7 @@ class Written:
         except (AttributeError, KeyError, TypeError, ValueError):
             calls.clear()
         if not calls or made != self:
-            # The document has members that no function takes.
+            # Some members of the document are no parameters of these functions.
             return f"penstock.Document.read({self._members!r})"
         calls[0] = f"penstock.{calls[0]}"
         line = ".".join(calls)

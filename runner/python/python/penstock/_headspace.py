@@ -37,7 +37,7 @@ class Headspace:
     to_gain: float
     #: Number of loops of this speed that the loader could feed.
     feeds: float
-    #: Set if the possible gain is not worth any work.
+    #: Set if the possible gain is too small to be worth optimising.
     is_enough: bool
     #: Result in one sentence.
     sentence: str
@@ -63,7 +63,7 @@ def headspace(pipeline: Pipeline, step: Callable[[Batch], Any], *, seconds: floa
 
 
 def _measured(pipeline: Pipeline, step: Callable[[Batch], Any], seconds: float) -> tuple[float, float, float, str]:
-    """Rates of loader and loop together, of the loader alone and of the loop alone, and the snapshot of the run of both together."""
+    """Rates of loader and loop together, of the loader alone and of the loop alone, and the snapshot of the run with both."""
     kept: list[Batch] = []
     epoch = pipeline.epoch
     try:

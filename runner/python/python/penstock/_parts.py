@@ -78,7 +78,7 @@ class Document(Written):
         """Sets the given members of the document itself.
 
         name: Name of the pipeline.
-        seed: Seed of all randomness: the same seed gives the same samples for any number of threads and ranks.
+        seed: Seed of all randomness: the same seed produces the same samples for any number of threads and ranks.
         threads: Worker threads, shared by the stages that compute; the number of the machine's cores when missing.
         interval_s: Length of a measuring window, in seconds.
         buffer_mib: Memory held between ops, in MiB: items in queues, results waiting for a queue, samples of incomplete batches, keys of
@@ -111,7 +111,7 @@ class Document(Written):
         on_error: OnError = "skip",
         max_failures: FailureLimit | None = None,
     ) -> Self:
-        """Reads the object that each sample's key names. The objects of a batch are read concurrently; each may fail on its own.
+        """Reads the object that each sample's key names. The objects of a batch are read concurrently; each read may fail alone.
 
         store: Store to read from; the store of the source when missing.
         name: Name of the stage in statistics; its kind, or the name of its module, when missing.
@@ -317,7 +317,7 @@ class Document(Written):
         """Passes every collated batch to a training loop in another process of the same machine, through shared memory. A batch is delivered
         again until it is acknowledged. Python: `penstock.connect(url).stream(run)`.
 
-        ahead: Batches that may be delivered and not acknowledged yet.
+        ahead: Maximum number of batches delivered and not acknowledged yet.
         wait_s: Longest time that a batch waits while no reader is connected, in seconds; then the run fails. A connected reader has no time
             limit.
         """

@@ -32,16 +32,16 @@ class Pipeline:
     stores:   location of each store in the document: a folder, a `*.json` file that describes a data set in S3, or `s3://bucket/prefix`.
     modules:  content of each module in the document: the path of a `.wasm` file, or its bytes.
     settings: changes to the document by JSON pointer, like `--set` on the command line: `{"/stages/3/aggregate/size": 64}`.
-    threads:  number of worker threads; else the document's, else the number of cores.
-    rank, world: share of the source that this process reads. Without them it is found at the first `iter` or `len`: from
+    threads:  number of worker threads; by default the number in the document, else the number of cores.
+    rank, world: share of the source that this process reads. Without them, the share is determined at the first `iter` or `len`: from
               `torch.distributed` if it is initialised, else from the launcher's variables, PENSTOCK_SHARD/PENSTOCK_SHARDS,
               RANK/WORLD_SIZE (torchrun) or SLURM_PROCID/SLURM_NTASKS (srun), else from the document's `shard`. A document that
               contradicts the others raises InvalidPipeline.
-    uneven:   handling of the last samples when `world` does not divide their number, in place of the document's: `drop`, so that all
+    uneven:   handling of the last samples when `world` does not divide their number, instead of the document's setting: `drop`, so that all
               ranks get the same number, for training, or `keep`, so that none is left out, for validation.
     workers:  behaviour in several worker processes of a torch DataLoader: `raise`, the default, since each worker would read every
               sample; `share` the samples of their rank; or read `all` of them, if you share them by `rank` and `world`.
-    device:   target of the document's `transfer` stages, in place of the document's: `cuda:1`, `host` or `auto`. `auto` is the GPU with
+    device:   target of the `transfer` stages, instead of the targets in the document: `cuda:1`, `host` or `auto`. `auto` is the GPU with
               the number from the launcher, LOCAL_RANK (torchrun) or SLURM_LOCALID (srun), if it exists; else the first GPU, or the
               host if there is none.
     epoch:    first pass over the source, to resume a training.
@@ -167,7 +167,7 @@ class Pipeline:
                 if self._loader.epochs is None:
                     self.epoch = batch.epoch + 1
                 yield batch
-                # The loop has the only reference, so memory that it releases is free for the next batch.
+                # Leaves the only reference to the loop, so that the memory of a released batch is free for the next one.
                 del batch
         finally:
             try:
@@ -179,7 +179,7 @@ class Pipeline:
         """Number of batches of an iteration in which no sample fails or is dropped.
 
         Raises TypeError if it is not known: for endless runs, stages that hold samples, and modules that may make several samples from
-        one, or do not state it in their manifest (`fan_out`).
+        one, or whose manifest lacks `fan_out`.
         """
         share = self._share()
         if share not in self._lengths:
@@ -219,7 +219,7 @@ class Pipeline:
         return dict(json.loads(self._run.snapshot()))
 
     def verdict(self) -> str:
-        """Limit of the active run, or of the last one, in a sentence."""
+        """Verdict on the active run, or on the last one, in a sentence; empty if there is none."""
         verdict = self.stats()["verdict"]
         return "" if verdict is None else str(verdict["sentence"])
 

@@ -15,10 +15,10 @@ Rank = tuple[int, int]
 # Rank, number of ranks, and true if the last entries are kept when their number is not a multiple of the number of ranks.
 Share = tuple[int, int, bool]
 
-# Behaviour of a DataLoader's workers with a pipeline.
+# Values of `workers`: behaviour of the workers of a DataLoader that reads a pipeline.
 WORKERS = ("raise", "share", "all")
 
-# Variables in which a launcher passes a process its rank and the number of ranks; the first pair that is set counts.
+# Variables in which a launcher passes a process its rank and the number of ranks; the first pair that is set is used.
 _RANKS = (
     ("PENSTOCK_SHARD", "PENSTOCK_SHARDS"),
     ("RANK", "WORLD_SIZE"),

@@ -44,7 +44,7 @@ def tensors(batch: Batch | Mapping[str, Any], device: torch.device | str | int |
 
 class IterableDataset(torch.utils.data.IterableDataset[dict[str, Any]]):
     """Batches of a pipeline, as dicts of tensors and lists. Pass it to a DataLoader with `batch_size=None`; start its workers with
-    `multiprocessing_context="spawn"`; they share the samples if the pipeline has `workers="share"`.
+    `multiprocessing_context="spawn"`; the workers share the samples if the pipeline has `workers="share"`.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -55,11 +55,11 @@ class IterableDataset(torch.utils.data.IterableDataset[dict[str, Any]]):
         return map(tensors, self.pipeline)
 
     def __len__(self) -> int:
-        """Number of batches, as `len` of the pipeline."""
+        """Number of batches: the `len` of the pipeline."""
         return len(self.pipeline)
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the pass over the source with which the next iteration begins. By default, it begins where the last one ended."""
+        """Sets the pass over the source with which the next iteration begins; by default, the pass after the previous iteration."""
         self.pipeline.epoch = epoch
 
 
@@ -68,7 +68,7 @@ class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
     sets it.
     """
 
-    # Accelerate would shard other loaders again.
+    # Marks the loader as prepared: Accelerate would shard any other loader again.
     _is_accelerate_prepared = True
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -76,5 +76,5 @@ class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
         super().__init__(IterableDataset(pipeline), batch_size=None)
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the pass over the source with which the next iteration begins. By default, it begins where the last one ended."""
+        """Sets the pass over the source with which the next iteration begins; by default, the pass after the previous iteration."""
         self.pipeline.epoch = epoch

@@ -11,7 +11,7 @@ use crate::wire::{BenchmarkColumn, BenchmarkQuery, KeptBenchmark, limit};
 
 /// Maximum number of stored reports; a further report replaces the oldest.
 pub const MAX_BENCHMARKS: u32 = 1_000;
-/// Largest size of a report, in bytes.
+/// Maximum size of a report, in bytes.
 pub const MAX_BENCHMARK_BYTES: usize = 16 << 20;
 
 /// Compressed report to store in the table.

@@ -11,8 +11,8 @@ use super::layout::Layout;
 
 /// Interval whose task times share a histogram, in nanoseconds: the duration of a chunk of the middle level.
 const TIMES_NANOS: u64 = Level::Middle.width() * MAX_ROWS;
-/// Finest rows of a second. Task times are kept once a second, and waits in coarser rows alone: in each row they would take more room
-/// than all sums.
+/// Number of rows of the finest level in a second. Task times are stored once per second, and waits only in rows of coarser
+/// levels: stored in each row, they would take more space than all sums.
 const QUARTERS: u64 = 4;
 /// Maximum number of chunks of a level that wait to be written. If there are more, the oldest chunk is dropped and counted as
 /// lost.
@@ -26,17 +26,17 @@ pub(crate) struct RowBuffer(Mutex<Buffered>);
 struct Buffered {
     stages: usize,
     queues: usize,
-    /// Rows by level, the finest first.
+    /// Rows by level, finest level first.
     levels: [LevelRows; 3],
     times: VecDeque<Times>,
-    /// Task times of the second that goes on.
+    /// Task times of the current second, which is incomplete.
     second: RowTimes,
     lost: u64,
 }
 
 #[derive(Debug, Default)]
 struct LevelRows {
-    /// Row that is not complete yet.
+    /// Row that is still incomplete.
     open: Option<Row>,
     /// Complete rows by chunk, oldest first; further rows are added to the last chunk.
     chunks: VecDeque<Chunk>,
@@ -127,7 +127,7 @@ impl RowBuffer {
                 buffered.times.iter().filter(|times| !times.is_written).cloned().collect();
             (chunks, times)
         };
-        // Packed after the lock has been released, so that the run does not wait for it.
+        // Chunks are packed after the lock has been released, so that the run does not wait for the compression.
         let chunk = |(level, chunk): (Level, Chunk)| UnwrittenChunk {
             level,
             number: chunk.number,

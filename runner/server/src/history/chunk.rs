@@ -21,9 +21,9 @@ const SCHEMA_2: u8 = 2;
 const SCHEMA_3: u8 = 3;
 /// First byte of [`Columns`] stored by schemas 4 to 6.
 const SCHEMA_6: u8 = 4;
-/// First byte of [`Columns`] that [`Times`] follow.
+/// First byte of [`Columns`] that are followed by [`Times`].
 const COLUMNS: u8 = 5;
-/// First byte of stored books.
+/// First byte of stored ledgers.
 const BOOKS: u8 = 1;
 /// Number of sums of a stage up to schema 3. Schema 4 added the wait for permits, schema 7 the replaced instances.
 const OLD_SUMS: usize = TaskRow::WIDTH - 2;
@@ -130,14 +130,15 @@ impl Columns {
         Ok(Self { stages, queues, numbers, spreads })
     }
 
-    /// The same with what rows had not before, so many sums and metrics of a stage. Tasks that wait for permits counted as busy up to
-    /// schema 3, and no metric told of it; replaced instances were not told from others up to schema 5.
+    /// Adds the sums and metrics that stages lack in rows of earlier schemas, which have only `sums` sums and `metrics` metrics
+    /// for each stage. Up to schema 3, tasks that waited for permits counted as busy, and no metric showed these waits; up to
+    /// schema 6, replaced instances were not counted separately.
     fn widened(mut self, sums: usize, metrics: usize) -> Option<Self> {
         let is_whole = self.stages.max(self.queues) <= MAX_NODES as usize
             && (self.numbers.is_empty() || self.numbers.len() == width(sums, self.stages, self.queues))
             && (self.spreads.is_empty() || self.spreads.len() >= self.stages * metrics);
         let rows = is_whole.then(|| self.numbers.first().map_or(0, Vec::len))?;
-        // Inserts from the last stage to the first, so that the positions of the stages still to do do not change.
+        // Inserts from the last stage to the first, so that the positions of the remaining stages do not change.
         for stage in (1..=self.stages).rev() {
             for _ in sums..TaskRow::WIDTH {
                 if !self.numbers.is_empty() {
@@ -194,7 +195,7 @@ impl Columns {
     }
 }
 
-/// Packs the books of rows of one run and level, in order: each number of all rows as its difference to the row before.
+/// Packs the ledgers of rows of one run and level, in order; each number is stored as the difference from the previous row.
 pub(crate) fn pack_books(rows: &[Row]) -> Vec<u8> {
     let nodes = rows.first().map_or(0, |row| row.books.len());
     let column = |place: usize| {
@@ -208,7 +209,7 @@ pub(crate) fn pack_books(rows: &[Row]) -> Vec<u8> {
     compress(&postcard::to_allocvec(&(BOOKS, columns)).expect("counts are plain data"))
 }
 
-/// Reads the books of rows into the rows that [`unpack`] returned.
+/// Reads stored ledgers into the rows that [`unpack`] returned.
 pub(crate) fn unpack_books(packed: &[u8], rows: &mut [Row]) -> Result<(), UnreadableChunk> {
     let bytes = decompress(packed, MAX_BYTES)?;
     let (form, columns): (u8, Vec<Vec<i64>>) = postcard::from_bytes(&bytes)?;
@@ -229,12 +230,13 @@ pub(crate) fn unpack_books(packed: &[u8], rows: &mut [Row]) -> Result<(), Unread
     Ok(())
 }
 
-/// Task times and waits of rows as they are stored: numbers of one kind together compress better than pair by pair.
+/// Stored form of the task times and waits of rows, which are pairs of a key and a count. Keys and counts are stored separately,
+/// because numbers of the same kind compress better.
 #[derive(Serialize, Deserialize)]
 struct Times {
-    /// For each row the number of its pairs.
+    /// Number of pairs of each row.
     lengths: Vec<usize>,
-    /// For each pair the distance of its key to the one before in its row.
+    /// Difference between the key of each pair and the previous key of the same row.
     distances: Vec<u32>,
     counts: Vec<u64>,
 }
@@ -253,7 +255,7 @@ impl Times {
         times
     }
 
-    /// Gives each row its own. Returns `None` where they do not fit the rows.
+    /// Adds the times to their rows. Returns `None` if the stored lengths do not match the rows and pairs.
     fn add_to(self, rows: &mut [Row]) -> Option<()> {
         let (mut distances, mut counts) = (self.distances.iter(), self.counts.iter());
         for (row, length) in rows.iter_mut().zip(&self.lengths) {
@@ -280,7 +282,7 @@ pub(crate) fn unpack(packed: &[u8]) -> Result<Vec<Row>, UnreadableChunk> {
     Ok(columns(&decompress(packed, MAX_BYTES)?)?.0)
 }
 
-/// Unpacks rows with their times, which those of earlier versions do not have.
+/// Unpacks rows with their times; rows of earlier versions have no times.
 pub(crate) fn unpack_with_times(packed: &[u8]) -> Result<Vec<Row>, UnreadableChunk> {
     let bytes = decompress(packed, MAX_BYTES)?;
     let (mut rows, rest) = columns(&bytes)?;
@@ -291,7 +293,7 @@ pub(crate) fn unpack_with_times(packed: &[u8]) -> Result<Vec<Row>, UnreadableChu
     Ok(rows)
 }
 
-/// The rows that an unpacked chunk begins with, and the bytes behind them.
+/// Splits an unpacked chunk into its rows and the remaining bytes.
 fn columns(bytes: &[u8]) -> Result<(Vec<Row>, &[u8]), UnreadableChunk> {
     let mut rest = bytes.get(1..).ok_or(UnreadableChunk::Form)?;
     let columns = match bytes[0] {
@@ -400,7 +402,7 @@ mod tests {
         assert!(!fits(1, &[2], &[u32::MAX, 1]), "a key is too large");
     }
 
-    /// Rows of a run of three stages, as schema 5 stored them; its own server told the figures.
+    /// Checks rows of schema 5 (a run of three stages) against the figures that a server with that schema reported.
     #[test]
     fn rows_of_schema_5_come_back_without_times() {
         for packed in [
@@ -444,7 +446,7 @@ mod tests {
                 all.queues
             );
         }
-        // The spreads are in the right positions: the spreads of the rows of the middle level cover the rows of the finest level.
+        // Every spread is read into its own position: merged over all rows, each spread of the middle level equals that of the finest level.
         let mut spreads = vec![Spread::NONE; Row::spread_count(3, 5)];
         for row in finest {
             let row = row.widened(0);

@@ -28,7 +28,7 @@ impl HistoryError {
     }
 }
 
-/// Reports the error as one of a read; [`super::transact`] corrects it for writes.
+/// Reports the error as a failed read; [`super::transact`] reports errors of transactions that write as failed writes.
 impl From<rusqlite::Error> for HistoryError {
     fn from(source: rusqlite::Error) -> Self {
         Self::Database { what: "read", source: Arc::new(source) }

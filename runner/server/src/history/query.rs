@@ -63,8 +63,8 @@ impl PageQuery {
         self
     }
 
-    /// Reads the rows of the page, e.g. `name FROM modules` in the order `name`, and leaves out damaged rows; also returns true
-    /// if there are more.
+    /// Reads at most `limit` rows and leaves out damaged ones; also returns true if more rows follow. `columns` is the text after
+    /// `SELECT`, e.g. `name FROM modules`; `order` is the text after `ORDER BY`, e.g. `name`.
     pub(crate) fn read<T>(
         mut self,
         connection: &Connection,

@@ -134,11 +134,11 @@ const AUDIT: &str = "
     ) STRICT;
 ";
 
-/// From this version on, chunks hold task times, waits, and one more sum. Older chunks stay unchanged; earlier programs cannot read
-/// the new ones.
+/// From this version on, chunks hold task times, waits, and one more sum for each stage: the replaced instances. Older chunks
+/// stay unchanged; earlier versions of the program cannot read the new chunks.
 const ROW_TIMES: &str = "";
 
-/// Samples that passed the stages, row by row. NULL in chunks of earlier programs.
+/// Packed ledgers of the rows of a chunk; NULL in chunks of earlier versions.
 const BOOKS: &str = "ALTER TABLE chunks ADD COLUMN books BLOB;";
 
 /// Version of the schema that this program reads and writes.

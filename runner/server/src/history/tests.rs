@@ -37,7 +37,7 @@ fn layout() -> Layout {
     Layout { stages: stages.collect(), queues: (0..=STAGES).map(queue).collect(), shape: None }
 }
 
-/// Creates the sums of a pulse of 250 ms, with pseudo-random figures.
+/// Creates the sums of one interval of 250 ms, the one with the number `quarter`, with pseudo-random figures.
 fn pulse(quarter: u64) -> Sums {
     let mut noise = quarter;
     let mut some = |most: u64| {
@@ -282,7 +282,8 @@ fn buffered_and_stored_rows_are_counted_once() {
         let pulse = pulse(quarter);
         tasks += pulse.stages[0].row.tasks;
         buffer.add(&pulse);
-        // Written in the middle of a chunk: its first rows are then stored, and the buffer holds all of its rows.
+        // After a write in the middle of a chunk, the first rows of the chunk are stored, and the buffer still holds all of its
+        // rows.
         if quarter == 600 {
             let unwritten = buffer.unwritten();
             transact(&mut connection, |transaction| write(transaction, "run", &Entry::default(), &unwritten))

@@ -138,7 +138,7 @@ async fn the_number_of_waiting_runs_is_limited_in_total_and_per_client() {
         (refused.kind(), &*refused.to_string()),
         (
             "quota",
-            "`this server` has 3 waiting runs, which is the limit of one client now: 75 % of the 4 waiting runs that other clients leave of 4 (`limits.clients.share_percent`, `limits.runs.queued`); stop one, or try again when one has started"
+            "`this server` has 3 waiting runs, which is the limit of one client now: 75 % of the places for waiting runs that other clients do not use, 4 of 4 (`limits.clients.share_percent`, `limits.runs.queued`); stop one, or try again when one has started"
         )
     );
     submit(&other, &endless("other", 4)).await;

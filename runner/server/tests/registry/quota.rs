@@ -45,7 +45,7 @@ async fn endless_runs_of_one_client_leave_room_for_runs_of_others() {
     let told = runs.detail(&accepted[3]).await.unwrap().waiting.unwrap();
     assert_eq!(
         told,
-        "with this run, the client would have 4 of 4 threads, which is more than the share of one client in the capacity that other clients leave (`limits.clients.share_percent`)"
+        "with this run, the client would hold 4 of 4 threads; one client may hold only a share of the capacity that other clients do not use (`limits.clients.share_percent`)"
     );
     assert_eq!(other.validate(submission(&endless(1)).document).await.unwrap().would_wait, None);
     let own = submit(&other, &endless(1)).await.summary.id;
@@ -87,7 +87,7 @@ async fn a_client_has_at_most_the_configured_number_of_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_beyond_its_time_limit_fails_and_its_books_balance() {
+async fn a_run_beyond_its_time_limit_fails_and_its_ledger_balances() {
     let folder = tempfile::tempdir().unwrap();
     let runs = open_with(&folder.path().join("data"), stores(folder.path()), |settings| {
         settings.bounds.max_time = Some(span("500ms"));
@@ -139,7 +139,7 @@ async fn a_client_that_tries_modules_leaves_a_place_for_others() {
         let (runs, request) = (runs.for_client(ClientId::new("one")), request("loop"));
         tried.spawn(async move { runs.try_module("misbehaving", "1", request).await });
     }
-    // A second trial can run at a time, which is kept for other clients.
+    // Two trials can run at a time; the second permit is kept for other clients.
     runs.for_client(ClientId::new("other")).try_module("misbehaving", "1", request("good")).await.unwrap();
     tried.shutdown().await;
 }

@@ -114,7 +114,7 @@ impl S3Failure {
             Some(CredentialsError::CredentialsNotLoaded(_)) => Self::lasting(
                 "no credentials were found; set them in the store's settings or the environment",
             ),
-            // Not repeated in the message, because the error of a credentials provider may contain secrets.
+            // The cause is not repeated in the message, because the error of a credentials provider may contain secrets.
             Some(_) => {
                 Self::lasting("the credentials that were found cannot be used; check their file or profile")
             }

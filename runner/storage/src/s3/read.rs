@@ -41,7 +41,7 @@ pub(crate) async fn read_whole(bucket: &Bucket, key: &str) -> Result<Bytes, S3Fa
     read_rest(bucket, key, 0..size, begun).await
 }
 
-/// Reads exactly `range`, which is not empty; of the version `version` if given.
+/// Reads exactly `range`, which is not empty; if `of` is given, only from this version of the object.
 pub(crate) async fn read_range(
     bucket: &Bucket,
     key: &str,
@@ -100,7 +100,7 @@ async fn begin(bucket: &Bucket, client: &Client, key: &str) -> Result<Begun, S3F
     Ok(Begun { bytes, version, crc32 })
 }
 
-/// Makes one request for `range`; of the version `version` if given.
+/// Makes one request for `range`; if `of` is given, only from this version of the object.
 async fn read_part(
     bucket: &Bucket,
     client: &Client,
@@ -116,7 +116,7 @@ async fn read_part(
         return Err(S3Failure::passing("the response to a request for a range does not state its range"));
     };
     let version = Version { size, tag: answer.e_tag.map(Arc::from) };
-    // Checked, because a server may ignore the condition of the request.
+    // The version is checked, because a server may ignore the condition of the request.
     if of.is_some_and(|of| of.size != version.size || (of.tag.is_some() && of.tag != version.tag)) {
         return Err(S3Failure::Unmet);
     }

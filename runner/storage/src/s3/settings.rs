@@ -24,8 +24,9 @@ pub struct S3Settings {
     /// Address of the server, such as `http://127.0.0.1:9000`. With `None`, the address is taken from the environment
     /// (`AWS_ENDPOINT_URL_S3`, then `AWS_ENDPOINT_URL`); without these variables, it is Amazon's address for the region.
     pub endpoint: Option<String>,
-    /// Region of the bucket. With `None`, the region is taken from the environment or the user's AWS configuration; if they have
-    /// none, it is `us-east-1` with an endpoint, or else the region that the machine's metadata service reports.
+    /// Region of the bucket. With `None`, the region is taken from the environment or the user's AWS configuration. If neither
+    /// sets a region, it is `us-east-1` if there is an endpoint, and otherwise the region that the machine's metadata service
+    /// reports.
     pub region: Option<String>,
     /// Sends the bucket's name in the path instead of the host name. With `None`, the path is used only if there is an endpoint.
     pub path_style: Option<bool>,

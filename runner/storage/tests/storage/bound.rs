@@ -165,8 +165,8 @@ async fn a_run_with_huge_batches_lets_another_run_take_turns() {
     };
     let (large, small, ended) = futures::join!(large.start(batch("large", 20_000)), small, ended);
     assert!(large.failed.is_empty() && small.iter().all(|output| output.failed.is_empty()));
-    // The large batch came first and so held all permits at the beginning. If permits were not granted in turns, it would keep
-    // them.
+    // The large batch came first and so held all permits at the beginning. If permits were not granted in turns, the large batch
+    // would keep them.
     let last = ended.iter().rposition(|key| **key == *"small").unwrap();
     let of_large = ended[..last].iter().filter(|key| ***key == *"large").count();
     assert!(of_large <= 200 + 2 * 8, "{of_large} reads of the large batch came before 200 of the other run");
@@ -181,7 +181,7 @@ fn a_batch_requests_no_more_permits_than_there_are() {
     let before = Arc::strong_count(&key);
     let mut fetch = op.start(Item::Batch(samples));
     assert!((&mut fetch).now_or_never().is_none());
-    // Counts requests by their references to the key: each request holds one.
+    // Each request holds one reference to the key, so the number of references shows the number of requests.
     assert!(Arc::strong_count(&key) <= before + 100_000 + 3, "{}", Arc::strong_count(&key));
     while (&mut fetch).now_or_never().is_none() {
         gated.end_one().unwrap();

@@ -189,7 +189,7 @@ proptest! {
 async fn line_starts_count_as_kept_memory_and_are_a_fault_beyond_the_limit() {
     let (_folder, store) = file("{\"n\": 1}\n".repeat(100).as_bytes());
     let source = |bytes| RecordSource::new(store.clone(), "lines.ndjson", SHUFFLED).within(bytes);
-    // A limit that is too small for the object itself, and just sufficient for the starts of its lines.
+    // This limit is too small to keep the object in memory, and just sufficient for the starts of its lines.
     let mut enough = source(100 * 8);
     assert!(enough.next().await.unwrap().is_some());
     assert_eq!(enough.kept_bytes(), 101 * 8);

@@ -9,10 +9,11 @@ use crate::spec::{parse, read_all};
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DatasetConfig {
-    /// Id of the access key that signs requests; taken from the standard places when missing, together with the secret.
+    /// Id of the access key that signs requests; when missing, the id and its secret are taken from the environment, the profile
+    /// or the machine's role.
     #[serde(default)]
     pub aws_access_key_id: Option<SecretText>,
-    /// Secret access key that belongs to the id.
+    /// Secret access key that belongs to `aws_access_key_id`.
     #[serde(default)]
     pub aws_secret_access_key: Option<SecretText>,
     /// Session token of a temporary access key.

@@ -282,7 +282,7 @@ impl Check<'_> {
         };
         match (reads, number.parse()) {
             (None, Ok(number)) => Device::Cuda(number),
-            // Reading the document has reported a number that is out of range.
+            // A number that is out of range was reported when the document was read.
             (None, Err(_)) => Device::Host,
             (Some(consumer), _) => {
                 let found =
@@ -316,8 +316,8 @@ impl<'a> Check<'a> {
         facts
     }
 
-    /// Checks that the stage accepts its input. Returns its output, and true if this output is certain. It is uncertain if the
-    /// stage passes on an input that it does not accept.
+    /// Checks that the stage accepts its input. Returns the flow behind the stage, and true if that flow is certain, which it is
+    /// not if the stage passes on an input that it does not accept.
     fn flow(
         &mut self,
         spec: &Spec,

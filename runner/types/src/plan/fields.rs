@@ -1,4 +1,4 @@
-//! Fields of the samples between two stages, as far as they are known before a run.
+//! Fields of the samples between two stages, to the extent known before a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,7 +43,7 @@ pub(super) struct Missing {
 }
 
 impl Fields {
-    /// No knowledge of any field.
+    /// Samples whose fields are all unknown.
     pub const UNKNOWN: Self = Self { named: BTreeMap::new(), others: Presence::Unknown };
     const NONE: Self = Self { named: BTreeMap::new(), others: Presence::Absent(None) };
 
@@ -84,7 +84,7 @@ impl Fields {
                 *presence = Presence::Unknown;
             }
         }
-        // A manifest without `removes` is taken as incomplete: its `makes` may lack fields, too.
+        // A manifest without `removes` is taken as incomplete: its `makes` may also lack fields.
         if makes.is_none() || removes.is_none() {
             self.named.retain(|_, presence| *presence == Presence::Present);
             self.others = Presence::Unknown;
@@ -100,7 +100,7 @@ impl Fields {
         if self.named.len() > 4 * MAX_NAMED_FIELDS { Self::UNKNOWN } else { self }
     }
 
-    /// Fields that a module wants and that are absent, at most `most` of them.
+    /// Fields that a module wants and that are absent; at most `most` fields.
     pub(super) fn missing(
         &self,
         manifest: &Manifest,

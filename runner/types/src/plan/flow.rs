@@ -46,13 +46,13 @@ impl Unit {
 }
 
 impl Flow {
-    /// Items of a source that produces `samples` in one epoch, if their number is known.
+    /// Flow behind a source that produces `samples` samples in one epoch; `None` means that the number is unknown.
     pub fn of_source(samples: Option<u64>) -> Self {
         let epoch = samples.map(|samples| Epoch { samples, items: samples });
         Self { unit: Unit::Samples, samples: 1, epoch }
     }
 
-    /// Items that a stage of this kind produces from these items.
+    /// Flow behind a stage of this kind that takes these items.
     #[must_use]
     pub fn after(self, kind: &StageKind) -> Self {
         match kind {

@@ -11,18 +11,19 @@ use crate::spec::Spec;
 const OF_THE_RUN: [&str; 7] =
     ["name", "threads", "interval_s", "buffer_mib", "sink", "consumer", "max_failures"];
 
-/// Members of a stage that cannot change its results. A failed sample is missing from the batches with every `on_error`. `order`
-/// and, where it is part of a seed, `name` are written back with their effective values.
+/// Settings of a stage that cannot change the content of batches, so that recipes omit them. `on_error` is one of them, since a
+/// failed sample is missing from the batches with every `on_error`. A recipe contains the effective `order` instead and, where
+/// the seed of a stage depends on it, the effective `name`.
 const OF_ANY_STAGE: [&str; 6] = ["name", "queue", "concurrency", "order", "on_error", "max_failures"];
 
-/// The duration of a sleep changes no result; the rate and seed of its failures do.
+/// Settings of `sleep` that cannot change the batches, unlike the rate and the seed of its failures.
 const OF_SLEEP: [&str; 4] = ["mean_ms", "jitter", "shape", "on"];
 
 /// Returns the document without the settings that cannot change the batches, so that two runs of equal recipes over the same data
 /// make the same batches, as long as their order is fixed.
 ///
-/// Modules are named by digest, and stages whose seeds contain their name by its effective value. The contents of the stores are
-/// not part of a recipe.
+/// Modules are named by digest. A stage whose seed depends on its name has its effective name. The contents of the stores are not
+/// part of a recipe.
 pub(super) fn recipe(spec: &Spec, stages: &[StagePlan]) -> Value {
     let mut document = serde_json::to_value(spec).expect("a document is JSON");
     let members = members_of(&mut document);

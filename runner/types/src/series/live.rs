@@ -8,7 +8,7 @@ use crate::run::{RunId, RunState};
 use crate::stats::Histogram;
 use crate::verdict::VerdictSpan;
 
-/// Activity of a run in the last quarter of a second.
+/// Activity of a run in the last 250 ms.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LiveSample {
     /// Id of the run.
@@ -29,7 +29,7 @@ pub struct LiveSample {
     pub expected: Option<u64>,
     /// Number of items in each queue at the end of the interval, by the id of the queue.
     pub occupancy: BTreeMap<String, u64>,
-    /// Current limiting factor of the run, and the period since which it has held.
+    /// Current limiting factor of the run, and the period in which it has held.
     pub verdict: Option<VerdictSpan>,
 }
 
@@ -43,9 +43,9 @@ pub struct TaskTimes {
     pub buckets: Vec<TimeBucket>,
     /// Median time, in seconds.
     pub p50_s: Option<f64>,
-    /// 90th percentile, in seconds.
+    /// 90th percentile of the times, in seconds.
     pub p90_s: Option<f64>,
-    /// 99th percentile, in seconds.
+    /// 99th percentile of the times, in seconds.
     pub p99_s: Option<f64>,
     /// Longest time, in seconds.
     pub max_s: Option<f64>,
@@ -65,7 +65,7 @@ pub struct TimeBucket {
     pub share: f64,
 }
 
-/// Restores the counts; the position of a time within its bucket is lost.
+/// Restores the counts; the exact durations within a bucket are lost.
 impl From<&TaskTimes> for Histogram {
     fn from(times: &TaskTimes) -> Self {
         let nanos = |seconds: f64| (seconds * 1e9).round() as u64;

@@ -31,17 +31,17 @@ pub enum Metric {
     AvePutTimeS,
     /// Queue: share of time with at least one get waiting, 0.0 to 1.0.
     Starved,
-    /// Of a stage: median time of the op alone over successful tasks, in seconds.
+    /// Stage: median time of the op alone over successful tasks, in seconds.
     P50TimeS,
-    /// Of a stage: 99th percentile of the same.
+    /// Stage: 99th percentile of the time of the op alone over successful tasks, in seconds.
     P99TimeS,
-    /// Of a queue: median time one get waited for an item, in seconds.
+    /// Queue: median time that one get waited for an item, in seconds.
     P50GetTimeS,
-    /// Of a queue: 99th percentile of the same.
+    /// Queue: 99th percentile of the time that one get waited for an item, in seconds.
     P99GetTimeS,
-    /// Of a queue: median time one put waited for room, in seconds.
+    /// Queue: median time that one put waited for room, in seconds.
     P50PutTimeS,
-    /// Of a queue: 99th percentile of the same.
+    /// Queue: 99th percentile of the time that one put waited for room, in seconds.
     P99PutTimeS,
 }
 
@@ -59,14 +59,14 @@ impl Metric {
     /// Metrics of queues, in the order of stored rows.
     pub const QUEUE: [Self; 5] =
         [Self::Readiness, Self::Qps, Self::AveGetTimeS, Self::AvePutTimeS, Self::Starved];
-    /// Those of stages that come from histograms, and so have no least and greatest.
+    /// Percentiles of stages: rows have histograms for them instead of sums, and no spreads.
     pub const STAGE_TIMES: [Self; 2] = [Self::P50TimeS, Self::P99TimeS];
-    /// Those of queues that come from histograms.
+    /// Percentiles of queues: rows have histograms for them instead of sums, and no spreads.
     pub const QUEUE_TIMES: [Self; 4] =
         [Self::P50GetTimeS, Self::P99GetTimeS, Self::P50PutTimeS, Self::P99PutTimeS];
 
-    /// The durations and the quantile of them that a metric of [`Self::STAGE_TIMES`] or [`Self::QUEUE_TIMES`] gives for the
-    /// stage or queue at `place`; `None` for any other.
+    /// Durations and quantile from which a metric of [`Self::STAGE_TIMES`] or [`Self::QUEUE_TIMES`] is computed for the stage or
+    /// queue with the index `place`; `None` for any other metric.
     pub fn quantile_of(self, place: usize) -> Option<(Timed, f64)> {
         match self {
             Self::P50TimeS => Some((Timed::Tasks(place), 0.50)),

@@ -15,13 +15,13 @@ pub struct Row {
     pub stages: Vec<TaskRow>,
     /// Sums of the queues, first to last.
     pub queues: Vec<QueueRow>,
-    /// Samples that passed the nodes: source, stages, sink and consumer. Empty in rows of earlier versions.
+    /// Sample counts of the nodes: source, stages, sink and consumer. Empty in rows of earlier versions.
     pub books: Vec<BookRow>,
     /// Spreads over the finest rows inside this row: the metrics of each stage, then of each queue. Empty in a row of the finest
     /// level, which has one value of each metric.
     pub spreads: Vec<Spread>,
-    /// Task times and waits. The finest rows have no waits, and the last row of each second has the task times of that second. `None`
-    /// in rows of earlier versions, and in rows that were read without their times.
+    /// Task times and waits. In rows of the finest level, the last row of each second has the task times of that second, and no
+    /// row has waits. `None` in rows of earlier versions, and in rows that were read without their times.
     pub times: Option<RowTimes>,
 }
 
@@ -132,7 +132,7 @@ impl Row {
         }
     }
 
-    /// Adds the samples of the interval that follows.
+    /// Adds the sample counts of the following interval.
     pub fn add_books(&mut self, books: &[BookRow]) {
         self.books.resize(books.len().max(self.books.len()), BookRow::default());
         for (row, book) in self.books.iter_mut().zip(books) {
@@ -140,7 +140,7 @@ impl Row {
         }
     }
 
-    /// Adds another row of the same run. The spreads then cover both rows.
+    /// Adds another row of the same run, with its spreads.
     pub fn merge(&mut self, other: &Self) {
         let mut spreads = self.all_spreads();
         for (mine, theirs) in spreads.iter_mut().zip(other.all_spreads()) {
@@ -150,7 +150,7 @@ impl Row {
         self.spreads = spreads;
     }
 
-    /// [`Self::merge`] without the spreads, which take most of its time.
+    /// Adds another row of the same run like [`Self::merge`], but removes the spreads, whose merging takes most of the time.
     pub fn merge_sums(&mut self, other: &Self) {
         self.spreads.clear();
         self.t0 = self.t0.min(other.t0);
@@ -168,7 +168,7 @@ impl Row {
         });
     }
 
-    /// Samples that the consumer took and kept; `None` in rows of earlier versions, which have no books.
+    /// Samples that the consumer took and kept; `None` in rows of earlier versions, which have no sample counts.
     pub fn delivered(&self) -> Option<u64> {
         self.books.last().map(|consumer| consumer.taken.saturating_sub(consumer.discarded))
     }
@@ -180,7 +180,7 @@ impl Row {
         readers.take(before_the_consumer).chain(self.delivered())
     }
 
-    /// Extends the spreads by the values of a finest row inside this one.
+    /// Extends the spreads by the values of a row of the finest level inside this one.
     pub fn spread(&mut self, finest: &Self) {
         for (mine, theirs) in self.spreads.iter_mut().zip(finest.all_spreads()) {
             mine.merge(theirs);

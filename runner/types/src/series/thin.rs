@@ -33,8 +33,9 @@ pub struct SeriesColumn {
     pub id: String,
     /// Figure in this column.
     pub metric: Metric,
-    /// Figure of each whole bucket, computed from its sums. Percentiles come from histograms: those of task times are within 8 % and
-    /// cover whole seconds, those of waits are within 16 % and cover intervals of 4 s; a narrower bucket shows its whole interval's.
+    /// Figure of each whole bucket, computed from its sums. Percentiles come from histograms: percentiles of task times are
+    /// accurate to 8 % and cover whole seconds, percentiles of waits are accurate to 16 % and cover intervals of 4 s. A narrower
+    /// bucket has the percentile of the second or interval that contains it.
     pub mean: Vec<Option<f64>>,
     /// Minimum over the 250 ms intervals of each bucket; empty for percentiles, and if the request excludes it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -65,7 +66,7 @@ pub struct Thinned {
     buckets: Buckets,
     rows: Vec<Option<Row>>,
     has_spreads: bool,
-    /// By bucket, the histograms of its row; made when a percentile is asked for.
+    /// Histograms of the row of each bucket; computed when the first percentile is requested.
     histograms: OnceCell<Vec<Vec<(usize, Histogram)>>>,
 }
 
@@ -83,7 +84,7 @@ impl Buckets {
         Self::of_rows(level, from, to, (to - from).div_ceil(points))
     }
 
-    /// Buckets of this width, filled by the finest rows; at least as wide as those rows.
+    /// Buckets of `width` nanoseconds, or of the width of the finest rows if that is larger, filled by the finest rows.
     pub fn every(from: u64, to: u64, width: u64) -> Self {
         Self::of_rows(Level::Finest, from, to, width)
     }
@@ -143,7 +144,8 @@ impl Thinned {
         }
     }
 
-    /// Takes in the waits of a row of the middle level, which the finest rows do not have, where it ends.
+    /// Adds the waits of a row of the middle level to the bucket in which that row ends, since rows of the finest level have no
+    /// waits.
     pub fn add_waits(&mut self, row: &Row) {
         let finest = (row.number + 1).saturating_mul(Level::Middle.width() / Level::Finest.width()) - 1;
         let Some(bucket) = self.buckets.of(Level::Finest, finest) else { return };
@@ -158,7 +160,7 @@ impl Thinned {
         &self.rows
     }
 
-    /// Set where a row has task times and waits: rows of earlier versions have none, nor have rows read without them.
+    /// True if a row has task times and waits: rows of earlier versions, and rows read without their times, have none.
     pub fn has_times(&self) -> bool {
         self.rows.iter().flatten().any(|row| row.times.is_some())
     }
@@ -193,7 +195,7 @@ impl Thinned {
         })
     }
 
-    /// A quantile of durations over time.
+    /// Column of a quantile of durations over time.
     fn quantiles(&self, id: &str, metric: Metric, of: Timed, quantile: f64) -> SeriesColumn {
         let histograms = self.histograms.get_or_init(|| {
             let times = self.rows.iter().map(|row| row.as_ref().and_then(|row| row.times.as_ref()));
@@ -205,7 +207,7 @@ impl Thinned {
             histograms[place].1.quantile_s(quantile)
         };
         let mut mean: Vec<Option<f64>> = histograms.iter().map(found).collect();
-        // The last row of a second has the task times of all of it, that of 4 s the waits.
+        // The last row of each second has the task times of that second, and the last row of each 4 s has the waits of these 4 s.
         let counted = if matches!(of, Timed::Tasks(_)) { SECOND } else { Level::Middle.width() };
         let stretch = |bucket: usize| (self.buckets.from + self.buckets.width * bucket as u64) / counted;
         for bucket in (1..mean.len()).rev() {
@@ -321,7 +323,7 @@ mod tests {
         let mut thinned = Thinned::new(Buckets { level: Level::Finest, from: 0, width, count: 9 });
         for number in 0..8 {
             let mut sums = TaskSums::default();
-            // The second has a task of 1 ms and one of 3 ms; those of the next are not in yet.
+            // The first second has a task of 1 ms and one of 3 ms; the task times of the next second are not recorded yet.
             [1_000_000, 3_000_000].iter().for_each(|nanos| sums.op_times.record(*nanos));
             let times = if number == 3 { RowTimes::of(&[sums], &[]) } else { RowTimes::default() };
             thinned
@@ -334,7 +336,8 @@ mod tests {
         assert_eq!(column.mean, [[Some(p99); 4].as_slice(), &[None; 5]].concat());
         let gets = |thinned: &Thinned| thinned.queue(1, Metric::P50GetTimeS, "1:a_queue").mean;
         assert_eq!(gets(&thinned), [None; 9]);
-        // Waits come from the wider rows: the first ends behind the buckets, and one more would.
+        // Waits come from the rows of 4 s: the first of these rows ends in the first bucket, the second one behind the last
+        // bucket.
         let mut queue = QueueSums::default();
         queue.get_times.record(1_000_000);
         let times = RowTimes::of(&[], &[QueueSums::default(), queue]);

@@ -1,44 +1,45 @@
-//! Events on the time axis of a run. Limits that moved are told by the spans of its verdict.
+//! Events on the time axis of a run. Changes of its limit are no events: the spans of its verdict contain them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::row::Row;
 
-/// Most events of one kind; those with the least counts give way.
+/// Maximum number of events of one kind; the events with the lowest counts are left out.
 const MAX_EVENTS: usize = 100;
-/// A burst fails at least so many tasks ...
+/// Minimum number of failed tasks in a bucket of a failure burst.
 const BURST_LEAST: f64 = 5.0;
-/// ... and so many times as many as the time before it would give ...
+/// Minimum ratio of failed tasks in a bucket of a failure burst to the number expected from the rate before.
 const BURST_FACTOR: f64 = 3.0;
-/// ... and so many standard deviations more, or half as many for it to go on.
+/// Minimum number of standard deviations by which the failed tasks of a burst's first bucket exceed the expected number; half of
+/// it suffices for the following buckets.
 const BURST_DEVIATIONS: f64 = 4.0;
-/// Buckets with tasks before a burst can be told from a usual rate of failures.
+/// Number of buckets with tasks that are needed to know the usual failure rate, before which no burst is reported.
 const BUCKETS_BEFORE: u32 = 4;
 
-/// Events of a run, by begin.
+/// Events of a run, ordered by their start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Timeline {
-    /// The events, earliest first.
+    /// Events of the run, earliest first.
     pub items: Vec<TimelineEvent>,
-    /// Smaller events that are not listed.
+    /// Number of events that are not listed: the ones with the lowest counts.
     pub left_out: usize,
 }
 
-/// Something that happened to a run at some time.
+/// Event in a run, with the interval in which it happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TimelineEvent {
-    /// Its begin, in seconds since the run's start, known to the bucket that the timeline was made of.
+    /// Start of the event, in seconds since the run's start, rounded down to the start of a measured interval.
     pub from_s: f64,
-    /// Its end.
+    /// End of the event, in seconds since the run's start, rounded up to the end of a measured interval.
     pub to_s: f64,
-    /// Its kind.
+    /// Kind of the event.
     pub kind: TimelineEventKind,
-    /// Id of the stage.
+    /// Id of the stage that the event concerns.
     pub stage: String,
-    /// Instances that were replaced, or tasks that failed.
+    /// Number of replaced instances or of failed tasks, depending on the kind.
     pub count: u64,
-    /// The event in words.
+    /// Description of the event in one sentence.
     pub text: String,
 }
 
@@ -48,12 +49,13 @@ pub struct TimelineEvent {
 pub enum TimelineEventKind {
     /// Instances of a module broke and were replaced.
     InstanceReplaced,
-    /// A stage failed more tasks than it did before.
+    /// Tasks of a stage failed at a much higher rate than before.
     FailureBurst,
 }
 
 impl Timeline {
-    /// Events of a run with these stages, by id and name, from its rows in equal buckets.
+    /// Finds the events of a run in `rows`, its rows merged into buckets of equal length. `stages` contains the id and name of
+    /// each stage.
     pub fn of(stages: &[(&str, &str)], rows: &[Option<Row>]) -> Self {
         let mut all = Self::default();
         let (mut replaced, mut bursts) = (Vec::new(), Vec::new());
@@ -89,7 +91,7 @@ impl Timeline {
     }
 }
 
-/// Neighbouring buckets that are one event, in nanoseconds since the run's start.
+/// Adjacent buckets that form one event. Times are in nanoseconds since the run's start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Stretch {
     t0: u64,
@@ -98,7 +100,7 @@ struct Stretch {
 }
 
 impl Stretch {
-    /// Adds a bucket to the last stretch if it ends where the bucket begins, else begins another.
+    /// Adds the bucket of `row` to the last stretch if `goes_on` is set; otherwise adds a new stretch.
     fn add(all: &mut Vec<Self>, row: &Row, count: u64, goes_on: bool) {
         match all.last_mut().filter(|_| goes_on) {
             Some(last) => (last.t1, last.count) = (row.t1, last.count + count),
@@ -120,10 +122,10 @@ fn replacements(rows: &[Option<Row>], stage: usize) -> Vec<Stretch> {
     found
 }
 
-/// Stretches in which failures per second jump over their rate in all the time before.
+/// Stretches in which failures per second far exceed their mean rate before.
 fn failure_bursts(rows: &[Option<Row>], stage: usize) -> Vec<Stretch> {
     let mut found = Vec::new();
-    // Failed tasks and measured time before, bursts left out.
+    // Failed tasks, measured time and number of the buckets so far, without the buckets of bursts.
     let (mut failed, mut time, mut buckets) = (0_u64, 0_u64, 0);
     let mut goes_on = false;
     for row in rows.iter().flatten() {
@@ -149,7 +151,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// Rows of a second with a hundred tasks each, of which so many fail and so many need another instance.
+    /// Rows of one second with a hundred tasks each; each pair in `of` is the number of failed tasks and of replaced instances.
     fn rows(of: &[(u64, u64)]) -> Vec<Option<Row>> {
         let row = |(number, (failures, replaced)): (u64, &(u64, u64))| {
             let mut row = Row::empty(number, number * SECOND, 1, 2);
@@ -183,7 +185,7 @@ mod tests {
         assert_eq!(bursts(&[20, 25, 18, 22, 30, 16, 24, 21]), []);
         assert_eq!(bursts(&[90, 80, 0, 0, 0, 0]), [], "there is no time before");
         assert_eq!(bursts(&[0, 0, 0, 0, 0, 4, 0]), [], "four of a hundred are few");
-        // Time without tasks says nothing of the usual rate.
+        // Buckets without tasks do not count towards the usual rate.
         let mut with_gaps = rows(&[(9, 0), (0, 0), (0, 0), (0, 0), (0, 0), (9, 0)]);
         for row in with_gaps[1..5].iter_mut().flatten() {
             row.stages[0].tasks = 0;

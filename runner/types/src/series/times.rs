@@ -1,24 +1,25 @@
 use crate::stats::{Histogram, QueueSums, TaskSums};
 
-/// Buckets of a [`Histogram`] that are counted as one: a bucket of task times is at most 1/8 of its value wide, one of waits 1/4. Waits
-/// are as noisy as task times and twice as many; with narrow buckets they would take more room than all sums.
+/// Number of buckets of a [`Histogram`] that are joined into one. A joined bucket of task times is at most 1/8 of its value wide,
+/// a joined bucket of waits at most 1/4: waits are as noisy as task times and twice as many, and with narrower buckets they would
+/// take more memory than all sums.
 const JOINED: usize = 4;
 const JOINED_WAITS: usize = 8;
-/// A shorter wait counts as none, in nanoseconds.
+/// Shortest wait that is counted as a wait, in nanoseconds; shorter ones are counted in the first bucket.
 const LEAST_WAIT: u64 = 16_384;
-/// Joined buckets of one histogram; none that it can have is beyond them.
+/// Number of keys reserved for the joined buckets of one histogram; no duration needs more.
 const BUCKETS: u32 = 512;
-/// Histograms of a stage with the queue of the same place: its tasks, its puts, its gets.
+/// Number of histograms per index: the tasks of the stage, and the puts and gets of the queue, with this index.
 const KINDS: usize = 3;
 
-/// Task times and waits of a stretch of time, counted in buckets. Merging loses nothing, so quantiles of any stretch are those of
-/// all its tasks, within 8 %, and of all its waits, within 16 %.
+/// Task times and waits of an interval, counted in buckets. Merging loses no precision, so the quantiles of any merged interval
+/// are accurate to 8 % for task times and to 16 % for waits.
 ///
-/// Pairs of a key and a count, rising by key, as bytes: most buckets are empty, and most counts small.
+/// Encodes pairs of a key and a count as bytes, in ascending order of keys: most buckets are empty, and most counts are small.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowTimes(Vec<u8>);
 
-/// A stage or a queue whose durations are counted, by its place among the others of a run.
+/// Durations that are counted, with the index of their stage or queue in the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timed {
     /// Times of the successful tasks of a stage.
@@ -40,7 +41,7 @@ impl Timed {
 }
 
 impl RowTimes {
-    /// Counts of everything that was timed in these sums.
+    /// Counts, by bucket, the task times of the stages and the put and get waits of the queues.
     pub fn of(stages: &[TaskSums], queues: &[QueueSums]) -> Self {
         let none = Histogram::default();
         let histograms = (0..stages.len().max(queues.len())).flat_map(|place| {
@@ -63,7 +64,7 @@ impl RowTimes {
         Self::of_pairs(keyed)
     }
 
-    /// Counts by key; the keys rise, and counts of the same key add up.
+    /// Encodes pairs of a key and a count. The keys must not descend; counts of equal keys are added.
     pub fn of_pairs(pairs: impl IntoIterator<Item = (u32, u64)>) -> Self {
         let mut bytes = Vec::new();
         let (mut before, mut open) = (0, None::<(u32, u64)>);
@@ -82,7 +83,7 @@ impl RowTimes {
         Self(bytes)
     }
 
-    /// Counts by key, with rising keys.
+    /// Pairs of a key and a count, in ascending order of keys.
     pub fn pairs(&self) -> impl Iterator<Item = (u32, u64)> {
         let (mut rest, mut key) = (self.0.as_slice(), 0_u32);
         std::iter::from_fn(move || {
@@ -92,7 +93,7 @@ impl RowTimes {
         })
     }
 
-    /// Adds the counts of another stretch of time.
+    /// Adds the counts of another interval.
     pub fn merge(&mut self, other: &Self) {
         if self.0.is_empty() {
             self.0.clone_from(&other.0);
@@ -110,13 +111,13 @@ impl RowTimes {
         }))
     }
 
-    /// Only the waits (put and get times), without task times.
+    /// Returns the waits (put and get times) without the task times.
     #[must_use]
     pub fn waits(&self) -> Self {
         Self::of_pairs(self.pairs().filter(|(key, _)| !is_task(key / BUCKETS)))
     }
 
-    /// Durations of one stage or queue. The longest is known to the bucket.
+    /// Histogram of the durations of one stage or queue. The longest duration is accurate to its bucket.
     pub fn histogram(&self, of: Timed) -> Histogram {
         let number = of.number() as u64;
         let pairs = self.pairs().skip_while(|(key, _)| u64::from(key / BUCKETS) < number);
@@ -124,20 +125,20 @@ impl RowTimes {
         histogram_of(pairs)
     }
 
-    /// [`Self::histogram`] of everything, by the number of its kind and place.
+    /// Histograms of all stages and queues with their numbers (see [`Self::number_of`]), in ascending order.
     pub(super) fn histograms(&self) -> Vec<(usize, Histogram)> {
         let pairs: Vec<(u32, u64)> = self.pairs().collect();
         let groups = pairs.chunk_by(|(one, _), (next, _)| one / BUCKETS == next / BUCKETS);
         groups.map(|group| ((group[0].0 / BUCKETS) as usize, histogram_of(group.iter().copied()))).collect()
     }
 
-    /// Place of a stage or queue in [`Self::histograms`].
+    /// Number of the histogram of a stage or queue in [`Self::histograms`].
     pub(super) fn number_of(of: Timed) -> usize {
         of.number()
     }
 }
 
-/// The middle of the joined buckets stands for all of them.
+/// Restores a histogram: each joined bucket is counted in its middle bucket.
 fn histogram_of(pairs: impl Iterator<Item = (u32, u64)>) -> Histogram {
     let bucket = |key: u32| {
         let first = (key % BUCKETS) as usize * JOINED;
@@ -149,12 +150,12 @@ fn histogram_of(pairs: impl Iterator<Item = (u32, u64)>) -> Histogram {
     Histogram::of_buckets(counts, longest).unwrap_or_default()
 }
 
-/// Tells the histogram of a stage from one of a queue, by its number.
+/// True if the histogram with this number belongs to a stage, false if it belongs to a queue.
 fn is_task(number: u32) -> bool {
     (number as usize).is_multiple_of(KINDS)
 }
 
-/// Seven bits a byte, lowest first; the highest bit is set where more follow.
+/// Appends a number with seven bits per byte, lowest bits first; the highest bit of a byte is set if another byte follows.
 fn push_number(bytes: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         bytes.push(number as u8 | 0x80);

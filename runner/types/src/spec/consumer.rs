@@ -11,7 +11,7 @@ use super::bounds::{Ahead, Millis, Name, Share, WaitS};
 pub enum Consumer {
     /// Drops every item at once, to measure the pipeline's maximum speed.
     Discard(Discard),
-    /// Waits after every item, as a training step of that length would.
+    /// Waits after every item, like a training step.
     Simulate(Simulate),
     /// Writes every collated batch as a safetensors file.
     Files(Files),
@@ -52,7 +52,7 @@ pub struct Files {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Stream {
-    /// Batches that may be delivered and not acknowledged yet.
+    /// Maximum number of batches delivered and not acknowledged yet.
     #[serde(default)]
     pub ahead: Ahead,
     /// Longest time that a batch waits while no reader is connected, in seconds; then the run fails. A connected reader has no

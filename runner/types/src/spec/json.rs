@@ -25,7 +25,7 @@ pub const MAX_DEPTH: usize = 64;
 pub struct JsonBounds {
     /// Maximum size of the text, in bytes.
     pub bytes: usize,
-    /// Maximum number of names and values: one of a single character takes dozens of bytes in memory.
+    /// Maximum number of names and values: even a value of one character takes dozens of bytes in memory.
     pub nodes: usize,
 }
 
@@ -33,13 +33,14 @@ impl JsonBounds {
     /// Bounds of a pipeline document.
     pub const DOCUMENT: Self = Self::of_bytes(MAX_DOCUMENT_BYTES);
 
-    /// Bounds of this size in bytes, with as many names and values as a pipeline document.
+    /// Creates bounds of `bytes` bytes, with the maximum number of names and values of a pipeline document.
     pub const fn of_bytes(bytes: usize) -> Self {
         Self { bytes, nodes: MAX_DOCUMENT_NODES }
     }
 }
 
-/// Reads JSON. Unlike serde_json alone, it rejects an object that has a member twice, where one of them would be lost silently.
+/// Reads JSON. Unlike serde_json alone, it rejects an object that has a member twice: one of the two values would be lost
+/// silently.
 pub fn parse(bytes: &[u8]) -> Result<Value, Vec<SpecFault>> {
     parse_within(bytes, JsonBounds::DOCUMENT)
 }
@@ -166,7 +167,7 @@ impl<'de> Visitor<'de> for Strict<'_> {
                     self.place.pointer().key(&key),
                     format!("`{name}` is written twice, keep one of them"),
                 );
-                // Reported once, however often the member is repeated.
+                // A fault is reported once, however often the member is repeated.
                 if faults.len() < MAX_FAULTS && !faults.contains(&fault) {
                     faults.push(fault);
                 }

@@ -1,7 +1,7 @@
 //! In-memory size of a JSON document, estimated from its text.
 
 /// Upper bound of the memory of one name or value, in bytes: twice a `serde_json::Value` with its share of the surrounding
-/// container, as a type deserialized from a value may hold a full copy. Lists and objects of one member cost the most.
+/// container, since a type deserialized from a value may hold a full copy. Lists and objects of one member cost the most.
 const NODE_BYTES: usize = 512;
 
 /// Counts names, values and bytes of a JSON text piece by piece, without building a tree.

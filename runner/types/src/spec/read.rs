@@ -69,7 +69,7 @@ pub fn read_all<T: DeserializeOwned>(
             Err(misread) => {
                 let steps = misread.steps();
                 let fault = SpecFault::new(pointer(&steps), misread.to_string());
-                // Long names with the same beginning have the same message.
+                // Messages cut long names, so faults of names with the same beginning may be equal.
                 if !is_caused_by(&misread, &steps, &removed) && !faults.contains(&fault) {
                     faults.push(fault);
                 }

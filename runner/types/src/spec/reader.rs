@@ -144,7 +144,7 @@ fn found_in_words(found: Unexpected<'_>) -> String {
     }
 }
 
-/// Replaces the names of Rust's types, which serde uses, by those of JSON.
+/// Replaces the names of Rust's types, which serde uses, by the names of JSON's types.
 fn expected_in_words(expected: &dyn Expected) -> String {
     match expected.to_string().as_str() {
         "u64" | "u32" => "a whole number, 0 or more".to_owned(),

@@ -35,7 +35,7 @@ pub enum Stage {
 }
 
 /// Declares a stage whose tasks may run concurrently and may fail: its own fields, then the fields shared by all such stages.
-/// (serde's `flatten` would do the same but cannot reject unknown fields.)
+/// (serde's `flatten` could share the fields, but cannot reject unknown ones.)
 macro_rules! tasked_stage {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* }) => {
         $(#[$doc])*
@@ -109,7 +109,7 @@ pub struct Disaggregate {
 }
 
 tasked_stage! {
-    /// Reads the object that each sample's key names. The objects of a batch are read concurrently; each may fail on its own.
+    /// Reads the object that each sample's key names. The objects of a batch are read concurrently; each read may fail alone.
     Fetch {
         /// Store to read from; the store of the source when missing.
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -2,7 +2,7 @@ use super::sums::sums;
 use crate::ledger::StageBook;
 
 sums! {
-    /// Samples that passed one node of a run over a time. The nodes are source, stages, sink and consumer, first to last.
+    /// Samples that passed one node of a run in an interval. The nodes are source, stages, sink and consumer, first to last.
     BookRow {
         /// Samples taken from the queue before the node.
         taken,

@@ -93,8 +93,8 @@ impl Histogram {
         self.longest = self.longest.max(other.longest);
     }
 
-    /// Durations recorded since `earlier`, an earlier reading of this histogram. The longest of them is only accurate to its
-    /// bucket.
+    /// Durations recorded since `earlier`, an earlier reading of this histogram. The longest of these durations is accurate only
+    /// to its bucket.
     pub fn since(&self, earlier: &Self) -> Self {
         let counts: Vec<u64> = self
             .counts

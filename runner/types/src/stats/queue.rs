@@ -38,7 +38,7 @@ sums! {
         /// Time that puts waited for a free slot; the waits of several producers overlap and are added.
         put_wait,
         /// Time that the reader waited for an item. There is one reader, so this is also the time with a get waiting. An open
-        /// wait counts; if it turns out to be for the end of the data, a later reading has a lower value.
+        /// wait counts; if the data ends before the next item, the wait is subtracted, so that a later reading is lower.
         get_wait,
         /// Time without an item in the queue.
         empty,
@@ -89,7 +89,7 @@ impl QueueMeter {
         self.empty = false;
     }
 
-    /// Records that the reader found the queue empty and waits. The wait counts once an item ends it.
+    /// Records that the reader found the queue empty and waits. The wait counts only if an item ends it.
     #[inline]
     pub fn on_get_waits(&mut self, now: Tick) {
         if self.off {

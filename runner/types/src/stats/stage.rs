@@ -75,7 +75,7 @@ sums! {
         blocked,
         /// Slot time of tasks with no permit of the store for any of their reads.
         permit_wait,
-        /// Instances that were made to replace a broken one; they count in `instances`, too.
+        /// Instances that were created to replace broken ones; also counted in `instances`.
         replaced,
     }
 }
@@ -88,7 +88,7 @@ impl StageMeter {
         Self { sums: TaskSums::default(), slots, read_at: now, closed: false, off: false }
     }
 
-    /// Creates a meter that only counts tasks, which failure limits require, for benchmarks of the cost of measuring.
+    /// Creates a meter for benchmarks of the cost of measuring. It only counts tasks, which failure limits require.
     pub fn off() -> Self {
         Self { off: true, ..Self::starting_at(Tick::ZERO, 0) }
     }
@@ -139,7 +139,7 @@ impl StageMeter {
         self.sums.row.instances += made;
     }
 
-    /// Instances of the op were made to replace broken ones.
+    /// Records that instances of the op were created to replace broken ones.
     #[inline]
     pub fn on_replaced(&mut self, made: u64) {
         if self.off {
@@ -157,7 +157,7 @@ impl StageMeter {
         self.closed = true;
     }
 
-    /// Number of completed tasks so far, and of those with a failed sample.
+    /// Number of completed tasks so far, and number of completed tasks with a failed sample.
     pub fn tasks(&self) -> (u64, u64) {
         (self.sums.row.tasks, self.sums.row.failures)
     }

@@ -12,7 +12,7 @@ use crate::fault::Pointer;
 use crate::policy::{Capacity, Order};
 use crate::spec::Reads;
 
-/// Largest increase of the rate that one step aims at; beyond it, another part becomes the limit.
+/// Maximum factor by which one suggestion aims to raise the rate; beyond this factor, another part becomes the limit.
 const MOST: f64 = 4.0;
 /// Factor by which a queue grows if it could not hold a burst.
 const DEEPER: usize = 4;
@@ -95,7 +95,7 @@ fn wanted(look: &Look<'_>) -> f64 {
     ratio.filter(|ratio| ratio.is_finite()).map_or(MOST, |ratio| ratio.clamp(1.0, MOST))
 }
 
-/// Effect of the higher rate, in words.
+/// Goal of a suggestion, as the end of its sentence: the rate that the consumer could take, or up to `more` times the current rate.
 fn wanted_in_words(look: &Look<'_>, more: f64) -> String {
     match look.demand().filter(|_| more < MOST) {
         Some(demand) => format!("for the {} that the consumer could take", demanded(look, demand)),
@@ -106,7 +106,7 @@ fn wanted_in_words(look: &Look<'_>, more: f64) -> String {
 /// Suggests more slots for every stage that could not sustain the wanted rate, and the threads these slots need.
 fn wider(look: &Look<'_>) -> Option<Advice> {
     let more = wanted(look);
-    // Further tasks would only wait for permits, too.
+    // Further tasks would only wait for permits.
     let may_grow = |(place, stage): &(usize, &StageTraits)| stage.may_grow && !look.waits_for_permits(*place);
     let stages = look.shape.stages.iter().enumerate().filter(may_grow);
     let slots = stages.filter_map(|(place, stage)| Some((stage, look.slots[place].as_ref()?)));
@@ -140,7 +140,8 @@ fn wider(look: &Look<'_>) -> Option<Advice> {
     Some(rate(format!("{text}, {}.", wanted_in_words(look, more)), set))
 }
 
-/// Suggests more permits of the store that a stage waits for. They are set in the configuration, not in the document.
+/// Suggests more permits of the store that a stage waits for. The number of permits is set in the configuration, not in the
+/// document.
 fn permits(look: &Look<'_>, limit: Option<Limit>) -> Option<Advice> {
     let (stage, _) = look.stage(limit)?;
     let store = stage.store.as_ref()?;
@@ -157,7 +158,8 @@ fn permits(look: &Look<'_>, limit: Option<Limit>) -> Option<Advice> {
     ))
 }
 
-/// Setting that gives a store permits for `wanted` reads at a time, if it has fewer and may have more.
+/// Text of the setting that raises the permits of the stage's store to `wanted`; `None` if the store has that many already or
+/// cannot have more.
 fn more_reads(stage: &StageTraits, wanted: u64) -> Option<String> {
     let store = stage.store.as_ref()?;
     let reads = store.reads?;
@@ -175,7 +177,7 @@ fn enough_threads(look: &Look<'_>, more: f64) -> Option<u32> {
 
 fn threads(look: &Look<'_>, limit: Option<Limit>) -> Vec<Advice> {
     let more = wanted(look);
-    // More threads than slots of all stages would never run.
+    // Threads beyond the number of slots of all stages would never run an op.
     let on_threads = look.shape.stages.iter().filter(|stage| stage.work.is_on_thread());
     let slots = on_threads.fold(0_u32, |sum, stage| sum.saturating_add(stage.concurrency));
     let wanted = enough_threads(look, more).map(|threads| threads.min(slots));
@@ -232,7 +234,7 @@ fn faster(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>) -> Option<Ad
 fn source(look: &Look<'_>) -> Advice {
     let text = match &look.shape.source.store {
         Some(store) => format!(
-            "List the samples faster: the source reads their keys from store `{store}`; an index (`penstock index create`) is read in one piece."
+            "List the samples faster: the source reads their keys from store `{store}`; with an index (`penstock index create`), it reads one object instead of a listing."
         ),
         None => "Produce samples faster: no setting of the document achieves this.".to_owned(),
     };
@@ -246,7 +248,7 @@ fn deeper(look: &Look<'_>, limit: Option<Limit>) -> Option<Advice> {
     let deep = |items: usize| items.saturating_mul(DEEPER).min(Capacity::MOST as usize);
     let (own, sink) = (deep(stage.queue), deep(look.shape.sink_queue));
     let text = format!(
-        "Let the queues hold a burst: the one behind `{}` {own} items instead of {}, the sink's {sink} instead of {}.",
+        "Enlarge two queues to absorb bursts: the one behind `{}` from {} to {own} items, the sink's from {} to {sink}.",
         stage.id, stage.queue, look.shape.sink_queue
     );
     Some(rate(

@@ -7,14 +7,14 @@ const STARVES: f64 = 0.05;
 /// Shortest wait that counts, in seconds: shorter ones do not matter for any training step.
 const FELT_S: f64 = 0.001;
 /// Minimum number of items at the sink for a verdict, unless [`MIN_S`] seconds were measured: fewer items reveal nothing about a
-/// pipeline that may hold as many.
+/// pipeline that may contain as many items.
 const MIN_ITEMS: u64 = 8;
 const MIN_S: f64 = 10.0;
 /// Factor by which another stage must be busier than the suspect to replace it: shares of equal stages differ by chance.
 const BUSIER: f64 = 1.05;
 /// Share of time in use below which no part counts as the limit.
 const AT_WORK: f64 = 0.6;
-/// Share of the worker threads' time in ops from which the threads may be the limit, if waits for threads also reach [`WANTED`].
+/// Minimum share of worker-thread time spent in ops for threads to be the limit; waits for threads must also reach [`WANTED`].
 const THREADS_FULL: f64 = 0.8;
 /// Share of waits for threads or permits, in the time that tasks hold slots, from which threads or permits may be the limit.
 const WANTED: f64 = 0.2;
@@ -152,7 +152,7 @@ impl<'a> Look<'a> {
         let starves =
             |queue: &&crate::stats::QueueFigures| queue.starved.is_some_and(|share| share >= STARVES);
         let run = self.measured.queues.iter().rev().take_while(starves).count().max(1);
-        // The queue behind stage i has number i + 1; the sink only moves items, too.
+        // The queue behind stage i has the index i + 1. The sink, like a rebatching stage, only moves items.
         let stages = self.shape.stages.len();
         let feeds = (stages + 1 - (run - 1).min(stages + 1)).min(stages);
         let works = |stage: &usize| self.shape.stages[*stage].work != StageWork::Moving;
@@ -220,7 +220,7 @@ impl<'a> Look<'a> {
         self.measured.queues.last().and_then(|sink| sink.qps)
     }
 
-    /// Samples of an item that the consumer took; `None` where it took none, or samples were not counted.
+    /// Mean number of samples per item that the consumer took; `None` if the consumer took no item, or samples were not counted.
     pub(super) fn samples_per_item(&self) -> Option<f64> {
         let items = self.measured.queues.last()?.num_items;
         self.measured

@@ -76,7 +76,7 @@ pub(crate) enum StageWork {
     Moving,
     /// Reading from a store.
     Storage,
-    /// Waiting for something else, on no thread of the run.
+    /// Waiting for something other than a store, without a worker thread.
     Waiting,
     /// Computing on a worker thread.
     Computing,

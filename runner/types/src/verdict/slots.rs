@@ -44,7 +44,8 @@ pub struct ThreadUse {
 }
 
 impl SlotUse {
-    /// Computes the use from the figures; `None` where nothing was measured, and for stages whose slots do no work.
+    /// Computes the use of the slots from the figures of the tasks; `None` where nothing was measured, and for stages whose slots
+    /// do no work.
     pub(super) fn of(stage: &StageTraits, task: &TaskFigures) -> Option<Self> {
         let works = stage.work != super::shape::StageWork::Moving && task.elapsed_s > 0.0;
         let slots = |seconds: f64| seconds / task.elapsed_s;
@@ -71,8 +72,8 @@ impl SlotUse {
         (held / f64::from(self.concurrency)).min(1.0)
     }
 
-    /// Slots whose results waited for a slower task ahead of them. While the first result in the order waits for room, the others
-    /// wait for room too.
+    /// Slots whose results waited for a slower task earlier in the order. While the first result in the order waits for room, the
+    /// results behind it wait for room, not for a task.
     pub(super) fn own_order_wait(&self, stage: &StageTraits) -> f64 {
         match stage.order {
             Order::Input => self.order_wait * (1.0 - self.blocked.min(1.0)),
@@ -91,7 +92,7 @@ impl SlotUse {
 }
 
 impl ThreadUse {
-    /// Computes the use from that of the slots; `None` when no stage needs a worker thread.
+    /// Computes the use of the worker threads from the use of the slots; `None` when no stage needs a worker thread.
     pub(super) fn of(shape: &PipelineShape, slots: &[Option<SlotUse>]) -> Option<Self> {
         let on_threads = || shape.stages.iter().zip(slots).filter(|(stage, _)| stage.work.is_on_thread());
         on_threads().next()?;
@@ -110,9 +111,9 @@ impl ThreadUse {
     }
 }
 
-/// Number of slots or threads that keep up with work that occupies `load` of them on average (Little's law). Random arrivals
-/// vary the need by about the square root of `load`; half of this square root is kept as reserve, and the queues on both sides
-/// absorb the rest.
+/// Number of slots (or threads) needed for work that occupies `load` slots on average (Little's law). Random arrivals vary the
+/// need by about the square root of `load`; half of this square root is kept as reserve, and the queues on both sides absorb the
+/// rest.
 fn staffed(load: f64) -> u32 {
     // Tolerance for rounding: a load that is a whole number of slots, all in use, needs no additional one.
     ((load + 0.5 * load.sqrt() - 0.01).ceil()).clamp(1.0, f64::from(crate::policy::Concurrency::MOST)) as u32

@@ -257,7 +257,7 @@ fn starve<const N: usize>(queues: &mut [QueueFigures], shares: [f64; N]) {
     }
 }
 
-/// Sets the shares of the slots' time: busy, waiting for a thread, waiting for the order, blocked.
+/// Sets the shares of the slots' time: busy, waiting for a thread, waiting for earlier results, blocked.
 fn occupy(task: &mut TaskFigures, concurrency: u32, [busy, thread_wait, order_wait, blocked]: [f64; 4]) {
     let slots_s = f64::from(concurrency) * task.elapsed_s;
     task.busy_s = busy * slots_s;
@@ -276,7 +276,7 @@ fn found(verdict: &Verdict) -> (VerdictKind, Option<&str>) {
 fn a_random_wait_in_front_of_the_slowest_stage_does_not_blame_the_stage_before_it() {
     let shape = pipeline(json!([sleep("fast", 1), sleep("slow", 1)]));
     let mut run = at_rest(&shape, 20.0);
-    // With random times and short queues, the slow stage waits, too, but the fast stage is blocked for longer.
+    // With random times and short queues, even the slow stage waits, but the fast stage is blocked for longer.
     occupy(&mut run.0[0], 1, [0.70, 0.0, 0.0, 0.25]);
     occupy(&mut run.0[1], 1, [0.88, 0.0, 0.0, 0.0]);
     starve(&mut run.1, [0.0, 0.12, 0.9, 0.4]);
@@ -330,7 +330,7 @@ fn tasks_that_wait_for_threads_make_the_threads_the_limit() {
     assert_eq!(found(&verdict), (VerdictKind::Threads, Some("1:a")));
     let threads = verdict.threads.unwrap();
     assert_eq!((threads.threads, threads.busy, threads.least), (4, 4.0, 4));
-    // Twice the rate needs 8 threads, and half of their square root in reserve.
+    // Twice the rate keeps 8 threads busy; with a reserve of half the square root of 8, rounded up, 10 threads are advised.
     assert_eq!(
         serde_json::to_value(&verdict.advice[0].set).unwrap(),
         json!([{ "pointer": "/threads", "value": 10 }])
@@ -478,7 +478,7 @@ fn little_or_nothing_delivered_is_not_judged() {
     assert_eq!(told(0, 30.0, false), "Not warmed up yet: nothing has been delivered.");
     assert_eq!(told(0, 30.0, true), "Nothing was delivered.");
     assert_eq!(told(3, 2.0, false), "Not warmed up yet: samples delivered so far: 3.");
-    assert_eq!(told(3, 2.0, true), "Too little to tell: samples delivered in all: 3.");
+    assert_eq!(told(3, 2.0, true), "Too few samples were delivered for a verdict: 3.");
     assert!(told(8, 2.0, true).starts_with("The consumer is the limit"));
     assert!(told(3, 12.0, true).starts_with("The consumer is the limit"), "few items, but enough time");
 }

@@ -67,7 +67,7 @@ pub(super) fn sentence(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>)
             let joint = if look.shape.discards { "and" } else { "because" };
             match look.rate().filter(|rate| *rate > 0.0) {
                 Some(_) => format!("{bottleneck}, {joint} {fail}: {rate} are left{demand}."),
-                None => format!("{bottleneck}, {joint} {fail}: nothing is left."),
+                None => format!("{bottleneck}, {joint} {fail}: no sample is left."),
             }
         }
         VerdictKind::Stage => format!("{bottleneck}: stage {name} lets {rate} through{demand}."),
@@ -132,7 +132,7 @@ pub(super) fn demanded(look: &Look<'_>, items_per_s: f64) -> String {
     }
 }
 
-/// Samples of an item of the sink, where it holds several.
+/// Mean number of samples in an item of the sink queue; `None` if the items are single samples.
 fn samples_per_batch(look: &Look<'_>) -> Option<f64> {
     look.samples_per_item().filter(|_| look.shape.unit != SAMPLES)
 }
@@ -183,7 +183,7 @@ fn too_little(look: &Look<'_>) -> String {
     match (delivered, look.measured.is_over) {
         (0, true) => "Nothing was delivered.".to_owned(),
         (0, false) => "Not warmed up yet: nothing has been delivered.".to_owned(),
-        (some, true) => format!("Too little to tell: {unit} delivered in all: {}.", count(some)),
+        (some, true) => format!("Too few {unit} were delivered for a verdict: {}.", count(some)),
         (some, false) => format!("Not warmed up yet: {unit} delivered so far: {}.", count(some)),
     }
 }
@@ -211,7 +211,7 @@ fn slots_in_words(stage: &StageTraits, slots: &SlotUse) -> String {
     let others = [
         ("waiting for a thread", slots.thread_wait),
         ("waiting for a permit", slots.permit_wait),
-        ("waiting for the order", slots.order_wait),
+        ("waiting for earlier results", slots.order_wait),
         ("blocked", slots.blocked),
         ("idle", slots.idle),
     ];
@@ -240,7 +240,7 @@ fn sides(look: &Look<'_>, limit: Option<Limit>) -> Option<String> {
     let own: Vec<String> = [room, input].into_iter().flatten().collect();
     let own =
         if own.is_empty() { String::new() } else { format!("; {name} itself waits {}", own.join(" and ")) };
-    Some(format!("The reader of {name} waits {after} of the time{own}."))
+    Some(format!("The stage or consumer after {name} waits {after} of the time{own}."))
 }
 
 /// Evidence of slots that wait without doing work.

@@ -133,7 +133,7 @@ impl Folder {
     pub(super) fn list(&self) -> io::Result<Vec<CachedFile>> {
         let mut found = Vec::new();
         for entry in Dir::read_from(&self.directory)? {
-            // Files with other names do not belong to this cache, and files that were removed in the meantime are skipped.
+            // Skips names that are not UTF-8, which this cache never writes, and files that were removed after the directory was read.
             let entry = entry?;
             let Ok(name) = entry.file_name().to_str() else { continue };
             let Ok(file) = statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };

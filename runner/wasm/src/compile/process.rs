@@ -272,7 +272,7 @@ fn judge(process: &CompilerProcess, ended: Ended) -> Result<Vec<u8>, Failure> {
             exceeded(CompileLimit::Memory(limits.memory_bytes))
         }
         Some(Signal::ABORT) if complaint.contains(STACK_OVERFLOWED) => Failure::Module(refused(
-            "the compiler ran out of stack: the code is nested too deeply, or its types refer to each other in a cycle; split the largest functions, and do not change custom sections",
+            "the compiler ran out of stack: the module's functions are nested too deeply (split the largest functions), or the types in its custom sections refer to each other in a cycle (keep the custom sections as the SDK writes them)",
         )),
         Some(Signal::ABORT | Signal::SEGV | Signal::BUS | Signal::ILL | Signal::FPE) => {
             Failure::Module(refused(&format!("the compiler crashed ({}){said}", name(status))))
@@ -314,7 +314,8 @@ mod tests {
 
     #[test]
     fn no_process_is_killed_by_the_id_of_a_reaped_child() {
-        // The child leaves a process in its group. This process plays the role of an unrelated one that reuses the group's id.
+        // The child leaves a process in its group. The remaining process plays the role of an unrelated process that reuses the
+        // group's id.
         let process = CompilerProcess::new("/bin/sh", ["-c", "exec 3<&0; cat <&3 &"]);
         let mut worker = Worker::start(&process).unwrap();
         let (mut stdin, mut stdout) = (worker.0.stdin.take().unwrap(), worker.0.stdout.take().unwrap());

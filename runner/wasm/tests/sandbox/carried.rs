@@ -57,7 +57,7 @@ fn text_that_would_be_copied_to_too_many_children_breaks_the_contract() {
     assert_eq!((output.failed.len(), output.items.samples()), (1, 0));
     let failed = output.failed.remove(0);
     assert_eq!(failed.fault.class, FailureClass::Contract);
-    insta::assert_snapshot!(failed.fault, @"made 65536 samples of one sample, for which copies of the fields that bypass the module would take 266 MiB, but the limit is 128 MiB (`output_mib`); fields named under `wants` do not bypass the module");
+    insta::assert_snapshot!(failed.fault, @"made 65536 samples from one sample, for which copies of the fields that bypass the module would take 266 MiB, but the limit is 128 MiB (`output_mib`); fields named under `wants` do not bypass the module");
     assert_eq!(failed.sample.fields.len(), 3);
 }
 

@@ -150,7 +150,7 @@ fn a_child_inherits_no_environment_and_no_files() {
     let environment = fs::read_to_string(script.folder.path().join("environment")).unwrap();
     let names: Vec<&str> = environment.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
     for name in names {
-        // The shell sets all of these variables except `RAYON_NUM_THREADS` itself.
+        // Except for `RAYON_NUM_THREADS`, the shell itself sets all of these variables.
         assert!(
             ["RAYON_NUM_THREADS", "PWD", "OLDPWD", "SHLVL", "_", "PATH"].contains(&name),
             "{environment}"
@@ -214,7 +214,7 @@ fn code_that_the_engine_does_not_accept_is_refused() {
 fn a_crash_of_the_compiler_is_attributed_to_the_module() {
     insta::assert_snapshot!(script("kill -SEGV $$").fails_once(), @"the module cannot be compiled: the compiler crashed (SIGSEGV)");
     insta::assert_snapshot!(script("echo 'memory allocation of 99 bytes failed' >&2; kill -ABRT $$").fails_once(), @"compiling the module needs more than 2048 MiB of memory; split its largest functions and remove unused code, or have the operator raise the limit (`limits.compile.memory_mib`)");
-    insta::assert_snapshot!(script("echo 'thread x has overflowed its stack' >&2; kill -ABRT $$").fails_once(), @"the module cannot be compiled: the compiler ran out of stack: the code is nested too deeply, or its types refer to each other in a cycle; split the largest functions, and do not change custom sections");
+    insta::assert_snapshot!(script("echo 'thread x has overflowed its stack' >&2; kill -ABRT $$").fails_once(), @"the module cannot be compiled: the compiler ran out of stack: the module's functions are nested too deeply (split the largest functions), or the types in its custom sections refer to each other in a cycle (keep the custom sections as the SDK writes them)");
     insta::assert_snapshot!(script("kill -XCPU $$").fails_once(), @"compiling the module needs more than 20 s of CPU time; split its largest functions and remove unused code, or have the operator raise the limit (`limits.compile.cpu_s`)");
 }
 

@@ -78,7 +78,7 @@ failures! {
     an_empty_key_breaks_the_contract("no-key", @"contract: returned an empty key");
     a_long_key_breaks_the_contract("long-key", @"contract: returned a key of 5000 bytes, but the limit is 4096");
     an_undeclared_counter_breaks_the_contract("count-unknown", @r"contract: counted `other\u{7}`, which the module's manifest does not declare under `counters`");
-    a_counter_takes_no_nan("count-nan", @"contract: added NaN to counter `seen`, which is not a finite number");
+    a_counter_takes_no_nan("count-nan", @"contract: added NaN to counter `seen`, but only finite numbers can be added");
 }
 
 fn init_failure(how: &str) -> String {
@@ -89,7 +89,7 @@ fn init_failure(how: &str) -> String {
 #[test]
 fn a_bomb_of_children_breaks_the_contract() {
     let message = failure_in(&unhurried("many-bomb-on-bad"));
-    insta::assert_snapshot!(message, @"contract: made 100000 samples of one sample, but the limit is 65536");
+    insta::assert_snapshot!(message, @"contract: made 100000 samples from one sample, but the limit is 65536");
 }
 
 #[test]

@@ -209,7 +209,7 @@ fn a_trap_fails_the_current_sample_and_all_held_samples() {
     let failed: Vec<&str> = output.failed.iter().map(|failed| &*failed.sample.key).collect();
     assert_eq!(failed, ["trap", "a", "b"]);
     assert_eq!(output.failed[1].sample, text("a", 0, "a"));
-    insta::assert_snapshot!(output.failed[1].fault, @"held by an instance that ended on `trap`: reached `unreachable`: it panicked or aborted without a message (the SDK's panic hook sends one)");
+    insta::assert_snapshot!(output.failed[1].fault, @"held by a module instance that failed on sample `trap`: reached `unreachable`: it panicked or aborted without a message (the SDK's panic hook sends one)");
     let next = apply(&mut *op, text("d", 3, "d"));
     assert_eq!((next.held, next.instances, next.failed.len()), (1, 1, 0));
 }
@@ -239,7 +239,7 @@ fn a_trap_in_finish_fails_the_held_samples() {
     apply(&mut *op, text("late", 0, "a"));
     let output = finish(&mut *op);
     assert_eq!((output.failed.len(), output.held, output.dropped), (1, 0, 0));
-    insta::assert_snapshot!(output.failed[0].fault, @"held by an instance that ended in `finish`: reached `unreachable`: it panicked or aborted without a message (the SDK's panic hook sends one)");
+    insta::assert_snapshot!(output.failed[0].fault, @"held by a module instance that failed in `finish`: reached `unreachable`: it panicked or aborted without a message (the SDK's panic hook sends one)");
     assert_eq!(apply(&mut *op, text("b", 1, "b")).instances, 1);
 }
 

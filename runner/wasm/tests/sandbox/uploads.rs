@@ -64,7 +64,7 @@ fn a_function_of_another_type_is_refused_when_the_module_is_loaded() {
         (instance $t (export "init" (func $f)) (export "process" (func $f)) (export "finish" (func $f)))
         (export "penstock:stage/transform@0.1.0" (instance $t)))"#;
     let refused = sandbox().load(&wat::parse_str(text).unwrap()).unwrap_err();
-    insta::assert_snapshot!(refused, @"the module does not export `penstock:stage/transform@0.1.0`: its function `init` is `()`, which differs from the contract; build it with the SDK of this version");
+    insta::assert_snapshot!(refused, @"the module does not export `penstock:stage/transform@0.1.0`: its function `init` is `()`, which differs from the contract; build it with the SDK of the Penstock version that runs it");
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub(super) struct Header<'a> {
 type FrameComponent = (u8, usize, usize, usize);
 
 impl<'a> Header<'a> {
-    /// Reads the segments up to the first scan. `None` if the image needs the plain path; see the module.
+    /// Reads the segments up to the first scan. `None` if the image needs the plain path, which the module `fast` describes.
     pub(super) fn read(jpeg: &'a [u8]) -> Option<Self> {
         let mut rest = jpeg.strip_prefix(&[0xff, 0xd8])?;
         let mut steps: [Option<[i16; 64]>; 4] = [None; 4];
@@ -91,7 +91,7 @@ fn read_frame(segment: &[u8], is_jfif: bool) -> Option<(usize, usize, Vec<FrameC
         .collect();
     let supported = match *components {
         [(_, 1, 1, _)] => true,
-        // Other ids may denote red, green and blue.
+        // With other ids, the components may be red, green and blue, which only the plain path decodes.
         [(first, 1 | 2, 1 | 2, _), (second, 1, 1, _), (third, 1, 1, _)] => match [first, second, third] {
             [1, 2, 3] => true,
             [0, 1, 2] => is_jfif,

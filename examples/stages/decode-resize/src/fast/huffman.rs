@@ -7,7 +7,7 @@ const LOOKUP_BITS: u32 = 10;
 pub(super) struct Table {
     /// Entry for every combination of [`LOOKUP_BITS`] bits; 0 for the beginning of a longer code.
     lookup: Box<[Entry; 1 << LOOKUP_BITS]>,
-    /// For every length, the smallest 16-bit left-aligned code that is longer.
+    /// For every length, the smallest longer code, left-aligned to 16 bits.
     ends: [u32; 17],
     /// For every length, the offset from a code to the position of its symbol.
     offsets: [i32; 17],
@@ -29,7 +29,7 @@ impl Entry {
         self.0 & Self::KNOWN != 0
     }
 
-    /// Number of a complete entry.
+    /// Number that a complete entry includes.
     pub(super) fn number(self) -> i16 {
         (self.0 >> 16) as i16
     }
@@ -208,7 +208,7 @@ impl<'a> Bits<'a> {
         number
     }
 
-    /// Skips to the marker after the data, and returns it. `None` if the data ended earlier, or does not end here.
+    /// Skips to the marker after the data, and returns it. `None` if more bits were read than the data has, or if unread data precedes the marker.
     pub(super) fn marker(&mut self) -> Option<u8> {
         *self = self.refilled_bytewise();
         let unread = self.len.checked_sub(self.padding)?;

@@ -54,7 +54,7 @@ const fn positions() -> [u8; 64] {
     positions
 }
 
-/// Pair of a coefficient, and its index within the pair.
+/// Number of the pair that contains a coefficient, and the index of the coefficient within the pair.
 const fn find(coefficient: usize) -> (usize, usize) {
     let mut pair = 0;
     loop {
@@ -109,7 +109,7 @@ pub(super) fn inverse(block: &[i16; 64], last: usize, pixels: &mut [i8], stride:
 /// Without `HIGH`, the coefficients 4 to 7 of all rows and columns count as zero.
 #[inline]
 fn transform<const HIGH: bool>(block: &[i16; 64]) -> [[i8; 8]; 8] {
-    // Transforms the columns: each lane is a column, in the order of the pairs.
+    // Transforms the columns. Each 32-bit lane is one column and holds a pair of its coefficients; the columns are in the order of `PAIRS`.
     let pairs = |at: usize| {
         let eight: [i16; 8] = std::array::from_fn(|lane| block[at * 8 + lane]);
         i16x8::from(eight)
@@ -165,7 +165,7 @@ mod tests {
 
     use super::*;
 
-    /// Transform by its definition.
+    /// Inverse transform, computed from its definition.
     fn defined(coefficients: &[[i16; 8]; 8]) -> [[f64; 8]; 8] {
         let share = |coefficient: usize, at: usize| {
             let scale = if coefficient == 0 { FRAC_1_SQRT_2 } else { 1.0 };

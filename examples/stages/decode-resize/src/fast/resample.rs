@@ -30,7 +30,7 @@ pub(super) struct Layer<'a> {
 pub(super) struct Strips {
     /// Vertically resized rows, one after the other.
     rows: Vec<i16>,
-    /// Transposed rows of every layer: for every column the eight rows.
+    /// Transposed rows of every layer: for every column, the values of the eight rows.
     columns: [Vec<i16x8>; 3],
 }
 

@@ -44,7 +44,7 @@ impl Plane {
 /// Decodes the scan into `planes`, one per component, restricted to the columns and rows in `windows`, one per component.
 /// Other blocks are parsed, since they cannot be skipped, but not transformed.
 ///
-/// Returns `None` if the data is damaged or does not end like a plain image.
+/// Returns `None` if the data is damaged, or if anything but the end of the image follows the scan.
 pub(super) fn decode(
     header: &Header,
     windows: &[(Range<usize>, Range<usize>)],

@@ -52,8 +52,8 @@ fn differences(file: &[u8], settings: &Settings) -> (f64, u8) {
 fn colours_of_every_sampling_agree_with_the_plain_path() {
     let samplings =
         [SamplingFactor::F_1_1, SamplingFactor::F_2_1, SamplingFactor::F_1_2, SamplingFactor::F_2_2];
-    // Sides that end within a block and within a unit of the scan; results that are larger, equal, and smaller, down to just
-    // above half.
+    // Sides that are no multiple of a block or of a unit of the scan; results that are larger than the image, equally large, and
+    // smaller, down to just above half of its size.
     let sizes =
         [((97, 61), 32), ((97, 61), 61), ((61, 97), 200), ((160, 160), 81), ((17, 9), 13), ((1, 1), 5)];
     for (shape, size) in sizes {

@@ -76,7 +76,7 @@ impl Document {
 /// Creates the default document, which reads all objects of the single store.
 fn plain(args: &BenchStorageArgs) -> Result<Value> {
     let [store] = args.stores.stores.as_slice() else {
-        return Err(bad("nothing to read; give a document or a single `--store NAME=WHAT`"));
+        return Err(bad("nothing to read; give a document or a single `--store NAME=LOCATION`"));
     };
     let name = store.split_once('=').map_or(store.as_str(), |(name, _)| name);
     let mut list = json!({ "store": name });

@@ -30,7 +30,7 @@ fn resized(stage: usize, item: Item) -> Output {
 /// Upper bounds of the bytes that each part of a chain of [`resized`] ops holds at a time.
 #[derive(Default)]
 struct Needs {
-    /// Bytes of one result, by pipe.
+    /// Bytes of one result, for each stage that calls an op.
     results: Vec<u64>,
     /// Bytes of all batches that are being collected, and of all samples held by ops.
     collected: u64,
