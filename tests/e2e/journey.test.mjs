@@ -40,10 +40,10 @@ async function queuesDiffer(steps) {
   assert.ok(Math.max(...ready) - Math.min(...ready) > 0.2, `ready: ${ready}`)
 }
 
-test('a first visit runs the sample with one click, and its charts update', async () => {
+test('a first visit runs the example with one click, and its charts update', async () => {
   await open('/')
   await shot(page, 'start-empty')
-  await page.getByRole('button', { name: /run the sample/i }).click()
+  await page.getByRole('button', { name: /run the example/i }).click()
   await page.waitForURL(/\/runs\/[0-9a-f-]{36}$/)
   await page.getByText(/live · \d/).waitFor()
   await page.locator('.chart canvas').first().waitFor()

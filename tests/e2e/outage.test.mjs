@@ -49,7 +49,7 @@ async function sound(name) {
 test('a page that was not loaded yet opens by itself once the server is back', async () => {
   await open('/runs')
   await lose()
-  await tab('System').click()
+  await tab('New run').click()
   await page.getByText('This page opens as soon as the server answers.').waitFor()
   await banner().getByText('The server does not answer').waitFor()
   assert.match(await banner().textContent(), /since \d/)
@@ -58,11 +58,10 @@ test('a page that was not loaded yet opens by itself once the server is back', a
   await banner().getByRole('button', { name: 'Retry now' }).click()
   await banner().getByText('The server does not answer').waitFor()
   await bringBack()
-  await page.getByRole('heading', { name: 'Limits' }).waitFor()
+  await page.locator('.cm-content').waitFor()
   await banner().getByText('The server does not answer').waitFor({ state: 'detached' })
   // The page's style sheet was loaded, too.
-  const gap = await page.locator('.meter').first().evaluate((meter) => getComputedStyle(meter).display)
-  assert.equal(gap, 'grid')
+  assert.equal(await page.locator('.editor').evaluate((editor) => getComputedStyle(editor).resize), 'vertical')
 })
 
 test('shown data stays and is read again after an outage', async () => {
