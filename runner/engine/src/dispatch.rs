@@ -17,16 +17,17 @@ use crate::graph::Graph;
 use crate::item::Item;
 use crate::ports::{Ending, Fault, Observer, Output, Produced, SlotWatch, StopFlag, TaskOp, TaskSlot};
 use crate::schedule::{FailedTask, FailureGroups, OpTime, RunSums, Schedule, SinkDelivery, Task, WorkerJob};
+use crate::wake::{IdleWorker, IdleWorkers, Signal};
 
 /// The schedule of one run behind its lock, and the signals that wake the threads and tasks of the run.
 pub(crate) struct Dispatcher {
     state: Mutex<DispatchState>,
     /// Failures by group. Updated after the run's lock is released, i.e. shortly after the run's sums have counted the failures.
     failures: Mutex<FailureGroups>,
-    /// One condition variable per worker, which signals that a job is ready for this worker.
-    work: Vec<Condvar>,
+    /// One signal per worker: a job is ready for this worker.
+    work: Vec<Signal>,
     /// Signals waiting consumer threads that an item has arrived.
-    arrived: Condvar,
+    arrived: Signal,
     /// Signals that the run is over, and later that the owner thread has exited.
     ended: Condvar,
     /// Signals the source that the schedule accepts its next chunk.
@@ -43,11 +44,13 @@ pub(crate) struct Dispatcher {
 
 struct DispatchState {
     schedule: Schedule,
-    /// Numbers of the waiting workers that have not been woken.
-    idle_workers: Vec<usize>,
+    workers: IdleWorkers,
     /// Set while the source waits and has not been woken.
     source_waits: bool,
+    /// Threads that wait for an item for the consumer.
     takers: usize,
+    /// Takers that sleep; the others spin.
+    sleeping_takers: usize,
     expected: Option<u64>,
     stopped: Option<StopReason>,
     ended_at: Option<Tick>,
@@ -57,8 +60,9 @@ struct DispatchState {
 
 /// Wake-ups to perform after the lock is released.
 struct WakeUps {
-    consumer: bool,
-    workers: Vec<usize>,
+    /// Calls a taker: one that sleeps if true.
+    consumer: Option<bool>,
+    workers: Vec<IdleWorker>,
     source: bool,
     starts: Vec<(Task, Item)>,
     failures: Vec<FailedTask>,
@@ -102,17 +106,18 @@ impl Dispatcher {
         Self {
             state: Mutex::new(DispatchState {
                 schedule,
-                idle_workers: Vec::with_capacity(graph.threads),
+                workers: IdleWorkers::none_of(graph.threads),
                 source_waits: false,
                 takers: 0,
+                sleeping_takers: 0,
                 expected: None,
                 stopped: None,
                 ended_at: None,
                 owner_ended: false,
             }),
             failures: Mutex::default(),
-            work: (0..graph.threads).map(|_| Condvar::new()).collect(),
-            arrived: Condvar::new(),
+            work: (0..graph.threads).map(|_| Signal::default()).collect(),
+            arrived: Signal::default(),
             ended: Condvar::new(),
             room: Notify::new(),
             stop: StopFlag::default(),
@@ -147,7 +152,7 @@ impl Dispatcher {
         let mut state = self.lock();
         if let Some((task, outcome, time)) = done {
             state.schedule.complete(task, outcome, time, now);
-            // This worker takes the next job itself; other workers are woken only for the remaining jobs.
+            // This worker takes the next job itself; other workers are called only for the remaining jobs.
             let over = state.schedule.is_over();
             let job = if over { None } else { state.schedule.take_job(worker, now) };
             let wake_ups = self.wake_ups(&mut state);
@@ -158,18 +163,26 @@ impl Dispatcher {
             }
             state = self.lock();
         }
+        let signal = &self.work[worker];
+        let wait = signal.wait_since(now);
+        let mut spins = signal.spins();
         loop {
             if state.schedule.is_over() {
                 return None;
             }
             if let Some(job) = state.schedule.take_job(worker, now) {
+                signal.waited(wait, now);
                 return Some(job);
             }
-            state.idle_workers.push(worker);
-            state = self.work[worker].wait(state).unwrap_or_else(PoisonError::into_inner);
-            // After a spurious wake-up, this worker must leave the list of idle workers: otherwise it could be picked for a job
-            // while it is busy.
-            state.idle_workers.retain(|idle| *idle != worker);
+            state.workers.enter(worker, !spins);
+            if std::mem::take(&mut spins) {
+                drop(state);
+                signal.spin(wait);
+                state = self.lock();
+            } else {
+                state = signal.sleep(state, None);
+            }
+            state.workers.leave(worker);
             now = self.clock.now();
         }
     }
@@ -199,6 +212,8 @@ impl Dispatcher {
     fn deliver(self: &Arc<Self>, until: Option<Tick>) -> SinkDelivery {
         let mut now = self.clock.now();
         let mut state = self.lock();
+        let wait = self.arrived.wait_since(now);
+        let mut spins = self.arrived.spins();
         loop {
             let delivery = state.schedule.deliver(now);
             if let SinkDelivery::Wait = delivery {
@@ -207,16 +222,20 @@ impl Dispatcher {
                     return delivery;
                 }
                 state.takers += 1;
-                state = match left {
-                    None => self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner),
-                    Some(left) => {
-                        self.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
-                    }
-                };
+                if std::mem::take(&mut spins) {
+                    drop(state);
+                    self.arrived.spin(wait);
+                    state = self.lock();
+                } else {
+                    state.sleeping_takers += 1;
+                    state = self.arrived.sleep(state, left);
+                    state.sleeping_takers -= 1;
+                }
                 state.takers -= 1;
                 now = self.clock.now();
                 continue;
             }
+            self.arrived.waited(wait, now);
             if state.takers > 0 {
                 state.schedule.another_waits();
             }
@@ -392,11 +411,11 @@ impl Dispatcher {
         if over_now {
             state.ended_at = Some(self.clock.now());
         }
-        let workers = pick(&mut state.idle_workers, state.schedule.wanted_workers());
+        let workers = state.workers.call(state.schedule.wanted_workers());
         let source = state.source_waits && state.schedule.calls_source();
         state.source_waits &= !source;
         WakeUps {
-            consumer: state.schedule.call_consumer(),
+            consumer: state.schedule.call_consumer().then_some(state.takers == state.sleeping_takers),
             workers,
             source,
             starts: state.schedule.take_starts(),
@@ -410,15 +429,17 @@ impl Dispatcher {
         if wake_ups.over_now {
             self.stop.set();
             self.cancel.cancel();
-            self.work.iter().for_each(Condvar::notify_one);
-            self.arrived.notify_all();
+            self.work.iter().for_each(Signal::call_all);
+            self.arrived.call_all();
             self.ended.notify_all();
             self.room.notify_one();
         }
-        if wake_ups.consumer {
-            self.arrived.notify_one();
+        if let Some(sleeps) = wake_ups.consumer {
+            self.arrived.call(sleeps);
         }
-        wake_ups.workers.iter().for_each(|worker| self.work[*worker].notify_one());
+        for IdleWorker { worker, sleeps } in wake_ups.workers {
+            self.work[worker].call(sleeps);
+        }
         if wake_ups.source {
             self.room.notify_one();
         }
@@ -463,25 +484,6 @@ impl Drop for OwnerGuard {
     }
 }
 
-/// Removes from `idle` one worker per job in `wanted`: `Some` names the only worker that may run the job, `None` allows any.
-fn pick(idle: &mut Vec<usize>, wanted: impl Iterator<Item = Option<usize>>) -> Vec<usize> {
-    let mut picked = Vec::new();
-    for only in wanted {
-        if idle.is_empty() {
-            break;
-        }
-        // A job that only a busy worker may run wakes no idle worker.
-        let Some(only) = only else {
-            picked.extend(idle.pop());
-            continue;
-        };
-        if let Some(position) = idle.iter().position(|worker| *worker == only) {
-            picked.push(idle.swap_remove(position));
-        }
-    }
-    picked
-}
-
 impl DispatchState {
     fn run_state(&self) -> RunState {
         let schedule = &self.schedule;
@@ -498,18 +500,5 @@ impl DispatchState {
 impl fmt::Debug for Dispatcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Dispatcher").field("schedule", &self.lock().schedule).finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::pick;
-
-    #[test]
-    fn a_job_that_only_a_busy_worker_may_run_wakes_no_worker() {
-        let mut idle = vec![1, 2];
-        assert!(pick(&mut idle, [Some(0)].into_iter()).is_empty());
-        assert_eq!(pick(&mut idle, [Some(0), Some(1), None, None].into_iter()), [1, 2]);
-        assert!(idle.is_empty());
     }
 }

@@ -19,4 +19,5 @@ mod record;
 pub mod running;
 mod schedule;
 pub mod timer;
+mod wake;
 mod worker;

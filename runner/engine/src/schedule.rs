@@ -379,7 +379,7 @@ impl Schedule {
 
     /// For each job that waits for a worker thread, oldest first: the only worker that may run the job, or `None` if any worker
     /// may.
-    pub(crate) fn wanted_workers(&self) -> impl Iterator<Item = Option<usize>> {
+    pub(crate) fn wanted_workers(&self) -> impl Iterator<Item = Option<usize>> + Clone {
         self.work.jobs.iter().map(|job| job.worker)
     }
 

@@ -20,15 +20,32 @@ use crate::{Bound, Row, median, take_turns};
 
 const ITEMS: u64 = 100_000;
 const CHUNK: u64 = 256;
+const ONE: Chain = Chain { stages: 1, concurrency: 1 };
 
-pub(crate) fn cost_against_crossbeam() -> Row {
+/// Stages of a pipeline, and the concurrency of each.
+#[derive(Clone, Copy)]
+struct Chain {
+    stages: usize,
+    concurrency: usize,
+}
+
+pub(crate) fn one_stage_against_crossbeam() -> Row {
+    against_crossbeam("time per item in the engine, relative to crossbeam channels", ONE)
+}
+
+pub(crate) fn three_stages_against_crossbeam() -> Row {
+    let what = "the same with three stages of concurrency 4";
+    against_crossbeam(what, Chain { stages: 3, concurrency: 4 })
+}
+
+fn against_crossbeam(what: &'static str, chain: Chain) -> Row {
     let runtime = runtime();
-    let engine = || run(&runtime, ITEMS, &empty_sample(), Arc::new(Identity), true);
-    let (engine_s, crossbeam_s, ratio) = take_turns(engine, || crossbeam(ITEMS));
+    let engine = || run_chain(&runtime, ITEMS, &empty_sample(), Arc::new(Identity), chain, true);
+    let (engine_s, crossbeam_s, ratio) = take_turns(engine, || crossbeam(ITEMS, chain));
     Row {
-        what: "time per item in the engine, relative to crossbeam channels",
-        must: Bound::AtMost(2.0, "x"),
-        aim: Bound::AtMost(1.0, "x"),
+        what,
+        must: Bound::AtMost(0.8, "x"),
+        aim: Bound::AtMost(0.4, "x"),
         found: ratio,
         from: format!("{:.2} us against {:.2} us", per_item_us(engine_s), per_item_us(crossbeam_s)),
     }
@@ -53,7 +70,8 @@ pub(crate) fn last_item_to_end() -> Row {
         .map(|_| {
             let (last, taken) = std::sync::mpsc::channel();
             let consumer = NotesLast { last };
-            let running = graph(1000, &empty_sample(), Arc::new(Identity), 12, Box::new(consumer), true)
+            let factory: Arc<dyn ThreadOpFactory> = Arc::new(Identity);
+            let running = graph(1000, &empty_sample(), &factory, ONE, 12, Box::new(consumer), true)
                 .start(runtime.handle().clone(), Arc::new(MonotonicClock::start()), Vec::new())
                 .unwrap();
             running.wait();
@@ -98,10 +116,22 @@ pub(crate) fn run(
     factory: Arc<dyn ThreadOpFactory>,
     measured: bool,
 ) -> Duration {
+    run_chain(runtime, items, sample, factory, ONE, measured)
+}
+
+fn run_chain(
+    runtime: &Runtime,
+    items: u64,
+    sample: &Sample,
+    factory: Arc<dyn ThreadOpFactory>,
+    chain: Chain,
+    measured: bool,
+) -> Duration {
     // Without statistics, the clock is not read.
     let clock: Arc<dyn Clock> =
         if measured { Arc::new(MonotonicClock::start()) } else { Arc::new(ManualClock::default()) };
-    let graph = graph(items, sample, factory, 1, Box::new(Discard), measured);
+    let threads = chain.stages * chain.concurrency;
+    let graph = graph(items, sample, &factory, chain, threads, Box::new(Discard), measured);
     let start = Instant::now();
     let view = graph.start(runtime.handle().clone(), clock, Vec::new()).unwrap().wait();
     let elapsed = start.elapsed();
@@ -138,18 +168,23 @@ impl ThreadOp for Identity {
     }
 }
 
-/// A chain of crossbeam channels with the queues of the engine and as many items in progress: source, stage, sink, consumer.
-fn crossbeam(items: u64) -> Duration {
-    let (source, from_source) = crossbeam_channel::bounded(2);
-    let (stage, from_stage) = crossbeam_channel::bounded(2);
-    let (sink, from_sink) = crossbeam_channel::bounded(3);
+/// A chain of crossbeam channels with the queues of the engine and a thread for each task: source, stages, sink, consumer.
+fn crossbeam(items: u64, chain: Chain) -> Duration {
     let sample = empty_sample();
     let start = Instant::now();
     std::thread::scope(|scope| {
+        let (source, mut queue) = crossbeam_channel::bounded(2);
         scope.spawn(move || (0..items).for_each(|_| source.send(Item::Sample(sample.clone())).unwrap()));
-        scope.spawn(move || from_source.into_iter().for_each(|item| stage.send(item).unwrap()));
-        scope.spawn(move || from_stage.into_iter().for_each(|item| sink.send(item).unwrap()));
-        scope.spawn(move || assert_eq!(from_sink.into_iter().count() as u64, items));
+        for node in 0..=chain.stages {
+            let (capacity, threads) = if node < chain.stages { (2, chain.concurrency) } else { (3, 1) };
+            let (sender, receiver) = crossbeam_channel::bounded(capacity);
+            for _ in 0..threads {
+                let (queue, sender) = (queue.clone(), sender.clone());
+                scope.spawn(move || queue.into_iter().for_each(|item| sender.send(item).unwrap()));
+            }
+            queue = receiver;
+        }
+        scope.spawn(move || assert_eq!(queue.into_iter().count() as u64, items));
     });
     start.elapsed()
 }
@@ -157,31 +192,32 @@ fn crossbeam(items: u64) -> Duration {
 fn graph(
     items: u64,
     sample: &Sample,
-    factory: Arc<dyn ThreadOpFactory>,
+    factory: &Arc<dyn ThreadOpFactory>,
+    chain: Chain,
     threads: usize,
     consumer: Box<dyn Consumer>,
     measured: bool,
 ) -> Graph {
-    let work = StageWork::Threads {
-        factory,
-        concurrency: Concurrency::default(),
-        order: Order::Completion,
-        stateful: false,
-    };
-    let stage = StageNode {
-        node: node(1, 2),
+    let concurrency = u32::try_from(chain.concurrency).unwrap();
+    let stage = |position: usize| StageNode {
+        node: node(position, 2),
         kind: StageKindName::Wasm,
         on_error: OnError::Skip,
         max_failures: None,
         keeps_size: false,
-        work,
+        work: StageWork::Threads {
+            factory: factory.clone(),
+            concurrency: Concurrency::new(concurrency).unwrap(),
+            order: Order::Completion,
+            stateful: false,
+        },
     };
     Graph {
         name: "bench".into(),
         source: Box::new(Copies { sample: sample.clone(), left: items }),
         source_node: node(0, 2),
-        stages: vec![stage],
-        sink_node: node(2, 3),
+        stages: (1..=chain.stages).map(stage).collect(),
+        sink_node: node(chain.stages + 1, 3),
         consumer: Some(consumer),
         threads,
         stack_bytes: 2 << 20,

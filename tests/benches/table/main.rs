@@ -39,8 +39,9 @@ enum Bound {
 }
 
 fn main() -> ExitCode {
-    let rows: [(&str, Measure); 21] = [
-        ("engine", engine::cost_against_crossbeam),
+    let rows: [(&str, Measure); 22] = [
+        ("engine", engine::one_stage_against_crossbeam),
+        ("engine-12", engine::three_stages_against_crossbeam),
         ("statistics", engine::cost_of_statistics),
         ("end", engine::last_item_to_end),
         ("timer", engine::timer_overshoot),
