@@ -285,15 +285,16 @@ mod tests {
 
     use futures::channel::oneshot;
     use futures::future::{BoxFuture, pending};
-    use penstock_types::policy::Capacity;
+    use penstock_types::policy::{Capacity, Concurrency, OnError, Order, StageKindName};
     use penstock_types::traversal::{Traversal, TraversalSettings};
     use tokio::runtime::Runtime;
 
     use super::*;
     use crate::clock::MonotonicClock;
-    use crate::graph::GraphNode;
+    use crate::consumers::Discard;
+    use crate::graph::{GraphNode, StageNode, StageWork};
     use crate::item::{Item, Origin, Sample};
-    use crate::ports::{Produced, SourceFault, StopFlag};
+    use crate::ports::{Output, Produced, SourceFault, StopFlag, ThreadOp, ThreadOpFactory};
     use crate::range::RangeSource;
 
     /// Timeout longer than any wait in a passing test.
@@ -347,9 +348,64 @@ mod tests {
         }
     }
 
+    /// An op that takes between 0 and 100 us, so that some waits for it are spent spinning and others sleeping.
+    struct Uneven;
+
+    impl ThreadOpFactory for Uneven {
+        fn build(&self, _: &StopFlag) -> Result<Box<dyn ThreadOp>, Fault> {
+            Ok(Box::new(Self))
+        }
+    }
+
+    impl ThreadOp for Uneven {
+        fn apply(&mut self, item: Item, _: &StopFlag) -> Output {
+            let index = item.first().map_or(0, |(_, origin)| origin.index);
+            if index.is_multiple_of(7) {
+                thread::sleep(Duration::from_micros(index % 100));
+            }
+            Output::one(item)
+        }
+    }
+
+    fn stage(position: usize, concurrency: u32, stateful: bool) -> StageNode {
+        let concurrency = Concurrency::new(concurrency).unwrap();
+        let work =
+            StageWork::Threads { factory: Arc::new(Uneven), concurrency, order: Order::Input, stateful };
+        StageNode {
+            node: node(&format!("stage-{position}")),
+            kind: StageKindName::Wasm,
+            on_error: OnError::Skip,
+            max_failures: None,
+            keeps_size: false,
+            work,
+        }
+    }
+
     /// Starts a pipeline without a consumer, from which the test takes the items.
     fn start_without_consumer(runtime: &Runtime, source: impl Source + 'static) -> Running {
         started(runtime, source, None)
+    }
+
+    fn graph(
+        source: impl Source + 'static,
+        stages: Vec<StageNode>,
+        consumer: Option<Box<dyn Consumer>>,
+    ) -> Graph {
+        Graph {
+            name: "test".to_owned(),
+            source: Box::new(source),
+            source_node: node("source"),
+            threads: stages.len().max(1),
+            stages,
+            sink_node: node("sink"),
+            consumer,
+            stack_bytes: 1 << 20,
+            buffer_bytes: u64::MAX,
+            max_failures: None,
+            all_may_fail: false,
+            interval: Duration::from_secs(1),
+            measured: true,
+        }
     }
 
     fn started(
@@ -357,22 +413,9 @@ mod tests {
         source: impl Source + 'static,
         consumer: Option<Box<dyn Consumer>>,
     ) -> Running {
-        let graph = Graph {
-            name: "test".to_owned(),
-            source: Box::new(source),
-            source_node: node("source"),
-            stages: Vec::new(),
-            sink_node: node("sink"),
-            consumer,
-            threads: 1,
-            stack_bytes: 1 << 20,
-            buffer_bytes: u64::MAX,
-            max_failures: None,
-            all_may_fail: false,
-            interval: Duration::from_secs(1),
-            measured: true,
-        };
-        graph.start(runtime.handle().clone(), Arc::new(MonotonicClock::start()), Vec::new()).unwrap()
+        graph(source, Vec::new(), consumer)
+            .start(runtime.handle().clone(), Arc::new(MonotonicClock::start()), Vec::new())
+            .unwrap()
     }
 
     #[test]
@@ -389,6 +432,19 @@ mod tests {
         let view = running.wait();
         assert_eq!((view.state, view.ledger.total.delivered), (RunState::Completed, 5));
         assert!(matches!(handle.take(LONG), Taken::Over));
+    }
+
+    #[test]
+    fn no_call_is_lost_between_threads_that_spin_and_threads_that_sleep() {
+        let runtime = Runtime::new().unwrap();
+        let settings = TraversalSettings { epochs: NonZeroU32::new(1), ..TraversalSettings::IN_ORDER };
+        let source = RangeSource::new(Traversal::new(20_000, settings).unwrap());
+        let stages = vec![stage(1, 3, false), stage(2, 1, true), stage(3, 2, false)];
+        let graph = graph(source, stages, Some(Box::new(Discard)));
+        let clock = Arc::new(MonotonicClock::start());
+        let running = graph.start(runtime.handle().clone(), clock, Vec::new()).unwrap();
+        assert!(running.handle().ended_within(LONG), "{:?}", running.handle().view());
+        assert_eq!(running.wait().ledger.total.delivered, 20_000);
     }
 
     #[test]
