@@ -4,25 +4,27 @@
 //! recently used entries are evicted.
 
 mod folder;
+mod image;
 
 use std::cmp::Reverse;
 use std::fs::DirBuilder;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use hmac::{Hmac, Mac};
 use sha2::{Digest, Sha256};
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
 use self::folder::{Folder, Unusable, random};
+pub(crate) use self::image::Image;
 use crate::component::hex;
 use crate::error::SandboxError;
 
 /// First bytes of an entry; the number changes whenever the layout changes.
-const MAGIC: &[u8; 16] = b"penstock code 1\n";
+const MAGIC: &[u8; 16] = b"penstock code 2\n";
 const SIGNATURE_BYTES: usize = 32;
 /// Directory of the cache within the operator's directory, which may contain other files and be accessible to other users.
 const DIRECTORY: &str = "compiled";
@@ -37,7 +39,7 @@ const WRITING: Duration = Duration::from_secs(3600);
 /// Directory of compiled modules. Each module is one file, whose name is derived from the module and its purpose.
 pub(crate) struct Cache {
     folder: Folder,
-    signer: Hmac<Sha256>,
+    key: [u8; KEY_BYTES],
     /// Maximum size of all entries together, in bytes; the code of a module takes a few MiB.
     most_bytes: u64,
 }
@@ -45,28 +47,38 @@ pub(crate) struct Cache {
 /// Machine code from a trusted source: complete code from the compiler in this process or in its child process, or code from the
 /// cache with a valid signature. A `Code` is run without further checks, so it must not be created from any other code.
 #[derive(Clone, Copy)]
-pub(crate) struct Code<'a>(&'a [u8]);
+pub(crate) struct Code<'a>(Source<'a>);
+
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    Compiler(&'a [u8]),
+    Cache(&'a Image),
+}
 
 impl<'a> Code<'a> {
     /// Wraps the output of the compiler in this process, or the complete output of its child process, received through a pipe
     /// that only this process and the child hold.
     pub(crate) fn from_compiler(code: &'a [u8]) -> Self {
-        Self(code)
+        Self(Source::Compiler(code))
     }
 
     /// Wraps an entry of the cache that is signed for this module and this engine. `verified` must be the memory whose signature
     /// was verified.
-    pub(crate) fn from_cache(verified: &'a [u8]) -> Self {
-        Self(verified)
+    fn from_cache(verified: &'a Image) -> Self {
+        Self(Source::Cache(verified))
     }
 
-    /// Copies the code into executable memory.
+    /// Copies the code of the compiler into executable memory, or maps that of the cache.
     pub(crate) fn load(self, engine: &Engine) -> wasmtime::Result<Component> {
-        // SAFETY: by the contract of the constructors, these bytes are the unchanged output of `precompile_component`. The engine
-        // itself refuses code of another version or other settings.
+        // SAFETY: by the contract of the constructors, these bytes are the unchanged output of `precompile_component`, and an
+        // image is sealed, so its file never changes while it is mapped. The engine itself refuses code of another version or
+        // other settings.
         #[expect(unsafe_code, reason = "a sandbox has to run compiled code; see SAFETY")]
         unsafe {
-            Component::deserialize(engine, self.0)
+            match self.0 {
+                Source::Compiler(code) => Component::deserialize(engine, code),
+                Source::Cache(image) => Component::deserialize_file(engine, image.path()),
+            }
         }
     }
 }
@@ -97,10 +109,7 @@ impl Cache {
             }
         };
         match kept {
-            Ok((folder, key)) => {
-                let signer = Hmac::new_from_slice(&key).expect("HMAC accepts a key of any length");
-                Ok(Some(Self { folder, signer, most_bytes }))
-            }
+            Ok((folder, key)) => Ok(Some(Self { folder, key, most_bytes })),
             Err(error) => {
                 let folder = own.display();
                 tracing::warn!(%folder, %error, "cannot store the key of the compile cache; modules are compiled at every start");
@@ -114,33 +123,40 @@ impl Cache {
         self.folder.path(&purpose.file_name()).exists()
     }
 
-    /// Loads a compiled module; `None` if the cache has no valid entry for it.
-    pub(crate) fn load(&self, engine: &Engine, purpose: Purpose<'_>) -> Option<Component> {
+    /// Loads a compiled module, and returns it with its code; `None` if the cache has no valid entry for it. While the code is
+    /// held, later loads of the unchanged file in this process map it without reading and verifying the file again.
+    pub(crate) fn load(&self, engine: &Engine, purpose: Purpose<'_>) -> Option<(Component, Arc<Image>)> {
         let name = purpose.file_name();
         let warn = |reason: &str| {
             let path = self.folder.path(&name);
             tracing::warn!(path = %path.display(), reason, "cannot use a cached module, compiling it again");
         };
-        let entry = self
-            .folder
-            .read(&name, MAX_ENTRY_BYTES)
-            .inspect_err(|reason| warn(&reason.to_string()))
-            .ok()??;
-        let Some(code) = self.verified(&entry, purpose) else {
-            warn("it is not signed with this cache's key for this module and engine");
-            return None;
-        };
+        let image = self.image(&name, purpose).inspect_err(|reason| warn(&reason.to_string())).ok()??;
+        let code = Code::from_cache(&image);
         let loaded = code.load(engine).inspect_err(|error| warn(&format!("{error:#}"))).ok()?;
-        self.folder.touch(&name);
-        Some(loaded)
+        Some((loaded, image))
+    }
+
+    /// Returns the verified code of an entry; `None` if there is no such file.
+    fn image(&self, name: &str, purpose: Purpose<'_>) -> Result<Option<Arc<Image>>, Unusable> {
+        let Some((file, identity)) = self.folder.file(name, MAX_ENTRY_BYTES)? else { return Ok(None) };
+        let key = self.entry_key(purpose);
+        if let Some(image) = image::held(identity, &key) {
+            return Ok(Some(image));
+        }
+        // The identity precedes the content, so a file that is changed from now on has another one.
+        let identity = identity.after_touch(&file);
+        let image = Arc::new(verified(file, &key)?);
+        image::share(identity, key, &image);
+        Ok(Some(image))
     }
 
     /// Stores the machine code, and evicts the least recently used entries if there is no room. A failure is only logged; the
     /// next load then compiles the module again.
     pub(crate) fn store(&self, purpose: Purpose<'_>, code: &[u8]) {
         let name = purpose.file_name();
-        let signature = self.signature(purpose, code).finalize().into_bytes();
-        if let Err(error) = self.folder.replace(&name, &[MAGIC, &signature, code]) {
+        let signature = blake3::keyed_hash(&self.entry_key(purpose), code);
+        if let Err(error) = self.folder.replace(&name, &[MAGIC, signature.as_bytes(), code]) {
             let path = self.folder.path(&name);
             tracing::warn!(path = %path.display(), %error, "failed to cache a compiled module");
         }
@@ -171,23 +187,29 @@ impl Cache {
         Ok(())
     }
 
-    /// Returns the code of an entry if it was signed with this cache's key for this module and engine.
-    fn verified<'a>(&self, entry: &'a [u8], purpose: Purpose<'_>) -> Option<Code<'a>> {
-        let signed = entry.strip_prefix(MAGIC)?;
-        let (signature, code) = signed.split_at_checked(SIGNATURE_BYTES)?;
-        // The comparison takes constant time.
-        self.signature(purpose, code).verify_slice(signature).ok()?;
-        Some(Code::from_cache(code))
+    /// Key that signs the code of one module for one engine. All parts have a fixed length, so different entries never have equal
+    /// keys.
+    fn entry_key(&self, purpose: Purpose<'_>) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new_keyed(&self.key);
+        hasher.update(MAGIC).update(purpose.module).update(purpose.made_for);
+        hasher.finalize().into()
     }
+}
 
-    fn signature(&self, purpose: Purpose<'_>, code: &[u8]) -> Hmac<Sha256> {
-        // All parts before the code have a fixed length, so different entries never have equal signed bytes.
-        self.signer
-            .clone()
-            .chain_update(MAGIC)
-            .chain_update(purpose.module)
-            .chain_update(purpose.made_for)
-            .chain_update(code)
+/// Copies the code of an entry into sealed memory, and fails if the copy was not signed with this key.
+fn verified(mut entry: impl Read, key: &[u8; 32]) -> Result<Image, Unusable> {
+    let mut header = [0; MAGIC.len() + SIGNATURE_BYTES];
+    entry.read_exact(&mut header).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => Unusable::NotSigned,
+        _ => Unusable::Unreadable(error),
+    })?;
+    let mut hasher = blake3::Hasher::new_keyed(key);
+    let image = Image::of(entry.take(MAX_ENTRY_BYTES), |part| _ = hasher.update(part));
+    let image = image.map_err(Unusable::Unreadable)?;
+    // The comparison of hashes takes constant time.
+    match header.strip_prefix(MAGIC).and_then(|signature| blake3::Hash::from_slice(signature).ok()) {
+        Some(signature) if hasher.finalize() == signature => Ok(image),
+        _ => Err(Unusable::NotSigned),
     }
 }
 

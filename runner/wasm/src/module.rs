@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bindings::StagePre;
+use crate::cache::Image;
 use crate::component::{ModuleKind, Outline};
 use crate::linker::Guest;
 use crate::sandbox::Sandbox;
@@ -55,6 +56,8 @@ pub(crate) struct ModuleParts {
     pub(crate) size: u64,
     pub(crate) outline: Outline,
     pub(crate) compilation: Compilation,
+    /// Held so that other sandboxes of this process can map the same code.
+    pub(crate) _image: Option<Arc<Image>>,
 }
 
 impl Module {

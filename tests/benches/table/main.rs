@@ -39,7 +39,7 @@ enum Bound {
 }
 
 fn main() -> ExitCode {
-    let rows: [(&str, Measure); 22] = [
+    let rows: [(&str, Measure); 23] = [
         ("engine", engine::one_stage_against_crossbeam),
         ("engine-12", engine::three_stages_against_crossbeam),
         ("statistics", engine::cost_of_statistics),
@@ -48,6 +48,7 @@ fn main() -> ExitCode {
         ("identity", sandbox::cost_of_identity),
         ("decode", sandbox::decode_against_native),
         ("cold-start", sandbox::cold_start),
+        ("second-instance", sandbox::second_instance),
         ("photos", photos::rate_against_native_loop),
         ("memory", photos::peak_memory),
         ("predict-median", predict::median_error),

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW, fchmod, fstat, linkat,
-    openat, renameat, statat, unlinkat, utimensat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW, fchmod, fstat,
+    futimens, linkat, openat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -36,6 +36,36 @@ pub(super) struct CachedFile {
     pub(super) used: Duration,
 }
 
+/// Identity of a file and its content: a file that is written or replaced gets another one, unless that happens in the same tick
+/// of the file system's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    device: u64,
+    inode: u64,
+    bytes: i64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Identity {
+    fn of(found: &Stat) -> Self {
+        Self {
+            device: found.st_dev as _,
+            inode: found.st_ino as _,
+            bytes: found.st_size as _,
+            modified: (found.st_mtime as _, found.st_mtime_nsec as _),
+            changed: (found.st_ctime as _, found.st_ctime_nsec as _),
+        }
+    }
+
+    /// Records that a file is used now, and returns the file's new identity. If that fails, the file is evicted sooner.
+    pub(super) fn after_touch(self, file: &File) -> Self {
+        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+        let now = Timestamps { last_access: now, last_modification: now };
+        futimens(file, &now).and_then(|()| fstat(file)).map_or(self, |found| Self::of(&found))
+    }
+}
+
 /// Reasons why a file of the cache cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unusable {
@@ -49,6 +79,8 @@ pub(super) enum Unusable {
     TooLong { found: u64, limit: u64 },
     #[error("it cannot be read: {0}")]
     Unreadable(io::Error),
+    #[error("it is not signed with this cache's key for this module and engine")]
+    NotSigned,
 }
 
 impl Folder {
@@ -85,8 +117,8 @@ impl Folder {
         self.path.display()
     }
 
-    /// Reads a file once, so that its content cannot change after the check; `None` if there is no such file.
-    pub(super) fn read(&self, name: &str, limit: u64) -> Result<Option<Vec<u8>>, Unusable> {
+    /// Opens a file of at most `limit` bytes for reading; `None` if there is no such file.
+    pub(super) fn file(&self, name: &str, limit: u64) -> Result<Option<(File, Identity)>, Unusable> {
         // Links are not followed, and opening a pipe without a writer does not block.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = match openat(&self.directory, name, flags, Mode::empty()) {
@@ -98,9 +130,14 @@ impl Folder {
         };
         let found = fstat(&file).map_err(|error| Unusable::Unreadable(error.into()))?;
         check(&found, limit)?;
-        let size = usize::try_from(found.st_size).unwrap_or_default();
-        let mut bytes = Vec::with_capacity(size);
-        File::from(file).take(limit + 1).read_to_end(&mut bytes).map_err(Unusable::Unreadable)?;
+        Ok(Some((file.into(), Identity::of(&found))))
+    }
+
+    /// Reads a file once, so that its content cannot change after the check; `None` if there is no such file.
+    pub(super) fn read(&self, name: &str, limit: u64) -> Result<Option<Vec<u8>>, Unusable> {
+        let Some((file, _)) = self.file(name, limit)? else { return Ok(None) };
+        let mut bytes = Vec::new();
+        file.take(limit + 1).read_to_end(&mut bytes).map_err(Unusable::Unreadable)?;
         if bytes.len() as u64 > limit {
             return Err(Unusable::TooLong { found: bytes.len() as u64, limit });
         }
@@ -144,13 +181,6 @@ impl Folder {
             }
         }
         Ok(found)
-    }
-
-    /// Records that a file is used now. If that fails, the file is evicted sooner.
-    pub(super) fn touch(&self, name: &str) {
-        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
-        let now = Timestamps { last_access: now, last_modification: now };
-        utimensat(&self.directory, name, &now, AtFlags::SYMLINK_NOFOLLOW).unwrap_or_default();
     }
 
     /// Returns true for the name of an unfinished file: one that is being written, or whose writer died.

@@ -1,5 +1,5 @@
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 
 use tempfile::TempDir;
@@ -49,6 +49,11 @@ impl Kept {
         Purpose { module: &MODULE, made_for: &self.digest }
     }
 
+    /// Returns true if these bytes are a valid entry.
+    fn is_signed(&self, entry: &[u8]) -> bool {
+        verified(entry, &self.open().entry_key(self.purpose())).is_ok()
+    }
+
     /// Returns true if a newly opened cache accepts the entry.
     fn is_accepted(&self) -> bool {
         self.open().load(&self.engine, self.purpose()).is_some()
@@ -66,14 +71,13 @@ impl Kept {
 fn an_entry_with_any_bit_changed_is_refused() {
     let kept = kept();
     let whole = fs::read(&kept.entry).unwrap();
-    let cache = kept.open();
     assert_eq!(whole.len(), MAGIC.len() + SIGNATURE_BYTES + kept.code.len());
-    assert!(cache.verified(&whole, kept.purpose()).is_some());
+    assert!(kept.is_signed(&whole));
     // Changes a bit in each byte of header and signature, and in some bytes of the code.
     for at in (0..64).chain((64..whole.len()).step_by(331)).chain([whole.len() - 1]) {
         let mut damaged = whole.clone();
         damaged[at] ^= 1 << (at % 8);
-        assert!(cache.verified(&damaged, kept.purpose()).is_none(), "byte {at}");
+        assert!(!kept.is_signed(&damaged), "byte {at}");
     }
     let mut damaged = whole.clone();
     damaged[100] ^= 1;
@@ -85,13 +89,12 @@ fn an_entry_with_any_bit_changed_is_refused() {
 fn an_entry_of_another_length_is_refused() {
     let kept = kept();
     let whole = fs::read(&kept.entry).unwrap();
-    let cache = kept.open();
     for length in (0..64).chain([whole.len() / 2, whole.len() - 1]) {
-        assert!(cache.verified(&whole[..length], kept.purpose()).is_none(), "{length} bytes");
+        assert!(!kept.is_signed(&whole[..length]), "{length} bytes");
     }
     let mut longer = whole.clone();
     longer.push(0);
-    assert!(cache.verified(&longer, kept.purpose()).is_none());
+    assert!(!kept.is_signed(&longer));
     for there in [&whole[..0], &whole[..whole.len() / 2], &longer] {
         fs::write(&kept.entry, there).unwrap();
         kept.assert_refused_and_replaced();
@@ -124,6 +127,82 @@ fn an_entry_for_another_module_or_engine_is_refused_under_this_name() {
 }
 
 #[test]
+fn later_loads_of_an_unchanged_file_map_the_code_that_was_read_first() {
+    let kept = kept();
+    let (_first, image) = kept.open().load(&kept.engine, kept.purpose()).unwrap();
+    let used = |kept: &Kept| fs::metadata(&kept.entry).unwrap().mtime_nsec();
+    let first_use = used(&kept);
+    // The second engine stands for another sandbox of this process.
+    for engine in [&kept.engine, &engine(|_| ())] {
+        let (_second, again) = kept.open().load(engine, kept.purpose()).unwrap();
+        assert!(Arc::ptr_eq(&image, &again));
+    }
+    assert_eq!(used(&kept), first_use, "only a load that reads the file records its use");
+}
+
+#[test]
+fn a_file_that_is_changed_while_its_code_is_held_is_refused() {
+    let kept = kept();
+    let whole = fs::read(&kept.entry).unwrap();
+    let mut damaged = whole.clone();
+    damaged[100] ^= 1;
+    let write: [fn(&Path, &[u8]); 3] = [
+        |entry, bytes| {
+            // File systems may count time in ticks of some milliseconds; the last write is in another tick.
+            let before = fs::metadata(entry).unwrap();
+            let is_same = |found: &fs::Metadata| {
+                (found.ctime(), found.ctime_nsec()) == (before.ctime(), before.ctime_nsec())
+            };
+            while is_same(&fs::metadata(entry).unwrap()) {
+                fs::write(entry, bytes).unwrap();
+            }
+            fs::File::open(entry).unwrap().set_modified(before.modified().unwrap()).unwrap();
+        },
+        |entry, bytes| fs::write(entry, [bytes, b"longer"].concat()).unwrap(),
+        |entry, bytes| {
+            let other = entry.with_extension("other");
+            fs::write(&other, bytes).unwrap();
+            fs::set_permissions(&other, Permissions::from_mode(0o600)).unwrap();
+            fs::rename(other, entry).unwrap();
+        },
+    ];
+    for change in write {
+        let (_held, image) = kept.open().load(&kept.engine, kept.purpose()).unwrap();
+        change(&kept.entry, &damaged);
+        assert!(!kept.is_accepted());
+        assert_eq!(fs::read(image.path()).unwrap(), kept.code, "the code that runs is not changed");
+        kept.open().store(kept.purpose(), &kept.code);
+        assert!(kept.is_accepted());
+    }
+}
+
+#[test]
+fn held_code_is_not_used_for_another_key_module_or_engine() {
+    let (kept, theirs) = (kept(), kept());
+    let cache = kept.open();
+    let (_held, image) = cache.load(&kept.engine, kept.purpose()).unwrap();
+    let (_, file) = cache.folder.file(&kept.purpose().file_name(), MAX_ENTRY_BYTES).unwrap().unwrap();
+    let held = |cache: &Cache, purpose| image::held(file, &cache.entry_key(purpose));
+    assert!(Arc::ptr_eq(&held(&cache, kept.purpose()).unwrap(), &image));
+    assert!(held(&theirs.open(), kept.purpose()).is_none());
+    for changed in
+        [Purpose { module: &[2; 32], ..kept.purpose() }, Purpose { made_for: &[2; 32], ..kept.purpose() }]
+    {
+        assert!(held(&cache, changed).is_none());
+    }
+}
+
+#[test]
+fn verified_code_cannot_be_written() {
+    let kept = kept();
+    let (_held, image) = kept.open().load(&kept.engine, kept.purpose()).unwrap();
+    let file = fs::OpenOptions::new().read(true).write(true).open(image.path()).unwrap();
+    assert!(std::os::unix::fs::FileExt::write_at(&file, b"x", 0).is_err());
+    assert!(file.set_len(0).is_err() && file.set_len(1 << 30).is_err());
+    assert_eq!(fs::read(image.path()).unwrap(), kept.code);
+}
+
+#[test]
 fn an_entry_signed_with_another_key_is_refused() {
     let (kept, theirs) = (kept(), kept());
     let planted = fs::read(&theirs.entry).unwrap();
@@ -148,7 +227,7 @@ fn files_that_are_not_regular_files_of_this_user_are_neither_read_nor_waited_for
     fs::set_permissions(&elsewhere, Permissions::from_mode(0o600)).unwrap();
     let reason = |kept: &Kept| {
         let name = kept.purpose().file_name();
-        kept.open().folder.read(&name, MAX_ENTRY_BYTES).unwrap_err().to_string()
+        kept.open().folder.file(&name, MAX_ENTRY_BYTES).unwrap_err().to_string()
     };
 
     fs::remove_file(&kept.entry).unwrap();

@@ -75,6 +75,21 @@ fn an_unusable_entry_is_compiled_again_and_replaced() {
 }
 
 #[test]
+fn a_changed_entry_is_compiled_again_while_the_code_in_use_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = guest("misbehaving");
+    sandbox(folder.path()).load(&bytes).unwrap();
+    let used = sandbox(folder.path()).load(&bytes).unwrap();
+    assert_eq!(used.compilation(), Compilation::Cached);
+    let entry = entries(folder.path()).remove(0);
+    let broken = vec![0; fs::metadata(&entry).unwrap().len() as usize / 2];
+    fs::write(&entry, broken).unwrap();
+    assert_eq!(sandbox(folder.path()).load(&bytes).unwrap().compilation(), Compilation::Compiled);
+    let mut op = build(&used.stage(settings(json!({ "how": "good" }))));
+    assert_eq!(samples(apply(&mut *op, sample("a", 0))), [sample("a", 0)]);
+}
+
+#[test]
 fn a_cache_is_closed_to_other_users_without_changing_its_parent_folder() {
     let folder = tempfile::tempdir().unwrap();
     let own = folder.path().join("compiled");
