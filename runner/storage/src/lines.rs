@@ -1,11 +1,13 @@
 //! Reads an object line by line, in range reads, so that the size of the object does not matter.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use memchr::memchr;
 use penstock_engine::ports::SourceFault;
+use tokio::task::JoinSet;
 
 use crate::bounded::BoundedStore;
 use crate::error::{StoreError, shown};
@@ -13,8 +15,11 @@ use crate::store::Version;
 
 pub const MAX_LINE_BYTES: usize = 64 << 20;
 
-/// Size of a read in bytes: large enough to hide the latency of a bucket, and small compared to other memory.
+/// Size of a read in bytes.
 const BLOCK_BYTES: u64 = 1 << 20;
+
+/// Maximum number of bytes that are read ahead: enough for 1.6 GB/s from a bucket with a latency of 20 ms.
+pub(crate) const AHEAD_BYTES: u64 = 32 << 20;
 
 /// UTF-8 byte order mark, which some editors write at the start of a file; not part of the contents.
 pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -29,15 +34,28 @@ pub(crate) struct RangedObject {
     held: Option<Bytes>,
 }
 
+/// The lines of an object, in order. The blocks that follow the current one are read ahead, concurrently.
 pub(crate) struct Lines {
     object: RangedObject,
     /// Start of the next block in the object.
     read_to: u64,
+    /// Reads of the next blocks, in order.
+    reads: VecDeque<BlockRead>,
+    /// End of the last block in `reads`.
+    ahead_to: u64,
+    /// Number of reads that the next call may have in progress, and its upper bound. The number starts at 1 and grows by one for
+    /// each block, so that a reading that ends early has read at most as much again as it needed.
+    window: usize,
+    most_reads: usize,
     /// First part of a line that continues in the next block.
     begun: BytesMut,
     /// Number of lines that have ended, including blank ones.
     ended: u64,
 }
+
+/// A read in progress, as a set of one task. A task makes progress, and returns its permit, even while the source waits for its
+/// consumer. Dropping the set cancels the read.
+type BlockRead = JoinSet<Result<Bytes, StoreError>>;
 
 #[derive(Clone, Debug)]
 pub(crate) struct ObjectLine {
@@ -88,20 +106,54 @@ impl RangedObject {
 }
 
 impl Lines {
-    pub(crate) fn new(object: RangedObject) -> Self {
-        Self { object, read_to: 0, begun: BytesMut::new(), ended: 0 }
+    /// Starts at the beginning of the object. At most `ahead_bytes` are read ahead, and at most half of the store's permits are used
+    /// for that, because stages of the same run may need the others.
+    pub(crate) fn new(object: RangedObject, ahead_bytes: u64) -> Self {
+        let ahead = usize::try_from(ahead_bytes / BLOCK_BYTES).unwrap_or(usize::MAX);
+        let most_reads = ahead.saturating_add(1).min((object.store.reads().get() / 2).max(1));
+        Self {
+            object,
+            read_to: 0,
+            reads: VecDeque::new(),
+            ahead_to: 0,
+            window: 1,
+            most_reads,
+            begun: BytesMut::new(),
+            ended: 0,
+        }
+    }
+
+    /// Bytes of the blocks that are read ahead, including reads in progress.
+    pub(crate) fn ahead_bytes(&self) -> u64 {
+        self.ahead_to - self.read_to
+    }
+
+    /// Reads the next block; `None` at the end of the object. A failed read is reported in its place: the blocks before it were
+    /// returned.
+    async fn read_block(&mut self) -> Result<Option<Bytes>, SourceFault> {
+        while self.reads.len() < self.window && self.ahead_to < self.object.size() {
+            let (object, start) = (self.object.clone(), self.ahead_to);
+            self.ahead_to = object.size().min(start + BLOCK_BYTES);
+            let range = start..self.ahead_to;
+            let mut read = BlockRead::new();
+            read.spawn(async move { object.read(range).await });
+            self.reads.push_back(read);
+        }
+        let Some(read) = self.reads.front_mut() else { return Ok(None) };
+        let read = read.join_next().await.expect("the set has one task, whose end removes the set");
+        self.reads.pop_front();
+        let block =
+            read.map_err(|error| SourceFault::new("reading records was interrupted", Some(error.into())))??;
+        self.window = self.most_reads.min(self.window + 1);
+        Ok(Some(block))
     }
 
     /// Returns the lines that end in the next block; `None` at the end of the object. Empty if no line ends in the block or all
     /// of them are blank.
     pub(crate) async fn next_block(&mut self) -> Result<Option<Vec<ObjectLine>>, SourceFault> {
+        let Some(mut block) = self.read_block().await? else { return Ok(self.last_line()) };
         let start = self.read_to;
-        if start == self.object.size() {
-            return Ok(self.last_line());
-        }
-        let end = self.object.size().min(start + BLOCK_BYTES);
-        let mut block = self.object.read(start..end).await?;
-        self.read_to = end;
+        self.read_to += block.len() as u64;
         let mut position = start - self.begun.len() as u64;
         if start == 0 && block.starts_with(BYTE_ORDER_MARK) {
             block = block.slice(BYTE_ORDER_MARK.len()..);

@@ -14,7 +14,7 @@ use tokio::task::spawn_blocking;
 
 use crate::bounded::BoundedStore;
 use crate::index::RAISE_BUFFER;
-use crate::lines::{Lines, MAX_LINE_BYTES, ObjectLine, RangedObject};
+use crate::lines::{AHEAD_BYTES, Lines, MAX_LINE_BYTES, ObjectLine, RangedObject};
 use crate::record::sample_of;
 
 /// Makes a sample from every line of an NDJSON object: the member `key` becomes the sample's key (if it is missing, the line
@@ -24,7 +24,8 @@ use crate::record::sample_of;
 /// a member that is null is omitted. A line that is not a JSON object, or is longer than [`MAX_LINE_BYTES`], is a fault that
 /// states the line number; the samples of earlier lines are still made.
 ///
-/// Without shuffling, the object is streamed in blocks of 1 MiB, so its size does not matter. For a shuffled order, the object is
+/// Without shuffling, the object is streamed in blocks of 1 MiB, so its size does not matter. Up to 32 blocks are read ahead, which
+/// hides the latency of a bucket. For a shuffled order, the object is
 /// scanned once for the starts of its lines (8 bytes are kept per line), and then every line is read by a separate range request.
 /// An object of at most 32 MiB is kept in memory instead.
 pub struct RecordSource {
@@ -45,6 +46,7 @@ enum Reading {
 
 struct InOrder {
     object: RangedObject,
+    ahead_bytes: u64,
     shard: Shard,
     limit: u64,
     settings: TraversalSettings,
@@ -96,7 +98,8 @@ impl RecordSource {
         Self { store, key: key.into(), settings, reading: None, fault: None, most_bytes: u64::MAX }
     }
 
-    /// Limits the memory that a shuffled order keeps to `bytes`, the source's part of the run's budget.
+    /// Limits the memory that a shuffled order keeps to `bytes`, the source's part of the run's budget, and the blocks that are read
+    /// ahead to a quarter of it.
     #[must_use]
     pub fn within(self, bytes: u64) -> Self {
         Self { most_bytes: bytes, ..self }
@@ -104,12 +107,17 @@ impl RecordSource {
 
     /// Counts the records of the object, by reading it once.
     pub async fn count(&self) -> Result<u64, SourceFault> {
-        let mut lines = Lines::new(RangedObject::open(self.store.clone(), self.key.clone(), 0).await?);
+        let object = RangedObject::open(self.store.clone(), self.key.clone(), 0).await?;
+        let mut lines = Lines::new(object, self.ahead_bytes());
         let mut count = 0;
         while let Some(block) = lines.next_block().await? {
             count += block.len() as u64;
         }
         Ok(count)
+    }
+
+    fn ahead_bytes(&self) -> u64 {
+        AHEAD_BYTES.min(self.most_bytes / 4)
     }
 
     async fn next_chunk(&mut self) -> Result<Option<Produced>, SourceFault> {
@@ -153,8 +161,11 @@ impl RecordSource {
         let hold = if self.settings.shuffle { HELD_BYTES.min(self.most_bytes / 2) } else { 0 };
         let object = RangedObject::open(self.store.clone(), self.key.clone(), hold).await?;
         Ok(match self.settings.shuffle {
-            true => Reading::Shuffled(Shuffled::scan(object, self.settings, self.most_bytes).await?),
-            false => Reading::InOrder(InOrder::new(object, self.settings)),
+            true => {
+                let lines = Lines::new(object.clone(), self.ahead_bytes());
+                Reading::Shuffled(Shuffled::scan(object, lines, self.settings, self.most_bytes).await?)
+            }
+            false => Reading::InOrder(InOrder::new(object, self.settings, self.ahead_bytes())),
         })
     }
 }
@@ -173,18 +184,20 @@ impl Source for RecordSource {
 
     fn kept_bytes(&self) -> u64 {
         match &self.reading {
+            Some(Reading::InOrder(reading)) => reading.lines.ahead_bytes(),
             Some(Reading::Shuffled(reading)) => kept_bytes(&reading.object, &reading.starts, &reading.blanks),
-            _ => 0,
+            Some(Reading::Ended) | None => 0,
         }
     }
 }
 
 impl InOrder {
-    fn new(object: RangedObject, settings: TraversalSettings) -> Self {
+    fn new(object: RangedObject, settings: TraversalSettings, ahead_bytes: u64) -> Self {
         let alone = Shard { rank: 0, world: NonZeroU32::MIN, uneven: Uneven::Keep };
         Self {
-            lines: Lines::new(object.clone()),
+            lines: Lines::new(object.clone(), ahead_bytes),
             object,
+            ahead_bytes,
             shard: settings.shard.unwrap_or(alone),
             limit: settings.limit.unwrap_or(u64::MAX),
             settings,
@@ -245,7 +258,7 @@ impl InOrder {
             return false;
         }
         self.epoch = next;
-        self.lines = Lines::new(self.object.clone());
+        self.lines = Lines::new(self.object.clone(), self.ahead_bytes);
         self.pending.clear();
         self.seen = 0;
         self.held = None;
@@ -256,10 +269,10 @@ impl InOrder {
 impl Shuffled {
     async fn scan(
         object: RangedObject,
+        mut lines: Lines,
         settings: TraversalSettings,
         most_bytes: u64,
     ) -> Result<Self, SourceFault> {
-        let mut lines = Lines::new(object.clone());
         let mut starts = Vec::new();
         let mut blanks = Vec::new();
         let mut blank_so_far = 0;

@@ -1,6 +1,7 @@
 //! Tests of the stores, of the sources that read them and of `fetch`, through their public API.
 #![expect(clippy::unwrap_used, reason = "a failure to set up the files of a test fails the test")]
 
+mod ahead;
 mod bound;
 mod conformance;
 mod fetch;

@@ -1,0 +1,250 @@
+//! Tests of the blocks that the `records` source reads ahead.
+
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::{BoxFuture, pending};
+use futures::stream::BoxStream;
+use penstock_engine::ports::{Produced, Source};
+use penstock_s3_server::{Fault, Trouble};
+use penstock_storage::{
+    BoundedStore, IfThere, Keys, MemoryStore, RecordSource, S3Store, Store, StoreError, Version,
+};
+use penstock_types::traversal::TraversalSettings;
+use tokio::task::yield_now;
+
+use crate::drain;
+use crate::s3::{server, settings};
+
+const KEY: &str = "lines.ndjson";
+const BLOCK: u64 = 1 << 20;
+const LINE_BYTES: usize = 1000;
+
+/// A store in memory whose reads of an early block take longer than those of a later one.
+struct Reversed {
+    store: MemoryStore,
+    seen: Arc<Seen>,
+    behaviour: Behaviour,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// Starts of the ranges, in the order of the requests.
+    starts: Mutex<Vec<u64>>,
+    in_flight: AtomicUsize,
+    most: AtomicUsize,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Behaviour {
+    /// Start of the range whose read fails.
+    fails: Option<u64>,
+    /// Start of the first range whose read never ends.
+    hangs: Option<u64>,
+}
+
+impl Store for Reversed {
+    fn name(&self) -> &Arc<str> {
+        self.store.name()
+    }
+
+    fn describe(&self) -> String {
+        self.store.describe()
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
+        self.store.list(prefix)
+    }
+
+    fn get(&self, key: Arc<str>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+        self.store.get(key)
+    }
+
+    fn get_range(
+        &self,
+        key: Arc<str>,
+        of: Option<Version>,
+        range: Range<u64>,
+    ) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+        let (seen, Behaviour { fails, hangs }) = (self.seen.clone(), self.behaviour);
+        seen.starts.lock().unwrap().push(range.start);
+        let wanted = if fails == Some(range.start) { u64::MAX - 1..u64::MAX } else { range.clone() };
+        let read = self.store.get_range(key, of, wanted);
+        async move {
+            seen.most.fetch_max(seen.in_flight.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            if hangs.is_some_and(|from| range.start >= from) {
+                pending::<()>().await;
+            }
+            for _ in range.start / BLOCK % 64..64 {
+                yield_now().await;
+            }
+            seen.in_flight.fetch_sub(1, Ordering::Relaxed);
+            read.await
+        }
+        .boxed()
+    }
+
+    fn version(&self, key: Arc<str>) -> BoxFuture<'static, Result<Version, StoreError>> {
+        self.store.version(key)
+    }
+
+    fn write(
+        &self,
+        key: Arc<str>,
+        bytes: Bytes,
+        if_there: IfThere,
+    ) -> BoxFuture<'static, Result<bool, StoreError>> {
+        self.store.write(key, bytes, if_there)
+    }
+}
+
+/// Lines of [`LINE_BYTES`] bytes that fill this many blocks.
+fn lines(blocks: u64, letter: &str) -> Bytes {
+    let count = (blocks * BLOCK).div_ceil(LINE_BYTES as u64);
+    let text = letter.repeat(LINE_BYTES - "{\"n\":12345678,\"x\":\"\"}\n".len());
+    (0..count).map(|number| format!("{{\"n\":{number:>8},\"x\":\"{text}\"}}\n")).collect::<String>().into()
+}
+
+async fn store(blocks: u64, permits: usize, behaviour: Behaviour) -> (BoundedStore, Arc<Seen>) {
+    let seen = Arc::new(Seen::default());
+    let store = Reversed { store: MemoryStore::new("data"), seen: seen.clone(), behaviour };
+    store.put(Arc::from(KEY), lines(blocks, "y")).await.unwrap();
+    (BoundedStore::new(Arc::new(store), NonZeroUsize::new(permits).unwrap()), seen)
+}
+
+fn source(store: &BoundedStore) -> RecordSource {
+    RecordSource::new(store.clone(), KEY, TraversalSettings::IN_ORDER)
+}
+
+fn numbers(count: usize) -> Vec<String> {
+    (1..=count).map(|number| number.to_string()).collect()
+}
+
+#[tokio::test]
+async fn blocks_that_arrive_out_of_order_are_delivered_in_order_and_read_once() {
+    let (store, seen) = store(50, 64, Behaviour::default()).await;
+    let found = drain(source(&store)).await;
+    assert_eq!(found.keys(), numbers((50 * BLOCK).div_ceil(LINE_BYTES as u64) as usize));
+    let starts = seen.starts.lock().unwrap();
+    assert!(starts.iter().copied().eq((0..=50).map(|block| block * BLOCK)), "{starts:?}");
+}
+
+#[tokio::test]
+async fn half_of_the_permits_and_no_more_than_33_reads_are_used() {
+    for (permits, expected) in [(1, 1), (3, 1), (6, 3), (200, 33)] {
+        let (store, seen) = store(80, permits, Behaviour { fails: None, hangs: Some(40 * BLOCK) }).await;
+        let mut source = source(&store);
+        let drained = async { while source.next().await.unwrap().is_some() {} };
+        let all_hang = async {
+            let hanging = |starts: &Vec<u64>| starts.iter().filter(|start| **start >= 40 * BLOCK).count();
+            while hanging(&seen.starts.lock().unwrap()) < expected {
+                yield_now().await;
+            }
+            for _ in 0..1000 {
+                yield_now().await;
+            }
+        };
+        tokio::select! {
+            () = drained => panic!("the reads hang"),
+            () = all_hang => {}
+        }
+        assert_eq!(seen.most.load(Ordering::Relaxed), expected);
+    }
+}
+
+#[tokio::test]
+async fn blocks_ahead_count_as_kept_memory_and_take_a_quarter_of_the_part_of_the_source() {
+    for (part, blocks, most) in [(1 << 20, 5, 0), (16 << 20, 20, 4 << 20), (u64::MAX, 80, 32 << 20)] {
+        let (store, _) = store(blocks, 200, Behaviour::default()).await;
+        let mut source = source(&store).within(part);
+        let mut kept = Vec::new();
+        while source.next().await.unwrap().is_some() {
+            kept.push(source.kept_bytes());
+        }
+        assert_eq!(kept.iter().max(), Some(&most));
+        assert_eq!((kept.first(), source.kept_bytes()), (Some(&0), 0));
+    }
+}
+
+#[tokio::test]
+async fn a_reading_that_ends_in_the_first_block_reads_no_other() {
+    let (store, seen) = store(20, 64, Behaviour::default()).await;
+    let settings = TraversalSettings { limit: Some(700), ..TraversalSettings::IN_ORDER };
+    assert_eq!(drain(RecordSource::new(store, KEY, settings)).await.keys(), numbers(700));
+    assert_eq!(*seen.starts.lock().unwrap(), [0]);
+}
+
+#[tokio::test]
+async fn a_failed_block_ends_the_reading_in_its_place() {
+    let behaviour = Behaviour { fails: Some(10 * BLOCK), hangs: None };
+    let (store, seen) = store(80, 64, behaviour).await;
+    let mut source = source(&store);
+    let mut made = 0;
+    let fault = loop {
+        match source.next().await {
+            Ok(Some(Produced::Samples(samples))) => made += samples.len() as u64,
+            Ok(other) => panic!("{other:?}"),
+            Err(fault) => break fault,
+        }
+    };
+    assert_eq!(made, 10 * BLOCK / LINE_BYTES as u64);
+    assert!(fault.to_string().contains("ends at byte"), "{fault}");
+    assert!(
+        seen.starts.lock().unwrap().len() > 11,
+        "later blocks were read, but their lines are not delivered"
+    );
+    assert!(matches!(source.next().await, Ok(None)));
+    assert_eq!(source.kept_bytes(), 0);
+}
+
+#[tokio::test]
+async fn a_source_that_waits_for_its_consumer_holds_no_permit() {
+    let (store, _) = store(80, 64, Behaviour::default()).await;
+    let mut source = source(&store);
+    while source.kept_bytes() < 8 * BLOCK {
+        assert!(source.next().await.unwrap().is_some());
+    }
+    while store.reads_used() > 0 {
+        yield_now().await;
+    }
+    assert_eq!(source.kept_bytes(), 8 * BLOCK);
+}
+
+#[tokio::test]
+async fn a_dropped_source_cancels_its_reads() {
+    let behaviour = Behaviour { fails: None, hangs: Some(10 * BLOCK) };
+    let (store, seen) = store(80, 64, behaviour).await;
+    let mut source = source(&store);
+    while seen.starts.lock().unwrap().len() < 15 {
+        assert!(source.next().await.unwrap().is_some());
+    }
+    assert!(store.reads_used() > 0);
+    drop(source);
+    while store.reads_used() > 0 {
+        yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn ranges_of_a_bucket_are_repeated_after_failures_but_not_mixed_with_those_of_another_version() {
+    let server = server();
+    server.put(KEY, lines(12, "y"));
+    for trouble in [Trouble::Status(500, "InternalError"), Trouble::ResetInBody(20_000)] {
+        server.inject(Fault::on(KEY, trouble).method("GET").after(4).times(2));
+    }
+    let store = S3Store::new("data", settings(server.endpoint())).unwrap();
+    let store = BoundedStore::new(Arc::new(store), NonZeroUsize::new(64).unwrap());
+    let found = drain(source(&store)).await;
+    assert_eq!(found.keys(), numbers((12 * BLOCK).div_ceil(LINE_BYTES as u64) as usize));
+    assert!(server.seen().iter().any(|seen| seen.trouble.is_some()));
+
+    let mut source = source(&store);
+    assert!(source.next().await.unwrap().is_some());
+    server.put(KEY, lines(12, "z"));
+    let fault = drain(source).await.fault();
+    assert_eq!(fault, "reading `lines.ndjson` of store `data` failed");
+}
