@@ -15,9 +15,11 @@ use futures::stream::{self, BoxStream};
 use rustix::buffer::spare_capacity;
 use rustix::fs::{FileType, OFlags, fstat};
 use rustix::io::{pread, retry_on_intr};
+use tokio::task::coop::consume_budget;
 use tokio::task::spawn_blocking;
 
 use crate::asked::{Asked, CHANGED, NOT_REGULAR};
+use crate::cached::{self, is_local};
 use crate::error::{Access, OpenFault, StoreError};
 use crate::key::{check_key, check_prefix};
 use crate::keys::Keys;
@@ -44,12 +46,15 @@ use crate::write::write;
 /// A write creates missing folders, and replaces a link by the object itself. Until it is complete, the object has the name
 /// `.penstock-draft-` with 16 hex digits, which is not a valid key and never listed; a process that dies may leave one behind.
 ///
-/// Reads and writes run on tokio's blocking threads, with one switch to such a thread for open, read and close together.
+/// Reads and writes run on tokio's blocking threads, with one switch to such a thread for open, read and close together. A read
+/// of a small file that is in memory needs no such switch.
 #[derive(Debug)]
 pub struct FolderStore {
     name: Arc<str>,
     path: PathBuf,
     root: Arc<Dir>,
+    /// Set if small files in memory are read without a switch of threads.
+    is_local: bool,
 }
 
 struct Object {
@@ -62,7 +67,7 @@ impl FolderStore {
     pub fn open(name: impl Into<Arc<str>>, path: impl AsRef<Path>) -> Result<Self, OpenFault> {
         let (name, path) = (name.into(), path.as_ref().to_path_buf());
         match Dir::open_ambient_dir(&path, ambient_authority()) {
-            Ok(root) => Ok(Self { name, path, root: Arc::new(root) }),
+            Ok(root) => Ok(Self { name, path, is_local: is_local(&root), root: Arc::new(root) }),
             Err(source) => Err(OpenFault { store: name, path, source }),
         }
     }
@@ -142,7 +147,20 @@ impl Store for FolderStore {
     }
 
     fn get(&self, key: Arc<str>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
-        self.with_object(key, |asked, object| object.read_range(asked, 0..object.version.size))
+        let (root, is_local) = (self.root.clone(), self.is_local && check_key(&key).is_ok());
+        let read =
+            self.with_object(key.clone(), |asked, object| object.read_range(asked, 0..object.version.size));
+        if !is_local {
+            return read;
+        }
+        Box::pin(async move {
+            // A task that reads many files lets other tasks run in between.
+            consume_budget().await;
+            match cached::read(&root, &key) {
+                Some(bytes) => Ok(bytes),
+                None => read.await,
+            }
+        })
     }
 
     fn get_range(

@@ -6,6 +6,7 @@
 
 mod asked;
 mod bounded;
+mod cached;
 mod error;
 mod fetch;
 mod folder;

@@ -3,6 +3,7 @@
 
 mod ahead;
 mod bound;
+mod cached;
 mod conformance;
 mod fetch;
 mod folder;
