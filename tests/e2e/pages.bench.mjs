@@ -15,7 +15,7 @@ try {
     ['/runs', 'table tbody tr'],
     [`/runs/${run.id}`, 'ol.graph'],
     [`/runs/${run.id}/stages/1:stage-1`, '.page svg rect'],
-    ['/runs/new', '.cm-content'],
+    ['/runs/new', '.editor'],
     ['/modules', 'h1'],
     ['/system', 'h2'],
   ]) {

@@ -47,8 +47,9 @@ export default defineConfig(({ mode }) => ({
             { name: 'uploads', test: /\/src\/modules\/(ChangeList|changes|uploads)\b/ },
             { name: 'pointer', test: /\/src\/editor\/pointer\.ts/ },
             { name: 'form', test: /\/src\/editor\/(Fields|edits|schema)\b/ },
-            { name: 'plot', test: /node_modules\/uplot\/|\/src\/charts\/(Chart|Timeline|LineSign)\.svelte/ },
-            { name: 'charts', test: /\/src\/charts\// },
+            // Before `plot`, so that pages with charts of their own do not load the chart library.
+            { name: 'charts', test: /\/src\/charts\/(?!Chart|Timeline|LineSign)/ },
+            { name: 'plot', test: /node_modules\/uplot\/|\/src\/charts\// },
           ],
         },
       },
