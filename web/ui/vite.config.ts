@@ -12,7 +12,7 @@ import { DEFAULT_SERVER } from './src/api/client.ts'
 // `npm run dev` forwards API requests to a running server. The server compares `Origin` with `Host`, so `Host` must not change.
 const server = { target: process.env.PENSTOCK_URL ?? DEFAULT_SERVER, changeOrigin: false }
 
-/** Writes the Brotli form of each script and style sheet beside it: an eighth smaller than gzip, and compressed once instead of per request. */
+/** Writes the Brotli form of each file beside it: an eighth smaller than gzip, and compressed once instead of per request. */
 const brotli: Plugin = {
   name: 'brotli',
   writeBundle({ dir = '' }, bundle) {
