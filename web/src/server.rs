@@ -50,6 +50,8 @@ const SEND_BYTES: usize = 256 << 10;
 const ALWAYS_ANSWERED: [&str; 2] = ["/health", "/api/v1/session"];
 /// Pause after a failure to accept a connection.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Maximum number of clients that are refused between two pauses.
+const REFUSED_AT_ONCE: usize = 64;
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain\r\nretry-after: 5\r\ncontent-length: 36\r\n\
     connection: close\r\n\r\ntoo many connections; try again soon";
 
@@ -97,6 +99,13 @@ impl Server {
         let mut spare = SpareFile::new();
         let mut end = std::pin::pin!(end);
         loop {
+            // Without the spare file, the next client could be neither answered nor refused.
+            if !spare.is_held() {
+                tokio::select! {
+                    () = tokio::time::sleep(PAUSE) => continue,
+                    () = &mut end => break,
+                }
+            }
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
                 () = &mut end => break,
@@ -117,7 +126,7 @@ impl Server {
                     // The process is out of file descriptors or memory, or the client disconnected before it was accepted.
                     tracing::warn!(%error, "failed to accept a connection");
                     if is_out_of_files(&error) {
-                        spare.refuse_one(&self.listener).await;
+                        spare.refuse_waiting(&self.listener).await;
                     }
                     tokio::time::sleep(PAUSE).await;
                 }
@@ -132,8 +141,8 @@ impl Server {
     }
 }
 
-/// Spare file descriptor. If the process has no other descriptor left, it is closed, so that one client at a time can be answered
-/// with 503.
+/// Spare file descriptor. If the process has no other descriptor left, it is closed for a moment, so that one client after the
+/// other can be answered with 503.
 struct SpareFile(Option<File>);
 
 impl SpareFile {
@@ -141,13 +150,24 @@ impl SpareFile {
         Self(File::open("/dev/null").ok())
     }
 
-    async fn refuse_one(&mut self, listener: &TcpListener) {
-        self.0 = None;
-        if let Ok(Ok((stream, _))) = timeout(PAUSE, listener.accept()).await {
+    /// Opens the file again if another thread took the descriptor while it was closed; returns whether it is open.
+    fn is_held(&mut self) -> bool {
+        if self.0.is_none() {
+            *self = Self::new();
+        }
+        self.0.is_some()
+    }
+
+    async fn refuse_waiting(&mut self, listener: &TcpListener) {
+        for _ in 0..REFUSED_AT_ONCE {
+            if !self.is_held() {
+                return;
+            }
+            self.0 = None;
+            let Ok(Ok((stream, _))) = timeout(PAUSE, listener.accept()).await else { return };
             // The write does not block: the send buffer of a new connection has room for this short response.
             drop(stream.try_write(FULL));
         }
-        *self = Self::new();
     }
 }
 
