@@ -143,7 +143,7 @@ test('events are marks and rows: instances that were replaced, failures that cam
   await page.getByText(/failure burst/).first().click()
   const table = page.getByRole('group', { name: 'Limits and events' })
   await table.getByText(/Failure burst: \d+ tasks of misbehaving failed/).waitFor()
-  await table.getByText(/worker instances? of misbehaving replaced/i).first().waitFor()
+  await table.getByText(/module instances? of misbehaving replaced/i).first().waitFor()
   await shot(page, 'charts-events')
   assert.deepEqual(await violations(page), [])
 })

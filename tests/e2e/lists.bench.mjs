@@ -115,7 +115,7 @@ try {
   }
   note('filtered by text, with the pause in typing', typed)
 
-  // Loads all runs, page by page.
+  // Opens the list of runs again, and loads all runs page by page.
   await open(page, server, '/modules')
   await open(page, server, '/runs')
   await page.locator('tbody tr').nth(49).waitFor()

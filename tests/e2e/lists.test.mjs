@@ -122,7 +122,7 @@ test('selected runs get tags, and a tag finds its runs', async () => {
   assert.equal(new URL(page.url()).search, '?tag=best')
   await page.getByRole('searchbox').fill('NIGHT')
   await page.getByText('No run matches these filters.').waitFor()
-  await page.getByRole('button', { name: 'Any tag' }).click()
+  await page.getByRole('button', { name: 'Remove the filter by tag' }).click()
   await until(2, (count) => document.querySelectorAll('tbody tr').length === count)
   assert.deepEqual(await names(), ['run-58', 'run-57'])
   // The server refuses the tag: the page shows its response for each run.

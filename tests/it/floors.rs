@@ -1,4 +1,4 @@
-//! Dependencies between crates follow the floors of DESIGN.md, section 3.
+//! Crates depend only on crates of lower floors, the layers listed in ARCHITECTURE.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -151,7 +151,7 @@ fn crates_depend_on_lower_floors_only() {
         let upwards: Vec<_> = found.difference(&allowed).collect();
         assert!(upwards.is_empty(), "`{}` may not depend on {upwards:?}, only on {allowed:?}", package.name);
     }
-    assert!(unplaced.is_empty(), "add a floor for {unplaced:?} to DESIGN.md and this test");
+    assert!(unplaced.is_empty(), "add a floor for {unplaced:?} to ARCHITECTURE.md and this test");
     for (name, _) in FLOORS {
         assert!(
             packages.iter().any(|package| package.name == name),

@@ -104,7 +104,7 @@ class Readme(unittest.TestCase):
         self.assertIn("first float32 [32, 3, 64, 64] 3", lines)
         self.assertIn("# float32, [32, 3, 64, 64]", first)
         self.assertIn("    penstock.list('photos', suffix='.jpg', shuffle=True)", lines)
-        # Of 48 photos, the incomplete last batch is dropped.
+        # 48 photos in batches of 32: the incomplete last batch is dropped, so the length is 1.
         self.assertIn("document True 1", lines)
         self.assertIn("[10, 10, 10, 9, 9]", lines)
         self.assertIn("resumed 7", lines)

@@ -16,7 +16,7 @@ const OWN_BITS: u128 = 0xffff_ffff_ffff_ffff;
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionPlaces {
     most: usize,
-    /// Number of places in addition to `most`, for requests that are always answered.
+    /// Number of connections in addition to `most`, for `/health` and sign-in only.
     kept_free: usize,
     /// Maximum number of places of one network; loopback addresses have no such limit.
     share: usize,

@@ -76,7 +76,7 @@ pub fn write_photos(
 
 /// True if the file exists and contains `note` in its first segments.
 fn is_made_so(path: &Path, note: &[u8]) -> bool {
-    /// Number of bytes to read: the note follows the first segment, which takes 20 bytes.
+    /// Number of bytes to read, enough for the note: it follows the first segment, which ends at byte 20.
     const LOOKED_AT: u64 = 256;
     let mut start = Vec::new();
     let read = File::open(path).and_then(|file| file.take(LOOKED_AT).read_to_end(&mut start));

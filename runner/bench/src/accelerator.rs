@@ -74,7 +74,7 @@ pub struct AcceleratorReport {
     pub supported: u32,
     /// Trials in the order in which they ran. A number of accelerators that missed the minimum utilisation was tried twice.
     pub trials: Vec<AcceleratorTrial>,
-    /// Demand of the known workloads, estimated from bytes per second alone.
+    /// Bytes per second that one accelerator of each known workload demands, and an estimate, from bytes per second alone, of the number of accelerators that the fastest load feeds.
     pub presets: Vec<PresetNeed>,
 }
 

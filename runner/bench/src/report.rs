@@ -167,7 +167,7 @@ pub struct LoadReport {
     pub busy: f64,
     /// Number of reads in each range of durations.
     pub latencies: Vec<LatencyRange>,
-    /// Number of reads in wider ranges of durations, whose bounds are the same in every load; ranges without a read are omitted.
+    /// Number of reads in ranges of durations that are wider than those of `latencies` and have the same bounds in every load; ranges without a read are omitted.
     #[serde(default)]
     pub latency_bins: Vec<TimeBucket>,
     /// Figures over the measured time; the passes follow each other without gaps.

@@ -16,7 +16,9 @@ pub enum GpuError {
     MissingSymbol { name: &'static str },
     #[error("there is a CUDA driver here, but it shows no device (`CUDA_VISIBLE_DEVICES` may hide them)")]
     NoDevice,
-    #[error("there is no CUDA device {number} here: the driver shows {count}, counted from 0")]
+    #[error(
+        "there is no CUDA device {number} here: the driver numbers devices from 0 and shows {count} of them"
+    )]
     NoSuchDevice { number: u32, count: u32 },
     #[error("the CUDA driver of this machine cannot be used")]
     Driver(#[from] DriverError),

@@ -535,7 +535,7 @@ impl Schedule {
         }
     }
 
-    /// Checks all limits once more: at the end of a run, a rate limit applies even after few tasks.
+    /// Checks all failure limits once more: during the run, a maximum share of failures applies only after enough tasks, at the end always.
     fn check_all_limits(&mut self) {
         for stage in 0..self.stages.len() {
             let exceeded = self.exceeded(stage, true);

@@ -17,7 +17,7 @@ use crate::wire::LogEntry;
 
 /// Time for which events are kept for readers that reconnect.
 const KEPT: Duration = Duration::from_secs(60);
-/// Maximum number of events that are kept for one run, and for all lists together.
+/// Maximum number of events that are kept for each run, and for the list of runs.
 const MAX_KEPT: usize = 4096;
 /// Maximum number of events that one call returns to a reader, not counting gaps.
 const MAX_AT_A_TIME: usize = 256;
@@ -82,7 +82,7 @@ struct Rings {
     last: u64,
     lists: Ring,
     runs: BTreeMap<RunId, Ring>,
-    /// Greatest number of an event of a run whose events were all dropped.
+    /// Highest event number among the runs whose events were all dropped.
     forgotten: u64,
 }
 

@@ -416,7 +416,10 @@ fn check_tensor(tensor: &wit::TensorResult) -> Result<(), Fault> {
     let sizes = tensor.shape.iter().map(|size| u64::from(*size).max(1));
     let product = sizes.fold(dtype.size() as u64, u64::saturating_mul);
     if product > MAX_SHAPE_BYTES {
-        return Err(broken(format!("a tensor of shape {:?} is larger than any memory", tensor.shape)));
+        return Err(broken(format!(
+            "a tensor of shape {:?} is larger than the limit of 4 TiB",
+            tensor.shape
+        )));
     }
     let needed = if tensor.shape.contains(&0) { 0 } else { product };
     let found = tensor.data.len() as u64;

@@ -14,7 +14,7 @@ pub(crate) struct Oracle {
     suggested_tolerance: Tolerance,
 }
 
-/// One of the eight runs.
+/// SPDL's measurements of one of the eight pipelines.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Scenario {
     pub(crate) name: String,
@@ -113,8 +113,8 @@ impl Scenario {
         self.ideal_no_overhead.queue(place)
     }
 
-    /// Number of tasks for which an item put into the queue at this position may have waited: the number of concurrent writers,
-    /// multiplied for a batch by its number of items.
+    /// Number of tasks whose delays may add to the wait for one item of this queue: the concurrency of the stage that fills it;
+    /// for a queue of batches, the number of items in a batch; 1 for the source.
     pub(crate) fn writers(&self, place: usize) -> u32 {
         let stage = |back: usize| place.checked_sub(back).and_then(|stage| self.stages.get(stage));
         let of_batch = stage(2).and_then(|stage| stage.then_aggregate);

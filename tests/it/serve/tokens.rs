@@ -374,7 +374,7 @@ fn a_token_gives_access_to_its_stores_only() {
             let faults = refused["errors"].as_array().unwrap();
             let found = faults.iter().find(|fault| fault["pointer"] == pointer);
             let found = found.unwrap_or_else(|| panic!("{pointer}: {refused:#}"))["detail"].as_str().unwrap();
-            assert!(found.contains("there is no store `other`: known are `photos`"), "{found}");
+            assert!(found.contains("there is no store `other`: known: `photos`"), "{found}");
         }
     }
     let keys = json!({ "from": { "store": "other", "keys": ["secret.ndjson"] } });

@@ -6,12 +6,12 @@ use std::ops::{Add, Mul, Sub};
 /// the deadline in every iteration.
 pub(crate) const LANES: usize = 8;
 
-/// One number of each transform.
+/// One number for each of the transforms that are computed in parallel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(align(32))]
 pub(crate) struct Lanes(pub(crate) [f32; LANES]);
 
-/// One complex number of each transform.
+/// One complex number for each of the transforms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Complex {
     pub(crate) re: Lanes,

@@ -105,8 +105,8 @@ fn a_damaged_file_is_refused_with_what_was_found() {
     let header = Header::pcm(1, 16);
     let lies = |length: u32| [&good[..40], &length.to_le_bytes(), &good[44..]].concat();
     for (file, message) in [
-        (vec![], "0 bytes are not a WAV file"),
-        (good[..11].to_vec(), "11 bytes are not a WAV file"),
+        (vec![], "not a WAV file: it has only 0 bytes"),
+        (good[..11].to_vec(), "not a WAV file: it has only 11 bytes"),
         (b"\x89PNG\r\n\x1a\n....".to_vec(), "not a WAV file: it does not start with `RIFF` and `WAVE`"),
         ([b"RF64", &good[4..]].concat(), "RF64 and RIFX files are not supported, only RIFF"),
         (good[..12].to_vec(), "the file has no `data` chunk"),

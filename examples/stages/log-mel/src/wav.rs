@@ -39,7 +39,7 @@ pub fn read(file: &[u8]) -> Result<Clip> {
         (Some(b"RIFF"), Some(b"WAVE")) => Chunks { rest: &file[12..] },
         (Some(b"RF64" | b"RIFX"), _) => bail!("RF64 and RIFX files are not supported, only RIFF"),
         (Some(_), Some(_)) => bail!("not a WAV file: it does not start with `RIFF` and `WAVE`"),
-        _ => bail!("{} bytes are not a WAV file", file.len()),
+        _ => bail!("not a WAV file: it has only {} bytes", file.len()),
     };
     let mut format = None;
     for chunk in chunks {

@@ -80,8 +80,8 @@ impl Core {
         }
     }
 
-    /// Reason why failures of this stage end the run, if they do. A rate limit is relative to tasks, an absolute limit counts
-    /// samples.
+    /// Reason why failures of this stage end the run; `None` if they do not. A limit as a share is relative to tasks, an absolute
+    /// limit counts failed samples. If the run is `over`, a share applies even after few tasks.
     pub(crate) fn exceeded(&self, over: bool) -> Option<String> {
         if self.failed_samples == 0 {
             return None;

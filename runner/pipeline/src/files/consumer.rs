@@ -188,7 +188,10 @@ impl Consumer for FilesConsumer {
             return Err(Fault::new(FailureClass::Data, message));
         };
         let file = File::of(batch, number).map_err(|reason| {
-            Fault::new(FailureClass::Data, format!("batch {number} cannot be a file: {reason}"))
+            Fault::new(
+                FailureClass::Data,
+                format!("batch {number} cannot be written as a safetensors file: {reason}"),
+            )
         })?;
         match self.wait_for_fewer_than(IN_FLIGHT, stop) {
             Ok(()) => self.begin(file, number, samples),

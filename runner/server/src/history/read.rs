@@ -232,7 +232,7 @@ impl<'a> RunRows<'a> {
 
     /// Reads the task times of a stage over the whole run.
     pub(crate) fn times(&self, stage: usize) -> Result<Histogram, HistoryError> {
-        // The buffer is copied before the database is read, as for rows.
+        // The buffer is copied before the database is read, so that no time that is written in between is missed; times found in both are counted once.
         let held = self.buffer.map_or_else(Vec::new, RowBuffer::held_times);
         let mut all = Histogram::default();
         let mut statement =

@@ -65,7 +65,7 @@ async fn a_pipeline_beyond_the_whole_budget_is_refused_with_the_arithmetic() {
     let faults = refusal(&runs, &nothing).await;
     assert_eq!(
         faults.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        ["/stages/0/wasm/module: there is no module `decode@2`: known are nothing; upload the module first"]
+        ["/stages/0/wasm/module: there is no module `decode@2`: known: none; upload the module first"]
     );
 }
 

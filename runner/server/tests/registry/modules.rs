@@ -252,7 +252,7 @@ async fn bytes_of_modules_are_kept_when_the_history_is_lost() {
     fs::rename(data.join("penstock.sqlite"), data.join("mislaid")).unwrap();
     let runs = open(&data, stores(folder.path()));
     assert_eq!(objects(), 2);
-    // The unknown bytes are kept even after a module was uploaded to the new history.
+    // Module files that the new history does not list are kept, even after another module was uploaded.
     upload(&runs, &guest("guest-batch")).await;
     drop(runs);
     drop(open(&data, stores(folder.path())));

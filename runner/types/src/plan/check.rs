@@ -210,7 +210,7 @@ impl Check<'_> {
         if !stores.contains_key(store.as_str()) {
             let names = || stores.keys().map(String::as_str);
             let found = format!(
-                "there is no store `{store}`: {}known are {}",
+                "there is no store `{store}`: {}known: {}",
                 suggestion(store.as_str(), names()),
                 listed(names())
             );
@@ -305,7 +305,7 @@ impl<'a> Check<'a> {
                     format!("the module `{module}` has no version or alias `{version}`")
                 }
                 _ => format!(
-                    "there is no module `{name}`: {}known are {}",
+                    "there is no module `{name}`: {}known: {}",
                     suggestion(name, names()),
                     listed(names())
                 ),

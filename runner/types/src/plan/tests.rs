@@ -160,7 +160,7 @@ fn an_index_is_named_by_the_document_or_by_the_store() {
     assert_eq!(index(r#"{"store": "photos", "index": "all.json"}"#), (photos, Some("all.json".to_owned())));
     assert_eq!(index(r#"{"store": "tables"}"#), (tables, None));
     insta::assert_snapshot!(kind(r#"{"store": "photos"}"#).unwrap_err());
-    // One fault: an index is checked for existing stores only.
+    // Only the missing store is reported: without it, its index cannot be checked.
     insta::assert_snapshot!(kind(r#"{"store": "photo"}"#).unwrap_err());
 }
 

@@ -200,7 +200,7 @@ impl Row {
         Some(self.times.as_ref()?.histogram(of))
     }
 
-    /// Number of spreads in a row that has any.
+    /// Number of spreads (minimum and maximum) in a row that has them: one for each metric of each stage and queue.
     pub fn spread_count(stages: usize, queues: usize) -> usize {
         stages * Metric::STAGE.len() + queues * Metric::QUEUE.len()
     }

@@ -70,8 +70,8 @@ impl Timeline {
             };
             replaced.extend(replacements(rows, stage).into_iter().map(|stretch| {
                 let text = match stretch.count {
-                    1 => format!("Worker instance of {name} replaced"),
-                    count => format!("{count} worker instances of {name} replaced"),
+                    1 => format!("Module instance of {name} replaced"),
+                    count => format!("{count} module instances of {name} replaced"),
                 };
                 event(TimelineEventKind::InstanceReplaced, stretch, text)
             }));
@@ -202,8 +202,8 @@ mod tests {
         assert_eq!(
             told,
             [
-                (1.0, 2.0, "Worker instance of decode replaced"),
-                (5.0, 7.0, "6 worker instances of decode replaced"),
+                (1.0, 2.0, "Module instance of decode replaced"),
+                (5.0, 7.0, "6 module instances of decode replaced"),
                 (5.0, 6.0, "Failure burst: 60 tasks of decode failed"),
             ]
         );

@@ -95,7 +95,7 @@ impl Error for Misread {
 
     fn unknown_variant(found: &str, known: &'static [&'static str]) -> Self {
         Self::custom(format_args!(
-            "unknown word {}: {}known are {}",
+            "unknown word {}: {}known: {}",
             quoted(found),
             suggestion(found, known.iter().copied()),
             listed(known.iter().copied())

@@ -27,9 +27,9 @@ pub struct QueueSums {
 }
 
 sums! {
-    /// Sums of one queue over an interval. All lengths in nanoseconds.
+    /// Sums of one queue over an interval. All times in nanoseconds.
     QueueRow {
-        /// Length of the measured time.
+        /// Duration of the measurement.
         elapsed,
         /// Number of accepted puts.
         puts,

@@ -18,9 +18,9 @@ const AT_WORK: f64 = 0.6;
 const THREADS_FULL: f64 = 0.8;
 /// Share of waits for threads or permits, in the time that tasks hold slots, from which threads or permits may be the limit.
 const WANTED: f64 = 0.2;
-/// Share of failed samples below which failures are not a reason.
+/// Minimum share of failed samples at which failures can be the limit; the share must also reach that of the consumer's wait.
 const FAILS: f64 = 0.05;
-/// Share of failed samples from which most of a stage's work is lost.
+/// Minimum share of failed samples at which most of a stage's work counts as lost.
 const FAILS_MOSTLY: f64 = 0.5;
 
 /// Figures of one interval, ready for a verdict.

@@ -104,7 +104,7 @@ impl PipelineShape {
         }
     }
 
-    /// Set when the consumer takes batches, not single samples.
+    /// True if the consumer takes batches, not single samples.
     pub fn delivers_batches(&self) -> bool {
         self.unit != SAMPLES
     }

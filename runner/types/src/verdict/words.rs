@@ -7,9 +7,9 @@ use super::slots::SlotUse;
 use super::{Answer, VerdictKind};
 use crate::amount::{count, duration, percent, rate};
 
-/// Share of time in use from which a stage has no reserve.
+/// Minimum share of time in use at which a stage has no reserve.
 const NO_RESERVE: f64 = 0.95;
-/// Share of a slot's time from which waits for threads or for the order are reported.
+/// Minimum share of a slot's time for a wait to be reported: a wait for a worker thread, or for earlier results where the order of the input is kept.
 const REPORTED: f64 = 0.1;
 /// Share of failed samples from which failures are reported.
 const REPORTED_FAILURES: f64 = 0.01;
@@ -76,7 +76,7 @@ pub(super) fn sentence(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>)
         }
         VerdictKind::Source => format!("{bottleneck}: the source {name} gives {rate}{demand}."),
         VerdictKind::NothingWaits => {
-            format!("Nothing is the limit: the consumer gets {rate} and waits {} for each.", waits(look))
+            format!("Nothing is the limit: the consumer gets {rate} and waits {} for each item.", waits(look))
         }
         VerdictKind::TooLittle => too_little(look),
     }
@@ -164,7 +164,7 @@ fn store(look: &Look<'_>, limit: Option<Limit>) -> String {
     name.map_or_else(|| "the store".to_owned(), |store| format!("store `{}`", store.name))
 }
 
-/// Number of permits of the store, and of reads that the stage requests.
+/// Compares the number of reads that the stage requests at a time with the number of permits of its store.
 fn permits(look: &Look<'_>, limit: Option<Limit>) -> Option<String> {
     let (stage, _) = look.stage(limit)?;
     let reads = stage.store.as_ref()?.reads?;

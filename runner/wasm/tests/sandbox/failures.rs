@@ -68,8 +68,8 @@ failures! {
     too_few_outcomes_break_the_contract("too-few", @"contract: returned 0 outcomes instead of 1, one per sample");
     too_many_outcomes_break_the_contract("too-many", @"contract: returned 2 outcomes instead of 1, one per sample");
     a_tensor_of_the_wrong_size_breaks_the_contract("shape", @"contract: field `pixels`: a float32 tensor of shape [2, 3] has 24 bytes, but 7 were returned");
-    a_shape_that_overflows_breaks_the_contract("shape-overflow", @"contract: field `pixels`: a tensor of shape [4294967295, 4294967295, 4294967295] is larger than any memory");
-    a_shape_without_elements_that_overflows_breaks_the_contract("shape-of-nothing", @"contract: field `pixels`: a tensor of shape [4294967295, 4294967295, 0] is larger than any memory");
+    a_shape_that_overflows_breaks_the_contract("shape-overflow", @"contract: field `pixels`: a tensor of shape [4294967295, 4294967295, 4294967295] is larger than the limit of 4 TiB");
+    a_shape_without_elements_that_overflows_breaks_the_contract("shape-of-nothing", @"contract: field `pixels`: a tensor of shape [4294967295, 4294967295, 0] is larger than the limit of 4 TiB");
     rank_200_breaks_the_contract("rank", @"contract: field `pixels`: a tensor with 200 dimensions, but the limit is 16");
     huge_output_breaks_the_contract("huge", @"contract: returned more than 128 MiB in one call (`output_mib` per sample)");
     a_field_given_twice_breaks_the_contract("twice", @"contract: returned field `a` twice");

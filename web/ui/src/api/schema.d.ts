@@ -4255,7 +4255,7 @@ export interface components {
             /** @description Number of reads in each range of durations. */
             latencies: components["schemas"]["LatencyRange"][];
             /**
-             * @description Number of reads in wider ranges of durations, whose bounds are the same in every load; ranges without a read are omitted.
+             * @description Number of reads in ranges of durations that are wider than those of `latencies` and have the same bounds in every load; ranges without a read are omitted.
              * @default []
              */
             latency_bins: components["schemas"]["TimeBucket"][];
@@ -4607,7 +4607,7 @@ export interface components {
             supported: number;
             /** @description Trials in the order in which they ran. A number of accelerators that missed the minimum utilisation was tried twice. */
             trials: components["schemas"]["AcceleratorTrial"][];
-            /** @description Demand of the known workloads, estimated from bytes per second alone. */
+            /** @description Bytes per second that one accelerator of each known workload demands, and an estimate, from bytes per second alone, of the number of accelerators that the fastest load feeds. */
             presets: components["schemas"]["PresetNeed"][];
         };
         /** @description One trial with a fixed number of accelerators. */

@@ -67,7 +67,7 @@ export function rateSheet(loads: readonly Load[]): Sheet {
     { name: 'mbit_per_s', head: 'Mbit (10⁶)', text: (value) => `${number(value)} Mbit/s`, of: ({ cell }) => cell.mbit_per_s },
     { name: 'reads_in_flight', head: 'Reads in flight', text: number, of: ({ cell }) => cell.little.in_flight },
     { name: 'ceiling_items_per_s', head: 'Client alone', text: itemsRate, of: ({ cell }) => cell.ceiling?.items_per_s ?? null },
-    { name: 'limited_by', head: 'Client limit', of: ({ cell: { ceiling } }) => (ceiling ? (ceiling.is_client_bound ? 'client-bound' : 'not the limit') : 'not measured') },
+    { name: 'limited_by', head: 'Client-bound', of: ({ cell: { ceiling } }) => (ceiling ? (ceiling.is_client_bound ? 'yes' : 'no') : 'not measured') },
     { name: 'checks', head: 'Consistency checks', of: checksOf },
   ])
 }

@@ -24,7 +24,7 @@ describe('rows of documents', () => {
     const short = spec({ stages: [{ fetch: { concurrency: 2 } }, wasm(4)] })
     const long = spec({ stages: [{ fetch: { concurrency: 2 } }, { aggregate: { size: 8 } }, wasm(8)] })
     expect(different(short, long)).toEqual([
-      'stages.in order: "fetch → decode" | "fetch → aggregate → decode"',
+      'stages.order: "fetch → decode" | "fetch → aggregate → decode"',
       'stages.aggregate.aggregate.size:  | 8',
       'stages.decode.wasm.concurrency: 4 | 8',
     ])
@@ -44,7 +44,7 @@ describe('rows of documents', () => {
     expect(specRows([spec({ consumer: { discard: {} }, list: [1, { a: 2 }] })]).map(({ label, values }) => [label.replaceAll(' › ', '.'), values[0]])).toEqual([
       ['consumer.discard', '{}'],
       ['list', '[1, { "a": 2 }]'],
-      ['stages.in order', '""'],
+      ['stages.order', '""'],
     ])
   })
 })

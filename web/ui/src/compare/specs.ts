@@ -69,7 +69,7 @@ function valuesOf({ document, modules }: RunSpec): { path: string[]; value: stri
   const ran = namesOfIds(digests.map(([id]) => id)).map((name, place) => ({ path: ['module that ran', name], value: JSON.stringify(digests[place]?.[1]) }))
   return [
     ...flat([], rest),
-    { path: ['stages', 'in order'], value: JSON.stringify(names.join(' → ')) },
+    { path: ['stages', 'order'], value: JSON.stringify(names.join(' → ')) },
     ...list.flatMap((stage, place) => flat(['stages', names[place] as string], stage)),
     ...ran,
   ]

@@ -1,4 +1,4 @@
-// Edited documents that were not submitted, kept in this browser: one for each run whose document was the start, and one for templates.
+// Edited documents that were not submitted, kept in this browser: one for each run whose document was edited, and one for all that started from a template.
 
 export interface Draft {
   text: string

@@ -19,7 +19,7 @@ it('shows an event that started before the range at the edge of the range', () =
 })
 
 it('counts events by kind', () => {
-  expect(countedEvents(events, 'No events')).toBe('1 failure burst, 1 replacement of worker instances, 3 changes of the limit')
+  expect(countedEvents(events, 'No events')).toBe('1 failure burst, 1 replaced module instance, 3 changes of the limit')
   expect(countedEvents([], 'No events')).toBe('No events')
 })
 

@@ -11,7 +11,7 @@ export type RunEvent = Pick<TimelineEvent, 'from_s' | 'to_s' | 'text'> & { kind:
 /** Kinds of events, most urgent first: a mark of several events shows the sign of the first kind. */
 export const EVENTS: Record<Kind, { sign: string; tone: Tone; words: [one: string, more: string] }> = {
   failure_burst: { sign: '✕', tone: 'bad', words: ['failure burst', 'failure bursts'] },
-  instance_replaced: { sign: '↻', tone: 'warn', words: ['replacement of worker instances', 'replacements of worker instances'] },
+  instance_replaced: { sign: '↻', tone: 'warn', words: ['replaced module instance', 'replaced module instances'] },
   limit_moved: { sign: '⇄', tone: 'idle', words: ['change of the limit', 'changes of the limit'] },
 }
 

@@ -37,7 +37,7 @@ export class Predictor {
     return this.problem?.errors ?? []
   }
 
-  /** Requests a prediction after a pause and cancels the request before it. */
+  /** Cancels the previous request, and requests a prediction after a pause. */
   ask(set: Record<string, unknown>, after_ms = SETTLE_MS): void {
     this.#stop()
     this.busy = true

@@ -87,7 +87,7 @@ describe('names and faults', () => {
   it('name a setting by its stage', () => {
     expect(nameOf('/stages/2/wasm/concurrency', rows)).toBe('decode: concurrency')
     expect(nameOf('/stages/0/fetch/order', rows)).toBe('fetch: order')
-    expect(nameOf('/sink/queue', rows)).toBe('sink: queue')
+    expect(nameOf('/sink/queue', rows)).toBe('sink: queue capacity')
     expect(nameOf('/threads', rows)).toBe('threads')
     expect(nameOf('/stages/9/wasm/queue', rows)).toBe('stages 9 wasm queue')
   })

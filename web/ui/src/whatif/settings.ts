@@ -134,7 +134,7 @@ export function readSettings(text: string | null): Settings {
 export function nameOf(pointer: string, rows: readonly KnobRow[]): string {
   for (const { label, concurrency, queue } of rows) {
     if (concurrency?.pointer === pointer) return `${label}: concurrency`
-    if (queue?.pointer === pointer) return `${label}: queue`
+    if (queue?.pointer === pointer) return `${label}: queue capacity`
   }
   const segments = segmentsOf(pointer) ?? []
   const row = segments[0] === 'stages' ? rows[Number(segments[1]) + 1] : undefined
