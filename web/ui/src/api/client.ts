@@ -1,6 +1,6 @@
+import { ahead, BASE } from './ahead'
 import type { Problem } from './types'
 
-const BASE = '/api/v1'
 const JSON_TYPE = { 'content-type': 'application/json' }
 
 /** Address of a server that was started without `--listen`. */
@@ -73,7 +73,7 @@ export async function remove<T = void>(path: string): Promise<T> {
 export async function send(url: string, init: RequestInit): Promise<Response> {
   let response: Response
   try {
-    response = await fetch(url, { credentials: 'same-origin', ...init })
+    response = await ((!init.method && ahead.take(url, init.signal)) || fetch(url, { credentials: 'same-origin', ...init }))
   } catch (cause) {
     if (cause instanceof DOMException && cause.name === 'AbortError') throw cause
     throw unanswered()

@@ -1,11 +1,10 @@
-import './app.css'
+import '../app.css'
 
 import { mount } from 'svelte'
 
-import { sessions } from './api/registry'
-import App from './app/App.svelte'
-
-const SIGN_IN = '#sign-in='
+import { sessions } from '../api/registry'
+import App from './App.svelte'
+import { SIGN_IN } from './routes'
 
 /** Signs in with the code of a sign-in link, and removes the code from the address. If this fails, the sign-in page opens. */
 async function useLink(): Promise<void> {
