@@ -73,7 +73,10 @@ export async function remove<T = void>(path: string): Promise<T> {
 export async function send(url: string, init: RequestInit): Promise<Response> {
   let response: Response
   try {
-    response = await ((!init.method && ahead.take(url, init.signal)) || fetch(url, { credentials: 'same-origin', ...init }))
+    const first = init.method ? undefined : ahead.get(url)
+    ahead.delete(url)
+    response = await (first ?? fetch(url, { credentials: 'same-origin', ...init }))
+    init.signal?.throwIfAborted()
   } catch (cause) {
     if (cause instanceof DOMException && cause.name === 'AbortError') throw cause
     throw unanswered()

@@ -17,14 +17,11 @@ export interface Route {
   reads?: (params: Record<string, string>) => string[]
 }
 
-/** Start of the fragment of a sign-in link, before its code. */
 export const SIGN_IN = '#sign-in='
 
 /** Details and figures of a run, and task times of a stage. Other windows than the default one have other figures. */
-function ofRun({ run = '', stage }: Record<string, string>): string[] {
-  const parts = ['', ...(location.search ? [] : ['/figures']), ...(stage ? [`/stages/${encodeURIComponent(stage)}/times`] : [])]
-  return parts.map((part) => `/runs/${encodeURIComponent(run)}${part}`)
-}
+const ofRun = ({ run = '', stage }: Record<string, string>) =>
+  ['', ...(location.search ? [] : ['/figures']), ...(stage ? [`/stages/${encodeURIComponent(stage)}/times`] : [])].map((part) => `/runs/${encodeURIComponent(run)}${part}`)
 
 /** Pages by path. Each is a separate chunk, fetched when the page is first opened. */
 export const routes: Route[] = [

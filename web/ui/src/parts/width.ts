@@ -1,5 +1,3 @@
-// Width of an element.
-
 /** Attachment that tells the width of the element's content after each change, without a layout of its own as by `bind:clientWidth`. */
 export const widthOf = (tell: (width: number) => void) => (element: Element) => {
   const watcher = new ResizeObserver(([entry]) => entry && tell(Math.floor(entry.contentRect.width)))

@@ -89,7 +89,6 @@ export class RunFeed {
     return () => this.#onLog.delete(receive)
   }
 
-  /** Fetches everything again. */
   refetch(): void {
     this.sample = null
     void this.refresh()
