@@ -80,7 +80,6 @@ function rangeAround(middle: number, length: number, whole_s: number, closest_s:
   return { from_s, to_s: from_s + span }
 }
 
-/** Number in the address, if it is at least 0. */
 export function number(text: string | null): number | null {
   if (text === null || text.trim() === '') return null
   const value = Number(text)
