@@ -1,18 +1,15 @@
-import './app.css'
+import { ahead, BASE } from './api/ahead'
+import { find } from './app/paths'
+import { routes, SIGN_IN } from './app/routes'
 
-import { mount } from 'svelte'
-
-import { sessions } from './api/registry'
-import App from './app/App.svelte'
-
-const SIGN_IN = '#sign-in='
-
-/** Signs in with the code of a sign-in link, and removes the code from the address. If this fails, the sign-in page opens. */
-async function useLink(): Promise<void> {
-  const { hash, pathname, search } = location
-  if (!hash.startsWith(SIGN_IN)) return
-  history.replaceState(history.state, '', pathname + search)
-  await sessions.useCode(hash.slice(SIGN_IN.length)).catch(() => {})
+// Requested together with the chunk of all pages. `App` requests a chunk that failed again.
+const found = find(routes, location.pathname)
+found?.route.page().catch(() => {})
+if (found && !location.hash.startsWith(SIGN_IN)) {
+  for (const path of found.route.reads?.(found.params) ?? []) {
+    const answer = fetch(BASE + path, { credentials: 'same-origin' })
+    answer.catch(() => {})
+    ahead.set(BASE + path, answer)
+  }
 }
-
-void useLink().then(() => mount(App, { target: document.body }))
+void import('./app/start')

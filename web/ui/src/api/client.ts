@@ -1,6 +1,6 @@
+import { ahead, BASE } from './ahead'
 import type { Problem } from './types'
 
-const BASE = '/api/v1'
 const JSON_TYPE = { 'content-type': 'application/json' }
 
 /** Address of a server that was started without `--listen`. */
@@ -73,7 +73,10 @@ export async function remove<T = void>(path: string): Promise<T> {
 export async function send(url: string, init: RequestInit): Promise<Response> {
   let response: Response
   try {
-    response = await fetch(url, { credentials: 'same-origin', ...init })
+    const first = init.method ? undefined : ahead.get(url)
+    ahead.delete(url)
+    response = await (first ?? fetch(url, { credentials: 'same-origin', ...init }))
+    init.signal?.throwIfAborted()
   } catch (cause) {
     if (cause instanceof DOMException && cause.name === 'AbortError') throw cause
     throw unanswered()

@@ -13,17 +13,25 @@ export interface Route {
   /** Query parameter whose change creates the page anew, as a change of a path parameter does. */
   query?: string
   page: () => Promise<{ default: Page }>
+  /** Paths of the API that the page reads first. */
+  reads?: (params: Record<string, string>) => string[]
 }
+
+export const SIGN_IN = '#sign-in='
+
+/** Details and figures of a run, and task times of a stage. Other windows than the default one have other figures. */
+const ofRun = ({ run = '', stage }: Record<string, string>) =>
+  ['', ...(location.search ? [] : ['/figures']), ...(stage ? [`/stages/${encodeURIComponent(stage)}/times`] : [])].map((part) => `/runs/${encodeURIComponent(run)}${part}`)
 
 /** Pages by path. Each is a separate chunk, fetched when the page is first opened. */
 export const routes: Route[] = [
   { path: '/', title: 'Start', page: () => import('../pages/Start.svelte') },
   { path: '/runs', title: 'Runs', page: () => import('../pages/Runs.svelte') },
-  { path: '/runs/{run}', title: 'Run', page: () => import('../pages/Run.svelte') },
-  { path: '/runs/{run}/stages/{stage}', title: 'Stage', page: () => import('../pages/RunStage.svelte') },
-  { path: '/runs/{run}/errors', title: 'Errors', page: () => import('../pages/RunErrors.svelte') },
-  { path: '/runs/{run}/logs', title: 'Logs', page: () => import('../pages/RunLogs.svelte') },
-  { path: '/runs/{run}/spec', title: 'Document', page: () => import('../pages/RunSpec.svelte') },
+  { path: '/runs/{run}', title: 'Run', page: () => import('../pages/Run.svelte'), reads: ofRun },
+  { path: '/runs/{run}/stages/{stage}', title: 'Stage', page: () => import('../pages/RunStage.svelte'), reads: ofRun },
+  { path: '/runs/{run}/errors', title: 'Errors', page: () => import('../pages/RunErrors.svelte'), reads: ofRun },
+  { path: '/runs/{run}/logs', title: 'Logs', page: () => import('../pages/RunLogs.svelte'), reads: ofRun },
+  { path: '/runs/{run}/spec', title: 'Document', page: () => import('../pages/RunSpec.svelte'), reads: ofRun },
   { path: '/runs/new', title: 'New run', query: 'from', page: () => import('../pages/NewRun.svelte') },
   { path: '/bench', title: 'Benchmarks', page: () => import('../pages/Benchmarks.svelte') },
   { path: '/bench/compare', title: 'Compare benchmarks', page: () => import('../pages/CompareBenchmarks.svelte') },

@@ -11,8 +11,8 @@ export const LEVELS: { level: Level; name: string; title: string; what: string }
   { level: 'getitem', name: 'getitem', title: 'Get item', what: 'one item, from the request to the last byte' },
   { level: 'fetch', name: 'fetch', title: 'Fetch', what: 'one batch by one worker' },
   { level: 'worker_loop', name: 'worker loop', title: 'Worker loop', what: 'one worker, from its start to its end' },
-  { level: 'load_all', name: 'load all', title: 'load all', what: 'one pass over all objects' },
-  { level: 'benchmark', name: 'benchmark', title: 'benchmark', what: 'setup, warm-up and all passes' },
+  { level: 'load_all', name: 'load all', title: 'Load all', what: 'one pass over all objects' },
+  { level: 'benchmark', name: 'benchmark', title: 'Benchmark', what: 'setup, warm-up and all passes' },
 ]
 
 export const STATISTICS = ['mean', 'median', 'min', 'max'] as const

@@ -80,7 +80,7 @@ function rangeAround(middle: number, length: number, whole_s: number, closest_s:
   return { from_s, to_s: from_s + span }
 }
 
-function number(text: string | null): number | null {
+export function number(text: string | null): number | null {
   if (text === null || text.trim() === '') return null
   const value = Number(text)
   return Number.isFinite(value) && value >= 0 ? value : null

@@ -12,6 +12,9 @@ const REFRESH_MS = 1000
 /** Interval between two requests of a card without figures: a page may have several cards. */
 const CARD_REFRESH_MS = 5000
 
+/** Request for the figures of the window in the address, as text. */
+const wanted = (over: boolean) => JSON.stringify(askOf(over))
+
 /** Details of the last run shown: another page of the same run shows them at once. */
 let seen: RunDetail | null = null
 
@@ -34,6 +37,10 @@ export class RunFeed {
   #asked = ''
   #fetched_ms = 0
   #fetching: AbortController | null = null
+  /** Set when live events may have been missed during a request. */
+  #missed = false
+  /** Set once details and figures were read after the run's end: they no longer change. */
+  #isFinal = false
   #later: number | undefined
   #unfollow: () => void = () => {}
   #onSample = new Set<(sample: LiveSample) => void>()
@@ -55,10 +62,10 @@ export class RunFeed {
       state: (run) => this.#change(run),
       end: (run) => {
         this.#change(run)
-        this.refetch()
+        this.#catchUp()
       },
       log: (_, entry) => this.#onLog.forEach((receive) => receive(entry)),
-      refetch: () => this.refetch(),
+      refetch: () => this.#catchUp(),
     })
     return () => {
       this.#unfollow()
@@ -82,11 +89,17 @@ export class RunFeed {
     return () => this.#onLog.delete(receive)
   }
 
-  /** Fetches everything again, since live events may have been missed. */
   refetch(): void {
     this.sample = null
     void this.refresh()
     this.#onRefetch.forEach((fetch) => fetch())
+  }
+
+  /** Fetches everything again, since live events may have been missed; a pending request is completed first. */
+  #catchUp(): void {
+    if (this.#isFinal && !this.problem) return
+    if (this.#fetching) this.#missed = true
+    else this.refetch()
   }
 
   /** Fetches details and figures and shows them together. A failure sets `problem` and keeps the earlier details and figures. */
@@ -97,13 +110,19 @@ export class RunFeed {
     const { signal } = fetching
     this.#fetching = fetching
     this.#fetched_ms = performance.now()
+    const figuresOf = (over: boolean) => {
+      this.#asked = wanted(over)
+      return this.#withFigures ? api.figures(this.id, askOf(over), signal) : null
+    }
     try {
-      // The default window depends on the state of the run, so the first request waits for the details.
-      let detail: RunDetail | Promise<RunDetail> = api.run(this.id, signal)
-      if (!this.detail) this.show((detail = await detail))
-      this.#asked = this.#wanted()
-      const both = await Promise.all([detail, this.#withFigures ? api.figures(this.id, askOf(this.over), signal) : null])
+      // The default window depends on the state of the run. Until the state is known, the run is assumed to be over.
+      const both = await Promise.all([api.run(this.id, signal), figuresOf(this.over || !this.detail)])
+      if (!this.detail && this.#asked !== wanted(isOver(both[0].state))) {
+        this.show(both[0])
+        both[1] = await figuresOf(this.over)
+      }
       this.figures = both[1]
+      this.#isFinal = isOver(both[0].state) && (!both[1] || isOver(both[1].state))
       this.show(both[0])
       this.problem = null
     } catch (cause) {
@@ -117,15 +136,15 @@ export class RunFeed {
     } finally {
       if (this.#fetching === fetching) this.#fetching = null
     }
+    if (this.#missed && !this.#fetching) {
+      this.#missed = false
+      this.#catchUp()
+    }
   }
 
   /** Fetches the figures again if the address or the end of the run has changed the window. */
   look(): void {
-    if (this.#wanted() !== this.#asked && this.#asked) void this.refresh()
-  }
-
-  #wanted(): string {
-    return this.detail ? JSON.stringify(askOf(this.over)) : ''
+    if (this.detail && wanted(this.over) !== this.#asked) void this.refresh()
   }
 
   show(detail: RunDetail): void {
@@ -152,6 +171,8 @@ export class RunFeed {
     const { detail } = this
     if (detail) this.show({ ...detail, ...run })
     // The summary has all figures of a card except those of queues, which are fetched at intervals.
-    if (this.#withFigures || detail?.state !== run.state) void this.refresh()
+    if (this.#isFinal || (!this.#withFigures && detail?.state === run.state)) return
+    if (this.#fetching) this.#missed = true
+    else void this.refresh()
   }
 }

@@ -1,0 +1,6 @@
+/** Attachment that tells the width of the element's content after each change, without a layout of its own as by `bind:clientWidth`. */
+export const widthOf = (tell: (width: number) => void) => (element: Element) => {
+  const watcher = new ResizeObserver(([entry]) => entry && tell(Math.floor(entry.contentRect.width)))
+  watcher.observe(element)
+  return () => watcher.disconnect()
+}
