@@ -39,6 +39,10 @@ impl Consumer for Discard {
         drop(item);
         Ok(())
     }
+
+    fn takes_at_once(&self) -> usize {
+        16
+    }
 }
 
 impl Consumer for Simulate {

@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -15,8 +16,10 @@ use tokio_util::task::TaskTracker;
 use crate::clock::Clock;
 use crate::graph::Graph;
 use crate::item::Item;
-use crate::ports::{Ending, Fault, Observer, Output, Produced, SlotWatch, StopFlag, TaskOp, TaskSlot};
-use crate::schedule::{FailedTask, FailureGroups, OpTime, RunSums, Schedule, SinkDelivery, Task, WorkerJob};
+use crate::ports::{Ending, Fault, Observer, Produced, SlotWatch, StopFlag, TaskOp, TaskSlot};
+use crate::schedule::{
+    DoneTask, FailedTask, FailureGroups, OpTime, RunSums, Schedule, SinkDelivery, Task, WorkerJob,
+};
 use crate::wake::{IdleWorker, IdleWorkers, Signal};
 
 /// The schedule of one run behind its lock, and the signals that wake the threads and tasks of the run.
@@ -40,6 +43,15 @@ pub(crate) struct Dispatcher {
     observers: Vec<Arc<dyn Observer>>,
     /// Ops by stage; `None` for stages that run no tasks.
     task_ops: Vec<Option<Arc<dyn TaskOp>>>,
+}
+
+/// Jobs that a worker took together.
+#[derive(Debug, Default)]
+pub(crate) struct JobBatch {
+    /// Jobs that the worker has not begun.
+    pub(crate) jobs: VecDeque<WorkerJob>,
+    /// Results to be reported.
+    pub(crate) done: Vec<DoneTask>,
 }
 
 struct DispatchState {
@@ -142,24 +154,22 @@ impl Dispatcher {
         &self.observers
     }
 
-    /// Reports the worker's last result, which ended at `now`, and waits for its next job; `None` when the run is over.
-    pub(crate) fn next_job(
-        self: &Arc<Self>,
-        worker: usize,
-        done: Option<(Task, Result<Output, Fault>, OpTime)>,
-        mut now: Tick,
-    ) -> Option<WorkerJob> {
+    /// Reports the worker's last results at `now`, returns the jobs that it did not begin, and waits for its next jobs. Returns
+    /// false when the run is over.
+    pub(crate) fn next_jobs(self: &Arc<Self>, worker: usize, batch: &mut JobBatch, mut now: Tick) -> bool {
+        let JobBatch { jobs, done } = batch;
         let mut state = self.lock();
-        if let Some((task, outcome, time)) = done {
-            state.schedule.complete(task, outcome, time, now);
-            // This worker takes the next job itself; other workers are called only for the remaining jobs.
+        if !done.is_empty() {
+            state.schedule.complete_all(done.drain(..), now);
+            state.schedule.give_back(jobs.drain(..));
+            // This worker takes the next jobs itself; other workers are called only for the remaining jobs.
+            state.schedule.take_jobs(worker, self.work.len(), jobs, now);
             let over = state.schedule.is_over();
-            let job = if over { None } else { state.schedule.take_job(worker, now) };
             let wake_ups = self.wake_ups(&mut state);
             drop(state);
             self.wake(wake_ups);
-            if over || job.is_some() {
-                return job;
+            if over || !jobs.is_empty() {
+                return !over;
             }
             state = self.lock();
         }
@@ -168,11 +178,16 @@ impl Dispatcher {
         let mut spins = signal.spins();
         loop {
             if state.schedule.is_over() {
-                return None;
+                return false;
             }
-            if let Some(job) = state.schedule.take_job(worker, now) {
+            state.schedule.take_jobs(worker, self.work.len(), jobs, now);
+            if !jobs.is_empty() {
                 signal.waited(wait, now);
-                return Some(job);
+                // One call may stand for several jobs, of which some remain.
+                let wake_ups = self.wake_ups(&mut state);
+                drop(state);
+                self.wake(wake_ups);
+                return true;
             }
             state.workers.enter(worker, !spins);
             if std::mem::take(&mut spins) {
@@ -188,8 +203,9 @@ impl Dispatcher {
     }
 
     /// Returns the next item for the consumer; `None` when the run is over, or when the consumer has received the last item.
-    pub(crate) fn take_blocking(self: &Arc<Self>) -> Option<Item> {
-        match self.deliver(None) {
+    /// Appends further items to `more` if the consumer can take them without waiting, `most` items in all.
+    pub(crate) fn take_blocking(self: &Arc<Self>, most: usize, more: &mut Vec<Item>) -> Option<Item> {
+        match self.deliver(None, most, more) {
             SinkDelivery::Item(item) => Some(item),
             SinkDelivery::Wait | SinkDelivery::Ended | SinkDelivery::Over => None,
         }
@@ -197,7 +213,7 @@ impl Dispatcher {
 
     /// Returns the next item for a caller that takes items without a consumer, if one arrives within `most`.
     pub(crate) fn take_within(self: &Arc<Self>, most: Duration) -> Taken {
-        match self.deliver(Some(self.clock.now().after(most))) {
+        match self.deliver(Some(self.clock.now().after(most)), 1, &mut Vec::new()) {
             SinkDelivery::Item(item) => Taken::Item(item),
             SinkDelivery::Wait => Taken::NotYet,
             SinkDelivery::Ended => {
@@ -208,8 +224,9 @@ impl Dispatcher {
         }
     }
 
-    /// Takes the next delivery from the sink queue; returns [`SinkDelivery::Wait`] if nothing arrives before `until`.
-    fn deliver(self: &Arc<Self>, until: Option<Tick>) -> SinkDelivery {
+    /// Takes the next delivery from the sink queue; returns [`SinkDelivery::Wait`] if nothing arrives before `until`. `most` and
+    /// `more` as in [`Self::take_blocking`].
+    fn deliver(self: &Arc<Self>, until: Option<Tick>, most: usize, more: &mut Vec<Item>) -> SinkDelivery {
         let mut now = self.clock.now();
         let mut state = self.lock();
         let wait = self.arrived.wait_since(now);
@@ -236,6 +253,10 @@ impl Dispatcher {
                 continue;
             }
             self.arrived.waited(wait, now);
+            while more.len() + 1 < most && state.schedule.has_delivery() {
+                let SinkDelivery::Item(item) = state.schedule.deliver(now) else { break };
+                more.push(item);
+            }
             if state.takers > 0 {
                 state.schedule.another_waits();
             }

@@ -109,6 +109,11 @@ pub trait Consumer: Send {
     /// Takes one item. Must return soon after `stop` is set. An error ends the run as failed.
     fn consume(&mut self, item: Item, stop: &StopFlag) -> Result<(), Fault>;
 
+    /// Maximum number of items that the consumer takes at once, if they wait. All of them count as delivered when they are taken.
+    fn takes_at_once(&self) -> usize {
+        1
+    }
+
     /// Completes the consumer's work after its last item and before the run is over, however the run ends; not called after a
     /// panic. May wait while `stop` is not set, and must return within two seconds once `stop` is set. An error fails the run.
     fn finish(&mut self, _ending: Ending, _stop: &StopFlag) -> Result<(), Fault> {

@@ -1,6 +1,7 @@
 //! A running pipeline: its threads and tasks, the owner thread that joins them, and the end of the run.
 
 use std::io;
+use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
@@ -238,12 +239,15 @@ const CONSUMER_STACK_BYTES: usize = 2 << 20;
 fn run_consumer(dispatcher: &Arc<Dispatcher>, mut consumer: Box<dyn Consumer>) {
     let _guard = PanicGuard(dispatcher.clone());
     let fail = |message| dispatcher.event(|schedule, _| schedule.consumer_failed(message));
-    while let Some(item) = dispatcher.take_blocking() {
-        match catch_unwind(AssertUnwindSafe(|| consumer.consume(item, dispatcher.stop_flag()))) {
-            Ok(Ok(())) => {}
-            Ok(Err(fault)) => fail(cannot_continue(&fault)),
-            // The panic may have left the consumer in an inconsistent state, so `finish` is not called.
-            Err(panic) => return fail(format!("the consumer {}", Fault::of_panic(&*panic).message)),
+    let (most, mut more) = (consumer.takes_at_once(), Vec::new());
+    while let Some(item) = dispatcher.take_blocking(most, &mut more) {
+        for item in iter::once(item).chain(more.drain(..)) {
+            match catch_unwind(AssertUnwindSafe(|| consumer.consume(item, dispatcher.stop_flag()))) {
+                Ok(Ok(())) => {}
+                Ok(Err(fault)) => fail(cannot_continue(&fault)),
+                // The panic may have left the consumer in an inconsistent state, so `finish` is not called.
+                Err(panic) => return fail(format!("the consumer {}", Fault::of_panic(&*panic).message)),
+            }
         }
     }
     let ending = dispatcher.ending();

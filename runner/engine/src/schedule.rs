@@ -34,13 +34,14 @@ use self::core::StageStep;
 use self::epochs::EpochBooks;
 pub(crate) use self::failures::{FailedTask, FailureGroups};
 use self::failures::{exceeds, too_many};
+use self::pipe::SHORT_BATCH_NANOS;
 use self::queue::{Queue, Take};
 use self::room::NodesBehind;
 use self::sink::SinkEnd;
 use self::source::SourceEnd;
 use self::stage::{Kind, Stage};
 use self::work::WorkList;
-pub(crate) use self::work::{OpCall, OpTime, RunsOn, Task, WorkerJob};
+pub(crate) use self::work::{DoneTask, OpCall, OpTime, RunsOn, Task, WorkerJob};
 use crate::item::Item;
 use crate::ports::{Fault, Output, Produced};
 
@@ -216,6 +217,41 @@ impl Schedule {
         Some(job)
     }
 
+    /// Takes the jobs that `worker`, one of `workers`, runs next, and appends them to `jobs`: the oldest job that it may run, and
+    /// further jobs of the same stage. One slot of such a batch counts as busy until the worker returns the results; the other
+    /// slots count as waiting for a thread.
+    pub(crate) fn take_jobs(
+        &mut self,
+        worker: usize,
+        workers: usize,
+        jobs: &mut VecDeque<WorkerJob>,
+        now: Tick,
+    ) {
+        let waiting = self.work.jobs.len();
+        let Some(job) = self.take_job(worker, now) else { return };
+        let stage = job.task.stage;
+        let (is_op, is_bound) = (matches!(job.work, OpCall::Apply(_)), job.worker.is_some());
+        jobs.push_back(job);
+        if let Kind::Pipe(pipe) = &self.stages[stage].kind
+            && is_op
+        {
+            let share = if is_bound { waiting } else { waiting.div_ceil(workers) };
+            let more = 1..pipe.batch(share);
+            jobs.extend(more.map_while(|_| self.work.take_job_of(stage)));
+        }
+    }
+
+    /// Returns jobs that [`Self::take_jobs`] took and the worker did not begin.
+    pub(crate) fn give_back(&mut self, jobs: impl DoubleEndedIterator<Item = WorkerJob>) {
+        if self.over {
+            return;
+        }
+        let first_alive = self.first_alive;
+        for job in jobs.rev().filter(|job| job.task.stage + 1 >= first_alive) {
+            self.work.jobs.push_front(job);
+        }
+    }
+
     /// Records that a task on the I/O runtime starts waiting for permits (if `waits`) or stops waiting.
     pub(crate) fn on_permit_wait(&mut self, task: Task, waits: bool, now: Tick) {
         if self.over {
@@ -254,17 +290,27 @@ impl Schedule {
     }
 
     /// Records the result of a task's op. Results after the end of the run are ignored: their samples count as left.
-    pub(crate) fn complete(
-        &mut self,
-        task: Task,
-        mut outcome: Result<Output, Fault>,
-        time: OpTime,
-        now: Tick,
-    ) {
+    pub(crate) fn complete(&mut self, task: Task, outcome: Result<Output, Fault>, time: OpTime, now: Tick) {
+        self.complete_all(iter::once(DoneTask { task, outcome, time }), now);
+    }
+
+    /// Records the results of several tasks of one stage.
+    pub(crate) fn complete_all(&mut self, done: impl Iterator<Item = DoneTask>, now: Tick) {
         if self.over {
             return;
         }
         let now = self.forward_to(now);
+        let mut stage = None;
+        for done in done {
+            stage = Some(done.task.stage);
+            self.book(done, now);
+        }
+        if let Some(stage) = stage {
+            self.settle(stage + 1, now);
+        }
+    }
+
+    fn book(&mut self, DoneTask { task, mut outcome, time }: DoneTask, now: Tick) {
         let stage = &mut self.stages[task.stage];
         let Kind::Pipe(pipe) = &mut stage.kind else { return };
         let fatal = outcome.as_mut().ok().and_then(|output| output.fatal.take());
@@ -284,7 +330,6 @@ impl Schedule {
         {
             self.cut(task.stage, message);
         }
-        self.settle(task.stage + 1, now);
     }
 
     /// Takes the next delivery for the consumer.
@@ -377,10 +422,27 @@ impl Schedule {
         self.error.as_deref()
     }
 
-    /// For each job that waits for a worker thread, oldest first: the only worker that may run the job, or `None` if any worker
-    /// may.
+    /// Workers that the waiting jobs need, oldest job first: the only worker that may run a job, or `None` for any worker. Jobs
+    /// that one worker finishes before another one could wake up need one worker.
     pub(crate) fn wanted_workers(&self) -> impl Iterator<Item = Option<usize>> + Clone {
-        self.work.jobs.iter().map(|job| job.worker)
+        let mut covered = 0;
+        self.work.jobs.iter().filter_map(move |job| {
+            if job.worker.is_some() {
+                return Some(job.worker);
+            }
+            let op = match &self.stages[job.task.stage].kind {
+                Kind::Pipe(pipe) if matches!(job.work, OpCall::Apply(_)) => pipe.op_nanos().max(1),
+                _ => u64::MAX,
+            };
+            let is_covered = op <= covered;
+            covered = if is_covered { covered } else { SHORT_BATCH_NANOS }.saturating_sub(op);
+            (!is_covered).then_some(None)
+        })
+    }
+
+    /// True if the consumer can take an item without waiting.
+    pub(crate) fn has_delivery(&self) -> bool {
+        !self.over && self.queues.last().is_some_and(|queue| queue.items() > 0)
     }
 
     /// Takes the tasks that failed since the last call, to be counted by group outside the run's lock.

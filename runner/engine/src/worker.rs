@@ -1,12 +1,16 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::dispatch::{Dispatcher, PanicGuard};
+use crate::dispatch::{Dispatcher, JobBatch, PanicGuard};
 use crate::ports::{Fault, Output, StopFlag, ThreadOp, ThreadOpFactory};
-use crate::schedule::{OpCall, OpTime};
+use crate::schedule::{DoneTask, OpCall, OpTime, WorkerJob};
 use crate::worker::cpu::CpuShare;
 
 mod cpu;
+
+/// Time after which a worker returns the rest of a batch, because an op took longer than expected.
+const MOST_BATCH_TIME: Duration = Duration::from_micros(100);
 
 /// The ops of one worker thread, by stage: built on this thread on first use, dropped there, and never shared.
 struct WorkerOps<'a> {
@@ -25,24 +29,29 @@ pub(crate) fn run_worker(
     let _guard = PanicGuard(dispatcher.clone());
     let mut thread_ops = WorkerOps { factories, ops: factories.iter().map(|_| None).collect() };
     let stop = dispatcher.stop_flag();
-    let mut done = None;
+    let mut batch = JobBatch::default();
     let mut now = dispatcher.now();
     let mut cpu = CpuShare::starting();
-    while let Some(job) = dispatcher.next_job(worker, done.take(), now) {
-        let stage = job.task.stage;
-        if matches!(job.work, OpCall::Prepare) {
-            let built = thread_ops.build(stage, stop).map(|_| ());
-            dispatcher.event(|schedule, now| schedule.prepared(stage, built, now));
-            now = dispatcher.now();
-            continue;
-        }
-        // Building an instance does not count as time of the op.
-        let built = thread_ops.build(stage, stop);
-        let begin = dispatcher.now();
-        let outcome = thread_ops.run(stage, job.work, built, stop);
+    while dispatcher.next_jobs(worker, &mut batch, now) {
         now = dispatcher.now();
-        let wall = now - begin;
-        done = Some((job.task, outcome, OpTime { wall, cpu: cpu.of(wall) }));
+        let latest = now.after(MOST_BATCH_TIME);
+        while let Some(WorkerJob { task, work, .. }) = batch.jobs.pop_front() {
+            let built = thread_ops.build(task.stage, stop);
+            if matches!(work, OpCall::Prepare) {
+                dispatcher.event(|schedule, now| schedule.prepared(task.stage, built.map(|_| ()), now));
+                now = dispatcher.now();
+                break;
+            }
+            // Building an instance does not count as time of the op.
+            let begin = if matches!(built, Ok(0)) { now } else { dispatcher.now() };
+            let outcome = thread_ops.run(task.stage, work, built, stop);
+            now = dispatcher.now();
+            let wall = now - begin;
+            batch.done.push(DoneTask { task, outcome, time: OpTime { wall, cpu: cpu.of(wall) } });
+            if now > latest || stop.is_set() {
+                break;
+            }
+        }
     }
 }
 

@@ -39,10 +39,12 @@ enum Bound {
 }
 
 fn main() -> ExitCode {
-    let rows: [(&str, Measure); 23] = [
+    let rows: [(&str, Measure); 25] = [
         ("engine", engine::one_stage_against_crossbeam),
         ("engine-12", engine::three_stages_against_crossbeam),
         ("statistics", engine::cost_of_statistics),
+        ("statistics-12", engine::cost_of_statistics_in_three_stages),
+        ("lock-16", engine::sixteen_threads_at_one_lock),
         ("end", engine::last_item_to_end),
         ("timer", engine::timer_overshoot),
         ("identity", sandbox::cost_of_identity),

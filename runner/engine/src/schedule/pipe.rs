@@ -35,9 +35,20 @@ pub(crate) struct Pipe {
     sizes: ResultSizes,
     /// Number of tasks whose op is not done.
     working: usize,
+    /// Recent average time of an op in nanoseconds; `u64::MAX` before the first result.
+    op_nanos: u64,
     /// Epoch of the latest task: the stage starts no task of another epoch before all tasks of this epoch are done.
     epoch: u32,
 }
+
+/// Maximum number of jobs that a worker takes at once.
+const MAX_BATCH: usize = 16;
+
+/// Expected time of a batch that one worker runs even if others are idle, in nanoseconds: waking another worker takes longer.
+pub(super) const SHORT_BATCH_NANOS: u64 = 5_000;
+
+/// Maximum expected time of a batch, in nanoseconds: its results wait until the last op is done.
+const LONG_BATCH_NANOS: u64 = 50_000;
 
 /// Divisor of the budget for a task's reservation while the size of no result of the stage is known.
 const UNKNOWN_SHARE: u64 = 8;
@@ -111,6 +122,7 @@ impl Pipe {
             keeps_size,
             sizes: ResultSizes::default(),
             working: 0,
+            op_nanos: u64::MAX,
             epoch: 0,
         }
     }
@@ -172,6 +184,10 @@ impl Pipe {
             self.sizes.note(self.slots[slot].input_bytes, made_bytes);
         }
         self.working -= 1;
+        self.op_nanos = match self.op_nanos {
+            u64::MAX => time.wall,
+            before => before - before / 8 + time.wall / 8,
+        };
         core.book.dropped += output.dropped;
         core.meter.on_instances(output.instances);
         core.meter.on_replaced(output.replaced);
@@ -196,6 +212,17 @@ impl Pipe {
 
     pub(crate) fn runs_on(&self) -> RunsOn {
         self.runs_on
+    }
+
+    /// Recent average time of an op in nanoseconds; `u64::MAX` before the first result.
+    pub(crate) fn op_nanos(&self) -> u64 {
+        self.op_nanos
+    }
+
+    /// Number of jobs that a worker takes at once, if its share of the waiting jobs is `share`.
+    pub(crate) fn batch(&self, share: usize) -> usize {
+        let within = |nanos: u64| usize::try_from(nanos / self.op_nanos.max(1)).unwrap_or(usize::MAX);
+        share.max(within(SHORT_BATCH_NANOS)).min(within(LONG_BATCH_NANOS)).clamp(1, MAX_BATCH)
     }
 
     pub(crate) fn inside(&self) -> u64 {

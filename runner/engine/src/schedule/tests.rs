@@ -224,15 +224,24 @@ impl Driver {
         match *what {
             0 => self.schedule.offer(Ok(self.chunks.pop_front()), now),
             1 => {
-                let job = (0..self.workers).find_map(|worker| self.schedule.take_job(worker, now));
-                self.running.extend(job.map(|job| (job.task, job.work)));
+                let mut jobs = VecDeque::new();
+                let takes = (0..self.workers).find(|worker| {
+                    self.schedule.take_jobs(*worker, self.workers, &mut jobs, now);
+                    !jobs.is_empty()
+                });
+                if takes.is_some() {
+                    // The worker begins some of the jobs and returns the rest.
+                    let rest = jobs.split_off(1 + choice / 7 % jobs.len());
+                    self.schedule.give_back(rest.into_iter());
+                }
+                self.running.extend(jobs.into_iter().map(|job| (job.task, job.work)));
             }
             2 => match self.schedule.deliver(now) {
                 SinkDelivery::Item(item) => self.delivered.push(item),
                 SinkDelivery::Ended => self.schedule.consumer_done(Ok(()), 0),
                 SinkDelivery::Wait | SinkDelivery::Over => {}
             },
-            running => self.finish(running - 3, now),
+            running => self.finish_some(running - 3, 1 + choice / 7 % 4, now),
         }
         self.running
             .extend(self.schedule.take_starts().into_iter().map(|(task, item)| (task, OpCall::Apply(item))));
@@ -247,8 +256,21 @@ impl Driver {
         !matches!(self.rule[task.stage], StageRule::Pipe { runs_on: RunsOn::Tasks, .. })
     }
 
-    fn finish(&mut self, running: usize, now: Tick) {
-        let (task, work) = self.running.remove(running);
+    /// Completes the task at `running`, and further tasks of its stage: `most` in all.
+    fn finish_some(&mut self, running: usize, most: usize, now: Tick) {
+        let stage = self.running[running].0.stage;
+        let first = self.running.remove(running);
+        let mut done = vec![self.result(first)];
+        while done.len() < most
+            && let Some(next) = self.running.iter().position(|(task, _)| task.stage == stage)
+        {
+            let next = self.running.remove(next);
+            done.push(self.result(next));
+        }
+        self.schedule.complete_all(done.into_iter(), now);
+    }
+
+    fn result(&mut self, (task, work): (Task, OpCall)) -> DoneTask {
         let stateful = matches!(self.rule[task.stage], StageRule::Pipe { runs_on: RunsOn::OneThread(_), .. });
         let output = match work {
             OpCall::Apply(item) if stateful => {
@@ -259,7 +281,9 @@ impl Driver {
             OpCall::Finish => self.joiners.entry(task.stage).or_default().finish(),
             OpCall::Prepare => Output::default(),
         };
-        self.schedule.complete(task, Ok(output), OpTime { wall: 1_000_000, cpu: 0 }, now);
+        // Workers take jobs of some stages in batches.
+        let wall = [1_000_000, 100, 3_000][task.stage % 3];
+        DoneTask { task, outcome: Ok(output), time: OpTime { wall, cpu: 0 } }
     }
 
     /// Performs events without a consumer until nothing moves.
@@ -430,7 +454,7 @@ proptest! {
         while !driver.running.is_empty() {
             // Results after the stop change nothing.
             let now = driver.tick();
-            driver.finish(0, now);
+            driver.finish_some(0, 1, now);
         }
         prop_assert!(driver.schedule.is_over());
         let ledger = driver.ledger();
@@ -470,6 +494,71 @@ proptest! {
             }
         }
     }
+}
+
+/// A schedule in which `waiting` tasks of a stage wait for a worker; ops of the stage took `op_nanos` so far.
+fn with_waiting_jobs(waiting: usize, op_nanos: u64) -> Schedule {
+    let stages = vec![stage(1, 2, pipe(waiting, Order::Completion, RunsOn::AnyThread))];
+    let mut driver = Driver::new(shape(stages, 1), vec![], 4);
+    driver.schedule.offer(Ok(Some(Produced::Samples(samples(0..100, 0)))), Tick::ZERO);
+    let job = driver.schedule.take_job(0, Tick::ZERO).unwrap();
+    let time = OpTime { wall: op_nanos, cpu: 0 };
+    driver.schedule.complete(job.task, Ok(Output { dropped: 1, ..Output::default() }), time, Tick::ZERO);
+    driver.schedule
+}
+
+fn batch(schedule: &mut Schedule, workers: usize, now: Tick) -> VecDeque<WorkerJob> {
+    let mut jobs = VecDeque::new();
+    schedule.take_jobs(0, workers, &mut jobs, now);
+    jobs
+}
+
+#[test]
+fn a_worker_takes_its_share_of_short_jobs_and_a_long_job_alone() {
+    let sizes = [
+        ((64, 4, 1_000), 16),
+        ((16, 4, 1_000), 5),
+        ((16, 4, 3_000), 4),
+        ((16, 4, 20_000), 2),
+        ((64, 4, 60_000), 1),
+        ((3, 4, 100), 3),
+    ];
+    for ((waiting, workers, op_nanos), size) in sizes {
+        let mut schedule = with_waiting_jobs(waiting, op_nanos);
+        let jobs = batch(&mut schedule, workers, Tick::ZERO);
+        assert_eq!(jobs.len(), size, "{waiting} jobs of {op_nanos} ns, {workers} workers");
+    }
+}
+
+#[test]
+fn jobs_that_end_before_another_worker_wakes_up_need_one_worker() {
+    for (op_nanos, wanted) in [(60_000, 16), (5_000, 16), (1_000, 4), (100, 1), (0, 1)] {
+        assert_eq!(with_waiting_jobs(16, op_nanos).wanted_workers().count(), wanted, "{op_nanos} ns");
+    }
+}
+
+#[test]
+fn one_slot_of_a_batch_is_busy_and_the_others_wait_for_their_thread() {
+    let at = |ms: u64| Tick::from_nanos(ms * 1_000_000);
+    let mut schedule = with_waiting_jobs(4, 1_000);
+    let mut jobs = batch(&mut schedule, 1, at(10));
+    assert_eq!(jobs.len(), 4);
+    let row = |schedule: &mut Schedule, ms| schedule.read(at(ms)).stages[0].row;
+    let before = row(&mut schedule, 10);
+    // The worker begins three of the jobs.
+    let rest = jobs.split_off(3);
+    let time = OpTime { wall: 1_000_000, cpu: 0 };
+    let output = || Output { dropped: 1, ..Output::default() };
+    let done = jobs.into_iter().map(|job| DoneTask { task: job.task, outcome: Ok(output()), time });
+    schedule.complete_all(done, at(13));
+    schedule.give_back(rest.into_iter());
+    let sums = row(&mut schedule, 13).since(&before);
+    assert_eq!((sums.elapsed, sums.busy, sums.thread_wait), (3_000_000, 3_000_000, 9_000_000));
+    assert_eq!((sums.tasks, sums.thread_starts, sums.op_time), (3, 2, 3_000_000), "one op began before");
+    assert_eq!(schedule.wanted_workers().count(), 4, "three new jobs, and the one that was returned");
+    let next = batch(&mut schedule, 4, at(13)).pop_front();
+    let Some(WorkerJob { work: OpCall::Apply(item), .. }) = next else { panic!("no job") };
+    assert_eq!(item.first().map(|(_, origin)| origin.index), Some(4), "the returned job is the oldest");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 use std::collections::VecDeque;
 
 use crate::item::Item;
+use crate::ports::{Fault, Output};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Task {
@@ -25,6 +26,15 @@ pub(crate) struct WorkerJob {
     pub(crate) work: OpCall,
     /// The only worker that may run the job; `None` for any.
     pub(crate) worker: Option<usize>,
+}
+
+/// A task whose op is done.
+#[derive(Debug)]
+pub(crate) struct DoneTask {
+    pub(crate) task: Task,
+    /// `Err` if the op ended without a result.
+    pub(crate) outcome: Result<Output, Fault>,
+    pub(crate) time: OpTime,
 }
 
 /// Time that an op took, in nanoseconds.
@@ -71,6 +81,13 @@ impl WorkList {
     pub(crate) fn take_job(&mut self, worker: usize) -> Option<WorkerJob> {
         let mine = |job: &WorkerJob| job.worker.is_none_or(|only| only == worker);
         let position = self.jobs.iter().position(mine)?;
+        self.jobs.remove(position)
+    }
+
+    /// Takes the oldest job of `stage` that calls the op on an item.
+    pub(crate) fn take_job_of(&mut self, stage: usize) -> Option<WorkerJob> {
+        let is_same = |job: &WorkerJob| job.task.stage == stage && matches!(job.work, OpCall::Apply(_));
+        let position = self.jobs.iter().position(is_same)?;
         self.jobs.remove(position)
     }
 }

@@ -8,7 +8,7 @@ use super::tick::{Tick, nanos_to_seconds};
 pub enum Slot {
     /// The slot has no task.
     Idle,
-    /// A task waits for a free worker thread.
+    /// A task waits for a free worker thread, or its worker runs another job of the same batch.
     ThreadWait,
     /// The op waits for permits of a store and has none.
     PermitWait,
@@ -102,7 +102,7 @@ impl StageMeter {
         self.advance(now);
         self.slots[from as usize] -= 1;
         self.slots[to as usize] += 1;
-        if from == Slot::ThreadWait && to == Slot::Busy {
+        if from == Slot::ThreadWait {
             self.sums.row.thread_starts += 1;
         }
     }

@@ -224,7 +224,7 @@ fn tasks_double_with_the_known_results_until_all_slots_are_used() {
         alive.push(driver.running.len());
         for _ in 0..driver.running.len() {
             let now = driver.tick();
-            driver.finish(0, now);
+            driver.finish_some(0, 1, now);
             // The consumer takes every result immediately.
             while matches!(driver.schedule.deliver(now), SinkDelivery::Item(_)) {}
             let starts = driver.schedule.take_starts();
