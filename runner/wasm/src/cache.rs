@@ -31,6 +31,9 @@ const DIRECTORY: &str = "compiled";
 const KEY_FILE: &str = "key";
 const KEY_BYTES: usize = 32;
 const ENTRY: &str = ".code";
+const DIGEST: &str = ".digest";
+/// Number of files with digests that are kept: the most recent ones. A digest without a file is computed again.
+const MAX_DIGESTS: usize = 4_096;
 /// Maximum size, in bytes, of an entry that is read; the compiler cannot write more.
 const MAX_ENTRY_BYTES: u64 = 1 << 30;
 /// Time since the last write after which the writer of an unfinished file counts as dead.
@@ -90,6 +93,12 @@ pub(crate) struct Purpose<'a> {
     pub(crate) made_for: &'a [u8; 32],
 }
 
+/// The name under which the cache knows a module before its digest is known, and the key that signs this digest.
+pub(crate) struct Mark {
+    name: [u8; 32],
+    key: [u8; 32],
+}
+
 impl Cache {
     /// Opens the cache in `directory`, and creates both if they are missing. Fails if the cache belongs to another user. Returns
     /// `None` if no key can be stored, because then no entry could be trusted.
@@ -121,6 +130,33 @@ impl Cache {
     /// Returns true if there is an entry, even an invalid one.
     pub(crate) fn has(&self, purpose: Purpose<'_>) -> bool {
         self.folder.path(&purpose.file_name()).exists()
+    }
+
+    /// Computes the mark of an upload by BLAKE3, which takes a fifth of the time of SHA-256. Uploads start with `\0asm`, so their
+    /// hashes never equal the key of an entry.
+    pub(crate) fn mark(&self, upload: &[u8]) -> Mark {
+        let mut mark = Mark { name: [0; 32], key: [0; 32] };
+        let mut output = blake3::Hasher::new_keyed(&self.key).update(upload).finalize_xof();
+        output.fill(&mut mark.name);
+        output.fill(&mut mark.key);
+        mark
+    }
+
+    /// Returns the digest of a marked upload, if it was remembered.
+    pub(crate) fn digest(&self, mark: &Mark) -> Option<[u8; 32]> {
+        let found = self.folder.read(&mark.file_name(), 64).ok()??;
+        let (digest, signature) = found.split_first_chunk::<32>()?;
+        (blake3::Hash::from_slice(signature).ok()? == blake3::keyed_hash(&mark.key, digest))
+            .then_some(*digest)
+    }
+
+    /// Remembers the digest of a marked upload for later loads. A failure is only logged.
+    pub(crate) fn remember(&self, mark: &Mark, digest: &[u8; 32]) {
+        let signature = blake3::keyed_hash(&mark.key, digest);
+        if let Err(error) = self.folder.replace(&mark.file_name(), &[digest, signature.as_bytes()]) {
+            let folder = self.folder.display();
+            tracing::warn!(%folder, %error, "failed to cache the digest of a module");
+        }
     }
 
     /// Loads a compiled module, and returns it with its code; `None` if the cache has no valid entry for it. While the code is
@@ -172,11 +208,14 @@ impl Cache {
         found.sort_by_key(|file| Reverse(file.used));
         // The time of the newest file is the current time by the clock of the file system.
         let now = found.first().map_or(Duration::ZERO, |newest| newest.used);
-        let mut bytes = 0;
+        let (mut bytes, mut digests) = (0, 0);
         for file in &found {
             let is_surplus = if file.name.ends_with(ENTRY) {
                 bytes += file.bytes;
                 bytes > most_bytes
+            } else if file.name.ends_with(DIGEST) {
+                digests += 1;
+                digests > MAX_DIGESTS
             } else {
                 Folder::is_unfinished(&file.name) && now.saturating_sub(file.used) > WRITING
             };
@@ -193,6 +232,12 @@ impl Cache {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher.update(MAGIC).update(purpose.module).update(purpose.made_for);
         hasher.finalize().into()
+    }
+}
+
+impl Mark {
+    fn file_name(&self) -> String {
+        format!("{}{DIGEST}", hex(&self.name))
     }
 }
 

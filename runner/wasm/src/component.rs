@@ -8,7 +8,7 @@ use penstock_types::spec::JsonSize;
 use penstock_types::text::printable;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use wasmparser::{Encoding, Parser, Payload};
+use wasmparser::{Chunk, Encoding, Parser, Payload};
 use wasmtime::Engine;
 
 use crate::error::ModuleError;
@@ -95,17 +95,35 @@ fn walk(bytes: &[u8]) -> Result<Found<'_>, ModuleError> {
         manifests: Vec::new(),
     };
     let cut = |error: wasmparser::BinaryReaderError| unreadable(&error, bytes.len());
-    let mut depth = 0_u32; // modules inside a component are not checked, except for their manifest
-    for payload in Parser::new(0).parse_all(bytes) {
-        match payload.map_err(cut)? {
+    let mut parser = Parser::new(0);
+    let mut rest = bytes;
+    let mut outer = Vec::new();
+    loop {
+        let depth = outer.len(); // modules inside a component are not checked, except for their manifest
+        let Chunk::Parsed { consumed, payload } = parser.parse(rest, true).map_err(cut)? else {
+            unreachable!("the parser is told that there are no more bytes");
+        };
+        rest = &rest[consumed..];
+        match payload {
             Payload::Version { encoding, .. } if depth == 0 => {
                 found.kind = match encoding {
                     Encoding::Module => ModuleKind::Core,
                     Encoding::Component => ModuleKind::Component,
                 };
             }
-            Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
-            Payload::End(_) => depth = depth.saturating_sub(1),
+            Payload::ModuleSection { parser: inner, .. }
+            | Payload::ComponentSection { parser: inner, .. } => {
+                outer.push(std::mem::replace(&mut parser, inner));
+            }
+            // Skipped as a whole, because reading the sizes of all functions takes longer than everything else.
+            Payload::CodeSectionStart { size, .. } => {
+                rest = rest.get(size as usize..).ok_or(ModuleError::Truncated { bytes: bytes.len() })?;
+                parser.skip_section();
+            }
+            Payload::End(_) => match outer.pop() {
+                Some(next) => parser = next,
+                None => return Ok(found),
+            },
             Payload::ImportSection(section) if depth == 0 => {
                 for import in section.into_imports() {
                     found.imports.insert(import.map_err(cut)?.module.into());
@@ -139,7 +157,6 @@ fn walk(bytes: &[u8]) -> Result<Found<'_>, ModuleError> {
             _ => {}
         }
     }
-    Ok(found)
 }
 
 fn unreadable(error: &wasmparser::BinaryReaderError, bytes: usize) -> ModuleError {

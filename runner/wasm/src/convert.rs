@@ -207,14 +207,14 @@ impl Converter {
     /// Makes a sample from a checked item, which replaces `input`: fields that `input` has keep their order, including the
     /// carried fields; new fields are appended.
     pub(crate) fn sample(&mut self, item: ItemResult, input: Sample) -> Sample {
-        let key = if *item.key == *input.key { input.key } else { item.key.into() };
+        let Sample { key, origin, mut fields } = input;
+        let key = if *item.key == *key { key } else { item.key.into() };
         let mut given: Vec<Option<wit::FieldResult>> = item.fields.into_iter().map(Some).collect();
-        let mut fields = Vec::with_capacity(given.len().max(input.fields.len()));
-        let by_name = (given.len() > FEW_FIELDS && input.fields.len() > FEW_FIELDS).then(|| {
+        let by_name = (given.len() > FEW_FIELDS && fields.len() > FEW_FIELDS).then(|| {
             let names = given.iter().flatten().map(|field| field.name.clone());
             names.zip(0..).collect::<HashMap<String, usize>>()
         });
-        for mut field in input.fields {
+        fields.retain_mut(|field| {
             let same = |slot: &Option<wit::FieldResult>| {
                 slot.as_ref().is_some_and(|given| *given.name == *field.name)
             };
@@ -222,13 +222,14 @@ impl Converter {
                 Some(slots) => slots.get(&*field.name).copied(),
                 None => given.iter().position(same),
             };
-            if let Some(replaced) = slot.and_then(|slot| given[slot].take()) {
-                field.value = value(replaced.value);
-                fields.push(field);
-            } else if !self.is_wanted(&field.name) {
-                fields.push(field);
+            match slot.and_then(|slot| given[slot].take()) {
+                Some(replaced) => {
+                    field.value = value(replaced.value);
+                    true
+                }
+                None => !self.is_wanted(&field.name),
             }
-        }
+        });
         for made in given.into_iter().flatten() {
             fields.push(Field { name: self.name(&made.name), value: value(made.value) });
         }
@@ -236,7 +237,7 @@ impl Converter {
         if fields.capacity() > 4 * (fields.len() + FEW_FIELDS) {
             fields.shrink_to_fit();
         }
-        Sample { key, origin: input.origin, fields }
+        Sample { key, origin, fields }
     }
 
     /// Makes children from checked items. If the call is ended during the conversion, the error contains the unchanged parent.

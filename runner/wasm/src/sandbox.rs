@@ -124,9 +124,14 @@ impl Sandbox {
         // Checked before hashing, so that a module that is too large causes no work.
         gate::check_size(bytes, &self.0.gate)?;
         let outline = outline(bytes)?;
-        let digest: [u8; 32] = Sha256::digest(bytes).into();
+        let marked = self.0.cache.as_ref().map(|cache| (cache, cache.mark(bytes)));
+        let remembered = marked.as_ref().and_then(|(cache, mark)| cache.digest(mark));
+        let digest = remembered.unwrap_or_else(|| Sha256::digest(bytes).into());
         let (loaded, is_ours) = self.0.loading.work(&digest, || self.0.load(bytes, &digest, outline.kind));
         let Loaded { component, image, compilation } = loaded?;
+        if let (true, None, Some((cache, mark))) = (is_ours, remembered, &marked) {
+            cache.remember(mark, &digest);
+        }
         let misfit =
             |error: wasmtime::Error| ModuleError::Export { found: printable(&format!("{error:#}"), 500) };
         signature::check(&self.0.engine, &component)?;

@@ -212,6 +212,60 @@ fn an_entry_signed_with_another_key_is_refused() {
 }
 
 #[test]
+fn a_digest_is_remembered_only_for_its_upload_and_by_its_cache() {
+    let (kept, theirs) = (kept(), kept());
+    let (digest, other) = ([3; 32], [4; 32]);
+    let mark = kept.open().mark(b"upload");
+    assert_eq!(kept.open().digest(&mark), None);
+    kept.open().remember(&mark, &digest);
+    assert_eq!(kept.open().digest(&kept.open().mark(b"upload")), Some(digest));
+    assert_eq!(kept.open().digest(&kept.open().mark(b"upload.")), None);
+
+    let file = kept.own.join(mark.file_name());
+    let whole = fs::read(&file).unwrap();
+    let their_mark = theirs.open().mark(b"upload");
+    assert_ne!(their_mark.file_name(), mark.file_name());
+    theirs.open().remember(&their_mark, &other);
+    kept.open().remember(&kept.open().mark(b"another upload"), &other);
+    let planted = [
+        theirs.own.join(their_mark.file_name()),
+        kept.own.join(kept.open().mark(b"another upload").file_name()),
+    ];
+    for planted in planted {
+        fs::copy(planted, &file).unwrap();
+        assert_eq!(kept.open().digest(&mark), None);
+    }
+    for at in 0..whole.len() {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1;
+        fs::write(&file, damaged).unwrap();
+        assert_eq!(kept.open().digest(&mark), None, "byte {at}");
+    }
+    for length in [0, 31, 32, 63] {
+        fs::write(&file, &whole[..length]).unwrap();
+        assert_eq!(kept.open().digest(&mark), None, "{length} bytes");
+    }
+    fs::write(&file, whole).unwrap();
+    fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(kept.open().digest(&mark), None, "others may have written it");
+    kept.open().remember(&mark, &digest);
+    assert_eq!(kept.open().digest(&mark), Some(digest));
+}
+
+#[test]
+fn the_oldest_digests_beyond_the_limit_are_removed() {
+    let kept = kept();
+    let path = |number: usize| kept.own.join(format!("{number}{DIGEST}"));
+    for number in 0..=MAX_DIGESTS {
+        fs::write(path(number), "").unwrap();
+    }
+    aged(&path(7), 60);
+    kept.open().tidy(4 << 30).unwrap();
+    assert!((0..=MAX_DIGESTS).all(|number| path(number).exists() == (number != 7)));
+    assert!(kept.is_accepted(), "digests do not count towards the size of the code");
+}
+
+#[test]
 fn compiled_code_without_a_signature_is_refused() {
     let kept = kept();
     fs::write(&kept.entry, &kept.code).unwrap();

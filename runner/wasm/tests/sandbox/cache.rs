@@ -17,10 +17,14 @@ fn settings_of(cache: Option<&Path>, instances: u32) -> SandboxSettings {
     SandboxSettings { cache_dir: cache.map(Into::into), instances, ..SandboxSettings::default() }
 }
 
-/// Lists all files of the cache in a folder, except the key.
+/// Lists the compiled modules in a cache.
 fn entries(folder: &Path) -> Vec<PathBuf> {
+    files(folder, "code")
+}
+
+fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let files = fs::read_dir(folder.join("compiled")).unwrap().map(|file| file.unwrap().path());
-    files.filter(|file| file.file_name().unwrap() != "key").collect()
+    files.filter(|file| file.extension().is_some_and(|found| found == extension)).collect()
 }
 
 #[test]
@@ -72,6 +76,25 @@ fn an_unusable_entry_is_compiled_again_and_replaced() {
         assert_eq!(sandbox.load(&bytes).unwrap().compilation(), Compilation::Cached);
         assert_eq!(entries(folder.path()), [entry.as_path()]);
     }
+}
+
+#[test]
+fn a_missing_or_unusable_digest_is_computed_and_stored_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = guest("batch");
+    let digest = sandbox(folder.path()).load(&bytes).unwrap().digest().to_owned();
+    let file = files(folder.path(), "digest").remove(0);
+    let whole = fs::read(&file).unwrap();
+    for broken in [None, Some(vec![0; whole.len()])] {
+        match broken {
+            None => fs::remove_file(&file).unwrap(),
+            Some(bytes) => fs::write(&file, bytes).unwrap(),
+        }
+        let again = sandbox(folder.path()).load(&bytes).unwrap();
+        assert_eq!((again.compilation(), again.digest()), (Compilation::Cached, &*digest));
+        assert_eq!(fs::read(&file).unwrap(), whole);
+    }
+    assert_eq!(files(folder.path(), "digest"), [file]);
 }
 
 #[test]
