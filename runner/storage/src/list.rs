@@ -1,28 +1,57 @@
 //! The `list` source: a sample for every object in a listing.
 
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use penstock_engine::ports::{Produced, Source, SourceFault};
-use penstock_types::traversal::TraversalSettings;
+use penstock_types::traversal::{Traversal, TraversalSettings};
+use tokio::task::JoinSet;
 
 use crate::bounded::BoundedStore;
-use crate::error::shown;
+use crate::error::{StoreError, shown};
 use crate::index::{MAX_INDEX_BYTES, RAISE_BUFFER};
 use crate::keys::Keys;
-use crate::visits::Visits;
+use crate::visits::{CHUNK, Visits, produced};
 
 /// Makes a sample without fields for every key of a store that starts with a prefix and ends with a suffix. Keys are sorted by
 /// their bytes before they are permuted, so that a folder and a bucket with equal keys produce the same samples in the same
 /// order.
 ///
-/// The listing is made once, at the first call, and its keys are kept for all epochs (each takes its length plus eight bytes). An
-/// empty result is a fault that names the prefix and suffix.
+/// The listing is made once, and its keys are kept for all epochs (each takes its length plus eight bytes). In order, the first
+/// samples are made after the first page of the listing, and no page is read beyond `limit`; a shuffled order needs all keys
+/// first. An empty result is a fault that names the prefix and suffix.
 pub struct ListSource {
     store: BoundedStore,
     wanted: Wanted,
-    visits: Visits,
+    settings: TraversalSettings,
     most_bytes: u64,
+    visits: Listed,
 }
+
+enum Listed {
+    /// All keys are listed before the first one is visited.
+    Whole(Visits),
+    /// Keys are visited while later ones are listed; `None` before the first call.
+    InPages(Option<InPages>),
+}
+
+/// A listing in progress or at its end, and the visits of its keys in order.
+struct InPages {
+    found: Found,
+    /// Read of the next page; `None` once all wanted keys are listed.
+    next: Option<PageRead>,
+    /// True if the last page was shorter than pages usually are.
+    is_short: bool,
+    traversal: Traversal,
+}
+
+type Pages = BoxStream<'static, Result<Keys, StoreError>>;
+
+/// A read in progress of the next page of a listing, as a set of one task. Dropping the set cancels the read.
+type PageRead = JoinSet<(Pages, Option<Result<Keys, StoreError>>)>;
+
+/// Number of keys in a page, unless it is the last one or the store skips keys.
+const FULL_PAGE: usize = 1000;
 
 impl ListSource {
     /// Creates a source for `store`; an empty prefix or suffix matches all keys.
@@ -33,7 +62,15 @@ impl ListSource {
         settings: TraversalSettings,
     ) -> Self {
         let wanted = Wanted { prefix: prefix.into(), suffix: suffix.into(), except: None };
-        Self { store, wanted, visits: Visits::new(settings), most_bytes: MAX_INDEX_BYTES }
+        let source =
+            Self { store, wanted, settings, most_bytes: MAX_INDEX_BYTES, visits: Listed::InPages(None) };
+        if settings.shuffle { source.whole() } else { source }
+    }
+
+    /// Lists all keys before the first one is visited, so that the total is known after the first call.
+    #[must_use]
+    pub fn whole(self) -> Self {
+        Self { visits: Listed::Whole(Visits::new(self.settings)), ..self }
     }
 
     /// Limits the memory of the keys to `bytes`, the source's part of the run's budget.
@@ -45,16 +82,92 @@ impl ListSource {
 
 impl Source for ListSource {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Produced>, SourceFault>> {
-        self.visits.next_chunk(self.wanted.list_at_most(self.most_bytes, &self.store, |_| {})).boxed()
+        let Self { store, wanted, settings, most_bytes, visits } = self;
+        match visits {
+            Listed::Whole(visits) => {
+                visits.next_chunk(wanted.list_at_most(*most_bytes, store, |_| {})).boxed()
+            }
+            Listed::InPages(listed) => async move {
+                let listed = match listed {
+                    Some(listed) => listed,
+                    none => none.insert(InPages::start(store.list(&wanted.prefix), *settings)?),
+                };
+                listed.next_chunk(wanted, store.name(), *most_bytes).await
+            }
+            .boxed(),
+        }
     }
 
     fn total(&self) -> Option<u64> {
-        self.visits.total()
+        match &self.visits {
+            Listed::Whole(visits) => visits.total(),
+            Listed::InPages(listed) => {
+                let listed = listed.as_ref().filter(|listed| listed.next.is_none())?;
+                listed.traversal.total()
+            }
+        }
     }
 
     fn kept_bytes(&self) -> u64 {
-        self.visits.kept_bytes()
+        match &self.visits {
+            Listed::Whole(visits) => visits.kept_bytes(),
+            Listed::InPages(listed) => listed.as_ref().map_or(0, |listed| listed.found.keys.bytes()),
+        }
     }
+}
+
+impl InPages {
+    fn start(pages: Pages, settings: TraversalSettings) -> Result<Self, SourceFault> {
+        let traversal =
+            Traversal::new(0, settings).map_err(|fault| SourceFault::new(fault.to_string(), None))?;
+        // With a limit of 0, one key is found to tell an empty selection from an empty listing.
+        let most =
+            settings.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX).max(1));
+        let found = Found { most, ..Found::default() };
+        Ok(Self { found, next: Some(read_page(pages)), is_short: false, traversal })
+    }
+
+    /// Returns the next samples or the end of an epoch. Waits for a page only if no known key is left to visit, or if the end of
+    /// the listing is near: the total is then known early.
+    async fn next_chunk(
+        &mut self,
+        wanted: &Wanted,
+        store: &str,
+        most_bytes: u64,
+    ) -> Result<Option<Produced>, SourceFault> {
+        while let Some(next) = &mut self.next {
+            let waits = self.is_short || self.traversal.is_epoch_visited();
+            let read = if waits { next.join_next().await } else { next.try_join_next() };
+            let Some(read) = read else { break };
+            let (pages, page) =
+                read.map_err(|error| SourceFault::new("the listing was interrupted", Some(error.into())))?;
+            self.next = match page.transpose()? {
+                None => None,
+                Some(page) => {
+                    self.is_short = page.len() < FULL_PAGE;
+                    self.found.add(wanted, &page);
+                    self.found.check_size(wanted, store, most_bytes)?;
+                    (!self.found.is_full()).then(|| read_page(pages))
+                }
+            };
+            if self.next.is_none() {
+                self.found.check_end(wanted, store)?;
+                self.found.keys.shrink();
+            }
+            self.traversal.grow(self.found.keys.len() as u64);
+        }
+        let visits = self.traversal.next_visits(CHUNK);
+        Ok(visits.map(|visits| produced(&self.found.keys, visits)))
+    }
+}
+
+fn read_page(mut pages: Pages) -> PageRead {
+    let mut read = PageRead::new();
+    read.spawn(async move {
+        let page = pages.next().await;
+        (pages, page)
+    });
+    read
 }
 
 #[derive(Clone, Debug, Default)]
@@ -64,11 +177,54 @@ pub struct Wanted {
     pub except: Option<String>,
 }
 
-/// Counts of all listed keys.
+/// The keys found by a listing, and the counts of all listed keys.
+struct Found {
+    keys: Keys,
+    /// Number of keys after which the rest of the listing is not needed.
+    most: usize,
+    seen: Seen,
+}
+
 #[derive(Default)]
 struct Seen {
     count: u64,
     with_suffix: u64,
+}
+
+impl Default for Found {
+    fn default() -> Self {
+        Self { keys: Keys::default(), most: usize::MAX, seen: Seen::default() }
+    }
+}
+
+impl Found {
+    fn is_full(&self) -> bool {
+        self.keys.len() >= self.most
+    }
+
+    fn add(&mut self, wanted: &Wanted, page: &Keys) {
+        self.seen.count += page.len() as u64;
+        for key in page.iter().filter(|key| key.ends_with(&wanted.suffix)) {
+            self.seen.with_suffix += 1;
+            if wanted.except.as_deref() != Some(key) && !self.is_full() {
+                self.keys.push(key);
+            }
+        }
+    }
+
+    fn check_size(&self, wanted: &Wanted, store: &str, most_bytes: u64) -> Result<(), SourceFault> {
+        match self.keys.bytes() > most_bytes {
+            true => Err(SourceFault::new(wanted.too_many(store, self.keys.len(), most_bytes), None)),
+            false => Ok(()),
+        }
+    }
+
+    fn check_end(&self, wanted: &Wanted, store: &str) -> Result<(), SourceFault> {
+        match self.keys.is_empty() {
+            true => Err(SourceFault::new(wanted.nothing_found(store, &self.seen), None)),
+            false => Ok(()),
+        }
+    }
 }
 
 impl Wanted {
@@ -85,28 +241,15 @@ impl Wanted {
         store: &BoundedStore,
         mut on_page: impl FnMut(usize),
     ) -> Result<Keys, SourceFault> {
-        let mut keys = Keys::default();
-        let mut seen = Seen::default();
+        let mut found = Found::default();
         let mut pages = store.list(&self.prefix);
         while let Some(page) = pages.next().await {
-            let page = page?;
-            seen.count += page.len() as u64;
-            for key in page.iter().filter(|key| key.ends_with(&self.suffix)) {
-                seen.with_suffix += 1;
-                if self.except.as_deref() != Some(key) {
-                    keys.push(key);
-                }
-            }
-            if keys.bytes() > most_bytes {
-                return Err(SourceFault::new(self.too_many(store.name(), keys.len(), most_bytes), None));
-            }
-            on_page(keys.len());
+            found.add(self, &page?);
+            found.check_size(self, store.name(), most_bytes)?;
+            on_page(found.keys.len());
         }
-        if keys.is_empty() {
-            Err(SourceFault::new(self.nothing_found(store.name(), &seen), None))
-        } else {
-            Ok(keys)
-        }
+        found.check_end(self, store.name())?;
+        Ok(found.keys)
     }
 
     fn nothing_found(&self, store: &str, seen: &Seen) -> String {

@@ -8,7 +8,8 @@ use penstock_types::traversal::{NextVisits, Traversal, TraversalSettings};
 
 use crate::keys::Keys;
 
-const CHUNK: usize = 256;
+/// Maximum number of samples in a chunk.
+pub(crate) const CHUNK: usize = 256;
 
 /// The keys of a source and the remaining part of their traversal; empty until the source has found the keys.
 pub(crate) struct Visits {
@@ -37,17 +38,7 @@ impl Visits {
                 none.insert((keys, traversal))
             }
         };
-        Ok(traversal.next_visits(CHUNK).map(|visits| match visits {
-            NextVisits::EpochEnd => Produced::EpochEnd,
-            NextVisits::Visits { epoch, indexes } => {
-                // Cannot be out of range: a traversal over `keys.len()` entries yields only smaller indexes.
-                let sample = |index: u64| {
-                    let key = keys.get(usize::try_from(index).ok()?)?;
-                    Some(Sample::new(Arc::<str>::from(key), Origin { epoch, index, path: 0 }))
-                };
-                Produced::Samples(indexes.into_iter().filter_map(sample).collect())
-            }
-        }))
+        Ok(traversal.next_visits(CHUNK).map(|visits| produced(keys, visits)))
     }
 
     /// Bytes of the keys, once they are found.
@@ -58,5 +49,20 @@ impl Visits {
     /// Number of samples over all epochs; `None` if the epochs never end, or the keys are not found yet.
     pub(crate) fn total(&self) -> Option<u64> {
         self.found.as_ref()?.1.total()
+    }
+}
+
+/// Makes a sample without fields of each visited key.
+pub(crate) fn produced(keys: &Keys, visits: NextVisits) -> Produced {
+    match visits {
+        NextVisits::EpochEnd => Produced::EpochEnd,
+        NextVisits::Visits { epoch, indexes } => {
+            // Cannot be out of range: a traversal over `keys.len()` entries yields only smaller indexes.
+            let sample = |index: u64| {
+                let key = keys.get(usize::try_from(index).ok()?)?;
+                Some(Sample::new(Arc::<str>::from(key), Origin { epoch, index, path: 0 }))
+            };
+            Produced::Samples(indexes.into_iter().filter_map(sample).collect())
+        }
     }
 }
