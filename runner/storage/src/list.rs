@@ -10,16 +10,17 @@ use tokio::task::JoinSet;
 use crate::bounded::BoundedStore;
 use crate::error::{StoreError, shown};
 use crate::index::{MAX_INDEX_BYTES, RAISE_BUFFER};
-use crate::keys::Keys;
+use crate::keys::{Keys, PackedKeys};
 use crate::visits::{CHUNK, Visits, produced};
 
 /// Makes a sample without fields for every key of a store that starts with a prefix and ends with a suffix. Keys are sorted by
 /// their bytes before they are permuted, so that a folder and a bucket with equal keys produce the same samples in the same
 /// order.
 ///
-/// The listing is made once, and its keys are kept for all epochs (each takes its length plus eight bytes). In order, the first
-/// samples are made after the first page of the listing, and no page is read beyond `limit`; a shuffled order needs all keys
-/// first. An empty result is a fault that names the prefix and suffix.
+/// The listing is made once, and its keys are kept for all epochs, front-coded: numbered names take about 10 bytes each. In order,
+/// the first samples are made after the first page of the listing, and no page is read beyond `limit`; a single epoch keeps only keys
+/// that are not visited yet, so that the number of keys does not matter. A shuffled order needs all keys first. An empty result is
+/// a fault that names the prefix and suffix.
 pub struct ListSource {
     store: BoundedStore,
     wanted: Wanted,
@@ -43,6 +44,8 @@ struct InPages {
     /// True if the last page was shorter than pages usually are.
     is_short: bool,
     traversal: Traversal,
+    /// True if there is one epoch, so that visited keys are not needed again.
+    is_once: bool,
 }
 
 type Pages = BoxStream<'static, Result<Keys, StoreError>>;
@@ -52,6 +55,9 @@ type PageRead = JoinSet<(Pages, Option<Result<Keys, StoreError>>)>;
 
 /// Number of keys in a page, unless it is the last one or the store skips keys.
 const FULL_PAGE: usize = 1000;
+
+/// Size in bytes of the keys of a single epoch from which on the next page waits until they are visited.
+const AHEAD_BYTES: u64 = 16 << 20;
 
 impl ListSource {
     /// Creates a source for `store`; an empty prefix or suffix matches all keys.
@@ -121,10 +127,10 @@ impl InPages {
         let traversal =
             Traversal::new(0, settings).map_err(|fault| SourceFault::new(fault.to_string(), None))?;
         // With a limit of 0, one key is found to tell an empty selection from an empty listing.
-        let most =
-            settings.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX).max(1));
+        let most = settings.limit.map_or(u64::MAX, |limit| limit.max(1));
         let found = Found { most, ..Found::default() };
-        Ok(Self { found, next: Some(read_page(pages)), is_short: false, traversal })
+        let is_once = settings.after(settings.first_epoch).is_none();
+        Ok(Self { found, next: Some(read_page(pages)), is_short: false, traversal, is_once })
     }
 
     /// Returns the next samples or the end of an epoch. Waits for a page only if no known key is left to visit, or if the end of
@@ -135,7 +141,14 @@ impl InPages {
         store: &str,
         most_bytes: u64,
     ) -> Result<Option<Produced>, SourceFault> {
+        let ahead_bytes = AHEAD_BYTES.min(most_bytes / 2);
         while let Some(next) = &mut self.next {
+            if self.is_once && self.found.keys.bytes() > ahead_bytes {
+                if !self.traversal.is_epoch_visited() {
+                    break;
+                }
+                self.found.remove_before(self.traversal.unvisited_from());
+            }
             let waits = self.is_short || self.traversal.is_epoch_visited();
             let read = if waits { next.join_next().await } else { next.try_join_next() };
             let Some(read) = read else { break };
@@ -154,10 +167,10 @@ impl InPages {
                 self.found.check_end(wanted, store)?;
                 self.found.keys.shrink();
             }
-            self.traversal.grow(self.found.keys.len() as u64);
+            self.traversal.grow(self.found.count());
         }
         let visits = self.traversal.next_visits(CHUNK);
-        Ok(visits.map(|visits| produced(&self.found.keys, visits)))
+        Ok(visits.map(|visits| produced(&self.found.keys, self.found.removed, visits)))
     }
 }
 
@@ -179,9 +192,11 @@ pub struct Wanted {
 
 /// The keys found by a listing, and the counts of all listed keys.
 struct Found {
-    keys: Keys,
+    /// Keys from the index `removed` on.
+    keys: PackedKeys,
+    removed: u64,
     /// Number of keys after which the rest of the listing is not needed.
-    most: usize,
+    most: u64,
     seen: Seen,
 }
 
@@ -193,13 +208,25 @@ struct Seen {
 
 impl Default for Found {
     fn default() -> Self {
-        Self { keys: Keys::default(), most: usize::MAX, seen: Seen::default() }
+        Self { keys: PackedKeys::default(), removed: 0, most: u64::MAX, seen: Seen::default() }
     }
 }
 
 impl Found {
+    /// Number of keys found, including those that were removed.
+    fn count(&self) -> u64 {
+        self.removed + self.keys.len() as u64
+    }
+
     fn is_full(&self) -> bool {
-        self.keys.len() >= self.most
+        self.count() >= self.most
+    }
+
+    /// Removes the keys before `index`.
+    fn remove_before(&mut self, index: u64) {
+        let count = index.min(self.count()) - self.removed;
+        self.keys.remove_first(usize::try_from(count).unwrap_or(usize::MAX));
+        self.removed += count;
     }
 
     fn add(&mut self, wanted: &Wanted, page: &Keys) {
@@ -214,13 +241,13 @@ impl Found {
 
     fn check_size(&self, wanted: &Wanted, store: &str, most_bytes: u64) -> Result<(), SourceFault> {
         match self.keys.bytes() > most_bytes {
-            true => Err(SourceFault::new(wanted.too_many(store, self.keys.len(), most_bytes), None)),
+            true => Err(SourceFault::new(wanted.too_many(store, self.count(), most_bytes), None)),
             false => Ok(()),
         }
     }
 
     fn check_end(&self, wanted: &Wanted, store: &str) -> Result<(), SourceFault> {
-        match self.keys.is_empty() {
+        match self.count() == 0 {
             true => Err(SourceFault::new(wanted.nothing_found(store, &self.seen), None)),
             false => Ok(()),
         }
@@ -231,7 +258,11 @@ impl Wanted {
     /// Lists the matching keys of `store`, sorted by their bytes. All keys are held in memory, so their total size is limited to
     /// [`MAX_INDEX_BYTES`]. `on_page` receives the number of keys found so far. An empty result and too many keys are faults,
     /// whose messages state prefix and suffix.
-    pub async fn list(&self, store: &BoundedStore, on_page: impl FnMut(usize)) -> Result<Keys, SourceFault> {
+    pub async fn list(
+        &self,
+        store: &BoundedStore,
+        on_page: impl FnMut(usize),
+    ) -> Result<PackedKeys, SourceFault> {
         self.list_at_most(MAX_INDEX_BYTES, store, on_page).await
     }
 
@@ -240,7 +271,7 @@ impl Wanted {
         most_bytes: u64,
         store: &BoundedStore,
         mut on_page: impl FnMut(usize),
-    ) -> Result<Keys, SourceFault> {
+    ) -> Result<PackedKeys, SourceFault> {
         let mut found = Found::default();
         let mut pages = store.list(&self.prefix);
         while let Some(page) = pages.next().await {
@@ -275,7 +306,7 @@ impl Wanted {
         }
     }
 
-    fn too_many(&self, store: &str, found: usize, most_bytes: u64) -> String {
+    fn too_many(&self, store: &str, found: u64, most_bytes: u64) -> String {
         let longer = if self.prefix.is_empty() { "a prefix" } else { "a longer prefix" };
         let raise = if most_bytes < MAX_INDEX_BYTES { RAISE_BUFFER } else { "" };
         format!(
@@ -323,15 +354,15 @@ mod tests {
         }
         let store = FolderStore::open("data", folder.path()).unwrap();
         let store = BoundedStore::new(Arc::new(store), DEFAULT_READS);
-        // A key takes five bytes of text and eight for its end position.
+        // The first key takes five bytes of text, the others one; each has two bytes of lengths, and the block's position eight.
         let listing = |most_bytes| {
             let store = store.clone();
             async move { Wanted::default().list_at_most(most_bytes, &store, |_| {}).await }
         };
-        assert_eq!(listing(130).await.unwrap().bytes(), 130);
+        assert_eq!(listing(42).await.unwrap().bytes(), 42);
         assert_eq!(
-            listing(129).await.unwrap_err().to_string(),
-            "the first 10 keys of store `data` take more than the limit of 129 bytes of memory; list a part of it with a \
+            listing(41).await.unwrap_err().to_string(),
+            "the first 10 keys of store `data` take more than the limit of 41 bytes of memory; list a part of it with a \
              prefix, or raise `buffer_mib`, of which the source may use a part"
         );
     }

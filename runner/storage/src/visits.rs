@@ -1,12 +1,10 @@
 //! The keys of a source, in the order of its traversal.
 
-use std::sync::Arc;
-
 use penstock_engine::item::{Origin, Sample};
 use penstock_engine::ports::{Produced, SourceFault};
 use penstock_types::traversal::{NextVisits, Traversal, TraversalSettings};
 
-use crate::keys::Keys;
+use crate::keys::PackedKeys;
 
 /// Maximum number of samples in a chunk.
 pub(crate) const CHUNK: usize = 256;
@@ -14,7 +12,7 @@ pub(crate) const CHUNK: usize = 256;
 /// The keys of a source and the remaining part of their traversal; empty until the source has found the keys.
 pub(crate) struct Visits {
     settings: TraversalSettings,
-    found: Option<(Keys, Traversal)>,
+    found: Option<(PackedKeys, Traversal)>,
 }
 
 impl Visits {
@@ -26,7 +24,7 @@ impl Visits {
     /// keys.
     pub(crate) async fn next_chunk(
         &mut self,
-        find: impl Future<Output = Result<Keys, SourceFault>>,
+        find: impl Future<Output = Result<PackedKeys, SourceFault>>,
     ) -> Result<Option<Produced>, SourceFault> {
         let (keys, traversal) = match &mut self.found {
             Some(found) => found,
@@ -38,7 +36,7 @@ impl Visits {
                 none.insert((keys, traversal))
             }
         };
-        Ok(traversal.next_visits(CHUNK).map(|visits| produced(keys, visits)))
+        Ok(traversal.next_visits(CHUNK).map(|visits| produced(keys, 0, visits)))
     }
 
     /// Bytes of the keys, once they are found.
@@ -52,15 +50,15 @@ impl Visits {
     }
 }
 
-/// Makes a sample without fields of each visited key.
-pub(crate) fn produced(keys: &Keys, visits: NextVisits) -> Produced {
+/// Makes a sample without fields of each visited key. The first of `keys` has the index `first`.
+pub(crate) fn produced(keys: &PackedKeys, first: u64, visits: NextVisits) -> Produced {
     match visits {
         NextVisits::EpochEnd => Produced::EpochEnd,
         NextVisits::Visits { epoch, indexes } => {
             // Cannot be out of range: a traversal over `keys.len()` entries yields only smaller indexes.
             let sample = |index: u64| {
-                let key = keys.get(usize::try_from(index).ok()?)?;
-                Some(Sample::new(Arc::<str>::from(key), Origin { epoch, index, path: 0 }))
+                let key = keys.get(usize::try_from(index.checked_sub(first)?).ok()?)?;
+                Some(Sample::new(key, Origin { epoch, index, path: 0 }))
             };
             Produced::Samples(indexes.into_iter().filter_map(sample).collect())
         }

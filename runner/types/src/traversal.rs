@@ -174,6 +174,11 @@ impl Traversal {
         self.visited == self.len_per_epoch
     }
 
+    /// Lower bound of the entries that this rank has not visited in the current epoch. Only for a traversal in order.
+    pub fn unvisited_from(&self) -> u64 {
+        self.visited * self.settings.shard.map_or(1, |shard| u64::from(shard.world.get()))
+    }
+
     /// Sets the number of entries of a source whose first `count` entries are known so far. Must not be smaller than before.
     /// Panics if the traversal is shuffled, because its order depends on the number of all entries.
     pub fn grow(&mut self, count: u64) {

@@ -222,13 +222,27 @@ async fn the_total_is_known_at_the_end_of_the_listing() {
 #[tokio::test]
 async fn keys_beyond_the_memory_of_the_source_are_a_fault() {
     let (store, _) = paged(5000, usize::MAX);
-    // A key takes 10 bytes of text and eight for its end position.
-    let source = ListSource::new(store, "", "", TraversalSettings::IN_ORDER).within(4000 * 18);
+    // 16 keys take 12 bytes for the first, at least 7 for each of the others, and 8 for the position of the first.
+    let twice = TraversalSettings { epochs: NonZeroU32::new(2), ..TraversalSettings::IN_ORDER };
+    let source = ListSource::new(store, "", "", twice).within(30_000);
     let fault = drain(source).await.fault();
     assert!(
-        fault.starts_with("the first 5000 keys of store `data` take more than the limit of 72000 bytes"),
+        fault.starts_with("the first 4000 keys of store `data` take more than the limit of 30000 bytes"),
         "{fault}"
     );
+}
+
+#[tokio::test]
+async fn a_single_epoch_keeps_only_keys_that_are_not_visited_yet() {
+    let (store, _) = paged(40_000, usize::MAX);
+    let mut source = ListSource::new(store, "", "", TraversalSettings::IN_ORDER).within(30_000);
+    let mut made = 0;
+    while let Some(Produced::Samples(samples)) = source.next().await.unwrap() {
+        assert_eq!(&*samples[0].key, format!("{made:06}.bin"));
+        made += samples.len();
+        assert!((1..=30_000).contains(&source.kept_bytes()), "{} bytes", source.kept_bytes());
+    }
+    assert_eq!((made, source.total()), (40_000, Some(40_000)));
 }
 
 proptest! {
@@ -244,9 +258,11 @@ proptest! {
         let settings = TraversalSettings { seed: 0, shuffle: false, shard, limit, epochs, first_epoch };
         let (store, _) = paged(count, usize::MAX);
         let suffix = if all { "" } else { "7.bin" };
+        // A single epoch is visited in little memory.
+        let most_bytes = if settings.after(first_epoch).is_none() { 20_000 } else { u64::MAX };
         let source = || ListSource::new(store.clone(), "", suffix, settings);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let (found, whole) = runtime.block_on(async { (drain(source()).await, drain(source().whole()).await) });
+        let (found, whole) = runtime.block_on(async { (drain(source().within(most_bytes)).await, drain(source().whole()).await) });
         prop_assert_eq!(found.samples, whole.samples);
         prop_assert_eq!(found.ends, whole.ends);
         prop_assert_eq!(found.fault.map(|fault| fault.to_string()), whole.fault.map(|fault| fault.to_string()));
