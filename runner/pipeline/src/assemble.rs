@@ -57,13 +57,9 @@ impl Prepared {
     /// Builds the source that the document describes. A run reads it; the storage benchmark and [`Self::count`] read it without a run.
     pub fn source(&self) -> Box<dyn Source> {
         let source = &self.plan.source;
-        let kept_bytes = self.plan.buffer_bytes / SOURCE_SHARE;
+        let kept_bytes = self.source_bytes();
         match &source.spec {
-            spec::Source::List(list) => {
-                let store = self.store(list.store.as_str());
-                let (prefix, suffix) = (list.prefix.as_str(), list.suffix.as_str());
-                Box::new(ListSource::new(store, prefix, suffix, source.traversal).within(kept_bytes))
-            }
+            spec::Source::List(list) => Box::new(self.list(list)),
             spec::Source::Index(index) => {
                 let (store, index) = match &index.index {
                     Some(key) => (self.store(index.store.as_str()), Arc::from(key.as_str())),
@@ -81,6 +77,17 @@ impl Prepared {
         }
     }
 
+    fn list(&self, list: &spec::ListSource) -> ListSource {
+        let (store, traversal) = (self.store(list.store.as_str()), self.plan.source.traversal);
+        ListSource::new(store, list.prefix.as_str(), list.suffix.as_str(), traversal)
+            .within(self.source_bytes())
+    }
+
+    /// Part of the memory budget that the source may keep, in bytes.
+    fn source_bytes(&self) -> u64 {
+        self.plan.buffer_bytes / SOURCE_SHARE
+    }
+
     fn records(&self, records: &spec::RecordsSource) -> RecordSource {
         let store = self.store(records.store.as_str());
         RecordSource::new(store, records.key.as_str(), self.plan.source.traversal)
@@ -93,7 +100,10 @@ impl Prepared {
             let traversal = Traversal::new(self.records(records).count().await?, self.plan.source.traversal);
             return Ok(traversal.map_err(|fault| SourceFault::new(fault.to_string(), None))?.total());
         }
-        let mut source = self.source();
+        let mut source: Box<dyn Source> = match &self.plan.source.spec {
+            spec::Source::List(list) => Box::new(self.list(list).whole()),
+            _ => self.source(),
+        };
         let first = source.next().await?;
         // A source without samples ends before it reports a total.
         Ok(source.total().or(matches!(first, None | Some(Produced::EpochEnd)).then_some(0)))

@@ -13,7 +13,7 @@ use tokio::task::spawn_blocking;
 
 use crate::bounded::BoundedStore;
 use crate::error::shown;
-use crate::keys::Keys;
+use crate::keys::PackedKeys;
 use crate::lines::RangedObject;
 use crate::visits::Visits;
 use parser::Parser;
@@ -30,9 +30,9 @@ const BLOCK_BYTES: u64 = 8 << 20;
 /// Makes a sample without fields for every key in an index: a JSON array of strings. Samples are in the order of the array. A key
 /// that occurs twice makes two samples.
 ///
-/// The index is read once, at the first call, in blocks, and its keys are kept for all epochs (each takes its length plus eight
-/// bytes). A malformed index is a fault whose message states the element and the byte; an empty index is a fault, too. Missing
-/// objects are detected only when a stage reads them.
+/// The index is read once, at the first call, in blocks, and its keys are kept for all epochs, front-coded: sorted, numbered names
+/// take about 10 bytes each. A malformed index is a fault whose message states the element and the byte; an empty index is a fault,
+/// too. Missing objects are detected only when a stage reads them.
 pub struct IndexSource {
     store: BoundedStore,
     index: Arc<str>,
@@ -41,10 +41,10 @@ pub struct IndexSource {
 }
 
 /// Writes `keys` as a JSON array with a key per line.
-pub fn write_index(keys: &Keys, mut out: impl Write) -> io::Result<()> {
+pub fn write_index(keys: &PackedKeys, mut out: impl Write) -> io::Result<()> {
     for (position, key) in keys.iter().enumerate() {
         out.write_all(if position == 0 { b"[\n  " } else { b",\n  " })?;
-        serde_json::to_writer(&mut out, key)?;
+        serde_json::to_writer(&mut out, &key)?;
     }
     out.write_all(if keys.is_empty() { b"[]\n" } else { b"\n]\n" })
 }
@@ -62,7 +62,7 @@ impl IndexSource {
     }
 }
 
-async fn read(store: &BoundedStore, index: &Arc<str>, most_bytes: u64) -> Result<Keys, SourceFault> {
+async fn read(store: &BoundedStore, index: &Arc<str>, most_bytes: u64) -> Result<PackedKeys, SourceFault> {
     let fault = |reason: &str| {
         let message = format!("the index {} in store `{}` {reason}", shown(index), store.name());
         SourceFault::new(message, None)

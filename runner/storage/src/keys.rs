@@ -1,8 +1,10 @@
-//! A compact list for millions of keys, and a counter of the names that a listing leaves out.
+//! Compact lists of keys, and a counter of the names that a listing leaves out.
+
+use std::sync::Arc;
 
 use tracing::warn;
 
-/// Keys in order, stored in one string. Each key takes the bytes of its text and eight more.
+/// The keys of a page, in order, stored in one string.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Keys {
     text: String,
@@ -17,11 +19,6 @@ impl Keys {
 
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
-    }
-
-    /// Bytes that the keys take in memory.
-    pub(crate) fn bytes(&self) -> u64 {
-        (self.text.len() + size_of_val(&*self.ends)) as u64
     }
 
     pub fn push(&mut self, key: &str) {
@@ -42,11 +39,116 @@ impl Keys {
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         (0..self.len()).filter_map(|index| self.get(index))
     }
+}
+
+/// Number of keys in a block of [`PackedKeys`].
+const BLOCK: usize = 16;
+
+/// Millions of keys in order, front-coded: of each key, only the part that differs from the key before it is stored. Every 16th key
+/// is stored whole, so that a key is found in constant time. Names with ascending numbers take about 10 bytes each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PackedKeys {
+    /// For each key: number of bytes that it shares with the key before it, number of other bytes, other bytes. The numbers have
+    /// seven bits in each byte, the lowest first.
+    packed: Vec<u8>,
+    /// Position in `packed` of every 16th key.
+    blocks: Vec<usize>,
+    len: usize,
+    last: Vec<u8>,
+}
+
+impl PackedKeys {
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes that the keys take in memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.packed.len() + size_of_val(&*self.blocks)) as u64
+    }
+
+    pub fn push(&mut self, key: &str) {
+        if self.len.is_multiple_of(BLOCK) {
+            self.blocks.push(self.packed.len());
+            self.last.clear();
+        }
+        let shared = self.last.iter().zip(key.as_bytes()).take_while(|(last, byte)| last == byte).count();
+        let other = &key.as_bytes()[shared..];
+        push_number(&mut self.packed, shared);
+        push_number(&mut self.packed, other.len());
+        self.packed.extend_from_slice(other);
+        self.last.truncate(shared);
+        self.last.extend_from_slice(other);
+        self.len += 1;
+    }
+
+    pub fn get(&self, index: usize) -> Option<Arc<str>> {
+        (index < self.len).then(|| {
+            let mut rest = &self.packed[self.blocks[index / BLOCK]..];
+            let mut key = Vec::new();
+            (0..=index % BLOCK).for_each(|_| unpack(&mut rest, &mut key));
+            Arc::from(text(&key))
+        })
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = String> {
+        let (mut rest, mut key) = (&*self.packed, Vec::new());
+        (0..self.len).map(move |_| {
+            unpack(&mut rest, &mut key);
+            text(&key).to_owned()
+        })
+    }
+
+    /// Removes the first `count` keys, or all. Takes time for each key that stays.
+    pub(crate) fn remove_first(&mut self, count: usize) {
+        let mut kept = Self::default();
+        (count..self.len).filter_map(|index| self.get(index)).for_each(|key| kept.push(&key));
+        *self = kept;
+    }
 
     pub(crate) fn shrink(&mut self) {
-        self.text.shrink_to_fit();
-        self.ends.shrink_to_fit();
+        self.packed.shrink_to_fit();
+        self.blocks.shrink_to_fit();
     }
+}
+
+fn push_number(packed: &mut Vec<u8>, mut number: usize) {
+    while number > 0x7f {
+        packed.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    packed.push(number as u8);
+}
+
+fn take_number(packed: &mut &[u8]) -> usize {
+    let mut number = 0;
+    for shift in (0..).step_by(7) {
+        let byte = packed[0];
+        *packed = &packed[1..];
+        number |= usize::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            break;
+        }
+    }
+    number
+}
+
+/// Turns `key` into the key after it, which `packed` starts with, and removes that from `packed`.
+fn unpack(packed: &mut &[u8], key: &mut Vec<u8>) {
+    let shared = take_number(packed);
+    let length = take_number(packed);
+    let (other, rest) = packed.split_at(length);
+    key.truncate(shared);
+    key.extend_from_slice(other);
+    *packed = rest;
+}
+
+fn text(key: &[u8]) -> &str {
+    str::from_utf8(key).expect("only texts are stored")
 }
 
 /// Counter of the names that a listing leaves out.
@@ -74,7 +176,41 @@ impl LeftOut {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    #[test]
+    fn names_with_numbers_take_at_most_16_bytes() {
+        let bytes = |name: fn(usize) -> String| {
+            let mut keys = PackedKeys::default();
+            (0..1_000_000).for_each(|number| keys.push(&name(number)));
+            assert_eq!(keys.get(123_456).as_deref(), Some(&*name(123_456)));
+            keys.bytes() as f64 / 1e6
+        };
+        let flat = bytes(|number| format!("train/images/{number:012}.jpeg"));
+        let nested = bytes(|number| format!("train/{:04}/image-{number:09}.jpg", number / 1000));
+        assert!(flat < 12.0 && nested < 12.0, "{flat} and {nested} bytes");
+    }
+
+    proptest! {
+        #[test]
+        fn packed_keys_are_returned_unchanged(
+            keys in proptest::collection::vec("([ab\u{e9}\u{1f5bb}]{0,4}|[ab]{100,200})", 0..70), first in 0_usize..80,
+        ) {
+            let mut packed = PackedKeys::default();
+            keys.iter().for_each(|key| packed.push(key));
+            prop_assert!(packed.iter().eq(keys.iter().cloned()));
+            packed.remove_first(first);
+            let rest = &keys[first.min(keys.len())..];
+            prop_assert_eq!(packed.len(), rest.len());
+            for index in 0..=rest.len() {
+                prop_assert_eq!(packed.get(index), rest.get(index).map(|key| Arc::from(key.as_str())));
+            }
+            packed.push("end");
+            prop_assert_eq!(packed.get(rest.len()), Some(Arc::from("end")));
+        }
+    }
 
     #[test]
     fn keys_are_returned_unchanged() {

@@ -33,7 +33,7 @@ pub use fetch::FetchOp;
 pub use folder::FolderStore;
 pub use index::{IndexSource, MAX_INDEX_BYTES, write_index};
 pub use key::{MAX_KEY_BYTES, check_key, check_prefix};
-pub use keys::Keys;
+pub use keys::{Keys, PackedKeys};
 pub use lines::MAX_LINE_BYTES;
 pub use list::{ListSource, Wanted};
 pub use memory::MemoryStore;

@@ -1,28 +1,63 @@
 //! The `list` source: a sample for every object in a listing.
 
 use futures::future::BoxFuture;
+use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use penstock_engine::ports::{Produced, Source, SourceFault};
-use penstock_types::traversal::TraversalSettings;
+use penstock_types::traversal::{Traversal, TraversalSettings};
+use tokio::task::JoinSet;
 
 use crate::bounded::BoundedStore;
-use crate::error::shown;
+use crate::error::{StoreError, shown};
 use crate::index::{MAX_INDEX_BYTES, RAISE_BUFFER};
-use crate::keys::Keys;
-use crate::visits::Visits;
+use crate::keys::{Keys, PackedKeys};
+use crate::visits::{CHUNK, Visits, produced};
 
 /// Makes a sample without fields for every key of a store that starts with a prefix and ends with a suffix. Keys are sorted by
 /// their bytes before they are permuted, so that a folder and a bucket with equal keys produce the same samples in the same
 /// order.
 ///
-/// The listing is made once, at the first call, and its keys are kept for all epochs (each takes its length plus eight bytes). An
-/// empty result is a fault that names the prefix and suffix.
+/// The listing is made once, and its keys are kept for all epochs, front-coded: numbered names take about 10 bytes each. In order,
+/// the first samples are made after the first page of the listing, and no page is read beyond `limit`; a single epoch keeps only keys
+/// that are not visited yet, so that the number of keys does not matter. A shuffled order needs all keys first. An empty result is
+/// a fault that names the prefix and suffix.
 pub struct ListSource {
     store: BoundedStore,
     wanted: Wanted,
-    visits: Visits,
+    settings: TraversalSettings,
     most_bytes: u64,
+    visits: Listed,
 }
+
+enum Listed {
+    /// All keys are listed before the first one is visited.
+    Whole(Visits),
+    /// Keys are visited while later ones are listed; `None` before the first call.
+    InPages(Option<InPages>),
+}
+
+/// A listing in progress or at its end, and the visits of its keys in order.
+struct InPages {
+    found: Found,
+    /// Read of the next page; `None` once all wanted keys are listed.
+    next: Option<PageRead>,
+    /// True if the last page was shorter than pages usually are.
+    is_short: bool,
+    traversal: Traversal,
+    /// True if there is one epoch, so that visited keys are not needed again.
+    is_once: bool,
+}
+
+type Pages = BoxStream<'static, Result<Keys, StoreError>>;
+
+/// A read in progress of the next page of a listing, as a set of one task. Dropping the set cancels the read.
+type PageRead = JoinSet<(Pages, Option<Result<Keys, StoreError>>)>;
+
+/// Number of keys in a page, unless it is the last one or the store skips keys.
+const FULL_PAGE: usize = 1000;
+
+/// Size in bytes of the keys of a single epoch from which on the next page waits until they are visited.
+const AHEAD_BYTES: u64 = 16 << 20;
 
 impl ListSource {
     /// Creates a source for `store`; an empty prefix or suffix matches all keys.
@@ -33,7 +68,15 @@ impl ListSource {
         settings: TraversalSettings,
     ) -> Self {
         let wanted = Wanted { prefix: prefix.into(), suffix: suffix.into(), except: None };
-        Self { store, wanted, visits: Visits::new(settings), most_bytes: MAX_INDEX_BYTES }
+        let source =
+            Self { store, wanted, settings, most_bytes: MAX_INDEX_BYTES, visits: Listed::InPages(None) };
+        if settings.shuffle { source.whole() } else { source }
+    }
+
+    /// Lists all keys before the first one is visited, so that the total is known after the first call.
+    #[must_use]
+    pub fn whole(self) -> Self {
+        Self { visits: Listed::Whole(Visits::new(self.settings)), ..self }
     }
 
     /// Limits the memory of the keys to `bytes`, the source's part of the run's budget.
@@ -45,16 +88,99 @@ impl ListSource {
 
 impl Source for ListSource {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Produced>, SourceFault>> {
-        self.visits.next_chunk(self.wanted.list_at_most(self.most_bytes, &self.store, |_| {})).boxed()
+        let Self { store, wanted, settings, most_bytes, visits } = self;
+        match visits {
+            Listed::Whole(visits) => {
+                visits.next_chunk(wanted.list_at_most(*most_bytes, store, |_| {})).boxed()
+            }
+            Listed::InPages(listed) => async move {
+                let listed = match listed {
+                    Some(listed) => listed,
+                    none => none.insert(InPages::start(store.list(&wanted.prefix), *settings)?),
+                };
+                listed.next_chunk(wanted, store.name(), *most_bytes).await
+            }
+            .boxed(),
+        }
     }
 
     fn total(&self) -> Option<u64> {
-        self.visits.total()
+        match &self.visits {
+            Listed::Whole(visits) => visits.total(),
+            Listed::InPages(listed) => {
+                let listed = listed.as_ref().filter(|listed| listed.next.is_none())?;
+                listed.traversal.total()
+            }
+        }
     }
 
     fn kept_bytes(&self) -> u64 {
-        self.visits.kept_bytes()
+        match &self.visits {
+            Listed::Whole(visits) => visits.kept_bytes(),
+            Listed::InPages(listed) => listed.as_ref().map_or(0, |listed| listed.found.keys.bytes()),
+        }
     }
+}
+
+impl InPages {
+    fn start(pages: Pages, settings: TraversalSettings) -> Result<Self, SourceFault> {
+        let traversal =
+            Traversal::new(0, settings).map_err(|fault| SourceFault::new(fault.to_string(), None))?;
+        // With a limit of 0, one key is found to tell an empty selection from an empty listing.
+        let most = settings.limit.map_or(u64::MAX, |limit| limit.max(1));
+        let found = Found { most, ..Found::default() };
+        let is_once = settings.after(settings.first_epoch).is_none();
+        Ok(Self { found, next: Some(read_page(pages)), is_short: false, traversal, is_once })
+    }
+
+    /// Returns the next samples or the end of an epoch. Waits for a page only if no known key is left to visit, or if the end of
+    /// the listing is near: the total is then known early.
+    async fn next_chunk(
+        &mut self,
+        wanted: &Wanted,
+        store: &str,
+        most_bytes: u64,
+    ) -> Result<Option<Produced>, SourceFault> {
+        let ahead_bytes = AHEAD_BYTES.min(most_bytes / 2);
+        while let Some(next) = &mut self.next {
+            if self.is_once && self.found.keys.bytes() > ahead_bytes {
+                if !self.traversal.is_epoch_visited() {
+                    break;
+                }
+                self.found.remove_before(self.traversal.unvisited_from());
+            }
+            let waits = self.is_short || self.traversal.is_epoch_visited();
+            let read = if waits { next.join_next().await } else { next.try_join_next() };
+            let Some(read) = read else { break };
+            let (pages, page) =
+                read.map_err(|error| SourceFault::new("the listing was interrupted", Some(error.into())))?;
+            self.next = match page.transpose()? {
+                None => None,
+                Some(page) => {
+                    self.is_short = page.len() < FULL_PAGE;
+                    self.found.add(wanted, &page);
+                    self.found.check_size(wanted, store, most_bytes)?;
+                    (!self.found.is_full()).then(|| read_page(pages))
+                }
+            };
+            if self.next.is_none() {
+                self.found.check_end(wanted, store)?;
+                self.found.keys.shrink();
+            }
+            self.traversal.grow(self.found.count());
+        }
+        let visits = self.traversal.next_visits(CHUNK);
+        Ok(visits.map(|visits| produced(&self.found.keys, self.found.removed, visits)))
+    }
+}
+
+fn read_page(mut pages: Pages) -> PageRead {
+    let mut read = PageRead::new();
+    read.spawn(async move {
+        let page = pages.next().await;
+        (pages, page)
+    });
+    read
 }
 
 #[derive(Clone, Debug, Default)]
@@ -64,18 +190,79 @@ pub struct Wanted {
     pub except: Option<String>,
 }
 
-/// Counts of all listed keys.
+/// The keys found by a listing, and the counts of all listed keys.
+struct Found {
+    /// Keys from the index `removed` on.
+    keys: PackedKeys,
+    removed: u64,
+    /// Number of keys after which the rest of the listing is not needed.
+    most: u64,
+    seen: Seen,
+}
+
 #[derive(Default)]
 struct Seen {
     count: u64,
     with_suffix: u64,
 }
 
+impl Default for Found {
+    fn default() -> Self {
+        Self { keys: PackedKeys::default(), removed: 0, most: u64::MAX, seen: Seen::default() }
+    }
+}
+
+impl Found {
+    /// Number of keys found, including those that were removed.
+    fn count(&self) -> u64 {
+        self.removed + self.keys.len() as u64
+    }
+
+    fn is_full(&self) -> bool {
+        self.count() >= self.most
+    }
+
+    /// Removes the keys before `index`.
+    fn remove_before(&mut self, index: u64) {
+        let count = index.min(self.count()) - self.removed;
+        self.keys.remove_first(usize::try_from(count).unwrap_or(usize::MAX));
+        self.removed += count;
+    }
+
+    fn add(&mut self, wanted: &Wanted, page: &Keys) {
+        self.seen.count += page.len() as u64;
+        for key in page.iter().filter(|key| key.ends_with(&wanted.suffix)) {
+            self.seen.with_suffix += 1;
+            if wanted.except.as_deref() != Some(key) && !self.is_full() {
+                self.keys.push(key);
+            }
+        }
+    }
+
+    fn check_size(&self, wanted: &Wanted, store: &str, most_bytes: u64) -> Result<(), SourceFault> {
+        match self.keys.bytes() > most_bytes {
+            true => Err(SourceFault::new(wanted.too_many(store, self.count(), most_bytes), None)),
+            false => Ok(()),
+        }
+    }
+
+    fn check_end(&self, wanted: &Wanted, store: &str) -> Result<(), SourceFault> {
+        match self.count() == 0 {
+            true => Err(SourceFault::new(wanted.nothing_found(store, &self.seen), None)),
+            false => Ok(()),
+        }
+    }
+}
+
 impl Wanted {
     /// Lists the matching keys of `store`, sorted by their bytes. All keys are held in memory, so their total size is limited to
     /// [`MAX_INDEX_BYTES`]. `on_page` receives the number of keys found so far. An empty result and too many keys are faults,
     /// whose messages state prefix and suffix.
-    pub async fn list(&self, store: &BoundedStore, on_page: impl FnMut(usize)) -> Result<Keys, SourceFault> {
+    pub async fn list(
+        &self,
+        store: &BoundedStore,
+        on_page: impl FnMut(usize),
+    ) -> Result<PackedKeys, SourceFault> {
         self.list_at_most(MAX_INDEX_BYTES, store, on_page).await
     }
 
@@ -84,29 +271,16 @@ impl Wanted {
         most_bytes: u64,
         store: &BoundedStore,
         mut on_page: impl FnMut(usize),
-    ) -> Result<Keys, SourceFault> {
-        let mut keys = Keys::default();
-        let mut seen = Seen::default();
+    ) -> Result<PackedKeys, SourceFault> {
+        let mut found = Found::default();
         let mut pages = store.list(&self.prefix);
         while let Some(page) = pages.next().await {
-            let page = page?;
-            seen.count += page.len() as u64;
-            for key in page.iter().filter(|key| key.ends_with(&self.suffix)) {
-                seen.with_suffix += 1;
-                if self.except.as_deref() != Some(key) {
-                    keys.push(key);
-                }
-            }
-            if keys.bytes() > most_bytes {
-                return Err(SourceFault::new(self.too_many(store.name(), keys.len(), most_bytes), None));
-            }
-            on_page(keys.len());
+            found.add(self, &page?);
+            found.check_size(self, store.name(), most_bytes)?;
+            on_page(found.keys.len());
         }
-        if keys.is_empty() {
-            Err(SourceFault::new(self.nothing_found(store.name(), &seen), None))
-        } else {
-            Ok(keys)
-        }
+        found.check_end(self, store.name())?;
+        Ok(found.keys)
     }
 
     fn nothing_found(&self, store: &str, seen: &Seen) -> String {
@@ -132,7 +306,7 @@ impl Wanted {
         }
     }
 
-    fn too_many(&self, store: &str, found: usize, most_bytes: u64) -> String {
+    fn too_many(&self, store: &str, found: u64, most_bytes: u64) -> String {
         let longer = if self.prefix.is_empty() { "a prefix" } else { "a longer prefix" };
         let raise = if most_bytes < MAX_INDEX_BYTES { RAISE_BUFFER } else { "" };
         format!(
@@ -180,15 +354,15 @@ mod tests {
         }
         let store = FolderStore::open("data", folder.path()).unwrap();
         let store = BoundedStore::new(Arc::new(store), DEFAULT_READS);
-        // A key takes five bytes of text and eight for its end position.
+        // The first key takes five bytes of text, the others one; each has two bytes of lengths, and the block's position eight.
         let listing = |most_bytes| {
             let store = store.clone();
             async move { Wanted::default().list_at_most(most_bytes, &store, |_| {}).await }
         };
-        assert_eq!(listing(130).await.unwrap().bytes(), 130);
+        assert_eq!(listing(42).await.unwrap().bytes(), 42);
         assert_eq!(
-            listing(129).await.unwrap_err().to_string(),
-            "the first 10 keys of store `data` take more than the limit of 129 bytes of memory; list a part of it with a \
+            listing(41).await.unwrap_err().to_string(),
+            "the first 10 keys of store `data` take more than the limit of 41 bytes of memory; list a part of it with a \
              prefix, or raise `buffer_mib`, of which the source may use a part"
         );
     }

@@ -8,6 +8,7 @@ mod failure;
 mod list;
 mod read;
 mod settings;
+mod throttle;
 
 use std::fmt;
 use std::ops::Range;
@@ -36,7 +37,8 @@ pub use crate::s3::settings::{S3Credentials, S3Fault, S3Retries, S3Settings, S3T
 ///
 /// A failed request is repeated if another attempt may succeed: after lost connections, timeouts, responses such as "slow
 /// down" or "internal error", and bodies that are too short, too long, or do not match the checksum that came with them. The
-/// number of attempts, the waits and all times are limited, so that no request hangs; see [`S3Retries`] and [`S3Timeouts`].
+/// number of attempts, the waits and all times are limited, so that no request hangs; see [`S3Retries`] and [`S3Timeouts`]. All
+/// requests of a store share a limit on repetitions: 100 at once, then 10 per second and one for every ten successful requests.
 ///
 /// An object of at most 16 MiB is read in one request, with its checksum. A larger one is read in parts of 8 MiB, four at a time,
 /// all of the same version: the read fails if the object is replaced meanwhile. After a read in parts, only a CRC-32 of the whole

@@ -1,19 +1,18 @@
 //! The keys of a source, in the order of its traversal.
 
-use std::sync::Arc;
-
 use penstock_engine::item::{Origin, Sample};
 use penstock_engine::ports::{Produced, SourceFault};
 use penstock_types::traversal::{NextVisits, Traversal, TraversalSettings};
 
-use crate::keys::Keys;
+use crate::keys::PackedKeys;
 
-const CHUNK: usize = 256;
+/// Maximum number of samples in a chunk.
+pub(crate) const CHUNK: usize = 256;
 
 /// The keys of a source and the remaining part of their traversal; empty until the source has found the keys.
 pub(crate) struct Visits {
     settings: TraversalSettings,
-    found: Option<(Keys, Traversal)>,
+    found: Option<(PackedKeys, Traversal)>,
 }
 
 impl Visits {
@@ -25,7 +24,7 @@ impl Visits {
     /// keys.
     pub(crate) async fn next_chunk(
         &mut self,
-        find: impl Future<Output = Result<Keys, SourceFault>>,
+        find: impl Future<Output = Result<PackedKeys, SourceFault>>,
     ) -> Result<Option<Produced>, SourceFault> {
         let (keys, traversal) = match &mut self.found {
             Some(found) => found,
@@ -37,17 +36,7 @@ impl Visits {
                 none.insert((keys, traversal))
             }
         };
-        Ok(traversal.next_visits(CHUNK).map(|visits| match visits {
-            NextVisits::EpochEnd => Produced::EpochEnd,
-            NextVisits::Visits { epoch, indexes } => {
-                // Cannot be out of range: a traversal over `keys.len()` entries yields only smaller indexes.
-                let sample = |index: u64| {
-                    let key = keys.get(usize::try_from(index).ok()?)?;
-                    Some(Sample::new(Arc::<str>::from(key), Origin { epoch, index, path: 0 }))
-                };
-                Produced::Samples(indexes.into_iter().filter_map(sample).collect())
-            }
-        }))
+        Ok(traversal.next_visits(CHUNK).map(|visits| produced(keys, 0, visits)))
     }
 
     /// Bytes of the keys, once they are found.
@@ -58,5 +47,20 @@ impl Visits {
     /// Number of samples over all epochs; `None` if the epochs never end, or the keys are not found yet.
     pub(crate) fn total(&self) -> Option<u64> {
         self.found.as_ref()?.1.total()
+    }
+}
+
+/// Makes a sample without fields of each visited key. The first of `keys` has the index `first`.
+pub(crate) fn produced(keys: &PackedKeys, first: u64, visits: NextVisits) -> Produced {
+    match visits {
+        NextVisits::EpochEnd => Produced::EpochEnd,
+        NextVisits::Visits { epoch, indexes } => {
+            // Cannot be out of range: a traversal over `keys.len()` entries yields only smaller indexes.
+            let sample = |index: u64| {
+                let key = keys.get(usize::try_from(index.checked_sub(first)?).ok()?)?;
+                Some(Sample::new(key, Origin { epoch, index, path: 0 }))
+            };
+            Produced::Samples(indexes.into_iter().filter_map(sample).collect())
+        }
     }
 }

@@ -124,6 +124,12 @@ impl TraversalSettings {
         let is_last = |epochs: NonZeroU32| epoch - self.first_epoch + 1 == epochs.get();
         epoch.checked_add(1).filter(|_| !self.epochs.is_some_and(is_last))
     }
+
+    /// Number of the `count` entries of a source that this process visits in one epoch.
+    fn len_per_epoch(&self, count: u64) -> u64 {
+        let limited = self.limit.map_or(count, |limit| limit.min(count));
+        self.shard.map_or(limited, |shard| shard.share_of(limited))
+    }
 }
 
 impl Shard {
@@ -152,8 +158,7 @@ impl Traversal {
         if let Some(shard) = &settings.shard {
             shard.check()?;
         }
-        let limited = settings.limit.map_or(count, |limit| limit.min(count));
-        let len_per_epoch = settings.shard.map_or(limited, |shard| shard.share_of(limited));
+        let len_per_epoch = settings.len_per_epoch(count);
         let epoch = settings.first_epoch;
         let permutation = settings.shuffle.then(|| Permutation::new(count, settings.seed, epoch));
         Ok(Self { count, settings, len_per_epoch, epoch, visited: 0, permutation })
@@ -162,6 +167,24 @@ impl Traversal {
     /// Number of entries that this rank visits in one epoch.
     pub fn len_per_epoch(&self) -> u64 {
         self.len_per_epoch
+    }
+
+    /// True if this rank has visited all of its entries in the current epoch.
+    pub fn is_epoch_visited(&self) -> bool {
+        self.visited == self.len_per_epoch
+    }
+
+    /// Lower bound of the entries that this rank has not visited in the current epoch. Only for a traversal in order.
+    pub fn unvisited_from(&self) -> u64 {
+        self.visited * self.settings.shard.map_or(1, |shard| u64::from(shard.world.get()))
+    }
+
+    /// Sets the number of entries of a source whose first `count` entries are known so far. Must not be smaller than before.
+    /// Panics if the traversal is shuffled, because its order depends on the number of all entries.
+    pub fn grow(&mut self, count: u64) {
+        assert!(self.permutation.is_none() && count >= self.count, "only a traversal in order may grow");
+        self.count = count;
+        self.len_per_epoch = self.settings.len_per_epoch(count);
     }
 
     /// Number of entries that this rank visits in all epochs together; `None` for an endless traversal.
@@ -445,6 +468,34 @@ mod tests {
                 let even = visits(count, TraversalSettings { shard: Some(shard), ..whole });
                 prop_assert_eq!(even.as_slice(), &share[..merged.len() / ranks as usize]);
             }
+        }
+
+        #[test]
+        fn a_traversal_that_grows_visits_what_one_of_the_final_size_visits(
+            pages in proptest::collection::vec(0_u64..40, 0..8), most in 1_usize..20, ranks in 1_u32..5, rank in 0_u32..5,
+            keep: bool, limit in proptest::option::of(0_u64..150), epochs in 1_u32..3,
+        ) {
+            let uneven = if keep { Uneven::Keep } else { Uneven::Drop };
+            let shard = Some(Shard { rank: rank % ranks, world: world(ranks), uneven });
+            let epochs = NonZeroU32::new(epochs);
+            let settings = TraversalSettings { shard, limit, epochs, ..TraversalSettings::IN_ORDER };
+            let (mut growing, mut found, mut count) = (Traversal::new(0, settings).unwrap(), Vec::new(), 0);
+            for page in pages {
+                count += page;
+                growing.grow(count);
+                while !growing.is_epoch_visited() {
+                    match growing.next_visits(most) {
+                        Some(NextVisits::Visits { indexes, .. }) => found.extend(indexes),
+                        other => panic!("{other:?}"),
+                    }
+                }
+            }
+            while let Some(next) = growing.next_visits(most) {
+                if let NextVisits::Visits { indexes, .. } = next {
+                    found.extend(indexes);
+                }
+            }
+            prop_assert_eq!(found, visits(count, settings));
         }
 
         #[test]

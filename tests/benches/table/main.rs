@@ -39,7 +39,7 @@ enum Bound {
 }
 
 fn main() -> ExitCode {
-    let rows: [(&str, Measure); 25] = [
+    let rows: [(&str, Measure); 30] = [
         ("engine", engine::one_stage_against_crossbeam),
         ("engine-12", engine::three_stages_against_crossbeam),
         ("statistics", engine::cost_of_statistics),
@@ -59,9 +59,14 @@ fn main() -> ExitCode {
         ("advice", advice::advice),
         ("s3-16", s3::rate_with_16_in_flight),
         ("s3-32", s3::rate_with_32_in_flight),
+        ("s3-256", s3::rate_with_256_in_flight),
+        ("s3-cpu", s3::cpu_of_a_get),
+        ("list", s3::first_sample_of_a_million),
+        ("records", s3::records_ahead),
         ("storage-async", storage::several_at_a_time),
         ("storage-16", storage::sixteen_in_flight),
         ("storage-32", storage::thirty_two_in_flight),
+        ("files", storage::small_files_in_memory),
         ("serve-run", serve::reference_run),
         ("serve-latency", serve::latency),
         ("serve-memory", serve::growth),

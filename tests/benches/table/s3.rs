@@ -1,24 +1,36 @@
-//! Rate of reads from S3, compared with the limit set by latency, with the server in a separate process.
+//! Reads, listings and records from S3, compared with the limits set by latency, with the server in a separate process.
 
-use std::io::{BufRead, BufReader};
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use penstock_storage::{S3Credentials, S3Settings, S3Store, Store};
+use penstock_engine::ports::{Produced, Source};
+use penstock_storage::{
+    BoundedStore, DEFAULT_READS, ListSource, RecordSource, S3Credentials, S3Settings, S3Store, Store,
+};
+use penstock_tests::Folder;
 use penstock_types::config::SecretText;
+use penstock_types::traversal::TraversalSettings;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use crate::{Bound, Row, median, target_dir};
 
-/// Time from a request's arrival to the start of its response; the server's own work is part of it.
+/// Usual time from a request's arrival to the start of its response; the server's own work is part of it.
 const LATENCY: Duration = Duration::from_millis(20);
 const OBJECT_BYTES: usize = 60_000;
 const OBJECTS: usize = 200;
 const RUNS: usize = 5;
+
+const RECORDS_BYTES: usize = 1_000_000_000;
+/// Approximate length of a line.
+const LINE_BYTES: usize = 1000;
+/// Number of runs of each case; one range at a time takes half a minute.
+const RECORDS_RUNS: usize = 3;
 
 /// The server, killed when the row is done.
 pub(crate) struct Server {
@@ -26,16 +38,45 @@ pub(crate) struct Server {
     endpoint: String,
 }
 
+/// Rate of reads, relative to the limit set by latency, and CPU time of the client.
+struct Rate {
+    of_limit: f64,
+    cpu_s: f64,
+    from: String,
+}
+
 pub(crate) fn rate_with_16_in_flight() -> Row {
-    rate("S3: rate of 16 GETs of 60 kB, relative to Little's law", 16, 0.9, 0.95)
+    little("S3: rate of 16 GETs of 60 kB, relative to Little's law", (16, LATENCY), 0.95, 0.97)
 }
 
 pub(crate) fn rate_with_32_in_flight() -> Row {
-    rate("S3: rate of 32 GETs of 60 kB, relative to Little's law", 32, 0.9, 0.97)
+    little("S3: rate of 32 GETs of 60 kB, relative to Little's law", (32, LATENCY), 0.96, 0.98)
 }
 
-fn rate(what: &'static str, in_flight: usize, must: f64, aim: f64) -> Row {
-    let server = Server::start(&[]);
+pub(crate) fn rate_with_256_in_flight() -> Row {
+    let latency = Duration::from_millis(100);
+    little("S3: rate of 256 GETs of 60 kB at 100 ms, relative to Little's law", (256, latency), 0.93, 0.97)
+}
+
+pub(crate) fn cpu_of_a_get() -> Row {
+    let rate = rate(32, LATENCY);
+    Row {
+        what: "S3: CPU time of the client for a GET of 60 kB",
+        must: Bound::AtMost(0.25, "ms"),
+        aim: Bound::AtMost(0.15, "ms"),
+        found: rate.cpu_s * 1e3,
+        from: rate.from,
+    }
+}
+
+fn little(what: &'static str, (in_flight, latency): (usize, Duration), must: f64, aim: f64) -> Row {
+    let rate = rate(in_flight, latency);
+    let (must, aim) = (Bound::AtLeast(must, "x"), Bound::AtLeast(aim, "x"));
+    Row { what, must, aim, found: rate.of_limit, from: rate.from }
+}
+
+fn rate(in_flight: usize, latency: Duration) -> Rate {
+    let server = Server::start(latency, &[]);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let store = Arc::new(server.store());
     let keys: Arc<[Arc<str>]> = (0..OBJECTS).map(|number| Arc::from(format!("{number:04}.jpg"))).collect();
@@ -48,13 +89,76 @@ fn rate(what: &'static str, in_flight: usize, must: f64, aim: f64) -> Row {
     let runs: Vec<(f64, f64)> = (0..RUNS).map(|_| read(&runtime, &store, &keys, in_flight, reads)).collect();
     let rate = median(runs.iter().map(|run| run.0).collect());
     let cpu_s = median(runs.iter().map(|run| run.1).collect());
-    let limit = in_flight as f64 / LATENCY.as_secs_f64();
+    let limit = in_flight as f64 / latency.as_secs_f64();
+    let from = format!("{rate:.0}/s of {limit:.0}/s; {:.2} ms of the client's CPU for a GET", cpu_s * 1e3);
+    Rate { of_limit: rate / limit, cpu_s, from }
+}
+
+/// Time until the `list` source makes its first samples, in order, with a new client.
+pub(crate) fn first_sample_of_a_million() -> Row {
+    let server = Server::start(LATENCY, &["--empty-objects=1000000"]);
+    let runtime = Runtime::new().unwrap();
+    let first = || {
+        let start = Instant::now();
+        let store = BoundedStore::new(Arc::new(server.store()), DEFAULT_READS);
+        let mut source = ListSource::new(store, "", "", TraversalSettings::IN_ORDER);
+        let first = runtime.block_on(source.next()).unwrap();
+        assert!(matches!(first, Some(Produced::Samples(_))));
+        start.elapsed().as_secs_f64()
+    };
+    let found = median((0..RUNS).map(|_| first()).collect());
     Row {
-        what,
-        must: Bound::AtLeast(must, "x"),
-        aim: Bound::AtLeast(aim, "x"),
-        found: rate / limit,
-        from: format!("{rate:.0}/s of {limit:.0}/s; {:.2} ms of the client's CPU for a GET", cpu_s * 1e3),
+        what: "S3, 20 ms: first sample of a listing of 1,000,000 keys",
+        must: Bound::AtMost(0.3, "s"),
+        aim: Bound::AtMost(0.1, "s"),
+        found,
+        from: format!("median of {RUNS} new clients: {:.1} ms", found * 1e3),
+    }
+}
+
+/// Rate of the `records` source, in order, relative to one range at a time.
+pub(crate) fn records_ahead() -> Row {
+    let folder = Folder::new();
+    let mut file = BufWriter::new(File::create(folder.path().join("records.ndjson")).unwrap());
+    let text = "penstock ".repeat(LINE_BYTES / 9);
+    let (mut bytes, mut lines) = (0, 0_u64);
+    while bytes < RECORDS_BYTES {
+        let line = format!("{{\"key\":\"{lines:08}\",\"label\":{},\"text\":\"{text}\"}}\n", lines % 1000);
+        file.write_all(line.as_bytes()).unwrap();
+        (bytes, lines) = (bytes + line.len(), lines + 1);
+    }
+    file.flush().unwrap();
+    drop(file);
+    let server = Server::start(LATENCY, &["--root", folder.path().to_str().unwrap()]);
+    let runtime = Runtime::new().unwrap();
+    let pass = |most_bytes: u64| {
+        let store = BoundedStore::new(Arc::new(server.store()), DEFAULT_READS);
+        let mut source =
+            RecordSource::new(store, "records.ndjson", TraversalSettings::IN_ORDER).within(most_bytes);
+        let start = Instant::now();
+        let reading = runtime.spawn(async move {
+            let mut found = 0;
+            while let Some(produced) = source.next().await.unwrap() {
+                if let Produced::Samples(samples) = produced {
+                    found += samples.len() as u64;
+                }
+            }
+            found
+        });
+        assert_eq!(runtime.block_on(reading).unwrap(), lines);
+        start.elapsed().as_secs_f64()
+    };
+    // The first run brings the file into memory.
+    pass(u64::MAX);
+    let turns: Vec<(f64, f64)> = (0..RECORDS_RUNS).map(|_| (pass(0), pass(u64::MAX))).collect();
+    let [one_s, ahead_s] = [|turn: &(f64, f64)| turn.0, |turn: &(f64, f64)| turn.1]
+        .map(|pick: fn(&(f64, f64)) -> f64| median(turns.iter().map(pick).collect()));
+    Row {
+        what: "S3, 20 ms: rate of 1 GB of records in order, relative to one range at a time",
+        must: Bound::AtLeast(8.0, "x"),
+        aim: Bound::AtLeast(15.0, "x"),
+        found: median(turns.iter().map(|(one, ahead)| one / ahead).collect()),
+        from: format!("{lines} lines: {ahead_s:.2} s against {one_s:.1} s"),
     }
 }
 
@@ -92,14 +196,14 @@ fn cpu() -> Duration {
 }
 
 impl Server {
-    /// Starts a server that responds after [`LATENCY`], with these additional arguments.
-    pub(crate) fn start(arguments: &[&str]) -> Self {
+    /// Starts a server that responds after `latency`, with these additional arguments.
+    pub(crate) fn start(latency: Duration, arguments: &[&str]) -> Self {
         let program = target_dir().join("release/s3-server");
         let mut command = Command::new(&program);
         command
             .args(arguments)
             .arg("--latency")
-            .arg(format!("{}ms", LATENCY.as_millis()))
+            .arg(format!("{}ms", latency.as_millis()))
             .stdout(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| {
             panic!("{}: {error}; run `make bench`, which builds it", program.display())

@@ -1,14 +1,18 @@
-//! `penstock bench storage` on a bucket with latency, compared with the limit set by latency.
+//! `penstock bench storage` on a bucket with latency, compared with the limit set by latency; and small files in memory.
 
 use std::fs;
 use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use penstock_storage::Store;
+use penstock_storage::{FolderStore, Store};
 use penstock_tests::Folder;
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
 
 use crate::s3::Server;
-use crate::{Bound, Row, median, photos_dir, target_dir};
+use crate::{Bound, Row, median, photos_dir, take_turns, target_dir};
 
 const LATENCY_S: f64 = 0.02;
 /// Number of responses of which one is slow, and the latency of the slow ones in seconds.
@@ -18,6 +22,11 @@ const INDEX: &str = "index.json";
 /// Number of times that the index contains each photo.
 const TIMES: usize = 2;
 const WORKERS: u32 = 2;
+
+const FILES: usize = 300_000;
+const FILE_BYTES: usize = 100;
+/// Number of tasks that read files.
+const READERS: usize = 8;
 
 /// Rate of two `async` workers with 8 reads at a time each, relative to two `sync` workers, on 2,000 photos.
 pub(crate) fn several_at_a_time() -> Row {
@@ -41,6 +50,51 @@ pub(crate) fn sixteen_in_flight() -> Row {
 
 pub(crate) fn thirty_two_in_flight() -> Row {
     little("storage: rate of 32 reads in flight, relative to Little's law", 32, 0.9, 0.97)
+}
+
+/// Rate of reads of small files in memory, relative to reads of the same files on blocking threads, as all reads of ranges are.
+pub(crate) fn small_files_in_memory() -> Row {
+    let folder = Folder::new();
+    let keys: Arc<[Arc<str>]> = (0..FILES)
+        .map(|number| {
+            let key = format!("{:03}/{number:06}.bin", number / 1000);
+            folder.write(&key, [7; FILE_BYTES]);
+            Arc::from(key)
+        })
+        .collect();
+    let store = Arc::new(FolderStore::open("data", folder.path()).unwrap());
+    let runtime = Runtime::new().unwrap();
+    let pass = |is_range: bool| {
+        let start = Instant::now();
+        runtime.block_on(async {
+            let mut tasks = JoinSet::new();
+            for task in 0..READERS {
+                let (store, keys) = (store.clone(), keys.clone());
+                tasks.spawn(async move {
+                    for key in keys.iter().skip(task).step_by(READERS) {
+                        let read = match is_range {
+                            true => store.get_range(key.clone(), None, 0..FILE_BYTES as u64),
+                            false => store.get(key.clone()),
+                        };
+                        assert_eq!(read.await.unwrap().len(), FILE_BYTES);
+                    }
+                });
+            }
+            while let Some(ended) = tasks.join_next().await {
+                ended.unwrap();
+            }
+        });
+        start.elapsed()
+    };
+    let (switched_s, found_s, ratio) = take_turns(|| pass(true), || pass(false));
+    let each_us = |seconds: f64| seconds * 1e6 / FILES as f64;
+    Row {
+        what: "files of 100 bytes in memory: rate, relative to blocking threads",
+        must: Bound::AtLeast(2.0, "x"),
+        aim: Bound::AtLeast(3.0, "x"),
+        found: ratio,
+        from: format!("{:.1} us against {:.1} us a file", each_us(found_s), each_us(switched_s)),
+    }
 }
 
 /// Rate of two workers that share the permitted reads in flight, relative to the limit of Little's law. Every response takes the
@@ -77,7 +131,7 @@ fn index() -> Vec<u8> {
 fn report(source: &Value, load: &Value, settings: &[String]) -> Value {
     let root = format!("--root={}", photos_dir().display());
     let arguments: Vec<&str> = [&root].into_iter().chain(settings).map(String::as_str).collect();
-    let server = Server::start(&arguments);
+    let server = Server::start(Duration::from_secs_f64(LATENCY_S), &arguments);
     let put = server.store().put(INDEX.into(), index().into());
     tokio::runtime::Runtime::new().unwrap().block_on(put).unwrap();
     let folder = Folder::new();

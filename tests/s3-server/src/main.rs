@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
+use bytes::Bytes;
 use clap::Parser;
 use penstock_s3_server::{Conditions, Latency, Server, Settings};
 
@@ -15,6 +16,9 @@ struct Call {
     /// Folder whose files are the objects; without it, the bucket is empty at first. Nothing is written to the folder.
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
+    /// Number of empty objects in the bucket at first, named 0000000.bin, 0000001.bin, ...
+    #[arg(long, default_value_t = 0, value_name = "COUNT")]
+    empty_objects: u64,
     /// Name of the bucket.
     #[arg(long, default_value = "data")]
     bucket: String,
@@ -39,8 +43,17 @@ struct Call {
 }
 
 fn main() -> anyhow::Result<()> {
-    let Call { root, bucket, port, latency, tail, tail_every, access_key_id, secret_access_key } =
-        Call::parse();
+    let Call {
+        root,
+        empty_objects,
+        bucket,
+        port,
+        latency,
+        tail,
+        tail_every,
+        access_key_id,
+        secret_access_key,
+    } = Call::parse();
     let latency = Latency { usual: latency, tail, tail_every };
     let settings = Settings {
         bucket,
@@ -55,6 +68,9 @@ fn main() -> anyhow::Result<()> {
     };
     let server = Server::start(settings)
         .context("cannot start; check that the folder exists and that the port is free")?;
+    for number in 0..empty_objects {
+        server.put(&format!("{number:07}.bin"), Bytes::new());
+    }
     println!("{}", server.endpoint());
     server.wait();
     Ok(())

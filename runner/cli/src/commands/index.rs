@@ -7,7 +7,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use penstock_pipeline::Stores;
 use penstock_storage::{
-    BoundedStore, FolderStore, Keys, MAX_INDEX_BYTES, Store, Wanted, check_key, check_prefix, write_index,
+    BoundedStore, FolderStore, MAX_INDEX_BYTES, PackedKeys, Store, Wanted, check_key, check_prefix,
+    write_index,
 };
 use penstock_types::fault::listed;
 use tokio::runtime::Runtime;
@@ -67,7 +68,7 @@ fn own_key(stores: &Stores, name: &str, args: &IndexCreateArgs) -> Option<String
     stores.key_of(name, &file)
 }
 
-async fn list(store: &BoundedStore, wanted: &Wanted) -> Result<Keys> {
+async fn list(store: &BoundedStore, wanted: &Wanted) -> Result<PackedKeys> {
     let bar = io::stderr().is_terminal().then(spinner);
     let shown = |found: usize| {
         if let Some(bar) = &bar {
@@ -82,7 +83,12 @@ async fn list(store: &BoundedStore, wanted: &Wanted) -> Result<Keys> {
 }
 
 /// Writes the index to its destination and returns a description of it.
-fn write(runtime: &Runtime, store: &BoundedStore, keys: &Keys, args: &IndexCreateArgs) -> Result<String> {
+fn write(
+    runtime: &Runtime,
+    store: &BoundedStore,
+    keys: &PackedKeys,
+    args: &IndexCreateArgs,
+) -> Result<String> {
     let mut index = Vec::new();
     write_index(keys, &mut index)?;
     if index.len() as u64 > MAX_INDEX_BYTES {

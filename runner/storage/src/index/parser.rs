@@ -10,7 +10,7 @@ use penstock_types::text::without_place;
 
 use crate::error::shown;
 use crate::key::{MAX_KEY_BYTES, check_key};
-use crate::keys::Keys;
+use crate::keys::PackedKeys;
 use crate::lines::BYTE_ORDER_MARK;
 
 /// Maximum length of an element in the index: every byte of the longest key escaped as `\u0041`, and the quotes.
@@ -25,7 +25,7 @@ pub(super) struct IndexFault(String);
 /// Reads the array, block by block.
 #[derive(Debug, Default)]
 pub(super) struct Parser {
-    keys: Keys,
+    keys: PackedKeys,
     state: State,
     /// First part, with the opening quote, of an element that continues in the next block.
     begun: Vec<u8>,
@@ -80,12 +80,12 @@ impl Parser {
     }
 
     /// Keys read so far, in order.
-    pub(super) fn keys(&self) -> &Keys {
+    pub(super) fn keys(&self) -> &PackedKeys {
         &self.keys
     }
 
     /// Returns the keys after the array has ended.
-    pub(super) fn finish(self) -> Result<Keys, IndexFault> {
+    pub(super) fn finish(self) -> Result<PackedKeys, IndexFault> {
         let (end, count) = (self.read, self.keys.len());
         match self.state {
             State::Ended if self.keys.is_empty() => Err(IndexFault("contains no keys".to_owned())),

@@ -9,14 +9,16 @@ use tracing::{Dispatch, debug};
 use crate::observe::{note, now};
 use crate::s3::failure::{Cause, S3Failure};
 use crate::s3::settings::{S3Retries, S3Timeouts};
+use crate::s3::throttle::Throttle;
 
 /// Runs `attempt` until it succeeds or fails permanently, or the number of attempts or the time is used up. The timeouts of each
-/// attempt and of all attempts together are extended by `allowance`.
+/// attempt and of all attempts together are extended by `allowance`. Repetitions wait until `throttle` permits them.
 ///
 /// Log messages of the SDK are dropped meanwhile: they contain requests with all their headers.
 pub(crate) async fn attempts<T, A: Future<Output = Result<T, S3Failure>>>(
     retries: S3Retries,
     timeouts: S3Timeouts,
+    throttle: &Throttle,
     allowance: Duration,
     mut attempt: impl FnMut() -> A,
 ) -> Result<T, S3Failure> {
@@ -30,17 +32,27 @@ pub(crate) async fn attempts<T, A: Future<Output = Result<T, S3Failure>>>(
         made += 1;
         let ended = match tried {
             Ok(Err(S3Failure::Passing { cause, after })) => (cause, after),
-            Ok(ended) => return ended,
+            Ok(ended) => {
+                if ended.is_ok() {
+                    throttle.on_success();
+                }
+                return ended;
+            }
             Err(_) => (Cause::new(format!("not finished within {:?}", most.min(left))), None),
         };
         let (cause, after) = ended;
-        let wait = pause(retries, made, after);
+        let pause = pause(retries, made, after);
         if made >= retries.attempts.get() {
             return Err(gave_up(made, "", &cause));
         }
-        if start.elapsed() + wait >= operation {
+        let left = operation.saturating_sub(start.elapsed());
+        if pause >= left {
             return Err(gave_up(made, &format!(" and {:.1?}", start.elapsed()), &cause));
         }
+        let Some(wait) = throttle.reserve(now(), left) else {
+            return Err(gave_up(made, " because many requests to this store fail", &cause));
+        };
+        let wait = wait.max(pause);
         debug!(attempt = made, %cause, ?wait, "attempt failed, will retry");
         sleep(wait).await;
     }
@@ -75,8 +87,8 @@ mod tests {
     }
 
     async fn ended(retries: S3Retries, timeouts: S3Timeouts, fails: u32) -> (u32, Result<u32, String>) {
-        let made = AtomicU32::new(0);
-        let result = attempts(retries, timeouts, Duration::ZERO, || async {
+        let (made, throttle) = (AtomicU32::new(0), Throttle::default());
+        let result = attempts(retries, timeouts, &throttle, Duration::ZERO, || async {
             let attempt = made.fetch_add(1, Ordering::Relaxed) + 1;
             if attempt <= fails { Err(S3Failure::passing("busy")) } else { Ok(attempt) }
         });
@@ -107,8 +119,8 @@ mod tests {
     #[tokio::test]
     async fn an_attempt_that_hangs_is_cancelled_and_repeated() {
         let timeouts = S3Timeouts { attempt: Duration::from_millis(5), ..S3Timeouts::default() };
-        let made = AtomicU32::new(0);
-        let result = attempts(quick(3), timeouts, Duration::ZERO, || {
+        let (made, throttle) = (AtomicU32::new(0), Throttle::default());
+        let result = attempts(quick(3), timeouts, &throttle, Duration::ZERO, || {
             made.fetch_add(1, Ordering::Relaxed);
             std::future::pending::<Result<(), S3Failure>>()
         });
@@ -121,8 +133,9 @@ mod tests {
     async fn an_allowance_extends_each_attempt_and_the_whole_operation() {
         let timeouts =
             S3Timeouts { attempt: Duration::ZERO, operation: Duration::ZERO, ..S3Timeouts::default() };
+        let throttle = Throttle::default();
         let with = |allowance, takes: Option<Duration>| {
-            attempts(quick(1), timeouts, allowance, move || async move {
+            attempts(quick(1), timeouts, &throttle, allowance, move || async move {
                 match takes {
                     Some(time) => sleep(time).await,
                     None => std::future::pending().await,

@@ -16,6 +16,7 @@ use crate::s3::attempts::attempts;
 use crate::s3::client::connect;
 use crate::s3::failure::{Cause, S3Failure};
 use crate::s3::settings::{S3Settings, S3Timeouts};
+use crate::s3::throttle::Throttle;
 
 /// Time after a failed search for a region during which the search is not repeated.
 const REFUSED_FOR: Duration = Duration::from_secs(30);
@@ -25,6 +26,7 @@ pub(crate) struct Bucket {
     store: Arc<str>,
     settings: S3Settings,
     client: OnceCell<Client>,
+    throttle: Throttle,
     /// Time and reason of the last failure to create a client. The search for a region may take seconds, and would fail for
     /// immediately following requests, too.
     refused: Mutex<Option<(Instant, Cause)>>,
@@ -32,7 +34,13 @@ pub(crate) struct Bucket {
 
 impl Bucket {
     pub(crate) fn new(store: Arc<str>, settings: S3Settings) -> Self {
-        Self { store, settings, client: OnceCell::new(), refused: Mutex::default() }
+        Self {
+            store,
+            settings,
+            client: OnceCell::new(),
+            throttle: Throttle::default(),
+            refused: Mutex::default(),
+        }
     }
 
     pub(crate) fn store(&self) -> &Arc<str> {
@@ -92,7 +100,8 @@ impl Bucket {
     ) -> Result<T, S3Failure> {
         // The client is created before the first attempt, so that its creation does not count towards the attempt's time.
         let client = self.client().await?;
-        attempts(self.settings.retries, self.settings.timeouts, allowance, || attempt(client)).await
+        let Self { settings, throttle, .. } = self;
+        attempts(settings.retries, settings.timeouts, throttle, allowance, || attempt(client)).await
     }
 
     /// Waits for the start of the response to a request.

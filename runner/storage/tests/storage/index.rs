@@ -88,12 +88,12 @@ async fn keys_count_as_kept_memory_and_are_a_fault_beyond_the_limit() {
     let (_folder, store) = folder_with(&[("index.json", br#"["a.jpg", "b.jpg"]"#)]);
     let source =
         |bytes| IndexSource::new(store.clone(), "index.json", TraversalSettings::IN_ORDER).within(bytes);
-    let mut enough = source(26);
+    let mut enough = source(22);
     assert!(enough.next().await.unwrap().is_some());
-    assert_eq!(enough.kept_bytes(), 26);
+    assert_eq!(enough.kept_bytes(), 22);
     assert_eq!(
-        drain(source(25)).await.fault(),
-        "the index `index.json` in store `data` has, in its first 18 of 18 bytes, 2 keys that take more than the limit of 25 bytes of \
+        drain(source(21)).await.fault(),
+        "the index `index.json` in store `data` has, in its first 18 of 18 bytes, 2 keys that take more than the limit of 21 bytes of \
          memory; split it up, or raise `buffer_mib`, of which the source may use a part"
     );
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::TryStreamExt;
+use futures::future::join_all;
 use penstock_s3_server::{Fault, Server, Trouble};
 use penstock_storage::{Keys, S3Credentials, S3Retries, S3Settings, S3Store, S3Timeouts, Store, StoreError};
 use penstock_types::config::SecretText;
@@ -72,6 +73,23 @@ async fn temporary_failures_cost_attempts_only() {
         assert_eq!(store(&server).get(Arc::from("x")).await.unwrap(), BODY, "{trouble:?}");
         assert_eq!(server.seen().len(), 5, "{trouble:?}");
     }
+}
+
+#[tokio::test]
+async fn a_storm_of_failures_does_not_multiply_the_requests() {
+    let server = troubled(Trouble::Status(503, "SlowDown"), u64::MAX);
+    let timeouts = S3Timeouts { operation: ms(2000), ..S3Timeouts::default() };
+    let store = S3Store::new("data", S3Settings { timeouts, ..quick(&server, 5) }).unwrap();
+    let failures = join_all((0..200).map(|_| failure(&store))).await;
+    // Each read may make five attempts, 1000 together. Permitted are 100 repetitions at once, and 10 per second in the two seconds
+    // in which a read may begin one.
+    let requests = server.seen().len();
+    assert!(requests <= 200 + 100 + 20 + 1, "{requests} requests");
+    assert!(
+        failures
+            .iter()
+            .any(|text| text.contains(" because many requests to this store fail, the last: SlowDown"))
+    );
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::index::write_index;
 
-fn read(index: &[u8], size: usize) -> Result<Keys, String> {
+fn read(index: &[u8], size: usize) -> Result<PackedKeys, String> {
     let mut parser = Parser::default();
     let read = index.chunks(size).try_for_each(|block| parser.read(block));
     read.and_then(|()| parser.finish()).map_err(|fault| fault.to_string())
@@ -13,7 +13,7 @@ fn read(index: &[u8], size: usize) -> Result<Keys, String> {
 
 fn keys(index: &str, size: usize) -> Vec<String> {
     let keys = read(index.as_bytes(), size).unwrap_or_else(|reason| panic!("{index}: {reason}"));
-    keys.iter().map(str::to_owned).collect()
+    keys.iter().collect()
 }
 
 #[test]
@@ -97,7 +97,7 @@ proptest! {
     fn a_written_index_is_read_back_unchanged(
         written in proptest::collection::vec("[^/\0]{1,30}(/[^/\0]{1,9})?", 1..20), size in 3_usize..50,
     ) {
-        let mut keys = Keys::default();
+        let mut keys = PackedKeys::default();
         written.iter().filter(|key| check_key(key).is_ok()).for_each(|key| keys.push(key));
         prop_assume!(!keys.is_empty());
         let mut index = Vec::new();
@@ -113,7 +113,7 @@ proptest! {
         let expected = serde_json::from_str::<Vec<String>>(&index).ok();
         let expected = expected.filter(|keys| !keys.is_empty() && keys.iter().all(|key| check_key(key).is_ok()));
         let read = read(index.as_bytes(), size).ok();
-        let read: Option<Vec<String>> = read.map(|keys| keys.iter().map(str::to_owned).collect());
+        let read: Option<Vec<String>> = read.map(|keys| keys.iter().collect());
         prop_assert_eq!(read, expected);
     }
 }

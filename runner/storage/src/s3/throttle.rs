@@ -1,0 +1,113 @@
+//! Limits the repetitions of a store's requests, so that a storm of failures does not multiply the load.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Number of repetitions that may begin at once.
+const BURST: f64 = 100.0;
+
+/// Number of repetitions that become available per second, even if all requests fail.
+const PER_SECOND: f64 = 10.0;
+
+/// Number of repetitions that become available with each request that succeeds.
+const PER_SUCCESS: f64 = 0.1;
+
+/// Repetitions available to all requests of a store.
+///
+/// The SDK has a similar throttle, but a store repeats requests itself, together with the reading of their responses. Requests wait
+/// for their turn instead of failing, as long as their time allows.
+#[derive(Debug, Default)]
+pub(crate) struct Throttle(Mutex<Available>);
+
+#[derive(Debug)]
+struct Available {
+    /// Negative if repetitions are reserved that begin later.
+    count: f64,
+    /// Time of the last reservation.
+    at: Option<Instant>,
+}
+
+impl Throttle {
+    pub(crate) fn on_success(&self) {
+        self.lock().on_success();
+    }
+
+    /// Reserves a repetition that may begin within `most`; returns the wait until then. Reserves nothing if the wait is longer.
+    pub(crate) fn reserve(&self, now: Instant, most: Duration) -> Option<Duration> {
+        self.lock().reserve(now, most)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Available> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Available {
+    fn default() -> Self {
+        Self { count: BURST, at: None }
+    }
+}
+
+impl Available {
+    fn on_success(&mut self) {
+        self.count = BURST.min(self.count + PER_SUCCESS);
+    }
+
+    fn reserve(&mut self, now: Instant, most: Duration) -> Option<Duration> {
+        let passed = self.at.replace(now).map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        self.count = BURST.min(self.count + passed.as_secs_f64() * PER_SECOND);
+        let wait = Duration::from_secs_f64(((1.0 - self.count) / PER_SECOND).max(0.0));
+        (wait <= most).then(|| {
+            self.count -= 1.0;
+            wait
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::now;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn after_a_burst_repetitions_begin_at_a_constant_rate() {
+        let (mut available, zero) = (Available::default(), now());
+        for _ in 0..100 {
+            assert_eq!(available.reserve(zero, Duration::ZERO), Some(Duration::ZERO));
+        }
+        for tenths in 1..=3 {
+            assert_eq!(available.reserve(zero, HOUR), Some(Duration::from_millis(100 * tenths)));
+        }
+        let later = zero + Duration::from_secs(1);
+        assert_eq!(
+            available.reserve(later, Duration::ZERO),
+            Some(Duration::ZERO),
+            "10 more, of which 3 are reserved"
+        );
+    }
+
+    #[test]
+    fn a_wait_that_is_too_long_reserves_nothing() {
+        let (mut available, zero) = (Available { count: 0.0, at: None }, now());
+        for _ in 0..1000 {
+            assert_eq!(available.reserve(zero, Duration::from_millis(50)), None);
+        }
+        assert_eq!(available.reserve(zero, HOUR), Some(Duration::from_millis(100)));
+    }
+
+    #[test]
+    fn ten_successes_allow_one_repetition() {
+        let (mut available, zero) = (Available { count: -0.5, at: None }, now());
+        for _ in 0..15 {
+            assert!(available.reserve(zero, Duration::from_micros(1)).is_none());
+            available.on_success();
+        }
+        assert!(available.reserve(zero, Duration::from_micros(1)).is_some());
+        for _ in 0..10_000 {
+            available.on_success();
+        }
+        assert!(available.count <= BURST);
+    }
+}
