@@ -51,8 +51,7 @@ fn run(name: &str) {
             completed(call.set("/source/list/limit=24").set("/consumer/simulate/step_ms=1"))
         }
         "photos-max.json" => {
-            let call = call.store("photos", photos()).module("decode-resize", "decode-resize");
-            completed(call.module("normalize", "normalize"))
+            completed(call.store("photos", photos()).module("decode-resize", "decode-resize"))
         }
         "text.json" => {
             folder.texts(500);

@@ -5,6 +5,8 @@ use std::io::ErrorKind;
 use jpeg_decoder::{Decoder, Error as JpegError, PixelFormat};
 use penstock_guest::prelude::*;
 
+use crate::Settings;
+
 /// Maximum size of an image, in pixels: decoding takes about 4.5 bytes per pixel, and the memory of a stage is limited.
 pub(crate) const MAX_PIXELS: u32 = 50_000_000;
 
@@ -16,12 +18,12 @@ pub struct Image {
     pub pixels: Vec<u8>,
 }
 
-/// Decodes a JPEG. If both its sides are at least twice `size` pixels, it is decoded at half, a quarter or an eighth of its
-/// size, which is much faster; both sides are then still at least `size`.
+/// Decodes a JPEG. With `draft`, it is decoded at half, a quarter or an eighth of its size if both sides then still have `size`
+/// pixels, which is much faster.
 ///
 /// Grey and CMYK images become RGB. Fails if the file is empty, truncated, corrupt, larger than 50 megapixels, or a JPEG of
 /// an unsupported kind: arithmetic coding, 12 bits, hierarchical.
-pub fn decode(jpeg: &[u8], size: u32) -> Result<Image> {
+pub fn decode(jpeg: &[u8], settings: &Settings) -> Result<Image> {
     ensure!(!jpeg.is_empty(), "the file is empty");
     ensure!(jpeg.starts_with(&[0xff, 0xd8]), "the file is not a JPEG: it does not start with ff d8");
     let fault = |error| refusal(error, jpeg.len());
@@ -36,7 +38,10 @@ pub fn decode(jpeg: &[u8], size: u32) -> Result<Image> {
         whole.height
     );
     // The decoder takes the first scale at which one side is large enough, so only the shorter side is passed to it.
-    let least = u16::try_from(size).unwrap_or(u16::MAX);
+    let least = match settings.draft {
+        true => u16::try_from(settings.size).unwrap_or(u16::MAX),
+        false => u16::MAX,
+    };
     let (width, height) = match whole.width <= whole.height {
         true => decoder.scale(least, u16::MAX),
         false => decoder.scale(u16::MAX, least),

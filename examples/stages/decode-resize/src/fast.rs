@@ -1,6 +1,6 @@
-//! Fast path for ordinary photos: JPEGs with baseline coding, in colour or grey, that are not decoded at a fraction of their
-//! size. Most photos of a data set are of this kind. All others, including damaged files, take the plain path of the other
-//! modules, which is short, complete, and reports the reason for a refusal.
+//! Fast path for ordinary photos: JPEGs with baseline coding, in colour or grey. Most photos of a data set are of this kind. All
+//! others, including damaged files, take the plain path of the other modules, which is short, complete, and reports the reason
+//! for a refusal.
 //!
 //! A stage does not need a fast path; this one exists because decoding takes most of the time of a vision pipeline. A decoder
 //! and a resizer designed together save work that neither can save alone:
@@ -15,13 +15,15 @@
 
 use std::cell::RefCell;
 use std::ops::Range;
+use std::rc::Rc;
 
 use crate::decode::MAX_PIXELS;
-use crate::{Mode, Settings};
-use axis::Axis;
-use header::{Component, Header};
+use crate::{Mode, Pixels, Settings};
+use axis::{Axes, Axis};
+use header::Header;
+use huffman::Codes;
 use resample::{Layer, Strips, resample};
-use scan::Plane;
+use scan::{Plane, Window};
 
 mod axis;
 mod header;
@@ -33,6 +35,8 @@ mod scan;
 /// Buffers that are reused from one image to the next; results do not depend on their old content.
 #[derive(Default)]
 struct Room {
+    codes: Codes,
+    axes: Axes,
     planes: [Plane; 3],
     strips: Strips,
 }
@@ -41,49 +45,70 @@ thread_local! {
     static ROOM: RefCell<Room> = RefCell::default();
 }
 
-/// Decodes and resizes a JPEG in one step: u8, [size, size, 3], rows first. `None` if the image needs the plain path.
-pub(crate) fn decode_resize(jpeg: &[u8], settings: &Settings) -> Option<Vec<u8>> {
-    let header = Header::read(jpeg)?;
-    let size = settings.size as usize;
-    let (width, height) = (header.width, header.height);
-    let shorter = width.min(height);
-    // The plain path refuses images that are too large, and decodes much larger ones at a fraction of their size.
-    if width * height > MAX_PIXELS as usize || shorter.div_ceil(2) >= size {
-        return None;
-    }
-    let part = |length: usize| match settings.mode {
-        Mode::Crop => {
-            let margin = (length - shorter) as f64 / 2.0;
-            margin..margin + shorter as f64
-        }
-        Mode::Stretch => 0.0..length as f64,
-    };
-    let (columns, rows) = (part(width), part(height));
-    let axes = |component: &Component| {
-        let across = header.most_across() / component.across;
-        let down = header.most_down() / component.down;
-        (axis(width, &columns, across, size), axis(height, &rows, down, size))
-    };
-    // The third component, if any, is sampled like the second one.
-    let axes: Vec<(Axis, Axis)> = header.components.iter().take(2).map(axes).collect();
-    let of_components = || (0..header.components.len()).map(|index| &axes[index.min(1)]);
-    let windows: Vec<_> = of_components().map(|(across, down)| (across.window(), down.window())).collect();
-
+/// Decodes and resizes a JPEG in one step. `None` if the image needs the plain path; `result` is then partly written.
+pub(crate) fn decode_resize(jpeg: &[u8], settings: &Settings, result: &mut Pixels) -> Option<()> {
     ROOM.with_borrow_mut(|room| {
-        scan::decode(&header, &windows, &mut room.planes)?;
-        let layers: Vec<Layer> = of_components()
-            .zip(&room.planes)
-            .map(|((across, down), plane)| Layer { plane, down, across })
+        let header = Header::read(jpeg, &mut room.codes)?;
+        // The plain path refuses images that are too large.
+        if header.width * header.height > MAX_PIXELS as usize {
+            return None;
+        }
+        let size = settings.size as usize;
+        let shrink = shrink(header.width.min(header.height), settings);
+        let (width, height) = (header.width.div_ceil(shrink), header.height.div_ceil(shrink));
+        let shorter = width.min(height);
+        let part = |length: usize| match settings.mode {
+            Mode::Crop => {
+                let margin = (length - shorter) as f64 / 2.0;
+                margin..margin + shorter as f64
+            }
+            Mode::Stretch => 0.0..length as f64,
+        };
+        let (columns, rows) = (part(width), part(height));
+        let windows: Vec<(Window, Rc<Axis>, Rc<Axis>)> = header
+            .components
+            .iter()
+            .map(|component| {
+                // A component with half the resolution in both directions is shrunk by half as much, as in libjpeg.
+                let (across, down) =
+                    (header.most_across() / component.across, header.most_down() / component.down);
+                let halves = if shrink > 1 && across == 2 && down == 2 { 2 } else { 1 };
+                // Axis that resizes `part` of the image's `length` pixels, for a component with a pixel per `sampling` pixels.
+                let mut axis = |length: usize, part: &Range<f64>, sampling: usize| {
+                    let part = part.start / sampling as f64..part.end / sampling as f64;
+                    room.axes.of(length.div_ceil(sampling), part, size)
+                };
+                let (across, down) =
+                    (axis(width, &columns, across / halves), axis(height, &rows, down / halves));
+                (
+                    Window { edge: 8 * halves / shrink, columns: across.window(), rows: down.window() },
+                    across,
+                    down,
+                )
+            })
             .collect();
-        Some(resample(&layers, size, &mut room.strips))
+        scan::decode(&header, windows.iter().map(|(window, ..)| window), &mut room.planes)?;
+        let layers: Vec<Layer> = windows
+            .iter()
+            .zip(&room.planes)
+            .map(|((_, across, down), plane)| Layer { plane, down, across })
+            .collect();
+        resample(&layers, size, &mut room.strips, result);
+        Some(())
     })
 }
 
-/// Weights that resize `part` of the image's `length` pixels to `size` pixels, for a component with one pixel per `sampling`
-/// pixels of the image.
-fn axis(length: usize, part: &Range<f64>, sampling: usize, size: usize) -> Axis {
-    let part = part.start / sampling as f64..part.end / sampling as f64;
-    Axis::new(length.div_ceil(sampling), part, size)
+/// Divisor of the size at which an image is decoded, by the length of its shorter side: 1, 2, 4 or 8.
+fn shrink(shorter: usize, settings: &Settings) -> usize {
+    let is_enough = |shrink: &usize| settings.draft && shorter.div_ceil(*shrink) >= settings.size as usize;
+    [8, 4, 2].into_iter().find(is_enough).unwrap_or(1)
+}
+
+/// Results of `of` for 0 to 7. Compilers for WebAssembly leave a loop over large bodies as it is, with the check of the deadline
+/// and with constants in memory.
+#[inline(always)]
+fn eight<T>(of: impl Fn(usize) -> T) -> [T; 8] {
+    [of(0), of(1), of(2), of(3), of(4), of(5), of(6), of(7)]
 }
 
 #[cfg(test)]

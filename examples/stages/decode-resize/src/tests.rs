@@ -69,15 +69,41 @@ fn a_small_image_is_enlarged() {
 }
 
 #[test]
-fn a_large_image_is_decoded_at_a_fraction_of_its_size() {
+fn a_draft_of_a_large_image_is_decoded_at_a_fraction_of_its_size() {
     let file = striped(900, 460);
     for (size, expected) in [(224, (450, 230)), (231, (900, 460)), (57, (113, 58)), (4000, (900, 460))] {
-        let image = decode(&file, size).unwrap();
+        let mut settings = Settings { size, draft: true, ..Settings::default() };
+        let image = decode(&file, &settings).unwrap();
         assert_eq!((image.width, image.height), expected, "for {size}");
         assert_eq!(image.pixels.len() as u32, image.width * image.height * 3);
+        settings.draft = false;
+        let image = decode(&file, &settings).unwrap();
+        assert_eq!((image.width, image.height), (900, 460), "for {size}");
     }
-    let pixels = run(&file, r#"{"size": 100, "mode": "stretch"}"#).unwrap();
-    assert_near(at(&pixels, 100, 50), [30, 200, 30]);
+    for draft in [true, false] {
+        let params = format!(r#"{{"size": 100, "mode": "stretch", "draft": {draft}}}"#);
+        assert_near(at(&run(&file, &params).unwrap(), 100, 50), [30, 200, 30]);
+    }
+}
+
+#[test]
+fn the_output_f32_has_the_numbers_of_the_stage_normalize() {
+    let baseline = striped(150, 100);
+    let progressive = jpeg(150, 100, ColorType::Rgb, &stripes(150, 100), true);
+    // 16 is a multiple of the eight rows and columns computed at a time, 61 is not.
+    for (file, size) in [(&baseline, 16), (&baseline, 61), (&progressive, 61)] {
+        let bytes = run(file, &format!(r#"{{"size": {size}}}"#)).unwrap();
+        for (mean, std) in [("[0.485, 0.456, 0.406]", "[0.229, 0.224, 0.225]"), ("[0.5]", "[0.25]")] {
+            let params = format!(r#"{{"size": {size}, "output": "f32", "mean": {mean}, "std": {std}}}"#);
+            let out = decode_resize(Item::new("a.jpg").with("bytes", &file[..]), &settings(&params)).unwrap();
+            let image =
+                Item::new("a.jpg").with("image", Tensor::<u8>::new([size, size, 3], bytes.clone()).unwrap());
+            let params =
+                normalize::Settings::from_json(&format!(r#"{{"mean": {mean}, "std": {std}}}"#)).unwrap();
+            let normalised = normalize::normalize(image, &params).unwrap();
+            assert_eq!(out.tensor::<f32>("image").unwrap(), normalised.tensor::<f32>("image").unwrap());
+        }
+    }
 }
 
 #[test]
@@ -140,7 +166,7 @@ fn damaged_files_never_cause_a_panic() {
             }
             damaged.truncate(damaged.len() - rng.index(damaged.len() / 4));
             // Some damaged files can still be decoded.
-            if let Ok(image) = decode(&damaged, 224) {
+            if let Ok(image) = decode(&damaged, &Settings::default()) {
                 assert_eq!(image.pixels.len() as u32, image.width * image.height * 3);
             }
         }
@@ -149,13 +175,19 @@ fn damaged_files_never_cause_a_panic() {
 
 #[test]
 fn params_are_checked_by_name() {
-    let refused = |params| Instance::<decode_resize>::new(params).unwrap_err();
+    let refused = |params| Instance::<DecodeResize>::new(params).unwrap_err();
     assert_eq!(refused(r#"{"size": 0}"#), "`size`: 0 is less than 1");
     assert_eq!(refused(r#"{"mode": "fit"}"#), "`mode`: `fit` is not one of `crop`, `stretch`");
-    assert_eq!(refused(r#"{"sise": 1}"#), "`sise` is unknown: the params are `size`, `mode`");
+    assert_eq!(refused(r#"{"output": "f16"}"#), "`output`: `f16` is not one of `u8`, `f32`");
+    assert_eq!(refused(r#"{"mean": [0.5, 0.5]}"#), "`mean` has 2 numbers; use one, or one per channel: 3");
+    assert_eq!(refused(r#"{"std": [1.0, 0.0, 1.0]}"#), "`std` of channel 1 is 0, which cannot be a divisor");
+    assert_eq!(
+        refused(r#"{"sise": 1}"#),
+        "`sise` is unknown: the params are `size`, `mode`, `draft`, `output`, `mean`, `std`"
+    );
 }
 
 #[test]
 fn only_the_file_is_copied_into_the_module() {
-    assert!(manifest::<decode_resize>().contains(r#""wants":["bytes"],"makes":["image"]"#));
+    assert!(manifest::<DecodeResize>().contains(r#""wants":["bytes"],"makes":["image"]"#));
 }

@@ -1,6 +1,33 @@
 //! Weights for resizing a line of pixels.
 
 use std::ops::Range;
+use std::rc::Rc;
+
+/// Number of axes that are kept for later images.
+const KEPT: usize = 16;
+
+/// Axes of earlier images: photos of a data set often have the same size.
+#[derive(Default)]
+pub(super) struct Axes(Vec<(Arguments, Rc<Axis>)>);
+
+/// Number of inputs, the part of them that is resized, and number of outputs.
+type Arguments = (usize, Range<f64>, usize);
+
+impl Axes {
+    /// Axis for these arguments of [`Axis::new`].
+    pub(super) fn of(&mut self, inputs: usize, from: Range<f64>, outputs: usize) -> Rc<Axis> {
+        let arguments = (inputs, from, outputs);
+        if let Some((_, axis)) = self.0.iter().find(|(own, _)| *own == arguments) {
+            return axis.clone();
+        }
+        let axis = Rc::new(Axis::new(inputs, arguments.1.clone(), outputs));
+        if self.0.len() == KEPT {
+            self.0.remove(0);
+        }
+        self.0.push((arguments, axis.clone()));
+        axis
+    }
+}
 
 /// Resizing along one axis: every output is a weighted mean of a fixed number of neighbouring inputs.
 pub(super) struct Axis {

@@ -1,6 +1,8 @@
 //! Segments before a JPEG's compressed data.
 
-use super::huffman::Table;
+use std::rc::Rc;
+
+use super::huffman::{Codes, Runs, Table};
 
 /// One component of a JPEG: luma (Y) or chroma (Cb, Cr).
 pub(super) struct Component {
@@ -11,9 +13,9 @@ pub(super) struct Component {
     /// Quantisation steps of the coefficients, in the order of the scan.
     pub(super) steps: [i16; 64],
     /// Codes of the differences between blocks (DC).
-    pub(super) dc: Table,
+    pub(super) dc: Rc<Table>,
     /// Codes of all other coefficients (AC).
-    pub(super) ac: Table,
+    pub(super) ac: Rc<Runs>,
 }
 
 /// Properties of a JPEG that precede its compressed data.
@@ -33,7 +35,7 @@ type FrameComponent = (u8, usize, usize, usize);
 
 impl<'a> Header<'a> {
     /// Reads the segments up to the first scan. `None` if the image needs the plain path, which the module `fast` describes.
-    pub(super) fn read(jpeg: &'a [u8]) -> Option<Self> {
+    pub(super) fn read(jpeg: &'a [u8], tables: &mut Codes) -> Option<Self> {
         let mut rest = jpeg.strip_prefix(&[0xff, 0xd8])?;
         let mut steps: [Option<[i16; 64]>; 4] = [None; 4];
         let mut codes: [[Option<&[u8]>; 4]; 2] = [[None; 4]; 2];
@@ -59,7 +61,7 @@ impl<'a> Header<'a> {
                 0xdd => restart_interval = u16::from_be_bytes(segment.try_into().ok()?).into(),
                 0xda => {
                     let (width, height, components) = frame?;
-                    let components = components_of_scan(segment, &components, &steps, &codes)?;
+                    let components = components_of_scan(segment, &components, &steps, &codes, tables)?;
                     return Some(Self { width, height, components, restart_interval, scan: rest });
                 }
                 0xe0 => is_jfif |= segment.starts_with(b"JFIF\0"),
@@ -129,6 +131,7 @@ fn components_of_scan(
     frame: &[FrameComponent],
     steps: &[Option<[i16; 64]>; 4],
     codes: &[[Option<&[u8]>; 4]; 2],
+    tables: &mut Codes,
 ) -> Option<Vec<Component>> {
     let (&count, rest) = segment.split_first()?;
     let (choices, end) = rest.split_at_checked(2 * frame.len())?;
@@ -141,8 +144,8 @@ fn components_of_scan(
             across,
             down,
             steps: (*steps.get(table)?)?,
-            dc: Table::for_differences(code(0, choice[1] >> 4)?)?,
-            ac: Table::for_runs(code(1, choice[1] & 15)?)?,
+            dc: tables.differences(code(0, choice[1] >> 4)?)?,
+            ac: tables.runs(code(1, choice[1] & 15)?)?,
         })
         .filter(|_| choice[0] == id)
     };

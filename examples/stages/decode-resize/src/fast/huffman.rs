@@ -1,7 +1,245 @@
 //! Huffman codes of a JPEG's compressed data, and the bit reader.
 
+use std::rc::Rc;
+
 /// Number of bits looked up at once: nearly all codes fit, and most codes fit together with the number that follows.
 const LOOKUP_BITS: u32 = 10;
+
+/// Number of bits looked up at once in the tables of two codes.
+const STEP_BITS: u32 = 11;
+
+/// Number of bits looked up at once where codes are only skipped.
+const SKIP_BITS: u32 = 13;
+
+/// Number of tables of each kind that are kept for later images. Most images use the tables of the standard.
+const KEPT: usize = 8;
+
+/// Tables of earlier images, with the segments that describe them.
+#[derive(Default)]
+pub(super) struct Codes {
+    differences: Vec<(Vec<u8>, Rc<Table>)>,
+    runs: Vec<(Vec<u8>, Rc<Runs>)>,
+}
+
+impl Codes {
+    /// Codes of the differences between blocks (DC). `segment` contains the number of codes of every length from 1 to 16, then
+    /// the symbols.
+    pub(super) fn differences(&mut self, segment: &[u8]) -> Option<Rc<Table>> {
+        kept(&mut self.differences, segment, Table::for_differences)
+    }
+
+    /// Codes of the other coefficients (AC); the segment is like that of [`Self::differences`].
+    pub(super) fn runs(&mut self, segment: &[u8]) -> Option<Rc<Runs>> {
+        kept(&mut self.runs, segment, Runs::new)
+    }
+}
+
+/// Table of this segment, made if it is not among the tables.
+fn kept<T>(
+    tables: &mut Vec<(Vec<u8>, Rc<T>)>,
+    segment: &[u8],
+    make: fn(&[u8]) -> Option<T>,
+) -> Option<Rc<T>> {
+    if let Some((_, table)) = tables.iter().find(|(own, _)| own == segment) {
+        return Some(table.clone());
+    }
+    let table = Rc::new(make(segment)?);
+    if tables.len() == KEPT {
+        tables.remove(0);
+    }
+    tables.push((segment.to_vec(), table.clone()));
+    Some(table)
+}
+
+/// Codes of runs of zeros with the number after them, and tables that decode or skip several codes at once.
+pub(super) struct Runs {
+    /// One code.
+    pub(super) one: Table,
+    /// Up to two numbers, and the end of the block if it follows them, for every combination of [`STEP_BITS`] bits.
+    steps: Box<[Step; 1 << STEP_BITS]>,
+    /// All complete codes of every combination of [`SKIP_BITS`] bits, up to the end of the block.
+    skips: Box<[Skip; 1 << SKIP_BITS]>,
+}
+
+/// Up to two numbers with the zeros before them. A run of 16 zeros counts as the number 0 after 15 zeros.
+///
+/// Bits from the top: 16 for the first number, 16 for the second one or 0, 1 that is set if the block ends, 7 for the number of
+/// places in total, 8 for the distance between the numbers, 8 for the zeros before the first, 8 for the size in bits. The places
+/// and the distance of a single number are 1 more than its zeros and 1; those of an end of the block without numbers are 0.
+#[derive(Clone, Copy)]
+pub(super) struct Step(u64);
+
+/// Several codes. Bits from the top: 1 that is set if the block ends, 7 for the number of places, 8 for the size in bits.
+#[derive(Clone, Copy)]
+pub(super) struct Skip(u16);
+
+/// Places of a step or skip of which nothing is known: more than any block has.
+const UNKNOWN: usize = 127;
+
+impl Step {
+    const END: u64 = 1 << 31;
+
+    pub(super) fn numbers(self) -> [i16; 2] {
+        [(self.0 >> 48) as i16, (self.0 >> 32) as i16]
+    }
+
+    pub(super) fn is_end(self) -> bool {
+        self.0 & Self::END != 0
+    }
+
+    /// Number of places from the start to the first place after the numbers; more than 64 if the codes must be read one by one.
+    pub(super) fn places(self) -> usize {
+        (self.0 >> 24 & 127) as usize
+    }
+
+    /// Number of places from the first number to the second.
+    pub(super) fn distance(self) -> usize {
+        (self.0 >> 16 & 255) as usize
+    }
+
+    /// Count of zeros before the first number.
+    pub(super) fn zeros(self) -> usize {
+        (self.0 >> 8 & 255) as usize
+    }
+
+    /// Size in bits.
+    pub(super) fn bits(self) -> u32 {
+        (self.0 & 255) as u32
+    }
+
+    fn new(one: &Table, bits: u32) -> Self {
+        let mut codes = ShortCodes { one, bits, count: STEP_BITS, used: 0 };
+        let mut numbers = [(0, 0); 2];
+        let (mut count, mut size, mut end) = (0, 0, 0);
+        while count < 2 {
+            match codes.next() {
+                Some(Code::Number { zeros, number }) => numbers[count] = (zeros, number),
+                Some(Code::End) => end = Self::END,
+                None => break,
+            }
+            size = codes.used;
+            if end != 0 {
+                break;
+            }
+            count += 1;
+        }
+        if count == 2 && matches!(codes.next(), Some(Code::End)) {
+            (size, end) = (codes.used, Self::END);
+        }
+        let [(zeros, first), (more_zeros, second)] = numbers;
+        let (distance, places) = match count {
+            0 if end == 0 => (0, UNKNOWN),
+            0 => (0, 0),
+            1 => (1, zeros + 1),
+            _ => (more_zeros + 1, zeros + more_zeros + 2),
+        };
+        Self(
+            u64::from(first as u16) << 48
+                | u64::from(second as u16) << 32
+                | end
+                | (places as u64) << 24
+                | (distance as u64) << 16
+                | (zeros as u64) << 8
+                | u64::from(size),
+        )
+    }
+}
+
+impl Skip {
+    const END: u16 = 1 << 15;
+
+    pub(super) fn is_end(self) -> bool {
+        self.0 & Self::END != 0
+    }
+
+    /// Number of places; more than 64 if the codes must be read one by one.
+    pub(super) fn places(self) -> usize {
+        usize::from(self.0 >> 8 & 127)
+    }
+
+    /// Size in bits.
+    pub(super) fn bits(self) -> u32 {
+        u32::from(self.0 & 255)
+    }
+
+    fn new(one: &Table, bits: u32) -> Self {
+        let mut codes = ShortCodes { one, bits, count: SKIP_BITS, used: 0 };
+        let (mut places, mut size, mut end) = (0, 0, 0);
+        while end == 0 && places < 64 {
+            match codes.next() {
+                Some(Code::Number { zeros, .. }) => places += zeros + 1,
+                Some(Code::End) => end = Self::END,
+                None => break,
+            }
+            size = codes.used;
+        }
+        let places = if size == 0 { UNKNOWN } else { places };
+        Self(end | (places as u16) << 8 | size as u16)
+    }
+}
+
+impl Runs {
+    fn new(segment: &[u8]) -> Option<Self> {
+        let one = Table::for_runs(segment)?;
+        let steps: Vec<Step> = (0..1 << STEP_BITS).map(|bits| Step::new(&one, bits)).collect();
+        let skips: Vec<Skip> = (0..1 << SKIP_BITS).map(|bits| Skip::new(&one, bits)).collect();
+        Some(Self { one, steps: steps.try_into().ok()?, skips: skips.try_into().ok()? })
+    }
+
+    /// Next numbers at the start of `bits`.
+    #[inline(always)]
+    pub(super) fn step(&self, bits: &Bits) -> Step {
+        self.steps[(bits.window >> (64 - STEP_BITS)) as usize]
+    }
+
+    /// Next codes at the start of `bits`.
+    #[inline(always)]
+    pub(super) fn skip(&self, bits: &Bits) -> Skip {
+        self.skips[(bits.window >> (64 - SKIP_BITS)) as usize]
+    }
+}
+
+/// A code that is complete in the bits that are looked up.
+enum Code {
+    Number { zeros: usize, number: i16 },
+    End,
+}
+
+/// Reader of the codes that are complete, with their numbers, in `count` bits.
+struct ShortCodes<'a> {
+    one: &'a Table,
+    bits: u32,
+    count: u32,
+    used: u32,
+}
+
+impl ShortCodes<'_> {
+    fn next(&mut self) -> Option<Code> {
+        let left = self.count - self.used;
+        if left == 0 {
+            return None;
+        }
+        // The bits that are left, from the top; zeros follow.
+        let window = self.bits << (32 - left);
+        let entry = self.one.lookup[(window >> (32 - LOOKUP_BITS)) as usize];
+        let more = if entry.is_complete() { 0 } else { entry.size() };
+        if entry.0 == 0 || entry.bits() + more > left {
+            return None;
+        }
+        let number = match more {
+            0 if entry.is_complete() => entry.number(),
+            0 => 0,
+            size => signed((window << entry.bits()) >> (32 - size), size) as i16,
+        };
+        let code = match (entry.size(), entry.zeros()) {
+            (0, 0) => Code::End,
+            (0, ..15) => return None,
+            (_, zeros) => Code::Number { zeros, number },
+        };
+        self.used += entry.bits() + more;
+        Some(code)
+    }
+}
 
 /// A set of codes, arranged so that one table lookup decodes most of them.
 pub(super) struct Table {
@@ -53,13 +291,13 @@ impl Entry {
 impl Table {
     /// Creates the table for differences (DC), whose symbols are sizes. `segment` contains the number of codes of every
     /// length from 1 to 16, then the symbols.
-    pub(super) fn for_differences(segment: &[u8]) -> Option<Self> {
+    fn for_differences(segment: &[u8]) -> Option<Self> {
         let table = Self::new(segment, true)?;
         table.symbols.iter().all(|&size| size <= 11).then_some(table)
     }
 
     /// Creates the table for runs (AC), whose symbols are a count of zeros and the size of the number after them.
-    pub(super) fn for_runs(segment: &[u8]) -> Option<Self> {
+    fn for_runs(segment: &[u8]) -> Option<Self> {
         Self::new(segment, false)
     }
 

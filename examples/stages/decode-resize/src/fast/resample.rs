@@ -7,10 +7,13 @@
 //! Numbers have 16 bits: the pixel minus 128, times 256. The weights add up to at most one, so sums cannot overflow.
 
 use bytemuck::cast;
-use wide::{i16x8, u8x16, u16x8};
+use wide::{f32x4, i16x8, i32x4, i32x8, u8x16, u16x8};
 
 use super::axis::Axis;
+use super::eight;
 use super::scan::Plane;
+use crate::Pixels;
+use crate::planes::Scale;
 
 /// Number of rows computed at a time.
 const ROWS: usize = 8;
@@ -30,39 +33,53 @@ pub(super) struct Layer<'a> {
 pub(super) struct Strips {
     /// Vertically resized rows, one after the other.
     rows: Vec<i16>,
-    /// Transposed rows of every layer: for every column, the values of the eight rows.
-    columns: [Vec<i16x8>; 3],
+    /// Transposed rows: for every column, the values of the eight rows.
+    columns: Vec<i16x8>,
+    /// Resized columns of every layer.
+    resized: [Vec<i16x8>; 3],
 }
 
-/// Resizes the layers, one or three, and converts their colours to red, green and blue: u8, [size, size, 3], rows first.
-pub(super) fn resample(layers: &[Layer], size: usize, strips: &mut Strips) -> Vec<u8> {
-    let mut image = vec![0; size * size * 3];
-    for (strip, rows) in image.chunks_mut(ROWS * size * 3).enumerate() {
-        let count = rows.len() / (size * 3);
-        for (layer, columns) in layers.iter().zip(&mut strips.columns) {
+/// Resizes the layers, one or three, and converts their colours to red, green and blue, in the form that the result has.
+pub(super) fn resample(layers: &[Layer], size: usize, strips: &mut Strips, result: &mut Pixels) {
+    for top in (0..size).step_by(ROWS) {
+        let count = ROWS.min(size - top);
+        for (layer, out) in layers.iter().zip(&mut strips.resized) {
             let stride = layer.plane.stride;
             strips.rows.resize(ROWS * stride, 0);
             for (row, out) in strips.rows.chunks_exact_mut(stride).take(count).enumerate() {
-                resize_row(layer, strip * ROWS + row, out);
+                resize_row(layer, top + row, out);
             }
-            turn_round(&strips.rows, stride, columns);
+            turn_round(&strips.rows, stride, &mut strips.columns);
+            // Columns after the last one fill a group of eight, and are not written.
+            out.resize(size.next_multiple_of(8), i16x8::splat(0));
+            resize_columns(layer, &strips.columns, &mut out[..size]);
         }
-        match layers {
-            [grey] => {
-                let grey = (grey, &*strips.columns[0]);
-                to_rows(rows, size, |output| [column(grey, output); 3]);
+        let [first, blueness, redness] = &strips.resized;
+        let groups = match layers.len() {
+            1 => (first, first, first),
+            _ => (first, blueness, redness),
+        };
+        let groups = groups.0.as_chunks().0.iter().zip(groups.1.as_chunks().0).zip(groups.2.as_chunks().0);
+        for (at, ((first, blueness), redness)) in groups.enumerate() {
+            let channels = match layers.len() {
+                1 => [first; 3].map(|grey| eight(|at| to_pixels(grey[at]))),
+                _ => colours(first, blueness, redness),
+            };
+            match result {
+                Pixels::Bytes(bytes) => {
+                    to_bytes(&mut bytes[top * size * 3..][..count * size * 3], size, 8 * at, &channels)
+                }
+                Pixels::Planes(planes, scales) => {
+                    let size_of_plane = size * size;
+                    for ((plane, channel), scale) in
+                        planes.chunks_exact_mut(size_of_plane).zip(&channels).zip(scales)
+                    {
+                        to_plane(&mut plane[top * size..][..count * size], size, 8 * at, channel, *scale);
+                    }
+                }
             }
-            [brightness, blueness, redness] => {
-                let [b, u, v] = &strips.columns;
-                let (b, u, v) = ((brightness, &**b), (blueness, &**u), (redness, &**v));
-                to_rows(rows, size, |output| {
-                    colours(column(b, output), column(u, output), column(v, output))
-                });
-            }
-            _ => {}
         }
     }
-    image
 }
 
 /// Computes one row of the vertically resized plane, for all its columns.
@@ -142,49 +159,87 @@ fn transpose(rows: [i16x8; 8]) -> [i16x8; 8] {
     cast(u16x8::transpose(cast(rows)))
 }
 
-/// Computes one column of the strip: a weighted mean of some columns of the layer.
-#[inline(always)]
-fn column((layer, columns): (&Layer, &[i16x8]), output: usize) -> i16x8 {
-    let (start, weights) = layer.across.of(output);
-    let columns = &columns[start - layer.plane.left..][..weights.len()];
-    let tap = |at: usize| columns[at].mul_scale_round_n(weights[at]);
-    match weights.len() {
-        1 => tap(0),
-        2 => tap(0) + tap(1),
-        3 => tap(0) + tap(1) + tap(2),
-        4 => tap(0) + tap(1) + tap(2) + tap(3),
-        taps => (0..taps).map(tap).fold(i16x8::splat(0), |sum, tap| sum + tap),
+/// Resizes the columns of a strip: every result is a weighted mean of some columns of the layer.
+fn resize_columns(layer: &Layer, columns: &[i16x8], out: &mut [i16x8]) {
+    match layer.across.taps {
+        1 => sum_columns::<1>(layer, columns, out),
+        2 => sum_columns::<2>(layer, columns, out),
+        3 => sum_columns::<3>(layer, columns, out),
+        4 => sum_columns::<4>(layer, columns, out),
+        5 => sum_columns::<5>(layer, columns, out),
+        _ => {
+            for (at, out) in out.iter_mut().enumerate() {
+                let (start, weights) = layer.across.of(at);
+                let columns = &columns[start - layer.plane.left..][..weights.len()];
+                let parts =
+                    columns.iter().zip(weights).map(|(column, &weight)| column.mul_scale_round_n(weight));
+                *out = parts.fold(i16x8::splat(0), |sum, part| sum + part);
+            }
+        }
     }
 }
 
-/// Converts Y, Cb and Cr to red, green and blue, by the rule of JFIF. Saturation clips colours that are too bright or too
-/// dark, since the range of the numbers is that of pixels.
 #[inline(always)]
-fn colours(brightness: i16x8, blueness: i16x8, redness: i16x8) -> [i16x8; 3] {
-    let part = |of: i16x8, share: f64| of.mul_scale_round_n((share * 32768.0) as i16);
-    let red = brightness.saturating_add(redness).saturating_add(part(redness, 0.402));
-    let green = brightness.saturating_sub(part(blueness, 0.344_136).saturating_add(part(redness, 0.714_136)));
-    let blue = brightness.saturating_add(blueness).saturating_add(part(blueness, 0.772));
-    [red, green, blue]
+fn sum_columns<const TAPS: usize>(layer: &Layer, columns: &[i16x8], out: &mut [i16x8]) {
+    let (starts, left) = (&layer.across.starts, layer.plane.left);
+    for ((start, weights), out) in starts.iter().zip(layer.across.weights.as_chunks::<TAPS>().0).zip(out) {
+        let columns: &[i16x8; TAPS] = columns[start - left..].first_chunk().expect("the window has all taps");
+        let mut sum = columns[0].mul_scale_round_n(weights[0]);
+        for tap in 1..TAPS {
+            sum += columns[tap].mul_scale_round_n(weights[tap]);
+        }
+        *out = sum;
+    }
 }
 
-/// Writes up to eight rows of the result from its columns.
+/// Converts Y, Cb and Cr to red, green and blue, by the rule of JFIF, for eight columns. Saturation clips colours that are too bright
+/// or too dark, since the range of the numbers is that of pixels.
 #[inline(always)]
-fn to_rows(rows: &mut [u8], size: usize, column: impl Fn(usize) -> [i16x8; 3]) {
-    for left in (0..size).step_by(8) {
-        // Eight pixels of a row are 24 bytes, from 24 columns that are transposed eight by eight.
-        let columns = std::array::from_fn(|at| column((left + at).min(size - 1)));
-        let columns = cast::<[[i16x8; 3]; 8], [[i16x8; 8]; 3]>(columns);
-        let [first, second, third] = columns.map(|columns| transpose(columns.map(to_pixels)));
-        for (row, out) in rows.chunks_exact_mut(size * 3).enumerate() {
-            let start = u8x16::narrow_i16x8(first[row], second[row]).to_array();
-            let [end, _] = cast::<u8x16, [[u8; 8]; 2]>(u8x16::narrow_i16x8(third[row], third[row]));
-            let out = &mut out[3 * left..];
-            if let Some(out) = out.first_chunk_mut::<24>() {
-                out[..16].copy_from_slice(&start);
-                out[16..].copy_from_slice(&end);
-            } else {
-                for (out, pixel) in out.iter_mut().zip(start.into_iter().chain(end)) {
+fn colours(brightness: &[i16x8; 8], blueness: &[i16x8; 8], redness: &[i16x8; 8]) -> [[i16x8; 8]; 3] {
+    let part = |of: i16x8, share: f64| of.mul_scale_round_n((share * 32768.0) as i16);
+    let red = eight(|at| brightness[at].saturating_add(redness[at]).saturating_add(part(redness[at], 0.402)));
+    let green = eight(|at| {
+        brightness[at]
+            .saturating_sub(part(blueness[at], 0.344_136).saturating_add(part(redness[at], 0.714_136)))
+    });
+    let blue =
+        eight(|at| brightness[at].saturating_add(blueness[at]).saturating_add(part(blueness[at], 0.772)));
+    [eight(|at| to_pixels(red[at])), eight(|at| to_pixels(green[at])), eight(|at| to_pixels(blue[at]))]
+}
+
+/// Writes up to eight columns to up to eight rows, from column `left` on.
+#[inline(always)]
+fn to_bytes(rows: &mut [u8], size: usize, left: usize, [red, green, blue]: &[[i16x8; 8]; 3]) {
+    // Eight pixels of a row are 24 bytes, from 24 columns that are transposed eight by eight.
+    let columns = eight(|at| [red[at], green[at], blue[at]]);
+    let [first, second, third] = cast::<[[i16x8; 3]; 8], [[i16x8; 8]; 3]>(columns).map(transpose);
+    for (row, out) in rows.chunks_exact_mut(size * 3).enumerate() {
+        let start = u8x16::narrow_i16x8(first[row], second[row]).to_array();
+        let [end, _] = cast::<u8x16, [[u8; 8]; 2]>(u8x16::narrow_i16x8(third[row], third[row]));
+        let out = &mut out[3 * left..];
+        if let Some(out) = out.first_chunk_mut::<24>() {
+            out[..16].copy_from_slice(&start);
+            out[16..].copy_from_slice(&end);
+        } else {
+            for (out, pixel) in out.iter_mut().zip(start.into_iter().chain(end)) {
+                *out = pixel;
+            }
+        }
+    }
+}
+
+/// Writes up to eight normalised columns of one channel to up to eight rows, from column `left` on.
+#[inline(always)]
+fn to_plane(rows: &mut [f32], size: usize, left: usize, columns: &[i16x8; 8], scale: Scale) {
+    let pixels = transpose(*columns);
+    let (factor, offset) = (f32x4::splat(scale.factor), f32x4::splat(scale.offset));
+    for (pixels, row) in pixels.iter().zip(rows.chunks_exact_mut(size)) {
+        let [low, high] = cast::<i32x8, [i32x4; 2]>(i32x8::from_i16x8(*pixels))
+            .map(|pixels| (pixels.round_float() * factor + offset).to_array());
+        match row[left..].as_chunks_mut::<4>().0 {
+            [first, second, ..] => (*first, *second) = (low, high),
+            _ => {
+                for (out, pixel) in row[left..].iter_mut().zip(low.into_iter().chain(high)) {
                     *out = pixel;
                 }
             }
@@ -192,7 +247,7 @@ fn to_rows(rows: &mut [u8], size: usize, column: impl Fn(usize) -> [i16x8; 3]) {
     }
 }
 
-/// Converts numbers to pixels.
+/// Converts numbers to pixels, 0 to 255.
 #[inline(always)]
 fn to_pixels(numbers: i16x8) -> i16x8 {
     (numbers.saturating_add(i16x8::splat(128)) >> 8) + i16x8::splat(128)

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::header::{Component, Header};
-use super::huffman::Bits;
-use super::idct::{POSITIONS, inverse};
+use super::huffman::{Bits, Table};
+use super::idct::{POSITIONS, inverse, inverse_1, inverse_2, inverse_4};
 
 /// Required part of one component's pixels, rounded to whole blocks.
 #[derive(Default)]
@@ -19,8 +19,17 @@ pub(super) struct Plane {
     pub(super) pixels: Vec<i8>,
 }
 
+/// Required part of one component.
+pub(super) struct Window {
+    /// Number of pixels along the edge of a block: 8, or 4, 2 or 1 if the image is decoded at a fraction of its size.
+    pub(super) edge: usize,
+    pub(super) columns: Range<usize>,
+    pub(super) rows: Range<usize>,
+}
+
 /// Required blocks of a component.
 struct Wanted {
+    edge: usize,
     columns: Range<usize>,
     rows: Range<usize>,
 }
@@ -28,33 +37,31 @@ struct Wanted {
 impl Plane {
     /// Resizes the plane for the given columns and rows. Old content need not be cleared: every block is written before it is
     /// read.
-    fn reserve(&mut self, columns: &Range<usize>, rows: &Range<usize>) -> Wanted {
+    fn reserve(&mut self, Window { edge, columns, rows }: &Window) -> Wanted {
         let wanted = Wanted {
-            columns: columns.start / 8..columns.end.div_ceil(8),
-            rows: rows.start / 8..rows.end.div_ceil(8),
+            edge: *edge,
+            columns: columns.start / edge..columns.end.div_ceil(*edge),
+            rows: rows.start / edge..rows.end.div_ceil(*edge),
         };
-        self.left = wanted.columns.start * 8;
-        self.top = wanted.rows.start * 8;
-        self.stride = (wanted.columns.len() * 8).next_multiple_of(16);
-        self.pixels.resize(self.stride * wanted.rows.len() * 8, 0);
+        self.left = wanted.columns.start * edge;
+        self.top = wanted.rows.start * edge;
+        self.stride = (wanted.columns.len() * edge).next_multiple_of(16);
+        self.pixels.resize(self.stride * wanted.rows.len() * edge, 0);
         wanted
     }
 }
 
-/// Decodes the scan into `planes`, one per component, restricted to the columns and rows in `windows`, one per component.
-/// Other blocks are parsed, since they cannot be skipped, but not transformed.
+/// Decodes the scan into `planes`, one per component, restricted to `windows`, one per component. Other blocks are parsed, since
+/// they cannot be skipped, but not transformed.
 ///
 /// Returns `None` if the data is damaged, or if anything but the end of the image follows the scan.
-pub(super) fn decode(
+pub(super) fn decode<'a>(
     header: &Header,
-    windows: &[(Range<usize>, Range<usize>)],
+    windows: impl Iterator<Item = &'a Window>,
     planes: &mut [Plane],
 ) -> Option<()> {
-    let wanted: Vec<Wanted> = windows
-        .iter()
-        .zip(planes.iter_mut())
-        .map(|((columns, rows), plane)| plane.reserve(columns, rows))
-        .collect();
+    let wanted: Vec<Wanted> =
+        windows.zip(planes.iter_mut()).map(|(window, plane)| plane.reserve(window)).collect();
     let units_across = header.width.div_ceil(8 * header.most_across());
     let units = units_across * header.height.div_ceil(8 * header.most_down());
 
@@ -77,13 +84,24 @@ pub(super) fn decode(
                 for across in 0..component.across {
                     let column = column * component.across + across;
                     if !wanted.rows.contains(&row) || !wanted.columns.contains(&column) {
-                        read_block::<false>(&mut bits, component, previous, &mut block)?;
+                        read_block::<0>(&mut bits, component, previous, &mut block)?;
                         continue;
                     }
-                    let last = read_block::<true>(&mut bits, component, previous, &mut block)?;
-                    let start =
-                        (row - wanted.rows.start) * 8 * plane.stride + (column - wanted.columns.start) * 8;
-                    inverse(&block, last, &mut plane.pixels[start..], plane.stride);
+                    let last = match wanted.edge {
+                        8 => read_block::<64>(&mut bits, component, previous, &mut block)?,
+                        4 => read_block::<25>(&mut bits, component, previous, &mut block)?,
+                        2 => read_block::<5>(&mut bits, component, previous, &mut block)?,
+                        _ => read_block::<1>(&mut bits, component, previous, &mut block)?,
+                    };
+                    let left = (column - wanted.columns.start) * wanted.edge;
+                    let start = (row - wanted.rows.start) * wanted.edge * plane.stride + left;
+                    let pixels = &mut plane.pixels[start..];
+                    match wanted.edge {
+                        8 => inverse(&block, last, pixels, plane.stride),
+                        4 => inverse_4(&block, pixels, plane.stride),
+                        2 => inverse_2(&block, pixels, plane.stride),
+                        _ => pixels[0] = inverse_1(&block),
+                    }
                     block = [0; 64];
                 }
             }
@@ -92,9 +110,10 @@ pub(super) fn decode(
     (bits.marker()? == 0xd9).then_some(())
 }
 
-/// Reads the coefficients of one block, and returns the index, in the order of the scan, of the last coefficient that is not
-/// zero. Without `WANTED`, the coefficients are skipped.
-fn read_block<const WANTED: bool>(
+/// Reads the coefficients of one block, and returns an index, in the order of the scan, after which all are zero. Keeps at least
+/// the first `NEEDED` coefficients; `previous` is the component's last first coefficient.
+#[inline(never)]
+fn read_block<const NEEDED: usize>(
     bits: &mut Bits,
     component: &Component,
     previous: &mut i16,
@@ -102,13 +121,13 @@ fn read_block<const WANTED: bool>(
 ) -> Option<usize> {
     // A local copy stays in registers while the block is read.
     let mut local = *bits;
-    let last = read_coefficients::<WANTED>(&mut local, component, previous, block);
+    let last = read_coefficients::<NEEDED>(&mut local, component, previous, block);
     *bits = local;
     last
 }
 
 #[inline(always)]
-fn read_coefficients<const WANTED: bool>(
+fn read_coefficients<const NEEDED: usize>(
     bits: &mut Bits,
     component: &Component,
     previous: &mut i16,
@@ -125,34 +144,77 @@ fn read_coefficients<const WANTED: bool>(
         0
     };
     *previous = previous.wrapping_add(difference);
-    if WANTED {
+    if NEEDED > 0 {
         block[0] = previous.wrapping_mul(component.steps[0]);
     }
-    let (mut place, mut last) = (1, 0);
-    while place < 64 {
+    let mut put = |place: usize, number: i16| {
+        // The mask changes nothing, and tells the compiler that the place is inside the block.
+        let place = place & 63;
+        block[usize::from(POSITIONS[place] & 63)] = number.wrapping_mul(component.steps[place]);
+    };
+    let codes = &*component.ac;
+    let mut place = 1;
+    while place < NEEDED {
         bits.refill();
-        let entry = component.ac.entry(bits)?;
-        bits.skip(entry.bits());
-        place += entry.zeros();
-        let number = if entry.is_complete() {
-            entry.number()
-        } else if entry.size() != 0 {
-            bits.number(entry.size()) as i16
-        } else if entry.zeros() == 15 {
-            place += 1;
-            continue;
+        let step = codes.step(bits);
+        let end = place + step.places();
+        // Near the end of the block, the codes may belong to the next one.
+        if end < 64 {
+            bits.skip(step.bits());
+            let first = place + step.zeros();
+            let [number, next] = step.numbers();
+            put(first, number);
+            put(first + step.distance(), next);
+            place = end;
+            if step.is_end() {
+                return Some(place - 1);
+            }
         } else {
-            // The rest of the block is zero.
-            return (entry.zeros() == 0).then_some(last);
-        };
-        if place > 63 {
-            return None;
+            match one_code(bits, &codes.one)? {
+                Some((zeros, number)) => {
+                    place += zeros;
+                    if place > 63 {
+                        return None;
+                    }
+                    put(place, number);
+                    place += 1;
+                }
+                None => return Some(place - 1),
+            }
         }
-        if WANTED {
-            block[usize::from(POSITIONS[place])] = number.wrapping_mul(component.steps[place]);
-            last = place;
-        }
-        place += 1;
     }
-    (place == 64).then_some(last)
+    while NEEDED < 64 && place < 64 {
+        bits.refill();
+        let skip = codes.skip(bits);
+        let end = place + skip.places();
+        if end < 64 {
+            bits.skip(skip.bits());
+            place = end;
+            if skip.is_end() {
+                return Some(place - 1);
+            }
+        } else {
+            match one_code(bits, &codes.one)? {
+                Some((zeros, _)) => place += zeros + 1,
+                None => return Some(place - 1),
+            }
+        }
+    }
+    (place == 64).then_some(63)
+}
+
+/// Reads one code with its number: count of zeros, and the number after them, where 16 zeros count as 15 zeros and the number 0.
+/// `Some(None)` at the end of the block; `None` if the data is damaged.
+#[inline(always)]
+fn one_code(bits: &mut Bits, codes: &Table) -> Option<Option<(usize, i16)>> {
+    let entry = codes.entry(bits)?;
+    bits.skip(entry.bits());
+    if entry.is_complete() {
+        return Some(Some((entry.zeros(), entry.number())));
+    }
+    match (entry.size(), entry.zeros()) {
+        (0, 15) => Some(Some((15, 0))),
+        (0, zeros) => (zeros == 0).then_some(None),
+        (size, zeros) => Some(Some((zeros, bits.number(size) as i16))),
+    }
 }

@@ -30,18 +30,24 @@ fn encode((width, height): (u16, u16), set: impl Fn(&mut Encoder<&mut Vec<u8>>))
     file
 }
 
-fn settings(size: u32, mode: Mode) -> Settings {
-    Settings { size, mode }
+fn settings(size: u32, mode: Mode, draft: bool) -> Settings {
+    Settings { size, mode, draft, ..Settings::default() }
+}
+
+fn made(file: &[u8], settings: &Settings) -> Option<Vec<u8>> {
+    let size = settings.size as usize;
+    let mut pixels = vec![0; size * size * 3];
+    decode_resize(file, settings, &mut Pixels::Bytes(&mut pixels)).map(|()| pixels)
 }
 
 fn fast(file: &[u8], size: u32) -> Option<Vec<u8>> {
-    decode_resize(file, &settings(size, Mode::Crop))
+    made(file, &settings(size, Mode::Crop, false))
 }
 
 /// Mean and largest difference, in grey levels, between the fast path and the plain one.
 fn differences(file: &[u8], settings: &Settings) -> (f64, u8) {
-    let made = decode_resize(file, settings).expect("the fast path takes it");
-    let plain = resize(&decode(file, settings.size).unwrap(), settings).unwrap();
+    let made = made(file, settings).expect("the fast path takes it");
+    let plain = resize(&decode(file, settings).unwrap(), settings).unwrap();
     assert_eq!(made.len(), plain.len());
     let differences = || made.iter().zip(&plain).map(|(made, plain)| made.abs_diff(*plain));
     let sum: u64 = differences().map(u64::from).sum();
@@ -53,14 +59,22 @@ fn colours_of_every_sampling_agree_with_the_plain_path() {
     let samplings =
         [SamplingFactor::F_1_1, SamplingFactor::F_2_1, SamplingFactor::F_1_2, SamplingFactor::F_2_2];
     // Sides that are no multiple of a block or of a unit of the scan; results that are larger than the image, equally large, and
-    // smaller, down to just above half of its size.
-    let sizes =
-        [((97, 61), 32), ((97, 61), 61), ((61, 97), 200), ((160, 160), 81), ((17, 9), 13), ((1, 1), 5)];
+    // smaller, down to an eighth of its size.
+    let sizes = [
+        ((97, 61), 32),
+        ((97, 61), 61),
+        ((61, 97), 200),
+        ((160, 160), 81),
+        ((203, 161), 30),
+        ((203, 161), 20),
+        ((17, 9), 13),
+        ((1, 1), 5),
+    ];
     for (shape, size) in sizes {
         for sampling in samplings {
             let file = encode(shape, |encoder| encoder.set_sampling_factor(sampling));
             for mode in [Mode::Crop, Mode::Stretch] {
-                let (mean, greatest) = differences(&file, &settings(size, mode));
+                let (mean, greatest) = differences(&file, &settings(size, mode, false));
                 assert!(
                     mean < 1.0 && greatest <= 16,
                     "{shape:?} {size} {sampling:?} {mode:?}: {mean}, {greatest}"
@@ -75,8 +89,47 @@ fn grey_images_agree_with_the_plain_path() {
     let grey: Vec<u8> = soft(100, 75).chunks(3).map(|pixel| pixel[0]).collect();
     let mut file = Vec::new();
     Encoder::new(&mut file, 92).encode(&grey, 100, 75, ColorType::Luma).unwrap();
-    let (mean, greatest) = differences(&file, &settings(41, Mode::Crop));
+    let (mean, greatest) = differences(&file, &settings(41, Mode::Crop, false));
     assert!(mean < 0.5 && greatest <= 2, "{mean}, {greatest}");
+}
+
+/// Sizes at which an image of 405x322 pixels is decoded at its full size, at a half, a quarter and an eighth of it.
+const DRAFTS: [u32; 5] = [162, 161, 80, 41, 20];
+
+#[test]
+fn drafts_of_every_size_agree_with_the_plain_path() {
+    for sampling in [SamplingFactor::F_1_1, SamplingFactor::F_2_1, SamplingFactor::F_1_2] {
+        let file = encode((405, 322), |encoder| encoder.set_sampling_factor(sampling));
+        for size in DRAFTS {
+            for mode in [Mode::Crop, Mode::Stretch] {
+                let (mean, greatest) = differences(&file, &settings(size, mode, true));
+                assert!(mean < 2.0 && greatest <= 16, "{size} {sampling:?} {mode:?}: {mean}, {greatest}");
+            }
+        }
+    }
+}
+
+#[test]
+fn drafts_keep_the_resolution_of_colours_that_the_plain_path_halves_again() {
+    let file = encode((405, 322), |encoder| encoder.set_sampling_factor(SamplingFactor::F_2_2));
+    for size in DRAFTS.into_iter().skip(1) {
+        let exact = made(&file, &settings(size, Mode::Crop, false)).unwrap();
+        let error = |pixels: &[u8]| -> u32 {
+            pixels.iter().zip(&exact).map(|(made, exact)| u32::from(made.abs_diff(*exact))).sum()
+        };
+        let settings = settings(size, Mode::Crop, true);
+        let plain = resize(&decode(&file, &settings).unwrap(), &settings).unwrap();
+        let (fast, plain) = (error(&made(&file, &settings).unwrap()), error(&plain));
+        assert!(fast < plain, "{size}: {fast} and {plain}");
+    }
+}
+
+#[test]
+fn a_draft_changes_an_image_only_if_both_sides_are_twice_as_large() {
+    let file = encode((405, 322), |_| {});
+    let of = |size, draft| made(&file, &settings(size, Mode::Crop, draft)).unwrap();
+    assert_eq!(of(162, true), of(162, false));
+    assert_ne!(of(161, true), of(161, false));
 }
 
 #[test]
@@ -95,8 +148,7 @@ fn restart_markers_change_nothing() {
 #[test]
 fn unusual_files_take_the_plain_path() {
     let file = encode((100, 100), |_| {});
-    assert!(fast(&file, 51).is_some());
-    assert_eq!(fast(&file, 50), None, "decoded at half its size");
+    assert!(fast(&file, 64).is_some());
     assert_eq!(fast(&encode((100, 100), |encoder| encoder.set_progressive(true)), 64), None);
     let mut cmyk = Vec::new();
     Encoder::new(&mut cmyk, 90).encode(&[9; 64 * 64 * 4], 64, 64, ColorType::Cmyk).unwrap();
@@ -123,9 +175,9 @@ fn damaged_files_never_cause_a_panic() {
                 let place = rng.index(damaged.len());
                 damaged[place] = rng.below(256) as u8;
             }
-            // Some damaged files are still plain JPEGs.
-            if let Some(pixels) = fast(&damaged, 30) {
-                assert_eq!(pixels.len(), 30 * 30 * 3);
+            // Some damaged files are still plain JPEGs. Drafts of 24 and 6 pixels read blocks in other ways.
+            for size in [30, 24, 6] {
+                made(&damaged, &settings(size, Mode::Crop, true));
             }
         }
     }
