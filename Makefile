@@ -198,6 +198,9 @@ bench-python: rust-stages photos wheel ## Measure the Python package beside PyTo
 	  $(WHEELS)/release/penstock-*.whl
 	$(TARGET_DIR)/bench-python/bin/python tests/benches/python/hand_over.py --penstock $(PENSTOCK)
 	$(TARGET_DIR)/bench-python/bin/python tests/benches/python/photos.py --photos $(DEMO)/photos --modules $(GUEST_DIR)
+	@$(TARGET_DIR)/release/make-data photos $(DEMO)/large --count 2000 --width 1920 --height 1080 --seed 1
+	$(TARGET_DIR)/bench-python/bin/python tests/benches/python/photos.py --photos $(DEMO)/large --modules $(GUEST_DIR) \
+	  --draft --only penstock "threads + Pillow" --must 1.5 --aim 2.5
 
 .PHONY: seeds
 seeds: ## Run the eight reference pipelines `002-*` and print their figures beside SPDL's

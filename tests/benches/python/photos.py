@@ -1,9 +1,11 @@
 """Measures the rate at which photos become batches, on two threads: Penstock, a thread pool with Pillow, and Grain's threads with Pillow.
 
     python tests/benches/python/photos.py --photos demo/photos
+    python tests/benches/python/photos.py --photos demo/large --draft --only penstock "threads + Pillow" --must 1.5 --aim 2.5
 
 Each candidate reads the same JPEGs from a folder, decodes them, resizes them to 224 x 224 (bilinear, the whole picture), converts them to
-normalised float32, channels first, and stacks 32 of them; the loop discards the batches. Each measurement is a separate process, in turns: a
+normalised float32, channels first, and stacks 32 of them; the loop discards the batches. With `--draft`, all candidates decode large photos at
+1/2, 1/4 or 1/8 of their size. Each measurement is a separate process, in turns: a
 first pass that is not counted, in which modules are compiled, then passes that are. CPU time is that of the whole process in these passes,
 including the children it has waited for, from `getrusage`.
 """
@@ -21,6 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -32,7 +35,7 @@ SIZE, BATCH, THREADS = 224, 32, 2
 # Number of photos that a pool processes or keeps ready at a time.
 AHEAD = 2 * BATCH
 
-# (pixel / 255 - mean) / deviation, as one product and one sum, with the figures of ImageNet as in the module `normalize`.
+# (pixel / 255 - mean) / deviation, as one product and one sum, with the figures of ImageNet as in the module `decode-resize`.
 MEAN, DEVIATION = numpy.array([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]], numpy.float32)
 FACTOR, SHIFT = (1 / (255 * DEVIATION)).reshape(3, 1, 1), (-MEAN / DEVIATION).reshape(3, 1, 1)
 
@@ -53,12 +56,13 @@ def main() -> None:
     if arguments.one:
         print(json.dumps(vars(one(arguments))))
         return
-    found: dict[str, list[Measured]] = {name: [] for name in PEERS}
+    found: dict[str, list[Measured]] = {name: [] for name in arguments.only}
     for _ in range(arguments.turns):
-        for name in PEERS:
+        for name in found:
             command = [sys.executable, __file__, *sys.argv[1:], f"--one={name}"]
             found[name].append(Measured(**json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)))
-    print(f"{THREADS} threads, batches of {BATCH}, {SIZE} x {SIZE}; medians of {arguments.turns}\n")
+    draft = "on" if arguments.draft else "off"
+    print(f"{THREADS} threads, batches of {BATCH}, {SIZE} x {SIZE}, draft {draft}; medians of {arguments.turns}\n")
     print(f"{'':24} {'images/s':>9} {'CPU s / 1,000':>14} {'speed':>7} {'CPU':>7} {'mean':>9}")
     rows = {name: (middle(turns, lambda turn: turn.images / turn.wall_s), middle(turns, lambda turn: 1000 * turn.cpu_s / turn.images))
             for name, turns in found.items()}  # fmt: skip
@@ -66,6 +70,9 @@ def main() -> None:
     for name, (own_speed, own_cpu) in rows.items():
         mean = found[name][0].mean
         print(f"{name:24} {own_speed:9.0f} {own_cpu:14.2f} {own_speed / speed:7.2f} {own_cpu / cpu:7.2f} {mean:9.4f}")
+    best = max(own_speed for name, (own_speed, _) in rows.items() if name != "penstock")
+    verdict = "aim reached" if speed / best >= arguments.aim else "holds" if speed / best >= arguments.must else "MISSED"
+    print(f"\nPenstock against the best other: {speed / best:.2f}x; must {arguments.must}x, aim {arguments.aim}x: {verdict}")
     print("\n`speed` and `CPU`: relative to Penstock. `mean`: mean of all numbers, to check that all candidates compute the same")
 
 
@@ -95,30 +102,31 @@ def cpu() -> float:
 def penstock(arguments: argparse.Namespace) -> Iterator[Iterator[numpy.ndarray]]:
     import penstock
 
+    params = {"size": SIZE, "mode": "stretch", "output": "f32", "draft": arguments.draft}
     document: dict[str, Any] = {
         "name": "photos",
         "threads": THREADS,
         "source": {"list": {"store": "photos", "suffix": ".jpg", "shuffle": True}},
         "stages": [
             {"fetch": {"concurrency": 4}},
-            {"wasm": {"module": "decode-resize", "params": {"size": SIZE, "mode": "stretch"}, "concurrency": THREADS}},
-            {"wasm": {"module": "normalize", "concurrency": THREADS}},
+            {"wasm": {"module": "decode-resize", "params": params, "concurrency": THREADS}},
             {"aggregate": {"size": BATCH}},
             {"collate": {}},
         ],
     }
-    modules = {name: arguments.modules / f"{name.replace('-', '_')}.wasm" for name in ("decode-resize", "normalize")}
+    modules = {"decode-resize": arguments.modules / "decode_resize.wasm"}
     pipeline = penstock.Pipeline(document, stores={"photos": arguments.photos}, modules=modules)
     while True:
         yield (numpy.from_dlpack(batch["image"]) for batch in pipeline)
 
 
-def photo(path: Path) -> numpy.ndarray:
+def photo(path: Path, draft: bool) -> numpy.ndarray:
     """Decodes a photo with Pillow: float32, [3, 224, 224]."""
     from PIL import Image
 
     with Image.open(path) as image:
-        image.draft("RGB", (SIZE, SIZE))
+        if draft:
+            image.draft("RGB", (SIZE, SIZE))
         pixels = numpy.asarray(image.convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR))
     return pixels.transpose(2, 0, 1) * FACTOR + SHIFT
 
@@ -127,13 +135,13 @@ def pool(arguments: argparse.Namespace) -> Iterator[Iterator[numpy.ndarray]]:
     def batches() -> Iterator[numpy.ndarray]:
         paths = shuffled(arguments.photos)
         with ThreadPoolExecutor(THREADS) as threads:
-            waiting = deque(threads.submit(photo, path) for path in paths[:AHEAD])
+            waiting = deque(threads.submit(photo, path, arguments.draft) for path in paths[:AHEAD])
             rest = iter(paths[AHEAD:])
             while waiting:
                 images: list[numpy.ndarray] = []
                 while waiting and len(images) < BATCH:
                     images.append(waiting.popleft().result())
-                    waiting.extend(threads.submit(photo, path) for path in islice(rest, 1))
+                    waiting.extend(threads.submit(photo, path, arguments.draft) for path in islice(rest, 1))
                 yield numpy.stack(images)
 
     while True:
@@ -144,7 +152,7 @@ def grain(arguments: argparse.Namespace) -> Iterator[Iterator[numpy.ndarray]]:
     import grain
 
     while True:
-        photos = grain.MapDataset.source(shuffled(arguments.photos)).map(photo)
+        photos = grain.MapDataset.source(shuffled(arguments.photos)).map(partial(photo, draft=arguments.draft))
         yield iter(photos.to_iter_dataset(grain.ReadOptions(num_threads=THREADS, prefetch_buffer_size=AHEAD)).batch(BATCH))
 
 
@@ -163,6 +171,10 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--modules", type=Path, default=BUILT, help="folder of the example stages, as `make stages` builds them")
     parser.add_argument("--turns", type=int, default=3, help="measurements of each candidate (3)")
     parser.add_argument("--passes", type=int, default=2, help="passes over the photos that one measurement counts (2)")
+    parser.add_argument("--draft", action="store_true", help="decode large photos at a fraction of their size, in all candidates")
+    parser.add_argument("--only", nargs="+", choices=PEERS, default=list(PEERS), help="candidates to measure (all)")
+    parser.add_argument("--must", type=float, default=1.8, help="required speed against the best other candidate (1.8)")
+    parser.add_argument("--aim", type=float, default=2.2, help="desired speed against the best other candidate (2.2)")
     parser.add_argument("--one", choices=PEERS, help="measure only this candidate in this process, and print JSON")
     return parser.parse_args()
 

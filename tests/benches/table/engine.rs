@@ -61,7 +61,7 @@ pub(crate) fn cost_of_statistics() -> Row {
 /// The clock is read at the end of each op, at the start of each batch of jobs and at each delivery, about 4.2 times per item. A
 /// read takes 23 ns, so reads alone add a tenth to an item of 1 us. The meters add up to 2 % on one thread, 7 to 10 % on two cores.
 pub(crate) fn cost_of_statistics_in_three_stages() -> Row {
-    statistics_of("time per item added by statistics with 3 stages of 4 tasks", THREE, 25.0, 5.0)
+    statistics_of("time per item added by statistics with 3 stages of 4 tasks", THREE, 5.0, 1.0)
 }
 
 fn statistics_of(what: &'static str, chain: Chain, must: f64, aim: f64) -> Row {

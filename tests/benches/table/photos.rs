@@ -3,13 +3,14 @@
 use std::fs;
 use std::num::NonZeroU32;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fast_image_resize as fir;
 use penstock_pipeline::{Modules, Outlets, Runner, Stores};
 use penstock_types::run::RunState;
 use penstock_types::spec::Spec;
 use penstock_wasm::{Sandbox, SandboxSettings};
+use rustix::time::{ClockId, clock_gettime};
 use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::bytestream::ZCursor;
 
@@ -20,6 +21,39 @@ const THREADS: usize = 2;
 const SIZE: u32 = 224;
 
 pub(crate) fn rate_against_native_loop() -> Row {
+    let (images, (pipeline_s, native_s, ratio)) = against_native_loop(wall_time);
+    let rate = |seconds: f64| images as f64 / seconds;
+    Row {
+        what: "photo pipeline with WASM: images/s relative to a native loop",
+        must: Bound::AtLeast(0.9, "x"),
+        aim: Bound::AtLeast(1.0, "x"),
+        found: 1.0 / ratio,
+        from: format!(
+            "{:.0} images/s against {:.0} images/s, {THREADS} threads, `draft` off",
+            rate(pipeline_s),
+            rate(native_s)
+        ),
+    }
+}
+
+pub(crate) fn cpu_against_native_loop() -> Row {
+    let (images, (pipeline_s, native_s, ratio)) = against_native_loop(cpu_time);
+    let of_1000 = |seconds: f64| seconds * 1000.0 / images as f64;
+    Row {
+        what: "photo pipeline with WASM: CPU time relative to a native loop",
+        must: Bound::AtMost(1.15, "x"),
+        aim: Bound::AtMost(1.0, "x"),
+        found: ratio,
+        from: format!(
+            "{:.2} s against {:.2} s for 1,000 images, {THREADS} threads, `draft` off",
+            of_1000(pipeline_s),
+            of_1000(native_s)
+        ),
+    }
+}
+
+/// Number of photos, and the medians of the pipeline, the loop and their ratio, in the time that `clock` measures.
+fn against_native_loop(clock: impl Fn() -> Duration) -> (usize, (f64, f64, f64)) {
     let files = walk(&photos_dir());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let document = fs::read(workspace().join("examples/pipelines/photos-max.json")).unwrap();
@@ -30,38 +64,40 @@ pub(crate) fn rate_against_native_loop() -> Row {
     stores.add_folder("photos", photos_dir()).unwrap();
     let mut modules = Modules::new(Sandbox::new(SandboxSettings::default()).unwrap());
     modules.add("decode-resize", &guest("decode_resize")).unwrap();
-    modules.add("normalize", &guest("normalize")).unwrap();
     let runner = Runner::new(runtime.handle().clone(), stores, modules);
     let prepared = runner.prepare(&spec, Outlets::ALL).unwrap();
     let pipeline = || {
-        let start = Instant::now();
+        let start = clock();
         let ended = runtime.block_on(prepared.start(None)).unwrap().wait();
-        let elapsed = start.elapsed();
+        let elapsed = clock() - start;
         assert_eq!(ended.snapshot.state, RunState::Completed);
         assert_eq!(ended.snapshot.ledger.total.delivered, files.len() as u64);
         elapsed
     };
-    let (pipeline_s, native_s, ratio) = take_turns(pipeline, || native_loop(&files));
-    let rate = |seconds: f64| files.len() as f64 / seconds;
-    Row {
-        what: "photo pipeline with WASM: images/s relative to a native loop",
-        must: Bound::AtLeast(0.55, "x"),
-        aim: Bound::AtLeast(0.75, "x"),
-        found: 1.0 / ratio,
-        from: format!(
-            "{:.0} images/s against {:.0} images/s, {THREADS} threads",
-            rate(pipeline_s),
-            rate(native_s)
-        ),
-    }
+    let native = || {
+        let start = clock();
+        native_loop(&files);
+        clock() - start
+    };
+    let turns = take_turns(pipeline, native);
+    (files.len(), turns)
+}
+
+fn wall_time() -> Duration {
+    clock_gettime(ClockId::Monotonic).try_into().unwrap()
+}
+
+/// CPU time of all threads of this process.
+fn cpu_time() -> Duration {
+    clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap()
 }
 
 pub(crate) fn peak_memory() -> Row {
     let peaks: Vec<f64> = (0..5).map(|_| peak_mb()).collect();
     Row {
         what: "peak memory of the photo pipeline (batch 32, f32 CHW)",
-        must: Bound::AtMost(200.0, " MB"),
-        aim: Bound::AtMost(100.0, " MB"),
+        must: Bound::AtMost(90.0, " MB"),
+        aim: Bound::AtMost(70.0, " MB"),
         found: median(peaks.clone()),
         from: format!("VmHWM {peaks:.0?} MB"),
     }
@@ -69,8 +105,7 @@ pub(crate) fn peak_memory() -> Row {
 
 /// Threads that read, decode, resize and normalise files into batches of 32, like a hand-written loader without queues,
 /// statistics or a sandbox.
-fn native_loop(files: &[std::path::PathBuf]) -> Duration {
-    let start = Instant::now();
+fn native_loop(files: &[std::path::PathBuf]) {
     let (give, take) = crossbeam_channel::bounded::<Vec<f32>>(64);
     let (give_path, take_path) = crossbeam_channel::bounded::<std::path::PathBuf>(64);
     std::thread::scope(|scope| {
@@ -94,7 +129,6 @@ fn native_loop(files: &[std::path::PathBuf]) -> Duration {
         files.iter().for_each(|path| give_path.send(path.clone()).unwrap());
         drop(give_path);
     });
-    start.elapsed()
 }
 
 fn native(path: &std::path::Path, resizer: &mut fir::Resizer) -> Vec<f32> {
@@ -137,7 +171,6 @@ fn peak_mb() -> f64 {
         .args(["--quiet", "--threads", "2", "--store"])
         .arg(format!("photos={}", photos_dir().display()))
         .args(["--module", &module("decode-resize", "decode_resize.wasm")])
-        .args(["--module", &module("normalize", "normalize.wasm")])
         .stdin(Stdio::null())
         .spawn()
         .unwrap();
