@@ -49,7 +49,10 @@ fn an_unknown_device_number_is_reported() {
         assert_eq!((Gpu::check(0), Gpu::check(1)), (Ok(()), Ok(())));
         let error = Gpu::open(2).unwrap_err();
         assert_eq!(error, GpuError::NoSuchDevice { number: 2, count: 2 });
-        assert_eq!(error.to_string(), "there is no CUDA device 2 here: the driver shows 2, counted from 0");
+        assert_eq!(
+            error.to_string(),
+            "there is no CUDA device 2 here: the driver numbers devices from 0 and shows 2 of them"
+        );
     });
 }
 
