@@ -93,7 +93,7 @@ test('a module is inspected and tried on a photo', async () => {
   await shot(page, 'module')
   assert.deepEqual(await violations(page), [])
   await page.getByRole('group', { name: 'Samples from' }).getByRole('button', { name: /store/i }).click()
-  await page.getByRole('checkbox').first().check()
+  await page.getByRole('checkbox', { name: /jpg$/ }).first().check()
   await page.getByLabel('size', { exact: true }).fill('32')
   await page.getByRole('button', { name: 'Try it', exact: true }).click()
   await page.getByText(/kept/i).first().waitFor()

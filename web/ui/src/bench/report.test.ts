@@ -118,7 +118,7 @@ it('the table of rates has the slowest and fastest pass and the limit by the cli
   const loads = loadsOf(report([load('sync', 2, 100, { ceiling }), load('sync', 4, 100, { passes: [] })]))
   expect(passRange(loads[0]!, 'items_per_s')).toEqual({ min: 80, max: 120 })
   expect(passRange(loads[1]!, 'items_per_s')).toBeNull()
-  expect(rateSheet(loads).rows.map((row) => row.slice(-3))).toEqual([[110, 'client-bound', 'passed'], [null, 'not measured', 'passed']])
+  expect(rateSheet(loads).rows.map((row) => row.slice(-3))).toEqual([[110, 'yes', 'passed'], [null, 'not measured', 'passed']])
 })
 
 it('names percentiles', () => {
