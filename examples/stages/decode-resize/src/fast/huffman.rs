@@ -53,7 +53,7 @@ fn kept<T>(
 
 /// Codes of runs of zeros with the number after them, and tables that decode or skip several codes at once.
 pub(super) struct Runs {
-    /// One code.
+    /// Lookup table that decodes one code at a time.
     pub(super) one: Table,
     /// Up to two numbers, and the end of the block if it follows them, for every combination of [`STEP_BITS`] bits.
     steps: Box<[Step; 1 << STEP_BITS]>,
@@ -102,7 +102,7 @@ impl Step {
         (self.0 >> 8 & 255) as usize
     }
 
-    /// Size in bits.
+    /// Number of bits that the codes and numbers of the step take together.
     pub(super) fn bits(self) -> u32 {
         (self.0 & 255) as u32
     }
@@ -157,7 +157,7 @@ impl Skip {
         usize::from(self.0 >> 8 & 127)
     }
 
-    /// Size in bits.
+    /// Number of bits that the skipped codes and numbers take together.
     pub(super) fn bits(self) -> u32 {
         u32::from(self.0 & 255)
     }
