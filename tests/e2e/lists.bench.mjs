@@ -59,8 +59,9 @@ try {
   const press = (selector, text) =>
     page.evaluate(
       ([selector, text]) =>
-        new Promise((resolve) => {
+        new Promise((resolve, reject) => {
           const target = [...document.querySelectorAll(selector)].find((found) => found.textContent.includes(text))
+          if (!target) return reject(new Error(`no button "${text}"`))
           const list = document.querySelector('section[aria-label="List of runs"]')
           const from = performance.now()
           let asked = false
@@ -120,11 +121,12 @@ try {
   await open(page, server, '/runs')
   await page.locator('tbody tr').nth(49).waitFor()
   const more = []
-  while (await page.getByRole('button', { name: 'More runs' }).count()) {
-    more.push(await press('button', 'More runs'))
+  while ((await page.locator('tbody tr').count()) < RUNS) {
+    // The button has another name while the list reloads on its own.
     await page.locator('section[aria-busy=false]').waitFor()
+    more.push(await press('button', 'More runs'))
   }
-  if ((await page.locator('tbody tr').count()) !== RUNS) throw new Error('the list has not all runs')
+  if ((await page.locator('tbody tr').count()) !== RUNS) throw new Error('the list has too many runs')
   note(`50 more rows, up to ${RUNS}`, more)
   const from = performance.now()
   await page.getByRole('checkbox', { name: 'Select all' }).check()

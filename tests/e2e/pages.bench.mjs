@@ -16,7 +16,8 @@ async function load(path, content) {
       window.long_ms = 0
       new PerformanceObserver((list) => list.getEntries().forEach(({ startTime, duration }) => (window.long_ms = Math.max(window.long_ms, startTime + duration)))).observe({ type: 'longtask', buffered: true })
       const look = () => {
-        if (document.querySelector(content)) window.shown_ms = performance.now()
+        // ` > #shadow > ` leads into the shadow tree of an element.
+        if (content.split(' > #shadow > ').reduce((root, part) => (root?.shadowRoot ?? root)?.querySelector(part), document)) window.shown_ms = performance.now()
         else requestAnimationFrame(look)
       }
       requestAnimationFrame(look)
@@ -42,7 +43,7 @@ try {
     ['/runs', 'table tbody tr'],
     [`/runs/${run.id}`, 'ol.graph'],
     [`/runs/${run.id}/stages/1:stage-1`, '.page svg rect'],
-    ['/runs/new', '.editor'],
+    ['/runs/new', '.editor > #shadow > .cm-content'],
     ['/modules', 'h1'],
     ['/system', 'h2'],
   ]) {

@@ -103,10 +103,10 @@ impl PackedKeys {
         })
     }
 
-    /// Removes the first `count` keys, or all. Takes time for each key that stays.
+    /// Removes the first `count` keys, or all. Takes time for each key.
     pub(crate) fn remove_first(&mut self, count: usize) {
         let mut kept = Self::default();
-        (count..self.len).filter_map(|index| self.get(index)).for_each(|key| kept.push(&key));
+        self.iter().skip(count).for_each(|key| kept.push(&key));
         *self = kept;
     }
 
