@@ -8,7 +8,7 @@ mod image;
 
 use std::cmp::Reverse;
 use std::fs::DirBuilder;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -23,8 +23,11 @@ pub(crate) use self::image::Image;
 use crate::component::hex;
 use crate::error::SandboxError;
 
-/// First bytes of an entry; the number changes whenever the layout changes.
-const MAGIC: &[u8; 16] = b"penstock code 2\n";
+/// Prefix of the input from which the key of an entry is derived; the number changes whenever the layout of entries changes.
+const ENTRY_PREFIX: &[u8; 16] = b"penstock code 3\n";
+/// Prefix of the input from which the mark of an upload is derived.
+const UPLOAD_PREFIX: &[u8; 16] = b"penstock upload\n";
+/// Size of the BLAKE3 MAC at the end of an entry, after the code.
 const SIGNATURE_BYTES: usize = 32;
 /// Directory of the cache within the operator's directory, which may contain other files and be accessible to other users.
 const DIRECTORY: &str = "compiled";
@@ -65,7 +68,7 @@ impl<'a> Code<'a> {
         Self(Source::Compiler(code))
     }
 
-    /// Wraps an entry of the cache that is signed for this module and this engine. `verified` must be the memory whose signature
+    /// Wraps an entry of the cache that is signed for this module and this engine. `verified` must be the file whose signature
     /// was verified.
     fn from_cache(verified: &'a Image) -> Self {
         Self(Source::Cache(verified))
@@ -73,9 +76,9 @@ impl<'a> Code<'a> {
 
     /// Copies the code of the compiler into executable memory, or maps that of the cache.
     pub(crate) fn load(self, engine: &Engine) -> wasmtime::Result<Component> {
-        // SAFETY: by the contract of the constructors, these bytes are the unchanged output of `precompile_component`, and an
-        // image is sealed, so its file never changes while it is mapped. The engine itself refuses code of another version or
-        // other settings.
+        // SAFETY: by the contract of the constructors, these bytes are the unchanged output of `precompile_component`. The file of
+        // an image is only replaced, never written, and only this user may access it. The engine itself refuses code of another
+        // version or other settings.
         #[expect(unsafe_code, reason = "a sandbox has to run compiled code; see SAFETY")]
         unsafe {
             match self.0 {
@@ -132,11 +135,11 @@ impl Cache {
         self.folder.path(&purpose.file_name()).exists()
     }
 
-    /// Computes the mark of an upload by BLAKE3, which takes a fifth of the time of SHA-256. Uploads start with `\0asm`, so their
-    /// hashes never equal the key of an entry.
+    /// Computes the mark of an upload by BLAKE3, which takes a fifth of the time of SHA-256.
     pub(crate) fn mark(&self, upload: &[u8]) -> Mark {
         let mut mark = Mark { name: [0; 32], key: [0; 32] };
-        let mut output = blake3::Hasher::new_keyed(&self.key).update(upload).finalize_xof();
+        let mut output =
+            blake3::Hasher::new_keyed(&self.key).update(UPLOAD_PREFIX).update(upload).finalize_xof();
         output.fill(&mut mark.name);
         output.fill(&mut mark.key);
         mark
@@ -182,7 +185,7 @@ impl Cache {
         }
         // The identity precedes the content, so a file that is changed from now on has another one.
         let identity = identity.after_touch(&file);
-        let image = Arc::new(verified(file, &key)?);
+        let image = Arc::new(Image::verified(file, &key)?);
         image::share(identity, key, &image);
         Ok(Some(image))
     }
@@ -192,7 +195,7 @@ impl Cache {
     pub(crate) fn store(&self, purpose: Purpose<'_>, code: &[u8]) {
         let name = purpose.file_name();
         let signature = blake3::keyed_hash(&self.entry_key(purpose), code);
-        if let Err(error) = self.folder.replace(&name, &[MAGIC, signature.as_bytes(), code]) {
+        if let Err(error) = self.folder.replace(&name, &[code, signature.as_bytes()]) {
             let path = self.folder.path(&name);
             tracing::warn!(path = %path.display(), %error, "failed to cache a compiled module");
         }
@@ -230,7 +233,7 @@ impl Cache {
     /// keys.
     fn entry_key(&self, purpose: Purpose<'_>) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
-        hasher.update(MAGIC).update(purpose.module).update(purpose.made_for);
+        hasher.update(ENTRY_PREFIX).update(purpose.module).update(purpose.made_for);
         hasher.finalize().into()
     }
 }
@@ -238,23 +241,6 @@ impl Cache {
 impl Mark {
     fn file_name(&self) -> String {
         format!("{}{DIGEST}", hex(&self.name))
-    }
-}
-
-/// Copies the code of an entry into sealed memory, and fails if the copy was not signed with this key.
-fn verified(mut entry: impl Read, key: &[u8; 32]) -> Result<Image, Unusable> {
-    let mut header = [0; MAGIC.len() + SIGNATURE_BYTES];
-    entry.read_exact(&mut header).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => Unusable::NotSigned,
-        _ => Unusable::Unreadable(error),
-    })?;
-    let mut hasher = blake3::Hasher::new_keyed(key);
-    let image = Image::of(entry.take(MAX_ENTRY_BYTES), |part| _ = hasher.update(part));
-    let image = image.map_err(Unusable::Unreadable)?;
-    // The comparison of hashes takes constant time.
-    match header.strip_prefix(MAGIC).and_then(|signature| blake3::Hash::from_slice(signature).ok()) {
-        Some(signature) if hasher.finalize() == signature => Ok(image),
-        _ => Err(Unusable::NotSigned),
     }
 }
 

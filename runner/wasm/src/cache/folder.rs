@@ -192,7 +192,8 @@ impl Folder {
     fn written(&self, parts: &[&[u8]]) -> io::Result<String> {
         let name = format!(".{}{UNFINISHED}", hex(&random::<8>()?));
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let mut file = File::from(openat(&self.directory, &name, flags, Mode::RUSR | Mode::WUSR)?);
+        // Read-only from the start: code may be mapped as long as the file exists.
+        let mut file = File::from(openat(&self.directory, &name, flags, Mode::RUSR)?);
         let written = parts.iter().try_for_each(|part| file.write_all(part)).and_then(|()| file.sync_data());
         written.inspect_err(|_| self.remove(&name)).map(|()| name)
     }

@@ -1,40 +1,35 @@
-//! Verified code in sealed memory, which is read from the disk once per process for all sandboxes that map it.
+//! Verified files of machine code, each of which is read and verified once per process for all sandboxes that map it.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use super::folder::{Identity, Unusable};
+use super::{KEY_BYTES, SIGNATURE_BYTES};
 
-use super::folder::Identity;
-
-/// Size of the parts in which a file is read, hashed and copied; they stay in the processor's cache in between.
-const PART_BYTES: usize = 128 << 10;
-
-/// A file in memory that no process can change.
+/// A file of code and its signature, which was verified. It stays open, so that it can be mapped after another file replaced it.
+///
+/// Sandboxes map the file itself: the pages of a copy in memory would take three times as long to allocate as the code takes to
+/// verify. Only this user could change the mapped file, and only after changing its mode.
 #[derive(Debug)]
 pub(crate) struct Image(File);
 
 impl Image {
-    /// Copies all bytes, and calls `see` with every part of the copy in order.
-    pub(super) fn of(mut from: impl Read, mut see: impl FnMut(&[u8])) -> io::Result<Self> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let mut file = File::from(memfd_create("penstock-code", flags)?);
-        let mut part = vec![0; PART_BYTES];
-        loop {
-            match from.read(&mut part) {
-                Ok(0) => break,
-                Ok(read) => {
-                    see(&part[..read]);
-                    file.write_all(&part[..read])?;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+    /// Verifies an open file that only this user may access.
+    pub(super) fn verified(file: File, key: &[u8; KEY_BYTES]) -> Result<Self, Unusable> {
+        let bytes = file.metadata().map_err(Unusable::Unreadable)?.len();
+        let code_bytes = bytes.checked_sub(SIGNATURE_BYTES as u64).ok_or(Unusable::NotSigned)?;
+        let mut hasher = blake3::Hasher::new_keyed(key);
+        hasher.update_reader((&file).take(code_bytes)).map_err(Unusable::Unreadable)?;
+        let mut signature = [0; SIGNATURE_BYTES];
+        (&file).read_exact(&mut signature).map_err(Unusable::Unreadable)?;
+        // The comparison of hashes takes constant time.
+        if hasher.finalize() == blake3::Hash::from_bytes(signature) {
+            Ok(Self(file))
+        } else {
+            Err(Unusable::NotSigned)
         }
-        fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
-        Ok(Self(file))
     }
 
     /// Path by which this process can open the file.

@@ -1,4 +1,5 @@
 use std::fs::{self, Permissions};
+use std::io::{Seek, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 
@@ -26,6 +27,12 @@ fn engine(change: impl FnOnce(&mut Config)) -> Engine {
     Engine::new(&config).unwrap()
 }
 
+/// Writes into a file of the cache, which is read-only until its owner changes that.
+fn overwrite(path: &Path, bytes: &[u8]) {
+    fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
+    fs::write(path, bytes).unwrap();
+}
+
 fn kept() -> Kept {
     let folder = tempfile::tempdir().unwrap();
     let engine = engine(|_| ());
@@ -51,7 +58,10 @@ impl Kept {
 
     /// Returns true if these bytes are a valid entry.
     fn is_signed(&self, entry: &[u8]) -> bool {
-        verified(entry, &self.open().entry_key(self.purpose())).is_ok()
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(entry).unwrap();
+        file.rewind().unwrap();
+        Image::verified(file, &self.open().entry_key(self.purpose())).is_ok()
     }
 
     /// Returns true if a newly opened cache accepts the entry.
@@ -71,17 +81,17 @@ impl Kept {
 fn an_entry_with_any_bit_changed_is_refused() {
     let kept = kept();
     let whole = fs::read(&kept.entry).unwrap();
-    assert_eq!(whole.len(), MAGIC.len() + SIGNATURE_BYTES + kept.code.len());
+    assert_eq!(whole.len(), kept.code.len() + SIGNATURE_BYTES);
     assert!(kept.is_signed(&whole));
-    // Changes a bit in each byte of header and signature, and in some bytes of the code.
-    for at in (0..64).chain((64..whole.len()).step_by(331)).chain([whole.len() - 1]) {
+    // Changes a bit in some bytes of the code, and in each byte of the signature.
+    for at in (0..kept.code.len()).step_by(331).chain(kept.code.len() - 1..whole.len()) {
         let mut damaged = whole.clone();
         damaged[at] ^= 1 << (at % 8);
         assert!(!kept.is_signed(&damaged), "byte {at}");
     }
     let mut damaged = whole.clone();
     damaged[100] ^= 1;
-    fs::write(&kept.entry, &damaged).unwrap();
+    overwrite(&kept.entry, &damaged);
     kept.assert_refused_and_replaced();
 }
 
@@ -96,7 +106,7 @@ fn an_entry_of_another_length_is_refused() {
     longer.push(0);
     assert!(!kept.is_signed(&longer));
     for there in [&whole[..0], &whole[..whole.len() / 2], &longer] {
-        fs::write(&kept.entry, there).unwrap();
+        overwrite(&kept.entry, there);
         kept.assert_refused_and_replaced();
     }
 }
@@ -146,31 +156,30 @@ fn a_file_that_is_changed_while_its_code_is_held_is_refused() {
     let whole = fs::read(&kept.entry).unwrap();
     let mut damaged = whole.clone();
     damaged[100] ^= 1;
-    let write: [fn(&Path, &[u8]); 3] = [
-        |entry, bytes| {
+    let write: [fn(&Kept, &[u8]); 3] = [
+        |kept, bytes| {
             // File systems may count time in ticks of some milliseconds; the last write is in another tick.
-            let before = fs::metadata(entry).unwrap();
+            let before = fs::metadata(&kept.entry).unwrap();
             let is_same = |found: &fs::Metadata| {
                 (found.ctime(), found.ctime_nsec()) == (before.ctime(), before.ctime_nsec())
             };
-            while is_same(&fs::metadata(entry).unwrap()) {
-                fs::write(entry, bytes).unwrap();
+            while is_same(&fs::metadata(&kept.entry).unwrap()) {
+                overwrite(&kept.entry, bytes);
             }
-            fs::File::open(entry).unwrap().set_modified(before.modified().unwrap()).unwrap();
+            fs::File::open(&kept.entry).unwrap().set_modified(before.modified().unwrap()).unwrap();
         },
-        |entry, bytes| fs::write(entry, [bytes, b"longer"].concat()).unwrap(),
-        |entry, bytes| {
-            let other = entry.with_extension("other");
+        |kept, bytes| overwrite(&kept.entry, &[bytes, b"longer"].concat()),
+        |kept, bytes| {
+            let other = kept.entry.with_extension("other");
             fs::write(&other, bytes).unwrap();
             fs::set_permissions(&other, Permissions::from_mode(0o600)).unwrap();
-            fs::rename(other, entry).unwrap();
+            fs::rename(other, &kept.entry).unwrap();
         },
     ];
     for change in write {
-        let (_held, image) = kept.open().load(&kept.engine, kept.purpose()).unwrap();
-        change(&kept.entry, &damaged);
+        let _held = kept.open().load(&kept.engine, kept.purpose()).unwrap();
+        change(&kept, &damaged);
         assert!(!kept.is_accepted());
-        assert_eq!(fs::read(image.path()).unwrap(), kept.code, "the code that runs is not changed");
         kept.open().store(kept.purpose(), &kept.code);
         assert!(kept.is_accepted());
     }
@@ -193,13 +202,19 @@ fn held_code_is_not_used_for_another_key_module_or_engine() {
 }
 
 #[test]
-fn verified_code_cannot_be_written() {
+fn mapped_code_stays_the_same_when_its_entry_is_replaced() {
     let kept = kept();
+    let whole = fs::read(&kept.entry).unwrap();
     let (_held, image) = kept.open().load(&kept.engine, kept.purpose()).unwrap();
-    let file = fs::OpenOptions::new().read(true).write(true).open(image.path()).unwrap();
-    assert!(std::os::unix::fs::FileExt::write_at(&file, b"x", 0).is_err());
-    assert!(file.set_len(0).is_err() && file.set_len(1 << 30).is_err());
-    assert_eq!(fs::read(image.path()).unwrap(), kept.code);
+    kept.open().store(kept.purpose(), b"other code");
+    assert_ne!(fs::read(&kept.entry).unwrap(), whole);
+    assert_eq!(fs::read(image.path()).unwrap(), whole);
+}
+
+#[test]
+fn entries_are_read_only() {
+    let kept = kept();
+    assert_eq!(fs::metadata(&kept.entry).unwrap().mode() & 0o777, 0o400);
 }
 
 #[test]
@@ -207,7 +222,7 @@ fn an_entry_signed_with_another_key_is_refused() {
     let (kept, theirs) = (kept(), kept());
     let planted = fs::read(&theirs.entry).unwrap();
     assert_ne!(planted, fs::read(&kept.entry).unwrap());
-    fs::write(&kept.entry, planted).unwrap();
+    overwrite(&kept.entry, &planted);
     kept.assert_refused_and_replaced();
 }
 
@@ -232,20 +247,20 @@ fn a_digest_is_remembered_only_for_its_upload_and_by_its_cache() {
         kept.own.join(kept.open().mark(b"another upload").file_name()),
     ];
     for planted in planted {
-        fs::copy(planted, &file).unwrap();
+        overwrite(&file, &fs::read(planted).unwrap());
         assert_eq!(kept.open().digest(&mark), None);
     }
     for at in 0..whole.len() {
         let mut damaged = whole.clone();
         damaged[at] ^= 1;
-        fs::write(&file, damaged).unwrap();
+        overwrite(&file, &damaged);
         assert_eq!(kept.open().digest(&mark), None, "byte {at}");
     }
     for length in [0, 31, 32, 63] {
-        fs::write(&file, &whole[..length]).unwrap();
+        overwrite(&file, &whole[..length]);
         assert_eq!(kept.open().digest(&mark), None, "{length} bytes");
     }
-    fs::write(&file, whole).unwrap();
+    overwrite(&file, &whole);
     fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
     assert_eq!(kept.open().digest(&mark), None, "others may have written it");
     kept.open().remember(&mark, &digest);
@@ -268,7 +283,7 @@ fn the_oldest_digests_beyond_the_limit_are_removed() {
 #[test]
 fn compiled_code_without_a_signature_is_refused() {
     let kept = kept();
-    fs::write(&kept.entry, &kept.code).unwrap();
+    overwrite(&kept.entry, &kept.code);
     kept.assert_refused_and_replaced();
 }
 
@@ -312,6 +327,7 @@ fn files_that_are_not_regular_files_of_this_user_are_neither_read_nor_waited_for
     assert_eq!(reason(&kept), "other users may read or change it (mode 644)");
     kept.assert_refused_and_replaced();
 
+    fs::set_permissions(&kept.entry, Permissions::from_mode(0o600)).unwrap();
     let file = fs::OpenOptions::new().write(true).open(&kept.entry).unwrap();
     file.set_len(MAX_ENTRY_BYTES + 1).unwrap(); // a sparse file takes no disk space
     assert_eq!(reason(&kept), "it has 1073741825 bytes, at most 1073741824 are expected");
@@ -336,15 +352,15 @@ fn a_directory_in_place_of_an_entry_is_not_changed_and_modules_are_compiled() {
 fn a_key_that_other_users_could_know_is_replaced_with_all_entries() {
     let kept = kept();
     let key = kept.own.join("key");
-    assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o400);
     let first = fs::read(&key).unwrap();
     fs::set_permissions(&key, Permissions::from_mode(0o640)).unwrap();
     kept.assert_refused_and_replaced();
     let second = fs::read(&key).unwrap();
     assert_ne!(first, second);
-    assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o400);
 
-    fs::write(&key, &second[..31]).unwrap();
+    overwrite(&key, &second[..31]);
     kept.assert_refused_and_replaced();
 
     fs::remove_file(&key).unwrap();

@@ -27,6 +27,14 @@ fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     files.filter(|file| file.extension().is_some_and(|found| found == extension)).collect()
 }
 
+/// Puts another file that only this user may access in the place of a file of the cache.
+fn replace(path: &Path, bytes: &[u8]) {
+    let new = path.with_extension("replacement");
+    fs::write(&new, bytes).unwrap();
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::rename(new, path).unwrap();
+}
+
 #[test]
 fn a_module_is_compiled_once_and_then_read_from_the_cache() {
     let folder = tempfile::tempdir().unwrap();
@@ -70,7 +78,7 @@ fn an_unusable_entry_is_compiled_again_and_replaced() {
     let entry = entries(folder.path()).remove(0);
     let whole = fs::read(&entry).unwrap();
     for broken in [&b""[..], b"not code", &whole[..whole.len() / 2]] {
-        fs::write(&entry, broken).unwrap();
+        replace(&entry, broken);
         let sandbox = sandbox(folder.path());
         assert_eq!(sandbox.load(&bytes).unwrap().compilation(), Compilation::Compiled);
         assert_eq!(sandbox.load(&bytes).unwrap().compilation(), Compilation::Cached);
@@ -88,7 +96,7 @@ fn a_missing_or_unusable_digest_is_computed_and_stored_again() {
     for broken in [None, Some(vec![0; whole.len()])] {
         match broken {
             None => fs::remove_file(&file).unwrap(),
-            Some(bytes) => fs::write(&file, bytes).unwrap(),
+            Some(bytes) => replace(&file, &bytes),
         }
         let again = sandbox(folder.path()).load(&bytes).unwrap();
         assert_eq!((again.compilation(), again.digest()), (Compilation::Cached, &*digest));
@@ -98,7 +106,7 @@ fn a_missing_or_unusable_digest_is_computed_and_stored_again() {
 }
 
 #[test]
-fn a_changed_entry_is_compiled_again_while_the_code_in_use_goes_on() {
+fn a_replaced_entry_is_compiled_again_while_the_code_in_use_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let bytes = guest("misbehaving");
     sandbox(folder.path()).load(&bytes).unwrap();
@@ -106,7 +114,7 @@ fn a_changed_entry_is_compiled_again_while_the_code_in_use_goes_on() {
     assert_eq!(used.compilation(), Compilation::Cached);
     let entry = entries(folder.path()).remove(0);
     let broken = vec![0; fs::metadata(&entry).unwrap().len() as usize / 2];
-    fs::write(&entry, broken).unwrap();
+    replace(&entry, &broken);
     assert_eq!(sandbox(folder.path()).load(&bytes).unwrap().compilation(), Compilation::Compiled);
     let mut op = build(&used.stage(settings(json!({ "how": "good" }))));
     assert_eq!(samples(apply(&mut *op, sample("a", 0))), [sample("a", 0)]);
