@@ -47,8 +47,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) prepared: &'a Prepared,
     pub(crate) threads: usize,
     pub(crate) timer: OnceLock<Arc<Timer>>,
-    /// Memory that `collate` writes arrays to; the heap if there is none.
-    pub(crate) memory: Option<Arc<dyn BatchMemory>>,
+    /// Memory that `collate` writes arrays to, unless they go to a GPU.
+    pub(crate) memory: Arc<dyn BatchMemory>,
     /// Maximum number of batches that the reader of the run's output may hold at a time.
     pub(crate) max_held: usize,
 }
@@ -190,8 +190,8 @@ impl Parts<'_> {
                 threads(Arc::new(factory), wasm.mode == Mode::Stateful)
             }
             StageKind::Collate { ragged } => {
-                let memory = gpus.memory().or_else(|| self.memory.clone());
-                threads(Arc::new(Collate::new(*ragged, memory)), false)
+                let memory = gpus.memory().unwrap_or_else(|| self.memory.clone());
+                threads(Arc::new(Collate::new(*ragged, Some(memory))), false)
             }
             StageKind::Transfer { device } => {
                 tasks(gpus.transfer(&stage.id.to_string(), *device, &mut watched.transfers)?)

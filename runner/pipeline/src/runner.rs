@@ -2,9 +2,10 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
 
+use penstock_device::HostMemory;
 use penstock_engine::clock::MonotonicClock;
 use penstock_engine::graph::Graph;
-use penstock_engine::memory::BatchMemory;
+use penstock_engine::memory::{BatchMemory, Pool};
 use penstock_engine::ports::{Consumer, Observer, Source as SampleSource, ThreadOpFactory};
 use penstock_types::fault::SpecFault;
 use penstock_types::plan::{Fields, Plan, StagePlan};
@@ -56,7 +57,7 @@ pub struct RunEnds {
     pub consumer: Option<Box<dyn Consumer>>,
     /// Set when [`Run::take`] takes the items, so that the run has no consumer.
     pub is_taken: bool,
-    /// Memory for the arrays of batches; the heap if `None`.
+    /// Memory for the arrays of batches; regions of this run's own if `None`.
     pub memory: Option<Arc<dyn BatchMemory>>,
     /// Maximum number of batches that the caller of [`Run::take`] may hold at a time.
     pub max_held: usize,
@@ -177,6 +178,8 @@ impl Prepared {
 
     fn parts(&self, threads: u32, ends: RunEnds) -> Parts<'_> {
         let RunEnds { memory, max_held, .. } = ends;
+        // Not the heap: large arrays would leave holes in it that samples do not fill.
+        let memory = memory.unwrap_or_else(|| Arc::new(Pool::new(HostMemory)));
         Parts { prepared: self, threads: threads as usize, timer: OnceLock::new(), memory, max_held }
     }
 
