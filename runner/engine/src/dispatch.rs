@@ -18,7 +18,7 @@ use crate::graph::Graph;
 use crate::item::Item;
 use crate::ports::{Ending, Fault, Observer, Produced, SlotWatch, StopFlag, TaskOp, TaskSlot};
 use crate::schedule::{
-    DoneTask, FailedTask, FailureGroups, OpTime, RunSums, Schedule, SinkDelivery, Task, WorkerJob,
+    DoneTask, FailedTask, FailureGroups, OpTime, RunReader, RunSums, Schedule, SinkDelivery, Task, WorkerJob,
 };
 use crate::wake::{IdleWorker, IdleWorkers, Signal};
 
@@ -27,6 +27,8 @@ pub(crate) struct Dispatcher {
     state: Mutex<DispatchState>,
     /// Failures by group. Updated after the run's lock is released, i.e. shortly after the run's sums have counted the failures.
     failures: Mutex<FailureGroups>,
+    /// Sums of the run up to the last reading. Locked before `state`.
+    reader: Mutex<RunReader>,
     /// One signal per worker: a job is ready for this worker.
     work: Vec<Signal>,
     /// Signals waiting consumer threads that an item has arrived.
@@ -128,6 +130,7 @@ impl Dispatcher {
                 owner_ended: false,
             }),
             failures: Mutex::default(),
+            reader: Mutex::default(),
             work: (0..graph.threads).map(|_| Signal::default()).collect(),
             arrived: Signal::default(),
             ended: Condvar::new(),
@@ -362,11 +365,13 @@ impl Dispatcher {
 
     /// Reads the run's sums and state, and, in the same critical section, calls `also` with the schedule. Returns both results.
     pub(crate) fn read<T>(&self, also: impl FnOnce(&Schedule) -> T) -> (RunReading, T) {
+        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.lock();
         let now = state.ended_at.unwrap_or_else(|| self.clock.now());
-        let sums = state.schedule.read(now);
-        let reading = RunReading { sums, state: state.run_state(), expected: state.expected };
-        (reading, also(&state.schedule))
+        reader.read(&mut state.schedule, now);
+        let (run_state, expected, result) = (state.run_state(), state.expected, also(&state.schedule));
+        drop(state);
+        (RunReading { sums: reader.add(), state: run_state, expected }, result)
     }
 
     /// Failures by group, most frequent first, and the number of failures in no group.

@@ -27,7 +27,8 @@ use crate::item::{Item, Sample};
 use crate::ports::{Fault, Items, Output, Produced, Source};
 use crate::record::Recorder;
 use crate::schedule::{
-    ChainShape, OpCall, OpTime, RunSums, RunsOn, Schedule, SinkDelivery, StageRule, StageShape, Task,
+    ChainShape, OpCall, OpTime, RunReader, RunSums, RunsOn, Schedule, SinkDelivery, StageRule, StageShape,
+    Task,
 };
 
 /// A pipeline whose parts are described by their durations.
@@ -118,6 +119,7 @@ pub fn predict(scenario: Scenario, extent: Extent) -> Prediction {
 /// One run in simulated time.
 struct Simulation {
     schedule: Schedule,
+    reader: RunReader,
     recorder: Recorder,
     source: PacedSource,
     ops: Vec<Option<ScenarioOp>>,
@@ -200,6 +202,7 @@ impl Simulation {
         let ops: Vec<_> = ops.collect();
         Self {
             schedule: Schedule::new(shape, Tick::ZERO),
+            reader: RunReader::default(),
             recorder,
             source: PacedSource {
                 source: scenario.source,
@@ -257,7 +260,8 @@ impl Simulation {
     }
 
     fn reading(&mut self) -> RunSums {
-        self.schedule.read(Tick::from_nanos(self.now))
+        self.reader.read(&mut self.schedule, Tick::from_nanos(self.now));
+        self.reader.add()
     }
 
     /// Time of the next event.

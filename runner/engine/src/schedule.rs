@@ -139,6 +139,33 @@ pub(crate) struct RunSums {
     pub(crate) books: Vec<BookRow>,
 }
 
+/// All sums of a run, added up from readings of its schedule. Two sets of histograms suffice for any number of readings.
+#[derive(Debug, Default)]
+pub(crate) struct RunReader {
+    total: RunSums,
+    recent: RunSums,
+}
+
+impl RunReader {
+    /// Reads the schedule. The only step that needs the run's lock; its time does not depend on the number of recorded durations.
+    pub(crate) fn read(&mut self, schedule: &mut Schedule, now: Tick) {
+        schedule.read(now, &mut self.recent);
+    }
+
+    /// Adds the last reading to the sums of the run, and returns these.
+    pub(crate) fn add(&mut self) -> RunSums {
+        let Self { total, recent } = self;
+        total.stages.resize_with(recent.stages.len(), TaskSums::default);
+        total.queues.resize_with(recent.queues.len(), QueueSums::default);
+        total.stages.iter_mut().zip(&mut recent.stages).for_each(|(total, recent)| total.add(recent));
+        total.queues.iter_mut().zip(&mut recent.queues).for_each(|(total, recent)| total.add(recent));
+        let RunSums { at, delivered, failed_samples, .. } = *recent;
+        let (occupancy, books) = (recent.occupancy.clone(), recent.books.clone());
+        let (stages, queues) = (total.stages.clone(), total.queues.clone());
+        RunSums { at, stages, queues, delivered, failed_samples, occupancy, books }
+    }
+}
+
 impl Schedule {
     /// Creates a schedule whose ops are not built yet: it holds a build job for each stage that runs on worker threads.
     pub(crate) fn new(shape: ChainShape, now: Tick) -> Self {
@@ -450,18 +477,23 @@ impl Schedule {
         std::mem::take(&mut self.failed)
     }
 
-    /// Reads all sums up to `now`.
-    pub(crate) fn read(&mut self, now: Tick) -> RunSums {
+    /// Reads all sums up to `now` into `recent`. Histograms are swapped with the empty ones in `recent` and hold only what was
+    /// recorded since the last reading; [`RunReader::add`] completes the reading.
+    pub(crate) fn read(&mut self, now: Tick, recent: &mut RunSums) {
         let now = self.forward_to(now);
-        RunSums {
-            at: now,
-            stages: self.stages.iter_mut().map(|stage| stage.core.meter.sums(now).clone()).collect(),
-            queues: self.queues.iter_mut().map(|queue| queue.meter().sums(now)).collect(),
-            delivered: self.delivered(),
-            failed_samples: self.failed_samples,
-            occupancy: self.queues.iter().map(Queue::items).collect(),
-            books: self.books(),
+        recent.at = now;
+        recent.stages.resize_with(self.stages.len(), TaskSums::default);
+        recent.queues.resize_with(self.queues.len(), QueueSums::default);
+        for (stage, sums) in self.stages.iter_mut().zip(&mut recent.stages) {
+            stage.core.meter.read(now, sums);
         }
+        for (queue, sums) in self.queues.iter_mut().zip(&mut recent.queues) {
+            queue.meter().read(now, sums);
+        }
+        recent.delivered = self.delivered();
+        recent.failed_samples = self.failed_samples;
+        recent.occupancy = self.queues.iter().map(Queue::items).collect();
+        recent.books = self.books();
     }
 
     /// Numbers of samples that passed each node. No number ever decreases: samples that the consumer did not complete are counted

@@ -31,6 +31,15 @@ impl Histogram {
         self.longest = self.longest.max(nanos);
     }
 
+    /// Records `count` durations of 0.
+    pub(super) fn record_zeros(&mut self, count: u64) {
+        if count > 0 {
+            self.record(0);
+            self.counts[0] += count - 1;
+            self.total += count - 1;
+        }
+    }
+
     /// Non-empty buckets by number, with their counts.
     pub fn buckets(&self) -> impl Iterator<Item = (usize, u64)> {
         self.counts.iter().copied().enumerate().filter(|(_, count)| *count > 0)
@@ -91,6 +100,13 @@ impl Histogram {
         }
         self.total += other.total;
         self.longest = self.longest.max(other.longest);
+    }
+
+    /// Moves all counts of `other` into this histogram; `other` is empty afterwards and keeps its memory for further counts.
+    pub(super) fn take_from(&mut self, other: &mut Self) {
+        self.merge(other);
+        other.counts.fill(0);
+        (other.total, other.longest) = (0, 0);
     }
 
     /// Durations recorded since `earlier`, an earlier reading of this histogram. The longest of these durations is accurate only

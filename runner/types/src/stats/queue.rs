@@ -6,7 +6,10 @@ use super::tick::{Tick, nanos_to_seconds};
 /// Measures one queue. The caller reports every put and take, and the start of every wait; the meter never reads a clock.
 #[derive(Clone, Debug)]
 pub struct QueueMeter {
-    sums: QueueSums,
+    row: QueueRow,
+    /// Waits since the last reading, except those of 0, which `row` counts.
+    put_times: Histogram,
+    get_times: Histogram,
     read_at: Tick,
     empty: bool,
     puts_waiting: u32,
@@ -49,7 +52,9 @@ impl QueueMeter {
     /// Creates the meter of an empty queue.
     pub fn starting_at(now: Tick) -> Self {
         Self {
-            sums: QueueSums::default(),
+            row: QueueRow::default(),
+            put_times: Histogram::default(),
+            get_times: Histogram::default(),
             read_at: now,
             empty: true,
             puts_waiting: 0,
@@ -81,11 +86,11 @@ impl QueueMeter {
             return;
         }
         self.advance(now);
-        if since.is_some() {
+        self.row.puts += 1;
+        if let Some(since) = since {
             self.puts_waiting -= 1;
+            self.put_times.record(now - since);
         }
-        self.sums.row.puts += 1;
-        self.sums.put_times.record(since.map_or(0, |since| now - since));
         self.empty = false;
     }
 
@@ -105,10 +110,11 @@ impl QueueMeter {
             return;
         }
         self.advance(now);
-        let waited = self.get_waits_since.take().map_or(0, |since| now - since);
-        self.sums.row.get_wait += waited;
-        self.sums.row.gets += 1;
-        self.sums.get_times.record(waited);
+        self.row.gets += 1;
+        if let Some(since) = self.get_waits_since.take() {
+            self.row.get_wait += now - since;
+            self.get_times.record(now - since);
+        }
         self.empty = left == 0;
     }
 
@@ -126,12 +132,14 @@ impl QueueMeter {
         self.closed = true;
     }
 
-    /// Sums up to `now`, including open intervals. An open wait counts as a wait for an item.
-    pub fn sums(&mut self, now: Tick) -> QueueSums {
+    /// Copies the sums up to `now`, including open intervals, into `recent`, and swaps the waits recorded since the last reading
+    /// with the empty histograms in `recent`. [`QueueSums::add`] completes the reading. An open wait counts as a wait for an item.
+    pub fn read(&mut self, now: Tick, recent: &mut QueueSums) {
         self.advance(now);
-        let mut sums = self.sums.clone();
-        sums.row.get_wait += self.get_waits_since.map_or(0, |since| now - since);
-        sums
+        recent.row = self.row;
+        recent.row.get_wait += self.get_waits_since.map_or(0, |since| now - since);
+        std::mem::swap(&mut self.put_times, &mut recent.put_times);
+        std::mem::swap(&mut self.get_times, &mut recent.get_times);
     }
 
     #[inline]
@@ -141,15 +149,25 @@ impl QueueMeter {
         if self.closed || passed == 0 {
             return;
         }
-        self.sums.row.elapsed += passed;
-        self.sums.row.put_wait += passed * u64::from(self.puts_waiting);
+        self.row.elapsed += passed;
+        self.row.put_wait += passed * u64::from(self.puts_waiting);
         if self.empty {
-            self.sums.row.empty += passed;
+            self.row.empty += passed;
         }
     }
 }
 
 impl QueueSums {
+    /// Adds the next reading of the same meter. Afterwards, `recent` has empty histograms for the reading after it.
+    pub fn add(&mut self, recent: &mut Self) {
+        self.row = recent.row;
+        self.put_times.take_from(&mut recent.put_times);
+        self.get_times.take_from(&mut recent.get_times);
+        // Calls that did not wait are only counted, to spare the meter two histograms.
+        self.put_times.record_zeros(self.row.puts - self.put_times.count());
+        self.get_times.record_zeros(self.row.gets - self.get_times.count());
+    }
+
     /// Difference to `earlier`, an earlier reading of the same queue.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -205,8 +223,16 @@ mod tests {
         Tick::from_nanos(eighths * 125_000_000)
     }
 
-    fn figures(meter: &mut QueueMeter, now: Tick) -> QueueFigures {
-        meter.sums(now).figures(2)
+    /// Sums of a meter from its start; the meter stays as it was.
+    fn sums(meter: &QueueMeter, now: Tick) -> QueueSums {
+        let (mut sums, mut recent) = (QueueSums::default(), QueueSums::default());
+        meter.clone().read(now, &mut recent);
+        sums.add(&mut recent);
+        sums
+    }
+
+    fn figures(meter: &QueueMeter, now: Tick) -> QueueFigures {
+        sums(meter, now).figures(2)
     }
 
     #[test]
@@ -214,12 +240,12 @@ mod tests {
         let mut meter = QueueMeter::starting_at(Tick::ZERO);
         meter.on_put(at(2), None);
         meter.on_take(at(4), 0);
-        assert_eq!(figures(&mut meter, at(8)).readiness, Some(0.25));
+        assert_eq!(figures(&meter, at(8)).readiness, Some(0.25));
     }
 
     #[test]
     fn figures_without_a_measurement_are_none_and_not_zero() {
-        let figures = figures(&mut QueueMeter::starting_at(at(1)), at(1));
+        let figures = figures(&QueueMeter::starting_at(at(1)), at(1));
         assert_eq!(
             (figures.readiness, figures.qps, figures.ave_put_time_s, figures.starved),
             (None, None, None, None)
@@ -229,9 +255,9 @@ mod tests {
 
     #[test]
     fn a_window_without_a_put_in_an_empty_queue_is_not_ready() {
-        let mut meter = QueueMeter::starting_at(Tick::ZERO);
-        let before = meter.sums(at(8));
-        let window = meter.sums(at(16)).since(&before);
+        let meter = QueueMeter::starting_at(Tick::ZERO);
+        let before = sums(&meter, at(8));
+        let window = sums(&meter, at(16)).since(&before);
         assert_eq!(window.figures(2).readiness, Some(0.0));
         assert_eq!(window.figures(2).starved, Some(0.0), "no get waited");
     }
@@ -240,16 +266,16 @@ mod tests {
     fn a_wait_across_a_window_boundary_is_split_between_both_windows() {
         let mut meter = QueueMeter::starting_at(Tick::ZERO);
         meter.on_get_waits(at(4));
-        let first = meter.sums(at(8));
+        let first = sums(&meter, at(8));
         meter.on_put(at(12), None);
         meter.on_take(at(12), 0);
-        let second = meter.sums(at(16)).since(&first);
+        let second = sums(&meter, at(16)).since(&first);
         assert_eq!(first.figures(2).starved, Some(0.5));
         assert_eq!(first.figures(2).ave_get_time_s, None, "no get ended in it");
         assert_eq!(second.figures(2).starved, Some(0.5));
         assert_eq!(second.figures(2).ave_get_time_s, Some(0.5), "only its own part of the wait");
-        assert_eq!(meter.sums(at(16)).figures(2).ave_get_time_s, Some(1.0), "the whole wait");
-        assert_eq!(meter.sums(at(16)).get_times.longest_s(), Some(1.0));
+        assert_eq!(sums(&meter, at(16)).figures(2).ave_get_time_s, Some(1.0), "the whole wait");
+        assert_eq!(sums(&meter, at(16)).get_times.longest_s(), Some(1.0));
     }
 
     #[test]
@@ -262,9 +288,9 @@ mod tests {
         meter.on_put(at(4), Some(at(0)));
         meter.on_take(at(8), 0);
         meter.on_put(at(8), Some(at(2)));
-        let figures = figures(&mut meter, at(8));
+        let figures = figures(&meter, at(8));
         // The three puts waited 0 s, 4/8 s and 6/8 s.
-        assert_eq!(meter.sums(at(8)).row.put_wait, 1_250_000_000);
+        assert_eq!(sums(&meter, at(8)).row.put_wait, 1_250_000_000);
         assert_eq!(figures.ave_put_time_s, Some(1.25 / 3.0));
     }
 
@@ -274,7 +300,7 @@ mod tests {
         meter.on_put(at(0), None);
         meter.on_take(at(8), 0);
         meter.on_drained(at(8));
-        let figures = figures(&mut meter, at(80));
+        let figures = figures(&meter, at(80));
         assert_eq!((figures.elapsed_s, figures.readiness, figures.qps), (1.0, Some(1.0), Some(1.0)));
     }
 
@@ -282,12 +308,34 @@ mod tests {
     fn waiting_for_the_end_does_not_count_even_after_an_earlier_reading() {
         let mut meter = QueueMeter::starting_at(Tick::ZERO);
         meter.on_get_waits(at(2));
-        let first = meter.sums(at(4));
+        let first = sums(&meter, at(4));
         meter.on_get_given_up();
         meter.on_drained(at(7));
-        let whole = meter.sums(at(9));
+        let whole = sums(&meter, at(9));
         assert_eq!((first.row.get_wait, whole.row.get_wait), (250_000_000, 0));
         assert_eq!(whole.since(&first).row.get_wait, 0);
+    }
+
+    #[test]
+    fn successive_readings_of_a_meter_add_up_to_one_reading_of_the_whole() {
+        let mut meter = QueueMeter::starting_at(Tick::ZERO);
+        let (mut added, mut recent) = (QueueSums::default(), QueueSums::default());
+        let mut unread = meter.clone();
+        for step in 0..20 {
+            for meter in [&mut meter, &mut unread] {
+                meter.on_put(at(step * 4), None);
+                meter.on_put_waits(at(step * 4));
+                meter.on_take(at(step * 4), 1);
+                meter.on_put(at(step * 4 + step % 3), Some(at(step * 4)));
+                meter.on_take(at(step * 4 + 2), 0);
+                meter.on_get_waits(at(step * 4 + 3));
+            }
+            meter.read(at(step * 4 + 3), &mut recent);
+            added.add(&mut recent);
+        }
+        assert_eq!(added, sums(&unread, at(79)));
+        assert_eq!((added.put_times.count(), added.get_times.count()), (40, 40));
+        assert_eq!(added.put_times.quantile_s(0.5), Some(0.0), "puts without a wait count as 0");
     }
 
     #[test]
@@ -302,7 +350,7 @@ mod tests {
             }
             meter.on_put(at(step * 4 + 1), None);
             meter.on_take(at(step * 4 + 2), 0);
-            let now = meter.sums(at(step * 4 + 3));
+            let now = sums(&meter, at(step * 4 + 3));
             added.merge(&now.since(&last));
             last = now;
         }

@@ -26,7 +26,9 @@ pub(super) const SLOT_STATES: usize = 6;
 /// clock.
 #[derive(Clone, Debug)]
 pub struct StageMeter {
-    sums: TaskSums,
+    row: TaskRow,
+    /// Op times since the last reading.
+    op_times: Histogram,
     slots: [u32; SLOT_STATES],
     read_at: Tick,
     closed: bool,
@@ -85,7 +87,14 @@ impl StageMeter {
     pub fn starting_at(now: Tick, concurrency: usize) -> Self {
         let mut slots = [0; SLOT_STATES];
         slots[Slot::Idle as usize] = u32::try_from(concurrency).unwrap_or(u32::MAX);
-        Self { sums: TaskSums::default(), slots, read_at: now, closed: false, off: false }
+        Self {
+            row: TaskRow::default(),
+            op_times: Histogram::default(),
+            slots,
+            read_at: now,
+            closed: false,
+            off: false,
+        }
     }
 
     /// Creates a meter for benchmarks of the cost of measuring. It only counts tasks, which failure limits require.
@@ -103,21 +112,21 @@ impl StageMeter {
         self.slots[from as usize] -= 1;
         self.slots[to as usize] += 1;
         if from == Slot::ThreadWait {
-            self.sums.row.thread_starts += 1;
+            self.row.thread_starts += 1;
         }
     }
 
     /// Records the end of a task. `op_nanos` is the time of the op alone; `None` where no op is measured.
     #[inline]
     pub fn on_task(&mut self, op_nanos: Option<u64>, failed_samples: u64) {
-        self.sums.row.tasks += 1;
+        self.row.tasks += 1;
         if failed_samples > 0 {
-            self.sums.row.failures += 1;
-            self.sums.row.failed_samples += failed_samples;
+            self.row.failures += 1;
+            self.row.failed_samples += failed_samples;
         } else if let Some(op_nanos) = op_nanos.filter(|_| !self.off) {
-            self.sums.row.op_time += op_nanos;
-            self.sums.row.op_count += 1;
-            self.sums.op_times.record(op_nanos);
+            self.row.op_time += op_nanos;
+            self.row.op_count += 1;
+            self.op_times.record(op_nanos);
         }
     }
 
@@ -127,7 +136,7 @@ impl StageMeter {
         if self.off {
             return;
         }
-        self.sums.row.cpu_time += nanos;
+        self.row.cpu_time += nanos;
     }
 
     /// Records that instances of the op were created.
@@ -136,7 +145,7 @@ impl StageMeter {
         if self.off {
             return;
         }
-        self.sums.row.instances += made;
+        self.row.instances += made;
     }
 
     /// Records that instances of the op were created to replace broken ones.
@@ -145,7 +154,7 @@ impl StageMeter {
         if self.off {
             return;
         }
-        self.sums.row.replaced += made;
+        self.row.replaced += made;
     }
 
     /// Stops the measurement: the stage has passed on its last item.
@@ -159,13 +168,15 @@ impl StageMeter {
 
     /// Number of completed tasks so far, and number of completed tasks with a failed sample.
     pub fn tasks(&self) -> (u64, u64) {
-        (self.sums.row.tasks, self.sums.row.failures)
+        (self.row.tasks, self.row.failures)
     }
 
-    /// Sums up to `now`, including open intervals.
-    pub fn sums(&mut self, now: Tick) -> &TaskSums {
+    /// Copies the sums up to `now`, including open intervals, into `recent`, and swaps the op times recorded since the last reading
+    /// with the empty histogram in `recent`. [`TaskSums::add`] completes the reading.
+    pub fn read(&mut self, now: Tick, recent: &mut TaskSums) {
         self.advance(now);
-        &self.sums
+        recent.row = self.row;
+        std::mem::swap(&mut self.op_times, &mut recent.op_times);
     }
 
     #[inline]
@@ -175,7 +186,7 @@ impl StageMeter {
         if self.closed || passed == 0 {
             return;
         }
-        let sums = &mut self.sums.row;
+        let sums = &mut self.row;
         sums.elapsed += passed;
         let [idle, thread_wait, permit_wait, busy, order_wait, blocked] =
             self.slots.map(|slots| passed * u64::from(slots));
@@ -189,6 +200,12 @@ impl StageMeter {
 }
 
 impl TaskSums {
+    /// Adds the next reading of the same meter. Afterwards, `recent` has an empty histogram for the reading after it.
+    pub fn add(&mut self, recent: &mut Self) {
+        self.row = recent.row;
+        self.op_times.take_from(&mut recent.op_times);
+    }
+
     /// Difference to `earlier`, an earlier reading of the same stage.
     pub fn since(&self, earlier: &Self) -> Self {
         Self { row: self.row.since(&earlier.row), op_times: self.op_times.since(&earlier.op_times) }
@@ -253,6 +270,25 @@ mod tests {
         Tick::from_nanos(eighths * 125_000_000)
     }
 
+    fn figures(mut meter: StageMeter, now: Tick) -> TaskFigures {
+        let mut sums = TaskSums::default();
+        meter.read(now, &mut sums);
+        sums.figures()
+    }
+
+    #[test]
+    fn successive_readings_of_a_meter_add_up_to_the_whole() {
+        let mut meter = StageMeter::starting_at(Tick::ZERO, 1);
+        let (mut added, mut recent) = (TaskSums::default(), TaskSums::default());
+        for nanos in [70, 3_000, 5_000_000, 3_000] {
+            meter.on_task(Some(nanos), 0);
+            meter.read(at(nanos), &mut recent);
+            added.add(&mut recent);
+        }
+        assert_eq!((added.row.op_count, added.op_times.count()), (4, 4));
+        assert_eq!((added.row.op_time, added.op_times.longest()), (5_006_070, 5_000_000));
+    }
+
     #[test]
     fn slot_seconds_add_up_to_concurrency_times_elapsed() {
         let mut meter = StageMeter::starting_at(Tick::ZERO, 4);
@@ -264,7 +300,7 @@ mod tests {
         meter.on_slot(at(6), Slot::Busy, Slot::OrderWait);
         meter.on_slot(at(7), Slot::Busy, Slot::Blocked);
         meter.on_slot(at(7), Slot::Busy, Slot::PermitWait);
-        let figures = meter.sums(at(8)).figures();
+        let figures = figures(meter, at(8));
         let [busy, thread_wait, permit_wait, blocked, order_wait, idle] =
             [1.0, 0.25, 0.5, 0.125, 0.25, 1.875];
         assert_eq!(
@@ -292,7 +328,7 @@ mod tests {
         meter.on_slot(at(8), Slot::Busy, Slot::Idle);
         meter.on_task(Some(500_000_000), 0);
         meter.on_task(Some(9_000_000_000), 2);
-        let figures = meter.sums(at(8)).figures();
+        let figures = figures(meter, at(8));
         assert_eq!((figures.num_tasks, figures.num_failures, figures.failed_samples), (2, 1, 2));
         assert_eq!(figures.ave_time_s, Some(0.5));
         assert_eq!(figures.ave_thread_wait_s, Some(0.5));
@@ -302,7 +338,7 @@ mod tests {
     fn a_stage_that_failed_every_task_has_no_average_time() {
         let mut meter = StageMeter::starting_at(Tick::ZERO, 1);
         meter.on_task(Some(1), 1);
-        let figures = meter.sums(at(1)).figures();
+        let figures = figures(meter, at(1));
         assert_eq!((figures.ave_time_s, figures.max_time_s), (None, None));
     }
 }
