@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
+use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -11,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use penstock_types::stats::Tick;
+use rustix::thread::set_current_timer_slack;
 
 use crate::clock::{Clock, MonotonicClock};
 use crate::ports::StopFlag;
@@ -98,6 +100,8 @@ impl TimerShared {
     }
 
     fn wake_until_closed(&self) {
+        // Linux delays waits of a thread by up to 50 us unless told otherwise; if it refuses, sleeps end that much later.
+        set_current_timer_slack(NonZeroU64::new(1)).unwrap_or_default();
         let mut waiting = self.waiting();
         while !waiting.is_closed {
             let now = self.clock.now();
