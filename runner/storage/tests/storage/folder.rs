@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::TryStreamExt;
-use penstock_storage::{FolderStore, Keys, Store, StoreError};
+use penstock_storage::{FolderStore, Keys, MAX_GET_BYTES, Store, StoreError};
 use proptest::prelude::*;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
@@ -210,6 +211,24 @@ async fn a_write_leaves_no_file_but_its_object() {
     store.put(Arc::from(&*"n".repeat(300)), Bytes::from_static(b"!")).await.unwrap_err();
     assert_eq!(listed(&store, "").await, ["x"]);
     assert_eq!(std::fs::read_dir(root).unwrap().count(), 2);
+}
+
+#[tokio::test]
+async fn an_object_over_the_limit_of_one_read_is_refused_whole_but_read_in_ranges() {
+    let folder = tempfile::tempdir().unwrap();
+    let size = MAX_GET_BYTES + 5;
+    // Has no blocks on the disk.
+    File::create(folder.path().join("huge")).unwrap().set_len(size).unwrap();
+    let store = open(folder.path());
+    let huge: Arc<str> = Arc::from("huge");
+    let whole = store.get(huge.clone()).await.unwrap_err();
+    assert_eq!(
+        whole.to_string(),
+        "object `huge` of store `data` has 2147483653 bytes, but at most 2147483648 are read at once; split it up"
+    );
+    let range = store.get_range(huge.clone(), None, 0..size).await.unwrap_err();
+    assert!(matches!(range, StoreError::TooLarge { .. }), "{range:?}");
+    assert_eq!(store.get_range(huge, None, size - 3..size).await.unwrap(), [0; 3][..]);
 }
 
 #[test]
