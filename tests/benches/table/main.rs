@@ -39,7 +39,7 @@ enum Bound {
 }
 
 fn main() -> ExitCode {
-    let rows: [(&str, Measure); 31] = [
+    let rows: [(&str, Measure); 32] = [
         ("engine", engine::one_stage_against_crossbeam),
         ("engine-12", engine::three_stages_against_crossbeam),
         ("statistics", engine::cost_of_statistics),
@@ -52,6 +52,7 @@ fn main() -> ExitCode {
         ("cold-start", sandbox::cold_start),
         ("second-instance", sandbox::second_instance),
         ("photos", photos::rate_against_native_loop),
+        ("photos-peer", photos::rate_against_dataloader_rs),
         ("photos-cpu", photos::cpu_against_native_loop),
         ("memory", photos::peak_memory),
         ("predict-median", predict::median_error),

@@ -34,8 +34,8 @@ pub(crate) fn cost_of_identity() -> Row {
     };
     let (wasm_s, native_s, _) = take_turns(|| in_a_loop(&mut *guest), || in_a_loop(&mut *native));
     let (piped_s, native_piped_s, _) = take_turns(
-        || run(&runtime, ITEMS, &sample, Arc::new(wasm.clone()), true),
-        || run(&runtime, ITEMS, &sample, Arc::new(Identity), true),
+        || run(&runtime, ITEMS, &sample, Arc::new(wasm.clone())),
+        || run(&runtime, ITEMS, &sample, Arc::new(Identity)),
     );
     let us = |seconds: f64| seconds * 1e6 / ITEMS as f64;
     Row {
