@@ -46,6 +46,7 @@ pub use chunks::{fold_chunks, map_chunks, update_chunks};
 pub use error::{Context, Error, Result};
 pub use host::{Level, asset, count, log};
 pub use item::{Field, IntoOutcome, Item, Outcome, Value};
+pub use json::Json;
 pub use params::{Param, Params};
 pub use penstock_guest_macros::{Params, stage};
 pub use rng::Rng;
