@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 GUEST_DIR  := $(TARGET_DIR)/wasm32-unknown-unknown/guest
-STAGES     := decode-resize log-mel mixup normalize pack-tokens text-filter
+STAGES     := decode-resize image log-mel mixup normalize pack-tokens text-filter
 TEST_GUESTS := $(patsubst tests/guests/%/Cargo.toml,guest-%,$(wildcard tests/guests/*/Cargo.toml))
 PENSTOCK   := $(TARGET_DIR)/release/penstock
 DEMO       := demo

@@ -1,0 +1,35 @@
+//! PNG files: 1 to 16 bits, palettes, transparency, interlacing.
+
+use penstock_guest::prelude::*;
+use png::{Decoder, Limits, Reader, Transformations};
+
+use super::orientation::Orientation;
+use crate::image::Image;
+use crate::step::Size;
+
+fn open(png: &[u8]) -> Result<Reader<std::io::Cursor<&[u8]>>> {
+    let mut decoder = Decoder::new_with_limits(super::reader(png), Limits { bytes: 64 << 20 });
+    decoder.set_transformations(Transformations::EXPAND | Transformations::STRIP_16);
+    decoder.set_ignore_text_chunk(true);
+    decoder.set_ignore_iccp_chunk(true);
+    decoder.read_info().context("the PNG is damaged")
+}
+
+pub(super) fn header(png: &[u8]) -> Result<(Size, Orientation)> {
+    let reader = open(png)?;
+    let info = reader.info();
+    // A row at a time is stored with all its bits.
+    let size = super::check(png, info.width.into(), info.height.into(), 4)?;
+    Ok((size, info.exif_metadata.as_deref().map_or_else(Orientation::default, Orientation::read)))
+}
+
+pub(super) fn decode(png: &[u8]) -> Result<Image> {
+    let mut reader = open(png)?;
+    let size = Size { width: reader.info().width, height: reader.info().height };
+    let channels = reader.output_color_type().0.samples();
+    let bytes = reader.output_buffer_size().context("the PNG is too large")?;
+    let mut pixels = vec![0; bytes];
+    reader.next_frame(&mut pixels).context("the PNG is damaged")?;
+    ensure!(bytes == size.pixels() * channels, "the PNG is damaged: its first frame has another size");
+    Ok(super::to_colours(size, channels, pixels))
+}

@@ -1,0 +1,167 @@
+//! Images of bytes, and the steps that move pixels.
+
+use penstock_guest::prelude::*;
+
+use crate::params::PaddingMode;
+use crate::step::{Filling, Rect, Size, Step};
+use crate::{affine, blur, colour, resize};
+
+/// An image: u8, [height, width, channels], rows first.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Image {
+    pub size: Size,
+    /// 1 (grey) or 3 (red, green, blue).
+    pub channels: usize,
+    pub pixels: Vec<u8>,
+}
+
+impl Image {
+    /// Number of bytes of a row.
+    pub(crate) fn stride(&self) -> usize {
+        self.size.width as usize * self.channels
+    }
+
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &[u8]> {
+        self.pixels.chunks_exact(self.stride())
+    }
+
+    /// The image after a step. The steps `ToFloat` and `Normalize` do not apply to bytes.
+    pub(crate) fn after(mut self, step: &Step) -> Result<Self> {
+        match step {
+            Step::Crop(part) => return Ok(self.crop(*part)),
+            Step::Resize { size, interpolation, antialias } => {
+                let resizing = crate::view::Resizing {
+                    size: *size,
+                    interpolation: *interpolation,
+                    antialias: *antialias,
+                };
+                return Ok(resize::resize(&self, resizing));
+            }
+            Step::FlipHorizontal => self.flip_across(),
+            Step::FlipVertical => self.flip_down(),
+            Step::Pad { padding, fill, mode } => return self.pad(*padding, fill, *mode),
+            Step::Affine { matrix, size, interpolation, fill } => {
+                let fill = match fill {
+                    Some(values) => Some(self.value_per_channel(values)?),
+                    None => None,
+                };
+                return Ok(affine::transform(&self, matrix, *size, *interpolation, fill));
+            }
+            Step::QuarterTurns(turns) => {
+                if turns % 2 == 1 {
+                    self = self.transposed();
+                    self.flip_down();
+                }
+                if *turns >= 2 {
+                    self.flip_across();
+                    self.flip_down();
+                }
+            }
+            Step::GaussianBlur { kernel, sigma } => blur::blur(&mut self, *kernel, *sigma),
+            Step::Erase { part, filling } => {
+                let Filling::Values(values) = filling else { bail!("noise needs floating-point numbers") };
+                let value = self.value_per_channel(values)?.map(|value| value as u8);
+                let (stride, channels) = (self.stride(), self.channels);
+                let columns = part.left as usize * channels..(part.left + part.width) as usize * channels;
+                for row in
+                    self.pixels.chunks_exact_mut(stride).skip(part.top as usize).take(part.height as usize)
+                {
+                    for pixel in row[columns.clone()].chunks_exact_mut(channels) {
+                        pixel.copy_from_slice(&value[..channels]);
+                    }
+                }
+            }
+            Step::ToFloat { .. } | Step::Normalize { .. } => bail!("bytes cannot be normalised"),
+            _ => colour::apply(&mut self, step),
+        }
+        Ok(self)
+    }
+
+    /// The values for the three channels of a pixel; an image with one channel uses the first.
+    pub(crate) fn value_per_channel(&self, values: &[f32]) -> Result<[f32; 3]> {
+        match *values {
+            [all] => Ok([all; 3]),
+            [red, green, blue] if self.channels == 3 => Ok([red, green, blue]),
+            _ => bail!(
+                "{} values were given for {} channels; use one, or one per channel",
+                values.len(),
+                self.channels
+            ),
+        }
+    }
+
+    pub(crate) fn crop(&self, part: Rect) -> Self {
+        let columns = part.left as usize * self.channels..(part.left + part.width) as usize * self.channels;
+        let mut pixels = Vec::with_capacity(part.size().pixels() * self.channels);
+        for row in self.rows().skip(part.top as usize).take(part.height as usize) {
+            pixels.extend_from_slice(&row[columns.clone()]);
+        }
+        Self { size: part.size(), channels: self.channels, pixels }
+    }
+
+    pub(crate) fn flip_across(&mut self) {
+        let stride = self.stride();
+        match self.channels {
+            1 => self.pixels.chunks_exact_mut(stride).for_each(<[u8]>::reverse),
+            _ => self.pixels.chunks_exact_mut(stride).for_each(|row| row.as_chunks_mut::<3>().0.reverse()),
+        }
+    }
+
+    pub(crate) fn flip_down(&mut self) {
+        let (stride, height) = (self.stride(), self.size.height as usize);
+        let (upper, lower) = self.pixels.split_at_mut(height / 2 * stride);
+        for (upper, lower) in upper.chunks_exact_mut(stride).zip(lower.chunks_exact_mut(stride).rev()) {
+            upper.swap_with_slice(lower);
+        }
+    }
+
+    /// The image with rows and columns exchanged.
+    pub(crate) fn transposed(&self) -> Self {
+        let (stride, channels, height) = (self.stride(), self.channels, self.size.height as usize);
+        let mut pixels = vec![0; self.pixels.len()];
+        for (column, out) in pixels.chunks_exact_mut(height * channels).enumerate() {
+            for (row, out) in out.chunks_exact_mut(channels).enumerate() {
+                let start = row * stride + column * channels;
+                out.copy_from_slice(&self.pixels[start..start + channels]);
+            }
+        }
+        Self { size: self.size.turned(), channels, pixels }
+    }
+
+    fn pad(&self, [left, top, right, bottom]: [u32; 4], fill: &[f32], mode: PaddingMode) -> Result<Self> {
+        let (width, height) = (self.size.width as usize, self.size.height as usize);
+        let size = Size { width: self.size.width + left + right, height: self.size.height + top + bottom };
+        let channels = self.channels;
+        let value = self.value_per_channel(fill)?.map(|value| value as u8);
+        let mut pixels = value[..channels].repeat(size.pixels());
+        let columns: Vec<Option<usize>> =
+            (0..size.width).map(|x| source(i64::from(x) - i64::from(left), width, mode)).collect();
+        for (y, row) in pixels.chunks_exact_mut(size.width as usize * channels).enumerate() {
+            let Some(from) = source(y as i64 - i64::from(top), height, mode) else { continue };
+            let from = &self.pixels[from * self.stride()..][..self.stride()];
+            row[left as usize * channels..][..from.len()].copy_from_slice(from);
+            if mode != PaddingMode::Constant {
+                for (out, column) in row.chunks_exact_mut(channels).zip(&columns) {
+                    let column = column.unwrap_or(0) * channels;
+                    out.copy_from_slice(&from[column..column + channels]);
+                }
+            }
+        }
+        Ok(Self { size, channels, pixels })
+    }
+}
+
+/// Pixel of a line of `length` pixels for the place `at`, which may be outside of it; `None` for a fixed value.
+fn source(at: i64, length: usize, mode: PaddingMode) -> Option<usize> {
+    let last = length as i64 - 1;
+    let inside = match mode {
+        PaddingMode::Constant => at,
+        PaddingMode::Edge => at.clamp(0, last),
+        PaddingMode::Reflect if at < 0 => -at,
+        PaddingMode::Reflect if at > last => 2 * last - at,
+        PaddingMode::Symmetric if at < 0 => -at - 1,
+        PaddingMode::Symmetric if at > last => 2 * last + 1 - at,
+        PaddingMode::Reflect | PaddingMode::Symmetric => at,
+    };
+    usize::try_from(inside).ok().filter(|&inside| inside < length)
+}

@@ -1,0 +1,286 @@
+//! The ops of a document, with the names, params and defaults of `torchvision.transforms.v2`.
+
+use penstock_guest::{Json, Param, Params};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
+
+use crate::params::{Dtype, Erased, Interpolation, Numbers, PaddingMode};
+
+/// Defines the enum of all ops. An op is written as an object with one member: its name, with its params.
+macro_rules! ops {
+    ($first:ident $(, $rest:ident)+ $(,)?) => {
+        /// An op with its params.
+        #[derive(Clone, Debug)]
+        #[expect(missing_docs, reason = "each variant is documented at the struct of that name")]
+        pub enum Op {
+            $first($first),
+            $($rest($rest),)+
+        }
+
+        impl Op {
+            /// Names of all ops.
+            const NAMES: &[&str] = &[stringify!($first) $(, stringify!($rest))+];
+
+            fn read(name: &str, members: Map<String, Value>) -> Option<Result<Self, String>> {
+                match name {
+                    stringify!($first) => Some($first::from_members(members).map(Self::$first)),
+                    $(stringify!($rest) => Some($rest::from_members(members).map(Self::$rest)),)+
+                    _ => None,
+                }
+            }
+
+            /// Name of the op.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    Self::$first(_) => stringify!($first),
+                    $(Self::$rest(_) => stringify!($rest),)+
+                }
+            }
+        }
+
+        impl Param for Op {
+            const MEMBERS: Json = Json::Parts(&[
+                Json::Text(concat!(
+                    r#""type":"object","minProperties":1,"maxProperties":1,"additionalProperties":false,"properties":{""#,
+                    stringify!($first), r#"":"#
+                )),
+                <$first as Params>::SCHEMA,
+                $(Json::Text(concat!(r#",""#, stringify!($rest), r#"":"#)), <$rest as Params>::SCHEMA,)+
+                Json::Text("}"),
+            ]);
+        }
+    };
+}
+
+ops!(
+    Resize,
+    CenterCrop,
+    RandomCrop,
+    RandomResizedCrop,
+    RandomHorizontalFlip,
+    RandomVerticalFlip,
+    Pad,
+    RandomRotation,
+    ColorJitter,
+    Grayscale,
+    GaussianBlur,
+    RandomErasing,
+    RandAugment,
+    ToDtype,
+    Normalize,
+);
+
+impl<'de> Deserialize<'de> for Op {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let members = Map::<String, Value>::deserialize(deserializer)?;
+        let count = members.len();
+        let Some((name, params)) = members.into_iter().next().filter(|_| count == 1) else {
+            return Err(D::Error::custom(format_args!(
+                "an op is an object with one member, its name, not {count}"
+            )));
+        };
+        let Value::Object(params) = params else {
+            return Err(D::Error::custom(format_args!("the params of `{name}` are {params}, not an object")));
+        };
+        match Self::read(&name, params) {
+            Some(op) => op.map_err(|fault| D::Error::custom(format_args!("`{name}`: {fault}"))),
+            None => Err(D::Error::custom(format_args!(
+                "`{name}` is not an op: the ops are `{}`",
+                Self::NAMES.join("`, `")
+            ))),
+        }
+    }
+}
+
+/// Resizes the image to a height and width, or by the length of one side.
+#[derive(Clone, Debug, Params)]
+pub struct Resize {
+    /// Length of the shorter side, or [height, width]; without it, `max_size` is the length of the longer side.
+    pub size: Option<Numbers<u32>>,
+    /// Interpolation of the pixels.
+    #[param(default = "bilinear")]
+    pub interpolation: Interpolation,
+    /// Maximum length of the longer side.
+    pub max_size: Option<u32>,
+    /// Takes the mean of all covered pixels if the image becomes smaller, as Pillow does; `false` has an effect on `bilinear` and `bicubic`.
+    #[param(default = true)]
+    pub antialias: bool,
+}
+
+/// Crops the middle of the image; a smaller image is padded with 0.
+#[derive(Clone, Debug, Params)]
+pub struct CenterCrop {
+    /// Side of the square, or [height, width].
+    pub size: Numbers<u32>,
+}
+
+/// Crops a random part of the image.
+#[derive(Clone, Debug, Params)]
+pub struct RandomCrop {
+    /// Side of the square, or [height, width].
+    pub size: Numbers<u32>,
+    /// Number of pixels added before the crop: on all sides, [left and right, top and bottom], or [left, top, right, bottom].
+    pub padding: Option<Numbers<u32>>,
+    /// Pads an image that is smaller than `size`.
+    #[param(default = false)]
+    pub pad_if_needed: bool,
+    /// Value of added pixels, or one per channel.
+    #[param(default = 0)]
+    pub fill: Numbers<f32>,
+    /// Choice of the added pixels.
+    #[param(default = "constant")]
+    pub padding_mode: PaddingMode,
+}
+
+/// Crops a part of random area and aspect ratio, and resizes it.
+#[derive(Clone, Debug, Params)]
+pub struct RandomResizedCrop {
+    /// Side of the square, or [height, width].
+    pub size: Numbers<u32>,
+    /// Limits of the area of the part, as shares of the image.
+    #[param(default = [0.08, 1.0])]
+    pub scale: Numbers<f64>,
+    /// Limits of width / height of the part.
+    #[param(default = [0.75, 1.3333333333333333])]
+    pub ratio: Numbers<f64>,
+    /// Interpolation of the pixels.
+    #[param(default = "bilinear")]
+    pub interpolation: Interpolation,
+    /// Takes the mean of all covered pixels if the image becomes smaller, as Pillow does; `false` has an effect on `bilinear` and `bicubic`.
+    #[param(default = true)]
+    pub antialias: bool,
+}
+
+/// Mirrors the image from left to right.
+#[derive(Clone, Debug, Params)]
+pub struct RandomHorizontalFlip {
+    /// Probability of the change, 0 to 1.
+    #[param(default = 0.5, min = 0, max = 1)]
+    pub p: f64,
+}
+
+/// Mirrors the image from top to bottom.
+#[derive(Clone, Debug, Params)]
+pub struct RandomVerticalFlip {
+    /// Probability of the change, 0 to 1.
+    #[param(default = 0.5, min = 0, max = 1)]
+    pub p: f64,
+}
+
+/// Adds pixels at the sides of the image.
+#[derive(Clone, Debug, Params)]
+pub struct Pad {
+    /// Number of added pixels: on all sides, [left and right, top and bottom], or [left, top, right, bottom].
+    pub padding: Numbers<u32>,
+    /// Value of added pixels, or one per channel.
+    #[param(default = 0)]
+    pub fill: Numbers<f32>,
+    /// Choice of the added pixels.
+    #[param(default = "constant")]
+    pub padding_mode: PaddingMode,
+}
+
+/// Rotates the image counter-clockwise by a random angle.
+#[derive(Clone, Debug, Params)]
+pub struct RandomRotation {
+    /// Limits of the angle in degrees; a single number stands for itself and its negative.
+    pub degrees: Numbers<f64>,
+    /// Interpolation of the pixels: `nearest` or `bilinear`.
+    #[param(default = "nearest")]
+    pub interpolation: Interpolation,
+    /// Enlarges the image so that all of it remains visible.
+    #[param(default = false)]
+    pub expand: bool,
+    /// Centre of the rotation, [x, y] in pixels; by default the middle of the image.
+    pub center: Option<Numbers<f64>>,
+    /// Value of pixels outside of the image, or one per channel.
+    #[param(default = 0)]
+    pub fill: Numbers<f32>,
+}
+
+/// Changes brightness, contrast, saturation and hue by random factors, in random order.
+#[derive(Clone, Debug, Params)]
+pub struct ColorJitter {
+    /// Limits of the factor; a single number is the largest distance from 1.
+    pub brightness: Option<Numbers<f64>>,
+    /// Limits of the factor; a single number is the largest distance from 1.
+    pub contrast: Option<Numbers<f64>>,
+    /// Limits of the factor; a single number is the largest distance from 1.
+    pub saturation: Option<Numbers<f64>>,
+    /// Limits of the shift in turns, -0.5 to 0.5; a single number is the largest shift in both directions.
+    pub hue: Option<Numbers<f64>>,
+}
+
+/// Converts the image to grey.
+#[derive(Clone, Debug, Params)]
+pub struct Grayscale {
+    /// Number of channels of the result, 1 or 3.
+    #[param(default = 1, min = 1, max = 3)]
+    pub num_output_channels: u32,
+}
+
+/// Blurs the image by a Gaussian of random width.
+#[derive(Clone, Debug, Params)]
+pub struct GaussianBlur {
+    /// Length of the kernel in pixels, odd: one number, or [across, down].
+    pub kernel_size: Numbers<u32>,
+    /// Limits of the standard deviation in pixels.
+    #[param(default = [0.1, 2.0])]
+    pub sigma: Numbers<f64>,
+}
+
+/// Replaces the pixels of a random rectangle.
+#[derive(Clone, Debug, Params)]
+pub struct RandomErasing {
+    /// Probability of the change, 0 to 1.
+    #[param(default = 0.5, min = 0, max = 1)]
+    pub p: f64,
+    /// Limits of the area of the rectangle, as shares of the image.
+    #[param(default = [0.02, 0.33])]
+    pub scale: Numbers<f64>,
+    /// Limits of height / width of the rectangle.
+    #[param(default = [0.3, 3.3])]
+    pub ratio: Numbers<f64>,
+    /// New value of the pixels, one per channel, or `random`.
+    #[param(default = 0)]
+    pub value: Erased,
+}
+
+/// Applies randomly chosen ops of one strength (<https://arxiv.org/abs/1909.13719>).
+#[derive(Clone, Debug, Params)]
+pub struct RandAugment {
+    /// Number of ops applied to each image.
+    #[param(default = 2, max = 100)]
+    pub num_ops: u32,
+    /// Strength, less than `num_magnitude_bins`.
+    #[param(default = 9)]
+    pub magnitude: u32,
+    /// Number of strengths to choose from.
+    #[param(default = 31, min = 2, max = 1000)]
+    pub num_magnitude_bins: u32,
+    /// Interpolation of the pixels: `nearest` or `bilinear`.
+    #[param(default = "nearest")]
+    pub interpolation: Interpolation,
+    /// Value of pixels outside of the image, or one per channel; 0 by default.
+    pub fill: Option<Numbers<f32>>,
+}
+
+/// Converts the elements of the image.
+#[derive(Clone, Debug, Params)]
+pub struct ToDtype {
+    /// Element type of the result.
+    pub dtype: Dtype,
+    /// Scales bytes to the range 0 to 1.
+    #[param(default = false)]
+    pub scale: bool,
+}
+
+/// Subtracts the mean of every channel and divides by its standard deviation. Needs floating-point numbers.
+#[derive(Clone, Debug, Params)]
+pub struct Normalize {
+    /// Mean to subtract, one number per channel, or one for all.
+    pub mean: Vec<f32>,
+    /// Standard deviation to divide by, one number per channel, or one for all; never 0.
+    pub std: Vec<f32>,
+}

@@ -1,0 +1,196 @@
+//! The fast path for JPEGs, beside the plain one.
+
+use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+
+use super::*;
+use crate::params::Interpolation;
+use crate::view::Resizing;
+
+/// Smooth colours with a little grain, as in a photo.
+fn soft(width: u16, height: u16) -> Vec<u8> {
+    let mut rng = Item::new("jpegs").with_seed(3).rng();
+    let mut pixels = Vec::new();
+    for (x, y) in (0..height).flat_map(|y| (0..width).map(move |x| (f64::from(x), f64::from(y)))) {
+        let grain = rng.below(13) as f64 - 6.0;
+        for (wide, high) in [(23.0, 31.0), (47.0, 19.0), (61.0, 83.0)] {
+            let value = 128.0 + 110.0 * (x / wide).sin() * (y / high).cos() + grain;
+            pixels.push(value.clamp(0.0, 255.0) as u8);
+        }
+    }
+    pixels
+}
+
+fn encode((width, height): (u16, u16), set: impl Fn(&mut Encoder<&mut Vec<u8>>)) -> Vec<u8> {
+    let mut file = Vec::new();
+    let mut encoder = Encoder::new(&mut file, 92);
+    set(&mut encoder);
+    encoder.encode(&soft(width, height), width, height, ColorType::Rgb).unwrap();
+    file
+}
+
+fn fast(file: &[u8], view: &View, shrink: u32) -> Option<Vec<u8>> {
+    let mut pixels = vec![0; view.size().pixels() * 3];
+    fast::decode(file, view, shrink, shrink > 1, &mut Pixels::Bytes(&mut pixels)).map(|()| pixels)
+}
+
+/// With colours resized at the resolution of the file.
+fn draft(file: &[u8], view: &View) -> Option<Vec<u8>> {
+    let mut pixels = vec![0; view.size().pixels() * 3];
+    fast::decode(file, view, 1, true, &mut Pixels::Bytes(&mut pixels)).map(|()| pixels)
+}
+
+fn plain(file: &[u8], view: &View, shrink: u32) -> Vec<u8> {
+    let file = File::open(file, true).unwrap();
+    resize::view(&file.decode(shrink).unwrap(), view, shrink).pixels
+}
+
+fn whole(width: u32, height: u32) -> View {
+    View::whole(Size { width, height })
+}
+
+/// View of a part at another size, of which a part is needed, mirrored.
+fn view((width, height): (u16, u16), resized: (u32, u32), interpolation: Interpolation) -> View {
+    let (width, height) = (u32::from(width), u32::from(height));
+    let crop =
+        Rect { left: width / 9, top: height / 7, width: width - width / 5, height: height - height / 6 };
+    let size = Size { width: resized.0, height: resized.1 };
+    let window =
+        Rect { left: size.width / 8, top: 0, width: size.width - size.width / 4, height: size.height };
+    let resize = Some(Resizing { size, interpolation, antialias: true });
+    View { crop, resize, window, flip_across: true, flip_down: false }
+}
+
+#[test]
+fn parts_of_every_sampling_agree_with_the_plain_path() {
+    let samplings =
+        [SamplingFactor::F_1_1, SamplingFactor::F_2_1, SamplingFactor::F_1_2, SamplingFactor::F_2_2];
+    // Sides that are no multiple of a block or of a unit of the scan; results that are larger, equally large, and smaller.
+    let sizes = [
+        ((97, 61), (32, 40)),
+        ((61, 97), (200, 210)),
+        ((203, 161), (30, 33)),
+        ((17, 9), (13, 13)),
+        ((1, 1), (5, 5)),
+    ];
+    for (shape, resized) in sizes {
+        for sampling in samplings {
+            let file = encode(shape, |encoder| encoder.set_sampling_factor(sampling));
+            for interpolation in [Interpolation::Bilinear, Interpolation::Box, Interpolation::Hamming] {
+                let view = view(shape, resized, interpolation);
+                let made = fast(&file, &view, 1).expect("the fast path takes it");
+                let plain = plain(&file, &view, 1);
+                let (most, mean) = differences(&made, &plain);
+                let place = format!("{shape:?} {resized:?} {sampling:?} {interpolation}");
+                assert!(most <= 3 && mean < 0.5, "{place}: {most}, {mean}");
+                let (most, mean) = differences(&draft(&file, &view).expect("so does a draft"), &plain);
+                assert!(most <= 16 && mean < 0.6, "draft {place}: {most}, {mean}");
+            }
+            let whole = whole(shape.0.into(), shape.1.into());
+            let made = fast(&file, &whole, 1).expect("the fast path takes it");
+            let (most, mean) = differences(&made, &plain(&file, &whole, 1));
+            assert!(most <= 4 && mean < 0.5, "{shape:?} {sampling:?}: {most}, {mean}");
+        }
+    }
+}
+
+#[test]
+fn grey_images_agree_with_the_plain_path() {
+    let grey: Vec<u8> = soft(100, 75).chunks(3).map(|pixel| pixel[0]).collect();
+    let mut file = Vec::new();
+    Encoder::new(&mut file, 92).encode(&grey, 100, 75, ColorType::Luma).unwrap();
+    let view = view((100, 75), (41, 41), Interpolation::Bilinear);
+    let (most, mean) = differences(&fast(&file, &view, 1).unwrap(), &plain(&file, &view, 1));
+    assert!(mean < 0.5 && most <= 2, "{mean}, {most}");
+}
+
+#[test]
+fn interpolations_that_the_fast_path_lacks_decode_only_the_crop() {
+    let file = encode((203, 161), |encoder| encoder.set_sampling_factor(SamplingFactor::F_2_2));
+    for interpolation in ["bicubic", "lanczos", "nearest"] {
+        let ops = json!([
+            { "CenterCrop": { "size": [111, 90] } },
+            { "RandomHorizontalFlip": { "p": 1 } },
+            { "Resize": { "size": [40, 50], "interpolation": interpolation } },
+        ]);
+        let (_, made) = bytes(&file, &json!({ "ops": ops, "layout": "hwc" }));
+        let opened = File::open(&file, true).unwrap();
+        let steps =
+            draw(&settings(&json!({ "ops": ops })).ops, opened.shown(), &mut Rng::from_seed(0)).unwrap();
+        let (view, rest) = View::of(opened.shown(), &steps);
+        assert!(rest.is_empty());
+        let (most, mean) = differences(&made, &plain(&file, &view, 1));
+        assert!(most <= 5 && mean < 0.5, "{interpolation}: {most}, {mean}");
+    }
+}
+
+#[test]
+fn drafts_of_every_size_agree_with_the_plain_path() {
+    for sampling in [SamplingFactor::F_1_1, SamplingFactor::F_2_1, SamplingFactor::F_1_2] {
+        let file = encode((405, 322), |encoder| encoder.set_sampling_factor(sampling));
+        for (side, shrink) in [(162, 1), (161, 2), (80, 4), (40, 8)] {
+            let resize = Some(Resizing {
+                size: Size { width: side, height: side },
+                interpolation: Interpolation::Bilinear,
+                antialias: true,
+            });
+            let window = Rect { left: 0, top: 0, width: side, height: side };
+            let view = View { resize, window, ..whole(405, 322) };
+            assert_eq!(view.reduction(), shrink, "{side}");
+            let made = fast(&file, &view, shrink).expect("the fast path takes it");
+            let (most, mean) = differences(&made, &plain(&file, &view, shrink));
+            assert!(mean < 2.0 && most <= 16, "{side} {sampling:?}: {mean}, {most}");
+            let (_, exact) = differences(&made, &fast(&file, &view, 1).unwrap());
+            assert!(exact < 4.0, "{side} {sampling:?}: {exact}");
+        }
+    }
+}
+
+#[test]
+fn a_draft_reduces_only_images_of_twice_the_size() {
+    let file = encode((405, 322), |_| {});
+    let of = |size: u32, draft: bool| {
+        bytes(&file, &json!({ "ops": [{ "Resize": { "size": [size, size] } }], "draft": draft }))
+    };
+    let mean = |size: u32| differences(&of(size, true).1, &of(size, false).1).1;
+    assert!(mean(162) < 0.2 && mean(161) > 0.4, "{}, {}", mean(162), mean(161));
+    let progressive = encode((405, 322), |encoder| encoder.set_progressive(true));
+    let draft = bytes(&progressive, &json!({ "ops": [{ "Resize": { "size": [40, 40] } }], "draft": true }));
+    assert!(differences(&draft.1, &of(40, true).1).1 < 2.0);
+}
+
+#[test]
+fn restart_markers_change_nothing() {
+    let plain = encode((120, 90), |_| {});
+    let marked = encode((120, 90), |encoder| encoder.set_restart_interval(3));
+    assert!(marked.windows(2).any(|pair| pair == [0xff, 0xd7]));
+    let view = view((120, 90), (64, 64), Interpolation::Bilinear);
+    assert_eq!(fast(&marked, &view, 1).expect("the fast path takes it"), fast(&plain, &view, 1).unwrap());
+    // Markers in the wrong order mean that data is missing.
+    let mut swapped = marked.clone();
+    let first = marked.windows(2).position(|pair| pair == [0xff, 0xd1]).unwrap();
+    swapped[first + 1] = 0xd2;
+    assert_eq!(fast(&swapped, &view, 1), None);
+}
+
+#[test]
+fn unusual_and_truncated_files_take_the_plain_path() {
+    let file = encode((100, 100), |_| {});
+    let view = whole(100, 100);
+    assert!(fast(&file, &view, 1).is_some());
+    assert_eq!(fast(&encode((100, 100), |encoder| encoder.set_progressive(true)), &view, 1), None);
+    for length in (0..file.len()).step_by(7) {
+        assert_eq!(fast(&file[..length], &view, 1), None, "{length} of {} bytes", file.len());
+    }
+}
+
+#[test]
+fn a_result_does_not_depend_on_the_previous_image() {
+    let (small, large) = (encode((50, 40), |_| {}), encode((90, 120), |_| {}));
+    let (small_view, large_view) = (
+        view((50, 40), (30, 30), Interpolation::Bilinear),
+        view((90, 120), (64, 64), Interpolation::Bilinear),
+    );
+    let first = fast(&small, &small_view, 1);
+    assert!(fast(&large, &large_view, 1).is_some());
+    assert_eq!(fast(&small, &small_view, 1), first);
+}

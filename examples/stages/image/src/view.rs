@@ -1,0 +1,118 @@
+//! Parts of a decoded image that are needed, and the size to which they are resized: the leading steps of a list, fused.
+
+use crate::decode::Orientation;
+use crate::params::Interpolation;
+use crate::step::{Rect, Size, Step};
+
+/// A crop, then a resize, then a crop of the result, then flips.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct View {
+    /// Part of the image that is resized.
+    pub crop: Rect,
+    /// Size of the resized part, with the interpolation; `None` if the part keeps its size.
+    pub resize: Option<Resizing>,
+    /// Part of the resized part that becomes the result.
+    pub window: Rect,
+    /// Mirrors the result from left to right.
+    pub flip_across: bool,
+    /// Mirrors the result from top to bottom.
+    pub flip_down: bool,
+}
+
+/// A change of size.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Resizing {
+    pub size: Size,
+    pub interpolation: Interpolation,
+    pub antialias: bool,
+}
+
+impl View {
+    /// View that leaves an image of this size as it is.
+    pub(crate) fn whole(size: Size) -> Self {
+        let whole = Rect::whole(size);
+        Self { crop: whole, resize: None, window: whole, flip_across: false, flip_down: false }
+    }
+
+    /// View of the leading steps that can be fused, and the remaining steps.
+    pub(crate) fn of(size: Size, steps: &[Step]) -> (Self, &[Step]) {
+        let mut view = Self::whole(size);
+        let count = steps.iter().take_while(|step| view.add(step)).count();
+        (view, &steps[count..])
+    }
+
+    /// Adds a step; false if it cannot be fused.
+    fn add(&mut self, step: &Step) -> bool {
+        match *step {
+            Step::FlipHorizontal => self.flip_across = !self.flip_across,
+            Step::FlipVertical => self.flip_down = !self.flip_down,
+            Step::Crop(part) => {
+                // Flips come last, so a part of the flipped result is on the other side.
+                let part = mirrored(part, self.window.size(), self.flip_across, self.flip_down);
+                let base = if self.resize.is_some() { &mut self.window } else { &mut self.crop };
+                *base = Rect { left: base.left + part.left, top: base.top + part.top, ..part };
+                if self.resize.is_none() {
+                    self.window = Rect::whole(part.size());
+                }
+            }
+            Step::Resize { size, interpolation, antialias } if self.resize.is_none() => {
+                self.resize = Some(Resizing { size, interpolation, antialias });
+                self.window = Rect::whole(size);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Size of the result.
+    pub(crate) fn size(&self) -> Size {
+        self.window.size()
+    }
+
+    /// Size of the whole resized part.
+    pub(crate) fn resized(&self) -> Size {
+        self.resize.map_or(self.crop.size(), |resize| resize.size)
+    }
+
+    /// View of the image as it is stored, whose size is `stored`. If the orientation contains a turn, the result of that view must
+    /// be transposed.
+    pub(crate) fn stored(&self, orientation: Orientation, stored: Size) -> Self {
+        let shown = if orientation.transpose { stored.turned() } else { stored };
+        let (across, down) = (orientation.flip_across, orientation.flip_down);
+        let mut view = Self {
+            crop: mirrored(self.crop, shown, across, down),
+            window: mirrored(self.window, self.resized(), across, down),
+            flip_across: self.flip_across ^ across,
+            flip_down: self.flip_down ^ down,
+            ..*self
+        };
+        if orientation.transpose {
+            view.crop = turned(view.crop);
+            view.window = turned(view.window);
+            view.resize = view.resize.map(|resize| Resizing { size: resize.size.turned(), ..resize });
+            (view.flip_across, view.flip_down) = (view.flip_down, view.flip_across);
+        }
+        view
+    }
+
+    /// Largest of 1, 2, 4 and 8 by which the image can be divided without enlarging the crop afterwards.
+    pub(crate) fn reduction(&self) -> u32 {
+        let Some(Resizing { size, .. }) = self.resize else { return 1 };
+        let is_enough = |by: &u32| {
+            self.crop.width.div_ceil(*by) >= size.width && self.crop.height.div_ceil(*by) >= size.height
+        };
+        [8, 4, 2].into_iter().find(is_enough).unwrap_or(1)
+    }
+}
+
+fn mirrored(part: Rect, size: Size, across: bool, down: bool) -> Rect {
+    Rect {
+        left: if across { size.width - part.left - part.width } else { part.left },
+        top: if down { size.height - part.top - part.height } else { part.top },
+        ..part
+    }
+}
+
+fn turned(part: Rect) -> Rect {
+    Rect { left: part.top, top: part.left, width: part.height, height: part.width }
+}
