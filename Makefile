@@ -5,7 +5,10 @@ SHELL := /bin/bash
 
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 GUEST_DIR  := $(TARGET_DIR)/wasm32-unknown-unknown/guest
-STAGES     := decode-resize image log-mel mixup normalize pack-tokens text-filter
+STAGES     := decode-resize log-mel mixup normalize pack-tokens text-filter
+# Guests that the program contains: NAME becomes the module `std/NAME`.
+STD        := image
+STD_DIR    := runner/pipeline/std
 TEST_GUESTS := $(patsubst tests/guests/%/Cargo.toml,guest-%,$(wildcard tests/guests/*/Cargo.toml))
 PENSTOCK   := $(TARGET_DIR)/release/penstock
 DEMO       := demo
@@ -39,16 +42,27 @@ help: ## List what can be made
 stages: rust-stages c-stages ## Build the example stages as WebAssembly modules
 
 .PHONY: rust-stages
-rust-stages:
+rust-stages: std
 	@cargo=$$(guest-sdk/setup-target.sh --quiet); \
 	$$cargo build --locked --profile guest --target wasm32-unknown-unknown $(addprefix -p ,$(STAGES))
+
+# A file is only replaced by another content, so that cargo does not compile again for the same modules.
+.PHONY: std
+std: ## Build the modules that the program contains; the next cargo build embeds them
+	@cargo=$$(guest-sdk/setup-target.sh --quiet); \
+	$$cargo build --locked --profile guest --target wasm32-unknown-unknown $(addprefix -p ,$(STD))
+	@mkdir -p $(STD_DIR)
+	@for name in $(STD); do \
+	  made=$(GUEST_DIR)/$$name.wasm; embedded=$(STD_DIR)/$$name.wasm; \
+	  cmp --silent $$made $$embedded || cp $$made $$embedded; \
+	done
 
 .PHONY: c-stages
 c-stages:
 	@examples/stages/mu-law/build.sh $(GUEST_DIR)/mu_law.wasm
 
 .PHONY: guests
-guests: c-stages ## Build the example stages and the misbehaving modules of the tests
+guests: std c-stages ## Build the example stages and the misbehaving modules of the tests
 	@cargo=$$(guest-sdk/setup-target.sh --quiet); \
 	$$cargo build --locked --profile guest --target wasm32-unknown-unknown $(addprefix -p ,$(STAGES) $(TEST_GUESTS))
 
@@ -69,7 +83,7 @@ builders: ## Generate the Python of a document's parts, after a change of their 
 	mv $(TARGET_DIR)/_parts.py runner/python/python/penstock/_parts.py
 
 .PHONY: build
-build: ## Build the `penstock` binary, optimised
+build: std ## Build the `penstock` binary, optimised
 	cargo build --locked --release -p penstock -p make-data
 
 .PHONY: ui
@@ -117,12 +131,12 @@ $(MATURIN):
 	$(TARGET_DIR)/maturin/bin/pip install --quiet --disable-pip-version-check maturin==1.16.0
 
 .PHONY: wheel
-wheel: $(MATURIN) ui ## Build the Python package with the command and its pages, optimised, as a wheel (needs python3 with venv, 3.11 or newer, and npm, Node 20 or newer)
+wheel: $(MATURIN) std ui ## Build the Python package with the command and its pages, optimised, as a wheel (needs python3 with venv, 3.11 or newer, and npm, Node 20 or newer)
 	rm -rf $(WHEELS)/release
 	$(MATURIN) build --locked --release --manifest-path runner/python/Cargo.toml --out $(WHEELS)/release
 
 .PHONY: debug-wheel
-debug-wheel: $(MATURIN)
+debug-wheel: $(MATURIN) std
 	rm -rf $(WHEELS)/debug
 	$(MATURIN) build --locked --profile dev --manifest-path runner/python/Cargo.toml --out $(WHEELS)/debug
 
@@ -208,7 +222,7 @@ seeds: ## Run the eight reference pipelines `002-*` and print their figures besi
 
 .PHONY: api
 api: ## Write the API's description and the types that the pages have of it
-	PENSTOCK_WRITE_OPENAPI=1 cargo test --locked $(ALL) --lib -- the_description_of_the_api
+	PENSTOCK_WRITE_OPENAPI=1 cargo test --locked $(ALL) --lib -- the_openapi_document_is_up_to_date
 	cd $(UI) && npm run api
 
 .PHONY: fuzz

@@ -34,5 +34,6 @@ mod replay;
 mod s3_runs;
 mod sandbox;
 mod serve;
+mod std_modules;
 mod stream;
 mod test_stage;

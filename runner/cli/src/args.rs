@@ -377,7 +377,7 @@ impl From<NewMode> for Mode {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TestStageArgs {
-    /// Module to try, a WebAssembly file.
+    /// Module to try: a WebAssembly file, or a module of the program such as std/image.
     #[arg(value_name = "MODULE")]
     pub(crate) module: PathBuf,
     /// Samples: each line of a `.ndjson` or `.jsonl` file, any other file as one sample, or all files of a folder.
@@ -423,7 +423,7 @@ pub(crate) struct TestStageArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct InspectArgs {
-    /// Module to inspect, a WebAssembly file.
+    /// Module to inspect: a WebAssembly file, or a module of the program such as std/image.
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
     /// Print the report as JSON.

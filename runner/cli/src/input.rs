@@ -8,10 +8,10 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use penstock_pipeline::{Modules, Outlets, Prepared, Runner};
+use penstock_pipeline::{Modules, Outlets, Prepared, Runner, StdModule};
 use penstock_types::config::GateBounds;
-use penstock_types::fault::{FaultKind, SpecFault};
-use penstock_types::spec::{self, Spec};
+use penstock_types::fault::{FaultKind, SpecFault, listed};
+use penstock_types::spec::{self, STD_PREFIX, Spec};
 use penstock_wasm::{Sandbox, SandboxSettings};
 use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
@@ -67,8 +67,10 @@ fn all(what: &str, faults: &[SpecFault]) -> anyhow::Error {
 fn hint(kind: &FaultKind) -> Option<String> {
     Some(match kind {
         FaultKind::UnknownStore(name) => format!("add the store with `--store {name}=DIR`"),
-        // `--module` maps names only, not digests.
-        FaultKind::UnknownModule(name) if name.starts_with("sha256:") => return None,
+        // `--module` maps names only, not digests and not the names of the program's modules.
+        FaultKind::UnknownModule(name) if name.starts_with("sha256:") || name.starts_with(STD_PREFIX) => {
+            return None;
+        }
         FaultKind::UnknownModule(name) => format!("add the module with `--module {name}=PATH`"),
         FaultKind::NoIndex => {
             "set `index` to the key of a JSON array of keys, as `penstock index create` writes it".to_owned()
@@ -145,8 +147,11 @@ impl Document {
     ) -> Result<Runner> {
         let config = stores::config(stores)?;
         let stores = stores::open(stores, &config)?;
+        let std_modules = StdModule::named_in(&self.spec);
+        let needs_cache = !modules.named.is_empty() || !std_modules.is_empty();
         let settings = SandboxSettings {
-            cache_dir: cache(modules),
+            // A folder that the user names must be usable. If the default folder is not usable, modules are compiled at every start.
+            cache_dir: needs_cache.then(|| cache_folder(modules.cache_dir.as_deref())).flatten(),
             instances: Runner::instances(&self.spec).max(1),
             compiler: compile_module::compiler(&config.limits.compile),
             gate: config.limits.modules.clone(),
@@ -157,11 +162,20 @@ impl Document {
         for given in &modules.named {
             let (name, path) = pair(given, "--module", "NAME=PATH")?;
             once(&mut named, name, "--module")?;
+            if let Some(refusal) = StdModule::refusal(name) {
+                return Err(bad(format!("`--module {name}=...`: {refusal}")));
+            }
             let code = module_bytes(Path::new(path), &config.limits.modules)
                 .map_err(|error| bad(format!("the module `{name}` cannot be read at `{path}`: {error}")))?;
             loaded
                 .add(name, &code)
                 .map_err(|error| bad(format!("the module `{name}` (`{path}`): {error}")))?;
+        }
+        for module in std_modules {
+            let name = module.name();
+            loaded
+                .add(name, module.bytes())
+                .map_err(|error| bad(format!("the module `{name}` of the program: {error}")))?;
         }
         Ok(Runner::new(runtime.handle().clone(), stores, loaded))
     }
@@ -204,6 +218,20 @@ pub(crate) fn once<'a>(named: &mut BTreeSet<&'a str>, name: &'a str, flag: &str)
     Err(bad(format!("`{flag} {name}=...` is given twice; use each name once")))
 }
 
+/// Reads the bytes of a module of the program, such as `std/image`, or of a file.
+pub(crate) fn std_or_file_bytes(named: &Path, bounds: &GateBounds) -> Result<Vec<u8>> {
+    let Some(written) = named.to_str().filter(|written| written.starts_with(STD_PREFIX)) else {
+        return module_bytes(named, bounds).map_err(|error| unreadable(named, &error));
+    };
+    let known = || listed(StdModule::all().iter().map(StdModule::name));
+    StdModule::find(written).map(|module| module.bytes().to_vec()).ok_or_else(|| {
+        bad(format!(
+            "the program has no module `{written}`; its modules: {}; `./{written}` is a file",
+            known()
+        ))
+    })
+}
+
 /// Reads the bytes of a module, at most one byte more than the size limit.
 pub(crate) fn module_bytes(path: &Path, bounds: &GateBounds) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
@@ -211,13 +239,7 @@ pub(crate) fn module_bytes(path: &Path, bounds: &GateBounds) -> io::Result<Vec<u
     Ok(bytes)
 }
 
-/// Folder of compiled modules. A folder that the user names must be usable. If the default folder is not usable, modules are
-/// compiled at every start.
-fn cache(args: &ModuleArgs) -> Option<PathBuf> {
-    if args.named.is_empty() { None } else { cache_folder(args.cache_dir.as_deref()) }
-}
-
-/// Folder that the user names, or else the default folder.
+/// Folder of compiled modules: the folder that the user names, or else the default folder.
 pub(crate) fn cache_folder(named: Option<&Path>) -> Option<PathBuf> {
     let named = named.filter(|folder| !folder.as_os_str().is_empty()).map(Path::to_owned);
     named.or_else(|| {

@@ -20,6 +20,7 @@ mod replay;
 mod room;
 mod run;
 mod runner;
+mod std_modules;
 mod stores;
 pub mod trial;
 
@@ -36,4 +37,5 @@ pub use replay::{
 pub use room::DiskRoom;
 pub use run::{Ended, Run, RunFacts, core_share};
 pub use runner::{Computing, ReadyRun, RunEnds, Runner, StartError, cores, shape_of};
+pub use std_modules::{STD_VERSION, StdModule};
 pub use stores::{StoreFault, Stores, WrittenFault};

@@ -5,6 +5,7 @@ use penstock_types::spec::{Spec, Stage};
 use penstock_wasm::{Module, ModuleError, Sandbox};
 
 use crate::prepare::NamedModules;
+use crate::std_modules::StdModule;
 
 /// Modules that pipelines may name.
 #[derive(Clone, Debug)]
@@ -38,6 +39,9 @@ impl Modules {
         if written.starts_with("sha256:") {
             return self.loaded.values().find(|module| module.digest() == written);
         }
+        if let Some(module) = StdModule::find(written) {
+            return self.loaded.get(module.name());
+        }
         let (name, version) = written.split_once('@')?;
         self.loaded.get(name).filter(|module| is_version(&module.manifest().version, version))
     }
@@ -52,7 +56,9 @@ impl Modules {
             let facts = facts(name.unwrap_or(&module.manifest().name), module);
             Some((written.to_owned(), (facts, module.clone())))
         });
-        NamedModules { found: found.collect(), names: self.loaded.keys().cloned().collect() }
+        let uploaded = self.loaded.keys().filter(|name| StdModule::find(name).is_none()).cloned();
+        let names = uploaded.chain(StdModule::all().iter().map(|module| module.name().to_owned()));
+        NamedModules { found: found.collect(), names: names.collect() }
     }
 }
 

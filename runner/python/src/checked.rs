@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use penstock_device::Gpu;
-use penstock_pipeline::{Modules, Outlets, Prepared, Runner, Stores};
+use penstock_pipeline::{Modules, Outlets, Prepared, Runner, StdModule, Stores};
 use penstock_types::fault::{FaultKind, Pointer, SpecFault};
 use penstock_types::plan::{Device, Plan, StageKind, Unit};
-use penstock_types::spec::{self, Consumer, DeviceName, Spec, Stage};
+use penstock_types::spec::{self, Consumer, DeviceName, STD_PREFIX, Spec, Stage};
 use penstock_types::text::with_causes;
 use penstock_wasm::Sandbox;
 use pyo3::prelude::*;
@@ -94,17 +94,25 @@ impl Document {
         stores
     }
 
-    /// Compiles and adds the given modules, except invalid ones, which are recorded as faults.
+    /// Compiles and adds the given modules, except invalid ones, which are recorded as faults, and the modules of the program
+    /// that the document names.
     pub(crate) fn modules(&mut self, sandbox: Sandbox, given: Vec<(String, ModuleSource)>) -> Modules {
         let mut modules = Modules::new(sandbox);
         for (name, source) in given {
-            let added = source.bytes().and_then(|bytes| {
+            let refusal = StdModule::refusal(&name).map(|refusal| format!(": {refusal}"));
+            let added = refusal.map_or(Ok(()), Err).and_then(|()| source.bytes()).and_then(|bytes| {
                 let added = modules.add(&name, &bytes);
                 added.map(drop).map_err(|error| format!(": {}", with_causes(&error)))
             });
             if let Err(why) = added {
                 self.faults.push(format!("the module `{name}`{why}"));
                 self.unusable.push(name);
+            }
+        }
+        for module in StdModule::named_in(&self.spec) {
+            if let Err(error) = modules.add(module.name(), module.bytes()) {
+                self.faults.push(format!("the module `{}`: {}", module.name(), with_causes(&error)));
+                self.unusable.push(module.name().to_owned());
             }
         }
         modules
@@ -138,8 +146,8 @@ impl Document {
 fn hint(kind: &FaultKind) -> Option<String> {
     match kind {
         FaultKind::UnknownStore(name) => Some(format!("`stores={{\"{name}\": FOLDER}}` adds it")),
-        // Modules cannot be named by a digest in `modules`.
-        FaultKind::UnknownModule(name) if !name.starts_with("sha256:") => {
+        // Modules cannot be named by a digest or as a module of the program in `modules`.
+        FaultKind::UnknownModule(name) if !name.starts_with("sha256:") && !name.starts_with(STD_PREFIX) => {
             Some(format!("`modules={{\"{name}\": FILE}}` adds it"))
         }
         FaultKind::NoOutput => Some("set one with `out=FOLDER`, or use `skip`".to_owned()),

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::time::Duration;
 
 use futures::StreamExt;
+use penstock_pipeline::StdModule;
 use penstock_storage::{BoundedStore, StoreError, check_prefix};
 use penstock_types::spec::Name;
 use tokio::time::{Instant, timeout};
@@ -14,8 +15,8 @@ use crate::history::{transact, undamaged};
 use crate::queries::{after, page};
 use crate::runs::{Runs, apart};
 use crate::wire::{
-    MAX_KEYS, ModuleDetail, ModuleFile, ModuleQuery, ModuleSummary, ModuleVersion, Page, StoreKeys,
-    StoreKind, StoreSummary, limit,
+    MAX_KEYS, ModuleContent, ModuleDetail, ModuleFile, ModuleQuery, ModuleSummary, ModuleVersion, Page,
+    StoreKeys, StoreKind, StoreSummary, limit,
 };
 
 /// Alias that always points to the newest version; clients cannot set it.
@@ -85,8 +86,15 @@ impl Runs {
         let (digest, size_bytes) = (found.report.digest, found.report.size_bytes);
         let path = self.0.workshop.object(&digest);
         apart(self, move || {
-            let file = File::open(&path).map_err(|source| RunsError::File { what: "read", path, source })?;
-            Ok(ModuleFile { digest, size_bytes, file })
+            let content = match StdModule::of_digest(&digest) {
+                Some(module) => ModuleContent::Program(module.bytes()),
+                None => ModuleContent::File(File::open(&path).map_err(|source| RunsError::File {
+                    what: "read",
+                    path,
+                    source,
+                })?),
+            };
+            Ok(ModuleFile { digest, size_bytes, content })
         })
         .await
     }
@@ -94,6 +102,7 @@ impl Runs {
     /// Removes a version, unless an alias points to it or a live run uses it. The number of a removed version is not used again.
     pub async fn delete_module(&self, name: &str, version: &str) -> Result<(), RunsError> {
         let number = self.module_version(name, version).await?.version;
+        check_uploaded(name)?;
         let (own, workshop) = (name.to_owned(), self.0.workshop.clone());
         let removed = apart(self, move || {
             let _registering = workshop.registering();
@@ -120,6 +129,7 @@ impl Runs {
     /// Sets an alias to a version. An existing alias is moved to it.
     pub async fn set_alias(&self, name: &str, alias: &str, version: u32) -> Result<ModuleDetail, RunsError> {
         check_alias(alias)?;
+        check_uploaded(name)?;
         let (own, alias) = (name.to_owned(), alias.to_owned());
         let write = move |transaction: &rusqlite::Transaction<'_>| {
             modules::set_alias(transaction, &own, &alias, version)
@@ -198,6 +208,14 @@ pub(crate) fn storage(error: StoreError) -> RunsError {
         StoreError::NotFound { key, .. } => RunsError::not_found("object", key),
         StoreError::Refused { .. } | StoreError::TooLarge { .. } => RunsError::Refused(error.to_string()),
         _ => RunsError::Storage(error.to_string(), error),
+    }
+}
+
+/// Refuses to change a module that is part of the program.
+fn check_uploaded(name: &str) -> Result<(), RunsError> {
+    match StdModule::find(name) {
+        Some(_) => Err(RunsError::Conflict(format!("`{name}` is part of the program and cannot be changed"))),
+        None => Ok(()),
     }
 }
 

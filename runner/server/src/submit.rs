@@ -26,7 +26,7 @@ use crate::runs::{Runs, apart, turn};
 use crate::turns::Place;
 use crate::wire::{ModuleVersion, RunSpec, Submission, Submitted, ValidStage, Validation};
 use crate::work::Job;
-use penstock_pipeline::{Context, NamedModules, Outlets, Prepared, prepare, shape_of};
+use penstock_pipeline::{Context, NamedModules, Outlets, Prepared, StdModule, prepare, shape_of};
 
 /// Maximum length of an `Idempotency-Key`, in bytes.
 const MAX_KEY: usize = 255;
@@ -390,7 +390,9 @@ struct Resolved {
 
 /// Resolves the modules that a document names.
 fn resolve(connection: &rusqlite::Connection, spec: &Spec) -> Result<Resolved, HistoryError> {
-    let (names, _) = modules::names(connection, None, "", MAX_SUGGESTED)?;
+    let (mut names, _) = modules::names(connection, None, "", MAX_SUGGESTED)?;
+    names.retain(|name| StdModule::find(name).is_none());
+    names.extend(StdModule::all().iter().map(|module| module.name().to_owned()));
     let mut modules = NamedModules { found: BTreeMap::new(), names };
     let mut versions = BTreeMap::new();
     for stage in &spec.stages {

@@ -351,8 +351,8 @@ pub struct ModuleVersion {
     pub version: u32,
     /// Aliases that point to this version.
     pub aliases: Vec<String>,
-    /// Time of the upload, RFC 3339 in UTC.
-    pub uploaded_at: String,
+    /// Time of the upload, RFC 3339 in UTC; `null` for a module that is part of the program.
+    pub uploaded_at: Option<String>,
     /// Number of runs that used this version.
     pub runs: u64,
     /// Ids of the runs that use this version and have not ended, at most 100.
@@ -388,13 +388,21 @@ pub struct ModuleQuery {
     pub limit: Option<u32>,
 }
 
+/// Source of the bytes of a version of a module.
+#[derive(Debug)]
+pub enum ModuleContent {
+    File(std::fs::File),
+    /// Bytes that are part of the program.
+    Program(&'static [u8]),
+}
+
 /// Bytes of a version of a module, open for reading.
 #[derive(Debug)]
 pub struct ModuleFile {
     /// `sha256:` and the hexadecimal digest of the bytes.
     pub digest: String,
     pub size_bytes: u64,
-    pub file: std::fs::File,
+    pub content: ModuleContent,
 }
 
 /// Trial of a module on a few samples. Exactly one of `samples` and `from` is required.

@@ -1,5 +1,6 @@
 //! Resources of all runs: the sandbox, modules, and folders.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io;
@@ -16,7 +17,7 @@ use crate::fair::ClientId;
 use crate::history::{History, HistoryError, free_bytes, modules, runs, transact};
 use crate::private;
 use crate::turns::{Place, Turns};
-use penstock_pipeline::{DiskRoom, Modules};
+use penstock_pipeline::{DiskRoom, Modules, StdModule};
 
 /// Maximum number of loaded modules in the cache.
 const KEPT: usize = 16;
@@ -225,7 +226,10 @@ impl Workshop {
         if let Some(module) = self.loaded(digest) {
             return Ok(module);
         }
-        let bytes = fs::read(self.object(digest)).map_err(LoadError::Read)?;
+        let bytes = match StdModule::of_digest(digest) {
+            Some(module) => Cow::Borrowed(module.bytes()),
+            None => Cow::Owned(fs::read(self.object(digest)).map_err(LoadError::Read)?),
+        };
         let module = self.sandbox.load(&bytes)?;
         if module.digest() != digest {
             return Err(LoadError::Changed);

@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 use crate::fault::Pointer;
 use crate::manifest::{Manifest, Mode};
 use crate::policy::{Capacity, Concurrency, FailureLimit, OnError, Order, Ragged, StageKindName};
-use crate::spec::{Asset, Name, SleepOn, SleepShape, Source};
+use crate::spec::{Asset, Name, STD_PREFIX, SleepOn, SleepShape, Source};
 use crate::traversal::TraversalSettings;
 
 pub use self::check::{Draft, LEAST_SAMPLE_BYTES};
@@ -229,12 +229,19 @@ pub struct StageId {
 /// Properties of a module that are known before it runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModuleFacts {
-    /// Name of the module, without version.
+    /// Name of the module, without version; the names of the program's modules start with `std/`.
     pub name: String,
     /// Digest of the module: `sha256:` and 64 hex digits.
     pub digest: String,
     /// Self-description of the module.
     pub manifest: Manifest,
+}
+
+impl ModuleFacts {
+    /// Default name of a stage that runs the module.
+    fn short_name(&self) -> &str {
+        self.name.strip_prefix(STD_PREFIX).unwrap_or(&self.name)
+    }
 }
 
 /// Modules and stores that the names in a document refer to.

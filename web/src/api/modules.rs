@@ -5,7 +5,8 @@ use axum::response::{IntoResponse, NoContent, Response};
 use penstock_pipeline::ModuleReport;
 use penstock_pipeline::trial::TrialReport;
 use penstock_server::{
-    Draft, ModuleDetail, ModuleQuery, ModuleSummary, ModuleUpload, ModuleVersion, Page, TryRequest,
+    Draft, ModuleContent, ModuleDetail, ModuleQuery, ModuleSummary, ModuleUpload, ModuleVersion, Page,
+    TryRequest,
 };
 use penstock_types::spec::JsonBounds;
 use schemars::JsonSchema;
@@ -164,11 +165,17 @@ async fn download_module(
     let headers = [
         (header::CONTENT_TYPE, "application/wasm".to_owned()),
         (header::CONTENT_LENGTH, module.size_bytes.to_string()),
-        (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{}.wasm\"", path.name)),
+        (
+            header::CONTENT_DISPOSITION,
+            format!("attachment; filename=\"{}.wasm\"", path.name.replace('/', "-")),
+        ),
         (header::ETAG, tag),
     ];
-    let file = ReaderStream::new(tokio::fs::File::from_std(module.file));
-    Ok((headers, Body::from_stream(file)).into_response())
+    let body = match module.content {
+        ModuleContent::File(file) => Body::from_stream(ReaderStream::new(tokio::fs::File::from_std(file))),
+        ModuleContent::Program(bytes) => Body::from(bytes),
+    };
+    Ok((headers, body).into_response())
 }
 
 async fn try_module(

@@ -6,7 +6,7 @@ use penstock_wasm::{ModuleReport, inspect as look};
 
 use crate::args::InspectArgs;
 use crate::commands::compile_module;
-use crate::input::{bad, module_bytes, unreadable};
+use crate::input::{bad, std_or_file_bytes};
 use crate::text::say_as;
 
 /// Maximum number of bytes that are printed of each line of a module's description.
@@ -15,7 +15,7 @@ const MAX_DOC_LINE: usize = 2000;
 /// Prints the report of a module.
 pub(crate) fn inspect(args: &InspectArgs) -> Result<()> {
     let bounds = GateBounds::default();
-    let bytes = module_bytes(&args.file, &bounds).map_err(|error| unreadable(&args.file, &error))?;
+    let bytes = std_or_file_bytes(&args.file, &bounds)?;
     let compiler = compile_module::compiler(&CompileBounds::default());
     let refused = |error| bad(format!("`{}`: {error}", args.file.display()));
     say_as(args.json, &look(&bytes, &bounds, &compiler).map_err(refused)?, in_words)

@@ -21,7 +21,7 @@ use serde_json::{Map, Value};
 
 use crate::args::TestStageArgs;
 use crate::commands::compile_module;
-use crate::input::{bad, bytes, cache_folder, module_bytes, once, pair, unreadable, with_runtime};
+use crate::input::{bad, bytes, cache_folder, once, pair, std_or_file_bytes, with_runtime};
 use crate::text::{say_as, warn};
 use crate::{COMPLETED, FAILED};
 
@@ -83,8 +83,7 @@ fn samples(args: &TestStageArgs) -> Result<Vec<Sample>> {
 
 fn module(args: &TestStageArgs) -> Result<Module> {
     let limits = Limits::default();
-    let code =
-        module_bytes(&args.module, &limits.modules).map_err(|error| unreadable(&args.module, &error))?;
+    let code = std_or_file_bytes(&args.module, &limits.modules)?;
     let sandbox = Sandbox::new(SandboxSettings {
         cache_dir: cache_folder(args.cache_dir.as_deref()),
         instances: INSTANCES,

@@ -154,9 +154,9 @@ class Document(Written):
         on_error: OnError = "skip",
         max_failures: FailureLimit | None = None,
     ) -> Self:
-        """Runs an uploaded WebAssembly module on the worker threads of the run.
+        """Runs a WebAssembly module on the worker threads of the run.
 
-        module: Reference to the module: `name`, `name@version-or-alias` or `sha256:...`.
+        module: Reference to the module: `name`, `name@version-or-alias` or `sha256:...`; the modules of the program are `std/name`.
         params: Parameters of the module; its manifest has their JSON Schema.
         deadline_ms: CPU time the module may use for one sample, in milliseconds.
         memory_mib: Memory that one instance of the module may use, in MiB.

@@ -1,7 +1,9 @@
-//! The tables of modules: names, numbered versions, and aliases.
+//! The tables of modules: names, numbered versions, and aliases. The modules of the program are in no table and are added to each
+//! answer.
 
 use std::collections::BTreeMap;
 
+use penstock_pipeline::{STD_VERSION, StdModule};
 use penstock_types::run::RunId;
 use penstock_wasm::ModuleReport;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
@@ -117,6 +119,9 @@ pub(crate) fn version_of(
     name: &str,
     written: &str,
 ) -> Result<Option<u32>, HistoryError> {
+    if StdModule::find(name).is_some() {
+        return Ok(StdModule::find(&format!("{name}@{written}")).map(|_| STD_VERSION));
+    }
     let found = if written == "latest" {
         let query = "SELECT version FROM modules WHERE name = ?1 ORDER BY version DESC LIMIT 1";
         first(connection, query, [name])
@@ -140,6 +145,8 @@ pub(crate) fn resolve(connection: &Connection, written: &str) -> Result<Option<M
         let found: Option<(String, u32)> = connection
             .query_row("SELECT name, version FROM modules WHERE digest = ?1", [written], |row| row.try_into())
             .optional()?;
+        let found = found
+            .or_else(|| StdModule::of_digest(written).map(|module| (module.name().to_owned(), STD_VERSION)));
         return found.map_or(Ok(None), |(name, version)| find(connection, &name, version));
     }
     let (name, version) = written.split_once('@').unwrap_or((written, "latest"));
@@ -154,15 +161,19 @@ pub(crate) fn find(
     name: &str,
     version: u32,
 ) -> Result<Option<ModuleVersion>, HistoryError> {
-    let found: Option<(String, String)> = connection
-        .query_row(
-            "SELECT report, uploaded_at FROM modules WHERE name = ?1 AND version = ?2",
-            params![name, version],
-            |row| row.try_into(),
-        )
-        .optional()?;
-    let Some((report, uploaded_at)) = found else { return Ok(None) };
-    let report: ModuleReport = serde_json::from_str(&report)?;
+    let (report, uploaded_at) = if let Some(module) = StdModule::find(&format!("{name}@{version}")) {
+        (module.report().clone(), None)
+    } else {
+        let found: Option<(String, String)> = connection
+            .query_row(
+                "SELECT report, uploaded_at FROM modules WHERE name = ?1 AND version = ?2",
+                params![name, version],
+                |row| row.try_into(),
+            )
+            .optional()?;
+        let Some((report, uploaded_at)) = found else { return Ok(None) };
+        (serde_json::from_str::<ModuleReport>(&report)?, Some(uploaded_at))
+    };
     Ok(Some(ModuleVersion {
         name: name.to_owned(),
         version,
@@ -185,7 +196,10 @@ pub(crate) fn find(
 /// Returns the versions of a module, newest first; empty if there is no such module.
 pub(crate) fn versions(connection: &Connection, name: &str) -> Result<Vec<ModuleVersion>, HistoryError> {
     let query = "SELECT version FROM modules WHERE name = ?1 ORDER BY version DESC";
-    let numbers: Vec<u32> = all(connection, query, [name])?;
+    let numbers: Vec<u32> = match StdModule::find(name) {
+        Some(_) => vec![STD_VERSION],
+        None => all(connection, query, [name])?,
+    };
     let found = numbers.into_iter().map(|number| undamaged("module", Ok(find(connection, name, number))));
     found.filter_map(|found| found.map(Option::flatten).transpose()).collect()
 }
@@ -202,21 +216,32 @@ pub(crate) fn names(
     after: &str,
     limit: u32,
 ) -> Result<(Vec<String>, bool), HistoryError> {
-    PageQuery::default()
+    let (mut names, more) = PageQuery::default()
         .with("name > ?", Some(after.to_owned()))
         .with("name LIKE ? ESCAPE '\\'", text.map(like))
-        .read(connection, ("name", "DISTINCT name FROM modules", "name"), limit, |row| Ok(Ok(row.get(0)?)))
+        .read(connection, ("name", "DISTINCT name FROM modules", "name"), limit, |row| Ok(Ok(row.get(0)?)))?;
+    let text = text.unwrap_or_default().to_ascii_lowercase();
+    let own = StdModule::all().iter().map(StdModule::name);
+    names.extend(own.filter(|name| *name > after && name.contains(&text)).map(str::to_owned));
+    names.sort_unstable();
+    let more = more || names.len() > limit as usize;
+    names.truncate(limit as usize);
+    Ok((names, more))
 }
 
 pub(crate) fn runs_of(connection: &Connection, name: &str) -> Result<u64, HistoryError> {
     query::count(
         connection,
-        "SELECT count(DISTINCT run) FROM run_modules WHERE digest IN (SELECT digest FROM modules WHERE name = ?1)",
-        [name],
+        "SELECT count(DISTINCT run) FROM run_modules \
+         WHERE digest = ?2 OR digest IN (SELECT digest FROM modules WHERE name = ?1)",
+        [name, StdModule::find(name).map_or("", |module| &module.report().digest)],
     )
 }
 
 pub(crate) fn count_of(connection: &Connection, name: &str) -> Result<u64, HistoryError> {
+    if StdModule::find(name).is_some() {
+        return Ok(1);
+    }
     query::count(connection, "SELECT count(*) FROM modules WHERE name = ?1", [name])
 }
 

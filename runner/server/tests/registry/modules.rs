@@ -3,12 +3,20 @@
 use std::fs;
 use std::time::Duration;
 
-use penstock_server::{ModuleQuery, TryRequest};
+use penstock_server::{ModuleContent, ModuleQuery, Runs, TryRequest};
 use penstock_types::run::RunState;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::support::{Kind, end_of, guest, open, open_with, stores, submit, until, upload};
+
+/// File of an uploaded version.
+async fn file_of(runs: &Runs, version: &str) -> fs::File {
+    match runs.module_file("misbehaving", version).await.unwrap().content {
+        ModuleContent::File(file) => file,
+        ModuleContent::Program(_) => panic!("the module was uploaded"),
+    }
+}
 
 fn files(folder: &std::path::Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(folder)
@@ -35,7 +43,10 @@ async fn the_same_bytes_uploaded_a_hundred_times_at_once_are_one_module() {
     assert!(uploads.iter().all(|upload| upload.version.version == 1 && upload.previous.is_none()));
     assert_eq!(files(&data.join("modules/sha256")).len(), 1);
     assert_eq!(files(&data.join("modules/drafts")), [""; 0]);
-    let listed = runs.modules(ModuleQuery::default()).await.unwrap();
+    let listed = runs
+        .modules(ModuleQuery { text: Some("misbehaving".to_owned()), ..ModuleQuery::default() })
+        .await
+        .unwrap();
     assert_eq!((listed.items.len(), listed.items[0].versions), (1, 1));
 }
 
@@ -57,7 +68,7 @@ async fn a_module_that_is_deleted_during_its_upload_is_complete_or_gone() {
         uploading.join_next().await.unwrap().unwrap();
         match runs.module_version("misbehaving", "latest").await {
             Ok(version) => {
-                let file = runs.module_file("misbehaving", "latest").await.unwrap().file;
+                let file = file_of(&runs, "latest").await;
                 assert_eq!(file.metadata().unwrap().len(), version.report.size_bytes);
             }
             Err(error) => {
@@ -151,7 +162,7 @@ async fn versions_are_numbered_and_aliased_and_can_be_removed_when_unused() {
     runs.delete_module("misbehaving", "1").await.unwrap();
     assert_eq!(runs.module_file("misbehaving", "1").await.unwrap_err().kind(), "not-found");
     let mut bytes = Vec::new();
-    let mut file = runs.module_file("misbehaving", "2").await.unwrap().file;
+    let mut file = file_of(&runs, "2").await;
     std::io::Read::read_to_end(&mut file, &mut bytes).unwrap();
     assert_eq!(bytes, second);
     // The number of a version is not reused.

@@ -163,5 +163,6 @@ async fn one_damaged_row_does_not_affect_others() {
     assert_eq!(interrupted.snapshot, None);
     assert_eq!(interrupted.history.as_deref(), Some("the last snapshot is damaged"));
     let modules = runs.modules(Default::default()).await.unwrap().items;
-    assert_eq!(modules.iter().map(|module| module.name.as_str()).collect::<Vec<_>>(), ["carrying"]);
+    let uploaded = modules.iter().filter(|module| module.latest.uploaded_at.is_some());
+    assert_eq!(uploaded.map(|module| module.name.as_str()).collect::<Vec<_>>(), ["carrying"]);
 }

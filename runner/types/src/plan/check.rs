@@ -13,7 +13,8 @@ use crate::fault::{FaultKind, Pointer, SpecFault, listed, suggestion};
 use crate::manifest::Mode;
 use crate::policy::{Capacity, Concurrency, FailureLimit};
 use crate::spec::{
-    Consumer, DeviceName, Fetch, MAX_FAULTS, Millis, Name, Settings, Sleep, Source, Spec, Stage, Wasm,
+    Consumer, DeviceName, Fetch, MAX_FAULTS, Millis, Name, STD_PREFIX, Settings, Sleep, Source, Spec, Stage,
+    Wasm,
 };
 
 const MIB: u64 = 1 << 20;
@@ -143,7 +144,7 @@ impl Check<'_> {
             Stage::Fetch(fetch) => self.fetch(fetch, spec.source.store(), place),
             Stage::Wasm(wasm) => {
                 let facts = self.module(wasm, place);
-                default_name = facts.map_or(default_name, |facts| &facts.name);
+                default_name = facts.map_or(default_name, ModuleFacts::short_name);
                 self.assets(wasm, place);
                 StageKind::Wasm(self.wasm(wasm, facts, concurrency, place))
             }
@@ -299,16 +300,26 @@ impl<'a> Check<'a> {
         let name = wasm.module.as_str();
         let facts = self.known.modules.get(name);
         if facts.is_none() {
-            let names = || self.known.names.iter().map(String::as_str);
-            let found = match name.split_once('@') {
-                Some((module, version)) if names().any(|known| known == module) => {
+            let is_std = name.starts_with(STD_PREFIX);
+            let all = || self.known.names.iter().map(String::as_str);
+            let names = || all().filter(|known| known.starts_with(STD_PREFIX) == is_std);
+            let (module, version) = name.split_once('@').unzip();
+            let module = module.unwrap_or(name);
+            let found = match version {
+                Some(version) if names().any(|known| known == module) => {
                     format!("the module `{module}` has no version or alias `{version}`")
                 }
-                _ => format!(
-                    "there is no module `{name}`: {}known: {}",
-                    suggestion(name, names()),
-                    listed(names())
-                ),
+                _ if is_std && names().next().is_none() => {
+                    format!(
+                        "there is no module `{name}`: this program was built without std modules; run `make build`"
+                    )
+                }
+                _ => {
+                    let own = all().find(|known| known.strip_prefix(STD_PREFIX) == Some(module));
+                    let near = own.map(|own| format!("did you mean `{own}`? "));
+                    let near = near.unwrap_or_else(|| suggestion(name, names()));
+                    format!("there is no module `{name}`: {near}known: {}", listed(names()))
+                }
             };
             let kind = FaultKind::UnknownModule(name.to_owned());
             self.faults.push(SpecFault::new(place.key("module"), found).of_kind(kind));

@@ -176,9 +176,12 @@ trait Text {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(String);
 
-/// Reference to a module: `name`, `name@version-or-alias` or `sha256:` and 64 hex digits.
+/// Reference to a module: `name`, `name@version-or-alias` or `sha256:` and 64 hex digits. A name may start with `std/`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ModuleRef(String);
+
+/// Start of the names of modules that the program contains: `std/image`. No other module has such a name.
+pub const STD_PREFIX: &str = "std/";
 
 /// Key of an object in a store, 1 to 1024 bytes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -201,15 +204,15 @@ impl Text for Name {
 }
 
 impl Text for ModuleRef {
-    const WANTED: &'static str = "`name`, `name@version-or-alias` or `sha256:` and 64 hex digits";
-    const PATTERN: &'static str =
-        "^([A-Za-z0-9][A-Za-z0-9._-]{0,127}(@[A-Za-z0-9][A-Za-z0-9._+-]{0,127})?|sha256:[0-9a-f]{64})$";
+    const WANTED: &'static str = "`name`, `name@version-or-alias`, `std/name` or `sha256:` and 64 hex digits";
+    const PATTERN: &'static str = "^((std/)?[A-Za-z0-9][A-Za-z0-9._-]{0,127}(@[A-Za-z0-9][A-Za-z0-9._+-]{0,127})?|sha256:[0-9a-f]{64})$";
 
     fn is_valid(text: &str) -> bool {
         if let Some(digest) = text.strip_prefix("sha256:") {
             return digest.len() == 64
                 && digest.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         }
+        let text = text.strip_prefix(STD_PREFIX).unwrap_or(text);
         match text.split_once('@') {
             // A version may contain the characters of a name, and the `+` of build metadata.
             Some((name, version)) => {

@@ -24,7 +24,7 @@ pub enum Stage {
     Fetch(Fetch),
     /// Splits batches into samples.
     Disaggregate(Disaggregate),
-    /// Runs an uploaded WebAssembly module.
+    /// Runs a WebAssembly module.
     Wasm(Wasm),
     /// Stacks the fields of the samples of a batch.
     Collate(Collate),
@@ -118,9 +118,9 @@ tasked_stage! {
 }
 
 tasked_stage! {
-    /// Runs an uploaded WebAssembly module on the worker threads of the run.
+    /// Runs a WebAssembly module on the worker threads of the run.
     Wasm {
-        /// Reference to the module: `name`, `name@version-or-alias` or `sha256:...`.
+        /// Reference to the module: `name`, `name@version-or-alias` or `sha256:...`; the modules of the program are `std/name`.
         module: ModuleRef,
         /// Parameters of the module; its manifest has their JSON Schema.
         #[serde(default)]

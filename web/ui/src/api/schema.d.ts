@@ -1033,8 +1033,8 @@ export interface components {
             version: number;
             /** @description Aliases that point to this version. */
             aliases: string[];
-            /** @description Time of the upload, RFC 3339 in UTC. */
-            uploaded_at: string;
+            /** @description Time of the upload, RFC 3339 in UTC; `null` for a module that is part of the program. */
+            uploaded_at?: string | null;
             /**
              * Format: uint64
              * @description Number of runs that used this version.
@@ -1135,8 +1135,8 @@ export interface components {
             version: number;
             /** @description Aliases that point to this version. */
             aliases: string[];
-            /** @description Time of the upload, RFC 3339 in UTC. */
-            uploaded_at: string;
+            /** @description Time of the upload, RFC 3339 in UTC; `null` for a module that is part of the program. */
+            uploaded_at?: string | null;
             /**
              * Format: uint64
              * @description Number of runs that used this version.
@@ -3803,9 +3803,9 @@ export interface components {
              */
             queue: number;
         };
-        /** @description Runs an uploaded WebAssembly module on the worker threads of the run. */
+        /** @description Runs a WebAssembly module on the worker threads of the run. */
         Wasm: {
-            /** @description Reference to the module: `name`, `name@version-or-alias` or `sha256:...`. */
+            /** @description Reference to the module: `name`, `name@version-or-alias` or `sha256:...`; the modules of the program are `std/name`. */
             module: string;
             /**
              * @description Parameters of the module; its manifest has their JSON Schema.
