@@ -29,6 +29,7 @@ fn run(name: &str) {
             folder.sounds(20);
             completed(call.store("audio", folder.path()).module("log-mel", "log-mel"))
         }
+        "imagenet-train.json" | "imagenet-validation.json" => completed(call.store("photos", photos())),
         "mixup.json" => {
             let label =
                 |index: u64| format!("{{\"key\": \"000/{index:06}.jpg\", \"label\": {}}}\n", index % 10);

@@ -1,10 +1,9 @@
-//! Images of bytes, and the steps that move pixels.
+//! Images of bytes, and changes that move pixels.
 
 use penstock_guest::prelude::*;
 
 use crate::params::PaddingMode;
-use crate::step::{Filling, Rect, Size, Step};
-use crate::{affine, blur, colour, resize};
+use crate::step::{Rect, Size};
 
 /// An image: u8, [height, width, channels], rows first.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,58 +22,6 @@ impl Image {
 
     pub(crate) fn rows(&self) -> impl Iterator<Item = &[u8]> {
         self.pixels.chunks_exact(self.stride())
-    }
-
-    /// The image after a step. The steps `ToFloat` and `Normalize` do not apply to bytes.
-    pub(crate) fn after(mut self, step: &Step) -> Result<Self> {
-        match step {
-            Step::Crop(part) => return Ok(self.crop(*part)),
-            Step::Resize { size, interpolation, antialias } => {
-                let resizing = crate::view::Resizing {
-                    size: *size,
-                    interpolation: *interpolation,
-                    antialias: *antialias,
-                };
-                return Ok(resize::resize(&self, resizing));
-            }
-            Step::FlipHorizontal => self.flip_across(),
-            Step::FlipVertical => self.flip_down(),
-            Step::Pad { padding, fill, mode } => return self.pad(*padding, fill, *mode),
-            Step::Affine { matrix, size, interpolation, fill } => {
-                let fill = match fill {
-                    Some(values) => Some(self.value_per_channel(values)?),
-                    None => None,
-                };
-                return Ok(affine::transform(&self, matrix, *size, *interpolation, fill));
-            }
-            Step::QuarterTurns(turns) => {
-                if turns % 2 == 1 {
-                    self = self.transposed();
-                    self.flip_down();
-                }
-                if *turns >= 2 {
-                    self.flip_across();
-                    self.flip_down();
-                }
-            }
-            Step::GaussianBlur { kernel, sigma } => blur::blur(&mut self, *kernel, *sigma),
-            Step::Erase { part, filling } => {
-                let Filling::Values(values) = filling else { bail!("noise needs floating-point numbers") };
-                let value = self.value_per_channel(values)?.map(|value| value as u8);
-                let (stride, channels) = (self.stride(), self.channels);
-                let columns = part.left as usize * channels..(part.left + part.width) as usize * channels;
-                for row in
-                    self.pixels.chunks_exact_mut(stride).skip(part.top as usize).take(part.height as usize)
-                {
-                    for pixel in row[columns.clone()].chunks_exact_mut(channels) {
-                        pixel.copy_from_slice(&value[..channels]);
-                    }
-                }
-            }
-            Step::ToFloat { .. } | Step::Normalize { .. } => bail!("bytes cannot be normalised"),
-            _ => colour::apply(&mut self, step),
-        }
-        Ok(self)
     }
 
     /// The values for the three channels of a pixel; an image with one channel uses the first.
@@ -128,7 +75,12 @@ impl Image {
         Self { size: self.size.turned(), channels, pixels }
     }
 
-    fn pad(&self, [left, top, right, bottom]: [u32; 4], fill: &[f32], mode: PaddingMode) -> Result<Self> {
+    pub(crate) fn pad(
+        &self,
+        [left, top, right, bottom]: [u32; 4],
+        fill: &[f32],
+        mode: PaddingMode,
+    ) -> Result<Self> {
         let (width, height) = (self.size.width as usize, self.size.height as usize);
         let size = Size { width: self.size.width + left + right, height: self.size.height + top + bottom };
         let channels = self.channels;

@@ -1,6 +1,7 @@
 //! Decodes an image and transforms it by a list of ops, as `torchvision.transforms.v2` does.
 
 mod affine;
+mod apply;
 mod blur;
 mod check;
 mod colour;
@@ -117,7 +118,7 @@ fn run(file: &File, steps: &[Step], settings: &Settings) -> Result<Value> {
 
     let mut image = seen(file, &view, settings)?;
     for step in rest {
-        image = image.after(step)?;
+        image = apply::after(image, step)?;
     }
     let (size, channels) = (image.size, image.channels);
     if is_float {

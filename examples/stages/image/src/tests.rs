@@ -85,7 +85,7 @@ fn ops_have_the_results_of_torchvision() {
             None => bytes(&picture, &json!({ "ops": case["ops"], "layout": "hwc" })),
             Some(step) => {
                 let image = File::open(&picture, true).unwrap().decode(1).unwrap();
-                let image = image.after(&step_of(step)).unwrap();
+                let image = crate::apply::after(image, &step_of(step)).unwrap();
                 (vec![image.size.height, image.size.width, 3], image.pixels)
             }
         };
