@@ -22,7 +22,7 @@ pub struct Budget {
     pub threads: u32,
     /// Total memory, in MiB.
     pub memory_mib: u64,
-    /// Maximum number of module instances at a time. Each reserves 4 GiB of address space, but not of memory.
+    /// Maximum number of module instances at a time. Each reserves 12 GiB of address space, but not of memory.
     pub instances: u32,
 }
 

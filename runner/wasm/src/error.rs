@@ -13,7 +13,7 @@ pub enum SandboxError {
     )]
     Pool {
         instances: u32,
-        /// Address space for one instance's memory and its guard pages, in GiB.
+        /// Address space for one instance's memories, in GiB.
         slot_gib: u64,
         total_gib: u64,
         source: Box<dyn std::error::Error + Send + Sync>,

@@ -48,12 +48,12 @@ fn too_many_of_anything_is_refused() {
 
 #[test]
 fn functions_that_are_hard_to_compile_are_refused_with_their_place() {
-    let long = within_function(&"nop ".repeat(256 << 10));
-    insta::assert_snapshot!(refusal(&long), @"the module has 262146 bytes of code in the function at offset 0x1a of core module 1, the limit is 262144 (`limits.modules.body_bytes`)");
+    let long = within_function(&"nop ".repeat(512 << 10));
+    insta::assert_snapshot!(refusal(&long), @"the module has 524290 bytes of code in the function at offset 0x1a of core module 1, the limit is 524288 (`limits.modules.body_bytes`)");
     let locals = within_function(&"(local i32) ".repeat(4_001));
     insta::assert_snapshot!(refusal(&locals), @"the module has 4001 locals in the function at offset 0x16 of core module 1, the limit is 4000 (`limits.modules.locals`)");
-    let nested = within_function(&format!("{}{}", "block ".repeat(513), "end ".repeat(513)));
-    insta::assert_snapshot!(refusal(&nested), @"the module has 513 levels of nested blocks in the function at offset 0x18 of core module 1, the limit is 512 (`limits.modules.nesting`)");
+    let nested = within_function(&format!("{}{}", "block ".repeat(1_025), "end ".repeat(1_025)));
+    insta::assert_snapshot!(refusal(&nested), @"the module has 1025 levels of nested blocks in the function at offset 0x18 of core module 1, the limit is 1024 (`limits.modules.nesting`)");
     let branches = within_function(&format!("block i32.const 0 br_table {} end", "0 ".repeat(4_002)));
     insta::assert_snapshot!(refusal(&branches), @"the module has 4001 targets of one branch table in the function at offset 0x18 of core module 1, the limit is 4000 (`limits.modules.branch_targets`)");
 }

@@ -65,7 +65,7 @@ impl Instance {
         let init = parts.deadline.saturating_mul(INIT_FACTOR).max(MIN_INIT);
         let allowed = Allowed { per_sample: init, samples: 0 };
         let guest = Guest {
-            memory: MemoryLimit { bytes: parts.memory_bytes, peak: parts.memory_peak.clone() },
+            memory: MemoryLimit { bytes: parts.memory_bytes, used: 0, peak: parts.memory_peak.clone() },
             clock: CallClock::new(stop, allowed),
             host: HostSide::new(parts.log.clone(), parts.counters.clone(), parts.assets.clone()),
         };

@@ -13,10 +13,14 @@ use wasmtime::{ResourceLimiter, UpdateDeadline};
 pub const WORKER_STACK_BYTES: usize = 2 << 20;
 
 pub(crate) const GUEST_STACK_BYTES: usize = 512 << 10;
-/// Number of core instances in one component instance: the module, two shims for its imports, and one spare.
-pub(crate) const CORE_INSTANCES: u32 = 4;
-pub(crate) const TABLES: u32 = 3;
-pub(crate) const MEMORIES: u32 = 1;
+/// Maximum number of core instances in one component instance. A stage in Rust or C needs 3: the module and two shims for its
+/// imports. The libraries of CPython are 38 modules, one instance each. The pool only counts core instances: an unused one costs
+/// nothing.
+pub(crate) const CORE_INSTANCES: u32 = 64;
+pub(crate) const TABLES: u32 = 4;
+/// Maximum number of memories in one component instance: a stage in JavaScript has one of QuickJS and two of one page each. The
+/// memory limit of a stage applies to their sum.
+pub(crate) const MEMORIES: u32 = 3;
 /// Maximum number of entries of one table.
 pub(crate) const TABLE_ENTRIES: usize = 20_000;
 
@@ -97,20 +101,29 @@ fn time_allowed(per_sample: Duration, samples: u32) -> String {
 #[derive(Debug)]
 pub(crate) struct MemoryLimit {
     pub(crate) bytes: u64,
+    /// Size of all memories of the instance, in bytes.
+    pub(crate) used: u64,
     /// Peak memory of the stage's instances, in bytes.
     pub(crate) peak: Arc<AtomicU64>,
 }
 
 impl ResourceLimiter for MemoryLimit {
-    fn memory_growing(&mut self, _: usize, desired: usize, maximum: Option<usize>) -> wasmtime::Result<bool> {
-        let (asked, limit) = (desired as u64, self.bytes);
+    fn memory_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        let limit = self.bytes;
+        let asked = self.used.saturating_sub(current as u64).saturating_add(desired as u64);
         match maximum.map(|maximum| maximum as u64) {
             // The message states the smaller limit, because raising only the larger one would change nothing.
-            Some(maximum) if asked > maximum && maximum < limit => {
-                Err(Kill::OwnMemory { asked, maximum }.into())
+            Some(maximum) if desired as u64 > maximum && maximum < limit => {
+                Err(Kill::OwnMemory { asked: desired as u64, maximum }.into())
             }
             _ if asked > limit => Err(Kill::Memory { asked, limit }.into()),
             _ => {
+                self.used = asked;
                 self.peak.fetch_max(asked, Ordering::Relaxed);
                 Ok(true)
             }
@@ -306,8 +319,9 @@ mod tests {
 
     #[test]
     fn a_memory_fault_names_the_smaller_of_the_stages_limit_and_the_modules_maximum() {
-        let mut limit = MemoryLimit { bytes: 256 << 20, peak: Arc::default() };
+        let mut limit = MemoryLimit { bytes: 256 << 20, used: 0, peak: Arc::default() };
         let mut grow = |mib: usize, maximum: Option<usize>| {
+            limit.used = 0;
             let grown = limit.memory_growing(0, mib << 20, maximum.map(|mib| mib << 20));
             grown.map_err(|error| error.to_string())
         };
@@ -324,8 +338,18 @@ mod tests {
     }
 
     #[test]
+    fn all_memories_of_an_instance_share_one_limit() {
+        let mut limit = MemoryLimit { bytes: 100, used: 0, peak: Arc::default() };
+        let mut grow = |current, desired| limit.memory_growing(current, desired, None).is_ok();
+        assert!(grow(0, 60) && grow(0, 30) && grow(60, 70));
+        assert!(!grow(30, 31));
+        assert!(!grow(0, 1));
+        assert_eq!((limit.used, limit.peak.load(Ordering::Relaxed)), (100, 100));
+    }
+
+    #[test]
     fn a_table_fault_names_the_smaller_of_the_limit_and_the_modules_maximum() {
-        let mut limit = MemoryLimit { bytes: 1, peak: Arc::default() };
+        let mut limit = MemoryLimit { bytes: 1, used: 0, peak: Arc::default() };
         let mut grow =
             |entries, maximum| limit.table_growing(0, entries, maximum).map_err(|error| error.to_string());
         assert_eq!(grow(20_000, None), Ok(true));

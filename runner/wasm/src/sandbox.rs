@@ -24,8 +24,10 @@ use crate::module::{Compilation, Module, ModuleParts, ModuleReport};
 use crate::signature;
 use crate::ticker::Ticker;
 
-/// Address space of one instance's memory in bytes: the whole range of 32-bit addresses, so that no access needs a bounds check.
+/// Address space of one memory in bytes: the whole range of 32-bit addresses, so that no access needs a bounds check.
 const RESERVATION_BYTES: u64 = 4 << 30;
+/// Address space of all memories of one instance, in GiB.
+const SLOT_GIB: u64 = (RESERVATION_BYTES >> 30) * limits::MEMORIES as u64;
 const BACKTRACE_FRAMES: usize = 32;
 /// Maximum number of modules that are compiled at the same time; further modules wait.
 const COMPILATIONS: usize = 2;
@@ -35,7 +37,7 @@ const DIGEST_PREFIX: &str = "sha256:";
 pub struct SandboxSettings {
     /// Folder whose subfolder `compiled` caches compiled modules; `None` compiles at every load.
     pub cache_dir: Option<PathBuf>,
-    /// Maximum number of instances at the same time, over all runs: worker threads x WASM stages. Each instance reserves 4 GiB of
+    /// Maximum number of instances at the same time, over all runs: worker threads x WASM stages. Each instance reserves 12 GiB of
     /// address space, but no memory.
     pub instances: u32,
     pub compiler: Compiler,
@@ -96,8 +98,8 @@ impl Sandbox {
         let config = config(instances);
         let engine = Engine::new(&config).map_err(|error| SandboxError::Pool {
             instances,
-            slot_gib: RESERVATION_BYTES >> 30,
-            total_gib: (RESERVATION_BYTES >> 30) * u64::from(instances),
+            slot_gib: SLOT_GIB,
+            total_gib: SLOT_GIB * u64::from(instances),
             source: error.into(),
         })?;
         let linker = linker(&engine).map_err(|error| SandboxError::Engine(error.into()))?;

@@ -102,7 +102,7 @@ fn the_gate_refuses_bulk_and_known_shapes() {
     for (bomb, bound) in [
         (tiny_functions(100_000), "functions"),
         (one_large_function(1_400_000), "body_bytes"),
-        (block_chain(20_000), "body_bytes"),
+        (block_chain(35_000), "body_bytes"),
         (globals(100_000), "globals"),
         (branch_table(60_000), "branch_targets"),
         (nested(10_000), "nesting"),

@@ -156,7 +156,7 @@ fn a_file_or_a_link_is_refused_as_a_cache() {
 #[test]
 fn more_instances_than_the_address_space_holds_are_refused_with_the_arithmetic() {
     let refused = Sandbox::new(settings_of(None, 100_000));
-    insta::assert_snapshot!(refused.unwrap_err(), @"cannot reserve memory for 100000 instances: 100000 x 4 GiB = 400000 GiB of address space are needed; allow fewer instances, or raise the address space limit (`ulimit -v`)");
+    insta::assert_snapshot!(refused.unwrap_err(), @"cannot reserve memory for 100000 instances: 100000 x 12 GiB = 1200000 GiB of address space are needed; allow fewer instances, or raise the address space limit (`ulimit -v`)");
 }
 
 #[test]
