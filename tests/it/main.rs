@@ -19,6 +19,7 @@ mod hostile;
 mod index;
 mod instances;
 mod interrupt;
+mod languages;
 mod machine;
 mod malformed;
 mod manuals;

@@ -181,6 +181,9 @@ pub(crate) enum ModuleCommand {
     /// Print the description, needs and limits of a module without running it.
     #[command(after_help = "Example:\n  penstock module inspect decode_resize.wasm")]
     Inspect(InspectArgs),
+    /// Write a manifest into a module, for languages whose tools cannot write custom sections.
+    #[command(after_help = "Example:\n  penstock module manifest first-words.wasm manifest.json")]
+    Manifest(ManifestArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -353,9 +356,22 @@ pub(crate) struct NewArgs {
     /// Input of one call of the stage.
     #[arg(long, value_enum, default_value = "sample")]
     pub(crate) mode: NewMode,
+    /// Language of the stage.
+    #[arg(long, value_enum, default_value = "rust")]
+    pub(crate) lang: NewLanguage,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum NewLanguage {
+    /// A crate; the fastest stages.
+    Rust,
+    /// One file, built by componentize-py.
+    Python,
+    /// One file of JavaScript, built by componentize-qjs.
+    Js,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum NewMode {
     /// One sample per call, in any number of instances.
     Sample,
@@ -419,6 +435,16 @@ pub(crate) struct TestStageArgs {
     /// Folder of compiled modules [default: ~/.cache/penstock].
     #[arg(long, value_name = "DIR", env = "PENSTOCK_CACHE_DIR", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub(crate) cache_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ManifestArgs {
+    /// Module, a WebAssembly file; an earlier manifest in it is replaced.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Manifest, a JSON file.
+    #[arg(value_name = "MANIFEST")]
+    pub(crate) manifest: PathBuf,
 }
 
 #[derive(Debug, clap::Args)]

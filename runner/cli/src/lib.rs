@@ -73,6 +73,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, compiler: Option<Comp
         Command::New(args) => done(new::new(args)),
         Command::TestStage(args) => test_stage::test_stage(args),
         Command::Module(ModuleCommand::Inspect(args)) => done(module::inspect(args)),
+        Command::Module(ModuleCommand::Manifest(args)) => done(module::manifest(args)),
         Command::CompileModule => {
             return u8::from(penstock_wasm::compile_on_request() != ExitCode::SUCCESS);
         }

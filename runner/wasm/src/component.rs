@@ -159,7 +159,7 @@ fn walk(bytes: &[u8]) -> Result<Found<'_>, ModuleError> {
     }
 }
 
-fn unreadable(error: &wasmparser::BinaryReaderError, bytes: usize) -> ModuleError {
+pub(crate) fn unreadable(error: &wasmparser::BinaryReaderError, bytes: usize) -> ModuleError {
     // The error means that the file ends in the middle of a section, or that a section announced by an earlier one is missing.
     if error.message().contains("unexpected end") || error.message().contains("code section is absent") {
         ModuleError::Truncated { bytes }
@@ -168,7 +168,7 @@ fn unreadable(error: &wasmparser::BinaryReaderError, bytes: usize) -> ModuleErro
     }
 }
 
-fn check_magic(bytes: &[u8]) -> Result<(), ModuleError> {
+pub(crate) fn check_magic(bytes: &[u8]) -> Result<(), ModuleError> {
     let found = match bytes {
         [] => "the file is empty".into(),
         _ if Engine::detect_precompiled(bytes).is_some() => {
@@ -264,7 +264,7 @@ fn read_manifest(sections: &[&[u8]]) -> Result<Manifest, ModuleError> {
         [] => {
             return fault(format!(
                 "the module has no manifest: custom section `{MANIFEST_SECTION}` is missing; build it with \
-                 `penstock-guest`, and do not strip custom sections"
+                 `penstock-guest` and do not strip custom sections, or write one with `penstock module manifest`"
             ));
         }
         several => {

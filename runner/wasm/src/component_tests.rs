@@ -92,7 +92,7 @@ fn unsupported_imports_are_named_with_a_remedy() {
 
 #[test]
 fn a_module_needs_exactly_one_valid_manifest() {
-    insta::assert_snapshot!(refusal(&stage("")), @"the module has no manifest: custom section `penstock.manifest` is missing; build it with `penstock-guest`, and do not strip custom sections");
+    insta::assert_snapshot!(refusal(&stage("")), @"the module has no manifest: custom section `penstock.manifest` is missing; build it with `penstock-guest` and do not strip custom sections, or write one with `penstock module manifest`");
     insta::assert_snapshot!(refusal(&stage(&manifest("{name"))), @"the module's manifest cannot be read: key must be a string at line 1 column 2");
     insta::assert_snapshot!(refusal(&stage(&manifest("{}"))), @"the module's manifest cannot be read: missing field `name` at line 1 column 2");
     let twice = manifest(MANIFEST).repeat(2);

@@ -9,6 +9,7 @@ mod compile;
 mod component;
 mod convert;
 mod counters;
+mod described;
 mod error;
 mod gate;
 mod held;
@@ -27,6 +28,7 @@ mod trap;
 
 pub use compile::{CompileLimits, Compiler, CompilerProcess, compile_on_request};
 pub use component::ModuleKind;
+pub use described::with_manifest;
 pub use error::{CompileLimit, ModuleError, SandboxError};
 pub use limits::WORKER_STACK_BYTES;
 pub use log::{LogLevel, LogLine, LogLines};

@@ -1,12 +1,14 @@
+//! `penstock module`: reads and writes the manifests of modules.
+
 use anyhow::Result;
 use penstock_types::config::{CompileBounds, GateBounds};
 use penstock_types::manifest::Mode;
 use penstock_types::text::printable;
-use penstock_wasm::{ModuleReport, inspect as look};
+use penstock_wasm::{ModuleReport, inspect as look, with_manifest};
 
-use crate::args::InspectArgs;
+use crate::args::{InspectArgs, ManifestArgs};
 use crate::commands::compile_module;
-use crate::input::{bad, std_or_file_bytes};
+use crate::input::{bad, module_bytes, std_or_file_bytes, unreadable};
 use crate::text::say_as;
 
 /// Maximum number of bytes that are printed of each line of a module's description.
@@ -19,6 +21,18 @@ pub(crate) fn inspect(args: &InspectArgs) -> Result<()> {
     let compiler = compile_module::compiler(&CompileBounds::default());
     let refused = |error| bad(format!("`{}`: {error}", args.file.display()));
     say_as(args.json, &look(&bytes, &bounds, &compiler).map_err(refused)?, in_words)
+}
+
+/// Writes a manifest into a module.
+pub(crate) fn manifest(args: &ManifestArgs) -> Result<()> {
+    let bounds = GateBounds::default();
+    let read = |path| module_bytes(path, &bounds).map_err(|error| unreadable(path, &error));
+    let refused = |error: &dyn std::fmt::Display| bad(format!("`{}`: {error}", args.file.display()));
+    let described = with_manifest(&read(&args.file)?, &read(&args.manifest)?, &bounds);
+    // In a temporary file first, so that a failed write leaves the module as it was.
+    let part = args.file.with_added_extension("part");
+    let written = std::fs::write(&part, described.map_err(|error| refused(&error))?);
+    written.and_then(|()| std::fs::rename(&part, &args.file)).map_err(|error| refused(&error))
 }
 
 fn in_words(report: &ModuleReport) -> String {

@@ -11,13 +11,18 @@ use std::path::Path;
 use anyhow::Result;
 use penstock_types::manifest::Mode;
 
-use crate::args::NewArgs;
+use crate::args::{NewArgs, NewLanguage, NewMode};
 use crate::input::bad;
 use crate::text::say;
 
 pub(crate) fn new(args: &NewArgs) -> Result<()> {
     let name = args.name.as_str();
     name::check(name)?;
+    if args.lang != NewLanguage::Rust && args.mode != NewMode::Sample {
+        return Err(bad(
+            "`--mode` is for Rust; in other languages the mode is an option of `stage` in the stage's file",
+        ));
+    }
     let folder = Path::new(name);
     fs::create_dir(folder).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => {
@@ -46,9 +51,14 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 
 fn next_steps(args: &NewArgs) -> String {
     let name = &args.name;
+    let test = match args.lang {
+        NewLanguage::Rust => "cargo test",
+        NewLanguage::Python => "python3 test_stage.py",
+        NewLanguage::Js => "node --test",
+    };
     let steps = [
         format!("cd {name}"),
-        "cargo test".to_owned(),
+        test.to_owned(),
         "./build.sh".to_owned(),
         format!("penstock test-stage {name}.wasm -i samples"),
         format!("penstock run pipeline.json --store samples=samples --module {name}={name}.wasm"),

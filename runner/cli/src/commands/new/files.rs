@@ -1,6 +1,6 @@
 //! Files of a new stage: a template for each mode, and the SDK.
 
-use crate::args::{NewArgs, NewMode};
+use crate::args::{NewArgs, NewLanguage, NewMode};
 
 /// Files of the SDK by name, as the build script collected them.
 const SDK: &[(&str, &str)] = &include!(concat!(env!("OUT_DIR"), "/sdk.rs"));
@@ -11,15 +11,50 @@ macro_rules! template {
     };
 }
 
-const COMMON: [(&str, &str); 8] = [
+/// Files of a stage in any language.
+const SHARED: [(&str, &str); 3] = [
+    ("samples/blank.txt", template!("samples/blank.txt")),
+    ("samples/penstock.txt", template!("samples/penstock.txt")),
+    ("samples/short.txt", template!("samples/short.txt")),
+];
+
+/// File of the SDK, embedded as it is.
+macro_rules! sdk {
+    ($file:literal) => {
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../guest-sdk/", $file))
+    };
+}
+
+const PYTHON: [(&str, &str); 8] = [
+    ("stage.py", template!("python/stage.py")),
+    ("test_stage.py", template!("python/test_stage.py")),
+    ("build.sh", template!("python/build.sh")),
+    ("README.md", template!("python/README.md")),
+    (".gitignore", template!("python/gitignore")),
+    ("pipeline.json", template!("sample/pipeline.json")),
+    ("penstock_guest.py", sdk!("python/penstock_guest.py")),
+    ("wit/stage.wit", sdk!("wit/stage.wit")),
+];
+
+const JS: [(&str, &str); 10] = [
+    ("stage.js", template!("js/stage.js")),
+    ("stage.test.js", template!("js/stage.test.js")),
+    ("package.json", template!("js/package.json")),
+    ("build.sh", template!("js/build.sh")),
+    ("README.md", template!("js/README.md")),
+    (".gitignore", template!("js/gitignore")),
+    ("pipeline.json", template!("sample/pipeline.json")),
+    ("penstock_guest.js", sdk!("javascript/penstock_guest.js")),
+    ("entry.js", sdk!("javascript/entry.js")),
+    ("wit/stage.wit", sdk!("wit/stage.wit")),
+];
+
+const COMMON: [(&str, &str); 5] = [
     ("Cargo.toml", template!("Cargo.toml")),
     (".cargo/config.toml", template!("cargo-config.toml")),
     (".gitignore", template!("gitignore")),
     ("README.md", template!("README.md")),
     ("build.sh", template!("build.sh")),
-    ("samples/blank.txt", template!("samples/blank.txt")),
-    ("samples/penstock.txt", template!("samples/penstock.txt")),
-    ("samples/short.txt", template!("samples/short.txt")),
 ];
 
 struct Variant {
@@ -40,8 +75,13 @@ pub(super) fn of(args: &NewArgs) -> Vec<(String, String)> {
             .replace("{{params}}", variant.params)
     };
     let own = [("src/lib.rs", variant.source), ("pipeline.json", variant.pipeline)];
-    let filled = COMMON.into_iter().chain(own).map(|(file, text)| (file.to_owned(), fill(text)));
-    let sdk = SDK.iter().map(|(file, text)| (format!("penstock-guest/{file}"), (*text).to_owned()));
+    let (files, sdk): (Vec<_>, _) = match args.lang {
+        NewLanguage::Rust => (COMMON.into_iter().chain(own).collect(), SDK),
+        NewLanguage::Python => (PYTHON.into(), [].as_slice()),
+        NewLanguage::Js => (JS.into(), [].as_slice()),
+    };
+    let filled = files.into_iter().chain(SHARED).map(|(file, text)| (file.to_owned(), fill(text)));
+    let sdk = sdk.iter().map(|(file, text)| (format!("penstock-guest/{file}"), (*text).to_owned()));
     filled.chain(sdk).collect()
 }
 
@@ -75,7 +115,7 @@ mod tests {
     #[test]
     fn nothing_is_left_to_fill_in_and_the_sdk_stands_alone() {
         for mode in [NewMode::Sample, NewMode::Batch, NewMode::Stateful] {
-            for (file, text) in of(&NewArgs { name: "first-words".into(), mode }) {
+            for (file, text) in of(&NewArgs { name: "first-words".into(), mode, lang: NewLanguage::Rust }) {
                 // Files of the SDK are not templates: their code may contain `{{`, which is not a placeholder.
                 let is_template = !file.starts_with("penstock-guest/");
                 assert!(!(is_template && text.contains("{{")), "{file}:\n{text}");

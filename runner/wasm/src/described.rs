@@ -1,0 +1,91 @@
+//! Writes a manifest into a module, for languages whose tools cannot write custom sections.
+
+use penstock_types::config::GateBounds;
+use penstock_types::manifest::MANIFEST_SECTION;
+use wasmparser::BinaryReader;
+
+use crate::component::{check_magic, outline, unreadable};
+use crate::error::ModuleError;
+use crate::gate;
+
+/// Length of the magic number and the version, which precede the sections.
+const HEADER_BYTES: usize = 8;
+
+/// Returns the module with this manifest (JSON) in place of an earlier one. Fails if the result is not a stage module.
+pub fn with_manifest(bytes: &[u8], manifest: &[u8], bounds: &GateBounds) -> Result<Vec<u8>, ModuleError> {
+    check_magic(bytes)?;
+    let mut described = bytes[..HEADER_BYTES].to_vec();
+    let mut reader = BinaryReader::new(&bytes[HEADER_BYTES..], HEADER_BYTES);
+    while !reader.eof() {
+        let start = reader.original_position();
+        let section = (reader.read_u8())
+            .and_then(|id| Ok((id, reader.read_var_u32()?)))
+            .and_then(|(id, size)| Ok((id, reader.read_bytes(size as usize)?)));
+        let (id, content) = section.map_err(|error| unreadable(&error, bytes.len()))?;
+        if id != 0 || !is_manifest(content) {
+            described.extend_from_slice(&bytes[start..reader.original_position()]);
+        }
+    }
+    let mut content = Vec::new();
+    write_length(&mut content, MANIFEST_SECTION.len());
+    content.extend_from_slice(MANIFEST_SECTION.as_bytes());
+    content.extend_from_slice(manifest);
+    described.push(0);
+    write_length(&mut described, content.len());
+    described.append(&mut content);
+    gate::check_size(&described, bounds)?;
+    outline(&described)?;
+    Ok(described)
+}
+
+/// Returns true for the content of a custom section that holds a manifest.
+fn is_manifest(content: &[u8]) -> bool {
+    BinaryReader::new(content, 0).read_string().is_ok_and(|name| name == MANIFEST_SECTION)
+}
+
+/// Appends a length as LEB128.
+fn write_length(to: &mut Vec<u8>, mut length: usize) {
+    while length >= 0x80 {
+        to.push(length as u8 | 0x80);
+        length >>= 7;
+    }
+    to.push(length as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn component() -> Vec<u8> {
+        let text = r#"(component
+            (instance $empty) (export "penstock:stage/transform@0.1.0" (instance $empty))
+            (@custom "kept" "1"))"#;
+        wat::parse_str(text).unwrap()
+    }
+
+    fn described(bytes: &[u8], manifest: &str) -> Result<Vec<u8>, String> {
+        with_manifest(bytes, manifest.as_bytes(), &GateBounds::default()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_manifest_is_written_and_then_replaced() {
+        let long = format!(r#"{{"name": "first", "version": "1", "doc": "{}"}}"#, "d".repeat(20_000));
+        let first = described(&component(), &long).unwrap();
+        assert_eq!(outline(&first).unwrap().manifest.doc.len(), 20_000);
+        let second = described(&first, r#"{"name": "second", "version": "2"}"#).unwrap();
+        assert_eq!(outline(&second).unwrap().manifest.name, "second");
+        assert_eq!(second[..component().len()], component());
+    }
+
+    #[test]
+    fn what_is_no_stage_module_is_refused() {
+        let manifest = r#"{"name": "first", "version": "1"}"#;
+        insta::assert_snapshot!(described(b"hello", manifest).unwrap_err(), @"not a WebAssembly module: it is a text file; upload the .wasm that was built");
+        let cut = &component()[..component().len() - 3];
+        assert!(described(cut, manifest).unwrap_err().starts_with("the module is truncated"));
+        let invalid = described(&component(), r#"{"name": "a b", "version": "1"}"#).unwrap_err();
+        insta::assert_snapshot!(invalid, @"the module's manifest has `a b` under `name`: 1 to 64 letters, digits, `-`, `_`, `.` or `+` are required");
+        let empty = wat::parse_str("(component)").unwrap();
+        assert!(described(&empty, manifest).unwrap_err().starts_with("the module does not export"));
+    }
+}

@@ -1,0 +1,169 @@
+//! Stages in Python and JavaScript: built as `penstock new` tells their authors, in the sandbox, with all that a stage must not do.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use penstock_tests::{Call, Folder, penstock, repository, shown, target};
+use serde_json::{Value, json};
+
+/// A toolchain that `make` installs below the target folder. Panics if it is missing: no test skips silently.
+fn toolchain(name: &str) -> PathBuf {
+    let path = target().join(name);
+    assert!(path.is_dir(), "`{}` is missing: run `make {name}` first", path.display());
+    path
+}
+
+/// Settings for snapshots, without the size of an interpreter's heap.
+fn figures() -> insta::Settings {
+    let mut settings = shown();
+    settings.add_filter(r"requested \d+ MiB", "requested [N] MiB");
+    settings
+}
+
+/// Makes a new stage in this language and builds it after `change`. Returns the module.
+fn built(folder: &Folder, lang: &str, toolchain: &Path, change: impl Fn(&Path)) -> PathBuf {
+    let run = |command: &mut Command| {
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command:?}\n{said}\n{}", String::from_utf8_lossy(&output.stdout));
+    };
+    run(Command::new(penstock()).args(["new", "golden", "--lang", lang]).current_dir(folder.path()));
+    let stage = folder.join("golden");
+    change(&stage);
+    let mut build = Command::new("./build.sh");
+    run(build.current_dir(&stage).env("PENSTOCK", penstock()).env("TOOLCHAIN", toolchain));
+    stage.join("golden.wasm")
+}
+
+/// Tries the module on a sample for each word. Returns each sample's outcome, with the fields or the message.
+fn tried(folder: &Folder, module: &Path, words: &[&str], more: &[&str]) -> Value {
+    let lines = words.iter().map(|word| format!("{}\n", json!({"key": word, "text": word})));
+    let input = folder.write("words.ndjson", lines.collect::<String>());
+    let call = Call::new(&["test-stage", "--json", "--deadline-ms=500"]).argument(module);
+    let call = more.iter().fold(call.argument("-i").argument(&input), |call, flag| call.argument(*flag));
+    serde_json::from_str(&call.finish().stdout).unwrap()
+}
+
+fn outcomes(report: &Value) -> Vec<String> {
+    let samples =
+        report["calls"].as_array().unwrap().iter().flat_map(|call| call["samples"].as_array().unwrap());
+    let line = |sample: &Value| {
+        let outcome = format!("{}: {}", sample["key"], sample["outcome"]).replace('"', "");
+        let fields = |item: &Value| {
+            let fields = item["fields"].as_array().unwrap().iter();
+            let shown = fields.map(|field| format!("{} {}", field["name"], field["digest"]));
+            shown.collect::<Vec<_>>().join(", ")
+        };
+        match &sample["failure"] {
+            Value::Null => {
+                let made = sample["made"].as_array().unwrap().iter().map(fields).collect::<Vec<_>>();
+                format!("{outcome} {}", made.join("; "))
+            }
+            failure => format!("{outcome} {}: {}", failure["class"], failure["message"]),
+        }
+    };
+    samples.map(line).collect()
+}
+
+const ENDLESS: &str =
+    r#"loop: failed "bug": "exceeded its deadline of 500 ms CPU time per sample (`deadline_ms`)""#;
+
+/// Runs the pipeline of the new stage on its samples, one of which has no words.
+fn runs(module: &Path) {
+    let stage = module.parent().unwrap();
+    let run = Call::run(&stage.join("pipeline.json")).store("samples", &stage.join("samples"));
+    let total = run.module_at("golden", module).json().finish().exits(0).snapshot().ledger.total;
+    assert_eq!((total.delivered, total.dropped), (2, 1));
+}
+
+const WORDS: [&str; 20] = [
+    "print",
+    "raise",
+    "import",
+    "random",
+    "clock",
+    "now",
+    "sleep",
+    "file",
+    "list",
+    "entropy",
+    "system-random",
+    "deep",
+    "exit",
+    "memory",
+    "type",
+    "big",
+    "tensor",
+    "drop",
+    "wrong",
+    "asset",
+];
+
+#[test]
+fn a_python_stage_fails_with_a_reason_and_gives_equal_results() {
+    let folder = Folder::new();
+    let golden = repository().join("tests/it/golden/stage.py");
+    let change = |stage: &Path| assert!(fs::copy(&golden, stage.join("stage.py")).is_ok());
+    let module = built(&folder, "python", &toolchain("componentize-py"), change);
+    let report = tried(&folder, &module, &WORDS, &["--repeat=2"]);
+    assert_eq!(report["differences"], json!([]), "{report:#}");
+    let report = tried(&folder, &module, &WORDS, &[]);
+    figures().bind(|| insta::assert_json_snapshot!((outcomes(&report), &report["logs"])));
+    assert_eq!(outcomes(&tried(&folder, &module, &["loop"], &[])), [ENDLESS]);
+}
+
+#[test]
+fn a_new_python_stage_is_tested_built_and_run() {
+    let folder = Folder::new();
+    let module = built(&folder, "python", &toolchain("componentize-py"), |stage| {
+        let test = Command::new("python3").arg("test_stage.py").current_dir(stage).output().unwrap();
+        assert!(test.status.success(), "{}", String::from_utf8_lossy(&test.stderr));
+    });
+    runs(&module);
+}
+
+const JS_WORDS: [&str; 19] = [
+    "print",
+    "raise",
+    "throw",
+    "import",
+    "random",
+    "clock",
+    "now",
+    "epoch",
+    "performance",
+    "deep",
+    "memory",
+    "type",
+    "big",
+    "whole",
+    "tensor",
+    "drop",
+    "split",
+    "wrong",
+    "asset",
+];
+
+#[test]
+fn a_javascript_stage_fails_with_a_reason_and_gives_equal_results() {
+    let folder = Folder::new();
+    let golden = repository().join("tests/it/golden/stage.js");
+    let change = |stage: &Path| assert!(fs::copy(&golden, stage.join("stage.js")).is_ok());
+    let module = built(&folder, "js", &toolchain("componentize-qjs"), change);
+    let report = tried(&folder, &module, &JS_WORDS, &["--repeat=2"]);
+    assert_eq!(report["differences"], json!([]), "{report:#}");
+    let report = tried(&folder, &module, &JS_WORDS, &[]);
+    figures().bind(|| insta::assert_json_snapshot!((outcomes(&report), &report["logs"])));
+    assert_eq!(outcomes(&tried(&folder, &module, &["loop"], &[])), [ENDLESS]);
+}
+
+#[test]
+fn a_new_javascript_stage_is_tested_built_and_run() {
+    let folder = Folder::new();
+    let module = built(&folder, "js", &toolchain("componentize-qjs"), |stage| {
+        let test = Command::new("node").arg("--test").current_dir(stage).output().unwrap();
+        assert!(test.status.success(), "{}", String::from_utf8_lossy(&test.stdout));
+    });
+    runs(&module);
+}
