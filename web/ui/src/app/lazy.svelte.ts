@@ -16,21 +16,24 @@ document.addEventListener('error', ({ target }) => target instanceof HTMLLinkEle
 
 /**
  * Fetches a chunk. While the server does not answer, waits for it. If the server does not have the file, sets `parts.outdated`
- * and never resolves: the page stays as it is until the user reloads it.
+ * and never resolves: the page stays as it is until the user reloads it. Some browsers never request a script again that they could
+ * not fetch: the whole of a page (`isPage`), which has no state yet, is then reloaded.
  */
-export async function lazily<T>(fetch: () => Promise<T>): Promise<T> {
-  for (let failures = 0; ; ) {
+export async function lazily<T>(fetch: () => Promise<T>, isPage = false): Promise<T> {
+  for (let failures = 0, wasLost = false; ; ) {
     try {
       return await fetch()
     } catch (cause) {
       console.debug(cause)
-      if (!(await reach.check())) await new Promise<void>((back) => reach.onBack(back))
-      else if (++failures > 1) break
+      if (!(await reach.check())) wasLost = await new Promise<boolean>((back) => reach.onBack(() => back(true)))
+      else if (++failures > 1) {
+        if (isPage && wasLost) location.reload()
+        else parts.outdated = true
+        return new Promise(() => {})
+      }
       await mendStyles()
     }
   }
-  parts.outdated = true
-  return new Promise(() => {})
 }
 
 /** Fetches failed style sheets again: Vite's loader of chunks requests each one only once. */
