@@ -188,6 +188,7 @@ fn every_example_is_a_plan() {
         ("mu-law", "sample"),
         ("normalize", "sample"),
         ("pack-tokens", "stateful"),
+        ("std/image", "sample"),
         ("text-filter", "sample"),
     ];
     let modules = modules.map(|(name, mode)| (name.to_owned(), facts(name, mode))).into();
