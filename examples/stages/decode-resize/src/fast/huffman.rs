@@ -73,23 +73,21 @@ pub(super) struct Step(u64);
 #[derive(Clone, Copy)]
 pub(super) struct Skip(u16);
 
-/// Places of a step or skip of which nothing is known: more than any block has.
-const UNKNOWN: usize = 127;
+/// Places of a step or skip of which nothing is known: as many as a block has, which none can skip after its first number.
+const UNKNOWN: usize = 64;
+
+/// Added to the places of a step or skip that ends its block.
+pub(super) const END: usize = 128;
 
 impl Step {
-    const END: u64 = 1 << 31;
-
     pub(super) fn numbers(self) -> [i16; 2] {
         [(self.0 >> 48) as i16, (self.0 >> 32) as i16]
     }
 
-    pub(super) fn is_end(self) -> bool {
-        self.0 & Self::END != 0
-    }
-
-    /// Number of places from the start to the first place after the numbers; more than 64 if the codes must be read one by one.
+    /// Number of places from the start to the first place after the numbers, plus [`END`] if the block ends; 64 if the codes must
+    /// be read one by one.
     pub(super) fn places(self) -> usize {
-        (self.0 >> 24 & 127) as usize
+        (self.0 >> 24 & 255) as usize
     }
 
     /// Number of places from the first number to the second.
@@ -114,7 +112,7 @@ impl Step {
         while count < 2 {
             match codes.next() {
                 Some(Code::Number { zeros, number }) => numbers[count] = (zeros, number),
-                Some(Code::End) => end = Self::END,
+                Some(Code::End) => end = END,
                 None => break,
             }
             size = codes.used;
@@ -124,7 +122,7 @@ impl Step {
             count += 1;
         }
         if count == 2 && matches!(codes.next(), Some(Code::End)) {
-            (size, end) = (codes.used, Self::END);
+            (size, end) = (codes.used, END);
         }
         let [(zeros, first), (more_zeros, second)] = numbers;
         let (distance, places) = match count {
@@ -136,8 +134,7 @@ impl Step {
         Self(
             u64::from(first as u16) << 48
                 | u64::from(second as u16) << 32
-                | end
-                | (places as u64) << 24
+                | ((end + places) as u64) << 24
                 | (distance as u64) << 16
                 | (zeros as u64) << 8
                 | u64::from(size),
@@ -146,15 +143,9 @@ impl Step {
 }
 
 impl Skip {
-    const END: u16 = 1 << 15;
-
-    pub(super) fn is_end(self) -> bool {
-        self.0 & Self::END != 0
-    }
-
-    /// Number of places; more than 64 if the codes must be read one by one.
+    /// Number of places, plus [`END`] if the block ends; 64 if the codes must be read one by one.
     pub(super) fn places(self) -> usize {
-        usize::from(self.0 >> 8 & 127)
+        usize::from(self.0 >> 8)
     }
 
     /// Number of bits that the skipped codes and numbers take together.
@@ -168,19 +159,20 @@ impl Skip {
         while end == 0 && places < 64 {
             match codes.next() {
                 Some(Code::Number { zeros, .. }) => places += zeros + 1,
-                Some(Code::End) => end = Self::END,
+                Some(Code::End) => end = END,
                 None => break,
             }
             size = codes.used;
         }
-        let places = if size == 0 { UNKNOWN } else { places };
-        Self(end | (places as u16) << 8 | size as u16)
+        // A step over more places than a block has is as good as none.
+        let places = if size == 0 { UNKNOWN } else { places.min(UNKNOWN) };
+        Self(((end + places) as u16) << 8 | size as u16)
     }
 }
 
 impl Runs {
     fn new(segment: &[u8]) -> Option<Self> {
-        let one = Table::for_runs(segment)?;
+        let one = Table::new(segment)?;
         let steps: Vec<Step> = (0..1 << STEP_BITS).map(|bits| Step::new(&one, bits)).collect();
         let skips: Vec<Skip> = (0..1 << SKIP_BITS).map(|bits| Skip::new(&one, bits)).collect();
         Some(Self { one, steps: steps.try_into().ok()?, skips: skips.try_into().ok()? })
@@ -222,21 +214,16 @@ impl ShortCodes<'_> {
         // The bits that are left, from the top; zeros follow.
         let window = self.bits << (32 - left);
         let entry = self.one.lookup[(window >> (32 - LOOKUP_BITS)) as usize];
-        let more = if entry.is_complete() { 0 } else { entry.size() };
-        if entry.0 == 0 || entry.bits() + more > left {
+        if entry.0 == 0 || entry.all_bits() > left {
             return None;
         }
-        let number = match more {
-            0 if entry.is_complete() => entry.number(),
-            0 => 0,
-            size => signed((window << entry.bits()) >> (32 - size), size) as i16,
-        };
+        let number = entry.number(u64::from(window) << 32);
         let code = match (entry.size(), entry.zeros()) {
             (0, 0) => Code::End,
             (0, ..15) => return None,
             (_, zeros) => Code::Number { zeros, number },
         };
-        self.used += entry.bits() + more;
+        self.used += entry.all_bits();
         Some(code)
     }
 }
@@ -252,39 +239,36 @@ pub(super) struct Table {
     symbols: Vec<u8>,
 }
 
-/// A code, possibly with the number that follows it.
-///
-/// Bits from the top: 16 for the number, 8 for the symbol (preceding zeros, size of the number), 1 that is set if the number
-/// is included, 5 for the total number of bits.
+/// A code. Bits from the top: 8 for the symbol (preceding zeros, size of the number that follows the code), 8 for the length of the
+/// code.
 #[derive(Clone, Copy)]
-pub(super) struct Entry(u32);
+pub(super) struct Entry(u16);
 
 impl Entry {
-    const KNOWN: u32 = 1 << 7;
-
-    /// True if the entry includes the number; otherwise the number follows in the data.
-    pub(super) fn is_complete(self) -> bool {
-        self.0 & Self::KNOWN != 0
-    }
-
-    /// Number that a complete entry includes.
-    pub(super) fn number(self) -> i16 {
-        (self.0 >> 16) as i16
-    }
-
     /// Count of zeros before the number.
     pub(super) fn zeros(self) -> usize {
-        (self.0 >> 12 & 15) as usize
+        usize::from(self.0 >> 12)
     }
 
     /// Size of the number, in bits.
     pub(super) fn size(self) -> u32 {
-        self.0 >> 8 & 15
+        u32::from(self.0 >> 8 & 15)
     }
 
-    /// Size of the entry, in bits.
-    pub(super) fn bits(self) -> u32 {
-        self.0 & 31
+    /// Size of the code with its number, in bits.
+    pub(super) fn all_bits(self) -> u32 {
+        u32::from(self.0 & 31) + self.size()
+    }
+
+    /// Number that follows the code at the start of `window`: 0 if it has no bits. A leading 0 means that it is negative.
+    #[inline(always)]
+    pub(super) fn number(self, window: u64) -> i16 {
+        let size = self.size();
+        let from_number = window << (self.0 & 31);
+        // In two shifts, because a shift by 64 would be one by 0.
+        let number = (from_number >> 1 >> (63 - size)) as i32;
+        let below = if (from_number as i64) < 0 { 0 } else { (1 << size) - 1 };
+        (number - below) as i16
     }
 }
 
@@ -292,16 +276,11 @@ impl Table {
     /// Creates the table for differences (DC), whose symbols are sizes. `segment` contains the number of codes of every
     /// length from 1 to 16, then the symbols.
     fn for_differences(segment: &[u8]) -> Option<Self> {
-        let table = Self::new(segment, true)?;
+        let table = Self::new(segment)?;
         table.symbols.iter().all(|&size| size <= 11).then_some(table)
     }
 
-    /// Creates the table for runs (AC), whose symbols are a count of zeros and the size of the number after them.
-    fn for_runs(segment: &[u8]) -> Option<Self> {
-        Self::new(segment, false)
-    }
-
-    fn new(segment: &[u8], zero_is_number: bool) -> Option<Self> {
+    fn new(segment: &[u8]) -> Option<Self> {
         let (counts, symbols) = segment.split_at_checked(16)?;
         let mut lookup = vec![Entry(0); 1 << LOOKUP_BITS];
         let (mut ends, mut offsets) = ([0; 17], [0; 17]);
@@ -314,10 +293,8 @@ impl Table {
                 }
                 if length <= LOOKUP_BITS {
                     let first = (code << (LOOKUP_BITS - length)) as usize;
-                    let all = &mut lookup[first..first + (1 << (LOOKUP_BITS - length))];
-                    for (bits, place) in (first as u32..).zip(all) {
-                        *place = entry(symbol, length, bits, zero_is_number);
-                    }
+                    lookup[first..first + (1 << (LOOKUP_BITS - length))]
+                        .fill(Entry(u16::from(symbol) << 8 | length as u16));
                 }
                 code += 1;
             }
@@ -340,29 +317,8 @@ impl Table {
         let length = (LOOKUP_BITS + 1..=16).find(|&length| bits < self.ends[length as usize])?;
         let place = (bits >> (16 - length)) as i32 + self.offsets[length as usize];
         let symbol = *self.symbols.get(usize::try_from(place).ok()?)?;
-        Some(Entry(u32::from(symbol) << 8 | length))
+        Some(Entry(u16::from(symbol) << 8 | length as u16))
     }
-}
-
-/// Entry of a code of `length` bits at the start of `bits`, which has [`LOOKUP_BITS`] bits.
-fn entry(symbol: u8, length: u32, bits: u32, zero_is_number: bool) -> Entry {
-    let size = u32::from(symbol & 15);
-    let incomplete = Entry(u32::from(symbol) << 8 | length);
-    if length + size > LOOKUP_BITS || (size == 0 && !zero_is_number) {
-        return incomplete;
-    }
-    let number = match size {
-        0 => 0,
-        _ => signed(bits >> (LOOKUP_BITS - length - size) & ((1 << size) - 1), size),
-    };
-    Entry((number as u32) << 16 | u32::from(symbol) << 8 | Entry::KNOWN | (length + size))
-}
-
-/// Number that `size` bits, at least one, represent: a leading 0 means that it is negative.
-#[inline(always)]
-fn signed(bits: u32, size: u32) -> i32 {
-    let bits = bits as i32;
-    if bits < 1 << (size - 1) { bits - (1 << size) + 1 } else { bits }
 }
 
 /// Bit reader of compressed data; zeros follow the end of the data.
@@ -388,9 +344,14 @@ impl<'a> Bits<'a> {
     /// Refills the window to at least 32 bits: enough for one code and its number.
     #[inline(always)]
     pub(super) fn refill(&mut self) {
-        if self.len >= 32 {
-            return;
+        if self.len < 32 {
+            self.fill();
         }
+    }
+
+    /// Refills the window to at least 56 bits, without a branch that depends on the number of bits in it.
+    #[inline(always)]
+    pub(super) fn fill(&mut self) {
         if let Some(bytes) = self.data.get(self.at..self.at + 8).and_then(|bytes| bytes.first_chunk()) {
             let next = u64::from_be_bytes(*bytes);
             // True if no byte of `next` is ff: inverting the bits makes such a byte zero.
@@ -410,7 +371,7 @@ impl<'a> Bits<'a> {
     #[inline(never)]
     fn refilled_bytewise(mut self) -> Self {
         // Bits below the valid ones are the start of the next byte, or zeros.
-        while self.len <= 56 {
+        while self.len < 56 {
             let byte = match self.data.get(self.at..) {
                 Some([0xff, 0x00, ..]) => {
                     self.at += 2;
@@ -438,11 +399,11 @@ impl<'a> Bits<'a> {
         self.len = self.len.wrapping_sub(count);
     }
 
-    /// Reads the number, of at least one bit, that follows a code.
+    /// Reads the number after the code of `entry`, which is next.
     #[inline(always)]
-    pub(super) fn number(&mut self, size: u32) -> i32 {
-        let number = signed((self.window >> (64 - size)) as u32, size);
-        self.skip(size);
+    pub(super) fn number(&mut self, entry: Entry) -> i16 {
+        let number = entry.number(self.window);
+        self.skip(entry.all_bits());
         number
     }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::header::{Component, Header};
-use super::huffman::{Bits, Table};
+use super::huffman::{Bits, END, Table};
 use super::idct::{POSITIONS, inverse, inverse_1, inverse_2, inverse_4};
 
 /// Required part of one component's pixels, rounded to whole blocks.
@@ -63,57 +63,130 @@ pub(super) fn decode<'a>(
     let wanted: Vec<Wanted> =
         windows.zip(planes.iter_mut()).map(|(window, plane)| plane.reserve(window)).collect();
     let units_across = header.width.div_ceil(8 * header.most_across());
-    let units = units_across * header.height.div_ceil(8 * header.most_down());
+    let units_down = header.height.div_ceil(8 * header.most_down());
 
     let mut bits = Bits::new(header.scan);
     let mut previous = [0_i16; 3];
     let mut block = [0_i16; 64];
-    for unit in 0..units {
-        if header.restart_interval != 0 && unit != 0 && unit.is_multiple_of(header.restart_interval) {
-            let number = unit / header.restart_interval - 1;
-            if usize::from(bits.marker()?) != 0xd0 + number % 8 {
-                return None;
-            }
-            previous = [0; 3];
-        }
-        let (row, column) = (unit / units_across, unit % units_across);
+    let mut blocks = Vec::new();
+    for unit_row in 0..units_down {
+        blocks.clear();
         for (index, component) in header.components.iter().enumerate() {
-            let (wanted, plane, previous) = (&wanted[index], &mut planes[index], &mut previous[index]);
             for down in 0..component.down {
-                let row = row * component.down + down;
-                for across in 0..component.across {
-                    let column = column * component.across + across;
-                    if !wanted.rows.contains(&row) || !wanted.columns.contains(&column) {
-                        read_block::<0>(&mut bits, component, previous, &mut block)?;
-                        continue;
-                    }
-                    let last = match wanted.edge {
-                        8 => read_block::<64>(&mut bits, component, previous, &mut block)?,
-                        4 => read_block::<25>(&mut bits, component, previous, &mut block)?,
-                        2 => read_block::<5>(&mut bits, component, previous, &mut block)?,
-                        _ => read_block::<1>(&mut bits, component, previous, &mut block)?,
-                    };
-                    let left = (column - wanted.columns.start) * wanted.edge;
-                    let start = (row - wanted.rows.start) * wanted.edge * plane.stride + left;
-                    let pixels = &mut plane.pixels[start..];
-                    match wanted.edge {
-                        8 => inverse(&block, last, pixels, plane.stride),
-                        4 => inverse_4(&block, pixels, plane.stride),
-                        2 => inverse_2(&block, pixels, plane.stride),
-                        _ => pixels[0] = inverse_1(&block),
-                    }
-                    block = [0; 64];
+                let row = unit_row * component.down + down;
+                blocks.extend((0..component.across).map(|across| {
+                    Block::new(&wanted[index], planes[index].stride, (index, component), row, across)
+                }));
+            }
+        }
+        for unit_column in 0..units_across {
+            let unit = unit_row * units_across + unit_column;
+            if header.restart_interval != 0 && unit != 0 && unit.is_multiple_of(header.restart_interval) {
+                let number = unit / header.restart_interval - 1;
+                if usize::from(bits.marker()?) != 0xd0 + number % 8 {
+                    return None;
                 }
+                previous = [0; 3];
+            }
+            for next in &mut blocks {
+                let (plane, previous) = (&mut planes[next.index], &mut previous[next.index]);
+                if next.column < next.columns {
+                    let pixels = &mut plane.pixels[next.start + next.column * next.edge..];
+                    (next.read)(&mut bits, next.component, previous, &mut block, pixels, plane.stride)?;
+                } else {
+                    read_block(&mut bits, next.component, previous, &mut block)?;
+                }
+                next.column = next.column.wrapping_add(next.component.across);
             }
         }
     }
     (bits.marker()? == 0xd9).then_some(())
 }
 
-/// Reads the coefficients of one block, and returns an index, in the order of the scan, after which all are zero. Keeps at least
-/// the first `NEEDED` coefficients; `previous` is the component's last first coefficient.
+/// A block in each unit of a row of units.
+struct Block<'a> {
+    /// Index of the component.
+    index: usize,
+    component: &'a Component,
+    read: Read,
+    /// Number of wanted columns of blocks; 0 if the row of blocks is not wanted.
+    columns: usize,
+    /// Column of blocks in the current unit, counted from the first wanted one; wraps before it.
+    column: usize,
+    /// Place in the plane of the first wanted pixel.
+    start: usize,
+    edge: usize,
+}
+
+type Read = fn(&mut Bits, &Component, &mut i16, &mut [i16; 64], &mut [i8], usize) -> Option<()>;
+
+impl<'a> Block<'a> {
+    fn new(
+        wanted: &Wanted,
+        stride: usize,
+        (index, component): (usize, &'a Component),
+        row: usize,
+        across: usize,
+    ) -> Self {
+        let row = row.wrapping_sub(wanted.rows.start);
+        let is_wanted = row < wanted.rows.len();
+        Self {
+            index,
+            component,
+            read: match wanted.edge {
+                8 => read_pixels::<8>,
+                4 => read_pixels::<4>,
+                2 => read_pixels::<2>,
+                _ => read_pixels::<1>,
+            },
+            columns: if is_wanted { wanted.columns.len() } else { 0 },
+            column: across.wrapping_sub(wanted.columns.start),
+            start: if is_wanted { row * wanted.edge * stride } else { 0 },
+            edge: wanted.edge,
+        }
+    }
+}
+
+/// Reads one block without its pixels; `block` stays as it is.
 #[inline(never)]
-fn read_block<const NEEDED: usize>(
+fn read_block(
+    bits: &mut Bits,
+    component: &Component,
+    previous: &mut i16,
+    block: &mut [i16; 64],
+) -> Option<usize> {
+    read_coefficients(0, bits, component, previous, block)
+}
+
+/// Reads one block, and writes its pixels, minus 128, to the first columns of the first rows: `EDGE` of each. `block` is zero before
+/// and after.
+#[inline(never)]
+fn read_pixels<const EDGE: usize>(
+    bits: &mut Bits,
+    component: &Component,
+    previous: &mut i16,
+    block: &mut [i16; 64],
+    pixels: &mut [i8],
+    stride: usize,
+) -> Option<()> {
+    // Number of coefficients that contain all that a block of this edge needs.
+    let needed = [1, 5, 25, 64][EDGE.ilog2() as usize];
+    let last = read_coefficients(needed, bits, component, previous, block)?;
+    match EDGE {
+        8 => inverse(block, last, pixels, stride),
+        4 => inverse_4(block, pixels, stride),
+        2 => inverse_2(block, pixels, stride),
+        _ => pixels[0] = inverse_1(block),
+    }
+    *block = [0; 64];
+    Some(())
+}
+
+/// Reads the coefficients of one block, and returns an index, in the order of the scan, after which all are zero. Keeps at least
+/// the first `needed` coefficients; `previous` is the component's last first coefficient.
+#[inline(always)]
+fn read_coefficients(
+    needed: usize,
     bits: &mut Bits,
     component: &Component,
     previous: &mut i16,
@@ -121,13 +194,14 @@ fn read_block<const NEEDED: usize>(
 ) -> Option<usize> {
     // A local copy stays in registers while the block is read.
     let mut local = *bits;
-    let last = read_coefficients::<NEEDED>(&mut local, component, previous, block);
+    let last = coefficients(needed, &mut local, component, previous, block);
     *bits = local;
     last
 }
 
 #[inline(always)]
-fn read_coefficients<const NEEDED: usize>(
+fn coefficients(
+    needed: usize,
     bits: &mut Bits,
     component: &Component,
     previous: &mut i16,
@@ -135,16 +209,9 @@ fn read_coefficients<const NEEDED: usize>(
 ) -> Option<usize> {
     bits.refill();
     let entry = component.dc.entry(bits)?;
-    bits.skip(entry.bits());
-    let difference = if entry.is_complete() {
-        entry.number()
-    } else if entry.size() != 0 {
-        bits.number(entry.size()) as i16
-    } else {
-        0
-    };
+    let difference = bits.number(entry);
     *previous = previous.wrapping_add(difference);
-    if NEEDED > 0 {
+    if needed > 0 {
         block[0] = previous.wrapping_mul(component.steps[0]);
     }
     let mut put = |place: usize, number: i16| {
@@ -154,53 +221,75 @@ fn read_coefficients<const NEEDED: usize>(
     };
     let codes = &*component.ac;
     let mut place = 1;
-    while place < NEEDED {
+    // Numbers at low frequencies are large: few steps would contain one.
+    while needed == 5 && place < needed {
         bits.refill();
-        let step = codes.step(bits);
-        let end = place + step.places();
-        // Near the end of the block, the codes may belong to the next one.
-        if end < 64 {
+        let Some((zeros, number)) = one_code(bits, &codes.one)? else { return Some(place - 1) };
+        place += zeros;
+        if place > 63 {
+            return None;
+        }
+        put(place, number);
+        place += 1;
+    }
+    while place < needed {
+        bits.fill();
+        // The codes of four lookups fit into the filled window.
+        for _ in 0..4 {
+            let step = codes.step(bits);
+            let end = place + step.places();
+            // Near the end of the block, the codes may belong to the next one.
+            if end >= 64 && !is_end(end) {
+                bits.refill();
+                let Some((zeros, number)) = one_code(bits, &codes.one)? else { return Some(place - 1) };
+                place += zeros;
+                if place > 63 {
+                    return None;
+                }
+                put(place, number);
+                place += 1;
+                break;
+            }
             bits.skip(step.bits());
             let first = place + step.zeros();
             let [number, next] = step.numbers();
             put(first, number);
             put(first + step.distance(), next);
-            place = end;
-            if step.is_end() {
-                return Some(place - 1);
+            if end >= 64 {
+                return Some(end - END - 1);
             }
-        } else {
-            match one_code(bits, &codes.one)? {
-                Some((zeros, number)) => {
-                    place += zeros;
-                    if place > 63 {
-                        return None;
-                    }
-                    put(place, number);
-                    place += 1;
-                }
-                None => return Some(place - 1),
+            place = end;
+            if place >= needed {
+                break;
             }
         }
     }
-    while NEEDED < 64 && place < 64 {
-        bits.refill();
-        let skip = codes.skip(bits);
-        let end = place + skip.places();
-        if end < 64 {
+    while needed < 64 && place < 64 {
+        bits.fill();
+        for _ in 0..4 {
+            let skip = codes.skip(bits);
+            let end = place + skip.places();
+            if end >= 64 {
+                if is_end(end) {
+                    bits.skip(skip.bits());
+                    return Some(end - END - 1);
+                }
+                bits.refill();
+                let Some((zeros, _)) = one_code(bits, &codes.one)? else { return Some(place - 1) };
+                place += zeros + 1;
+                break;
+            }
             bits.skip(skip.bits());
             place = end;
-            if skip.is_end() {
-                return Some(place - 1);
-            }
-        } else {
-            match one_code(bits, &codes.one)? {
-                Some((zeros, _)) => place += zeros + 1,
-                None => return Some(place - 1),
-            }
         }
     }
     (place == 64).then_some(63)
+}
+
+/// True if a step or skip to `end` ends the block within its 64 places.
+#[inline(always)]
+fn is_end(end: usize) -> bool {
+    (END..END + 64).contains(&end)
 }
 
 /// Reads one code with its number: count of zeros, and the number after them, where 16 zeros count as 15 zeros and the number 0.
@@ -208,13 +297,9 @@ fn read_coefficients<const NEEDED: usize>(
 #[inline(always)]
 fn one_code(bits: &mut Bits, codes: &Table) -> Option<Option<(usize, i16)>> {
     let entry = codes.entry(bits)?;
-    bits.skip(entry.bits());
-    if entry.is_complete() {
-        return Some(Some((entry.zeros(), entry.number())));
-    }
+    let number = bits.number(entry);
     match (entry.size(), entry.zeros()) {
-        (0, 15) => Some(Some((15, 0))),
-        (0, zeros) => (zeros == 0).then_some(None),
-        (size, zeros) => Some(Some((zeros, bits.number(size) as i16))),
+        (0, ..15) => (entry.zeros() == 0).then_some(None),
+        (_, zeros) => Some(Some((zeros, number))),
     }
 }
