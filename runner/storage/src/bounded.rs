@@ -70,6 +70,11 @@ impl BoundedStore {
         self.store.list(prefix)
     }
 
+    /// Calls [`Store::list_all`]; a listing takes no permit.
+    pub fn list_all(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
+        self.store.list_all(prefix)
+    }
+
     /// Waits for a permit and calls [`Store::get`]; returns the result and the time of the read.
     pub async fn get(&self, key: Arc<str>) -> (Result<Bytes, StoreError>, ReadTime) {
         let permit = self.permit().await;

@@ -165,6 +165,12 @@ impl LeftOut {
         self.first = self.first.take().or(name);
     }
 
+    /// Adds the names that another part of the listing left out.
+    pub(crate) fn join(&mut self, other: Self) {
+        self.count += other.count;
+        self.first = self.first.take().or(other.first);
+    }
+
     /// Logs one warning if any names were left out; `what` describes them.
     pub(crate) fn warn(&mut self, store: &str, what: &str) {
         let Self { count, first } = std::mem::take(self);

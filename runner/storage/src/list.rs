@@ -96,7 +96,13 @@ impl Source for ListSource {
             Listed::InPages(listed) => async move {
                 let listed = match listed {
                     Some(listed) => listed,
-                    none => none.insert(InPages::start(store.list(&wanted.prefix), *settings)?),
+                    none => {
+                        let pages = match settings.limit {
+                            Some(_) => store.list(&wanted.prefix),
+                            None => store.list_all(&wanted.prefix),
+                        };
+                        none.insert(InPages::start(pages, *settings)?)
+                    }
                 };
                 listed.next_chunk(wanted, store.name(), *most_bytes).await
             }
@@ -273,7 +279,7 @@ impl Wanted {
         mut on_page: impl FnMut(usize),
     ) -> Result<PackedKeys, SourceFault> {
         let mut found = Found::default();
-        let mut pages = store.list(&self.prefix);
+        let mut pages = store.list_all(&self.prefix);
         while let Some(page) = pages.next().await {
             found.add(self, &page?);
             found.check_size(self, store.name(), most_bytes)?;

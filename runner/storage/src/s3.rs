@@ -1,5 +1,6 @@
 //! A store in an S3 bucket.
 
+mod ahead;
 mod attempts;
 mod bucket;
 mod client;
@@ -25,9 +26,9 @@ use crate::asked::Asked;
 use crate::error::{Access, StoreError};
 use crate::key::{MAX_KEY_BYTES, check_key, check_prefix};
 use crate::keys::Keys;
+use crate::s3::ahead::Pages;
 use crate::s3::bucket::Bucket;
 use crate::s3::failure::S3Failure;
-use crate::s3::list::Listing;
 use crate::s3::read::{read_range, read_whole, version};
 use crate::store::{IfThere, Store, Version};
 
@@ -102,6 +103,30 @@ impl S3Store {
     }
 }
 
+impl S3Store {
+    fn pages(
+        &self,
+        prefix: &str,
+        start: fn(Arc<Bucket>, &str) -> Pages,
+    ) -> BoxStream<'static, Result<Keys, StoreError>> {
+        let asked = Asked { store: self.name().clone(), key: Arc::from(prefix), access: Access::Listing };
+        if let Err(reason) = check_prefix(prefix) {
+            return stream::once(std::future::ready(Err(asked.refused(reason)))).boxed();
+        }
+        stream::unfold(Some(start(self.bucket.clone(), prefix)), move |pages| {
+            let asked = asked.clone();
+            async move {
+                let mut pages = pages?;
+                match pages.next_page().await {
+                    Ok(page) => page.map(|page| (Ok(page), Some(pages))),
+                    Err(failure) => Some((Err(failure.of(&asked)), None)),
+                }
+            }
+        })
+        .boxed()
+    }
+}
+
 impl Store for S3Store {
     fn name(&self) -> &Arc<str> {
         self.bucket.store()
@@ -112,23 +137,11 @@ impl Store for S3Store {
     }
 
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
-        let asked = Asked { store: self.name().clone(), key: Arc::from(prefix), access: Access::Listing };
-        if let Err(reason) = check_prefix(prefix) {
-            return stream::once(std::future::ready(Err(asked.refused(reason)))).boxed();
-        }
-        let bucket = self.bucket.clone();
-        let listing = Listing::new(&bucket, prefix);
-        stream::unfold(Some(listing), move |listing| {
-            let (bucket, asked) = (bucket.clone(), asked.clone());
-            async move {
-                let mut listing = listing?;
-                match listing.next_page(&bucket).await {
-                    Ok(page) => page.map(|page| (Ok(page), Some(listing))),
-                    Err(failure) => Some((Err(failure.of(&asked)), None)),
-                }
-            }
-        })
-        .boxed()
+        self.pages(prefix, Pages::one_by_one)
+    }
+
+    fn list_all(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
+        self.pages(prefix, Pages::new)
     }
 
     fn get(&self, key: Arc<str>) -> BoxFuture<'static, Result<Bytes, StoreError>> {

@@ -44,6 +44,11 @@ pub trait Store: Send + Sync {
     /// matches `a/bc`. If no key matches, the listing is empty, which is not an error.
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>>;
 
+    /// Lists like [`Self::list`], for a caller that needs all keys: pages may be read long before they are needed.
+    fn list_all(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
+        self.list(prefix)
+    }
+
     /// Reads the whole object, at most [`MAX_GET_BYTES`].
     fn get(&self, key: Arc<str>) -> BoxFuture<'static, Result<Bytes, StoreError>>;
 

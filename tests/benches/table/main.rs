@@ -39,7 +39,7 @@ enum Bound {
 }
 
 fn main() -> ExitCode {
-    let rows: [(&str, Measure); 32] = [
+    let rows: [(&str, Measure); 33] = [
         ("engine", engine::one_stage_against_crossbeam),
         ("engine-12", engine::three_stages_against_crossbeam),
         ("statistics", engine::cost_of_statistics),
@@ -64,6 +64,7 @@ fn main() -> ExitCode {
         ("s3-256", s3::rate_with_256_in_flight),
         ("s3-cpu", s3::cpu_of_a_get),
         ("list", s3::first_sample_of_a_million),
+        ("list-all", s3::listing_ahead),
         ("records", s3::records_ahead),
         ("storage-async", storage::several_at_a_time),
         ("storage-16", storage::sixteen_in_flight),

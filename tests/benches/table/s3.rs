@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures::TryStreamExt;
 use penstock_engine::ports::{Produced, Source};
 use penstock_storage::{
     BoundedStore, DEFAULT_READS, ListSource, RecordSource, S3Credentials, S3Settings, S3Store, Store,
@@ -113,6 +114,31 @@ pub(crate) fn first_sample_of_a_million() -> Row {
         aim: Bound::AtMost(0.1, "s"),
         found,
         from: format!("median of {RUNS} new clients: {:.1} ms", found * 1e3),
+    }
+}
+
+/// Rate of a listing of all keys, relative to one page at a time.
+pub(crate) fn listing_ahead() -> Row {
+    const KEYS: usize = 200_000;
+    let server = Server::start(LATENCY, &[&format!("--empty-objects={KEYS}")]);
+    let runtime = Runtime::new().unwrap();
+    let pass = |is_ahead: bool| {
+        let store = server.store();
+        let start = Instant::now();
+        let pages = if is_ahead { store.list_all("") } else { store.list("") };
+        let listing = runtime.spawn(pages.try_fold(0, async |keys, page| Ok(keys + page.len())));
+        assert_eq!(runtime.block_on(listing).unwrap().unwrap(), KEYS);
+        start.elapsed().as_secs_f64()
+    };
+    let turns: Vec<(f64, f64)> = (0..RUNS).map(|_| (pass(false), pass(true))).collect();
+    let [one_s, ahead_s] = [|turn: &(f64, f64)| turn.0, |turn: &(f64, f64)| turn.1]
+        .map(|pick: fn(&(f64, f64)) -> f64| median(turns.iter().map(pick).collect()));
+    Row {
+        what: "S3, 20 ms: listing of 200 folders of 1000 keys, relative to page by page",
+        must: Bound::AtLeast(2.0, "x"),
+        aim: Bound::AtLeast(4.0, "x"),
+        found: median(turns.iter().map(|(one, ahead)| one / ahead).collect()),
+        from: format!("{KEYS} keys: {ahead_s:.2} s against {one_s:.2} s"),
     }
 }
 

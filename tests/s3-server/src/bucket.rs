@@ -15,14 +15,11 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::{Bytes, BytesMut};
 use futures::TryStreamExt;
 use s3s::dto::{
-    ChecksumMode, ETag, ETagCondition, EncodingType, GetObjectInput, GetObjectOutput, HeadObjectInput,
-    HeadObjectOutput, ListObjectsV2Input, ListObjectsV2Output, Object as Listed, PutObjectInput,
-    PutObjectOutput, StreamingBlob, Timestamp,
+    ChecksumMode, CommonPrefix, ETag, ETagCondition, EncodingType, GetObjectInput, GetObjectOutput,
+    HeadObjectInput, HeadObjectOutput, ListObjectsV2Input, ListObjectsV2Output, Object as Listed,
+    PutObjectInput, PutObjectOutput, StreamingBlob, Timestamp,
 };
 use s3s::{Body, S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
-
-/// Maximum number of keys on one page of a listing, the same as on S3.
-const PAGE: usize = 1000;
 
 /// Handling of `If-Match` and `If-None-Match`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +38,8 @@ pub enum Conditions {
 pub(crate) struct Bucket {
     name: Arc<str>,
     conditions: Conditions,
+    /// Maximum number of keys on one page of a listing.
+    page: usize,
     objects: Arc<Mutex<BTreeMap<String, Object>>>,
     versions: Arc<AtomicU64>,
 }
@@ -60,13 +59,13 @@ enum Content {
 }
 
 impl Bucket {
-    pub(crate) fn new(name: &str, conditions: Conditions) -> Self {
-        Self { name: Arc::from(name), conditions, objects: Arc::default(), versions: Arc::default() }
+    pub(crate) fn new(name: &str, conditions: Conditions, page: usize) -> Self {
+        Self { name: Arc::from(name), conditions, page, objects: Arc::default(), versions: Arc::default() }
     }
 
-    /// Creates a bucket from the current files below `root`.
-    pub(crate) fn over_folder(name: &str, conditions: Conditions, root: &Path) -> io::Result<Self> {
-        let bucket = Self::new(name, conditions);
+    /// Adds the current files below `root`.
+    pub(crate) fn over_folder(self, root: &Path) -> io::Result<Self> {
+        let bucket = self;
         let mut folders = vec![(root.to_owned(), String::new())];
         while let Some((folder, prefix)) = folders.pop() {
             for entry in std::fs::read_dir(&folder)? {
@@ -254,16 +253,36 @@ impl S3 for Bucket {
         self.check_name(&input.bucket)?;
         let prefix = input.prefix.clone().unwrap_or_default();
         let after = input.continuation_token.as_ref().or(input.start_after.as_ref());
-        let most = input.max_keys.and_then(|most| usize::try_from(most).ok()).unwrap_or(PAGE).min(PAGE);
+        let most =
+            input.max_keys.and_then(|most| usize::try_from(most).ok()).unwrap_or(self.page).min(self.page);
         let start = match after {
             Some(after) if *after >= prefix => Bound::Excluded(after.clone()),
             _ => Bound::Included(prefix.clone()),
         };
         let objects = self.objects();
-        let mut found =
-            objects.range((start, Bound::Unbounded)).take_while(|(key, _)| key.starts_with(&prefix));
-        let page: Vec<(&String, &Object)> = found.by_ref().take(most).collect();
-        let is_truncated = found.next().is_some();
+        let mut found = objects.range::<String, _>((start, Bound::Unbounded));
+        let mut page: Vec<(&String, &Object)> = Vec::new();
+        let mut folders: Vec<&str> = Vec::new();
+        let mut is_truncated = false;
+        while let Some((key, object)) = found.next().filter(|(key, _)| key.starts_with(&prefix)) {
+            if page.len() + folders.len() == most {
+                is_truncated = true;
+                break;
+            }
+            let slash = input.delimiter.as_ref().and_then(|delimiter| key[prefix.len()..].find(&**delimiter));
+            match slash {
+                None => page.push((key, object)),
+                Some(at) => {
+                    let folder = &key[..=prefix.len() + at];
+                    folders.push(folder);
+                    // No key of the folder is greater.
+                    let end = Bound::Excluded(format!("{folder}{}", char::MAX));
+                    found = objects.range::<String, _>((end, Bound::Unbounded));
+                }
+            }
+        }
+        let last = page.last().map(|(key, _)| (*key).clone());
+        let last_folder = folders.last().map(|folder| format!("{folder}{}", char::MAX));
         let is_encoded = input.encoding_type.as_ref().is_some_and(|kind| kind.as_str() == EncodingType::URL);
         let contents: S3Result<Vec<Listed>> = page
             .iter()
@@ -279,11 +298,20 @@ impl S3 for Bucket {
         let output = ListObjectsV2Output {
             key_count: i32::try_from(page.len()).ok(),
             next_continuation_token: match is_truncated {
-                true => page.last().map(|(key, _)| (*key).clone()),
+                true => last.max(last_folder),
                 false => None,
             },
             is_truncated: Some(is_truncated),
             contents: Some(contents?),
+            common_prefixes: Some(
+                folders
+                    .iter()
+                    .map(|folder| CommonPrefix {
+                        prefix: Some(if is_encoded { encoded(folder) } else { (*folder).to_owned() }),
+                    })
+                    .collect(),
+            ),
+            delimiter: input.delimiter,
             name: Some(input.bucket),
             prefix: Some(prefix),
             encoding_type: input.encoding_type,

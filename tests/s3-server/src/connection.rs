@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
@@ -17,6 +17,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use penstock_engine::clock::{Clock, MonotonicClock};
 use rustix::net::sockopt::set_socket_linger;
 use tokio::net::TcpStream;
 
@@ -61,7 +62,8 @@ async fn answer(
         port: peer.port(),
         trouble: None,
     });
-    let arrived = Instant::now();
+    let clock = MonotonicClock::start();
+    let arrival = clock.now();
     let soon = shared.timer.sleep(latency.saturating_sub(WAKE_UP));
     let answer = match trouble {
         None => answer_well(request, &shared).await,
@@ -69,7 +71,7 @@ async fn answer(
     };
     if !latency.is_zero() {
         soon.await;
-        while arrived.elapsed() < latency {
+        while Duration::from_nanos(clock.now() - arrival) < latency {
             tokio::task::yield_now().await;
         }
     }

@@ -16,7 +16,7 @@ struct Call {
     /// Folder whose files are the objects; without it, the bucket is empty at first. Nothing is written to the folder.
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// Number of empty objects in the bucket at first, named 0000000.bin, 0000001.bin, ...
+    /// Number of empty objects in the bucket at first, named 0000/0000000.bin, ..., 1000 in a folder.
     #[arg(long, default_value_t = 0, value_name = "COUNT")]
     empty_objects: u64,
     /// Name of the bucket.
@@ -65,11 +65,12 @@ fn main() -> anyhow::Result<()> {
         conditions: Conditions::Kept,
         // Requests are not recorded, since the server may run for days.
         remembers: false,
+        ..Settings::default()
     };
     let server = Server::start(settings)
         .context("cannot start; check that the folder exists and that the port is free")?;
     for number in 0..empty_objects {
-        server.put(&format!("{number:07}.bin"), Bytes::new());
+        server.put(&format!("{:04}/{number:07}.bin", number / 1000), Bytes::new());
     }
     println!("{}", server.endpoint());
     server.wait();

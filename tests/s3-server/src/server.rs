@@ -39,6 +39,8 @@ pub struct Settings {
     pub latency: Latency,
     /// Handling of conditional requests.
     pub conditions: Conditions,
+    /// Maximum number of keys on one page of a listing: 1000 on S3.
+    pub page: usize,
     /// Records requests, for [`Server::seen`]; otherwise they are only counted.
     pub remembers: bool,
 }
@@ -104,6 +106,7 @@ impl Default for Settings {
             secret_access_key: "penstock-test-secret".to_owned(),
             latency: Latency::default(),
             conditions: Conditions::default(),
+            page: 1000,
             remembers: true,
         }
     }
@@ -112,9 +115,10 @@ impl Default for Settings {
 impl Server {
     /// Starts a server, which accepts requests when this returns.
     pub fn start(settings: Settings) -> io::Result<Self> {
+        let bucket = Bucket::new(&settings.bucket, settings.conditions, settings.page);
         let bucket = match &settings.root {
-            Some(root) => Bucket::over_folder(&settings.bucket, settings.conditions, root)?,
-            None => Bucket::new(&settings.bucket, settings.conditions),
+            Some(root) => bucket.over_folder(root)?,
+            None => bucket,
         };
         let mut service = S3ServiceBuilder::new(bucket.clone());
         service.set_auth(SimpleAuth::from_single(settings.access_key_id, settings.secret_access_key));

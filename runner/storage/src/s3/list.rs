@@ -14,17 +14,17 @@ use crate::s3::failure::S3Failure;
 /// ends a listing in which all responses are empty.
 const MOST_EMPTY: u32 = 1000;
 
-const LEFT_OUT: &str = "keys that are not valid in pipelines: they contain `//`, `.` or `..`";
-
 pub(crate) struct Listing {
     /// Prefix of the keys in the bucket, including the store's prefix.
     prefix: String,
     next: Next,
-    /// The last key received, to detect a service that does not sort.
+    /// The last key received, or the one after which the listing starts; also detects a service that does not sort.
     last: String,
+    /// First key that is not listed.
+    pub(crate) end: Option<String>,
     /// Number of consecutive responses without a key.
     empty: u32,
-    left_out: LeftOut,
+    pub(crate) left_out: LeftOut,
 }
 
 enum Next {
@@ -34,9 +34,26 @@ enum Next {
 }
 
 impl Listing {
+    /// Description of the keys that a listing leaves out.
+    pub(crate) const LEFT_OUT: &str = "keys that are not valid in pipelines: they contain `//`, `.` or `..`";
+
     pub(crate) fn new(bucket: &Bucket, prefix: &str) -> Self {
-        let prefix = bucket.full(prefix);
-        Self { prefix, next: Next::First, last: String::new(), empty: 0, left_out: LeftOut::default() }
+        Self::between(bucket.full(prefix), String::new(), None)
+    }
+
+    /// Keys that start with `prefix`, of the bucket, behind `after` and before `end`.
+    pub(crate) fn between(prefix: String, after: String, end: Option<String>) -> Self {
+        Self { prefix, next: Next::First, last: after, end, empty: 0, left_out: LeftOut::default() }
+    }
+
+    /// Prefix of the keys in the bucket.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// The last key received; `None` if no key follows it.
+    pub(crate) fn last(&self) -> Option<&str> {
+        matches!(self.next, Next::After(_)).then_some(&self.last)
     }
 
     /// Returns the next keys in order, possibly none; `None` at the end of the listing.
@@ -50,6 +67,8 @@ impl Listing {
             let request = client.list_objects_v2().bucket(bucket.name()).prefix(&self.prefix);
             // Keys are requested URL-encoded, because a key may contain characters that are not valid in XML.
             let request = request.set_continuation_token(token.clone()).encoding_type(EncodingType::Url);
+            let after = Some(self.last.clone()).filter(|after| token.is_none() && !after.is_empty());
+            let request = request.set_start_after(after);
             async { bucket.answer(request.send()).await }
         };
         let answer = bucket.attempts(Duration::ZERO, request).await?;
@@ -73,10 +92,12 @@ impl Listing {
         let mut page = Keys::default();
         for object in objects {
             let key = object.key.unwrap_or_default();
-            self.add(bucket, &mut page, if is_encoded { decoded(&key) } else { Some(key) })?;
-        }
-        if matches!(self.next, Next::None) {
-            self.left_out.warn(bucket.store(), LEFT_OUT);
+            let key = if is_encoded { decoded(&key) } else { Some(key) };
+            if self.end.is_some() && key >= self.end {
+                self.next = Next::None;
+                break;
+            }
+            self.add(bucket, &mut page, key)?;
         }
         Ok(Some(page))
     }
@@ -101,7 +122,7 @@ impl Listing {
 }
 
 /// Decodes a form-encoded key: `+` is a space, `%` and two hex digits a byte.
-fn decoded(key: &str) -> Option<String> {
+pub(crate) fn decoded(key: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(key.len());
     let mut rest = key.bytes();
     while let Some(byte) = rest.next() {

@@ -11,6 +11,8 @@ use futures::future::join_all;
 use penstock_s3_server::{Conditions, Fault, Rclone, Server, Settings, Trouble};
 use penstock_storage::{Keys, S3Credentials, S3Settings, S3Store, Store, StoreError};
 use penstock_types::config::SecretText;
+use proptest::prelude::*;
+use tokio::runtime::Runtime;
 
 use crate::conformance::{self, OBJECTS};
 use crate::{folder_with, put};
@@ -108,6 +110,48 @@ async fn a_listing_of_several_pages_is_complete_and_sorted_and_contains_objects_
     assert!(listed(&store, "").await.into_iter().eq(expected));
     assert_eq!(server.seen().len(), 3);
     assert_eq!(listed(&store, "folder").await, [""; 0]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_listing_in_parts_has_all_keys_in_order(
+        keys in proptest::collection::btree_set("[ab\u{e9}]{1,2}(/[abc]{1,2}){0,3}", 0..120),
+        prefix in "([ab]{1,2}/?([ab]{1,2}/?)?)?",
+        page in 1_usize..4,
+    ) {
+        let server = Server::start(Settings { page, ..Settings::default() }).unwrap();
+        keys.iter().for_each(|key| server.put(key, ""));
+        let listing = async { store(&server).list_all(&prefix).try_collect::<Vec<Keys>>().await.unwrap() };
+        let pages = Runtime::new().unwrap().block_on(listing);
+        let listed: Vec<&str> = pages.iter().flat_map(Keys::iter).collect();
+        let expected: Vec<&String> = keys.iter().filter(|key| key.starts_with(&prefix)).collect();
+        prop_assert_eq!(listed, expected);
+    }
+}
+
+#[tokio::test]
+async fn folders_are_listed_at_the_same_time_in_few_requests() {
+    let server = Server::start(Settings { page: 10, ..Settings::default() }).unwrap();
+    for (folder, file) in (0..300).flat_map(|folder| (0..20).map(move |file| (folder, file))) {
+        server.put(&format!("images/train/{folder:03}/{file:02}"), "");
+    }
+    let mut pages = store(&server).list_all("images/");
+    let mut keys = 0;
+    for _ in 0..20 {
+        keys += pages.try_next().await.unwrap().unwrap().len();
+    }
+    // Parts are read without further calls: 20 pages and 3 requests for folders would be 23.
+    while server.seen().len() < 30 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    while let Some(page) = pages.try_next().await.unwrap() {
+        keys += page.len();
+    }
+    assert_eq!(keys, 6_000);
+    // 600 pages would be needed at least, one after the other.
+    assert!(server.seen().len() < 1_000, "{}", server.seen().len());
 }
 
 #[tokio::test]

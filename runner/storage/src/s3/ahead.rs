@@ -1,0 +1,238 @@
+//! Lists a bucket with several requests at a time, in order.
+//!
+//! A service returns the pages of one listing one after the other only. Parts of a listing that begin at folders are listed at the
+//! same time instead: a request with a delimiter returns the names of up to 1000 folders. Folders are only used to divide the
+//! keys into parts; a bucket whose keys have no folders is listed page by page.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_sdk_s3::Client;
+use aws_sdk_s3::types::EncodingType;
+use tokio::task::JoinSet;
+
+use crate::keys::{Keys, LeftOut};
+use crate::s3::bucket::Bucket;
+use crate::s3::failure::S3Failure;
+use crate::s3::list::{Listing, decoded};
+
+/// Number of pages of a listing that are read one after the other before the rest is divided.
+const PAGES_BEFORE: usize = 4;
+
+/// Maximum number of parts that are read at a time; the first ones are fewer, so that little is read in vain if few keys are needed.
+const MOST_PARTS: usize = 12;
+
+/// Maximum number of pages of a part that are read ahead.
+const PART_PAGES: usize = 16;
+
+/// Maximum number of divisions within each other.
+const MOST_DEPTH: usize = 3;
+
+/// Maximum number of folders above a key in which folders behind it are searched.
+const MOST_LEVELS: usize = 8;
+
+/// Maximum number of folders in a part.
+const MOST_FOLDERS: usize = 512;
+
+/// All pages of a listing, in order.
+pub(crate) struct Pages {
+    bucket: Arc<Bucket>,
+    /// Pages that were read ahead; the pages of `listing` follow.
+    ready: VecDeque<Keys>,
+    listing: Option<Listing>,
+    /// Number of pages until the rest of `listing` is divided; `None` if it is not to be divided.
+    undivided: Option<usize>,
+    /// Divisions whose parts follow `listing`, the innermost last.
+    divisions: Vec<Division>,
+    left_out: LeftOut,
+}
+
+/// Part of a listing after its folders, in order.
+struct Division {
+    /// Reads in progress or done, each as a set of one task. Dropping the set cancels the read.
+    reads: VecDeque<JoinSet<Result<Part, S3Failure>>>,
+    most_reads: usize,
+    folders: Folders,
+    /// Number of folders in the next part.
+    group: usize,
+    /// Start of the next part; `None` if all parts were started.
+    start: Option<String>,
+    /// Prefix of the listing.
+    prefix: String,
+    /// First key that is no longer part of the division.
+    end: Option<String>,
+}
+
+/// First pages of a part, and the listing of the others.
+struct Part {
+    pages: VecDeque<Keys>,
+    rest: Option<Listing>,
+    left_out: LeftOut,
+}
+
+/// Names of the folders directly in a folder.
+struct Folders {
+    /// Prefix of the names: usually a folder.
+    within: String,
+    /// Names less than or equal to this one are ignored.
+    after: String,
+    end: Option<String>,
+    names: VecDeque<String>,
+    /// Continuation token; `None` at the end.
+    next: Option<String>,
+}
+
+impl Pages {
+    /// Pages that are read ahead.
+    pub(crate) fn new(bucket: Arc<Bucket>, prefix: &str) -> Self {
+        Self { undivided: Some(PAGES_BEFORE), ..Self::one_by_one(bucket, prefix) }
+    }
+
+    /// Pages that are read when they are needed.
+    pub(crate) fn one_by_one(bucket: Arc<Bucket>, prefix: &str) -> Self {
+        let listing = Some(Listing::new(&bucket, prefix));
+        let (ready, divisions) = (VecDeque::new(), Vec::new());
+        Self { bucket, ready, listing, undivided: None, divisions, left_out: LeftOut::default() }
+    }
+
+    /// Returns the next keys in order, possibly none; `None` at the end of the listing.
+    pub(crate) async fn next_page(&mut self) -> Result<Option<Keys>, S3Failure> {
+        loop {
+            if let Some(page) = self.ready.pop_front() {
+                return Ok(Some(page));
+            }
+            if let Some(listing) = &mut self.listing {
+                if let Some(page) = listing.next_page(&self.bucket).await? {
+                    self.undivided = self.undivided.and_then(|pages| pages.checked_sub(1));
+                    if self.undivided == Some(0) && self.divisions.len() < MOST_DEPTH {
+                        self.divisions.extend(Division::of(&self.bucket, listing).await?);
+                    }
+                    return Ok(Some(page));
+                }
+                self.left_out.join(std::mem::take(&mut listing.left_out));
+                self.listing = None;
+            }
+            let Some(division) = self.divisions.last_mut() else {
+                self.left_out.warn(self.bucket.store(), Listing::LEFT_OUT);
+                return Ok(None);
+            };
+            match division.next_part(&self.bucket).await? {
+                Some(part) => {
+                    (self.ready, self.listing, self.undivided) = (part.pages, part.rest, Some(1));
+                    self.left_out.join(part.left_out);
+                }
+                None => drop(self.divisions.pop()),
+            }
+        }
+    }
+}
+
+impl Division {
+    /// Divides the rest of `listing`, which then ends at the first folder after its last key. `None` if no folder follows.
+    async fn of(bucket: &Bucket, listing: &mut Listing) -> Result<Option<Self>, S3Failure> {
+        let Some(last) = listing.last().map(str::to_owned) else { return Ok(None) };
+        let prefix = listing.prefix().to_owned();
+        let above = last.rmatch_indices('/').map(|(at, _)| &last[..=at]);
+        let above = above.take_while(|folder| folder.len() > prefix.len()).take(MOST_LEVELS - 1);
+        for within in above.chain([&*prefix]) {
+            let mut folders = Folders {
+                within: within.to_owned(),
+                after: last.clone(),
+                end: listing.end.clone(),
+                names: VecDeque::new(),
+                next: None,
+            };
+            folders.read(bucket, None).await?;
+            if let Some(first) = folders.names.pop_front() {
+                let end = listing.end.replace(first.clone());
+                let reads = VecDeque::new();
+                return Ok(Some(Self {
+                    reads,
+                    most_reads: 2,
+                    folders,
+                    group: 1,
+                    start: Some(first),
+                    prefix: prefix.clone(),
+                    end,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn next_part(&mut self, bucket: &Arc<Bucket>) -> Result<Option<Part>, S3Failure> {
+        while self.reads.len() < self.most_reads {
+            let Some(start) = self.start.take() else { break };
+            if self.folders.names.len() < self.group
+                && let Some(token) = self.folders.next.take()
+            {
+                self.folders.read(bucket, Some(token)).await?;
+            }
+            let count = self.group.min(self.folders.names.len());
+            self.start = self.folders.names.drain(..count).next_back();
+            let end = self.start.clone().or_else(|| self.end.clone());
+            let listing = Listing::between(self.prefix.clone(), start, end);
+            let bucket = bucket.clone();
+            let mut read = JoinSet::new();
+            read.spawn(async move { Part::read(&bucket, listing).await });
+            self.reads.push_back(read);
+        }
+        self.most_reads = (self.most_reads * 2).min(MOST_PARTS);
+        let Some(mut read) = self.reads.pop_front() else { return Ok(None) };
+        let Some(Ok(part)) = read.join_next().await else {
+            return Err(S3Failure::lasting("the listing was interrupted"));
+        };
+        let part = part?;
+        // A part has one to two pages if its folders are of equal size.
+        match part.pages.iter().map(Keys::len).sum::<usize>() {
+            ..800 => self.group = (self.group * 2).min(MOST_FOLDERS),
+            3000.. => self.group = (self.group / 2).max(1),
+            _ => {}
+        }
+        Ok(Some(part))
+    }
+}
+
+impl Part {
+    async fn read(bucket: &Bucket, mut listing: Listing) -> Result<Self, S3Failure> {
+        let mut pages = VecDeque::new();
+        while pages.len() < PART_PAGES {
+            match listing.next_page(bucket).await? {
+                Some(page) => pages.push_back(page),
+                None => return Ok(Self { pages, rest: None, left_out: listing.left_out }),
+            }
+        }
+        Ok(Self { pages, rest: Some(listing), left_out: LeftOut::default() })
+    }
+}
+
+impl Folders {
+    /// Reads the next names. A response without usable names is taken for the end.
+    async fn read(&mut self, bucket: &Bucket, token: Option<String>) -> Result<(), S3Failure> {
+        let request = |client: &Client| {
+            let request = client.list_objects_v2().bucket(bucket.name()).prefix(&self.within).delimiter("/");
+            let request = request.start_after(&self.after).set_continuation_token(token.clone());
+            let request = request.encoding_type(EncodingType::Url);
+            async { bucket.answer(request.send()).await }
+        };
+        let answer = bucket.attempts(Duration::ZERO, request).await?;
+        let is_encoded = answer.encoding_type == Some(EncodingType::Url);
+        for folder in answer.common_prefixes.unwrap_or_default() {
+            let name = folder.prefix.and_then(|name| if is_encoded { decoded(&name) } else { Some(name) });
+            let Some(name) = name else { continue };
+            let last = self.names.back().unwrap_or(&self.after);
+            if name > *last
+                && name.starts_with(&self.within)
+                && self.end.as_ref().is_none_or(|end| name < *end)
+            {
+                self.names.push_back(name);
+            }
+        }
+        if let (Some(last), Some(true)) = (self.names.back(), answer.is_truncated) {
+            self.after.clone_from(last);
+            self.next = answer.next_continuation_token.filter(|next| Some(next) != token.as_ref());
+        }
+        Ok(())
+    }
+}
