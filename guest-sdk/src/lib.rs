@@ -35,6 +35,7 @@ mod export;
 mod host;
 mod item;
 mod json;
+mod ops;
 mod params;
 mod rng;
 mod stage;
@@ -73,6 +74,7 @@ pub mod __private {
     #[cfg(target_family = "wasm")]
     pub use crate::export::StageSlot;
     pub use crate::json::Json;
+    pub use crate::ops::named;
     pub use crate::params::{MemberReader, Rule};
     pub use crate::stage::Stage;
 }

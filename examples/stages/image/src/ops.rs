@@ -1,59 +1,10 @@
 //! The ops of a document, with the names, params and defaults of `torchvision.transforms.v2`.
 
-use penstock_guest::{Json, Param, Params};
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Value};
+use penstock_guest::Params;
 
 use crate::params::{Dtype, Erased, Interpolation, Numbers, PaddingMode};
 
-/// Defines the enum of all ops. An op is written as an object with one member: its name, with its params.
-macro_rules! ops {
-    ($first:ident $(, $rest:ident)+ $(,)?) => {
-        /// An op with its params.
-        #[derive(Clone, Debug)]
-        #[expect(missing_docs, reason = "each variant is documented at the struct of that name")]
-        pub enum Op {
-            $first($first),
-            $($rest($rest),)+
-        }
-
-        impl Op {
-            /// Names of all ops.
-            const NAMES: &[&str] = &[stringify!($first) $(, stringify!($rest))+];
-
-            fn read(name: &str, members: Map<String, Value>) -> Option<Result<Self, String>> {
-                match name {
-                    stringify!($first) => Some($first::from_members(members).map(Self::$first)),
-                    $(stringify!($rest) => Some($rest::from_members(members).map(Self::$rest)),)+
-                    _ => None,
-                }
-            }
-
-            /// Name of the op.
-            pub fn name(&self) -> &'static str {
-                match self {
-                    Self::$first(_) => stringify!($first),
-                    $(Self::$rest(_) => stringify!($rest),)+
-                }
-            }
-        }
-
-        impl Param for Op {
-            const MEMBERS: Json = Json::Parts(&[
-                Json::Text(concat!(
-                    r#""type":"object","minProperties":1,"maxProperties":1,"additionalProperties":false,"properties":{""#,
-                    stringify!($first), r#"":"#
-                )),
-                <$first as Params>::SCHEMA,
-                $(Json::Text(concat!(r#",""#, stringify!($rest), r#"":"#)), <$rest as Params>::SCHEMA,)+
-                Json::Text("}"),
-            ]);
-        }
-    };
-}
-
-ops!(
+penstock_guest::ops!(
     Resize,
     CenterCrop,
     RandomCrop,
@@ -70,28 +21,6 @@ ops!(
     ToDtype,
     Normalize,
 );
-
-impl<'de> Deserialize<'de> for Op {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let members = Map::<String, Value>::deserialize(deserializer)?;
-        let count = members.len();
-        let Some((name, params)) = members.into_iter().next().filter(|_| count == 1) else {
-            return Err(D::Error::custom(format_args!(
-                "an op is an object with one member, its name, not {count}"
-            )));
-        };
-        let Value::Object(params) = params else {
-            return Err(D::Error::custom(format_args!("the params of `{name}` are {params}, not an object")));
-        };
-        match Self::read(&name, params) {
-            Some(op) => op.map_err(|fault| D::Error::custom(format_args!("`{name}`: {fault}"))),
-            None => Err(D::Error::custom(format_args!(
-                "`{name}` is not an op: the ops are `{}`",
-                Self::NAMES.join("`, `")
-            ))),
-        }
-    }
-}
 
 /// Resizes the image to a height and width, or by the length of one side.
 #[derive(Clone, Debug, Params)]
