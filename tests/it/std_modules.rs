@@ -44,6 +44,16 @@ fn a_document_runs_a_module_of_the_program_by_name_version_and_digest() {
 }
 
 #[test]
+fn the_modules_of_the_program_are_listed() {
+    let list = Call::new(&["module", "list"]).finish().exits(0).stdout;
+    assert!(list.lines().any(|line| line.starts_with("std/image@1") && line.contains(" sample ")), "{list}");
+    let listed = Call::new(&["module", "list"]).json().finish().exits(0).stdout;
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    let image = listed.as_array().unwrap().iter().find(|module| module["name"] == "std/image").unwrap();
+    assert_eq!(image["report"]["digest"], digest());
+}
+
+#[test]
 fn the_code_of_a_module_of_the_program_is_cached() {
     let (folder, cache) = (Folder::new(), Folder::new());
     let path = folder.write("pipeline.json", document("std/image").to_string());

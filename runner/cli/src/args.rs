@@ -178,6 +178,9 @@ pub(crate) enum IndexCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModuleCommand {
+    /// List the modules that the program contains; documents name them without a file.
+    #[command(after_help = "Examples:\n  penstock module list\n  penstock module inspect std/image")]
+    List(ModuleListArgs),
     /// Print the description, needs and limits of a module without running it.
     #[command(after_help = "Example:\n  penstock module inspect decode_resize.wasm")]
     Inspect(InspectArgs),
@@ -445,6 +448,13 @@ pub(crate) struct ManifestArgs {
     /// Manifest, a JSON file.
     #[arg(value_name = "MANIFEST")]
     pub(crate) manifest: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ModuleListArgs {
+    /// Print the modules with their manifests as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]

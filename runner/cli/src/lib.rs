@@ -72,6 +72,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, compiler: Option<Comp
         Command::Schema => done(say_json(&penstock_types::spec::schema())),
         Command::New(args) => done(new::new(args)),
         Command::TestStage(args) => test_stage::test_stage(args),
+        Command::Module(ModuleCommand::List(args)) => done(module::list(args)),
         Command::Module(ModuleCommand::Inspect(args)) => done(module::inspect(args)),
         Command::Module(ModuleCommand::Manifest(args)) => done(module::manifest(args)),
         Command::CompileModule => {

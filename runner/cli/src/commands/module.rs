@@ -1,18 +1,55 @@
 //! `penstock module`: reads and writes the manifests of modules.
 
 use anyhow::Result;
+use penstock_pipeline::{STD_VERSION, StdModule};
 use penstock_types::config::{CompileBounds, GateBounds};
 use penstock_types::manifest::Mode;
 use penstock_types::text::printable;
 use penstock_wasm::{ModuleReport, inspect as look, with_manifest};
 
-use crate::args::{InspectArgs, ManifestArgs};
+use serde::Serialize;
+
+use crate::args::{InspectArgs, ManifestArgs, ModuleListArgs};
 use crate::commands::compile_module;
 use crate::input::{bad, module_bytes, std_or_file_bytes, unreadable};
-use crate::text::say_as;
+use crate::text::{count, say_as};
 
 /// Maximum number of bytes that are printed of each line of a module's description.
 const MAX_DOC_LINE: usize = 2000;
+
+/// Longest summary of a module in a list, in bytes.
+const MAX_SUMMARY: usize = 100;
+
+/// A module of the program, in a list.
+#[derive(Serialize)]
+struct Listed {
+    name: &'static str,
+    version: u32,
+    report: &'static ModuleReport,
+}
+
+/// Lists the modules that the program contains.
+pub(crate) fn list(args: &ModuleListArgs) -> Result<()> {
+    let modules = StdModule::all().iter();
+    let modules: Vec<Listed> = modules
+        .map(|module| Listed { name: module.name(), version: STD_VERSION, report: module.report() })
+        .collect();
+    say_as(args.json, &modules[..], |modules| {
+        if modules.is_empty() {
+            return "none: this program was built without std modules; run `make build`".to_owned();
+        }
+        let lines = modules.iter().map(|Listed { name, version, report }| {
+            let (mode, size) = (report.manifest.mode.name(), report.size_bytes.div_ceil(1024));
+            let summary = printable(report.manifest.doc.lines().next().unwrap_or_default(), MAX_SUMMARY);
+            format!(
+                "{:<20}{mode:<10}{:>12}  {summary}",
+                format!("{name}@{version}"),
+                format!("{} KiB", count(size))
+            )
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    })
+}
 
 /// Prints the report of a module.
 pub(crate) fn inspect(args: &InspectArgs) -> Result<()> {
