@@ -54,9 +54,27 @@ fn run(name: &str) {
         "photos-max.json" => {
             completed(call.store("photos", photos()).module("decode-resize", "decode-resize"))
         }
+        "table.json" => {
+            let person = |index: u32| {
+                let (age, income) = (18 + index % 60, 1000 * (index % 97));
+                let colour = ["red", "green", "blue"][index as usize % 3];
+                format!(
+                    "{{\"key\": \"{index}\", \"age\": {age}, \"income\": {income}.5, \"colour\": \"{colour}\", \"label\": {}, \"note\": \"x\"}}\n",
+                    index % 2
+                )
+            };
+            folder.write("people.ndjson", (0..64).map(person).collect::<String>());
+            completed(call.store("table", folder.path()))
+        }
         "text.json" => {
             folder.texts(500);
             completed(call.store("text", folder.path()).module("text-filter", "text-filter"))
+        }
+        "tokens.json" => {
+            folder.texts(200);
+            let tokenizer = repository().join("examples/stages/text/tests/data/wordpiece.json");
+            folder.write("tokenizer.json", fs::read_to_string(tokenizer).unwrap());
+            completed(call.store("text", folder.path()))
         }
         "tour.json" => completed(call.set("/source/range/count=60").set("/consumer/simulate/step_ms=1")),
         "toy-baseline.json" => completed(call),

@@ -189,6 +189,8 @@ fn every_example_is_a_plan() {
         ("normalize", "sample"),
         ("pack-tokens", "stateful"),
         ("std/image", "sample"),
+        ("std/table", "sample"),
+        ("std/text", "sample"),
         ("text-filter", "sample"),
     ];
     let modules = modules.map(|(name, mode)| (name.to_owned(), facts(name, mode))).into();

@@ -1,0 +1,166 @@
+//! Splits texts into tokens by the file `tokenizer.json` of a model, as the library `tokenizers` of Hugging Face does.
+
+use penstock_guest::prelude::*;
+use tokenizers::{
+    ModelWrapper, PaddingDirection, PaddingParams, PaddingStrategy, Tokenizer, TruncationDirection,
+    TruncationParams,
+};
+
+/// Names of padding tokens that are tried if neither the params nor the tokenizer name one.
+const PAD_TOKENS: [&str; 3] = ["[PAD]", "<pad>", "<|pad|>"];
+
+/// Params that a pipeline may set.
+#[derive(Clone, Debug, Params)]
+pub struct Settings {
+    /// Field with the text; it is removed.
+    #[param(default = "text")]
+    pub field: String,
+    /// Adds the special tokens of the model, such as `[CLS]` and `[SEP]`.
+    #[param(default = true)]
+    pub add_special_tokens: bool,
+    /// Maximum number of tokens, special ones included; by default, texts are not truncated.
+    #[param(min = 1, max = 16_777_216)]
+    pub max_length: Option<u32>,
+    /// End at which long texts are truncated.
+    #[param(default = "right")]
+    pub truncation_side: Side,
+    /// Pads shorter texts to `max_length`, so that texts can be collated.
+    #[param(default = false)]
+    pub pad: bool,
+    /// Token for padding; by default that of the tokenizer, or one of the usual names.
+    pub pad_token: Option<String>,
+    /// End at which short texts are padded.
+    #[param(default = "right")]
+    pub padding_side: Side,
+    /// Minimum number of tokens, special ones included: shorter texts are dropped.
+    #[param(default = 0)]
+    pub min_tokens: u32,
+}
+
+/// End of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Params)]
+pub enum Side {
+    /// Start of the text.
+    Left,
+    /// End of the text.
+    Right,
+}
+
+/// Splits the text into the tokens of a model. The asset `tokenizer` is the model's `tokenizer.json`.
+///
+/// The result is `input_ids`, and `attention_mask`, 1 for tokens and 0 for padding; both int64, [length]. The counter `tokens`
+/// counts tokens without padding, `truncated` and `dropped` count texts.
+#[derive(Debug)]
+pub struct Text {
+    settings: Settings,
+    tokenizer: Tokenizer,
+}
+
+#[stage(
+    wants("$field"),
+    makes("input_ids", "attention_mask"),
+    removes("$field"),
+    counters("tokens", "truncated", "dropped")
+)]
+impl SampleStage for Text {
+    type Params = Settings;
+
+    fn new(settings: &Settings) -> Result<Self> {
+        let file = asset("tokenizer").context("the stage requires `assets: {\"tokenizer\": ...}`")?;
+        Self::with_tokenizer(settings, &file)
+    }
+
+    fn process(&mut self, mut item: Item) -> Result<Outcome> {
+        let text = item.take_text(&self.settings.field)?;
+        let found = self.tokenizer.encode_fast(&*text, self.settings.add_special_tokens);
+        let encoding =
+            found.map_err(|error| Error::new(format_args!("the text cannot be split: {error}")))?;
+        let mask = encoding.get_attention_mask();
+        let tokens = mask.iter().filter(|&&is_token| is_token == 1).count();
+        if tokens < self.settings.min_tokens as usize {
+            count("dropped", 1.0);
+            return Ok(Outcome::Drop);
+        }
+        count("tokens", tokens as f64);
+        if !encoding.get_overflowing().is_empty() {
+            count("truncated", 1.0);
+        }
+        let tensor = |numbers: &[u32]| {
+            Tensor::new([numbers.len() as u32], numbers.iter().copied().map(i64::from).collect())
+        };
+        item.set("input_ids", tensor(encoding.get_ids())?);
+        item.set("attention_mask", tensor(mask)?);
+        Ok(Outcome::Keep(item))
+    }
+}
+
+impl Text {
+    fn with_tokenizer(settings: &Settings, file: &[u8]) -> Result<Self> {
+        let read = Tokenizer::from_bytes(file);
+        let mut tokenizer = read.map_err(|error| {
+            Error::new(format_args!(
+                "the asset `tokenizer` is not a tokenizer.json that can be read: {error}"
+            ))
+        })?;
+        if let ModelWrapper::BPE(model) = tokenizer.get_model() {
+            let dropout = model.dropout.unwrap_or_default();
+            ensure!(
+                dropout == 0.0,
+                "the tokenizer drops merges at random (`dropout` {dropout}), which is not repeatable; set it to null"
+            );
+        }
+        let added = tokenizer
+            .get_post_processor()
+            .filter(|_| settings.add_special_tokens)
+            .map_or(0, |post| tokenizers::PostProcessor::added_tokens(post, false));
+        let truncation = match settings.max_length {
+            Some(length) => {
+                ensure!(
+                    length as usize > added,
+                    "`max_length` is {length}, but the model adds {added} special tokens; use a larger length"
+                );
+                let direction = match settings.truncation_side {
+                    Side::Left => TruncationDirection::Left,
+                    Side::Right => TruncationDirection::Right,
+                };
+                Some(TruncationParams {
+                    max_length: length as usize,
+                    direction,
+                    ..TruncationParams::default()
+                })
+            }
+            None => None,
+        };
+        let padding = padding(settings, &tokenizer)?;
+        let refused = |error| Error::new(format_args!("`max_length`: {error}"));
+        tokenizer.with_truncation(truncation).map_err(refused)?;
+        tokenizer.with_padding(padding);
+        Ok(Self { settings: settings.clone(), tokenizer })
+    }
+}
+
+fn padding(settings: &Settings, tokenizer: &Tokenizer) -> Result<Option<PaddingParams>> {
+    if !settings.pad {
+        return Ok(None);
+    }
+    let Some(length) = settings.max_length else { bail!("`pad` needs `max_length`, the length to pad to") };
+    let own = tokenizer.get_padding().map(|own| own.pad_token.clone());
+    let usual = || PAD_TOKENS.into_iter().find(|token| tokenizer.token_to_id(token).is_some());
+    let Some(token) = settings.pad_token.clone().or(own).or_else(|| usual().map(str::to_owned)) else {
+        bail!("the tokenizer has no padding token; name one of its tokens in `pad_token`")
+    };
+    let Some(id) = tokenizer.token_to_id(&token) else { bail!("the tokenizer has no token `{token}`") };
+    Ok(Some(PaddingParams {
+        strategy: PaddingStrategy::Fixed(length as usize),
+        direction: match settings.padding_side {
+            Side::Left => PaddingDirection::Left,
+            Side::Right => PaddingDirection::Right,
+        },
+        pad_id: id,
+        pad_token: token,
+        ..PaddingParams::default()
+    }))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+use std::path::PathBuf;
+
+use penstock_guest::prelude::*;
+use penstock_guest::testing::{Instance, counter, set_asset};
+use serde_json::Value as Json;
+
+use super::*;
+
+/// Folder of the fixtures; `PENSTOCK_TEXT_DATA` names one with more lines, made by `reference.py`.
+fn data() -> PathBuf {
+    let usual = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data");
+    std::env::var_os("PENSTOCK_TEXT_DATA").map_or_else(|| usual.into(), PathBuf::from)
+}
+
+fn file(name: &str) -> Vec<u8> {
+    let path = data().join(name);
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn stage(model: &str, params: &str) -> Result<Instance<Text>, String> {
+    set_asset("tokenizer", &file(model));
+    Instance::new(params)
+}
+
+fn ids(stage: &mut Instance<Text>, text: &str) -> Vec<i64> {
+    match stage.process(vec![Item::new("line").with("text", text)]).remove(0) {
+        Outcome::Keep(item) => item.tensor::<i64>("input_ids").unwrap().as_slice().to_vec(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn tokens_are_those_of_the_library() {
+    let expected: Json = serde_json::from_slice(&file("expected.json")).unwrap();
+    let lines = expected["lines"].as_array().unwrap();
+    assert!(lines.len() >= 100);
+    for (params, kind) in [("{}", "whole"), (r#"{"max_length": 16, "pad": true}"#, "padded")] {
+        for model in ["bpe", "wordpiece", "unigram"] {
+            let mut stage = stage(&format!("{model}.json"), params).unwrap();
+            for (line, expected) in lines.iter().zip(expected[model][kind].as_array().unwrap()) {
+                let found = ids(&mut stage, line.as_str().unwrap());
+                assert_eq!(&serde_json::json!(found), expected, "{model}, {kind}: {line}");
+            }
+        }
+    }
+}
+
+#[test]
+fn texts_are_truncated_padded_and_masked_at_either_end() {
+    let run = |params: &str| {
+        let item = Item::new("line").with("text", "aa bb cc").with("other", 1);
+        match stage("wordpiece.json", params).unwrap().process(vec![item]).remove(0) {
+            Outcome::Keep(item) => {
+                assert!(item.get("text").is_none() && item.get("other").is_some());
+                let numbers = |name| item.tensor::<i64>(name).unwrap().as_slice().to_vec();
+                (numbers("input_ids"), numbers("attention_mask"))
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let (whole, mask) = run("{}");
+    assert_eq!((whole[0], whole[whole.len() - 1], mask), (2, 3, vec![1; whole.len()]));
+    let inner = &whole[1..whole.len() - 1];
+    assert_eq!(run(r#"{"max_length": 4}"#).0, [&[2], &inner[..2], &[3]].concat());
+    assert_eq!(
+        run(r#"{"max_length": 4, "truncation_side": "left"}"#).0,
+        [&[2], &inner[inner.len() - 2..], &[3]].concat()
+    );
+    let length = whole.len() + 2;
+    let (padded, mask) = run(&format!(r#"{{"max_length": {length}, "pad": true, "padding_side": "left"}}"#));
+    assert_eq!(padded, [&[0, 0], &whole[..]].concat());
+    assert_eq!(mask, [vec![0, 0], vec![1; whole.len()]].concat());
+    assert_eq!(run(r#"{"add_special_tokens": false}"#).0, inner);
+}
+
+#[test]
+fn short_texts_are_dropped_and_counted() {
+    penstock_guest::testing::reset();
+    let mut stage = stage("bpe.json", r#"{"min_tokens": 1, "max_length": 2}"#).unwrap();
+    let outcomes =
+        stage.process(vec![Item::new("a").with("text", ""), Item::new("b").with("text", "a b c d e f")]);
+    assert!(matches!(&outcomes[..], [Outcome::Drop, Outcome::Keep(_)]), "{outcomes:?}");
+    assert_eq!((counter("dropped"), counter("truncated"), counter("tokens")), (1.0, 1.0, 2.0));
+}
+
+#[test]
+fn tokenizers_and_params_that_cannot_work_are_refused() {
+    let refused = |model: &str, params: &str| stage(model, params).unwrap_err();
+    for (params, told) in [
+        (r#"{"pad": true}"#, "`pad` needs `max_length`"),
+        (r#"{"max_length": 2}"#, "`max_length` is 2, but the model adds 2 special tokens"),
+        (r#"{"max_length": 9, "pad": true, "pad_token": "nothing"}"#, "the tokenizer has no token `nothing`"),
+    ] {
+        let error = refused("wordpiece.json", params);
+        assert!(error.contains(told), "{error}");
+    }
+    let random =
+        String::from_utf8(file("bpe.json")).unwrap().replacen("\"dropout\":null", "\"dropout\":0.1", 1);
+    set_asset("tokenizer", random.as_bytes());
+    let error = Instance::<Text>::new("{}").unwrap_err();
+    assert!(error.contains("drops merges at random (`dropout` 0.1)"), "{error}");
+    for broken in [
+        &b"{}"[..],
+        b"",
+        b"{\"model\": {\"type\": \"BPE\", \"vocab\": {}, \"merges\": [\"a b\"]}}",
+        &[b'['; 100_000],
+    ] {
+        set_asset("tokenizer", broken);
+        let error = Instance::<Text>::new("{}").expect_err(&String::from_utf8_lossy(broken));
+        assert!(error.contains("is not a tokenizer.json that can be read"), "{error}");
+    }
+}
