@@ -31,8 +31,9 @@ WHEELS     := $(TARGET_DIR)/wheels
 UI         := web/ui
 UI_FILES   := $(shell find $(UI) -name node_modules -prune -o -name dist -prune -o -type f -print)
 CHROMIUM   ?= $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
-# One selection of packages for all tests and benchmarks: each crate is built once.
-ALL        := --workspace --exclude 'guest-*'
+# One selection of packages for all tests and benchmarks: each crate is built once. `text` has a selection of its own, because its
+# dependencies would give those of the command more features.
+ALL        := --workspace --exclude 'guest-*' --exclude text
 # Whole runs that take seconds together, by the names of their modules.
 QUICK      := circles cli config floors index malformed mixup output pack_tokens replay test_stage
 
@@ -174,7 +175,9 @@ test-frameworks: rust-stages debug-wheel ## Test the Python package with PyTorch
 test: guests rclone schemathesis componentize-py componentize-qjs ui ## Run all tests, in a browser too, and check format, lints and dependencies
 	cargo fmt --all --check
 	cargo clippy --locked $(ALL) --all-targets -- -D warnings
+	cargo clippy --locked -p text --all-targets -- -D warnings
 	cargo test --locked $(ALL)
+	cargo test --locked -p text
 	cd $(UI) && npm run check && npm test
 	@$(MAKE) --no-print-directory e2e
 	@$(MAKE) --no-print-directory test-python

@@ -104,7 +104,16 @@ impl Programs {
                 Some(other) => (other, "--benches"),
             };
             let built = cargo()
-                .args(["build", "--quiet", "--locked", "--workspace", "--exclude=guest-*", "--bins", targets])
+                .args([
+                    "build",
+                    "--quiet",
+                    "--locked",
+                    "--workspace",
+                    "--exclude=guest-*",
+                    "--exclude=text",
+                    "--bins",
+                    targets,
+                ])
                 .args(["--profile", profile])
                 .env("CARGO_TARGET_DIR", target())
                 .output()

@@ -74,7 +74,7 @@ fn main() -> ExitCode {
         ("serve-latency", serve::latency),
         ("serve-memory", serve::growth),
     ];
-    // `cargo bench --workspace --exclude 'guest-*' --bench table -- photos memory` measures only the rows `photos` and `memory`.
+    // `cargo bench --workspace --exclude 'guest-*' --exclude text --bench table -- photos memory` measures only these rows.
     let wanted: Vec<String> = std::env::args().skip(1).filter(|name| !name.starts_with('-')).collect();
     println!("{:<62} {:>10} {:>10} {:>10}  ", "what", "must", "aim", "found");
     let mut missed = 0;

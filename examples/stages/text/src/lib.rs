@@ -1,5 +1,8 @@
 //! Splits texts into tokens by the file `tokenizer.json` of a model, as the library `tokenizers` of Hugging Face does.
 
+#[cfg(target_family = "wasm")]
+mod random;
+
 use penstock_guest::prelude::*;
 use tokenizers::{
     ModelWrapper, PaddingDirection, PaddingParams, PaddingStrategy, Tokenizer, TruncationDirection,
