@@ -9,7 +9,7 @@ use crate::fft::Fft;
 use crate::lanes::{Complex, LANES, Lanes};
 use crate::mel::Filters;
 use crate::wav::MOST_SAMPLES;
-use crate::{Edges, Logarithm};
+use crate::{Edges, Logarithm, Output};
 
 /// Number of frames transformed at a time: two real signals make one complex one.
 const GROUP: usize = 2 * LANES;
@@ -63,7 +63,7 @@ impl Spectrogram {
         );
         let this = Self {
             fft: Fft::new(length).context("`n_fft`")?,
-            window: hann(length),
+            window: window(settings)?,
             filters,
             values: vec![Complex::ZERO; length],
             work: vec![Complex::ZERO; length],
@@ -77,8 +77,10 @@ impl Spectrogram {
                 count <= MOST_SAMPLES,
                 "`seconds` is {count} samples, more than the limit of {MOST_SAMPLES}"
             );
-            ensure!(count >= least, "`seconds` is {count} samples, but {least} are needed");
-            this.frames(count).context("`seconds`")?;
+            if settings.output == Output::Mel {
+                ensure!(count >= least, "`seconds` is {count} samples, but {least} are needed");
+                this.frames(count).context("`seconds`")?;
+            }
         }
         Ok(this)
     }
@@ -90,11 +92,10 @@ impl Spectrogram {
 
     /// Spectrogram of a clip: [frames, n_mels]. Fails if the clip is too short for one frame, or has too
     /// many frames.
-    pub fn of(&mut self, mut samples: Vec<f32>) -> Result<Tensor<f32>> {
+    pub fn of(&mut self, samples: Vec<f32>) -> Result<Tensor<f32>> {
         let Settings { hop, n_mels: mels, .. } = self.settings;
         let (hop, mels, length) = (hop as usize, mels as usize, self.window.len());
         let least = self.least();
-        samples.resize(self.filled().unwrap_or(samples.len()), 0.0);
         ensure!(
             samples.len() >= least,
             "the clip has {} samples, but {least} are needed; set `seconds` to pad it",
@@ -109,6 +110,9 @@ impl Spectrogram {
             self.load(&signal[group * GROUP * hop..]);
             self.fft.transform(&mut self.values, &mut self.work);
             self.separate();
+            if self.settings.power == 1 {
+                self.power.iter_mut().flatten().for_each(|power| power.0 = power.0.map(f32::sqrt));
+            }
             for (power, out) in self.power.iter().zip(out.chunks_mut(LANES * mels)) {
                 for (mel, energies) in self.filters.apply(power).enumerate() {
                     for (frame, energy) in out.chunks_exact_mut(mels).zip(energies.0) {
@@ -117,15 +121,21 @@ impl Spectrogram {
                 }
             }
         }
-        let (floor, scale) = (self.settings.floor, self.settings.log.scale());
-        penstock_guest::update_chunks::<32, f32>(spectrogram.as_mut_slice(), |energy| {
-            ln(energy.max(floor)) * scale
-        });
+        let Settings { floor, log, top_db, .. } = self.settings;
+        let values = spectrogram.as_mut_slice();
+        if log != Logarithm::None {
+            let scale = log.scale();
+            penstock_guest::update_chunks::<32, f32>(values, |energy| ln(energy.max(floor)) * scale);
+        }
+        if let Some(distance) = top_db {
+            let least = values.iter().copied().fold(f32::NEG_INFINITY, f32::max) - distance;
+            penstock_guest::update_chunks::<32, f32>(values, |value| value.max(least));
+        }
         Ok(spectrogram)
     }
 
     /// Number of samples to which every clip is cut or padded; `None` if clips keep their length.
-    fn filled(&self) -> Option<usize> {
+    pub(crate) fn filled(&self) -> Option<usize> {
         let Settings { seconds, sample_rate, .. } = self.settings;
         seconds.map(|seconds| (f64::from(seconds) * f64::from(sample_rate)).round() as usize)
     }
@@ -189,11 +199,21 @@ impl Logarithm {
     /// Factor that converts a natural logarithm to this kind of logarithm.
     fn scale(self) -> f32 {
         match self {
-            Self::Natural => 1.0,
+            Self::Natural | Self::None => 1.0,
             Self::Log10 => std::f32::consts::LOG10_E,
             Self::Decibel => 10.0 * std::f32::consts::LOG10_E,
         }
     }
+}
+
+/// Window of a frame: Hann's, in the middle of zeros if it is shorter than the frame.
+fn window(settings: &Settings) -> Result<Vec<f32>> {
+    let frame = settings.n_fft as usize;
+    let length = settings.win_length.map_or(frame, |length| length as usize);
+    ensure!(length <= frame, "`win_length` is {length}, more than `n_fft`, {frame}");
+    let mut window = vec![0.0; frame];
+    window[(frame - length) / 2..][..length].copy_from_slice(&hann(length));
+    Ok(window)
 }
 
 /// Hann window in its periodic form, whose end is the start of the next period.

@@ -3,7 +3,7 @@
 use penstock_guest::prelude::*;
 
 /// Maximum number of channels; more indicate a damaged header.
-const MOST_CHANNELS: u16 = 64;
+pub(crate) const MOST_CHANNELS: u16 = 64;
 /// Maximum number of samples of a clip, with channels averaged: all derived data then fits into an instance's memory.
 pub(crate) const MOST_SAMPLES: usize = 8 << 20;
 
