@@ -5,9 +5,9 @@ SHELL := /bin/bash
 
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 GUEST_DIR  := $(TARGET_DIR)/wasm32-unknown-unknown/guest
-STAGES     := decode-resize log-mel mixup normalize pack-tokens text-filter
+STAGES     := decode-resize mixup normalize pack-tokens text-filter
 # Guests that the program contains: NAME becomes the module `std/NAME`.
-STD        := image table text
+STD        := audio image table text
 STD_DIR    := runner/pipeline/std
 TEST_GUESTS := $(patsubst tests/guests/%/Cargo.toml,guest-%,$(wildcard tests/guests/*/Cargo.toml))
 PENSTOCK   := $(TARGET_DIR)/release/penstock

@@ -27,7 +27,7 @@ fn run(name: &str) {
     let snapshot = match name {
         "audio.json" => {
             folder.sounds(20);
-            completed(call.store("audio", folder.path()).module("log-mel", "log-mel"))
+            completed(call.store("audio", folder.path()))
         }
         "imagenet-train.json" | "imagenet-validation.json" => completed(call.store("photos", photos())),
         "mixup.json" => {

@@ -183,11 +183,11 @@ fn every_example_is_a_plan() {
     };
     let modules = [
         ("decode-resize", "sample"),
-        ("log-mel", "sample"),
         ("mixup", "batch"),
         ("mu-law", "sample"),
         ("normalize", "sample"),
         ("pack-tokens", "stateful"),
+        ("std/audio", "sample"),
         ("std/image", "sample"),
         ("std/table", "sample"),
         ("std/text", "sample"),
