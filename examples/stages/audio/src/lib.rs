@@ -94,7 +94,7 @@ pub struct Settings {
 /// Result of the stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Params)]
 pub enum Output {
-    /// Log-mel spectrogram.
+    /// Logarithm of the energy in each mel filter.
     Mel,
     /// Samples from -1 to 1.
     Waveform,
@@ -103,7 +103,7 @@ pub enum Output {
 /// Part of a long clip that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Params)]
 pub enum Crop {
-    /// The first samples.
+    /// The samples at the start of the clip.
     Start,
     /// The samples in the middle.
     Center,
@@ -114,9 +114,9 @@ pub enum Crop {
 /// Order of the dimensions of a spectrogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Params)]
 pub enum Layout {
-    /// [frames, n_mels].
+    /// Frames first: all filters of a frame are neighbours.
     FramesMels,
-    /// [n_mels, frames].
+    /// Filters first, as in torchaudio.
     MelsFrames,
 }
 
@@ -129,7 +129,7 @@ pub enum Logarithm {
     Natural,
     /// Ten times the logarithm to base 10.
     Decibel,
-    /// No logarithm.
+    /// The energies, without a logarithm.
     None,
 }
 

@@ -21,14 +21,14 @@ pub struct Pick {
     pub fields: Vec<String>,
 }
 
-/// Removes fields.
+/// Removes the named fields and keeps all others.
 #[derive(Clone, Debug, Params)]
 pub struct Remove {
     /// Fields to remove, all of which must exist.
     pub fields: Vec<String>,
 }
 
-/// Renames a field.
+/// Gives a field another name.
 #[derive(Clone, Debug, Params)]
 pub struct Rename {
     /// Name of an existing field.
@@ -53,7 +53,7 @@ pub struct Cast {
 pub struct Scale {
     /// Name of the field.
     pub field: String,
-    /// Number to subtract.
+    /// Number to subtract from each value.
     #[param(default = 0.0)]
     pub mean: f64,
     /// Number to divide by.
@@ -72,7 +72,7 @@ pub struct OneHot {
     pub field: String,
     /// Texts of the classes, in order.
     pub classes: Option<Vec<String>>,
-    /// Number of classes.
+    /// Length of the vector: classes are the numbers below it.
     #[param(min = 1, max = 1_000_000)]
     pub num_classes: Option<u32>,
     /// Result for other values.
@@ -93,7 +93,7 @@ pub struct Stack {
 /// Result of `OneHot` for a value that is not a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Params)]
 pub enum Unknown {
-    /// The sample fails.
+    /// The sample fails, with the value and the classes.
     Fail,
     /// A vector of zeros.
     Zeros,
@@ -106,27 +106,27 @@ pub enum Dtype {
     Int,
     /// A field of one 64-bit floating-point number.
     Real,
-    /// False and true.
+    /// One byte, 0 for false and 1 for true.
     Bool,
-    /// 0 to 255.
+    /// Whole numbers from 0 to 255.
     Uint8,
-    /// -128 to 127.
+    /// Whole numbers from -128 to 127.
     Int8,
-    /// 16 bits, with a sign.
+    /// Whole numbers of 16 bits, with a sign.
     Int16,
-    /// 16 bits.
+    /// Whole numbers of 16 bits, from 0.
     Uint16,
-    /// 32 bits, with a sign.
+    /// Whole numbers of 32 bits, with a sign.
     Int32,
-    /// 64 bits, with a sign.
+    /// Whole numbers of 64 bits, with a sign.
     Int64,
     /// 16 bits, as in IEEE 754.
     Float16,
     /// The upper half of a `float32`.
     Bfloat16,
-    /// 32 bits.
+    /// Floating-point numbers of 32 bits.
     Float32,
-    /// 64 bits.
+    /// Floating-point numbers of 64 bits.
     Float64,
 }
 
