@@ -97,7 +97,10 @@ fn a_module_of_the_program_is_tried_without_a_file() {
     let report: Value = serde_json::from_str(&call("std/image@1").json().finish().exits(0).stdout).unwrap();
     assert_eq!(report["digest"], digest());
     let refused = call("std/sound").finish().exits(2).stderr;
-    assert!(refused.contains("the program has no module `std/sound`; its modules: `std/audio`, `std/image`"), "{refused}");
+    assert!(
+        refused.contains("the program has no module `std/sound`; its modules: `std/audio`, `std/image`"),
+        "{refused}"
+    );
 }
 
 #[test]
