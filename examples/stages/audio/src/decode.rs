@@ -17,7 +17,7 @@ use crate::wav::{self, Clip, MOST_CHANNELS, MOST_SAMPLES};
 pub(crate) fn read(file: &[u8]) -> Result<Clip> {
     match file {
         [b'R', b'I', b'F', ..] | [b'R', b'F', b'6', ..] => wav::read(file),
-        [b'f', b'L', b'a', b'C', ..] => decode(file, "FLAC", true),
+        [b'f', b'L', b'a', b'C', ..] => decode(&without_tags(file)?, "FLAC", true),
         [b'O', b'g', b'g', b'S', ..] => decode(file, "Ogg", true),
         // Frames of MP3 start with eleven bits that are 1; a tag with names may precede them.
         [b'I', b'D', b'3', ..] => decode(file, "MP3", false),
@@ -27,6 +27,28 @@ pub(crate) fn read(file: &[u8]) -> Result<Clip> {
             bail!("the file is not WAV, FLAC, MP3 or Ogg: it starts with {:02x?}", &file[..file.len().min(4)])
         }
     }
+}
+
+/// The FLAC file with only the first of its metadata blocks, which describes the sound. Tags and pictures state lengths for which a decoder
+/// would allocate memory.
+fn without_tags(file: &[u8]) -> Result<Vec<u8>> {
+    const DESCRIPTION: usize = 34;
+    let ends_early = "the FLAC file ends in its metadata";
+    let Some((start, mut rest)) = file.split_at_checked(4 + 4 + DESCRIPTION) else { bail!("{ends_early}") };
+    ensure!(
+        start[4] & 0x7f == 0 && start[5..8] == [0, 0, DESCRIPTION as u8],
+        "the FLAC file does not begin with the description of its sound"
+    );
+    let mut is_last = start[4] & 0x80 != 0;
+    while !is_last {
+        let [kind, a, b, c, ref blocks @ ..] = *rest else { bail!("{ends_early}") };
+        let length = u32::from_be_bytes([0, a, b, c]) as usize;
+        rest = blocks.get(length..).context(ends_early)?;
+        is_last = kind & 0x80 != 0;
+    }
+    let mut sound = [start, rest].concat();
+    sound[4] |= 0x80;
+    Ok(sound)
 }
 
 /// Decodes a file of the format `name`. `states_length` is true if a file that states a length has it.

@@ -479,6 +479,11 @@ fn damaged_files_of_other_formats_never_cause_a_panic() {
         "the file is not WAV, FLAC, MP3 or Ogg: it starts with [50, 4b, 03, 04]"
     );
     let flac = data("mono.flac");
+    // A comment that states a length of 4 GiB, between the description of the sound and the other blocks.
+    let comment = [&[4, 0, 0, 8][..], &[0xff; 8]].concat();
+    let tagged = [&flac[..42], &comment, &flac[42..]].concat();
+    assert_eq!(decode::read(&tagged).unwrap(), decode::read(&flac).unwrap());
+    assert_eq!(refused(&flac[..44]), "the FLAC file ends in its metadata");
     assert_eq!(refused(&flac[..flac.len() / 2]).split_once(": ").unwrap().0, "the FLAC file ends early");
 }
 

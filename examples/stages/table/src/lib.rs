@@ -126,9 +126,9 @@ fn apply(item: &mut Item, op: &Op) -> Result<()> {
         Op::Scale(op) => {
             let Numeric { numbers, shape } = Numeric::of(item, &op.field)?;
             let (shift, divisor) = (op.shift(), op.divisor());
-            let scaled = numbers.reals().into_iter().map(|number| (number - shift) / divisor);
+            let mut scaled = numbers.reals().into_iter().map(|number| (number - shift) / divisor);
             let value: Value = match shape {
-                None => scaled.last().unwrap_or_default().into(),
+                None => scaled.next().unwrap_or_default().into(),
                 Some(shape) => Tensor::new(shape, scaled.map(|number| number as f32).collect())?.into(),
             };
             item.set(&op.field, value);

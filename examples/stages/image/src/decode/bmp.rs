@@ -10,6 +10,13 @@ type Bmp<'a> = BmpDecoder<ZCursor<&'a [u8]>>;
 
 /// Decoder, size, and number of channels.
 fn open(bmp: &[u8]) -> Result<(Bmp<'_>, Size, usize)> {
+    // The decoder adds to this position, and must not pass the end of the address space.
+    let pixels_at =
+        bmp.get(10..14).and_then(|at| at.first_chunk()).map(|at| u32::from_le_bytes(*at) as usize);
+    ensure!(
+        pixels_at.is_some_and(|at| at <= bmp.len()),
+        "the BMP is damaged: its pixels would begin after its end"
+    );
     let options = DecoderOptions::default().set_max_width(1 << 20).set_max_height(1 << 20);
     let mut decoder = BmpDecoder::new_with_options(ZCursor::new(bmp), options);
     decoder.decode_headers().map_err(fault)?;
