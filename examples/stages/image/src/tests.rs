@@ -317,3 +317,11 @@ fn only_the_file_is_copied_into_the_module_and_the_schema_lists_the_ops() {
     assert_eq!(ops["RandomResizedCrop"]["properties"]["scale"]["default"], json!([0.08, 1.0]));
     assert_eq!(ops.as_object().unwrap().len(), 15);
 }
+
+#[test]
+fn a_bmp_whose_pixels_begin_after_its_end_is_refused() {
+    let mut bmp = file("palette.bmp");
+    bmp[10..14].copy_from_slice(&0xffff_fff0_u32.to_le_bytes());
+    let error = item(&bmp, 0, &json!({})).unwrap_err();
+    assert_eq!(error.message(), "the BMP is damaged: its pixels would begin after its end");
+}
