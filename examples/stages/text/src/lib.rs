@@ -12,6 +12,10 @@ use tokenizers::{
 /// Names of padding tokens that are tried if neither the params nor the tokenizer name one.
 const PAD_TOKENS: [&str; 3] = ["[PAD]", "<pad>", "<|pad|>"];
 
+/// Maximum length of a text. The regular expressions of tokenizers give up after a million steps without an error, such as within a
+/// million spaces, and those of models take one step per letter.
+const MAX_BYTES: usize = 500_000;
+
 /// Params that a pipeline may set.
 #[derive(Clone, Debug, Params)]
 pub struct Settings {
@@ -75,6 +79,11 @@ impl SampleStage for Text {
 
     fn process(&mut self, mut item: Item) -> Result<Outcome> {
         let text = item.take_text(&self.settings.field)?;
+        ensure!(
+            text.len() <= MAX_BYTES,
+            "the text has {} bytes, more than the limit of {MAX_BYTES}; split it first",
+            text.len()
+        );
         let found = self.tokenizer.encode_fast(&*text, self.settings.add_special_tokens);
         let encoding =
             found.map_err(|error| Error::new(format_args!("the text cannot be split: {error}")))?;

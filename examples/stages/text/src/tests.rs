@@ -84,6 +84,20 @@ fn short_texts_are_dropped_and_counted() {
 }
 
 #[test]
+fn long_texts_have_the_right_tokens_or_are_refused() {
+    let mut stage = stage("bpe.json", "{}").unwrap();
+    let spaces = " ".repeat(499_990);
+    let found = ids(&mut stage, &format!("{spaces} ab"));
+    // All spaces but the one before the word are one piece, which has the same tokens alone.
+    let mut expected = ids(&mut stage, &spaces);
+    expected.extend(ids(&mut stage, " ab"));
+    assert_eq!(found, expected);
+    let outcome = stage.process(vec![Item::new("a").with("text", "a".repeat(500_001))]).remove(0);
+    let Outcome::Failed(reason) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(reason, "the text has 500001 bytes, more than the limit of 500000; split it first");
+}
+
+#[test]
 fn tokenizers_and_params_that_cannot_work_are_refused() {
     let refused = |model: &str, params: &str| stage(model, params).unwrap_err();
     for (params, told) in [
