@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 GUEST_DIR  := $(TARGET_DIR)/wasm32-unknown-unknown/guest
-STAGES     := decode-resize mixup normalize pack-tokens text-filter
+STAGES     := mixup pack-tokens text-filter
 # Guests that the program contains: NAME becomes the module `std/NAME`.
 STD        := audio image table text
 STD_DIR    := runner/pipeline/std
@@ -105,10 +105,8 @@ photos: build
 	@$(TARGET_DIR)/release/make-data photos $(DEMO)/photos --count $(PHOTOS) --seed 1
 
 .PHONY: demo
-demo: ## Make photos, decode and resize them in a sandbox, batch them, and see what limits it
-	@$(MAKE) --no-print-directory -j2 rust-stages photos STAGES=decode-resize
-	$(PENSTOCK) run examples/pipelines/photos.json --store photos=$(DEMO)/photos \
-	  --module decode-resize=$(GUEST_DIR)/decode_resize.wasm
+demo: photos ## Make photos, decode and resize them in a sandbox, batch them, and see what limits it
+	$(PENSTOCK) run examples/pipelines/photos.json --store photos=$(DEMO)/photos
 
 .PHONY: serve
 serve: rust-stages ui photos ## Serve the pages with the example stages and a sample that is ready to run
@@ -224,14 +222,14 @@ bench: guests ## Measure what the design promises, as ratios in one run, and pri
 	@$(MAKE) --no-print-directory bench-python
 
 .PHONY: bench-python
-bench-python: rust-stages photos wheel ## Measure the Python package beside PyTorch, grain and Pillow (installs them)
+bench-python: photos wheel ## Measure the Python package beside PyTorch, grain and Pillow (installs them)
 	python3 -m venv --clear $(TARGET_DIR)/bench-python
 	$(TARGET_DIR)/bench-python/bin/pip install --quiet --disable-pip-version-check -r tests/benches/python/requirements.txt \
 	  $(WHEELS)/release/penstock-*.whl
 	$(TARGET_DIR)/bench-python/bin/python tests/benches/python/hand_over.py --penstock $(PENSTOCK)
-	$(TARGET_DIR)/bench-python/bin/python tests/benches/python/photos.py --photos $(DEMO)/photos --modules $(GUEST_DIR)
+	$(TARGET_DIR)/bench-python/bin/python tests/benches/python/photos.py --photos $(DEMO)/photos
 	@$(TARGET_DIR)/release/make-data photos $(DEMO)/large --count 2000 --width 1920 --height 1080 --seed 1
-	$(TARGET_DIR)/bench-python/bin/python tests/benches/python/photos.py --photos $(DEMO)/large --modules $(GUEST_DIR) \
+	$(TARGET_DIR)/bench-python/bin/python tests/benches/python/photos.py --photos $(DEMO)/large \
 	  --draft --only penstock "threads + Pillow" --must 1.5 --aim 2.5
 
 .PHONY: seeds

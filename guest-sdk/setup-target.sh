@@ -8,7 +8,7 @@
 #      separate toolchain folder.
 # Prints the command for cargo on standard output, for use in a script:
 #   cargo=$(guest-sdk/setup-target.sh --quiet)
-#   $cargo build --profile guest --target wasm32-unknown-unknown -p decode-resize
+#   $cargo build --profile guest --target wasm32-unknown-unknown -p image
 #
 # Usage: setup-target.sh [--toolchain NAME] [--way auto|rustup|debian] [--quiet]
 #   --toolchain  rustup toolchain to extend (default: the active one of the folder it is called in)

@@ -10,8 +10,8 @@ import json
 from collections import Counter
 from pathlib import Path
 
-# The stage decode-resize reads JPEG only.
-SUFFIXES = (".jpg", ".jpeg")
+# Formats that the module std/image reads.
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp")
 
 
 def write_labels(folder: Path) -> tuple[int, Counter[str]]:
@@ -39,7 +39,7 @@ def main() -> None:
     print(f"{photos} photos in {folder / 'labels.ndjson'}")
     if left_out:
         suffixes = ", ".join(f"{suffix} {count}" for suffix, count in left_out.most_common())
-        print(f"{left_out.total()} files omitted, since they are not JPEG: {suffixes}")
+        print(f"{left_out.total()} files omitted, since their suffix is not that of an image: {suffixes}")
 
 
 if __name__ == "__main__":

@@ -12,13 +12,11 @@ import torch
 from torch import Tensor, distributed, nn
 
 HERE = Path(__file__).parent
-BUILT = HERE.parents[1] / "target/wasm32-unknown-unknown/guest"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Trains on a folder of photos with a folder for each class.")
     parser.add_argument("folder", help="photos as CLASS/NAME.jpg")
-    parser.add_argument("--modules", type=Path, default=BUILT, help="folder of the example stages, as `make stages` builds them")
     parser.add_argument("--epochs", type=int, default=2, help="passes over the photos")
     parser.add_argument("--batch", type=int, default=32, help="photos in a batch of one process")
     arguments = parser.parse_args()
@@ -33,8 +31,7 @@ def main() -> None:
     loader = penstock.Pipeline(
         HERE / "imagefolder.json",
         stores={"photos": arguments.folder},
-        modules={name: arguments.modules / f"{name.replace('-', '_')}.wasm" for name in ("decode-resize", "normalize")},
-        settings={"/stages/3/aggregate/size": arguments.batch},
+        settings={"/stages/2/aggregate/size": arguments.batch},
         device=str(device) if cuda else "host",
     )
     classes = sum(entry.is_dir() for entry in os.scandir(arguments.folder))

@@ -24,7 +24,6 @@ except ImportError:
     sys.exit("train.py needs PyTorch, which is not a dependency of `penstock`: pip install torch")
 
 HERE = Path(__file__).parent
-BUILT = HERE.parents[1] / "target/wasm32-unknown-unknown/guest"
 
 
 @dataclass
@@ -54,8 +53,11 @@ def main() -> None:
     pipeline = penstock.Pipeline(
         HERE / "photos.json",
         stores={"photos": arguments.photos},
-        modules={name: arguments.modules / f"{name.replace('-', '_')}.wasm" for name in ("decode-resize", "normalize")},
-        settings={"/stages/1/wasm/params/size": arguments.size, "/stages/3/aggregate/size": arguments.batch},
+        settings={
+            "/stages/1/wasm/params/ops/0/Resize/size": arguments.size,
+            "/stages/1/wasm/params/ops/1/CenterCrop/size": arguments.size,
+            "/stages/2/aggregate/size": arguments.batch,
+        },
         threads=arguments.threads,
         epoch=arguments.epoch,
     )
@@ -121,7 +123,6 @@ def parsed() -> argparse.Namespace:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--photos", type=Path, default=Path("demo/photos"), help="folder of JPEGs with numbers for names, as `make photos` creates")
-    parser.add_argument("--modules", type=Path, default=BUILT, help="folder of the example stages, as `make stages` builds them")
     parser.add_argument("--epochs", type=int, default=3, help="passes over the photos")
     parser.add_argument("--epoch", type=int, default=0, help="number of the first epoch, to continue an earlier training")
     parser.add_argument("--batch", type=int, default=32, help="photos in a batch")

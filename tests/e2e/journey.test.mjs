@@ -10,8 +10,8 @@ const data = folder()
 let server, browser, page
 
 before(async () => {
-  photos(join(data.path, 'photos'))
-  server = await serve({ data: join(data.path, 'data'), args: ['--store', `photos=${join(data.path, 'photos')}`] })
+  photos(join(data.path, 'pictures'))
+  server = await serve({ data: join(data.path, 'data'), args: ['--store', `pictures=${join(data.path, 'pictures')}`] })
   browser = await browse(server.url)
   page = browser.page
 })
@@ -77,11 +77,11 @@ test('a dropped module gets a version, and an invalid file is refused with a rea
   await uploads.getByText(/^Refused/).waitFor()
   assert.match(await uploads.textContent(), /neither|not|no WebAssembly/i)
   await shot(page, 'module-refused')
-  for (const name of ['decode_resize', 'text_filter', 'guest_misbehaving']) {
+  for (const name of ['image', 'text_filter', 'guest_misbehaving']) {
     await drop(page, `${name}.wasm`, readFileSync(join(modules, `${name}.wasm`)))
   }
   // Compilation can take long on a busy machine.
-  for (const name of ['decode-resize@1', 'text-filter@1', 'misbehaving@1']) await uploads.getByRole('link', { name }).waitFor({ timeout: 180_000 })
+  for (const name of ['image@1', 'text-filter@1', 'misbehaving@1']) await uploads.getByRole('link', { name }).waitFor({ timeout: 180_000 })
   await drop(page, 'again.wasm', readFileSync(join(modules, 'text_filter.wasm')))
   await uploads.getByText('already stored').waitFor()
   await shot(page, 'modules')
@@ -89,12 +89,14 @@ test('a dropped module gets a version, and an invalid file is refused with a rea
 })
 
 test('a module is inspected and tried on a photo', async () => {
-  await open('/modules/decode-resize/1')
+  await open('/modules/image/1')
   await shot(page, 'module')
   assert.deepEqual(await violations(page), [])
   await page.getByRole('group', { name: 'Samples from' }).getByRole('button', { name: /store/i }).click()
   await page.getByRole('checkbox', { name: /jpg$/ }).first().check()
-  await page.getByLabel('size', { exact: true }).fill('32')
+  await page.getByLabel('Kind of a new entry of ops').selectOption('Resize')
+  await page.getByRole('button', { name: 'Add to ops' }).click()
+  await page.getByLabel('size', { exact: true }).fill('[32, 32]')
   await page.getByRole('button', { name: 'Try it', exact: true }).click()
   await page.getByText(/kept/i).first().waitFor()
   const picture = page.getByRole('list', { name: 'image as a picture' }).locator('canvas')
@@ -183,8 +185,8 @@ test('every page fits a phone, has a dark mode, and sends requests to its own ho
     [`${run}/logs`, page.getByText(/modules have not logged anything/)],
     [`${run}/spec`, page.getByText('No stage of this pipeline runs a module.')],
     ['/runs/new', page.getByText('✓ Valid')],
-    ['/modules', page.getByRole('link', { name: 'decode-resize', exact: true })],
-    ['/modules/decode-resize', page.getByRole('heading', { name: /^Runs that used version/ })],
+    ['/modules', page.getByRole('link', { name: 'image', exact: true })],
+    ['/modules/image', page.getByRole('heading', { name: /^Runs that used version/ })],
     [compare, page.locator('canvas').first()],
     ['/system', page.getByRole('heading', { name: 'Limits' })],
     ['/api/docs', page.getByRole('heading', { name: 'The OpenAPI document' })],
@@ -217,7 +219,7 @@ test('a page reconnects after a restart of the server', async () => {
   const { port } = server
   const before = browser.complaints.length
   await server.stop('SIGKILL')
-  server = await serve({ data: join(data.path, 'data'), port, args: ['--store', `photos=${join(data.path, 'photos')}`] })
+  server = await serve({ data: join(data.path, 'data'), port, args: ['--store', `pictures=${join(data.path, 'pictures')}`] })
   await page.getByText(/^\W*interrupted$/).first().waitFor()
   // The browser itself logs the lost connection: these lines are not from the page.
   browser.complaints.splice(before)

@@ -20,7 +20,7 @@ before(async () => {
     data: join(data.path, 'data'),
     args: ['--store', `photos=${join(data.path, 'photos')}`, '--store', `corpus=${corpus}`, '--threads=4'],
   })
-  for (const name of ['decode_resize', 'pack_tokens']) {
+  for (const name of ['image', 'pack_tokens']) {
     const made = await server.ask('POST', '/modules', new Uint8Array(readFileSync(join(modules, `${name}.wasm`))))
     assert.equal(made.status, 201)
   }
@@ -124,7 +124,7 @@ test('parameters are form fields in the editor, and completion knows them', asyn
   const document = {
     name: 'opened',
     source: { list: { store: 'photos' } },
-    stages: [{ fetch: {} }, { wasm: { module: 'decode-resize', params: { size: 64 } } }],
+    stages: [{ fetch: {} }, { wasm: { module: 'std/image', params: { ops: [{ Resize: { size: 64 } }] } } }],
     consumer: { discard: {} },
   }
   const chooser = page.waitForEvent('filechooser')
@@ -132,7 +132,7 @@ test('parameters are form fields in the editor, and completion knows them', asyn
   await (await chooser).setFiles({ name: 'opened.json', mimeType: 'application/json', buffer: Buffer.from(JSON.stringify(document, null, 2)) })
   await page.getByText('✓ Valid').waitFor()
   const list = page.getByRole('list', { name: 'Stages', exact: true })
-  await list.getByRole('button', { name: /decode-resize/ }).click()
+  await list.getByRole('button', { name: /image/ }).click()
   const params = list.getByRole('group', { name: 'params' })
   assert.equal(await params.getByLabel('size', { exact: true }).inputValue(), '64')
   await params.getByLabel('size', { exact: true }).fill('-1')
@@ -145,6 +145,12 @@ test('parameters are form fields in the editor, and completion knows them', asyn
   await params.getByLabel('size', { exact: true }).press('Tab')
   await page.getByText('✓ Valid').waitFor()
   assert.match(await editor.textContent(), /"size": 96/)
+  await params.getByLabel('Kind of a new entry of ops').selectOption('CenterCrop')
+  await params.getByRole('button', { name: 'Add to ops' }).click()
+  await page.getByText('✓ Valid').waitFor()
+  await params.getByRole('button', { name: 'Move CenterCrop up' }).click()
+  await page.getByText('✓ Valid').waitFor()
+  assert.match(await editor.textContent(), /"CenterCrop".*"Resize"/)
   // Assets: an entry by name, whose store and key are fields.
   const assets = list.getByRole('group', { name: 'assets', exact: true })
   await assets.getByLabel('Name of a new entry of assets').fill('words')
@@ -159,13 +165,13 @@ test('parameters are form fields in the editor, and completion knows them', asyn
   // Completion within `params` offers the module's own names.
   await editor.click()
   await page.keyboard.press('Control+A')
-  await page.keyboard.insertText('{ "source": { "list": { "store": "photos" } }, "stages": [{ "fetch": {} }, { "wasm": { "module": "decode-resize", "params": {  } } }], "consumer": { "discard": {} } }')
+  await page.keyboard.insertText('{ "source": { "list": { "store": "photos" } }, "stages": [{ "fetch": {} }, { "wasm": { "module": "std/image", "params": {  } } }], "consumer": { "discard": {} } }')
   await page.getByText('✓ Valid').waitFor()
   const text = await editor.textContent()
   const back = text.length - text.indexOf('"params": {  }') - '"params": { '.length
   for (let step = 0; step < back; step++) await page.keyboard.press('ArrowLeft')
   await page.keyboard.press('Control+Space')
-  await page.locator('.cm-tooltip-autocomplete').getByText('"size"').waitFor()
+  await page.locator('.cm-tooltip-autocomplete').getByText('"draft"').waitFor()
   await page.keyboard.press('Escape')
 })
 
@@ -231,7 +237,7 @@ test('the tabs of all sections are in sight on a phone', async () => {
 
 test('a disabled button looks disabled and stays readable', async () => {
   await phone()
-  await open('/modules/decode-resize')
+  await open('/modules/image')
   const button = page.getByRole('button', { name: 'Try it', exact: true })
   assert.equal(await button.isDisabled(), true)
   const style = (of) => of.evaluate((element) => (({ backgroundColor, borderStyle, cursor }) => ({ backgroundColor, borderStyle, cursor }))(getComputedStyle(element)))

@@ -15,7 +15,7 @@ const data = folder()
 let server, long, bench, short
 
 before(async () => {
-  server = await serve({ data: join(data.path, 'data'), args: ['--module', join(modules, 'decode_resize.wasm')], env: { PENSTOCK_LOG: 'error' } })
+  server = await serve({ data: join(data.path, 'data'), args: ['--module', join(modules, 'image.wasm')], env: { PENSTOCK_LOG: 'error' } })
   const stages = Array.from({ length: STAGES }, (_, place) => ({ sleep: { name: `stage-${place + 1}`, mean_ms: 25 + 3 * place, jitter: 0.6, concurrency: 4 } }))
   long = (await server.ask('POST', `/runs?for_s=${LONG_S}`, { ...sleepy(1_000_000, 5), name: 'long', stages })).body
   short = await finished(server, sleepy(100, 5))
@@ -75,7 +75,7 @@ test(`the first load of the start page with a live run takes at most ${PAGE_KB} 
   assert.ok(kb <= PAGE_KB, told)
 })
 
-for (const path of ['/runs', '/modules', '/modules/decode-resize', '/bench', '/system', '/api/docs', 'run/errors', 'run/logs', 'run/spec']) {
+for (const path of ['/runs', '/modules', '/modules/image', '/bench', '/system', '/api/docs', 'run/errors', 'run/logs', 'run/spec']) {
   test(`the first load of ${path} takes at most ${PAGE_KB} kB`, async (t) => {
     const { kb, told } = await weigh(path.replace(/^run/, `/runs/${short.id}`))
     t.diagnostic(told)

@@ -16,7 +16,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 DOCUMENT = HERE.parents[1] / "examples/train/photos.json"
-TRANSFER = "/stages/5/transfer/device"
+TRANSFER = "/stages/4/transfer/device"
 SIZE = 224
 
 # Minimum rate through the ring, relative to the driver's rate from pinned memory, for copies of at least this many megabytes.
@@ -189,21 +189,21 @@ class Competitor:
 
 def pipeline(arguments: argparse.Namespace, device: str, epochs: int | None = 1) -> Any:
     penstock = needed("penstock", arguments)
-    if not arguments.photos.is_dir() or not arguments.modules.is_dir():
-        raise Skip(f"no photos in {arguments.photos}, or no stages in {arguments.modules}: run `make stages photos`")
+    if not arguments.photos.is_dir():
+        raise Skip(f"no photos in {arguments.photos}: run `make photos`")
     document = json.loads(DOCUMENT.read_text())
     document["source"]["list"]["epochs"] = epochs
-    document["stages"][1]["wasm"]["params"]["size"] = SIZE
+    resize, crop, *_ = document["stages"][1]["wasm"]["params"]["ops"]
+    resize["Resize"]["size"] = crop["CenterCrop"]["size"] = SIZE
     return penstock.Pipeline(
         document,
         stores={"photos": arguments.photos},
-        modules={name: arguments.modules / f"{name.replace('-', '_')}.wasm" for name in ("decode-resize", "normalize")},
         # In input order, so that a batch on the host and one on the device contain the same photos.
         settings={TRANSFER: device, **ORDER},
     )
 
 
-ORDER = {"/stages/0/fetch/order": "input", "/stages/1/wasm/order": "input", "/stages/2/wasm/order": "input"}
+ORDER = {"/stages/0/fetch/order": "input", "/stages/1/wasm/order": "input"}
 
 
 def needed(name: str, arguments: argparse.Namespace) -> Any:

@@ -51,7 +51,7 @@ fn help_of_bench_storage_has_examples_and_the_exit_codes() {
 fn refused(document: &str) -> String {
     let folder = Folder::new();
     let path = folder.write("pipeline.json", document);
-    let call = Call::check(&path).store("here", folder.path()).module("decode-resize", "decode-resize");
+    let call = Call::check(&path).store("here", folder.path());
     said(call.finish())
 }
 
@@ -74,9 +74,9 @@ fn all_faults_of_malformed_documents_are_reported_with_pointers() {
         r#"{ "source": { "range": { "count": -1 } }, "stages": [{ "fetchh": {} }, { "sleep": {} }] }"#,
         r#"{ "source": { "list": { "store": "there" } }, "stages": [{ "fetch": { "store": "nowhere" } }] }"#,
         r#"{ "source": { "range": { "count": 1 } }, "stages": [{ "fetch": {} }, { "collate": {} }, { "disaggregate": {} }] }"#,
-        r#"{ "source": { "range": { "count": 1 } }, "stages": [{ "wasm": { "module": "decode-resiz" } }, { "wasm": {} }] }"#,
+        r#"{ "source": { "range": { "count": 1 } }, "stages": [{ "wasm": { "module": "std/imag" } }, { "wasm": {} }] }"#,
         r#"{ "source": { "list": { "store": "here" } }, "stages": [{ "fetch": {} },
-            { "wasm": { "module": "decode-resize", "params": { "size": 0, "mood": "good" } } }] }"#,
+            { "wasm": { "module": "std/image", "params": { "ops": [{ "Resize": { "size": 0 } }], "mood": "good" } } }] }"#,
         r#"{ "source": { "range": { "count": 1 } }, "max_failures": { "rate": 2 }, "consumer": { "simulate": {} } }"#,
         r#"{ "source": { "range": { "count": 1 } }, "sink": { "queue": 0 }, "stages": [{ "transfer": { "device": "gpu" } }] }"#,
     ];
@@ -89,7 +89,7 @@ fn all_faults_of_malformed_documents_are_reported_with_pointers() {
 fn a_valid_document_is_printed_as_a_chain() {
     let folder = Folder::new();
     let document = repository().join("examples/pipelines/photos.json");
-    let call = Call::check(&document).store("photos", folder.path()).module("decode-resize", "decode-resize");
+    let call = Call::check(&document).store("photos", folder.path());
     assert_shown!(call.finish().exits(0).stdout);
 }
 
@@ -113,7 +113,7 @@ fn errors_of_the_command_line_are_bad_input() {
         Call::run(&missing),
         Call::run(&toy).argument("--store=photos"),
         Call::run(&toy).store("photos", &missing),
-        Call::run(&toy).module_at("decode-resize", &missing),
+        Call::run(&toy).module_at("mine", &missing),
         Call::run(&toy).set("seed=3").set("/stages/4/queue=1").set("/soorce/range/count=1"),
         Call::run(&toy).set("/source/range/count=many"),
         Call::run(&toy).threads(0),
@@ -183,10 +183,10 @@ fn a_closed_standard_output_ends_the_process_silently() {
 fn a_missing_field_is_reported_before_the_run() {
     let folder = Folder::new();
     let document = folder.document(&json!({
-        "source": { "list": { "store": "here" } }, "stages": [{ "wasm": { "module": "decode-resize" } }]
+        "source": { "list": { "store": "here" } }, "stages": [{ "wasm": { "module": "std/image" } }]
     }));
-    let call = Call::check(&document).store("here", folder.path()).module("decode-resize", "decode-resize");
+    let call = Call::check(&document).store("here", folder.path());
     let told = call.finish().exits(2).stderr;
-    let wanted = "  /stages/0/wasm: module `decode-resize` needs the field `bytes`, but samples have no fields here: put a `fetch` before it";
+    let wanted = "  /stages/0/wasm: module `std/image` needs the field `bytes`, but samples have no fields here: put a `fetch` before it";
     assert_eq!(told.lines().last(), Some(wanted), "{told}");
 }

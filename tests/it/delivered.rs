@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use penstock_engine::item::{Collated, Dtype, Item, Stacked, Tensor};
 use penstock_engine::ports::{Consumer, Fault, StopFlag};
-use penstock_pipeline::{Modules, Outlets, Runner, StdModule, Stores};
+use penstock_pipeline::{Modules, Outlets, Runner, Stores};
 use penstock_tests::{module, repository};
 use penstock_types::run::{RunSnapshot, RunState};
 use penstock_types::spec::{self, Spec};
@@ -49,9 +49,7 @@ impl<'a> Example<'a> {
             modules.add(name, &std::fs::read(module(name)).unwrap()).unwrap();
         }
         let spec = Spec::from_value(self.document).unwrap();
-        for module in StdModule::named_in(&spec) {
-            modules.add(module.name(), module.bytes()).unwrap();
-        }
+        modules.add_std(&spec).unwrap();
         let runner = Runner::new(runtime.handle().clone(), stores, modules);
         let prepared = runner.prepare(&spec, Outlets::ALL).unwrap();
         let items = Arc::new(Mutex::new(Vec::new()));

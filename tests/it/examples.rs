@@ -35,7 +35,6 @@ fn run(name: &str) {
                 |index: u64| format!("{{\"key\": \"000/{index:06}.jpg\", \"label\": {}}}\n", index % 10);
             folder.write("labels.ndjson", (0..32).map(label).collect::<String>());
             let call = call.store("labels", folder.path()).store("photos", photos());
-            let call = call.module("decode-resize", "decode-resize").module("normalize", "normalize");
             completed(call.module("mixup", "mixup"))
         }
         "mu-law.json" => {
@@ -48,12 +47,10 @@ fn run(name: &str) {
             completed(call.store("text", folder.path()).module("pack-tokens", "pack-tokens"))
         }
         "photos.json" => {
-            let call = call.store("photos", photos()).module("decode-resize", "decode-resize");
+            let call = call.store("photos", photos());
             completed(call.set("/source/list/limit=24").set("/consumer/simulate/step_ms=1"))
         }
-        "photos-max.json" => {
-            completed(call.store("photos", photos()).module("decode-resize", "decode-resize"))
-        }
+        "photos-max.json" => completed(call.store("photos", photos())),
         "table.json" => {
             let person = |index: u32| {
                 let (age, income) = (18 + index % 60, 1000 * (index % 97));

@@ -103,8 +103,9 @@ fn files_are_the_same_bytes_for_any_number_of_threads() {
     let files = |threads: u32| {
         let folder = Folder::new();
         let call = Call::run(&repository().join("examples/pipelines/photos.json")).store("photos", photos());
-        let call = call.module("decode-resize", "decode-resize").store("out", folder.path()).threads(threads);
-        let call = call.set("/source/list/limit=40").set("/stages/3/wasm/params/size=48");
+        let call = call.store("out", folder.path()).threads(threads);
+        let call = call.set("/source/list/limit=40");
+        let call = call.set(r#"/stages/3/wasm/params/ops=[{"Resize": {"size": [48, 48]}}]"#);
         let call = call.set("/stages/1/fetch/order=input").set("/stages/3/wasm/order=input");
         let call = call.set(r#"/consumer={"files": {"store": "out", "prefix": "train/"}}"#);
         call.json().finish().exits(0);

@@ -85,7 +85,7 @@ const NOT_IN_TYPES: [&str; 6] = ["tokio", "futures", "crossbeam-channel", "rusti
 /// A crate of this workspace.
 struct Package {
     name: String,
-    /// Path below the root of the repository, e.g. `examples/stages/normalize`.
+    /// Path below the root of the repository, e.g. `examples/stages/table`.
     place: String,
     /// Dependencies without those of tests; `dev` has those of tests and benches.
     normal: BTreeSet<String>,

@@ -13,7 +13,7 @@ use serde_json::json;
 fn photos_on(threads: u32) -> RunSnapshot {
     let document = repository().join("examples/pipelines/photos-max.json");
     let call = Call::run(&document).store("photos", photos()).threads(threads).json();
-    call.module("decode-resize", "decode-resize").finish().exits(0).snapshot()
+    call.finish().exits(0).snapshot()
 }
 
 fn wasm_stages(snapshot: &RunSnapshot) -> impl Iterator<Item = &StageRecord> {

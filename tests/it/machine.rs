@@ -12,7 +12,7 @@ fn a_noisy_neighbour_is_reported_and_every_window_has_machine_figures() {
     let folder = Folder::new();
     let out = folder.join("out");
     let document = repository().join("examples/pipelines/photos.json");
-    let call = Call::run(&document).store("photos", photos()).module("decode-resize", "decode-resize");
+    let call = Call::run(&document).store("photos", photos());
     let call = call.set("/source/list/epochs=null").set("/consumer={\"discard\":{}}").threads(2);
     let over = AtomicBool::new(false);
     let finished = thread::scope(|scope| {

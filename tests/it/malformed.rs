@@ -276,13 +276,13 @@ fn modules_stores_and_params_are_checked_before_the_run() {
     assert_table!(table(
         r#"
         {"source":{"list":{"store":"hre"}},"stages":[{"fetch":{"store":"nowhere"}}]}
-        {"source":{"range":{"count":1}},"stages":[{"wasm":{"module":"decode-resiz"}},{"wasm":{"module":"decode-resize@9"}}]}
+        {"source":{"range":{"count":1}},"stages":[{"wasm":{"module":"imag"}},{"wasm":{"module":"image@9"}}]}
         {"source":{"range":{"count":1}},"stages":[{"wasm":{"module":"sha256:0000000000000000000000000000000000000000000000000000000000000000"}}]}
-        {"source":{"range":{"count":1}},"stages":[{"wasm":{"module":"decode-resize","assets":{"words":{"store":"there","key":"w"}}}}]}
-        {"source":{"list":{"store":"here"}},"stages":[{"fetch":{}},{"wasm":{"module":"decode-resize","params":{"size":"big","Size":1,"a\u001b[31m":[]}}}]}
+        {"source":{"range":{"count":1}},"stages":[{"wasm":{"module":"image","assets":{"words":{"store":"there","key":"w"}}}}]}
+        {"source":{"list":{"store":"here"}},"stages":[{"fetch":{}},{"wasm":{"module":"image","params":{"draft":"big","Draft":1,"a\u001b[31m":[]}}}]}
         {"source":{"list":{"store":"here"}},"stages":[{"aggregate":{"size":2}},{"wasm":{"module":"batch","params":{"x":1}}}]}
         "#,
-        &["decode-resize", "guest-batch"],
+        &["image", "guest-batch"],
     ));
 }
 

@@ -16,13 +16,13 @@ fn labels() -> Folder {
 
 fn mixed(seed: u64, threads: u32, alpha: f64) -> Vec<Collated> {
     let labels = labels();
-    let example = Example::new("mixup.json", &["decode-resize", "normalize", "mixup"])
+    let example = Example::new("mixup.json", &["mixup"])
         .store("labels", labels.path())
         .store("photos", photos())
         .set("/seed", seed)
         .set("/threads", threads)
-        .set("/stages/4/wasm/params/alpha", alpha)
-        .set("/stages/5/collate/order", "input");
+        .set("/stages/3/wasm/params/alpha", alpha)
+        .set("/stages/4/collate/order", "input");
     let (snapshot, items) = example.run();
     assert_eq!((snapshot.ledger.total.delivered, snapshot.threads), (48, threads));
     batches(items)

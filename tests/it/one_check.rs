@@ -1,9 +1,7 @@
 //! All front ends report the same faults of a document.
 
-use std::fs;
-
 use penstock_pipeline::{Modules, Outlets, Runner, Stores};
-use penstock_tests::{Call, Folder, Serving, module, photos};
+use penstock_tests::{Call, Folder, Serving, photos};
 use penstock_types::fault::{FaultKind, SpecFault};
 use penstock_types::spec::Spec;
 use penstock_wasm::{Sandbox, SandboxSettings};
@@ -15,9 +13,9 @@ fn wrong() -> Value {
         "name": "wrong",
         "source": { "range": { "count": 5, "shard": { "rank": 7, "world": 2 } } },
         "stages": [
-            { "wasm": { "module": "decode-resize", "params": { "size": 0 } } },
+            { "wasm": { "module": "std/image", "params": { "ops": [{ "Resize": { "size": 0 } }] } } },
             { "fetch": { "store": "nowhere" } },
-            { "wasm": { "module": "decode-resiz" } },
+            { "wasm": { "module": "decode" } },
             { "aggregate": { "size": 2 } },
             { "collate": {} },
             { "transfer": { "device": "cuda:99" } }
@@ -30,10 +28,11 @@ fn found(document: &Value) -> Vec<SpecFault> {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut stores = Stores::default();
     stores.add_folder("photos", photos()).unwrap();
+    let spec = Spec::from_value(document.clone()).unwrap();
     let mut modules = Modules::new(Sandbox::new(SandboxSettings::default()).unwrap());
-    modules.add("decode-resize", &fs::read(module("decode-resize")).unwrap()).unwrap();
+    modules.add_std(&spec).unwrap();
     let runner = Runner::new(runtime.handle().clone(), stores, modules);
-    runner.prepare(&Spec::from_value(document.clone()).unwrap(), Outlets::ALL).unwrap_err()
+    runner.prepare(&spec, Outlets::ALL).unwrap_err()
 }
 
 #[test]
@@ -46,20 +45,19 @@ fn the_library_the_command_and_the_server_find_the_same_faults() {
         [
             ("/source/range/shard/rank", FaultKind::Other),
             ("/stages/0/wasm", FaultKind::MissingField("bytes".to_owned())),
-            ("/stages/0/wasm/params/size", FaultKind::Other),
+            ("/stages/0/wasm/params/ops/0/Resize/size", FaultKind::Other),
             ("/stages/1/fetch/store", FaultKind::UnknownStore("nowhere".to_owned())),
-            ("/stages/2/wasm/module", FaultKind::UnknownModule("decode-resiz".to_owned())),
+            ("/stages/2/wasm/module", FaultKind::UnknownModule("decode".to_owned())),
             ("/stages/5/transfer/device", FaultKind::Other),
         ]
     );
     let folder = Folder::new();
     let call = Call::check(&folder.document(&document)).store("photos", photos());
-    let told = call.module("decode-resize", "decode-resize").finish().exits(2).stderr;
+    let told = call.finish().exits(2).stderr;
     let told: Vec<&str> = told.lines().skip(1).map(str::trim_start).collect();
     assert_eq!(told.len(), found.len(), "{told:#?}");
 
-    let served = Serving::default().store("photos", photos()).argument("--module");
-    let served = served.argument(module("decode-resize")).start();
+    let served = Serving::default().store("photos", photos()).start();
     for path in ["/runs?validate_only=true", "/runs"] {
         let problem = served.post(path, &document).is(422).json();
         let errors = problem["errors"].as_array().unwrap();

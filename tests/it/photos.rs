@@ -28,7 +28,7 @@ fn damaged_photos_are_named_with_key_and_reason_and_the_others_are_delivered() {
 
     let out = Folder::new();
     let call = Call::run(&repository().join("examples/pipelines/photos.json")).store("photos", folder.path());
-    let call = call.module("decode-resize", "decode-resize").threads(2).set("/consumer/simulate/step_ms=0");
+    let call = call.threads(2).set("/consumer/simulate/step_ms=0");
     let finished = call.out(out.path()).finish().exits(0);
     let snapshot = finished.snapshot();
     assert_eq!(snapshot.state, RunState::Completed);
@@ -64,8 +64,9 @@ fn batches(seed: u64, threads: u32) -> Vec<[u8; 32]> {
 /// document exposes bytes.
 pub(crate) fn batches_of(stores: Stores, document: Value) -> Vec<[u8; 32]> {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let runner = Runner::new(runtime.handle().clone(), stores, modules().clone());
-    let prepared = runner.prepare(&Spec::from_value(document).unwrap(), Outlets::ALL).unwrap();
+    let spec = Spec::from_value(document).unwrap();
+    let runner = Runner::new(runtime.handle().clone(), stores, modules(&spec).clone());
+    let prepared = runner.prepare(&spec, Outlets::ALL).unwrap();
     let digests = Arc::new(Mutex::new(Vec::new()));
     let consumer = Box::new(Digests(digests.clone()));
     let ended = runtime.block_on(prepared.start_with(None, consumer)).unwrap().wait();
@@ -95,13 +96,13 @@ pub(crate) fn in_input_order(seed: u64, threads: u32) -> Value {
     document
 }
 
-fn modules() -> &'static Modules {
+/// The modules of `photos.json`, compiled once.
+fn modules(spec: &Spec) -> &'static Modules {
     static MODULES: OnceLock<Modules> = OnceLock::new();
     MODULES.get_or_init(|| {
         let settings = SandboxSettings { instances: 16, ..SandboxSettings::default() };
         let mut modules = Modules::new(Sandbox::new(settings).unwrap());
-        let code = std::fs::read(penstock_tests::module("decode-resize")).unwrap();
-        modules.add("decode-resize", &code).unwrap();
+        modules.add_std(spec).unwrap();
         modules
     })
 }
@@ -127,7 +128,7 @@ fn digest(batch: &Collated) -> [u8; 32] {
     batch.keys.iter().for_each(|key| add(key.as_bytes()));
     for column in &batch.fields {
         let Stacked::Tensor(tensor) = &column.values else { panic!("images are tensors: {column:?}") };
-        assert_eq!(tensor.shape[1..], [224, 224, 3]);
+        assert_eq!(tensor.shape[1..], [3, 224, 224]);
         add(column.name.as_bytes());
         add(tensor.dtype.name().as_bytes());
         tensor.shape.iter().for_each(|length| add(&length.to_le_bytes()));

@@ -47,7 +47,7 @@ fn threads_are_proposed_where_they_are_the_limit() {
 #[test]
 fn unknown_times_are_reported_and_can_be_taken_from_a_run() {
     let document = repository().join("examples/pipelines/photos.json");
-    let with_photos = |call: Call| call.store("photos", photos()).module("decode-resize", "decode-resize");
+    let with_photos = |call: Call| call.store("photos", photos());
     let told = with_photos(predict(&document)).finish().exits(2).stderr;
     shown().bind(|| insta::assert_snapshot!(told));
     let told = with_photos(predict(&document)).argument("--from=/nowhere").finish().exits(2).stderr;

@@ -93,15 +93,14 @@ fn a_corrected_module_accepts_samples_that_the_old_one_refused() {
         "threads": 1,
         "source": { "list": { "store": "src" } },
         "stages": [{ "fetch": {} }, { "wasm": {
-            "module": "decode", "params": { "size": 8 }, "on_error": "dead_letter", "max_failures": { "count": 2 }
+            "module": "decode", "on_error": "dead_letter", "max_failures": { "count": 2 }
         } }]
     }));
     let run = folder.join("run");
-    let call =
-        Call::run(&document).store("src", &folder.join("src")).module("decode", "decode-resize").out(&run);
+    let call = Call::run(&document).store("src", &folder.join("src")).module("decode", "image").out(&run);
     call.argument("--quiet").finish().exits(1);
 
-    let same = replay(&run).module("decode", "decode-resize").finish().exits(0);
+    let same = replay(&run).module("decode", "image").finish().exits(0);
     let mended = replay(&run).module("decode", "guest-misbehaving").finish().exits(0);
     let first_lines = |finished: &Finished| finished.stdout.lines().take(2).collect::<Vec<_>>().join("\n");
     shown().bind(|| {

@@ -24,11 +24,7 @@ use serde_json::{Value, json};
 
 /// Starts a server with the photos and the module that decodes them.
 fn with_photos() -> Served {
-    Serving::default()
-        .store("photos", photos())
-        .argument("--module")
-        .argument(module("decode-resize"))
-        .start()
+    Serving::default().store("photos", photos()).argument("--module").argument(module("image")).start()
 }
 
 /// A pipeline of `count` samples with a sleep of `ms` milliseconds each.

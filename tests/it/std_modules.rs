@@ -151,7 +151,7 @@ fn a_server_lists_tries_and_runs_modules_of_the_program_and_keeps_them_unchanged
 #[test]
 fn pages_of_the_list_of_modules_contain_those_of_the_program_once_and_in_order() {
     let served = Serving::default().start();
-    for name in ["text-filter", "normalize", "decode-resize"] {
+    for name in ["text-filter", "mixup", "image"] {
         served.upload(&fs::read(module(name)).unwrap()).is(201);
     }
     let whole = served.get("/modules").is(200).json();

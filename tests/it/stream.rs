@@ -18,7 +18,7 @@ use penstock_pipeline::{Modules, Outlets, Runner, Stores};
 use penstock_stream::StreamAddress;
 use penstock_stream::client::{Batch, Client, Received, StreamError};
 use penstock_stream::protocol::{End, FromConsumer, PROTOCOL, Refusal, ToConsumer};
-use penstock_tests::{Call, Folder, Served, Serving, module, photos};
+use penstock_tests::{Call, Folder, Served, Serving, photos};
 use penstock_types::spec::Spec;
 use penstock_wasm::{Sandbox, SandboxSettings};
 use rustix::process::{Pid, Signal, kill_process};
@@ -42,7 +42,7 @@ fn of_photos() -> Value {
         "source": { "list": { "store": "photos", "suffix": ".jpg", "shuffle": true } },
         "stages": [
             { "fetch": { "concurrency": 4, "order": "input" } },
-            { "wasm": { "module": "decode-resize", "params": { "size": 224 }, "concurrency": 2, "order": "input" } },
+            { "wasm": { "module": "std/image", "params": { "ops": [{ "Resize": { "size": [224, 224] } }] }, "concurrency": 2, "order": "input" } },
             { "aggregate": { "size": 4 } },
             { "collate": { "order": "input" } }
         ],
@@ -143,10 +143,11 @@ fn in_this_process(document: Value) -> Vec<Item> {
     let mut stores = Stores::default();
     stores.add_folder("photos", photos()).unwrap();
     let settings = SandboxSettings { instances: 64, ..SandboxSettings::default() };
+    let spec = Spec::from_value(document).unwrap();
     let mut modules = Modules::new(Sandbox::new(settings).unwrap());
-    modules.add("decode-resize", &fs::read(module("decode-resize")).unwrap()).unwrap();
+    modules.add_std(&spec).unwrap();
     let runner = Runner::new(runtime.handle().clone(), stores, modules);
-    let prepared = runner.prepare(&Spec::from_value(document).unwrap(), Outlets::ALL).unwrap();
+    let prepared = runner.prepare(&spec, Outlets::ALL).unwrap();
     let items = Arc::new(Mutex::new(Vec::new()));
     let run = runtime.block_on(prepared.start_with(None, Box::new(Keeps(items.clone())))).unwrap();
     run.wait();
@@ -155,8 +156,7 @@ fn in_this_process(document: Value) -> Vec<Item> {
 
 #[test]
 fn another_process_receives_the_batches_of_a_run() {
-    let served = Serving::default().store("photos", photos()).argument("--module");
-    let served = served.argument(module("decode-resize")).start();
+    let served = Serving::default().store("photos", photos()).start();
     let run = served.submit(&of_photos());
     let address = address(&served, &run);
     let socket = PathBuf::from(&address.socket);

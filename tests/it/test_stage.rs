@@ -65,13 +65,15 @@ fn photos_become_tensors_with_their_figures() {
     let folder = Folder::new();
     folder.write("photo.jpg", std::fs::read(photos().join("000/000000.jpg")).unwrap());
     folder.write("broken.jpg", "no photo");
-    let call = test_stage("decode-resize", &[folder.path()]).argument("-p").argument(r#"{"size": 32}"#);
+    let call = test_stage("image", &[folder.path()])
+        .argument("-p")
+        .argument(r#"{"ops": [{"Resize": {"size": [32, 32]}}]}"#);
     assert_report!(call.finish().exits(1));
 }
 
 #[test]
 fn a_folder_gives_the_same_samples_as_a_run_over_it() {
-    let report = json(test_stage("decode-resize", &[photos()]), 0);
+    let report = json(test_stage("image", &[photos()]), 0);
     let calls = report["calls"].as_array().unwrap();
     assert_eq!(calls.len(), 100);
     assert_eq!(calls[0]["samples"][0]["key"], "000/000000.jpg");

@@ -66,8 +66,18 @@ def folder() -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
+def image_ops(size: int) -> list[dict[str, Any]]:
+    """Ops of `std/image` that make float32, [3, size, size], of a photo."""
+    return [
+        {"Resize": {"size": size}},
+        {"CenterCrop": {"size": size}},
+        {"ToDtype": {"dtype": "float32", "scale": True}},
+        {"Normalize": {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}},
+    ]
+
+
 def photo_document(size: int = 32, batch: int = 8, **source: Any) -> dict[str, Any]:
-    """Document that reads photos in a fixed order, decodes and normalises them, and collates them to batches."""
+    """Document that reads photos in a fixed order, decodes and normalises them, and collates them into batches."""
     return {
         "name": "photos",
         "seed": 7,
@@ -75,8 +85,7 @@ def photo_document(size: int = 32, batch: int = 8, **source: Any) -> dict[str, A
         "source": {"list": {"store": "photos", "suffix": ".jpg", "shuffle": True, **source}},
         "stages": [
             {"fetch": {"concurrency": 4, "order": "input"}},
-            {"wasm": {"module": "decode-resize", "params": {"size": size}, "concurrency": 2, "order": "input"}},
-            {"wasm": {"module": "normalize", "concurrency": 2, "order": "input"}},
+            {"wasm": {"module": "std/image", "params": {"ops": image_ops(size)}, "concurrency": 2, "order": "input"}},
             {"aggregate": {"size": batch}},
             {"collate": {}},
         ],
@@ -87,7 +96,6 @@ def photo_pipeline(document: Mapping[str, Any] | None = None, **options: Any) ->
     return penstock.Pipeline(
         photo_document() if document is None else document,
         stores={"photos": photos()},
-        modules={name: module(name) for name in ("decode-resize", "normalize")},
         **options,
     )
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy
 import penstock
-from kit import Content, content, every_type, files, folder, look, module, photo_document, photo_pipeline, photos, planes, resident
+from kit import Content, content, every_type, files, folder, look, photo_document, photo_pipeline, photos, planes, resident
 from stage import Elements, constant_stage
 
 # Code and number of bits of each element type in the DLPack format.
@@ -40,8 +40,7 @@ class SameAsFiles(unittest.TestCase):
             self.assertEqual(one, other)
 
     def test_photos(self) -> None:
-        modules = {name: module(name) for name in ("decode-resize", "normalize")}
-        expected = files(photo_document(), {"photos": photos()}, modules)
+        expected = files(photo_document(), {"photos": photos()}, {})
         self.assertEqual([batch.fields["image"][:2] for batch in expected], [("float32", [8, 3, 32, 32])] * 6)
         self.check(expected, photo_pipeline())
 

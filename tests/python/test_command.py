@@ -17,7 +17,6 @@ COMMANDS: dict[str, list[str | Path]] = {
     "penstock": [Path(sys.executable).with_name("penstock")],
     "python -m penstock": [sys.executable, "-m", "penstock"],
 }
-MODULES = {name: module(name) for name in ("decode-resize", "normalize")}
 
 ENDLESS = {
     "name": "endless",
@@ -45,19 +44,18 @@ class Commands(unittest.TestCase):
         for name, command in COMMANDS.items():
             with self.subTest(name), folder() as made:
                 (made / "document.json").write_text(json.dumps(photo_document()))
-                named = [f"--store=photos={photos()}", *(f"--module={name}={path}" for name, path in MODULES.items())]
-                code, output, errors = output_of(command, "check", made / "document.json", f"--cache-dir={made}", *named)
+                code, output, errors = output_of(command, "check", made / "document.json", f"--cache-dir={made}", f"--store=photos={photos()}")
                 self.assertEqual((code, errors), (0, ""))
                 self.assertIn("can run: [0:src] -> ", output)
                 self.assertTrue(list((made / "compiled").iterdir()))
 
     def test_a_run_writes_the_same_batches_as_the_binary(self) -> None:
         document, stores = photo_document(), {"photos": photos()}
-        by_binary = files(document, stores, MODULES)
+        by_binary = files(document, stores, {})
         self.assertEqual(len(by_binary), 6)
         for name, command in COMMANDS.items():
             with self.subTest(name):
-                self.assertEqual(files(document, stores, MODULES, command), by_binary)
+                self.assertEqual(files(document, stores, {}, command), by_binary)
 
     def test_a_server_serves_its_pages_compiles_modules_and_stops_on_a_signal(self) -> None:
         for name, command in COMMANDS.items():
@@ -71,7 +69,7 @@ class Commands(unittest.TestCase):
                         scripts = re.findall(r"/assets/[^\"]+\.js", page)
                         self.assertTrue(scripts, page)
                         self.assertRegex(get(server.url + scripts[0])[0], "javascript")
-                        server.push(MODULES["normalize"].read_bytes())
+                        server.push(module("image").read_bytes())
                     finally:
                         code = server.close(by)
                     self.assertEqual(code, 0)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import penstock
-from kit import PATIENCE, clean, content, folder, module, photo_document, photo_pipeline, photos, plane_document, plane_stage, wanted
+from kit import PATIENCE, clean, content, folder, image_ops, photo_document, photo_pipeline, photos, plane_document, plane_stage, wanted
 
 ROOT = Path(__file__).parents[2]
 PARTS = ROOT / "runner/python/python/penstock/_parts.py"
@@ -33,7 +33,7 @@ SOURCES: dict[str, dict[str, Any]] = {
 STAGES: dict[str, dict[str, Any]] = {
     "fetch": {"store": "data", **TASKS},
     "wasm": {
-        "module": "decode-resize", "params": {"size": 8}, "deadline_ms": 70, "memory_mib": 20, "output_mib": 64,
+        "module": "std/image", "params": {"ops": [{"Resize": {"size": [8, 8]}}]}, "deadline_ms": 70, "memory_mib": 20, "output_mib": 64,
         "assets": {"a": {"store": "data", "key": "k"}}, **TASKS,
     },
     "sleep": {"mean_ms": 1.5, "jitter": 0.5, "shape": "exponential", "on": "thread", "fail_rate": 0.25, **TASKS},
@@ -58,8 +58,7 @@ def checked(document: dict[str, Any]) -> subprocess.CompletedProcess[str]:
     """Runs `penstock check` on a document."""
     with folder() as here:
         (here / "document.json").write_text(json.dumps(document))
-        named = [f"--store=data={here}", f"--module=decode-resize={module('decode-resize')}"]
-        command: list[str | Path] = [wanted("PENSTOCK"), "check", here / "document.json", *named]
+        command: list[str | Path] = [wanted("PENSTOCK"), "check", here / "document.json", f"--store=data={here}"]
         return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=clean())
 
 
@@ -243,17 +242,16 @@ class Pipelines(unittest.TestCase):
             penstock.list("photos", suffix=".jpg", shuffle=True)
             .set(name="photos", seed=7, threads=2)
             .fetch(concurrency=4, order="input")
-            .wasm("decode-resize", params={"size": 32}, concurrency=2, order="input")
-            .wasm("normalize", concurrency=2, order="input")
+            .wasm("std/image", params={"ops": image_ops(32)}, concurrency=2, order="input")
             .batch(8)
         )
         self.assertEqual(document.to_dict(), photo_document())
-        stores, modules = {"photos": photos()}, {name: module(name) for name in ("decode-resize", "normalize")}
-        pipeline = document.pipeline(stores=stores, modules=modules, max_held=4)
+        stores = {"photos": photos()}
+        pipeline = document.pipeline(stores=stores, max_held=4)
         self.assertEqual(pipeline.max_held, 4)
         wanted_batches = [content(batch) for batch in photo_pipeline()]
         self.assertEqual([content(batch) for batch in pipeline], wanted_batches)
-        again = pickle.loads(pickle.dumps(penstock.Pipeline(document, stores=stores, modules=modules)))
+        again = pickle.loads(pickle.dumps(penstock.Pipeline(document, stores=stores)))
         self.assertEqual([content(batch) for batch in again], wanted_batches)
 
     def test_faults_are_reported_by_pointer(self) -> None:

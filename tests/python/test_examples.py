@@ -11,22 +11,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import penstock
-from kit import PATIENCE, Server, clean, finished, folder, module, photos, program, wanted
+from kit import PATIENCE, Server, clean, finished, folder, photos, program, wanted
 
 ROOT = Path(__file__).parents[2]
 TRAIN = ROOT / "examples/train"
-MODULES = ("decode-resize", "normalize")
 
 
 class Examples(unittest.TestCase):
     def test_the_document_of_the_training_loops_can_run(self) -> None:
-        named = [f"--store=photos={photos()}", *(f"--module={name}={module(name)}" for name in MODULES)]
-        command: list[str | Path] = [wanted("PENSTOCK"), "check", TRAIN / "photos.json", *named]
+        command: list[str | Path] = [wanted("PENSTOCK"), "check", TRAIN / "photos.json", f"--store=photos={photos()}"]
         checked = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=clean())
         self.assertEqual(checked.returncode, 0, checked.stderr)
 
     def test_the_loop_over_a_stream_takes_all_batches(self) -> None:
-        server = Server(f"--store=photos={photos()}", *(f"--module={module(name)}" for name in MODULES))
+        server = Server(f"--store=photos={photos()}")
         self.addCleanup(server.close)
         command: list[str | Path] = [sys.executable, TRAIN / "stream.py", "--server", server.url]
         drained = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=clean())
@@ -38,18 +36,16 @@ class Examples(unittest.TestCase):
             for place, photo in enumerate(sorted(photos().rglob("*.jpg"))[:4]):
                 (here / f"class-{place % 2}").mkdir(exist_ok=True)
                 shutil.copy(photo, here / f"class-{place % 2}" / f"{place}.jpg")
-            for name in ("notes.txt", "a.png", "b.PNG", "list"):
+            for name in ("notes.txt", "a.tif", "b.TIF", "list"):
                 (here / "class-0" / name).write_text("not a photo")
             command: list[str | Path] = [sys.executable, TRAIN / "class_labels.py", here]
             written = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=PATIENCE).stdout
-            pipeline = penstock.Pipeline(
-                TRAIN / "imagefolder.json", stores={"photos": here}, modules={name: module(name) for name in MODULES}, device="host"
-            )
+            pipeline = penstock.Pipeline(TRAIN / "imagefolder.json", stores={"photos": here}, device="host")
             (batch,) = pipeline
             labels = dict(zip(batch.samples, batch["label"]))
             self.assertEqual(
                 written.splitlines(),
-                [f"4 photos in {here}/labels.ndjson", "4 files omitted, since they are not JPEG: .png 2, no suffix 1, .txt 1"],
+                [f"4 photos in {here}/labels.ndjson", "4 files omitted, since their suffix is not that of an image: .tif 2, no suffix 1, .txt 1"],
             )
         self.assertEqual(labels, {"class-0/0.jpg": 0, "class-1/1.jpg": 1, "class-0/2.jpg": 0, "class-1/3.jpg": 1})
 
@@ -71,15 +67,15 @@ class Readme(unittest.TestCase):
             (here / "pipeline.json").write_text(document)
             lines = self.output(here, loop, "print(images.dtype, list(images.shape), pipeline.epoch)")
         # The second of two batches has the last 16 of 48 photos.
-        self.assertEqual(lines[-1], "uint8 [16, 224, 224, 3] 3")
-        self.assertIn("# uint8, [32, 224, 224, 3]", loop)
+        self.assertEqual(lines[-1], "uint8 [16, 3, 224, 224] 3")
+        self.assertIn("# uint8, [32, 3, 224, 224]", loop)
 
     def test_the_packages_examples_run_in_order(self) -> None:
         first, document, shares, resumed, measured, streamed = blocks("runner/python/README.md", "python")
         (commands,) = blocks("runner/python/README.md", "sh not-run: run by tests/python/test_examples.py")
         for other in blocks("runner/python/README.md", "python not-run: needs PyTorch and Lightning"):
             compile(other, "README.md", "exec")
-        server = Server(f"--store=photos={photos()}", *(f"--module={module(name)}" for name in MODULES))
+        server = Server(f"--store=photos={photos()}")
         self.addCleanup(server.close)
         script = [
             first,
@@ -116,8 +112,6 @@ class Readme(unittest.TestCase):
         with folder() as here:
             shutil.copytree(photos(), here / "photos")
             shutil.copy(TRAIN / "photos.json", here)
-            for name in MODULES:
-                shutil.copy(module(name), here)
             # A module that replaces PyTorch.
             (here / "torch.py").write_text("from numpy import from_dlpack\n")
             yield here

@@ -73,17 +73,19 @@ class Invalid(unittest.TestCase):
     def test_faults_of_arguments_and_of_the_document_are_reported_together(self) -> None:
         document = photo_document()
         document["stages"].pop()
+        document["stages"][1]["wasm"]["module"] = "decode"
+        document["stages"][2:2] = [{"wasm": {"module": "scale"}}]
         document["stages"].insert(0, {"fetch": {"store": "others"}})
         told = self.refused(
             "5 faults",
             "the store `photos`",
-            "the module `decode-resize`",
-            "the module `normalize` cannot be read",
+            "the module `decode`",
+            "the module `scale` cannot be read",
             "/stages/0/fetch/store: there is no store `others`",
             "add a `collate`",
             document=document,
             stores={"photos": "missing.json"},
-            modules={"decode-resize": b"", "normalize": "missing.wasm"},
+            modules={"decode": b"", "scale": "missing.wasm"},
         )
         self.assertNotIn("there is no module", told, "the fault of the argument is reported instead")
 
@@ -95,7 +97,7 @@ class Invalid(unittest.TestCase):
         for wasm, why in (
             (b"", "module `plane`"),
             (b"\0asm\x01\0\0\0", "without WIT types"),
-            (module("decode-resize").read_bytes()[:5000], "module `plane`"),
+            (module("image").read_bytes()[:5000], "module `plane`"),
             (Path("/proc/self/exe").read_bytes()[:5000], "module `plane`"),
         ):
             with self.subTest(wasm[:10]):
@@ -124,20 +126,14 @@ class Invalid(unittest.TestCase):
 
     def test_params_that_a_module_does_not_take(self) -> None:
         document = photo_document()
-        document["stages"][1]["wasm"]["params"]["size"] = "large"
-        self.refused(
-            "/stages/1/wasm/params/size",
-            document=document,
-            stores={"photos": photos()},
-            modules={name: module(name) for name in ("decode-resize", "normalize")},
-        )
+        document["stages"][1]["wasm"]["params"]["draft"] = "maybe"
+        self.refused("/stages/1/wasm/params/draft", document=document, stores={"photos": photos()})
 
     def test_stores_that_are_missing_or_wrong(self) -> None:
-        modules = {name: module(name) for name in ("decode-resize", "normalize")}
-        self.refused("/source/list/store", "`photos`", document=photo_document(), modules=modules)
+        self.refused("/source/list/store", "`photos`", document=photo_document())
         for what, why in (("https://example.org", "s3://"), (__file__, "not a folder"), ("missing.json", "cannot be read")):
             with self.subTest(what):
-                self.refused("the store `photos`", why, document=photo_document(), modules=modules, stores={"photos": what})
+                self.refused("the store `photos`", why, document=photo_document(), stores={"photos": what})
         self.refused("the store `a b`", "letters", document=photo_document(), modules=modules, stores={"a b": photos()})
         self.refused("photos", "/no/such/folder", document=photo_document(), modules=modules, stores={"photos": "/no/such/folder"})
 

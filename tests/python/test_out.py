@@ -12,9 +12,8 @@ from typing import Any
 from unittest import mock
 
 import penstock
-from kit import PATIENCE, clean, folder, module, order_of, photo_document, photos, planes, wanted
+from kit import PATIENCE, clean, folder, order_of, photo_document, photos, planes, wanted
 
-DECODE = module("decode-resize")
 
 
 def letters_document(**source: Any) -> dict[str, Any]:
@@ -32,9 +31,7 @@ def with_broken_photo(made: Path) -> Path:
 
 
 def pipeline_over(store: Path, document: Mapping[str, Any], **options: Any) -> penstock.Pipeline:
-    return penstock.Pipeline(
-        document, stores={"photos": store}, modules={name: module(name) for name in ("decode-resize", "normalize")}, **options
-    )
+    return penstock.Pipeline(document, stores={"photos": store}, **options)
 
 
 def letters(run: Path) -> list[str]:
@@ -66,7 +63,7 @@ class Out(unittest.TestCase):
                 self.assertEqual(json.loads((run / "snapshot.json").read_text()), pipeline.stats())
                 self.assertEqual(letters(run), ["broken.jpg"])
             self.assertEqual(sorted(path.name for path in out.iterdir()), ["epoch-0", "epoch-1"])
-            replay = ("replay", out / "epoch-1", f"--store=photos={store}", f"--module=decode-resize={DECODE}", "--json")
+            replay = ("replay", out / "epoch-1", f"--store=photos={store}", "--json")
             (stage,) = json.loads(output_of(*replay))["stages"]
             self.assertEqual((stage["letters"], stage["still_failing"], stage["mended"]), (1, 1, 0))
             self.assertIn("The documents are the same.", output_of("compare", out / "epoch-0", out / "epoch-1"))

@@ -18,7 +18,7 @@ from unittest import mock
 import numpy
 import penstock
 from penstock._announced import announced_token
-from kit import Server, content, finished, folder, module, photo_document, photo_pipeline, photos, plane_document, plane_stage, program, until
+from kit import Server, content, finished, folder, photo_document, photo_pipeline, photos, plane_document, plane_stage, program, until
 
 # Program that runs one consumer process after another and kills each at a random moment. It has no threads, so that a forked
 # consumer starts at once.
@@ -94,7 +94,7 @@ def streamed(document: dict, **stream: object) -> dict:
 class Streams(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
-        cls.server = Server("--store", f"photos={photos()}", *(f"--module={module(name)}" for name in ("decode-resize", "normalize")))
+        cls.server = Server("--store", f"photos={photos()}")
         cls.addClassCleanup(cls.server.close)
         cls.server.push(plane_stage())
         cls.connected = penstock.connect(cls.server.url)

@@ -1,6 +1,6 @@
 //! Comparisons of storage benchmarks.
 
-use penstock_tests::{Call, Folder, module, photos, repository};
+use penstock_tests::{Call, Folder, photos, repository};
 use serde_json::{Value, json};
 
 use crate::timed;
@@ -49,7 +49,6 @@ fn stages_have_a_separate_time_and_their_cost_is_measured() {
     timed(|| {
         let document = repository().join("examples/benchmarks/photos.json");
         let call = Call::new(&["bench", "storage"]).argument(&document).store("photos", photos());
-        let call = call.module_at("decode-resize", &module("decode-resize"));
         let call =
             ["/stages/1/aggregate/size=8", "/actions/4/whole_set/batch_size=8", "/accelerator/batch_size=8"]
                 .iter()

@@ -58,16 +58,13 @@ fn is_module_missing(error: &clap::Error) -> bool {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a pipeline and show what its stages and queues did.
-    #[command(
-        after_help = "Example:\n  penstock run photos.json --store photos=./photos --module decode-resize=decode_resize.wasm\n\n\
-        Exit codes: 0 completed (skipped samples included), 1 failed, 2 bad input, 130 stopped by Ctrl-C."
-    )]
+    #[command(after_help = "Examples:\n  penstock run photos.json --store photos=./photos\n  \
+        penstock run faces.json --store photos=./photos --module crop-faces=crop_faces.wasm\n\n\
+        Exit codes: 0 completed (skipped samples included), 1 failed, 2 bad input, 130 stopped by Ctrl-C.")]
     Run(RunArgs),
     /// Check a pipeline document without running it, and list all its faults.
-    #[command(
-        after_help = "Example:\n  penstock check photos.json --store photos=./photos --module decode-resize=decode_resize.wasm\n\n\
-        Exit codes: 0 it can run, 2 it cannot."
-    )]
+    #[command(after_help = "Example:\n  penstock check photos.json --store photos=./photos\n\n\
+        Exit codes: 0 it can run, 2 it cannot.")]
     Check(PipelineArgs),
     /// Predict the rate of a pipeline and the waits at its queues.
     ///
@@ -80,11 +77,9 @@ pub(crate) enum Command {
         Exit codes: 0 predicted, 2 bad input, or the time of a stage is not known.")]
     Predict(PredictArgs),
     /// Measure the gain that faster loading could bring: the pipeline as it is, the loader alone, and the consumer alone.
-    #[command(
-        after_help = "Example:\n  penstock headspace photos.json --store photos=./photos --module decode-resize=decode_resize.wasm\n\n\
+    #[command(after_help = "Example:\n  penstock headspace photos.json --store photos=./photos\n\n\
         Stores and modules are given as for `penstock run`.\n\
-        Exit codes: 0 measured, 1 a run failed, 2 bad input, 130 stopped by Ctrl-C."
-    )]
+        Exit codes: 0 measured, 1 a run failed, 2 bad input, 130 stopped by Ctrl-C.")]
     Headspace(HeadspaceArgs),
     /// Compare two runs: their changes, the effect and its cause; or compare the ranks of one pipeline and name the straggler.
     #[command(
@@ -109,7 +104,7 @@ pub(crate) enum Command {
     Schema,
     /// Create a crate with a stage that builds and passes its tests.
     #[command(
-        after_help = "Example:\n  penstock new decode-resize\n\nExit codes: 0 created, 2 the crate cannot be created."
+        after_help = "Example:\n  penstock new crop-faces\n\nExit codes: 0 created, 2 the crate cannot be created."
     )]
     New(NewArgs),
     /// Try a stage module on a few samples: the outcome, time and memory of each.
@@ -117,7 +112,7 @@ pub(crate) enum Command {
     /// Host code, limits and seeds are those of a run over the same samples.
     #[command(
         override_usage = "penstock test-stage [OPTIONS] <MODULE> --input <FILE>...",
-        after_help = "Examples:\n  penstock test-stage decode_resize.wasm -i photos -p '{\"size\": 64}'\n  \
+        after_help = "Examples:\n  penstock test-stage std/image -i photos -p '{\"ops\": [{\"Resize\": {\"size\": 64}}]}'\n  \
         penstock test-stage text_filter.wasm -i corpus.ndjson --repeat 3\n\n\
         Exit codes: 0 no sample failed or differed, 1 a sample failed or differed, or the module does not start, 2 bad input."
     )]
@@ -143,7 +138,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Token(TokenCommand),
     /// Upload a module to a server, as the next version of its name.
-    #[command(after_help = "Example:\n  penstock push decode_resize.wasm --alias stable")]
+    #[command(after_help = "Example:\n  penstock push crop_faces.wasm --alias stable")]
     Push(PushArgs),
     /// Submit a pipeline document to a server.
     #[command(
@@ -182,7 +177,7 @@ pub(crate) enum ModuleCommand {
     #[command(after_help = "Examples:\n  penstock module list\n  penstock module inspect std/image")]
     List(ModuleListArgs),
     /// Print the description, needs and limits of a module without running it.
-    #[command(after_help = "Example:\n  penstock module inspect decode_resize.wasm")]
+    #[command(after_help = "Example:\n  penstock module inspect std/image")]
     Inspect(InspectArgs),
     /// Write a manifest into a module, for languages whose tools cannot write custom sections.
     #[command(after_help = "Example:\n  penstock module manifest first-words.wasm manifest.json")]
@@ -353,7 +348,7 @@ pub(crate) struct IndexCreateArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct NewArgs {
-    /// Name of the stage and of its new folder, e.g. `decode-resize`.
+    /// Name of the stage and of its new folder, e.g. `crop-faces`.
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
     /// Input of one call of the stage.

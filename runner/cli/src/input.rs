@@ -147,8 +147,7 @@ impl Document {
     ) -> Result<Runner> {
         let config = stores::config(stores)?;
         let stores = stores::open(stores, &config)?;
-        let std_modules = StdModule::named_in(&self.spec);
-        let needs_cache = !modules.named.is_empty() || !std_modules.is_empty();
+        let needs_cache = !modules.named.is_empty() || !StdModule::named_in(&self.spec).is_empty();
         let settings = SandboxSettings {
             // A folder that the user names must be usable. If the default folder is not usable, modules are compiled at every start.
             cache_dir: needs_cache.then(|| cache_folder(modules.cache_dir.as_deref())).flatten(),
@@ -171,12 +170,9 @@ impl Document {
                 .add(name, &code)
                 .map_err(|error| bad(format!("the module `{name}` (`{path}`): {error}")))?;
         }
-        for module in std_modules {
-            let name = module.name();
-            loaded
-                .add(name, module.bytes())
-                .map_err(|error| bad(format!("the module `{name}` of the program: {error}")))?;
-        }
+        loaded
+            .add_std(&self.spec)
+            .map_err(|(name, error)| bad(format!("the module `{name}` of the program: {error}")))?;
         Ok(Runner::new(runtime.handle().clone(), stores, loaded))
     }
 }

@@ -31,6 +31,13 @@ impl Modules {
         self.loaded.insert(name.to_owned(), module);
     }
 
+    /// Adds the modules of the program that a document names. Returns the name of the one that cannot be loaded, and why.
+    pub fn add_std(&mut self, spec: &Spec) -> Result<(), (&'static str, ModuleError)> {
+        StdModule::named_in(spec).into_iter().try_for_each(|module| {
+            self.add(module.name(), module.bytes()).map(drop).map_err(|error| (module.name(), error))
+        })
+    }
+
     /// Finds a module by its reference in a document: a name, `name@version`, or a digest.
     pub fn find(&self, written: &str) -> Option<&Module> {
         if let Some(module) = self.loaded.get(written) {

@@ -1,7 +1,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use jsonschema::PatternOptions;
+use jsonschema::error::ValidationErrorKind;
+use jsonschema::{PatternOptions, ValidationError};
 use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::param_schema::{MAX_PARAM_CHECKS, param_schema_size, params_size};
 use penstock_types::plan::{ModuleFacts, Plan, StageKind};
@@ -64,13 +65,38 @@ fn check(params: &Value, schema: &Value, module: &str, place: &Pointer, faults: 
     // The schema is untrusted: backtracking expressions could run forever.
     let patterns = PatternOptions::regex().size_limit(PATTERN_BYTES).dfa_size_limit(PATTERN_CACHE_BYTES);
     match jsonschema::options().with_pattern_options(patterns).build(schema) {
-        Ok(validator) => faults.extend(validator.iter_errors(params).take(MAX_FAULTS).map(|error| {
-            let within = Pointer::parse(error.instance_path().as_str());
-            let place =
-                within.iter().flat_map(Pointer::steps).fold(place.clone(), |place, step| place.key(&step));
-            SpecFault::new(place, format!("the module `{module}` refuses this value: {error}"))
-        })),
+        Ok(validator) => {
+            let fault = |error: &ValidationError| {
+                let within = Pointer::parse(error.instance_path().as_str());
+                let steps = within.iter().flat_map(Pointer::steps);
+                let place = steps.fold(place.clone(), |place, step| place.key(&step));
+                SpecFault::new(place, format!("the module `{module}` refuses this value: {error}"))
+            };
+            let errors = validator.iter_errors(params);
+            let found =
+                errors.flat_map(|error| most_specific(&error).into_iter().map(fault).collect::<Vec<_>>());
+            faults.extend(found.take(MAX_FAULTS));
+        }
         Err(error) => faults.push(unusable(&error)),
+    }
+}
+
+/// Returns the errors of the only alternative of `anyOf` or `oneOf` that accepts the type of the value, if there is one: they
+/// state more than the error itself, which is that no alternative accepts the value.
+fn most_specific<'a>(error: &'a ValidationError<'_>) -> Vec<&'a ValidationError<'a>> {
+    let (ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context }) =
+        error.kind()
+    else {
+        return vec![error];
+    };
+    let is_of_type = |errors: &&Vec<ValidationError>| {
+        let mut own = errors.iter().filter(|each| each.instance_path() == error.instance_path());
+        !own.any(|each| matches!(each.kind(), ValidationErrorKind::Type { .. }))
+    };
+    let mut alternatives = context.iter().filter(is_of_type);
+    match (alternatives.next(), alternatives.next()) {
+        (Some(errors), None) => errors.iter().flat_map(most_specific).collect(),
+        _ => vec![error],
     }
 }
 
@@ -105,6 +131,22 @@ mod tests {
             params = json!([params]);
         }
         assert_eq!(told(&schema, &params).len(), 1);
+    }
+
+    #[test]
+    fn the_alternative_of_the_values_type_gives_the_reason() {
+        let number = json!({ "type": "integer", "minimum": 1 });
+        let list = json!({ "type": "array", "items": number, "maxItems": 2 });
+        let size = json!({ "anyOf": [{ "anyOf": [number, list] }, { "type": "null" }] });
+        let schema = json!({ "properties": { "size": size } });
+        let refused = [json!(0), json!([5, 0]), json!([1, 2, 3]), json!("a")];
+        let told: Vec<_> = refused.iter().flat_map(|size| told(&schema, &json!({ "size": size }))).collect();
+        insta::assert_snapshot!(told.join("\n"), @r#"
+        /size: the module `m` refuses this value: 0 is less than the minimum of 1
+        /size/1: the module `m` refuses this value: 0 is less than the minimum of 1
+        /size: the module `m` refuses this value: [1,2,3] has more than 2 items
+        /size: the module `m` refuses this value: "a" is not valid under any of the schemas listed in the 'anyOf' keyword
+        "#);
     }
 
     #[test]

@@ -109,11 +109,9 @@ impl Document {
                 self.unusable.push(name);
             }
         }
-        for module in StdModule::named_in(&self.spec) {
-            if let Err(error) = modules.add(module.name(), module.bytes()) {
-                self.faults.push(format!("the module `{}`: {}", module.name(), with_causes(&error)));
-                self.unusable.push(module.name().to_owned());
-            }
+        if let Err((name, error)) = modules.add_std(&self.spec) {
+            self.faults.push(format!("the module `{name}`: {}", with_causes(&error)));
+            self.unusable.push(name.to_owned());
         }
         modules
     }

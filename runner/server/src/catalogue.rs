@@ -64,11 +64,6 @@ impl Runs {
         self.history().read(read).await
     }
 
-    pub async fn has_module(&self, name: &str) -> Result<bool, RunsError> {
-        let own = name.to_owned();
-        Ok(self.history().read(move |connection| modules::count_of(connection, &own)).await? > 0)
-    }
-
     /// Returns a version of a module: by number, by alias, or the `latest`.
     pub async fn module_version(&self, name: &str, version: &str) -> Result<ModuleVersion, RunsError> {
         let (own, wanted) = (name.to_owned(), version.to_owned());

@@ -19,7 +19,7 @@ pub const MAX_COUNTERS: usize = 16;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// Name of the module, e.g. `decode-resize`.
+    /// Name of the module, e.g. `crop-faces`.
     pub name: String,
     /// Version of the module, e.g. `1.2.0`.
     pub version: String,

@@ -30,12 +30,11 @@ from typing import Any
 
 import numpy
 
-BUILT = Path(__file__).parents[3] / "target/wasm32-unknown-unknown/guest"
 SIZE, BATCH, THREADS = 224, 32, 2
 # Number of photos that a pool processes or keeps ready at a time.
 AHEAD = 2 * BATCH
 
-# (pixel / 255 - mean) / deviation, as one product and one sum, with the figures of ImageNet as in the module `decode-resize`.
+# (pixel / 255 - mean) / deviation, as one product and one sum, with the figures of ImageNet.
 MEAN, DEVIATION = numpy.array([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]], numpy.float32)
 FACTOR, SHIFT = (1 / (255 * DEVIATION)).reshape(3, 1, 1), (-MEAN / DEVIATION).reshape(3, 1, 1)
 
@@ -102,20 +101,24 @@ def cpu() -> float:
 def penstock(arguments: argparse.Namespace) -> Iterator[Iterator[numpy.ndarray]]:
     import penstock
 
-    params = {"size": SIZE, "mode": "stretch", "output": "f32", "draft": arguments.draft}
+    ops = [
+        {"Resize": {"size": [SIZE, SIZE]}},
+        {"ToDtype": {"dtype": "float32", "scale": True}},
+        {"Normalize": {"mean": MEAN.tolist(), "std": DEVIATION.tolist()}},
+    ]
+    params = {"ops": ops, "draft": arguments.draft}
     document: dict[str, Any] = {
         "name": "photos",
         "threads": THREADS,
         "source": {"list": {"store": "photos", "suffix": ".jpg", "shuffle": True}},
         "stages": [
             {"fetch": {"concurrency": 4}},
-            {"wasm": {"module": "decode-resize", "params": params, "concurrency": THREADS}},
+            {"wasm": {"module": "std/image", "params": params, "concurrency": THREADS}},
             {"aggregate": {"size": BATCH}},
             {"collate": {}},
         ],
     }
-    modules = {"decode-resize": arguments.modules / "decode_resize.wasm"}
-    pipeline = penstock.Pipeline(document, stores={"photos": arguments.photos}, modules=modules)
+    pipeline = penstock.Pipeline(document, stores={"photos": arguments.photos})
     while True:
         yield (numpy.from_dlpack(batch["image"]) for batch in pipeline)
 
@@ -168,7 +171,6 @@ PEERS = {"penstock": penstock, "threads + Pillow": pool, "grain threads + Pillow
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--photos", type=Path, default=Path("demo/photos"), help="folder of JPEGs (demo/photos, as `make photos` makes)")
-    parser.add_argument("--modules", type=Path, default=BUILT, help="folder of the example stages, as `make stages` builds them")
     parser.add_argument("--turns", type=int, default=3, help="measurements of each candidate (3)")
     parser.add_argument("--passes", type=int, default=2, help="passes over the photos that one measurement counts (2)")
     parser.add_argument("--draft", action="store_true", help="decode large photos at a fraction of their size, in all candidates")

@@ -1,6 +1,6 @@
 //! Rate reached by following the advice of verdicts, compared with an exhaustive search.
 
-use penstock_tests::{Call, Folder, module};
+use penstock_tests::{Call, Folder};
 use penstock_types::run::RunSnapshot;
 use penstock_types::verdict::Goal;
 use serde_json::{Value, json};
@@ -94,7 +94,7 @@ fn bad() -> Vec<Bad> {
                 "name": "photos", "threads": 1, "source": { "list": { "store": "photos", "epochs": null } },
                 "stages": [
                     { "fetch": {} },
-                    { "wasm": { "name": "preprocess", "module": "decode-resize", "params": { "size": 224 } } },
+                    { "wasm": { "name": "preprocess", "module": "std/image", "params": { "ops": [{ "Resize": { "size": [224, 224] } }] } } },
                     { "aggregate": { "size": 4 } },
                     { "collate": {} }
                 ],
@@ -209,7 +209,7 @@ fn run(document: &Value, time: &str) -> RunSnapshot {
     let folder = Folder::new();
     let file = folder.write("pipeline.json", document.to_string());
     let call = Call::run(&file).argument("--for").argument(time).json().store("photos", &photos_dir());
-    call.module_at("decode-resize", &module("decode-resize")).finish().exits(0).snapshot()
+    call.finish().exits(0).snapshot()
 }
 
 fn rate(snapshot: &RunSnapshot) -> f64 {

@@ -19,7 +19,7 @@ use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::bytestream::ZCursor;
 
 use crate::sandbox::walk;
-use crate::{Bound, Row, guest, median, photos_dir, take_turns, target_dir, workspace};
+use crate::{Bound, Row, median, photos_dir, take_turns, target_dir, workspace};
 
 const THREADS: usize = 2;
 const SIZE: u32 = 224;
@@ -73,7 +73,7 @@ fn against(other: fn(&[PathBuf]), clock: fn() -> Duration) -> (usize, (f64, f64,
     let mut stores = Stores::default();
     stores.add_folder("photos", photos_dir()).unwrap();
     let mut modules = Modules::new(Sandbox::new(SandboxSettings::default()).unwrap());
-    modules.add("decode-resize", &guest("decode_resize")).unwrap();
+    modules.add_std(&spec).unwrap();
     let runner = Runner::new(runtime.handle().clone(), stores, modules);
     let prepared = runner.prepare(&spec, Outlets::ALL).unwrap();
     let pipeline = || {
@@ -204,15 +204,11 @@ fn native(path: &Path, resizer: &mut fir::Resizer) -> Vec<f32> {
 
 /// Peak memory of a `penstock run` of the pipeline, in MB.
 fn peak_mb() -> f64 {
-    let module = |name: &str, file: &str| {
-        format!("{name}={}", target_dir().join("wasm32-unknown-unknown/guest").join(file).display())
-    };
     let mut child = Command::new(target_dir().join("release/penstock"))
         .arg("run")
         .arg(workspace().join("examples/pipelines/photos-max.json"))
         .args(["--quiet", "--threads", "2", "--store"])
         .arg(format!("photos={}", photos_dir().display()))
-        .args(["--module", &module("decode-resize", "decode_resize.wasm")])
         .stdin(Stdio::null())
         .spawn()
         .unwrap();

@@ -4,16 +4,14 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use decode_resize::decode_resize;
-use normalize::normalize;
 use penstock_engine::item::{Item, Origin, Sample, Value};
 use penstock_engine::ports::{Items, StopFlag, ThreadOp, ThreadOpFactory};
-use penstock_guest::Item as GuestItem;
+use penstock_guest::{Item as GuestItem, Params as _};
 use penstock_wasm::{Compilation, Sandbox, SandboxSettings, StageFactory, StageSettings};
 use serde_json::json;
 
 use crate::engine::{Identity, run, runtime, sample_of};
-use crate::{Bound, Row, guest, median, photos_dir, take_turns};
+use crate::{Bound, Row, guest, median, photos_dir, take_turns, workspace};
 
 /// Number of photos decoded in one measurement.
 const PHOTOS: usize = 200;
@@ -57,22 +55,15 @@ pub(crate) fn decode_against_native() -> Row {
     let photos = photos();
     let sandbox = Sandbox::new(SandboxSettings::default()).unwrap();
     let stop = StopFlag::default();
-    let mut decode = stage(&sandbox, "decode_resize", json!({ "size": 224 })).build(&stop).unwrap();
-    let mut scale = stage(&sandbox, "normalize", json!({})).build(&stop).unwrap();
-    let (decode_settings, scale_settings) =
-        (::decode_resize::Settings::default(), ::normalize::Settings::default());
-    let in_wasm = || {
-        timed(&photos, |sample| {
-            let decoded = apply(&mut *decode, sample, &stop);
-            apply(&mut *scale, decoded, &stop);
-        })
-    };
+    let params = params_of("photos-max.json");
+    let settings = image::Settings::from_json(&params.to_string()).unwrap();
+    let mut decode = stage(&sandbox, "image", params).build(&stop).unwrap();
+    let in_wasm = || timed(&photos, |sample| drop(apply(&mut *decode, sample, &stop)));
     let native = || {
         timed(&photos, |sample| {
             let Some(Value::Blob(bytes)) = sample.field("bytes") else { panic!("{sample:?}") };
             let item = GuestItem::new(&*sample.key).with("bytes", bytes.to_vec());
-            let decoded = decode_resize(item, &decode_settings).unwrap();
-            normalize(decoded, &scale_settings).unwrap();
+            drop(image::transform(item, &settings).unwrap());
         })
     };
     let (wasm_s, native_s, ratio) = take_turns(in_wasm, native);
@@ -94,7 +85,7 @@ pub(crate) fn cold_start() -> Row {
         must: Bound::AtMost(1.0, " ms"),
         aim: Bound::AtMost(0.5, " ms"),
         found: median(first.clone()),
-        from: format!("decode_resize.wasm, {size_kb} kB: {first:.2?} ms"),
+        from: format!("image.wasm, {size_kb} kB: {first:.2?} ms"),
     }
 }
 
@@ -106,7 +97,7 @@ pub(crate) fn second_instance() -> Row {
         must: Bound::AtMost(0.1, " ms"),
         aim: Bound::AtMost(0.03, " ms"),
         found: median(second.clone()),
-        from: format!("decode_resize.wasm, {size_kb} kB: {second:.3?} ms"),
+        from: format!("image.wasm, {size_kb} kB: {second:.3?} ms"),
     }
 }
 
@@ -116,13 +107,13 @@ fn starts() -> (usize, Vec<(f64, f64)>) {
     let cache = tempfile::tempdir().unwrap();
     let settings =
         || SandboxSettings { cache_dir: Some(cache.path().to_owned()), ..SandboxSettings::default() };
-    let code = guest("decode_resize");
+    let code = guest("image");
     Sandbox::new(settings()).unwrap().load(&code).unwrap();
     let start = || {
         let sandbox = Sandbox::new(settings()).unwrap();
         let start = Instant::now();
         let module = sandbox.load(&code).unwrap();
-        let stage = module.stage(stage_settings(json!({ "size": 224 })));
+        let stage = module.stage(stage_settings(params_of("photos-max.json")));
         let _first = stage.build(&StopFlag::default()).unwrap();
         let first = start.elapsed();
         assert_eq!(module.compilation(), Compilation::Cached);
@@ -131,6 +122,14 @@ fn starts() -> (usize, Vec<(f64, f64)>) {
         (first.as_secs_f64() * 1e3, start.elapsed().as_secs_f64() * 1e3)
     };
     (code.len() / 1000, (0..crate::RUNS).map(|_| start()).collect())
+}
+
+/// Params of the first WASM stage of an example.
+fn params_of(example: &str) -> serde_json::Value {
+    let document = std::fs::read(workspace().join("examples/pipelines").join(example)).unwrap();
+    let document: serde_json::Value = serde_json::from_slice(&document).unwrap();
+    let mut stages = document["stages"].as_array().unwrap().iter();
+    stages.find_map(|stage| stage.pointer("/wasm/params")).unwrap().clone()
 }
 
 fn stage(sandbox: &Sandbox, module: &str, params: serde_json::Value) -> StageFactory {

@@ -21,13 +21,13 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     (WEB, "make serve", "builds the pages with npm and the binary"),
     (
         PYTHON,
-        "make wheel stages photos && pip install target/wheels/release/penstock-*.whl",
-        "builds the wheel, the pages and the modules, optimised",
+        "make wheel photos && pip install target/wheels/release/penstock-*.whl",
+        "builds the wheel, the pages and the photos, optimised",
     ),
     (PYTHON, "penstock compare runs/epoch-5 runs/epoch-6", "run by tests/python/test_examples.py"),
     (
         TRAIN,
-        "make wheel stages photos && python3 -m venv target/train && target/train/bin/pip install torch numpy target/wheels/release/penstock-*.whl",
+        "make wheel photos && python3 -m venv target/train && target/train/bin/pip install torch numpy target/wheels/release/penstock-*.whl",
         "needs PyTorch",
     ),
     (TRAIN, "target/train/bin/pip install notebook", "needs Jupyter"),
@@ -48,7 +48,7 @@ fn built() -> Folder {
     };
     link(&penstock(), "target/release/penstock");
     link(&make_data(), "target/release/make-data");
-    let guests = module("decode-resize").parent().unwrap().to_owned();
+    let guests = module("image").parent().unwrap().to_owned();
     link(&guests, "target/wasm32-unknown-unknown/guest");
     link(photos(), "demo/photos");
     for name in ["examples", "tests"] {
@@ -62,7 +62,6 @@ fn tried(built: &Folder) {
     let folder = built.join("demo/try");
     fs::create_dir_all(&folder).unwrap();
     symlink("../photos", folder.join("photos")).unwrap();
-    symlink(module("decode-resize"), folder.join("decode_resize.wasm")).unwrap();
     let documents = blocks(README).into_iter().filter(|block| block.file().is_some());
     for block in documents {
         fs::write(folder.join(block.file().unwrap()), &block.text).unwrap();
@@ -193,7 +192,7 @@ fn the_readme_leads_to_a_running_pipeline_and_quotes_the_demo() {
     assert!(said.contains("photos completed after"), "{said}");
     let demo = Call::run(&repository().join("examples/pipelines/photos.json")).store("photos", photos());
     // With slow steps, the consumer is the limit on a busy machine, too.
-    let demo = demo.module("decode-resize", "decode-resize").set("/consumer/simulate/step_ms=200");
+    let demo = demo.set("/consumer/simulate/step_ms=200");
     let demo = demo.finish().exits(0);
     quotes(README, &demo.stdout);
     assert!(text(README).lines().count() <= 150, "the README has at most 150 lines");

@@ -10,16 +10,18 @@ use super::{pause, quick_photos, sleepy, with_photos};
 fn a_module_is_uploaded_and_run_and_its_history_agrees_with_the_run() {
     let served = with_photos();
     let modules = served.get("/modules").is(200).json();
-    assert_eq!(modules["items"][0]["name"], "decode-resize");
+    assert_eq!(modules["items"][0]["name"], "image");
     let digest = modules["items"][0]["latest"]["report"]["digest"].clone();
 
-    let id = served.submit(&quick_photos());
+    let mut document = quick_photos();
+    document["stages"][3]["wasm"]["module"] = json!("image");
+    let id = served.submit(&document);
     let run = served.over(&id);
     assert_eq!(
         (&run["state"], &run["samples"], &run["failed_samples"]),
         (&json!("completed"), &json!(100), &json!(0))
     );
-    assert_eq!(run["modules"], json!(["decode-resize@1"]));
+    assert_eq!(run["modules"], json!(["image@1"]));
     let snapshot = &run["snapshot"];
     assert_eq!(snapshot["ledger"]["balanced"], true);
     assert_eq!(snapshot["modules"]["4:preprocess"], digest);
@@ -55,7 +57,7 @@ fn a_module_is_uploaded_and_run_and_its_history_agrees_with_the_run() {
         times["buckets"].as_array().unwrap().iter().map(|bucket| bucket["count"].as_u64().unwrap()).sum();
     assert_eq!(counted, 100);
 
-    let used = served.get("/modules/decode-resize/versions/1").is(200).json();
+    let used = served.get("/modules/image/versions/1").is(200).json();
     assert_eq!((&used["runs"], &used["in_use"]), (&json!(1), &json!([])));
 }
 
@@ -74,9 +76,9 @@ fn figures_of_a_run_in_one_response_belong_to_one_moment() {
 #[test]
 fn the_same_bytes_are_one_version_and_other_bytes_the_next() {
     let served = Serving::default().start();
-    let first = fs::read(module("decode-resize")).unwrap();
+    let first = fs::read(module("image")).unwrap();
     let uploaded = served.upload(&first).is(201);
-    assert_eq!(uploaded.header("location"), "/api/v1/modules/decode-resize/versions/1");
+    assert_eq!(uploaded.header("location"), "/api/v1/modules/image/versions/1");
     assert_eq!(served.upload(&first).is(200).json()["created"], false);
     // An additional custom section changes the bytes of the module, but not the stage.
     let mut second = first.clone();
@@ -84,24 +86,23 @@ fn the_same_bytes_are_one_version_and_other_bytes_the_next() {
     let next = served.upload(&second).is(201).json();
     assert_eq!((&next["version"], &next["previous"]), (&json!(2), &uploaded.json()["report"]["digest"]));
 
-    assert_eq!(served.get("/modules/decode-resize/versions/1/content").is(200).bytes, first);
-    assert_eq!(served.get("/modules/decode-resize/versions/latest/content").is(200).bytes, second);
+    assert_eq!(served.get("/modules/image/versions/1/content").is(200).bytes, first);
+    assert_eq!(served.get("/modules/image/versions/latest/content").is(200).bytes, second);
     let aliased = served.ask(
         "PUT",
-        "/api/v1/modules/decode-resize/aliases/stable",
+        "/api/v1/modules/image/aliases/stable",
         Some(("application/json", br#"{"version": 1}"#)),
         &[],
     );
     assert_eq!(aliased.is(200).json()["aliases"]["stable"], 1);
-    assert_eq!(served.get("/modules/decode-resize/versions/stable/content").is(200).bytes, first);
+    assert_eq!(served.get("/modules/image/versions/stable/content").is(200).bytes, first);
     // A version with an alias cannot be deleted.
-    let delete = |version: &str| {
-        served.ask("DELETE", &format!("/api/v1/modules/decode-resize/versions/{version}"), None, &[])
-    };
+    let delete =
+        |version: &str| served.ask("DELETE", &format!("/api/v1/modules/image/versions/{version}"), None, &[]);
     assert!(delete("1").is(409).json()["detail"].as_str().unwrap().contains("stable"));
-    served.ask("DELETE", "/api/v1/modules/decode-resize/aliases/stable", None, &[]).is(204);
+    served.ask("DELETE", "/api/v1/modules/image/aliases/stable", None, &[]).is(204);
     delete("1").is(204);
-    served.get("/modules/decode-resize/versions/1").is(404);
+    served.get("/modules/image/versions/1").is(404);
     // A version number is never reused.
     assert_eq!(served.upload(&first).is(201).json()["version"], 3);
 }
@@ -109,7 +110,7 @@ fn the_same_bytes_are_one_version_and_other_bytes_the_next() {
 #[test]
 fn files_that_are_not_stages_are_refused_with_a_reason_and_not_kept() {
     let served = Serving::default().start();
-    let truncated = &fs::read(module("decode-resize")).unwrap()[..5000];
+    let truncated = &fs::read(module("image")).unwrap()[..5000];
     let told: Vec<String> =
         [&b""[..], b"\x7fELF\x02\x01\x01", b"not a module", truncated, b"\0asm\x01\0\0\0"]
             .iter()
@@ -278,16 +279,15 @@ fn failures_are_listed_with_the_head_of_each_and_dead_letters_replayed() {
 #[test]
 fn a_module_is_tried_on_a_sample_and_nothing_is_kept() {
     let served = with_photos();
-    let request = json!({ "params": { "size": 8 }, "from": { "store": "photos", "keys": ["000/000000.jpg", "no/such.jpg"] } });
-    let missing = served.post("/modules/decode-resize/versions/latest/try", &request);
+    let request = json!({ "params": { "ops": [{ "Resize": { "size": 8 } }] }, "from": { "store": "photos", "keys": ["000/000000.jpg", "no/such.jpg"] } });
+    let missing = served.post("/modules/image/versions/latest/try", &request);
     assert!(missing.is(404).json()["detail"].as_str().unwrap().contains("no/such.jpg"));
-    let request =
-        json!({ "params": { "size": 8 }, "from": { "store": "photos", "keys": ["000/000000.jpg"] } });
-    let report = served.post("/modules/decode-resize/versions/latest/try", &request).is(200).json();
+    let request = json!({ "params": { "ops": [{ "Resize": { "size": 8 } }] }, "from": { "store": "photos", "keys": ["000/000000.jpg"] } });
+    let report = served.post("/modules/image/versions/latest/try", &request).is(200).json();
     assert_eq!(report["calls"][0]["samples"][0]["outcome"], "kept", "{report:#}");
     // The request is as large as one with a photo, and larger than a pipeline document may be.
     let request = json!({ "samples": [{ "key": "a", "base64": "AAAA".repeat(5_000_000 / 3) }] });
-    let report = served.post("/modules/decode-resize/versions/latest/try", &request).is(200).json();
+    let report = served.post("/modules/image/versions/latest/try", &request).is(200).json();
     assert_eq!(report["calls"][0]["samples"][0]["outcome"], "failed", "{report:#}");
     assert_eq!(served.get("/runs").is(200).json()["items"], json!([]));
     let keys = served.get("/stores/photos/keys?limit=3").is(200).json();

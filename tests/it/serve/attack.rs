@@ -44,15 +44,11 @@ fn requests_with_other_host_names_or_origins_are_refused() {
         let sent = served.ask("POST", "/api/v1/runs", Some((kind, document.as_bytes())), &[]);
         assert_eq!(sent.status, 415, "{kind}");
     }
-    let delete = served.ask(
-        "DELETE",
-        "/api/v1/modules/decode-resize/versions/1",
-        None,
-        &[("origin", "http://evil.example")],
-    );
+    let delete =
+        served.ask("DELETE", "/api/v1/modules/image/versions/1", None, &[("origin", "http://evil.example")]);
     assert_eq!(delete.status, 403);
     assert_eq!(served.get("/runs").is(200).json()["items"], json!([]));
-    served.get("/modules/decode-resize").is(200);
+    served.get("/modules/image").is(200);
     for path in ["/", "/runs/new", "/api/v1/runs", "/metrics"] {
         assert_eq!(served.ask("GET", path, None, &[("host", "evil.example:80")]).status, 421, "{path}");
     }
@@ -157,7 +153,7 @@ fn paths_and_names_lead_nowhere_else() {
         "/api/v1/modules/..%2f..%2fx/versions/1/content",
         "/api/v1/runs/not-a-run",
         "/api/v1/stores/nowhere/keys",
-        "/api/v1/modules/decode-resize/versions/..",
+        "/api/v1/modules/image/versions/..",
         "/api/nothing",
     ] {
         let answer = served.ask("GET", path, None, &[]);

@@ -12,16 +12,16 @@ fn call(served: &Served, arguments: &[&str]) -> Call {
 #[test]
 fn a_module_is_pushed_a_pipeline_submitted_and_both_are_listed() {
     let served = Serving::default().store("photos", photos()).start();
-    let path = module("decode-resize");
+    let path = module("image");
     let pushed = call(&served, &["push"]).argument(&path).argument("--alias=stable").finish().exits(0).stdout;
-    assert!(pushed.starts_with("decode-resize@1 sha256:"), "{pushed}");
-    assert!(pushed.contains("decode-resize@stable is this version"), "{pushed}");
+    assert!(pushed.starts_with("image@1 sha256:"), "{pushed}");
+    assert!(pushed.contains("image@stable is this version"), "{pushed}");
     let again = call(&served, &["push"]).argument(&path).finish().exits(0).stdout;
     assert!(again.contains("the server already had these bytes"), "{again}");
 
     let folder = Folder::new();
     let mut document = quick_photos();
-    document["stages"][3]["wasm"]["module"] = json!("decode-resize@stable");
+    document["stages"][3]["wasm"]["module"] = json!("image@stable");
     let file = folder.document(&document);
     let checked = call(&served, &["submit", "--check"]).argument(&file).finish().exits(0).stdout;
     assert!(checked.starts_with("valid: 7 stages, 2 threads"), "{checked}");
@@ -34,7 +34,7 @@ fn a_module_is_pushed_a_pipeline_submitted_and_both_are_listed() {
     let runs = call(&served, &["runs"]).finish().exits(0).stdout;
     assert!(runs.lines().count() == 2 && runs.contains("completed"), "{runs}");
     let modules = call(&served, &["modules"]).finish().exits(0).stdout;
-    assert!(modules.contains("decode-resize") && modules.contains("stable=1"), "{modules}");
+    assert!(modules.contains("image") && modules.contains("stable=1"), "{modules}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::{quick_photos, with_photos};
 fn the_api_answers_as_its_description_says_and_never_with_a_defect() {
     let program = target().join("schemathesis/bin/schemathesis");
     assert!(program.is_file(), "`{}` is missing: run `make schemathesis` first", program.display());
-    assert!(module("decode-resize").is_file() && photos().is_dir());
+    assert!(module("image").is_file() && photos().is_dir());
     let served = with_photos();
     let run = served.submit(&quick_photos());
     served.over(&run);

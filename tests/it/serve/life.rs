@@ -17,7 +17,7 @@ fn runs_of_a_killed_server_become_interrupted_and_the_rest_is_kept() {
     let folder = Folder::new();
     let data = folder.join("data");
     let serving = || Serving::over(&data).store("photos", penstock_tests::photos()).argument("--threads=2");
-    let served = serving().argument("--module").argument(module("decode-resize")).start();
+    let served = serving().argument("--module").argument(module("image")).start();
     let done = served.submit(&quick_photos());
     let before = served.over(&done);
     let alive = served.submit(&{

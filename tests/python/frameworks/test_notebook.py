@@ -77,7 +77,7 @@ class Notebook(unittest.TestCase):
             },
         )
         parts, (live, printed), after = self.html(outputs["pipeline"][0]), outputs["loop"], self.html(outputs["after"][0])
-        self.assertIn("module decode-resize", parts)
+        self.assertIn("module std/image", parts)
         self.assertNotIn("<svg", parts)
         # The notebook contains one view, which shows its last state.
         self.assertIn("train-photos completed", self.html(live))
@@ -85,7 +85,7 @@ class Notebook(unittest.TestCase):
         self.assertEqual(self.html(live).count("<svg"), 2)
         self.assertIn("12 batches; mean [", "".join(printed["text"]))
         (chart,) = re.findall("<svg.*?</svg>", after)
-        self.assertEqual(re.findall("<g><title>(.*?):", chart), ["0", "1", "2", "3", "4", "5", "6", "7"])
+        self.assertEqual(re.findall("<g><title>(.*?):", chart), ["0", "1", "2", "3", "4", "5", "6"])
         verdict = "".join(outputs["verdict"][0]["text"]).strip()
         self.assertGreater(len(verdict), 20)
         self.assertIn(re.sub("`([^`]+)`", r"<code>\1</code>", verdict), after)

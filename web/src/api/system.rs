@@ -5,7 +5,7 @@ use axum::Json;
 use axum::extract::ConnectInfo;
 use axum::http::{HeaderMap, HeaderName, header};
 use axum::response::{AppendHeaders, NoContent};
-use penstock_server::{AuditEntry, AuditQuery, BudgetUse, ClientUse, Page, Runs, RunsError, StorageUse};
+use penstock_server::{AuditEntry, AuditQuery, BudgetUse, ClientUse, Page, Runs, StorageUse};
 use penstock_types::text::with_causes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -143,7 +143,7 @@ async fn show_system(app: App) -> ApiResult<Json<System>> {
         },
         storage: app.runs.storage().await?,
         process: process_use(),
-        samples: best_sample(&app.runs).await?,
+        samples: best_sample(&app.runs),
     }))
 }
 
@@ -236,19 +236,20 @@ struct SampleOffer {
     document: Value,
 }
 
-/// Example pipeline, its description, and the store and the module that it needs.
+/// Example pipeline, its description, and the store that it needs.
 struct Sample {
     document: &'static str,
     about: &'static str,
-    needs: Option<(&'static str, &'static str)>,
+    /// Name of the store that it reads.
+    needs: Option<&'static str>,
 }
 
-/// Example pipelines in order of preference. The last one needs no store and no module, so it runs on every server.
+/// Example pipelines in order of preference. The last one needs no store, so it runs on every server.
 const SAMPLES: [Sample; 2] = [
     Sample {
         document: include_str!("../../../examples/pipelines/photos.json"),
         about: "Photos are read in batches, decoded and resized in the sandbox on 12 threads, and consumed by a training step of 30 ms.",
-        needs: Some(("photos", "decode-resize")),
+        needs: Some("photos"),
     },
     Sample {
         document: include_str!("../../../examples/pipelines/tour.json"),
@@ -257,21 +258,14 @@ const SAMPLES: [Sample; 2] = [
     },
 ];
 
-/// Returns the first example whose store and module exist on this server.
-async fn best_sample(runs: &Runs) -> Result<SampleOffer, RunsError> {
+/// Returns the first example whose store exists on this server.
+fn best_sample(runs: &Runs) -> SampleOffer {
     let stores = runs.stores();
-    for Sample { document, about, needs } in SAMPLES {
-        let is_ready = match needs {
-            Some((store, module)) => {
-                stores.iter().any(|found| found.name == store) && runs.has_module(module).await?
-            }
-            None => true,
-        };
-        if is_ready {
-            let document: Value = serde_json::from_str(document).expect("the examples are JSON");
-            let name = document["name"].as_str().unwrap_or("sample").to_owned();
-            return Ok(SampleOffer { name, about, document });
-        }
-    }
-    unreachable!("the last example needs no store and no module")
+    let is_ready =
+        |sample: &Sample| sample.needs.is_none_or(|needed| stores.iter().any(|store| store.name == needed));
+    let Sample { document, about, .. } =
+        SAMPLES.into_iter().find(is_ready).expect("the last example needs no store");
+    let document: Value = serde_json::from_str(document).expect("the examples are JSON");
+    let name = document["name"].as_str().unwrap_or("sample").to_owned();
+    SampleOffer { name, about, document }
 }

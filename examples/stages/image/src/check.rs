@@ -42,7 +42,7 @@ impl State {
         match op {
             Op::Resize(op) => {
                 on_bytes(self)?;
-                match op.size.as_ref().map(|numbers| &*numbers.0) {
+                match op.size.as_ref().map(|sides| &*sides.0.0) {
                     None => ensure!(op.max_size.is_some(), "needs `size` or `max_size`"),
                     Some(&[shorter]) => ensure!(
                         op.max_size.is_none_or(|most| most > shorter),

@@ -3,7 +3,7 @@
 use penstock_guest::prelude::*;
 
 use crate::ops::{ColorJitter, Op, RandAugment, RandomCrop, RandomErasing, RandomRotation, Resize};
-use crate::params::{Dtype, Erased, Interpolation, Numbers, PaddingMode};
+use crate::params::{Dtype, Erased, Interpolation, Numbers, PaddingMode, Sides};
 use crate::step::{Filling, Rect, Size, Step, size_after};
 
 /// Number of attempts to draw a part that fits into the image.
@@ -343,8 +343,8 @@ pub(crate) fn factor_limits(numbers: Option<&Numbers<f64>>, center: f64) -> Resu
 }
 
 /// Height and width, or the side of a square.
-pub(crate) fn sides(numbers: &Numbers<u32>) -> Result<Size> {
-    let [height, width] = numbers.pair().context("`size` is not one number or [height, width]")?;
+pub(crate) fn sides(sides: &Sides) -> Result<Size> {
+    let [height, width] = sides.0.pair().context("`size` is not one number or [height, width]")?;
     Size::checked(width.into(), height.into(), "the result")
 }
 
@@ -361,7 +361,7 @@ pub(crate) fn padding(numbers: &Numbers<u32>) -> Result<[u32; 4]> {
 fn resized(op: &Resize, size: Size) -> Result<Size> {
     let (width, height) = (u64::from(size.width), u64::from(size.height));
     let (short, long) = (width.min(height), width.max(height));
-    let (new_short, new_long) = match op.size.as_ref().map(|numbers| &*numbers.0) {
+    let (new_short, new_long) = match op.size.as_ref().map(|sides| &*sides.0.0) {
         Some(&[height, width]) => return Size::checked(width.into(), height.into(), "the result"),
         Some(&[shorter]) => {
             let (shorter, longer) = (u64::from(shorter), u64::from(shorter) * long / short);

@@ -2,7 +2,7 @@
 
 use penstock_guest::Params;
 
-use crate::params::{Dtype, Erased, Interpolation, Numbers, PaddingMode};
+use crate::params::{Dtype, Erased, Interpolation, Numbers, PaddingMode, Sides};
 
 penstock_guest::ops!(
     Resize,
@@ -26,7 +26,7 @@ penstock_guest::ops!(
 #[derive(Clone, Debug, Params)]
 pub struct Resize {
     /// Length of the shorter side, or [height, width]; without it, `max_size` is the length of the longer side.
-    pub size: Option<Numbers<u32>>,
+    pub size: Option<Sides>,
     /// Interpolation of the pixels.
     #[param(default = "bilinear")]
     pub interpolation: Interpolation,
@@ -41,14 +41,14 @@ pub struct Resize {
 #[derive(Clone, Debug, Params)]
 pub struct CenterCrop {
     /// Side of the square, or [height, width].
-    pub size: Numbers<u32>,
+    pub size: Sides,
 }
 
 /// Crops a random part of the image.
 #[derive(Clone, Debug, Params)]
 pub struct RandomCrop {
     /// Side of the square, or [height, width].
-    pub size: Numbers<u32>,
+    pub size: Sides,
     /// Number of pixels added before the crop: on all sides, [left and right, top and bottom], or [left, top, right, bottom].
     pub padding: Option<Numbers<u32>>,
     /// Pads an image that is smaller than `size`.
@@ -66,7 +66,7 @@ pub struct RandomCrop {
 #[derive(Clone, Debug, Params)]
 pub struct RandomResizedCrop {
     /// Side of the square, or [height, width].
-    pub size: Numbers<u32>,
+    pub size: Sides,
     /// Limits of the area of the part, as shares of the image.
     #[param(default = [0.08, 1.0])]
     pub scale: Numbers<f64>,

@@ -53,6 +53,17 @@ impl<T: Copy> Numbers<T> {
     }
 }
 
+/// Length of the sides of a square, in pixels, or height and width.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(transparent)]
+pub struct Sides(pub Numbers<u32>);
+
+impl Param for Sides {
+    const MEMBERS: Json = Json::Text(
+        r#""anyOf":[{"type":"integer","minimum":1},{"type":"array","minItems":1,"maxItems":2,"items":{"type":"integer","minimum":1}}]"#,
+    );
+}
+
 /// Values for erased pixels: numbers, or the word `random`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Erased {

@@ -14,7 +14,7 @@ pub(crate) enum BenchCommand {
     /// against the totals; figures whose ledger does not balance are marked void.
     #[command(after_help = "Examples:\n  penstock bench storage --store photos=./photos\n  \
         penstock bench storage --store photos=s3://bucket/train --suffix .jpg --workers 4,16 --in-flight 16 --out found\n  \
-        penstock bench storage photos-bench.json --store photos=./photos --module decode-resize=decode_resize.wasm\n\n\
+        penstock bench storage photos-bench.json --store photos=./photos\n\n\
         Exit codes: 0 measured, 1 something failed or a ledger does not balance, 2 bad input, 130 stopped by Ctrl-C.")]
     Storage(Box<BenchStorageArgs>),
     /// Compare two reports: which loads became faster or slower, with confidence intervals.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use penstock_types::fault::SpecFault;
 use penstock_types::plan::StageId;
-use penstock_types::spec::{MAX_DOCUMENT_BYTES, Spec, Stage};
+use penstock_types::spec::{MAX_DOCUMENT_BYTES, STD_PREFIX, Spec, Stage};
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -187,7 +187,8 @@ fn may_be_called(stage: &Stage, name: &str) -> bool {
         (Some(own), _) => own.as_str() == name,
         (None, Stage::Wasm(wasm)) => {
             let module = wasm.module.as_str();
-            module.starts_with("sha256:") || module.split('@').next() == Some(name)
+            let own = module.split('@').next().unwrap_or(module);
+            module.starts_with("sha256:") || own.strip_prefix(STD_PREFIX).unwrap_or(own) == name
         }
         (None, other) => other.kind() == name,
     }

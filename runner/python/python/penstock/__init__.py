@@ -2,8 +2,7 @@
 
     import penstock, torch
 
-    modules = {"decode-resize": "decode_resize.wasm", "normalize": "normalize.wasm"}
-    pipeline = penstock.Pipeline("photos.json", stores={"photos": "./photos"}, modules=modules)
+    pipeline = penstock.Pipeline("photos.json", stores={"photos": "./photos"})
     for epoch in range(3):
         for batch in pipeline:
             images = torch.from_dlpack(batch["image"])

@@ -97,7 +97,7 @@ class Pipeline:
             written,
             settings=[(pointer, json_of(f"the setting `{pointer}`", value)) for pointer, value in changes.items()],
             stores=[(name, os.fspath(what)) for name, what in _named("stores", stores, "./photos")],
-            modules=_named("modules", modules, "decode_resize.wasm"),
+            modules=_named("modules", modules, "my_stage.wasm"),
             device=device,
             local_rank=local_rank(),
             max_held=self._max_held,

@@ -7,7 +7,7 @@ fn manifest(mode: &str) -> Manifest {
 }
 
 fn modules() -> BTreeMap<String, ModuleFacts> {
-    [("decode-resize", "sample"), ("mixup@2", "batch"), ("pack", "stateful")]
+    [("crop-faces", "sample"), ("mixup@2", "batch"), ("pack", "stateful")]
         .map(|(written, mode)| {
             let name = written.split('@').next().unwrap_or(written).to_owned();
             let digest = format!("sha256:{}", "0".repeat(64));
@@ -79,12 +79,12 @@ fn the_example_pipeline_becomes_a_plan_with_ids_and_labels() {
 #[test]
 fn a_stage_without_a_name_is_named_after_its_kind_or_its_module() {
     let plan = check_stages(
-        r#"{"wasm": {"module": "decode-resize"}}, {"aggregate": {"size": 2}}, {"wasm": {"module": "mixup@2"}},
+        r#"{"wasm": {"module": "crop-faces"}}, {"aggregate": {"size": 2}}, {"wasm": {"module": "mixup@2"}},
            {"sleep": {"mean_ms": 1, "name": "delay"}}"#,
     )
     .unwrap();
     let names: Vec<&str> = plan.stages.iter().map(|stage| stage.id.name()).collect();
-    assert_eq!(names, ["decode-resize", "aggregate", "mixup", "delay"]);
+    assert_eq!(names, ["crop-faces", "aggregate", "mixup", "delay"]);
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a_stage_with_the_wrong_input_is_reported_with_a_remedy() {
             r#"{"collate": {}}"#,
             r#"{"disaggregate": {}}"#,
             r#"{"aggregate": {"size": 2}}, {"aggregate": {"size": 2}}"#,
-            r#"{"aggregate": {"size": 2}}, {"wasm": {"module": "decode-resize"}}"#,
+            r#"{"aggregate": {"size": 2}}, {"wasm": {"module": "crop-faces"}}"#,
             r#"{"wasm": {"module": "mixup@2"}}"#,
             r#"{"aggregate": {"size": 2}}, {"collate": {}}, {"sleep": {"mean_ms": 1}}, {"fetch": {}}"#,
             r#"{"aggregate": {"size": 2}}, {"collate": {}}, {"collate": {}}"#,
@@ -126,7 +126,7 @@ fn all_faults_are_reported_at_once_with_remedies() {
             "stages": [
                 {"fetch": {}},
                 {"fetch": {"store": "photo"}},
-                {"wasm": {"module": "decode-resise", "assets": {"vocab": {"store": "table", "key": "v.txt"}}}},
+                {"wasm": {"module": "crop-facez", "assets": {"vocab": {"store": "table", "key": "v.txt"}}}},
                 {"wasm": {"module": "sha256:1111111111111111111111111111111111111111111111111111111111111111"}},
                 {"wasm": {"module": "pack", "concurrency": 2}},
                 {"transfer": {"device": "cuda:0"}},
@@ -182,7 +182,7 @@ fn every_example_is_a_plan() {
         manifest: manifest(mode),
     };
     let modules = [
-        ("decode-resize", "sample"),
+        ("crop-faces", "sample"),
         ("mixup", "batch"),
         ("mu-law", "sample"),
         ("normalize", "sample"),
@@ -278,8 +278,8 @@ fn a_recipe_contains_exactly_the_settings_that_determine_the_batches() {
         format!(
             r#"{{"seed": {seed}, {run} "source": {{"list": {{"store": "photos", "shuffle": true}}}}, "stages": [
                 {{"fetch": {{"concurrency": 4, "order": "input"}}}},
-                {{"wasm": {{"module": "decode-resize", "params": {{"size": 8}}, "on_error": "fail"}}}},
-                {{"wasm": {{"module": "decode-resize", "queue": 9}}}},
+                {{"wasm": {{"module": "crop-faces", "params": {{"size": 8}}, "on_error": "fail"}}}},
+                {{"wasm": {{"module": "crop-faces", "queue": 9}}}},
                 {{"sleep": {{"mean_ms": 3, "fail_rate": 0.5, "concurrency": 2}}}},
                 {{"aggregate": {{"size": 2}}}}, {{"collate": {{}}}}, {{"transfer": {{"device": "host"}}}}
             ], "consumer": {{"files": {{"store": "tables", "prefix": "train/"}}}}}}"#

@@ -1080,7 +1080,7 @@ export interface components {
          *     section is not a stage.
          */
         Manifest: {
-            /** @description Name of the module, e.g. `decode-resize`. */
+            /** @description Name of the module, e.g. `crop-faces`. */
             name: string;
             /** @description Version of the module, e.g. `1.2.0`. */
             version: string;

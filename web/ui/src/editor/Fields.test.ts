@@ -16,6 +16,17 @@ const schema = {
     mean: { type: 'array', items: { type: 'number' } },
     crop: { type: 'object', properties: { top: { type: 'integer' } } },
     assets: { type: 'object', additionalProperties: { type: 'object', properties: { key: { type: 'string' } }, required: ['key'] } },
+    ops: {
+      type: 'array',
+      items: {
+        type: 'object',
+        maxProperties: 1,
+        properties: {
+          Resize: { type: 'object', properties: { side: { anyOf: [{ type: 'integer', minimum: 1 }, { type: 'array', items: { type: 'integer' } }] } }, required: ['side'] },
+          Flip: { type: 'object', properties: {} },
+        },
+      },
+    },
     odd: { type: 'array', items: { type: 'object' } },
   },
 }
@@ -45,6 +56,23 @@ it('changes, adds and removes the elements of a list', async () => {
   await fireEvent.click(screen.getByRole('button', { name: 'Add to mean' }))
   await fireEvent.click(screen.getByRole('button', { name: 'Remove mean 1' }))
   expect(set.mock.calls).toEqual([['/mean', '[0.5, 2.50]'], ['/mean', '[0.5, 1, 0]'], ['/mean', '[1]']])
+})
+
+it('adds, orders, edits and removes the elements of a list by their kinds', async () => {
+  const faults = [{ pointer: '/ops/1/Flip', detail: 'No flip here' }]
+  const { set } = shown({ ops: [{ Resize: { side: 64 } }, { Flip: {} }] }, { faults })
+  await change('side', '[32, 64]')
+  await fireEvent.click(screen.getByRole('button', { name: 'Move Flip up' }))
+  await fireEvent.click(screen.getByRole('button', { name: 'Remove Resize' }))
+  await fireEvent.change(screen.getByLabelText('Kind of a new entry of ops'), { target: { value: 'Resize' } })
+  await fireEvent.click(screen.getByRole('button', { name: 'Add to ops' }))
+  expect(set.mock.calls).toEqual([
+    ['/ops/0/Resize/side', '[32, 64]'],
+    ['/ops', '[{ "Flip": {} }, { "Resize": { "side": 64 } }]'],
+    ['/ops', '[{ "Flip": {} }]'],
+    ['/ops', '[{ "Resize": { "side": 64 } }, { "Flip": {} }, { "Resize": { "side": 1 } }]'],
+  ])
+  expect(screen.getAllByText('No flip here')).toHaveLength(1)
 })
 
 it('adds and removes entries with free names', async () => {

@@ -93,5 +93,7 @@ describe('stages', () => {
 it('keeps every digit of a number that was typed', () => {
   expect(typedNumber(' 18446744073709551615 ')).toBe('18446744073709551615')
   expect(typedNumber('-1.5e3')).toBe('-1.5e3')
+  expect(typedNumber(' [ 32,-1.5 ]')).toBe('[ 32,-1.5 ]')
+  expect(['[1', '[]', '[01]'].map(typedNumber)).toEqual(['"[1"', '"[]"', '"[01]"'])
   expect(['01', '1,5', 'NaN', '', '0x1'].map(typedNumber)).toEqual(['"01"', '"1,5"', '"NaN"', '""', '"0x1"'])
 })

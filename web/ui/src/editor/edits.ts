@@ -25,10 +25,11 @@ export function setValue(tree: Tree, text: string, pointer: string, json: string
   return append(parent, propertiesOf(parent, text).map(({ node }) => node), text, `${JSON.stringify(name)}: ${json}`)
 }
 
-/** Text of a number field as JSON: a number as typed, anything else as a string, which the server refuses. */
+/** Text of a number field as JSON: a number or a list of numbers as typed, anything else as a string, which the server may refuse. */
 export function typedNumber(text: string): string {
   const trimmed = text.trim()
-  return /^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$/.test(trimmed) ? trimmed : JSON.stringify(text)
+  const number = '-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE][+-]?[0-9]+)?'
+  return new RegExp(`^(${number}|\\[\\s*${number}(\\s*,\\s*${number})*\\s*\\])$`).test(trimmed) ? trimmed : JSON.stringify(text)
 }
 
 export function removeValue(tree: Tree, text: string, pointer: string): Change | null {

@@ -70,13 +70,16 @@ export function aboutOf(schemaFor: SchemaFor, segments: readonly string[]): Fiel
   return fieldsAt(schemaFor, segments.slice(0, -1)).find((field) => field.name === name) ?? null
 }
 
-/** Form for the object or array at a path: `object` for known members, `map` for free names, or the field of a list's elements. */
-export function formAt(schemaFor: SchemaFor, segments: readonly string[]): 'object' | 'map' | Field | null {
+/** Form for the object or array at a path: `object` for known members, `map` for free names, the field of a list's elements, or the
+ *  kinds of a list's elements, if each is an object whose only member is named after its kind. */
+export function formAt(schemaFor: SchemaFor, segments: readonly string[]): 'object' | 'map' | Field | Field[] | null {
   const { root, here } = schemasAt(schemaFor, segments)
   const [schema, ...others] = here.filter(({ type }) => type !== 'null')
   if (!schema || others.length > 0) return null
   if ([schema.type].flat().includes('array')) {
-    const element = record(schema.items) && fieldOf(root, '', record(schema.items) ?? {}, true, {})
+    const items = record(schema.items)
+    if (items?.maxProperties === 1) return fieldsAt(schemaFor, [...segments, '0'])
+    const element = items && fieldOf(root, '', items, true, {})
     return element?.input ? element : null
   }
   if (Object.keys(record(schema.properties) ?? {}).length > 0) return 'object'
@@ -115,7 +118,8 @@ export function startOf(schemaFor: SchemaFor, segments: readonly string[]): unkn
 function fieldOf(root: Schema, name: string, value: Schema, required: boolean, around: Schema): Field {
   const all = open(root, value)
   const one = all.find((schema) => schema.type !== 'null') ?? value
-  const choices = all.flatMap((schema) => (Array.isArray(schema.enum) ? schema.enum : [schema.const])).filter((each): each is string => typeof each === 'string')
+  const isChoice = all.every((schema) => schema.type === 'null' || 'enum' in schema || 'const' in schema)
+  const choices = isChoice ? all.flatMap((schema) => (Array.isArray(schema.enum) ? schema.enum : [schema.const])).filter((each): each is string => typeof each === 'string') : []
   const isOnly = Object.keys(record(around.properties) ?? {}).length === 1
   const said = [value.description, isOnly ? around.description : null, one.description].find((text) => typeof text === 'string')
   return {

@@ -36,6 +36,7 @@ it('sets, adds and removes parameters at any depth', () => {
   expect(withParam(params, ['size'], 5)).toEqual({ size: 5, crop: { top: 1 } })
   expect(withParam(params, ['crop', 'left'], 2)).toEqual({ size: 3, crop: { top: 1, left: 2 } })
   expect(withParam(params, ['new', 'deep'], 'x')).toEqual({ ...params, new: { deep: 'x' } })
+  expect(withParam({ ops: [{ Flip: {} }, { Resize: { size: 1 } }] }, ['ops', '1', 'Resize', 'size'], 8)).toEqual({ ops: [{ Flip: {} }, { Resize: { size: 8 } }] })
   expect(withParam(params, ['crop', 'top'], undefined)).toEqual({ size: 3, crop: {} })
   expect(params).toEqual({ size: 3, crop: { top: 1 } })
 })

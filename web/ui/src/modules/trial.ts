@@ -42,6 +42,8 @@ export function readParams(text: string): { params: Record<string, unknown> } | 
 export function withParam(params: Record<string, unknown>, [name, ...rest]: string[], value: unknown): Record<string, unknown> {
   if (name === undefined) return params
   const { [name]: old, ...others } = params
-  const changed = rest.length > 0 ? withParam(record(old) ?? {}, rest, value) : value
+  const inside = (part: unknown, path: string[]) => (path.length > 0 ? withParam(record(part) ?? {}, path, value) : value)
+  const [at, ...deeper] = rest
+  const changed = Array.isArray(old) && at !== undefined ? old.map((part: unknown, each) => (each === Number(at) ? inside(part, deeper) : part)) : inside(old, rest)
   return changed === undefined ? others : { ...params, [name]: changed }
 }

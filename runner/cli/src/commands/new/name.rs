@@ -22,7 +22,7 @@ pub(super) fn check(name: &str) -> Result<()> {
 
 fn refusal(name: &str) -> Option<String> {
     if name.is_empty() {
-        return Some("the name is empty; use a name such as `decode-resize`".to_owned());
+        return Some("the name is empty; use a name such as `crop-faces`".to_owned());
     }
     if name.contains(['/', '\\']) || name.starts_with('.') {
         return Some(
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn names_that_cargo_takes_are_taken() {
-        for name in ["a", "decode-resize", "mix_up2", "testing"] {
+        for name in ["a", "crop-faces", "mix_up2", "testing"] {
             assert_eq!(refusal(name), None, "{name}");
         }
     }
