@@ -134,8 +134,8 @@ class Invalid(unittest.TestCase):
         for what, why in (("https://example.org", "s3://"), (__file__, "not a folder"), ("missing.json", "cannot be read")):
             with self.subTest(what):
                 self.refused("the store `photos`", why, document=photo_document(), stores={"photos": what})
-        self.refused("the store `a b`", "letters", document=photo_document(), modules=modules, stores={"a b": photos()})
-        self.refused("photos", "/no/such/folder", document=photo_document(), modules=modules, stores={"photos": "/no/such/folder"})
+        self.refused("the store `a b`", "letters", document=photo_document(), stores={"a b": photos()})
+        self.refused("photos", "/no/such/folder", document=photo_document(), stores={"photos": "/no/such/folder"})
 
     def test_settings_without_a_target(self) -> None:
         self.refused("/stages/9", "elements 0 to 2", settings={"/stages/9/aggregate/size": 4})

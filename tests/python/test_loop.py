@@ -39,7 +39,7 @@ class Iterations(unittest.TestCase):
     def test_len_is_the_number_of_batches(self) -> None:
         for batch, document in ((8, photo_document(batch=8)), (7, photo_document(batch=7)), (7, photo_document(batch=7, limit=20))):
             for drop_last in (False, True):
-                document["stages"][3] = {"aggregate": {"size": batch, "drop_last": drop_last}}
+                document["stages"][2] = {"aggregate": {"size": batch, "drop_last": drop_last}}
                 pipeline = photo_pipeline(document)
                 with self.subTest(document["source"], drop_last=drop_last):
                     self.assertEqual(len(pipeline), sum(1 for _ in pipeline))

@@ -7,7 +7,7 @@ fn manifest(mode: &str) -> Manifest {
 }
 
 fn modules() -> BTreeMap<String, ModuleFacts> {
-    [("crop-faces", "sample"), ("mixup@2", "batch"), ("pack", "stateful")]
+    [("crop-faces", "sample"), ("mixup@2", "batch"), ("pack", "stateful"), ("std/image", "sample")]
         .map(|(written, mode)| {
             let name = written.split('@').next().unwrap_or(written).to_owned();
             let digest = format!("sha256:{}", "0".repeat(64));
