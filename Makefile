@@ -5,9 +5,9 @@ SHELL := /bin/bash
 
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 GUEST_DIR  := $(TARGET_DIR)/wasm32-unknown-unknown/guest
-STAGES     := mixup pack-tokens text-filter
+STAGES     := mixup text-filter
 # Guests that the program contains: NAME becomes the module `std/NAME`.
-STD        := audio image table text
+STD        := audio image pack table text
 STD_DIR    := runner/pipeline/std
 TEST_GUESTS := $(patsubst tests/guests/%/Cargo.toml,guest-%,$(wildcard tests/guests/*/Cargo.toml))
 PENSTOCK   := $(TARGET_DIR)/release/penstock
@@ -35,7 +35,7 @@ CHROMIUM   ?= $(shell command -v chromium || command -v chromium-browser || comm
 # dependencies would give those of the command more features.
 ALL        := --workspace --exclude 'guest-*' --exclude text
 # Whole runs that take seconds together, by the names of their modules.
-QUICK      := circles cli config floors index malformed mixup output pack_tokens replay test_stage
+QUICK      := circles cli config floors index malformed mixup output pack replay test_stage
 
 .PHONY: help
 help: ## List what can be made

@@ -14,16 +14,14 @@ let server, browser, page
 before(async () => {
   photos(join(data.path, 'photos'))
   mkdirSync(corpus)
-  const made = spawnSync(process.env.MAKE_DATA, ['vocabulary', join(corpus, 'vocabulary.txt')])
+  const made = spawnSync(process.env.MAKE_DATA, ['tokenizer', join(corpus, 'tokenizer.json')])
   assert.equal(made.status, 0, String(made.stderr))
   server = await serve({
     data: join(data.path, 'data'),
     args: ['--store', `photos=${join(data.path, 'photos')}`, '--store', `corpus=${corpus}`, '--threads=4'],
   })
-  for (const name of ['image', 'pack_tokens']) {
-    const made = await server.ask('POST', '/modules', new Uint8Array(readFileSync(join(modules, `${name}.wasm`))))
-    assert.equal(made.status, 201)
-  }
+  const sent = await server.ask('POST', '/modules', new Uint8Array(readFileSync(join(modules, 'image.wasm'))))
+  assert.equal(sent.status, 201)
   browser = await browse(server.url)
   page = browser.page
 })
@@ -157,7 +155,7 @@ test('parameters are form fields in the editor, and completion knows them', asyn
   await assets.getByRole('button', { name: 'Add' }).click()
   await assets.getByLabel('store').fill('corpus')
   await assets.getByLabel('store').press('Tab')
-  await assets.getByLabel('key').fill('vocabulary.txt')
+  await assets.getByLabel('key').fill('tokenizer.json')
   await assets.getByLabel('key').press('Tab')
   await page.getByText('✓ Valid').waitFor()
   assert.match(await editor.textContent(), /"words": \{ "store": "corpus", "key": "vocabulary.txt" \}/)
@@ -193,10 +191,10 @@ test('a document is dropped on the editor, and one that is not JSON is marked', 
 
 test('a module is tried with parameters of a form and with an asset', async () => {
   await desktop()
-  await open('/modules/pack-tokens')
+  await open('/modules/std%2Ftext')
   const form = page.getByRole('form', { name: 'Try this version' })
-  await form.getByLabel('length', { exact: true }).fill('8')
-  await form.getByLabel('length', { exact: true }).press('Tab')
+  await form.getByLabel('max_length', { exact: true }).fill('8')
+  await form.getByLabel('max_length', { exact: true }).press('Tab')
   await form.getByLabel('Text of the sample').fill('the water the river')
   await form.getByRole('button', { name: 'Try it' }).click()
   await page.getByRole('alert').getByText('The module was not run').waitFor()
@@ -204,18 +202,18 @@ test('a module is tried with parameters of a form and with an asset', async () =
   await desktop()
   await form.getByText(/^Assets/).click()
   await form.getByRole('button', { name: 'Add from a store' }).click()
-  await form.getByLabel('Name', { exact: true }).fill('vocabulary')
+  await form.getByLabel('Name', { exact: true }).fill('tokenizer')
   await form.getByRole('group', { name: 'Assets' }).getByLabel('Store').selectOption('corpus')
-  await form.getByLabel('Key', { exact: true }).fill('vocabulary.txt')
+  await form.getByLabel('Key', { exact: true }).fill('tokenizer.json')
   await form.getByRole('button', { name: 'Try it' }).click()
   await page.getByRole('region', { name: 'Results' }).waitFor()
   await sound('try-asset')
   await desktop()
-  await form.getByRole('button', { name: 'Remove vocabulary' }).click()
+  await form.getByRole('button', { name: 'Remove tokenizer' }).click()
   const chooser = page.waitForEvent('filechooser')
   await form.getByRole('button', { name: 'Add files…' }).click()
-  await (await chooser).setFiles(join(corpus, 'vocabulary.txt'))
-  assert.equal(await form.getByLabel('Name', { exact: true }).inputValue(), 'vocabulary')
+  await (await chooser).setFiles(join(corpus, 'tokenizer.json'))
+  assert.equal(await form.getByLabel('Name', { exact: true }).inputValue(), 'tokenizer')
   await form.getByRole('button', { name: 'Try it' }).click()
   await page.getByRole('region', { name: 'Results' }).waitFor()
 })

@@ -81,17 +81,17 @@ pub(crate) fn batches(items: Vec<Item>) -> Vec<Collated> {
     items.into_iter().map(collated).collect()
 }
 
-/// Shape of a stacked field, and its 32-bit elements decoded by `number`.
-pub(crate) fn stacked<T>(
+/// Shape of a stacked field, and its elements of `N` bytes decoded by `number`.
+pub(crate) fn stacked<T, const N: usize>(
     batch: &Collated,
     name: &str,
     dtype: Dtype,
-    number: fn([u8; 4]) -> T,
+    number: fn([u8; N]) -> T,
 ) -> (Vec<u32>, Vec<T>) {
     let column = batch.fields.iter().find(|column| &*column.name == name);
     match column.map(|column| &column.values) {
         Some(Stacked::Tensor(Tensor { dtype: found, shape, data })) if *found == dtype => {
-            (shape.clone(), data.as_chunks::<4>().0.iter().map(|&bytes| number(bytes)).collect())
+            (shape.clone(), data.as_chunks::<N>().0.iter().map(|&bytes| number(bytes)).collect())
         }
         other => panic!("`{name}` is {other:?}"),
     }

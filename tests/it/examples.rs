@@ -41,11 +41,6 @@ fn run(name: &str) {
             folder.sounds(20);
             completed(call.store("audio", folder.path()).module("mu-law", "mu-law"))
         }
-        "pack-tokens.json" => {
-            folder.texts(200);
-            folder.vocabulary();
-            completed(call.store("text", folder.path()).module("pack-tokens", "pack-tokens"))
-        }
         "photos.json" => {
             let call = call.store("photos", photos());
             completed(call.set("/source/list/limit=24").set("/consumer/simulate/step_ms=1"))
@@ -67,10 +62,9 @@ fn run(name: &str) {
             folder.texts(500);
             completed(call.store("text", folder.path()).module("text-filter", "text-filter"))
         }
-        "tokens.json" => {
+        "pack.json" | "tokens.json" => {
             folder.texts(200);
-            let tokenizer = repository().join("examples/stages/text/tests/data/wordpiece.json");
-            folder.write("tokenizer.json", fs::read_to_string(tokenizer).unwrap());
+            folder.tokenizer();
             completed(call.store("text", folder.path()))
         }
         "tour.json" => completed(call.set("/source/range/count=60").set("/consumer/simulate/step_ms=1")),

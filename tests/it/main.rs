@@ -28,7 +28,7 @@ mod mixup;
 mod new;
 mod one_check;
 mod output;
-mod pack_tokens;
+mod pack;
 mod photos;
 mod predict;
 mod replay;

@@ -94,9 +94,9 @@ impl Folder {
         made(Command::new(make_data()).arg("text").arg(file).args(["--count", &count.to_string()]));
     }
 
-    /// Generates a vocabulary for these texts in `vocabulary.txt`.
-    pub fn vocabulary(&self) {
-        made(Command::new(make_data()).arg("vocabulary").arg(self.join("vocabulary.txt")));
+    /// Generates a tokenizer for these texts in `tokenizer.json`.
+    pub fn tokenizer(&self) {
+        made(Command::new(make_data()).arg("tokenizer").arg(self.join("tokenizer.json")));
     }
 
     /// Generates `count` sounds of at most three seconds, with keys from `000/000000.wav` on.

@@ -9,11 +9,11 @@ mod photo;
 mod photos;
 mod random;
 mod text;
-mod vocabulary;
+mod tokenizer;
 
 pub use audio::{MOST_CLIPS, SAMPLE_RATE, clip, clip_path, write_clips};
 pub use fault::WriteFault;
 pub use photo::{PhotoFault, PhotoSettings, photo};
 pub use photos::{MOST_PHOTOS, Made, photo_path, write_photos};
 pub use text::{record, write_records};
-pub use vocabulary::{vocabulary, write_vocabulary};
+pub use tokenizer::{tokenizer, write_tokenizer};

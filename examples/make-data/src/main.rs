@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use make_data::{
-    MOST_CLIPS, MOST_PHOTOS, PhotoSettings, write_clips, write_photos, write_records, write_vocabulary,
+    MOST_CLIPS, MOST_PHOTOS, PhotoSettings, write_clips, write_photos, write_records, write_tokenizer,
 };
 
-/// Generates photo-like JPEGs, sounds, text records and a vocabulary: the same bytes on every machine.
+/// Generates photo-like JPEGs, sounds, text records and a tokenizer: the same bytes on every machine.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
@@ -67,9 +67,9 @@ enum What {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Vocabulary for the texts of `make-data text`: one token per line, as the stage `pack-tokens` reads it.
-    #[command(after_help = "Example: make-data vocabulary demo/vocabulary.txt")]
-    Vocabulary {
+    /// The `tokenizer.json` for the texts of `make-data text`, which `std/text` reads: one token per word.
+    #[command(after_help = "Example: make-data tokenizer demo/tokenizer.json")]
+    Tokenizer {
         /// File to write; its folder is created if it is missing.
         file: PathBuf,
     },
@@ -86,8 +86,8 @@ fn main() -> Result<()> {
             write_clips(&dir, seed, count, most_ms)?;
             writeln!(out, "{}: {count} sounds created", dir.display())?;
         }
-        What::Vocabulary { file } => {
-            let tokens = write_vocabulary(&file)?;
+        What::Tokenizer { file } => {
+            let tokens = write_tokenizer(&file)?;
             writeln!(out, "{}: {tokens} tokens created", file.display())?;
         }
         What::Text { file, count, seed } => {

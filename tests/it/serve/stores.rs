@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use penstock_tests::{Folder, Serving, module, photos};
+use penstock_tests::{Folder, Serving, photos};
 use serde_json::{Value, json};
 
 #[test]
@@ -31,28 +31,24 @@ fn a_store_tells_its_kind_and_its_permits_and_lists_keys_in_a_measured_time() {
 fn a_module_is_tried_with_assets_from_a_store_or_from_the_request() {
     let folder = Folder::new();
     folder.texts(20);
-    folder.vocabulary();
-    let served = Serving::default()
-        .store("text", folder.path())
-        .argument("--module")
-        .argument(module("pack-tokens"))
-        .start();
-    let path = "/modules/pack-tokens/versions/1/try";
-    let request = |assets: Value| json!({ "params": { "length": 8 }, "samples": [{ "key": "a", "text": "the water of the river" }], "assets": assets });
+    folder.tokenizer();
+    let served = Serving::default().store("text", folder.path()).start();
+    let path = "/modules/std%2Ftext/versions/1/try";
+    let request = |assets: Value| json!({ "params": { "max_length": 8 }, "samples": [{ "key": "a", "text": "the water of the river" }], "assets": assets });
     let without = served.post(path, &request(json!({}))).is(422).json();
-    assert!(without["detail"].as_str().unwrap().contains("vocabulary"), "{without}");
-    let stored = request(json!({ "vocabulary": { "store": "text", "key": "vocabulary.txt" } }));
+    assert!(without["detail"].as_str().unwrap().contains("tokenizer"), "{without}");
+    let stored = request(json!({ "tokenizer": { "store": "text", "key": "tokenizer.json" } }));
     let stored = served.post(path, &stored).is(200).json();
     let outcome = &stored["calls"][0]["samples"][0]["outcome"];
     assert_ne!(outcome, "failed", "{stored}");
-    let bytes = fs::read(folder.join("vocabulary.txt")).unwrap();
-    let given = request(json!({ "vocabulary": { "base64": base64(&bytes) } }));
+    let bytes = fs::read(folder.join("tokenizer.json")).unwrap();
+    let given = request(json!({ "tokenizer": { "base64": base64(&bytes) } }));
     assert_eq!(&served.post(path, &given).is(200).json()["calls"][0]["samples"][0]["outcome"], outcome);
     for (assets, status) in [
-        (json!({ "vocabulary": { "store": "nowhere", "key": "a" } }), 404),
-        (json!({ "vocabulary": { "store": "text", "key": "missing" } }), 404),
-        (json!({ "vocabulary": { "base64": "?" } }), 422),
-        (json!({ "vocabulary": { "base64": "", "key": "a" } }), 422),
+        (json!({ "tokenizer": { "store": "nowhere", "key": "a" } }), 404),
+        (json!({ "tokenizer": { "store": "text", "key": "missing" } }), 404),
+        (json!({ "tokenizer": { "base64": "?" } }), 422),
+        (json!({ "tokenizer": { "base64": "", "key": "a" } }), 422),
         (json!({ "a/b": { "base64": "" } }), 422),
         (Value::Object((0..17).map(|n| (format!("a{n}"), json!({ "base64": "" }))).collect()), 422),
     ] {

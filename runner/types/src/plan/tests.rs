@@ -182,13 +182,11 @@ fn every_example_is_a_plan() {
         manifest: manifest(mode),
     };
     let modules = [
-        ("crop-faces", "sample"),
         ("mixup", "batch"),
         ("mu-law", "sample"),
-        ("normalize", "sample"),
-        ("pack-tokens", "stateful"),
         ("std/audio", "sample"),
         ("std/image", "sample"),
+        ("std/pack", "stateful"),
         ("std/table", "sample"),
         ("std/text", "sample"),
         ("text-filter", "sample"),

@@ -8,19 +8,20 @@ use serde_json::Value;
 use crate::delivered::{Example, batches, stacked};
 
 const LENGTH: usize = 256;
-/// Numbers of `<pad>` and `<eos>` in the vocabulary of `make-data`.
-const PAD: i32 = 0;
-const END: i32 = 1;
+/// Ids of `<pad>`, `<unk>` and `<eos>` in the tokenizer of `make-data`.
+const PAD: i64 = 0;
+const UNKNOWN: i64 = 1;
+const END: i64 = 2;
 
 fn corpus(count: u64) -> Folder {
     let folder = Folder::new();
     folder.texts(count);
-    folder.vocabulary();
+    folder.tokenizer();
     folder
 }
 
 fn packed(folder: &Folder, settings: &[(&str, Value)]) -> (RunSnapshot, Vec<Collated>) {
-    let example = Example::new("pack-tokens.json", &["pack-tokens"]).store("text", folder.path());
+    let example = Example::new("pack.json", &[]).store("text", folder.path());
     let example =
         settings.iter().fold(example, |example, (pointer, value)| example.set(pointer, value.clone()));
     let (snapshot, items) = example.run();
@@ -28,26 +29,26 @@ fn packed(folder: &Folder, settings: &[(&str, Value)]) -> (RunSnapshot, Vec<Coll
 }
 
 /// Rows of the stacked field `name`, over all batches.
-fn rows(batches: &[Collated], name: &str) -> Vec<Vec<i32>> {
+fn rows(batches: &[Collated], name: &str) -> Vec<Vec<i64>> {
     let of = |batch: &Collated| {
-        let (shape, numbers) = stacked(batch, name, Dtype::Int32, i32::from_le_bytes);
+        let (shape, numbers) = stacked(batch, name, Dtype::Int64, i64::from_le_bytes);
         assert_eq!(shape, [batch.keys.len() as u32, LENGTH as u32]);
-        numbers.chunks(LENGTH).map(<[i32]>::to_vec).collect::<Vec<_>>()
+        numbers.chunks(LENGTH).map(<[i64]>::to_vec).collect::<Vec<_>>()
     };
     batches.iter().flat_map(of).collect()
 }
 
-/// Texts that the tokens represent, split at `<eos>`.
-fn told(tokens: &[i32], vocabulary: &str) -> Vec<String> {
-    let vocabulary: Vec<&str> = vocabulary.lines().collect();
-    let (mut texts, mut text) = (Vec::new(), Vec::new());
+/// Texts that the tokens represent, without spaces, split at `<eos>`.
+fn told(tokens: &[i64], tokenizer: &Value) -> Vec<String> {
+    let words = tokenizer["model"]["vocab"].as_object().unwrap();
+    let word = |id: i64| words.iter().find(|(_, found)| **found == id).unwrap().0;
+    let (mut texts, mut text) = (Vec::new(), String::new());
     for &token in tokens {
-        let written = vocabulary[token as usize];
         match token {
             PAD => {}
-            END => texts.push(String::from_utf8(std::mem::take(&mut text)).unwrap()),
-            3..=258 => text.push((token - 3) as u8),
-            _ => text.extend_from_slice(written.replace("\\n", "\n").as_bytes()),
+            UNKNOWN => panic!("a word without a token after `{text}`"),
+            END => texts.push(std::mem::take(&mut text)),
+            _ => text.push_str(word(token)),
         }
     }
     assert!(text.is_empty(), "every document ends with a separator");
@@ -58,13 +59,14 @@ fn told(tokens: &[i32], vocabulary: &str) -> Vec<String> {
 fn every_text_is_packed_once_and_completely() {
     let folder = corpus(300);
     let (snapshot, batches) = packed(&folder, &[("/source/records/shuffle", false.into())]);
-    let sequences = rows(&batches, "tokens");
-    let vocabulary = std::fs::read_to_string(folder.join("vocabulary.txt")).unwrap();
+    let sequences = rows(&batches, "input_ids");
+    let tokenizer = std::fs::read(folder.join("tokenizer.json")).unwrap();
     let records: Vec<Value> = lines(&folder.join("corpus.ndjson"));
-    let texts: Vec<&str> = records.iter().map(|record| record["text"].as_str().unwrap()).collect();
-    assert_eq!(told(&sequences.concat(), &vocabulary), texts);
+    let text = |record: &Value| record["text"].as_str().unwrap().split_whitespace().collect::<String>();
+    let texts: Vec<String> = records.iter().map(text).collect();
+    assert_eq!(told(&sequences.concat(), &serde_json::from_slice(&tokenizer).unwrap()), texts);
 
-    let counted = &snapshot.counters["1:pack-tokens"];
+    let counted = &snapshot.counters["2:pack"];
     let padding = sequences.concat().iter().filter(|&&token| token == PAD).count();
     assert_eq!(counted["padding"], padding as f64);
     assert_eq!(counted["tokens"] + counted["padding"], (sequences.len() * LENGTH) as f64);
@@ -72,11 +74,11 @@ fn every_text_is_packed_once_and_completely() {
 }
 
 #[test]
-fn documents_and_positions_mark_the_start_of_each_document() {
+fn segments_and_positions_mark_the_start_of_each_document() {
     let folder = corpus(60);
     let (_, batches) = packed(&folder, &[]);
     let (tokens, documents, positions) =
-        (rows(&batches, "tokens"), rows(&batches, "documents"), rows(&batches, "positions"));
+        (rows(&batches, "input_ids"), rows(&batches, "segment_ids"), rows(&batches, "position_ids"));
     for ((tokens, documents), positions) in tokens.iter().zip(&documents).zip(&positions) {
         assert_eq!((documents[0], positions[0]), (1, 0));
         for at in 1..LENGTH {
@@ -97,13 +99,13 @@ fn epochs_never_share_a_sequence_and_the_last_one_can_be_dropped() {
     let twice = [once[0].clone(), ("/source/records/epochs", 2.into())];
     let (_, one) = packed(&folder, &once);
     let (_, two) = packed(&folder, &twice);
-    let (one, two) = (rows(&one, "tokens"), rows(&two, "tokens"));
+    let (one, two) = (rows(&one, "input_ids"), rows(&two, "input_ids"));
     assert_eq!(two, [one.clone(), one.clone()].concat());
 
-    let dropped = [once[0].clone(), ("/stages/0/wasm/params/last", "drop".into())];
+    let dropped = [once[0].clone(), ("/stages/1/wasm/params/last", "drop".into())];
     let (snapshot, full) = packed(&folder, &dropped);
-    assert_eq!(rows(&full, "tokens"), one[..one.len() - 1]);
-    let counted = &snapshot.counters["1:pack-tokens"];
+    assert_eq!(rows(&full, "input_ids"), one[..one.len() - 1]);
+    let counted = &snapshot.counters["2:pack"];
     let last = one[one.len() - 1].iter().filter(|&&token| token != PAD).count();
     assert_eq!((counted["discarded"], counted.get("padding").copied().unwrap_or(0.0)), (last as f64, 0.0));
 }
