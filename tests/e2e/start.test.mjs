@@ -158,7 +158,7 @@ test('parameters are form fields in the editor, and completion knows them', asyn
   await assets.getByLabel('key').fill('tokenizer.json')
   await assets.getByLabel('key').press('Tab')
   await page.getByText('✓ Valid').waitFor()
-  assert.match(await editor.textContent(), /"words": \{ "store": "corpus", "key": "vocabulary.txt" \}/)
+  assert.match(await editor.textContent(), /"words": \{ "store": "corpus", "key": "tokenizer.json" \}/)
   await assets.getByRole('button', { name: 'Remove words from assets' }).click()
   // Completion within `params` offers the module's own names.
   await editor.click()

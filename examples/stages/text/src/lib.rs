@@ -1,8 +1,10 @@
 //! Splits texts into tokens by the file `tokenizer.json` of a model, as the library `tokenizers` of Hugging Face does.
 
+mod filter;
 #[cfg(target_family = "wasm")]
 mod random;
 
+use filter::Filter;
 use penstock_guest::prelude::*;
 use tokenizers::{
     ModelWrapper, PaddingDirection, PaddingParams, PaddingStrategy, Tokenizer, TruncationDirection,
@@ -42,6 +44,21 @@ pub struct Settings {
     /// Minimum number of tokens, special ones included: shorter texts are dropped.
     #[param(default = 0)]
     pub min_tokens: u32,
+    /// Minimum number of characters: shorter texts are dropped.
+    #[param(default = 0)]
+    pub min_chars: u32,
+    /// Maximum number of characters: longer texts are dropped.
+    pub max_chars: Option<u32>,
+    /// Minimum share of letters among the characters that are not white space; other texts are dropped.
+    #[param(default = 0.0, min = 0, max = 1)]
+    pub min_letters: f64,
+    /// Maximum share of lines that repeat an earlier line, among the lines that are not blank; other texts are dropped.
+    #[param(default = 1.0, min = 0, max = 1)]
+    pub max_repeated_lines: f64,
+    /// Regular expression, in the syntax of the crate `regex`: texts that do not contain a match are dropped.
+    pub contains: Option<String>,
+    /// Regular expression: texts that contain a match are dropped.
+    pub lacks: Option<String>,
 }
 
 /// End of a text.
@@ -60,6 +77,7 @@ pub enum Side {
 #[derive(Debug)]
 pub struct Text {
     settings: Settings,
+    filter: Filter,
     tokenizer: Tokenizer,
 }
 
@@ -79,6 +97,10 @@ impl SampleStage for Text {
 
     fn process(&mut self, mut item: Item) -> Result<Outcome> {
         let text = item.take_text(&self.settings.field)?;
+        if !self.filter.admits(&text) {
+            count("dropped", 1.0);
+            return Ok(Outcome::Drop);
+        }
         ensure!(
             text.len() <= MAX_BYTES,
             "the text has {} bytes, more than the limit of {MAX_BYTES}; split it first",
@@ -147,7 +169,7 @@ impl Text {
         let refused = |error| Error::new(format_args!("`max_length`: {error}"));
         tokenizer.with_truncation(truncation).map_err(refused)?;
         tokenizer.with_padding(padding);
-        Ok(Self { settings: settings.clone(), tokenizer })
+        Ok(Self { settings: settings.clone(), filter: Filter::new(settings)?, tokenizer })
     }
 }
 

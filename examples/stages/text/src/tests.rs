@@ -84,6 +84,26 @@ fn short_texts_are_dropped_and_counted() {
 }
 
 #[test]
+fn texts_outside_of_the_filters_are_dropped() {
+    for (filters, kept, dropped) in [
+        (r#"{"min_chars": 3}"#, "äöü", "äö"),
+        (r#"{"max_chars": 3}"#, "äöü", "äöüß"),
+        (r#"{"min_letters": 0.5}"#, "ab 1 2", "ab 1 2 3"),
+        (r#"{"max_repeated_lines": 0.25}"#, "a\nb\n\nc\n a", "a\nb\n\na"),
+        (r#"{"contains": "(?i)water|fire"}"#, "Fire!", "earth"),
+        (r#"{"lacks": "^\\s*lorem"}"#, "a lorem", " lorem"),
+        ("{}", "", ""),
+    ] {
+        let mut stage = stage("bpe.json", filters).unwrap();
+        let mut outcome = |text: &str| stage.process(vec![Item::new("a").with("text", text)]).remove(0);
+        assert!(matches!(outcome(kept), Outcome::Keep(_)), "{filters}: {kept}");
+        assert_eq!(matches!(outcome(dropped), Outcome::Drop), filters != "{}", "{filters}: {dropped}");
+    }
+    let told = stage("bpe.json", r#"{"lacks": "("}"#).unwrap_err();
+    assert!(told.starts_with("`lacks`: regex parse error"), "{told}");
+}
+
+#[test]
 fn long_texts_have_the_right_tokens_or_are_refused() {
     let mut stage = stage("bpe.json", "{}").unwrap();
     let spaces = " ".repeat(499_990);

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 
-import { fieldFor, readParams, recordSamples, withParam } from './trial'
+import { fieldFor, neededFields, readParams, recordSamples, withParam } from './trial'
 
 it('puts content into the field that the module wants', () => {
   expect(fieldFor(['audio'], 'file')).toBe('audio')
@@ -8,6 +8,11 @@ it('puts content into the field that the module wants', () => {
   expect(fieldFor(['caption', 'bytes'], 'file')).toBe('bytes')
   expect(fieldFor(['caption', 'image'], 'file')).toBe('caption')
   expect(fieldFor([], 'file')).toBe('bytes')
+})
+
+it('finds the needed fields of a module', () => {
+  expect(neededFields(['image', '$field', '$more', '$none', 'mask?'], { field: 'text', more: ['a', 'b'] })).toEqual(['image', 'text', 'a', 'b'])
+  expect(neededFields(null, {})).toBe(null)
 })
 
 describe('records', () => {

@@ -1,6 +1,11 @@
 import type { TrySample } from '../api/types'
 import { record } from '../parts/json'
 
+/** Fields that a module needs: entries `$param` name the fields by the default of a parameter, and `name?` are optional. */
+export function neededFields(wants: string[] | null, defaults: Record<string, unknown>): string[] | null {
+  return wants?.filter((name) => !name.endsWith('?')).flatMap((name) => (name.startsWith('$') ? [defaults[name.slice(1)]].flat() : name)).filter((name) => typeof name === 'string') ?? null
+}
+
 /** Default field for the content of a sample: the only field that the module reads, or else the usual one. */
 export function fieldFor(wants: string[] | null, kind: 'text' | 'file'): string {
   if (wants?.length === 1) return wants[0] as string
