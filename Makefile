@@ -228,6 +228,7 @@ bench-python: photos wheel ## Measure the Python package beside PyTorch, grain a
 	  $(WHEELS)/release/penstock-*.whl
 	$(TARGET_DIR)/bench-python/bin/python tests/benches/python/hand_over.py --penstock $(PENSTOCK)
 	$(TARGET_DIR)/bench-python/bin/python tests/benches/python/photos.py --photos $(DEMO)/photos
+	$(TARGET_DIR)/bench-python/bin/python tests/benches/python/photos.py --photos $(DEMO)/photos --training --must 1.5 --aim 2
 	@$(TARGET_DIR)/release/make-data photos $(DEMO)/large --count 2000 --width 1920 --height 1080 --seed 1
 	$(TARGET_DIR)/bench-python/bin/python tests/benches/python/photos.py --photos $(DEMO)/large \
 	  --draft --only penstock "threads + Pillow" --must 1.5 --aim 2.5

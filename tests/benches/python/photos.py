@@ -1,11 +1,14 @@
 """Measures the rate at which photos become batches, on two threads: Penstock, a thread pool with Pillow, and Grain's threads with Pillow.
 
     python tests/benches/python/photos.py --photos demo/photos
+    python tests/benches/python/photos.py --photos demo/photos --training --must 1.5
     python tests/benches/python/photos.py --photos demo/large --draft --only penstock "threads + Pillow" --must 1.5 --aim 2.5
 
 Each candidate reads the same JPEGs from a folder, decodes them, resizes them to 224 x 224 (bilinear, the whole picture), converts them to
 normalised float32, channels first, and stacks 32 of them; the loop discards the batches. With `--draft`, all candidates decode large photos at
-1/2, 1/4 or 1/8 of their size. Each measurement is a separate process, in turns: a
+1/2, 1/4 or 1/8 of their size. With `--training`, they crop and flip at random instead, as ImageNet's usual training does, and the candidates are those
+of TRAINING: torchvision's transforms on Pillow's images and on its own tensors, in threads, in the workers of PyTorch's DataLoader and in Grain, and SPDL
+with FFmpeg's filters. Each measurement is a separate process, in turns: a
 first pass that is not counted, in which modules are compiled, then passes that are. CPU time is that of the whole process in these passes,
 including the children it has waited for, from `getrusage`.
 """
@@ -23,7 +26,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -56,19 +59,26 @@ def main() -> None:
         print(json.dumps(vars(one(arguments))))
         return
     found: dict[str, list[Measured]] = {name: [] for name in arguments.only}
+    missing: dict[str, str] = {}
     for _ in range(arguments.turns):
         for name in found:
             command = [sys.executable, __file__, *sys.argv[1:], f"--one={name}"]
-            found[name].append(Measured(**json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)))
-    draft = "on" if arguments.draft else "off"
-    print(f"{THREADS} threads, batches of {BATCH}, {SIZE} x {SIZE}, draft {draft}; medians of {arguments.turns}\n")
-    print(f"{'':24} {'images/s':>9} {'CPU s / 1,000':>14} {'speed':>7} {'CPU':>7} {'mean':>9}")
+            ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            if ended.returncode == 0:
+                found[name].append(Measured(**json.loads(ended.stdout)))
+            else:
+                missing[name] = ended.stderr.strip().rpartition("\n")[2]
+    job = "random crops" if arguments.training else "draft on" if arguments.draft else "draft off"
+    print(f"{THREADS} threads, batches of {BATCH}, {SIZE} x {SIZE}, {job}; medians of {arguments.turns}\n")
+    print(f"{'':38} {'images/s':>9} {'CPU s / 1,000':>14} {'speed':>7} {'CPU':>7} {'mean':>9}")
     rows = {name: (middle(turns, lambda turn: turn.images / turn.wall_s), middle(turns, lambda turn: 1000 * turn.cpu_s / turn.images))
-            for name, turns in found.items()}  # fmt: skip
+            for name, turns in found.items() if name not in missing}  # fmt: skip
     speed, cpu = rows["penstock"]
     for name, (own_speed, own_cpu) in rows.items():
         mean = found[name][0].mean
-        print(f"{name:24} {own_speed:9.0f} {own_cpu:14.2f} {own_speed / speed:7.2f} {own_cpu / cpu:7.2f} {mean:9.4f}")
+        print(f"{name:38} {own_speed:9.0f} {own_cpu:14.2f} {own_speed / speed:7.2f} {own_cpu / cpu:7.2f} {mean:9.4f}")
+    for name, why in missing.items():
+        print(f"{name:38} not measured: {why[:200]}")
     best = max(own_speed for name, (own_speed, _) in rows.items() if name != "penstock")
     verdict = "aim reached" if speed / best >= arguments.aim else "holds" if speed / best >= arguments.must else "MISSED"
     print(f"\nPenstock against the best other: {speed / best:.2f}x; must {arguments.must}x, aim {arguments.aim}x: {verdict}")
@@ -101,8 +111,9 @@ def cpu() -> float:
 def penstock(arguments: argparse.Namespace) -> Iterator[Iterator[numpy.ndarray]]:
     import penstock
 
+    view = [{"RandomResizedCrop": {"size": SIZE}}, {"RandomHorizontalFlip": {}}] if arguments.training else [{"Resize": {"size": [SIZE, SIZE]}}]
     ops = [
-        {"Resize": {"size": [SIZE, SIZE]}},
+        *view,
         {"ToDtype": {"dtype": "float32", "scale": True}},
         {"Normalize": {"mean": MEAN.tolist(), "std": DEVIATION.tolist()}},
     ]
@@ -134,28 +145,116 @@ def photo(path: Path, draft: bool) -> numpy.ndarray:
     return pixels.transpose(2, 0, 1) * FACTOR + SHIFT
 
 
-def pool(arguments: argparse.Namespace) -> Iterator[Iterator[numpy.ndarray]]:
+def transforms() -> Callable[[Any], Any]:
+    """ImageNet's usual transforms for training, by torchvision."""
+    import torch
+    from torchvision.transforms import v2
+
+    torch.set_num_threads(1)
+    return v2.Compose(
+        [v2.RandomResizedCrop(SIZE), v2.RandomHorizontalFlip(), v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN.tolist(), DEVIATION.tolist())]
+    )
+
+
+@cache
+def on_pillow() -> Callable[[Path], numpy.ndarray]:
+    from PIL import Image
+
+    transform = transforms()
+
+    def crop(path: Path) -> numpy.ndarray:
+        with Image.open(path) as image:
+            return transform(image.convert("RGB")).numpy()
+
+    return crop
+
+
+@cache
+def on_tensors() -> Callable[[Path], numpy.ndarray]:
+    from torchvision import io
+
+    transform = transforms()
+    return lambda path: transform(io.decode_jpeg(io.read_file(str(path)), io.ImageReadMode.RGB)).numpy()
+
+
+def pillow_crop(path: Path) -> numpy.ndarray:
+    return on_pillow()(path)
+
+
+def tensor_crop(path: Path) -> numpy.ndarray:
+    return on_tensors()(path)
+
+
+def ffmpeg_crop(path: Path) -> numpy.ndarray:
+    """A random part by FFmpeg's filters, in SPDL."""
+    import spdl.io
+    import torch
+    from torchvision.transforms import RandomResizedCrop
+
+    packets = spdl.io.demux_image(str(path))
+    size = torch.empty(1, packets.codec.height, packets.codec.width)
+    top, left, height, width = RandomResizedCrop.get_params(size, [0.08, 1.0], [3 / 4, 4 / 3])
+    flip = "hflip," if torch.rand(1) < 0.5 else ""
+    filters = f"crop={width}:{height}:{left}:{top},scale={SIZE}:{SIZE}:flags=bilinear,{flip}format=rgb24"
+    pixels = spdl.io.to_numpy(spdl.io.convert_frames(spdl.io.decode_packets(packets, filter_desc=filters)))
+    return pixels.transpose(2, 0, 1) * FACTOR + SHIFT
+
+
+def spdl(arguments: argparse.Namespace) -> Iterator[Iterator[numpy.ndarray]]:
+    from spdl.pipeline import PipelineBuilder
+
+    while True:
+        builder = PipelineBuilder().add_source(shuffled(arguments.photos)).pipe(ffmpeg_crop, concurrency=THREADS)
+        pipeline = builder.aggregate(BATCH).pipe(numpy.stack).add_sink(4).build(num_threads=THREADS)
+        with pipeline.auto_stop():
+            yield pipeline.get_iterator()
+
+
+def data_loader(work: Callable[[Path], numpy.ndarray], arguments: argparse.Namespace) -> Iterator[Iterator[numpy.ndarray]]:
+    from torch.utils.data import DataLoader
+
+    paths = Photos(shuffled(arguments.photos), work)
+    loader = DataLoader(paths, BATCH, shuffle=True, num_workers=THREADS, persistent_workers=True)
+    while True:
+        yield (batch.numpy() for batch in loader)
+
+
+@dataclass
+class Photos:
+    """Photos as a data set of PyTorch."""
+
+    paths: list[Path]
+    work: Callable[[Path], numpy.ndarray]
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, place: int) -> numpy.ndarray:
+        return self.work(self.paths[place])
+
+
+def pool(work: Callable[[Path], numpy.ndarray], arguments: argparse.Namespace) -> Iterator[Iterator[numpy.ndarray]]:
     def batches() -> Iterator[numpy.ndarray]:
         paths = shuffled(arguments.photos)
         with ThreadPoolExecutor(THREADS) as threads:
-            waiting = deque(threads.submit(photo, path, arguments.draft) for path in paths[:AHEAD])
+            waiting = deque(threads.submit(work, path) for path in paths[:AHEAD])
             rest = iter(paths[AHEAD:])
             while waiting:
                 images: list[numpy.ndarray] = []
                 while waiting and len(images) < BATCH:
                     images.append(waiting.popleft().result())
-                    waiting.extend(threads.submit(photo, path, arguments.draft) for path in islice(rest, 1))
+                    waiting.extend(threads.submit(work, path) for path in islice(rest, 1))
                 yield numpy.stack(images)
 
     while True:
         yield batches()
 
 
-def grain(arguments: argparse.Namespace) -> Iterator[Iterator[numpy.ndarray]]:
+def grain(work: Callable[[Path], numpy.ndarray], arguments: argparse.Namespace) -> Iterator[Iterator[numpy.ndarray]]:
     import grain
 
     while True:
-        photos = grain.MapDataset.source(shuffled(arguments.photos)).map(partial(photo, draft=arguments.draft))
+        photos = grain.MapDataset.source(shuffled(arguments.photos)).map(work)
         yield iter(photos.to_iter_dataset(grain.ReadOptions(num_threads=THREADS, prefetch_buffer_size=AHEAD)).batch(BATCH))
 
 
@@ -165,7 +264,23 @@ def shuffled(folder: Path) -> list[Path]:
     return paths
 
 
-PEERS = {"penstock": penstock, "threads + Pillow": pool, "grain threads + Pillow": grain}
+def plain(arguments: argparse.Namespace) -> Callable[[Path], numpy.ndarray]:
+    return partial(photo, draft=arguments.draft)
+
+
+PEERS: dict[str, Callable[[argparse.Namespace], Iterator[Iterator[numpy.ndarray]]]] = {
+    "penstock": penstock,
+    "threads + Pillow": lambda arguments: pool(plain(arguments), arguments),
+    "grain threads + Pillow": lambda arguments: grain(plain(arguments), arguments),
+    "threads + torchvision on Pillow": partial(pool, pillow_crop),
+    "threads + torchvision on tensors": partial(pool, tensor_crop),
+    "DataLoader + torchvision on Pillow": partial(data_loader, pillow_crop),
+    "DataLoader + torchvision on tensors": partial(data_loader, tensor_crop),
+    "grain threads + torchvision on Pillow": partial(grain, pillow_crop),
+    "SPDL + FFmpeg's filters": spdl,
+}
+PLAIN = list(PEERS)[:3]
+TRAINING = ["penstock", *list(PEERS)[3:]]
 
 
 def parsed() -> argparse.Namespace:
@@ -173,12 +288,15 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--photos", type=Path, default=Path("demo/photos"), help="folder of JPEGs (demo/photos, as `make photos` makes)")
     parser.add_argument("--turns", type=int, default=3, help="measurements of each candidate (3)")
     parser.add_argument("--passes", type=int, default=2, help="passes over the photos that one measurement counts (2)")
+    parser.add_argument("--training", action="store_true", help="crop and flip at random")
     parser.add_argument("--draft", action="store_true", help="decode large photos at a fraction of their size, in all candidates")
-    parser.add_argument("--only", nargs="+", choices=PEERS, default=list(PEERS), help="candidates to measure (all)")
+    parser.add_argument("--only", nargs="+", choices=PEERS, help="candidates to measure (those of the job)")
     parser.add_argument("--must", type=float, default=1.8, help="required speed against the best other candidate (1.8)")
     parser.add_argument("--aim", type=float, default=2.2, help="desired speed against the best other candidate (2.2)")
     parser.add_argument("--one", choices=PEERS, help="measure only this candidate in this process, and print JSON")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    arguments.only = arguments.only or (TRAINING if arguments.training else PLAIN)
+    return arguments
 
 
 if __name__ == "__main__":
