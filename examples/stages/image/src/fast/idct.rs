@@ -19,10 +19,19 @@ pub(super) const POSITIONS: [u8; 64] = positions();
 /// Half the cosine of n sixteenths of a half turn, in units of 2^-15.
 const COSINES: [i16; 8] = [16384, 16069, 15137, 13623, 11585, 9102, 6270, 3196];
 
-/// Weights of every pair of coefficients for each of the outputs 0 to 3, in units of 2^-15.
-const WEIGHTS: [[[i16; 2]; 4]; 4] = weights();
+/// Weights of every pair of coefficients for each of the outputs 0 to 3, in units of 2^-13. They are the sums of the constants by which
+/// `jidctint.c` of libjpeg multiplies a coefficient on its way to an output, so that every result is equal to libjpeg's.
+const WEIGHTS: [[[i16; 2]; 4]; 4] = [
+    [[8192, 10703], [8192, 4433], [8192, -4433], [8192, -10703]],
+    [[8192, 4433], [-8192, -10704], [-8192, 10704], [8192, -4433]],
+    [[11363, 9633], [9633, -2259], [6437, -11362], [2260, -6436]],
+    [[6437, 2260], [-11362, -6436], [2261, 9633], [9633, -11363]],
+];
 
-/// Number of fractional bits kept between the two passes.
+/// Bits that are dropped after the first pass, whose results have two fractional bits, and after the second one.
+const DROPPED: [i32; 2] = [11, 18];
+
+/// Number of fractional bits that [`inverse_4`] keeps between its passes.
 const FRACTION: i32 = 4;
 
 const fn positions() -> [u8; 64] {
@@ -68,28 +77,6 @@ const fn find(coefficient: usize) -> (usize, usize) {
         }
         pair += 1;
     }
-}
-
-const fn weights() -> [[[i16; 2]; 4]; 4] {
-    let mut weights = [[[0; 2]; 4]; 4];
-    let mut at = 0;
-    while at < 32 {
-        let (pair, output, which) = (at / 8, at / 2 % 4, at % 2);
-        let coefficient = PAIRS[pair][which];
-        weights[pair][output][which] = match coefficient {
-            0 => COSINES[4],
-            // The angle, reduced to the first quarter turn.
-            _ => match (2 * output + 1) * coefficient % 32 {
-                angle @ 0..=7 => COSINES[angle],
-                angle @ 9..=16 => -COSINES[16 - angle],
-                angle @ 17..=23 => -COSINES[angle - 16],
-                angle @ 25..=31 => COSINES[32 - angle],
-                _ => 0,
-            },
-        };
-        at += 1;
-    }
-    weights
 }
 
 /// Writes the pixels, minus 128, of a block to the first 8 columns of 8 rows. `last` is the index, in the order of the scan, of
@@ -192,7 +179,7 @@ fn outputs<const OUTPUT: usize, const HIGH: bool>(pairs: &[i16x8; 8]) -> [i16x8;
         let [a, b] = WEIGHTS[pair][OUTPUT];
         i16x8::from([a, b, a, b, a, b, a, b])
     };
-    let half = i32x4::splat(1 << (14 - FRACTION));
+    let half = i32x4::splat(1 << (DROPPED[0] - 1));
     let side = |side: usize| {
         let mut even = half + pairs[side].dot(weight(0));
         let mut odd = pairs[4 + side].dot(weight(2));
@@ -200,7 +187,7 @@ fn outputs<const OUTPUT: usize, const HIGH: bool>(pairs: &[i16x8; 8]) -> [i16x8;
             even += pairs[2 + side].dot(weight(1));
             odd += pairs[6 + side].dot(weight(3));
         }
-        [(even + odd) >> (15 - FRACTION), (even - odd) >> (15 - FRACTION)]
+        [(even + odd) >> DROPPED[0], (even - odd) >> DROPPED[0]]
     };
     let ([sum, difference], [next_sum, next_difference]) = (side(0), side(1));
     [[sum, next_sum], [difference, next_difference]]
@@ -215,14 +202,14 @@ fn transform_row<const HIGH: bool>(row: i16x8) -> i16x8 {
         i16x8::from([a, b, c, d, e, f, g, h])
     };
     let pairs = cast::<i16x8, i32x4>(row).to_array().map(|pair| cast::<i32x4, i16x8>(i32x4::splat(pair)));
-    let mut even = i32x4::splat(1 << (14 + FRACTION)) + pairs[0].dot(weights(0));
+    let mut even = i32x4::splat(1 << (DROPPED[1] - 1)) + pairs[0].dot(weights(0));
     let mut odd = pairs[2].dot(weights(2));
     if HIGH {
         even += pairs[1].dot(weights(1));
         odd += pairs[3].dot(weights(3));
     }
     let [a, b, c, d] = (even - odd).to_array();
-    let both = [(even + odd) >> (15 + FRACTION), i32x4::from([d, c, b, a]) >> (15 + FRACTION)];
+    let both = [(even + odd) >> DROPPED[1], i32x4::from([d, c, b, a]) >> DROPPED[1]];
     i16x8::from_i32x8_saturate(cast::<[i32x4; 2], i32x8>(both))
 }
 
