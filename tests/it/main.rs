@@ -31,6 +31,7 @@ mod output;
 mod pack;
 mod photos;
 mod predict;
+mod registry;
 mod replay;
 mod s3_runs;
 mod sandbox;

@@ -14,8 +14,8 @@ use penstock_types::spec::{DeadlineMs, MemoryMib, OutputMib};
 
 pub(crate) use self::bench::{BenchCommand, BenchCompareArgs, BenchStorageArgs};
 pub(crate) use self::server::{
-    DataArgs, ModulesArgs, PushArgs, RunsArgs, ServeArgs, ServerArgs, StopArgs, SubmitArgs, TokenAddArgs,
-    TokenCommand, TokenRemoveArgs,
+    DataArgs, ModulesArgs, PullArgs, PushArgs, RegistryArgs, RunsArgs, ServeArgs, ServerArgs, StopArgs,
+    SubmitArgs, TokenAddArgs, TokenCommand, TokenRemoveArgs,
 };
 use crate::{BAD_INPUT, COMPLETED};
 
@@ -137,9 +137,21 @@ pub(crate) enum Command {
     /// Sign in to a server, and manage its tokens.
     #[command(subcommand)]
     Token(TokenCommand),
-    /// Upload a module to a server, as the next version of its name.
-    #[command(after_help = "Example:\n  penstock push crop_faces.wasm --alias stable")]
+    /// Upload a module to a server, as the next version of its name, or to an OCI registry.
+    #[command(after_help = "Examples:\n  penstock push crop_faces.wasm --alias stable\n  \
+        penstock push crop_faces.wasm oci://ghcr.io/team/crop-faces:v1 --registry ghcr.io\n\n\
+        A registry takes the credentials of `docker login`, or PENSTOCK_REGISTRY_USER and PENSTOCK_REGISTRY_PASSWORD, or\n\
+        PENSTOCK_REGISTRY_TOKEN.\n\
+        Exit codes: 0 uploaded, 1 failed, 2 refused.")]
     Push(PushArgs),
+    /// Save a module of an OCI registry as a file, after a check of its size and digest.
+    #[command(
+        after_help = "Examples:\n  penstock pull oci://ghcr.io/team/crop-faces:v1 --registry ghcr.io\n  \
+        penstock pull oci://ghcr.io/team/crop-faces@sha256:... --config penstock.json -o crop.wasm\n\n\
+        Credentials are given as for `penstock push`.\n\
+        Exit codes: 0 saved, 1 failed, 2 refused."
+    )]
+    Pull(PullArgs),
     /// Submit a pipeline document to a server.
     #[command(
         after_help = "Examples:\n  penstock submit photos.json --follow\n  penstock submit photos.json --set /threads=4 --for 1m\n\n\

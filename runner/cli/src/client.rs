@@ -23,7 +23,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Body size, in bytes, from which the client sends `Expect: 100-continue`: a server may close the connection instead of reading
 /// a body that it refuses.
-const MIN_EXPECT_BYTES: usize = 1 << 20;
+pub(crate) const MIN_EXPECT_BYTES: usize = 1 << 20;
 /// Maximum size of a response, in bytes.
 const MAX_ANSWER: u64 = 256 << 20;
 
@@ -32,6 +32,19 @@ pub(crate) struct Client {
     agent: Agent,
     base: String,
     token: Option<String>,
+}
+
+/// HTTP client that follows no redirects and never waits without a limit.
+pub(crate) fn agent() -> Agent {
+    let config = Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .timeout_connect(Some(CONNECT_TIMEOUT))
+        .timeout_recv_response(Some(RESPONSE_TIMEOUT))
+        .timeout_per_read(Some(RESPONSE_TIMEOUT))
+        .timeout_per_write(Some(RESPONSE_TIMEOUT))
+        .user_agent(concat!("penstock/", env!("CARGO_PKG_VERSION")));
+    config.build().new_agent()
 }
 
 /// Path with a query string of the parameters that have a value.
@@ -62,19 +75,11 @@ impl Client {
         if address.authority().is_none_or(|authority| authority.as_str().contains('@')) {
             return Err(wrong("the address has no host, or contains a user or a password"));
         }
-        let config = Agent::config_builder()
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .timeout_connect(Some(CONNECT_TIMEOUT))
-            .timeout_recv_response(Some(RESPONSE_TIMEOUT))
-            .timeout_per_read(Some(RESPONSE_TIMEOUT))
-            .timeout_per_write(Some(RESPONSE_TIMEOUT))
-            .user_agent(concat!("penstock/", env!("CARGO_PKG_VERSION")));
         let token = match token(args.token_file.as_deref())? {
             None => announced_token(&address)?,
             given => given,
         };
-        Ok(Self { agent: config.build().new_agent(), base, token })
+        Ok(Self { agent: agent(), base, token })
     }
 
     /// Address of the web page with the same path.
@@ -146,7 +151,7 @@ fn in_file(file: &Path) -> Result<Option<String>> {
     checked(&fs::read_to_string(file).map_err(|error| unreadable(file, &error))?)
 }
 
-fn checked(token: &str) -> Result<Option<String>> {
+pub(crate) fn checked(token: &str) -> Result<Option<String>> {
     let token = token.trim();
     if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(bad("the token contains characters other than visible ASCII"));

@@ -9,6 +9,7 @@ mod files;
 mod heaps;
 mod input;
 mod interrupt;
+mod oci;
 mod progress;
 mod report;
 mod stores;
@@ -24,8 +25,8 @@ use tracing_subscriber::EnvFilter;
 
 use crate::args::{Args, BenchCommand, Command, IndexCommand, ModuleCommand, TokenCommand};
 use crate::commands::{
-    bench, check, compare, compile_module, headspace, index, list, module, new, predict, push, replay, run,
-    serve, submit, test_stage, token,
+    bench, check, compare, compile_module, headspace, index, list, module, new, predict, pull, push, replay,
+    run, serve, submit, test_stage, token,
 };
 use crate::input::{BadInput, with_runtime};
 use crate::text::{say_json, warn};
@@ -87,6 +88,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, compiler: Option<Comp
         Command::Token(TokenCommand::Remove(args)) => done(token::remove(args)),
         Command::Token(TokenCommand::List(args)) => done(token::list(args)),
         Command::Push(args) => done(push::push(args)),
+        Command::Pull(args) => done(pull::pull(args)),
         Command::Submit(args) => submit::submit(args),
         Command::Runs(args) => done(list::runs(args)),
         Command::Stop(args) => done(submit::stop(args)),

@@ -6,7 +6,7 @@ mod limits;
 mod tests;
 mod text;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -15,7 +15,7 @@ pub use dataset::DatasetConfig;
 pub use limits::{Budget, ClientBounds, CompileBounds, GateBounds, Limits, RunBounds};
 pub use text::{
     BucketName, Endpoint, FilePath, FolderPath, HostName, IndexUrl, KeyPrefix, ListenAddress, Region,
-    SecretText, TimeSpan,
+    RegistryHost, SecretText, TimeSpan,
 };
 
 use crate::fault::{Pointer, SpecFault};
@@ -28,6 +28,9 @@ pub struct Config {
     /// Stores that pipelines may name.
     #[serde(default)]
     pub stores: BTreeMap<Name, StoreConfig>,
+    /// Hosts of OCI registries that `penstock push` and `penstock pull` may send requests to.
+    #[serde(default)]
+    pub registries: BTreeSet<RegistryHost>,
     /// Limits of modules and runs that clients submit.
     #[serde(default)]
     pub limits: Limits,

@@ -18,6 +18,11 @@ use crate::new::as_author;
 const NOT_RUN: &[(&str, &str, &str)] = &[
     (README, "make demo", "builds the release binary and the modules"),
     (README, "make test", "runs for about twenty minutes"),
+    (
+        RUNNER,
+        "penstock push crop_faces.wasm oci://ghcr.io/team/crop-faces:v1 --registry ghcr.io",
+        "needs an account of a registry",
+    ),
     (WEB, "make serve", "builds the pages with npm and the binary"),
     (
         PYTHON,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{Subcommand, value_parser};
+use penstock_types::config::RegistryHost;
 use penstock_types::spec::Name;
 use penstock_web::Role;
 
@@ -126,17 +127,48 @@ pub(crate) struct ServeArgs {
     pub(crate) memory_mib: Option<u32>,
 }
 
+/// Registries that a command may send requests to.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RegistryArgs {
+    /// Registry that this command may send requests to, in addition to those of the configuration; may be repeated.
+    #[arg(long = "registry", value_name = "HOST", value_parser = RegistryHost::new)]
+    pub(crate) registries: Vec<RegistryHost>,
+    /// Configuration file of the operator, which lists registries.
+    #[arg(long, value_name = "FILE", env = "PENSTOCK_CONFIG", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    pub(crate) config: Option<PathBuf>,
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct PushArgs {
     /// Module to upload, a WebAssembly file.
     #[arg(value_name = "MODULE")]
     pub(crate) module: PathBuf,
+    /// Registry to push to instead of a server: `oci://host[:port]/name[:tag]`.
+    #[arg(value_name = "REFERENCE", conflicts_with = "alias")]
+    pub(crate) reference: Option<String>,
     /// Point this alias at the uploaded version, e.g. `stable`.
     #[arg(long, value_name = "NAME")]
     pub(crate) alias: Option<String>,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
+    #[command(flatten)]
+    pub(crate) registries: RegistryArgs,
     /// Print the uploaded version as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PullArgs {
+    /// Module in a registry: `oci://host[:port]/name[:tag]` or `oci://host[:port]/name@sha256:...`.
+    #[arg(value_name = "REFERENCE")]
+    pub(crate) reference: String,
+    /// File to write; an existing file is replaced [default: last part of the name, with `.wasm`].
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) registries: RegistryArgs,
+    /// Print the file and the digests as JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -84,6 +84,7 @@ fn each_malformed_configuration_is_reported_with_place_and_reason() {
             r#"{"listen": 7700}"#,
             r#"{"hosts": ["penstock.example.org:7700", "penstock", 5]}"#,
             r#"{"hosts": "penstock"}"#,
+            r#"{"registries": ["https://ghcr.io", "ghcr.io/team", "u:p@ghcr.io", "a..b", "-a", "", "a:0", "a:+5", "a:65536", "[::1", "::1", 5]}"#,
             r#"{"budget": {"threads": 0, "memory_mib": -1, "gpus": 1}}"#,
             r#"{"limits": {"runs": {"queued": 0}}}"#,
             r#"{"token": "0123456789abcdef"}"#,
@@ -141,6 +142,7 @@ fn every_field_reads_and_paths_are_relative_to_the_configuration() {
                 "path_style": false, "credentials_file": "keys", "anonymous": false, "index": "index.json", "reads": 128, "writable": true}},
             "public": {"s3": {"bucket": "open", "anonymous": true}}
         }, "budget": {"threads": 24}, "listen": "[::1]:7700", "hosts": ["Penstock.example.org"], "token_file": "token", "data_dir": "/var/penstock",
+            "registries": ["GHCR.io", "127.0.0.1:5000", "[::1]:5000"],
             "tls": {"certificate": "tls.pem", "key": "/etc/keys/tls.pem"}}"#,
     );
     let config =
@@ -171,6 +173,8 @@ fn every_field_reads_and_paths_are_relative_to_the_configuration() {
     assert_eq!((config.budget.threads.unwrap().get(), config.budget.memory_mib), (24, None));
     assert_eq!(*config.listen.unwrap().address(), "[::1]:7700".parse().unwrap());
     assert_eq!(config.hosts[0].as_str(), "penstock.example.org");
+    let registries: Vec<&str> = config.registries.iter().map(RegistryHost::as_str).collect();
+    assert_eq!(registries, ["127.0.0.1:5000", "[::1]:5000", "ghcr.io"]);
     assert_eq!(config.token_file.unwrap().as_path(), Path::new("/etc/penstock/token"));
     let tls = config.tls.unwrap();
     assert_eq!(tls.certificate.as_path(), Path::new("/etc/penstock/tls.pem"));

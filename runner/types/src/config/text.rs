@@ -1,7 +1,7 @@
 //! Texts of a configuration. No fault repeats one of them: a secret may have been written to the wrong place.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -79,6 +79,10 @@ texts! {
             only(text, 253, allowed).map(|name| name.to_ascii_lowercase())
         },
         "a host's name without port, such as `penstock.example.org`";
+    /// Host of an OCI registry in lower case, with the port if it is written.
+    #[derive(Debug, PartialOrd, Ord)]
+    RegistryHost(String), as_str: str, registry_host,
+        "a registry's host, with its port if needed: `ghcr.io` or `127.0.0.1:5000`";
     /// A length of time, above zero.
     #[derive(Debug, Copy)]
     TimeSpan(Duration), get: Duration, time_span, "a length of time with its unit, such as `90s`, `12h` or `7days`";
@@ -166,6 +170,28 @@ fn endpoint(text: &str) -> Result<String, String> {
         return Err("the port is not a number up to 65535".to_owned());
     }
     Ok(text.to_owned())
+}
+
+fn registry_host(text: &str) -> Result<String, String> {
+    only(text, 260, |letter| letter.is_ascii_alphanumeric() || ".-:[]".contains(letter))?;
+    // The colons of an IPv6 address are inside the brackets.
+    let (name, port) = match text.rsplit_once(':') {
+        Some((name, port)) if !port.contains(']') => (name, Some(port)),
+        _ => (text, None),
+    };
+    let digits = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    if port.is_some_and(|port| !digits(port) || !port.parse::<u16>().is_ok_and(|port| port > 0)) {
+        return Err("the port is not a number from 1 to 65535".to_owned());
+    }
+    if let Some(address) = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
+        address.parse::<Ipv6Addr>().map_err(|_| "no IPv6 address is in the brackets".to_owned())?;
+    } else {
+        only(name, 253, |letter| letter.is_ascii_alphanumeric() || ".-".contains(letter))?;
+        if name.split('.').any(|label| label.is_empty() || label.starts_with('-') || label.ends_with('-')) {
+            return Err("a part of the host name is empty, or starts or ends with `-`".to_owned());
+        }
+    }
+    Ok(text.to_ascii_lowercase())
 }
 
 fn path(text: &str) -> Result<PathBuf, String> {

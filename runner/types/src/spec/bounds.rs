@@ -169,6 +169,11 @@ trait Text {
     const WANTED: &'static str;
     const PATTERN: &'static str;
     fn is_valid(text: &str) -> bool;
+
+    /// Expected form, for the fault of an invalid text.
+    fn wanted(_text: &str) -> &'static str {
+        Self::WANTED
+    }
 }
 
 /// Name of a pipeline, stage, store or asset. ASCII letters, digits, `.`, `_` and `-`, starting with a letter or a digit, at most
@@ -223,6 +228,15 @@ impl Text for ModuleRef {
             None => Name::is_valid(text),
         }
     }
+
+    fn wanted(text: &str) -> &'static str {
+        if text.starts_with("oci://") {
+            "`name` or `sha256:` and 64 hex digits: a run reads no registry, so that none can delay or fail it; pull the \
+             module first, and name it here"
+        } else {
+            Self::WANTED
+        }
+    }
 }
 
 impl Text for ObjectKey {
@@ -251,7 +265,7 @@ fn read_text<'de, T: Text, D: Deserializer<'de>>(deserializer: D) -> Result<Stri
     if T::is_valid(&text) {
         Ok(text)
     } else {
-        Err(D::Error::invalid_value(Unexpected::Str(&text), &T::WANTED))
+        Err(D::Error::invalid_value(Unexpected::Str(&text), &T::wanted(&text)))
     }
 }
 

@@ -130,6 +130,7 @@ fn each_malformed_document_is_reported_with_place_and_reason() {
         stage(r#"{"wasm": {}}"#),
         stage(r#"{"wasm": {"module": "a b"}}"#),
         stage(r#"{"wasm": {"module": "sha256:abc"}}"#),
+        stage(r#"{"wasm": {"module": "oci://ghcr.io/team/decode:v1"}}"#),
         stage(r#"{"wasm": {"module": "m", "params": [1], "memory_mib": 8192}}"#),
         stage(r#"{"wasm": {"module": "m", "assets": {"a/b": {"store": "s", "key": "k"}}}}"#),
         stage(r#"{"transfer": {"device": "gpu"}}"#),
