@@ -140,6 +140,13 @@ $(COMPONENTIZE_PY):
 	python3 -m venv $(TARGET_DIR)/componentize-py
 	$(TARGET_DIR)/componentize-py/bin/pip install --quiet --disable-pip-version-check componentize-py==0.25.1
 
+.PHONY: wasi-libc
+wasi-libc: ## Install clang with a C library for WebAssembly, for the tests of stages in C (Debian)
+	@[ -f /usr/lib/wasm32-wasi/libc.a ] && command -v clang >/dev/null || { \
+	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null || { echo "no C library for WebAssembly: install clang, lld, wasi-libc and libclang-rt-dev-wasm32" >&2; exit 1; }; \
+	  packages="clang lld wasi-libc libclang-rt-dev-wasm32"; \
+	  apt-get install -y -qq $$packages >/dev/null || { apt-get update -qq && apt-get install -y -qq $$packages >/dev/null; }; }
+
 .PHONY: componentize-qjs
 componentize-qjs: $(COMPONENTIZE_QJS) ## Install the builder of stages in JavaScript for the tests (needs npm)
 
@@ -183,7 +190,7 @@ test-frameworks: rust-stages debug-wheel ## Test the Python package with PyTorch
 	MODULES=$(abspath $(GUEST_DIR)) $(TARGET_DIR)/frameworks/bin/python -m unittest discover -v tests/python/frameworks
 
 .PHONY: test
-test: guests rclone docker-registry schemathesis componentize-py componentize-qjs ui ## Run all tests, in a browser too, and check format, lints and dependencies
+test: guests rclone docker-registry wasi-libc schemathesis componentize-py componentize-qjs ui ## Run all tests, in a browser too, and check format, lints and dependencies
 	cargo fmt --all --check
 	cargo clippy --locked $(ALL) --all-targets -- -D warnings
 	cargo clippy --locked -p text --all-targets -- -D warnings

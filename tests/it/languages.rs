@@ -1,4 +1,4 @@
-//! Stages in Python and JavaScript: built as `penstock new` tells their authors, in the sandbox, with all that a stage must not do.
+//! Stages in Python, JavaScript and C with a C library: built as their authors are told, in the sandbox, with all that a stage must not do.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -166,4 +166,48 @@ fn a_new_javascript_stage_is_tested_built_and_run() {
         assert!(test.status.success(), "{}", String::from_utf8_lossy(&test.stdout));
     });
     runs(&module);
+}
+
+const C_WORDS: [&str; 15] = [
+    "print",
+    "sort",
+    "malloc",
+    "random",
+    "clock",
+    "sleep",
+    "environment",
+    "file",
+    "input",
+    "exit",
+    "assert",
+    "abort",
+    "deep",
+    "memory",
+    "random",
+];
+
+#[test]
+fn a_c_stage_with_a_c_library_has_no_system_and_gives_equal_results() {
+    let folder = Folder::new();
+    let (golden, sdk) = (repository().join("tests/it/golden/c"), repository().join("examples/stages/mu-law"));
+    let sources = [golden.join("stage.c"), golden.join("manifest.json")];
+    let boundary = ["penstock.c", "penstock.h", "component-type.bin"].map(|name| sdk.join(name));
+    for source in sources.iter().chain(&boundary) {
+        fs::copy(source, folder.join(source.file_name().unwrap().to_str().unwrap())).unwrap();
+    }
+    let flags = ["--target=wasm32-wasi", "-mexec-model=reactor", "-std=gnu11", "-O2", "-Wl,--stack-first"];
+    let files = ["-Wall", "-Wextra", "-Werror", "stage.c", "penstock.c", "-o", "golden.wasm"];
+    let clang = Command::new("clang").args(flags).args(files).current_dir(folder.path()).output();
+    let said =
+        clang.map(|output| (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned()));
+    assert!(matches!(said, Ok((true, _))), "{said:?}; `make wasi-libc` installs clang and the C library");
+    let module = folder.join("golden.wasm");
+    let report = tried(&folder, &module, &C_WORDS, &["--repeat=2"]);
+    assert_eq!(report["differences"], json!([]), "{report:#}");
+    let report = tried(&folder, &module, &C_WORDS, &[]);
+    let mut shown = figures();
+    // The functions depend on the version of the C library.
+    shown.add_filter(r#"; in `[^"\\]*`"#, "; in [functions]");
+    shown.bind(|| insta::assert_json_snapshot!((outcomes(&report), &report["logs"])));
+    assert_eq!(outcomes(&tried(&folder, &module, &["loop"], &[])), [ENDLESS]);
 }

@@ -18,6 +18,47 @@ void write_log(enum level level, struct text line) {
     host_log(level, line.bytes, line.length);
 }
 
+#ifdef __wasi__
+
+/* With a C library, which owns the memory after the program's data: the arena is a chain of blocks of `malloc`. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+__attribute__((import_module("wasi_snapshot_preview1"), import_name("penstock_seed"))) void seed_random(uint64_t seed);
+
+static struct block { _Alignas(8) struct block *next; } *arena;
+
+static void empty_arena(void) {
+    while (arena != NULL) {
+        struct block *next = arena->next;
+        free(arena);
+        arena = next;
+    }
+}
+
+void *allocate(size_t bytes) {
+    struct block *block = bytes > SIZE_MAX - sizeof *block ? NULL : malloc(sizeof *block + bytes);
+    if (block == NULL) __builtin_trap();
+    block->next = arena;
+    arena = block;
+    return block + 1;
+}
+
+/* Random numbers start at the sample's seed, and what it printed is in the log before the next one starts. */
+static void before(uint64_t seed) {
+    seed_random(seed);
+    srand(seed);
+}
+
+static void after(void) {
+    fflush(NULL);
+    fsync(STDOUT_FILENO);
+    fsync(STDERR_FILENO);
+}
+
+#else
+
 /* Start of the arena: the end of the program's own data, set by the linker. */
 extern unsigned char __heap_base;
 static uintptr_t used_to;
@@ -37,6 +78,11 @@ void *allocate(size_t bytes) {
     used_to = end;
     return (void *)(uintptr_t)start;
 }
+
+static void before(uint64_t seed) { (void)seed; }
+static void after(void) {}
+
+#endif
 
 /* Allocates memory for arguments that the runner passes. */
 __attribute__((export_name("cabi_realloc"))) void *cabi_realloc(void *old, size_t old_bytes, size_t align, size_t bytes) {
@@ -61,7 +107,11 @@ struct outcomes { struct outcome *first; size_t count; };
 TRANSFORM("process") struct outcomes *process_all(const struct item *first, size_t count) {
     struct outcomes *answer = allocate(sizeof *answer);
     *answer = (struct outcomes){allocate(count * sizeof(struct outcome)), count};
-    for (size_t at = 0; at < count; at++) answer->first[at] = process(first[at]);
+    for (size_t at = 0; at < count; at++) {
+        before(first[at].seed);
+        answer->first[at] = process(first[at]);
+        after();
+    }
     return answer;
 }
 

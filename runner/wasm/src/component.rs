@@ -12,6 +12,7 @@ use wasmparser::{Chunk, Encoding, Parser, Payload};
 use wasmtime::Engine;
 
 use crate::error::ModuleError;
+use crate::preview1;
 
 /// Form of an uploaded module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -54,7 +55,7 @@ pub(crate) fn outline(bytes: &[u8]) -> Result<Outline, ModuleError> {
         return Err(ModuleError::NoTypes);
     }
     check_exports(&found.exports)?;
-    check_imports(&found.imports)?;
+    check_imports(found.kind, &found.imports)?;
     let manifest = read_manifest(&found.manifests)?;
     Ok(Outline {
         kind: found.kind,
@@ -69,11 +70,16 @@ pub(crate) fn hex(digest: &[u8]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Encodes a core module with WIT types as a component.
+/// Encodes a core module with WIT types as a component; one that imports preview1 contains the functions of [`preview1`].
 pub(crate) fn encode(core: &[u8]) -> Result<Vec<u8>, ModuleError> {
+    let imports_preview1 = walk(core)?.imports.contains(preview1::NAME);
     wit_component::ComponentEncoder::default()
         .validate(true)
         .module(core)
+        .and_then(|encoder| match imports_preview1 {
+            true => encoder.library(preview1::NAME, preview1::FUNCTIONS, preview1::LIBRARY),
+            false => Ok(encoder),
+        })
         .and_then(|mut encoder| encoder.encode())
         .map_err(|error| ModuleError::Invalid { reason: printable(&format!("{error:#}"), 1000) })
 }
@@ -222,12 +228,15 @@ fn check_exports(exports: &BTreeSet<String>) -> Result<(), ModuleError> {
     }
 }
 
-fn check_imports(imports: &BTreeSet<String>) -> Result<(), ModuleError> {
-    let refused: Vec<&str> = imports.iter().map(String::as_str).filter(|name| !is_supported(name)).collect();
+fn check_imports(kind: ModuleKind, imports: &BTreeSet<String>) -> Result<(), ModuleError> {
+    let is_allowed = |name: &str| is_supported(name) || kind == ModuleKind::Core && name == preview1::NAME;
+    let refused: Vec<&str> = imports.iter().map(String::as_str).filter(|name| !is_allowed(name)).collect();
     let Some(first) = refused.first() else { return Ok(()) };
-    let remedy = if first.starts_with("wasi") {
-        "stages have no files, clock, environment or network: build for wasm32-unknown-unknown, or stub WASI out \
-         (componentize-py and componentize-qjs have `--stub-wasi`)"
+    let remedy = if first.starts_with("wasi:") {
+        "stages have no files, clock, environment or network: stub WASI out (componentize-py and componentize-qjs have \
+         `--stub-wasi`), or build a core module for `wasm32-wasip1` or `wasm32-unknown-unknown` instead of a component"
+    } else if first.starts_with("wasi") {
+        "the only form of WASI that a core module may import is `wasi_snapshot_preview1`, without threads"
     } else if first.starts_with(PACKAGE) {
         "it was built for another version of the contract: build it with the SDK of the Penstock version that runs it"
     } else if *first == "env" {

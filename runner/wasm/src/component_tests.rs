@@ -78,8 +78,14 @@ fn a_stage_exports_the_transform_of_this_version() {
 
 #[test]
 fn unsupported_imports_are_named_with_a_remedy() {
-    let wasi = stage(r#"(import "wasi_snapshot_preview1" "fd_write" (func))"#);
-    insta::assert_snapshot!(refusal(&wasi), @"the module imports `wasi_snapshot_preview1`, which the host does not provide; stages have no files, clock, environment or network: build for wasm32-unknown-unknown, or stub WASI out (componentize-py and componentize-qjs have `--stub-wasi`)");
+    let threads = stage(r#"(import "wasi" "thread-spawn" (func))"#);
+    insta::assert_snapshot!(refusal(&threads), @"the module imports `wasi`, which the host does not provide; the only form of WASI that a core module may import is `wasi_snapshot_preview1`, without threads");
+    let wasi = wat::parse_str(
+        r#"(component (import "wasi:cli/stderr@0.2.6" (instance)) (instance $i) (export "penstock:stage/transform@0.1.0" (instance $i)))"#,
+    );
+    insta::assert_snapshot!(refusal(&wasi.unwrap()), @"the module imports `wasi:cli/stderr@0.2.6`, which the host does not provide; stages have no files, clock, environment or network: stub WASI out (componentize-py and componentize-qjs have `--stub-wasi`), or build a core module for `wasm32-wasip1` or `wasm32-unknown-unknown` instead of a component");
+    let preview1 = format!(r#"(import "wasi_snapshot_preview1" "fd_write" (func)) {}"#, manifest(MANIFEST));
+    assert_eq!(outline(&stage(&preview1)).unwrap().imports, ["wasi_snapshot_preview1"]);
     let symbols = stage(r#"(import "env" "inflate" (func)) (import "env" "deflate" (func))"#);
     insta::assert_snapshot!(refusal(&symbols), @"the module imports `env`, which the host does not provide; the linker did not find these symbols: link the C library that defines them");
     let newer = stage(r#"(import "penstock:stage/host@0.2.0" "log" (func))"#);

@@ -2,7 +2,8 @@
 //!
 //! Bytes become a [`Module`] by [`Sandbox::load`] (checked, turned into a component, compiled or read from the cache), a module
 //! becomes a [`StageFactory`] by [`Module::stage`], and the engine builds one op per worker thread with this factory. Guests see
-//! three host functions and nothing else: no files, no clock, no network, no WASI.
+//! three host functions and nothing else: no files, no clock, no network, no WASI. A core module built for WASI preview1 is given
+//! closed functions in its place.
 
 mod cache;
 mod compile;
@@ -19,6 +20,7 @@ mod linker;
 mod log;
 mod module;
 mod op;
+mod preview1;
 mod sandbox;
 pub mod seed;
 mod signature;

@@ -225,9 +225,16 @@ fn digest_name(digest: &[u8; 32]) -> String {
     format!("{DIGEST_PREFIX}{}", hex(digest))
 }
 
-/// Digest of the engine and the bounds. With the bounds included, a module that passed wider bounds is checked again.
+/// Digest of the engine, the bounds and the functions of preview1, which become part of a module. With the bounds included, a
+/// module that passed wider bounds is checked again.
 fn digest_of_purpose(engine: &[u8; 32], gate: &GateBounds) -> [u8; 32] {
-    Sha256::new().chain_update(engine).chain_update(format!("{gate:?}")).finalize().into()
+    let preview1 = Sha256::digest(crate::preview1::FUNCTIONS);
+    Sha256::new()
+        .chain_update(engine)
+        .chain_update(format!("{gate:?}"))
+        .chain_update(preview1)
+        .finalize()
+        .into()
 }
 
 /// Digest of everything on which machine code depends: engine version, this machine and settings.
