@@ -9,8 +9,8 @@ use wit_component::LibraryInfo;
 pub(crate) const NAME: &str = "wasi_snapshot_preview1";
 /// The functions, assembled, with the types of the part of the contract that they import.
 pub(crate) const FUNCTIONS: &[u8] = include_bytes!("preview1/preview1.wasm");
-/// Links the functions as a library, not as an adapter of `wit-component`: only a library may have a memory of its own. An adapter
-/// would have to allocate in the module's memory, and Go's runtime requires to be the only one that grows that.
+/// Links the functions as a library of `wit-component`, because an adapter may not have a separate memory: it
+/// would have to allocate in the memory of the module, and the runtime of Go requires to be the only one that grows this memory.
 pub(crate) const LIBRARY: LibraryInfo = LibraryInfo { instantiate_after_shims: false, arguments: Vec::new() };
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub struct Settings {
     /// Treatment of the incomplete row at the end of an epoch: `pad` fills it with padding, `drop` discards it.
     #[param(default = "pad")]
     pub last: Last,
-    /// Token for padding.
+    /// Id of the token that fills up incomplete rows.
     #[param(default = 0)]
     pub pad_token: i64,
 }
