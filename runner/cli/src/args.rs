@@ -379,6 +379,8 @@ pub(crate) enum NewLanguage {
     Python,
     /// One file of JavaScript, built by componentize-qjs.
     Js,
+    /// One file, built by the Go toolchain.
+    Go,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

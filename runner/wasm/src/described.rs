@@ -11,10 +11,18 @@ use crate::gate;
 /// Length of the magic number and the version, which precede the sections.
 const HEADER_BYTES: usize = 8;
 
-/// Returns the module with this manifest (JSON) in place of an earlier one. Fails if the result is not a stage module.
+/// Start of the names of the custom sections from which a component is made of a core module.
+const TYPES_SECTION: &str = "component-type";
+/// The contract as such a section, for languages whose tools write none.
+const TYPES: &[u8] = include_bytes!("../../../examples/stages/mu-law/component-type.bin");
+
+/// Returns the module with this manifest (JSON) in place of an earlier one. A core module without the types of its interface gets those
+/// of the contract. Fails if the result is not a stage module.
 pub fn with_manifest(bytes: &[u8], manifest: &[u8], bounds: &GateBounds) -> Result<Vec<u8>, ModuleError> {
     check_magic(bytes)?;
     let mut described = bytes[..HEADER_BYTES].to_vec();
+    // The version of a core module; that of a component differs.
+    let mut needs_types = bytes[4..HEADER_BYTES] == [1, 0, 0, 0];
     let mut reader = BinaryReader::new(&bytes[HEADER_BYTES..], HEADER_BYTES);
     while !reader.eof() {
         let start = reader.original_position();
@@ -22,25 +30,30 @@ pub fn with_manifest(bytes: &[u8], manifest: &[u8], bounds: &GateBounds) -> Resu
             .and_then(|id| Ok((id, reader.read_var_u32()?)))
             .and_then(|(id, size)| Ok((id, reader.read_bytes(size as usize)?)));
         let (id, content) = section.map_err(|error| unreadable(&error, bytes.len()))?;
-        if id != 0 || !is_manifest(content) {
+        let name = if id == 0 { BinaryReader::new(content, 0).read_string().ok() } else { None };
+        needs_types &= !name.is_some_and(|name| name.starts_with(TYPES_SECTION));
+        if name != Some(MANIFEST_SECTION) {
             described.extend_from_slice(&bytes[start..reader.original_position()]);
         }
     }
-    let mut content = Vec::new();
-    write_length(&mut content, MANIFEST_SECTION.len());
-    content.extend_from_slice(MANIFEST_SECTION.as_bytes());
-    content.extend_from_slice(manifest);
-    described.push(0);
-    write_length(&mut described, content.len());
-    described.append(&mut content);
+    if needs_types {
+        push_section(&mut described, &format!("{TYPES_SECTION}:penstock"), TYPES);
+    }
+    push_section(&mut described, MANIFEST_SECTION, manifest);
     gate::check_size(&described, bounds)?;
     outline(&described)?;
     Ok(described)
 }
 
-/// Returns true for the content of a custom section that holds a manifest.
-fn is_manifest(content: &[u8]) -> bool {
-    BinaryReader::new(content, 0).read_string().is_ok_and(|name| name == MANIFEST_SECTION)
+/// Appends a custom section.
+fn push_section(to: &mut Vec<u8>, name: &str, data: &[u8]) {
+    let mut content = Vec::new();
+    write_length(&mut content, name.len());
+    content.extend_from_slice(name.as_bytes());
+    content.extend_from_slice(data);
+    to.push(0);
+    write_length(to, content.len());
+    to.append(&mut content);
 }
 
 /// Appends a length as LEB128.

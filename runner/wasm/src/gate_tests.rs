@@ -34,8 +34,8 @@ fn too_many_of_anything_is_refused() {
     insta::assert_snapshot!(refusal(&globals), @"the module has 1001 globals, the limit is 1000 (`limits.modules.globals`)");
     let imports = format!("(module {})", r#"(import "a" "b" (func))"#.repeat(4_097));
     insta::assert_snapshot!(refusal(&imports), @"the module has 4097 imports, the limit is 4096 (`limits.modules.imports`)");
-    let segments = format!("(module (memory 1) {})", r#"(data (i32.const 0) "x")"#.repeat(8_001));
-    insta::assert_snapshot!(refusal(&segments), @"the module has 8001 data segments, the limit is 8000 (`limits.modules.data_segments`)");
+    let segments = format!("(module (memory 1) {})", r#"(data (i32.const 0) "x")"#.repeat(65_537));
+    insta::assert_snapshot!(refusal(&segments), @"the module has 65537 data segments, the limit is 65536 (`limits.modules.data_segments`)");
     let modules = format!("(component {})", "(core module)".repeat(65));
     insta::assert_snapshot!(refusal(&modules), @"the module has 65 core modules, the limit is 64 (`limits.modules.core_modules`)");
     let types: String = (0..4_001).map(|_| "(type (func))").collect();

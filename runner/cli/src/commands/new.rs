@@ -55,6 +55,7 @@ fn next_steps(args: &NewArgs) -> String {
         NewLanguage::Rust => "cargo test",
         NewLanguage::Python => "python3 test_stage.py",
         NewLanguage::Js => "node --test",
+        NewLanguage::Go => "go vet",
     };
     let steps = [
         format!("cd {name}"),

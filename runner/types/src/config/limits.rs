@@ -143,7 +143,7 @@ impl Default for GateBounds {
             imports: 4_096,
             exports: 16_384,
             globals: 1_000,
-            data_segments: 8_000,
+            data_segments: 65_536,
             element_segments: 8_000,
             types: 4_000,
             table_entries: 20_000,

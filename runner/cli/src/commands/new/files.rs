@@ -49,6 +49,17 @@ const JS: [(&str, &str); 10] = [
     ("wit/stage.wit", sdk!("wit/stage.wit")),
 ];
 
+const GO: [(&str, &str); 8] = [
+    ("stage.go", template!("go/stage.go")),
+    ("manifest.json", template!("go/manifest.json")),
+    ("go.mod", template!("go/go.mod")),
+    ("build.sh", template!("go/build.sh")),
+    ("README.md", template!("go/README.md")),
+    (".gitignore", template!("go/gitignore")),
+    ("pipeline.json", template!("sample/pipeline.json")),
+    ("penstock.go", sdk!("go/penstock.go")),
+];
+
 const COMMON: [(&str, &str); 5] = [
     ("Cargo.toml", template!("Cargo.toml")),
     (".cargo/config.toml", template!("cargo-config.toml")),
@@ -79,6 +90,7 @@ pub(super) fn of(args: &NewArgs) -> Vec<(String, String)> {
         NewLanguage::Rust => (COMMON.into_iter().chain(own).collect(), SDK),
         NewLanguage::Python => (PYTHON.into(), [].as_slice()),
         NewLanguage::Js => (JS.into(), [].as_slice()),
+        NewLanguage::Go => (GO.into(), [].as_slice()),
     };
     let filled = files.into_iter().chain(SHARED).map(|(file, text)| (file.to_owned(), fill(text)));
     let sdk = sdk.iter().map(|(file, text)| (format!("penstock-guest/{file}"), (*text).to_owned()));
