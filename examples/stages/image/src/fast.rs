@@ -1,4 +1,4 @@
-//! Fast path for ordinary photos: JPEGs with baseline coding, in colour or grey. Most photos of a data set are of this kind. All
+//! Fast path for ordinary photos: JPEGs with baseline or progressive coding, in colour or grey. Most photos of a data set are of this kind. All
 //! others, including damaged files, take the plain path of the other modules, which is short, complete, and reports the reason
 //! for a refusal.
 //!
@@ -18,6 +18,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 
+use crate::decode::ensure_fits;
 use crate::filter::Line;
 use crate::output::Scale;
 use crate::params::Interpolation;
@@ -25,7 +26,7 @@ use crate::step::MAX_PIXELS;
 use crate::view::View;
 use axis::{Axes, Axis};
 use colour::Chroma;
-use header::Header;
+use header::{Coding, Header};
 use huffman::Codes;
 use resample::{Layer, Strips, resample};
 use scan::{Plane, Window};
@@ -37,6 +38,7 @@ mod huffman;
 mod idct;
 mod resample;
 mod scan;
+mod scans;
 
 /// Result in the form that the stage returns.
 pub(crate) enum Pixels<'a> {
@@ -97,8 +99,13 @@ fn decode_in(
 ) -> Option<()> {
     let header = Header::read(jpeg, &mut room.codes)?;
     // The plain path refuses images that are too large.
-    if header.width as u64 * header.height as u64 > MAX_PIXELS {
+    let pixels = header.width as u64 * header.height as u64;
+    if pixels > MAX_PIXELS {
         return None;
+    }
+    if let Coding::Several { .. } = header.coding {
+        // Two bytes for each coefficient of three components, then one for each pixel, before and after the colours are converted.
+        ensure_fits(jpeg, 12 * pixels).ok()?;
     }
     let shrink = shrink as usize;
     let (width, height) = (header.width.div_ceil(shrink), header.height.div_ceil(shrink));

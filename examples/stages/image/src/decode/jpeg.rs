@@ -1,4 +1,4 @@
-//! JPEG files of all kinds that the fast path leaves: progressive, CMYK, damaged.
+//! JPEG files of all kinds that the fast path leaves: CMYK, unusual, damaged.
 
 use std::io::ErrorKind;
 

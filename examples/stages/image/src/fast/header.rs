@@ -12,6 +12,10 @@ pub(super) struct Component {
     pub(super) down: usize,
     /// Quantisation steps of the coefficients, in the order of the scan.
     pub(super) steps: [i16; 64],
+}
+
+/// Codes of one component.
+pub(super) struct Tables {
     /// Codes of the differences between blocks (DC).
     pub(super) dc: Rc<Table>,
     /// Codes of all other coefficients (AC).
@@ -24,52 +28,122 @@ pub(super) struct Header<'a> {
     pub(super) height: usize,
     /// One component for grey, or three: Y, Cb, Cr. The first never has fewer samples than the others.
     pub(super) components: Vec<Component>,
-    /// Number of units of the scan between two restart markers; 0 without such markers.
-    pub(super) restart_interval: usize,
-    /// Data from the first compressed byte to the end of the file.
-    pub(super) scan: &'a [u8],
+    pub(super) coding: Coding<'a>,
 }
 
-/// A component of the frame: id, blocks across and down, number of its quantisation table.
-type FrameComponent = (u8, usize, usize, usize);
+/// Compressed data of a JPEG.
+pub(super) enum Coding<'a> {
+    /// One scan with all components and all of their coefficients.
+    One {
+        /// Codes of every component.
+        tables: Vec<Tables>,
+        /// Number of units of the scan between two restart markers; 0 without such markers.
+        restart_interval: usize,
+        /// Data from the first compressed byte to the end of the file.
+        data: &'a [u8],
+    },
+    /// Several scans, as in progressive JPEGs. `first` is the segment that starts the first one.
+    Several { segments: Box<Segments<'a>>, first: &'a [u8] },
+}
 
-impl<'a> Header<'a> {
-    /// Reads the segments up to the first scan. `None` if the image needs the plain path, which the module `fast` describes.
-    pub(super) fn read(jpeg: &'a [u8], tables: &mut Codes) -> Option<Self> {
-        let mut rest = jpeg.strip_prefix(&[0xff, 0xd8])?;
-        let mut steps: [Option<[i16; 64]>; 4] = [None; 4];
-        let mut codes: [[Option<&[u8]>; 4]; 2] = [[None; 4]; 2];
-        let mut frame: Option<(usize, usize, Vec<FrameComponent>)> = None;
-        let mut restart_interval = 0;
-        let mut is_jfif = false;
+/// The frame: size, and the components that the scans refer to.
+#[derive(Clone)]
+pub(super) struct Frame {
+    pub(super) is_progressive: bool,
+    width: usize,
+    height: usize,
+    /// Id of a component, blocks across and down, number of its quantisation table.
+    pub(super) components: Vec<(u8, usize, usize, usize)>,
+}
+
+/// Reader of the segments, with the tables so far.
+#[derive(Clone)]
+pub(super) struct Segments<'a> {
+    /// Data that follows the last segment.
+    pub(super) rest: &'a [u8],
+    steps: [Option<[i16; 64]>; 4],
+    /// Codes by their kind, DC or AC, and number.
+    codes: [[Option<&'a [u8]>; 4]; 2],
+    pub(super) frame: Option<Frame>,
+    pub(super) restart_interval: usize,
+    is_jfif: bool,
+}
+
+impl<'a> Segments<'a> {
+    fn new(jpeg: &'a [u8]) -> Option<Self> {
+        Some(Self {
+            rest: jpeg.strip_prefix(&[0xff, 0xd8])?,
+            steps: [None; 4],
+            codes: [[None; 4]; 2],
+            frame: None,
+            restart_interval: 0,
+            is_jfif: false,
+        })
+    }
+
+    /// Reads the segments up to the next scan, and returns the segment that starts it; `Some(None)` at the end of the image.
+    /// `None` if the image needs the plain path, which the module `fast` describes.
+    pub(super) fn next_scan(&mut self) -> Option<Option<&'a [u8]>> {
         loop {
-            let marker = match *rest.first_chunk()? {
+            let marker = match *self.rest.first_chunk()? {
                 [0xff, 0xff] => {
-                    rest = &rest[1..];
+                    self.rest = &self.rest[1..];
                     continue;
                 }
+                [0xff, 0xd9] => return Some(None),
                 [0xff, marker] => marker,
                 _ => return None,
             };
-            let length = usize::from(u16::from_be_bytes(*rest[2..].first_chunk()?));
-            let segment = rest.get(4..2 + length)?;
-            rest = &rest[2 + length..];
+            let length = usize::from(u16::from_be_bytes(*self.rest[2..].first_chunk()?));
+            let segment = self.rest.get(4..2 + length)?;
+            self.rest = &self.rest[2 + length..];
             match marker {
-                0xc0 if frame.is_none() => frame = Some(read_frame(segment, is_jfif)?),
-                0xc4 => read_codes(segment, &mut codes)?,
-                0xdb => read_steps(segment, &mut steps)?,
-                0xdd => restart_interval = u16::from_be_bytes(segment.try_into().ok()?).into(),
-                0xda => {
-                    let (width, height, components) = frame?;
-                    let components = components_of_scan(segment, &components, &steps, &codes, tables)?;
-                    return Some(Self { width, height, components, restart_interval, scan: rest });
+                0xc0..=0xc2 if self.frame.is_none() => {
+                    self.frame = Some(read_frame(segment, marker == 0xc2, self.is_jfif)?);
                 }
-                0xe0 => is_jfif |= segment.starts_with(b"JFIF\0"),
+                0xc4 => read_codes(segment, &mut self.codes)?,
+                0xdb => read_steps(segment, &mut self.steps)?,
+                0xdd => self.restart_interval = u16::from_be_bytes(segment.try_into().ok()?).into(),
+                0xda => return Some(Some(segment)),
+                0xe0 => self.is_jfif |= segment.starts_with(b"JFIF\0"),
                 // Application segments and comments are skipped.
                 0xe1..=0xef | 0xfe => {}
                 _ => return None,
             }
         }
+    }
+
+    /// Segment with the codes of this kind, 0 for DC and 1 for AC, and number.
+    pub(super) fn code(&self, kind: usize, number: u8) -> Option<&'a [u8]> {
+        *self.codes[kind].get(usize::from(number))?
+    }
+}
+
+impl<'a> Header<'a> {
+    /// Reads the segments up to the first scan. `None` if the image needs the plain path, which the module `fast` describes.
+    pub(super) fn read(jpeg: &'a [u8], codes: &mut Codes) -> Option<Self> {
+        let mut segments = Segments::new(jpeg)?;
+        let first = segments.next_scan()??;
+        let frame = segments.frame.as_ref()?;
+        let of_component = |&(_, across, down, table): &(u8, usize, usize, usize)| {
+            Some(Component { across, down, steps: (*segments.steps.get(table)?)? })
+        };
+        let (width, height) = (frame.width, frame.height);
+        let components = frame.components.iter().map(of_component).collect::<Option<_>>()?;
+        let coding = match is_whole(frame, first) {
+            true => Coding::One {
+                tables: tables_of_scan(first, &segments, codes)?,
+                restart_interval: segments.restart_interval,
+                data: segments.rest,
+            },
+            false => Coding::Several { segments: Box::new(segments), first },
+        };
+        Some(Self { width, height, components, coding })
+    }
+
+    /// Number of units of a scan with all components, across and down.
+    pub(super) fn units(&self) -> [usize; 2] {
+        [self.width.div_ceil(8 * self.most_across()), self.height.div_ceil(8 * self.most_down())]
     }
 
     /// Number of horizontally adjacent blocks in one unit of the scan, for the first component, which has the most.
@@ -83,11 +157,11 @@ impl<'a> Header<'a> {
     }
 }
 
-fn read_frame(segment: &[u8], is_jfif: bool) -> Option<(usize, usize, Vec<FrameComponent>)> {
+fn read_frame(segment: &[u8], is_progressive: bool, is_jfif: bool) -> Option<Frame> {
     let (&[8, h1, h0, w1, w0, count], components) = segment.split_first_chunk()? else { return None };
     let (width, height) = (u16::from_be_bytes([w1, w0]).into(), u16::from_be_bytes([h1, h0]).into());
     let (components, []) = components.as_chunks::<3>() else { return None };
-    let components: Vec<FrameComponent> = components
+    let components: Vec<_> = components
         .iter()
         .map(|&[id, factors, table]| (id, (factors >> 4).into(), (factors & 15).into(), table.into()))
         .collect();
@@ -101,8 +175,12 @@ fn read_frame(segment: &[u8], is_jfif: bool) -> Option<(usize, usize, Vec<FrameC
         },
         _ => false,
     };
-    (supported && usize::from(count) == components.len() && width > 0 && height > 0)
-        .then_some((width, height, components))
+    (supported && usize::from(count) == components.len() && width > 0 && height > 0).then_some(Frame {
+        is_progressive,
+        width,
+        height,
+        components,
+    })
 }
 
 fn read_codes<'a>(mut segment: &'a [u8], codes: &mut [[Option<&'a [u8]>; 4]; 2]) -> Option<()> {
@@ -125,29 +203,24 @@ fn read_steps(mut segment: &[u8], steps: &mut [Option<[i16; 64]>; 4]) -> Option<
     Some(())
 }
 
-/// Components of the frame with their tables, if the scan contains all of them, in order and complete.
-fn components_of_scan(
-    segment: &[u8],
-    frame: &[FrameComponent],
-    steps: &[Option<[i16; 64]>; 4],
-    codes: &[[Option<&[u8]>; 4]; 2],
-    tables: &mut Codes,
-) -> Option<Vec<Component>> {
-    let (&count, rest) = segment.split_first()?;
-    let (choices, end) = rest.split_at_checked(2 * frame.len())?;
-    if usize::from(count) != frame.len() || end != [0, 63, 0] {
-        return None;
-    }
-    let of_component = |(&(id, across, down, table), choice): (&FrameComponent, &[u8; 2])| {
-        let code = |kind: usize, number: u8| *codes[kind].get(usize::from(number))?;
-        Some(Component {
-            across,
-            down,
-            steps: (*steps.get(table)?)?,
-            dc: tables.differences(code(0, choice[1] >> 4)?)?,
-            ac: tables.runs(code(1, choice[1] & 15)?)?,
+/// True if a scan contains all components, in order and complete.
+fn is_whole(frame: &Frame, scan: &[u8]) -> bool {
+    let Some((&count, rest)) = scan.split_first() else { return false };
+    let Some((choices, end)) = rest.split_at_checked(2 * frame.components.len()) else { return false };
+    let ids = choices.as_chunks::<2>().0.iter().map(|choice| choice[0]);
+    !frame.is_progressive
+        && usize::from(count) == frame.components.len()
+        && end == [0, 63, 0]
+        && ids.eq(frame.components.iter().map(|component| component.0))
+}
+
+/// Codes of all components, for a scan that [`is_whole`].
+fn tables_of_scan(scan: &[u8], segments: &Segments, codes: &mut Codes) -> Option<Vec<Tables>> {
+    let of_component = |choice: &[u8; 2]| {
+        Some(Tables {
+            dc: codes.differences(segments.code(0, choice[1] >> 4)?)?,
+            ac: codes.runs(segments.code(1, choice[1] & 15)?)?,
         })
-        .filter(|_| choice[0] == id)
     };
-    frame.iter().zip(choices.as_chunks::<2>().0).map(of_component).collect()
+    scan[1..scan.len() - 3].as_chunks::<2>().0.iter().map(of_component).collect()
 }

@@ -275,12 +275,13 @@ impl Entry {
 impl Table {
     /// Creates the table for differences (DC), whose symbols are sizes. `segment` contains the number of codes of every
     /// length from 1 to 16, then the symbols.
-    fn for_differences(segment: &[u8]) -> Option<Self> {
+    pub(super) fn for_differences(segment: &[u8]) -> Option<Self> {
         let table = Self::new(segment)?;
         table.symbols.iter().all(|&size| size <= 11).then_some(table)
     }
 
-    fn new(segment: &[u8]) -> Option<Self> {
+    /// Creates the table for the other coefficients (AC); the segment is like that of [`Self::for_differences`].
+    pub(super) fn new(segment: &[u8]) -> Option<Self> {
         let (counts, symbols) = segment.split_at_checked(16)?;
         let mut lookup = vec![Entry(0); 1 << LOOKUP_BITS];
         let (mut ends, mut offsets) = ([0; 17], [0; 17]);
@@ -407,6 +408,15 @@ impl<'a> Bits<'a> {
         number
     }
 
+    /// Reads a number of this many bits, at most 32.
+    #[inline(always)]
+    pub(super) fn take(&mut self, count: u32) -> u32 {
+        // In two shifts, because a shift by 64 would be one by 0.
+        let number = (self.window >> 1 >> (63 - count)) as u32;
+        self.skip(count);
+        number
+    }
+
     /// Skips to the marker after the data, and returns it. `None` if more bits were read than the data has, or if unread data precedes the marker.
     pub(super) fn marker(&mut self) -> Option<u8> {
         *self = self.refilled_bytewise();
@@ -419,5 +429,19 @@ impl<'a> Bits<'a> {
         let marker = *rest.get(fill)?;
         *self = Self { at: self.at + fill + 1, ..Self::new(self.data) };
         Some(marker)
+    }
+
+    /// Data from the marker after the compressed data. `None` as for [`Self::marker`].
+    pub(super) fn end(mut self) -> Option<&'a [u8]> {
+        self.marker()?;
+        self.data.get(self.at - 2..)
+    }
+
+    /// Reads the marker before `unit` if the interval, in units, has one there: then codes start anew. `None` if it is another one.
+    pub(super) fn restarts(&mut self, unit: usize, interval: usize) -> Option<bool> {
+        if interval == 0 || unit == 0 || !unit.is_multiple_of(interval) {
+            return Some(false);
+        }
+        (usize::from(self.marker()?) == 0xd0 + (unit / interval - 1) % 8).then_some(true)
     }
 }

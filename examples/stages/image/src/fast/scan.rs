@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-use super::header::{Component, Header};
+use super::header::{Coding, Component, Header, Tables};
 use super::huffman::{Bits, END, Table};
 use super::idct::{POSITIONS, inverse, inverse_1, inverse_2, inverse_4};
+use super::scans;
 
 /// Required part of one component's pixels, rounded to whole blocks.
 #[derive(Default)]
@@ -28,10 +29,10 @@ pub(super) struct Window {
 }
 
 /// Required blocks of a component.
-struct Wanted {
-    edge: usize,
-    columns: Range<usize>,
-    rows: Range<usize>,
+pub(super) struct Wanted {
+    pub(super) edge: usize,
+    pub(super) columns: Range<usize>,
+    pub(super) rows: Range<usize>,
 }
 
 impl Plane {
@@ -51,10 +52,10 @@ impl Plane {
     }
 }
 
-/// Decodes the scan into `planes`, one per component, restricted to `windows`, one per component. Other blocks are parsed, since
+/// Decodes the image into `planes`, one per component, restricted to `windows`, one per component. Other blocks are parsed, since
 /// they cannot be skipped, but not transformed.
 ///
-/// Returns `None` if the data is damaged, or if anything but the end of the image follows the scan.
+/// Returns `None` if the data is damaged, or if anything but the end of the image follows it.
 pub(super) fn decode<'a>(
     header: &Header,
     windows: impl Iterator<Item = &'a Window>,
@@ -62,10 +63,26 @@ pub(super) fn decode<'a>(
 ) -> Option<()> {
     let wanted: Vec<Wanted> =
         windows.zip(planes.iter_mut()).map(|(window, plane)| plane.reserve(window)).collect();
-    let units_across = header.width.div_ceil(8 * header.most_across());
-    let units_down = header.height.div_ceil(8 * header.most_down());
+    match &header.coding {
+        Coding::One { tables, restart_interval, data } => {
+            decode_one(header, tables, *restart_interval, data, &wanted, planes)
+        }
+        Coding::Several { segments, first } => {
+            scans::decode(header, (**segments).clone(), first, &wanted, planes)
+        }
+    }
+}
 
-    let mut bits = Bits::new(header.scan);
+fn decode_one(
+    header: &Header,
+    tables: &[Tables],
+    restart_interval: usize,
+    data: &[u8],
+    wanted: &[Wanted],
+    planes: &mut [Plane],
+) -> Option<()> {
+    let [units_across, units_down] = header.units();
+    let mut bits = Bits::new(data);
     let mut previous = [0_i16; 3];
     let mut block = [0_i16; 64];
     let mut blocks = Vec::new();
@@ -75,28 +92,25 @@ pub(super) fn decode<'a>(
             for down in 0..component.down {
                 let row = unit_row * component.down + down;
                 blocks.extend((0..component.across).map(|across| {
-                    Block::new(&wanted[index], planes[index].stride, (index, component), row, across)
+                    let codes = (component, &tables[index]);
+                    Block::new(&wanted[index], planes[index].stride, (index, codes), row, across)
                 }));
             }
         }
         for unit_column in 0..units_across {
             let unit = unit_row * units_across + unit_column;
-            if header.restart_interval != 0 && unit != 0 && unit.is_multiple_of(header.restart_interval) {
-                let number = unit / header.restart_interval - 1;
-                if usize::from(bits.marker()?) != 0xd0 + number % 8 {
-                    return None;
-                }
+            if bits.restarts(unit, restart_interval)? {
                 previous = [0; 3];
             }
             for next in &mut blocks {
                 let (plane, previous) = (&mut planes[next.index], &mut previous[next.index]);
                 if next.column < next.columns {
                     let pixels = &mut plane.pixels[next.start + next.column * next.edge..];
-                    (next.read)(&mut bits, next.component, previous, &mut block, pixels, plane.stride)?;
+                    (next.read)(&mut bits, next.codes, previous, &mut block, pixels, plane.stride)?;
                 } else {
-                    read_block(&mut bits, next.component, previous, &mut block)?;
+                    read_block(&mut bits, next.codes, previous, &mut block)?;
                 }
-                next.column = next.column.wrapping_add(next.component.across);
+                next.column = next.column.wrapping_add(next.codes.0.across);
             }
         }
     }
@@ -107,7 +121,7 @@ pub(super) fn decode<'a>(
 struct Block<'a> {
     /// Index of the component.
     index: usize,
-    component: &'a Component,
+    codes: (&'a Component, &'a Tables),
     read: Read,
     /// Number of wanted columns of blocks; 0 if the row of blocks is not wanted.
     columns: usize,
@@ -118,13 +132,13 @@ struct Block<'a> {
     edge: usize,
 }
 
-type Read = fn(&mut Bits, &Component, &mut i16, &mut [i16; 64], &mut [i8], usize) -> Option<()>;
+type Read = fn(&mut Bits, (&Component, &Tables), &mut i16, &mut [i16; 64], &mut [i8], usize) -> Option<()>;
 
 impl<'a> Block<'a> {
     fn new(
         wanted: &Wanted,
         stride: usize,
-        (index, component): (usize, &'a Component),
+        (index, codes): (usize, (&'a Component, &'a Tables)),
         row: usize,
         across: usize,
     ) -> Self {
@@ -132,7 +146,7 @@ impl<'a> Block<'a> {
         let is_wanted = row < wanted.rows.len();
         Self {
             index,
-            component,
+            codes,
             read: match wanted.edge {
                 8 => read_pixels::<8>,
                 4 => read_pixels::<4>,
@@ -151,11 +165,11 @@ impl<'a> Block<'a> {
 #[inline(never)]
 fn read_block(
     bits: &mut Bits,
-    component: &Component,
+    codes: (&Component, &Tables),
     previous: &mut i16,
     block: &mut [i16; 64],
 ) -> Option<usize> {
-    read_coefficients(0, bits, component, previous, block)
+    read_coefficients(0, bits, codes, previous, block)
 }
 
 /// Reads one block, and writes its pixels, minus 128, to the first columns of the first rows: `EDGE` of each. `block` is zero before
@@ -163,7 +177,7 @@ fn read_block(
 #[inline(never)]
 fn read_pixels<const EDGE: usize>(
     bits: &mut Bits,
-    component: &Component,
+    codes: (&Component, &Tables),
     previous: &mut i16,
     block: &mut [i16; 64],
     pixels: &mut [i8],
@@ -171,15 +185,21 @@ fn read_pixels<const EDGE: usize>(
 ) -> Option<()> {
     // Number of coefficients that contain all that a block of this edge needs.
     let needed = [1, 5, 25, 64][EDGE.ilog2() as usize];
-    let last = read_coefficients(needed, bits, component, previous, block)?;
-    match EDGE {
+    let last = read_coefficients(needed, bits, codes, previous, block)?;
+    write_pixels(EDGE, block, last, pixels, stride);
+    *block = [0; 64];
+    Some(())
+}
+
+/// Writes the pixels of a block, minus 128, to the first `edge` columns of as many rows. `last` is as for [`inverse`].
+#[inline(always)]
+pub(super) fn write_pixels(edge: usize, block: &[i16; 64], last: usize, pixels: &mut [i8], stride: usize) {
+    match edge {
         8 => inverse(block, last, pixels, stride),
         4 => inverse_4(block, pixels, stride),
         2 => inverse_2(block, pixels, stride),
         _ => pixels[0] = inverse_1(block),
     }
-    *block = [0; 64];
-    Some(())
 }
 
 /// Reads the coefficients of one block, and returns an index, in the order of the scan, after which all are zero. Keeps at least
@@ -188,13 +208,13 @@ fn read_pixels<const EDGE: usize>(
 fn read_coefficients(
     needed: usize,
     bits: &mut Bits,
-    component: &Component,
+    codes: (&Component, &Tables),
     previous: &mut i16,
     block: &mut [i16; 64],
 ) -> Option<usize> {
     // A local copy stays in registers while the block is read.
     let mut local = *bits;
-    let last = coefficients(needed, &mut local, component, previous, block);
+    let last = coefficients(needed, &mut local, codes, previous, block);
     *bits = local;
     last
 }
@@ -203,12 +223,13 @@ fn read_coefficients(
 fn coefficients(
     needed: usize,
     bits: &mut Bits,
-    component: &Component,
+    codes: (&Component, &Tables),
     previous: &mut i16,
     block: &mut [i16; 64],
 ) -> Option<usize> {
+    let (component, Tables { dc, ac: codes }) = codes;
     bits.refill();
-    let entry = component.dc.entry(bits)?;
+    let entry = dc.entry(bits)?;
     let difference = bits.number(entry);
     *previous = previous.wrapping_add(difference);
     if needed > 0 {
@@ -219,7 +240,6 @@ fn coefficients(
         let place = place & 63;
         block[usize::from(POSITIONS[place] & 63)] = number.wrapping_mul(component.steps[place]);
     };
-    let codes = &*component.ac;
     let mut place = 1;
     // Numbers at low frequencies are large: few steps would contain one.
     while needed == 5 && place < needed {

@@ -173,13 +173,44 @@ fn restart_markers_change_nothing() {
 }
 
 #[test]
+fn progressive_images_have_the_pixels_of_baseline_ones() {
+    for sampling in
+        [SamplingFactor::F_1_1, SamplingFactor::F_2_1, SamplingFactor::F_1_2, SamplingFactor::F_2_2]
+    {
+        for shape in [(97, 61), (17, 9), (1, 1)] {
+            for interval in [0, 3] {
+                let of = |progressive: bool| {
+                    encode(shape, |encoder| {
+                        encoder.set_sampling_factor(sampling);
+                        encoder.set_progressive(progressive);
+                        encoder.set_restart_interval(interval);
+                    })
+                };
+                let (view, whole) =
+                    (view(shape, (30, 40), Interpolation::Bilinear), whole(shape.0.into(), shape.1.into()));
+                for view in [view, whole] {
+                    let made = fast(&of(true), &view, 1).expect("the fast path takes it");
+                    assert_eq!(
+                        made,
+                        fast(&of(false), &view, 1).unwrap(),
+                        "{shape:?} {sampling:?} {interval}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn unusual_and_truncated_files_take_the_plain_path() {
     let file = encode((100, 100), |_| {});
     let view = whole(100, 100);
     assert!(fast(&file, &view, 1).is_some());
-    assert_eq!(fast(&encode((100, 100), |encoder| encoder.set_progressive(true)), &view, 1), None);
-    for length in (0..file.len()).step_by(7) {
-        assert_eq!(fast(&file[..length], &view, 1), None, "{length} of {} bytes", file.len());
+    let progressive = encode((100, 100), |encoder| encoder.set_progressive(true));
+    for file in [file, progressive] {
+        for length in (0..file.len()).step_by(7) {
+            assert_eq!(fast(&file[..length], &view, 1), None, "{length} of {} bytes", file.len());
+        }
     }
 }
 
