@@ -71,6 +71,8 @@ def cases():
     for kernel, sigma in [(3, 0.5), ([7, 5], 2.0)]:
         op = T.GaussianBlur(kernel, (sigma, sigma))
         yield f"GaussianBlur {kernel}", [{"GaussianBlur": {"kernel_size": kernel, "sigma": fixed(sigma)}}], op, False
+    # Pillow resizes the rows of this one first.
+    yield "Resize of the rows", [{"Resize": {"size": [8, 55], "interpolation": "lanczos"}}], T.Resize([8, 55], interpolation("lanczos")), True
 
 
 def steps_of_rand_augment():

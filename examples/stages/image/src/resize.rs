@@ -1,4 +1,6 @@
-//! Resizing with the arithmetic of Pillow: columns first, then rows, with bytes in between.
+//! Resizing with the arithmetic of Pillow: columns and rows one after the other, with bytes in between.
+
+use std::ops::Range;
 
 use crate::filter::{Line, Weights};
 use crate::image::Image;
@@ -21,26 +23,34 @@ pub(crate) fn view(image: &Image, view: &View, reduction: u32) -> Image {
     let [columns, rows] = Line::of(view, width as usize, height as usize, reduction as usize);
     let (across, down) = (Taps::new(&columns.weights()), Taps::new(&rows.weights()));
     let size = view.size();
-    let narrow = match image.channels {
-        1 => resize_columns::<1>(image, &across, down.first..down.end),
-        _ => resize_columns::<3>(image, &across, down.first..down.end),
+    let pixels = match image.channels {
+        1 => passes::<1>(image, &across, &down, rows_first(view, reduction)),
+        _ => passes::<3>(image, &across, &down, rows_first(view, reduction)),
     };
-    let stride = size.width as usize * image.channels;
-    let mut pixels = vec![0; stride * size.height as usize];
-    let mut sums = vec![0; stride];
-    for ((start, weights), out) in down.iter().zip(pixels.chunks_exact_mut(stride)) {
-        let rows = &narrow[(start - down.first) * stride..];
-        if let [1] = *weights {
-            out.copy_from_slice(&rows[..stride]);
-            continue;
-        }
-        sums.fill(1 << (BITS - 1));
-        for (row, &weight) in rows.chunks_exact(stride).zip(weights) {
-            add_row(row, weight, &mut sums);
-        }
-        penstock_guest::map_chunks::<32, i32, u8>(&sums, out, to_byte);
-    }
     Image { size, channels: image.channels, pixels }
+}
+
+/// True if rows are resized first, as Pillow does since version 13 where this removes more than twice as many rows as the other
+/// order removes columns; torchvision, which resizes without `antialias`, never does. Bytes in between are cut to their range, so the order shows at sharp edges.
+fn rows_first(View { crop, resize, .. }: &View, reduction: u32) -> bool {
+    resize.is_some_and(|Resizing { size, antialias, .. }| {
+        let removed = |from: u32, to: u32| from.div_ceil(reduction).saturating_sub(to);
+        antialias && removed(crop.height, size.height) > 2 * removed(crop.width, size.width)
+    })
+}
+
+fn passes<const CHANNELS: usize>(image: &Image, across: &Taps, down: &Taps, rows_first: bool) -> Vec<u8> {
+    let part = across.first * CHANNELS..across.end * CHANNELS;
+    let rows: Vec<&[u8]> =
+        image.rows().skip(down.first).take(down.end - down.first).map(|row| &row[part.clone()]).collect();
+    if rows_first {
+        let low = resize_rows(&rows, part.len(), down);
+        resize_columns::<CHANNELS>(low.chunks_exact(part.len()), across)
+    } else {
+        let stride = across.spans.len() * CHANNELS;
+        let narrow = resize_columns::<CHANNELS>(rows.iter().copied(), across);
+        resize_rows(&narrow.chunks_exact(stride).collect::<Vec<_>>(), stride, down)
+    }
 }
 
 /// Inputs of each output with whole weights, in units of 2^-22; the single weight `[1]` stands for a copy.
@@ -72,28 +82,27 @@ impl Taps {
         }
     }
 
-    /// First input and weights of every output.
-    fn iter(&self) -> impl Iterator<Item = (usize, &[i32])> {
+    /// Inputs, counted from the first of all, and weights of every output.
+    fn iter(&self) -> impl Iterator<Item = (Range<usize>, &[i32])> {
         let mut rest = self.weights.as_slice();
         self.spans.iter().map(move |&(start, count)| {
             let (weights, after) = rest.split_at(count);
             rest = after;
-            (start, weights)
+            (start - self.first..start - self.first + count, weights)
         })
     }
 }
 
-/// Resizes the columns of some rows.
-fn resize_columns<const CHANNELS: usize>(
-    image: &Image,
+/// Resizes the columns of rows that start with the first input.
+fn resize_columns<'a, const CHANNELS: usize>(
+    rows: impl ExactSizeIterator<Item = &'a [u8]>,
     across: &Taps,
-    rows: std::ops::Range<usize>,
 ) -> Vec<u8> {
     let mut out = Vec::with_capacity(rows.len() * across.spans.len() * CHANNELS);
-    for row in image.rows().skip(rows.start).take(rows.len()) {
+    for row in rows {
         let (row, _) = row.as_chunks::<CHANNELS>();
-        for (start, weights) in across.iter() {
-            let pixels = &row[start..start + weights.len()];
+        for (span, weights) in across.iter() {
+            let pixels = &row[span];
             if let ([1], [pixel]) = (weights, pixels) {
                 out.extend_from_slice(pixel);
                 continue;
@@ -108,6 +117,25 @@ fn resize_columns<const CHANNELS: usize>(
         }
     }
     out
+}
+
+/// Resizes rows of this many bytes, of which the first is the first input.
+fn resize_rows(rows: &[&[u8]], stride: usize, down: &Taps) -> Vec<u8> {
+    let mut pixels = vec![0; stride * down.spans.len()];
+    let mut sums = vec![0; stride];
+    for ((span, weights), out) in down.iter().zip(pixels.chunks_exact_mut(stride)) {
+        let rows = &rows[span];
+        if let ([1], [row]) = (weights, rows) {
+            out.copy_from_slice(row);
+            continue;
+        }
+        sums.fill(1 << (BITS - 1));
+        for (row, &weight) in rows.iter().zip(weights) {
+            add_row(row, weight, &mut sums);
+        }
+        penstock_guest::map_chunks::<32, i32, u8>(&sums, out, to_byte);
+    }
+    pixels
 }
 
 fn add_row(row: &[u8], weight: i32, sums: &mut [i32]) {
