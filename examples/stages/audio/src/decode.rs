@@ -3,14 +3,15 @@
 use std::io::{Cursor, ErrorKind};
 
 use penstock_guest::prelude::*;
-use symphonia::core::audio::{AudioBufferRef, SampleBuffer};
-use symphonia::core::codecs::{CODEC_TYPE_NULL, DecoderOptions};
+use symphonia::core::audio::{AudioBufferRef, SampleBuffer, Signal};
+use symphonia::core::codecs::{CODEC_TYPE_NULL, CODEC_TYPE_VORBIS, DecoderOptions};
 use symphonia::core::errors::Error as Fault;
 use symphonia::core::formats::FormatOptions;
 use symphonia::core::io::MediaSourceStream;
 use symphonia::core::meta::MetadataOptions;
 use symphonia::core::probe::Hint;
 
+use crate::vorbis;
 use crate::wav::{self, Clip, MOST_CHANNELS, MOST_SAMPLES};
 
 /// Decodes a file, recognised by its first bytes, and averages its channels.
@@ -68,6 +69,9 @@ fn decode(file: &[u8], name: &str, states_length: bool) -> Result<Clip> {
     if let Some(stated) = stated {
         check_length(stated)?;
     }
+    if track.codec_params.codec == CODEC_TYPE_VORBIS {
+        vorbis::check(track.codec_params.extra_data.as_deref().unwrap_or_default())?;
+    }
     let codecs = symphonia::default::get_codecs();
     let mut decoder = codecs.make(&track.codec_params, &DecoderOptions::default()).map_err(refused)?;
     let mut clip = Clip { rate: 0, samples: Vec::new() };
@@ -110,13 +114,19 @@ fn append(
     ensure!(spec.rate > 0, "the file has no sample rate");
     ensure!(clip.rate == 0 || clip.rate == spec.rate, "the sample rate changes within the file");
     clip.rate = spec.rate;
+    let share = 1.0 / channels as f32;
+    // Not by the buffer, which would cut loud sounds to the range from -1 to 1.
+    if let AudioBufferRef::F32(planes) = decoded {
+        let frame = |at: usize| (0..channels).map(|channel| planes.chan(channel)[at]).sum::<f32>() * share;
+        clip.samples.extend((0..planes.frames()).map(frame));
+        return Ok(());
+    }
     let needed = decoded.capacity() * channels;
     if buffer.as_ref().is_none_or(|buffer| buffer.capacity() < needed) {
         *buffer = Some(SampleBuffer::new(decoded.capacity() as u64, spec));
     }
     let Some(buffer) = buffer else { return Ok(()) };
     buffer.copy_interleaved_ref(decoded.clone());
-    let share = 1.0 / channels as f32;
     clip.samples
         .extend(buffer.samples().chunks_exact(channels).map(|frame| frame.iter().sum::<f32>() * share));
     Ok(())

@@ -7,6 +7,7 @@ mod mask;
 mod mel;
 mod resample;
 mod spectrogram;
+mod vorbis;
 pub mod wav;
 
 use penstock_guest::prelude::*;
