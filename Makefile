@@ -15,7 +15,9 @@ DEMO       := demo
 PHOTOS     := 2000
 TIME       := 1800
 SEED       := 1
-FUZZ_TARGETS := returned values upload document manifest schemas
+FUZZ_TARGETS := returned values upload document manifest schemas $(addprefix decoder/,$(DECODERS))
+# Formats of files that modules of the program decode.
+DECODERS   := bmp flac gif jpg mp3 npy ogg png wav webp
 # Memory that a target may use, in KiB: an allocation beyond it ends the target as a fault.
 FUZZ_KIB   := 1048576
 # Coverage by flags that a stable compiler takes; no sanitizer, since the code under test is safe Rust.
@@ -271,13 +273,20 @@ api: ## Write the API's description and the types that the pages have of it
 	cd $(UI) && npm run api
 
 .PHONY: fuzz
-fuzz: ## Fuzz each target for TIME seconds; inputs that break a promise are kept in target/fuzz/found
+fuzz: std ## Fuzz each target for TIME seconds; inputs that break a promise are kept in target/fuzz/found
 	@host=$$(rustc -vV | sed -n 's/^host: //p'); out=$(abspath $(TARGET_DIR))/fuzz; \
+	cargo=$$(guest-sdk/setup-target.sh --quiet); \
+	$$cargo build --locked --profile guest --target wasm32-unknown-unknown --target-dir $$out \
+	  --config 'target.wasm32-unknown-unknown.rustflags = ["--cfg", "fuzzing"]' $(addprefix -p ,audio image table); \
 	(cd tests/fuzz/libfuzzer && RUSTFLAGS="$(FUZZ_FLAGS)" cargo build --locked --release --target $$host --target-dir $$out); \
+	export MODULES=$$out/wasm32-unknown-unknown/guest; \
 	for target in $(FUZZ_TARGETS); do \
 	  mkdir -p $$out/corpus/$$target $$out/found/$$target; \
-	  (ulimit -d $(FUZZ_KIB); exec $$out/$$host/release/$$target -max_total_time=$(TIME) -timeout=10 -rss_limit_mb=1024 \
-	    -max_len=65536 -artifact_prefix=$$out/found/$$target/ -print_final_stats=1 $$out/corpus/$$target tests/fuzz/corpus/$$target); \
+	  export DECODER=$${target#*/} limit=10; \
+	  case $$target in decoder/*) limit=60;; esac; \
+	  seeds=$$(ls examples/stages/*/tests/data/{files/,}*.$$DECODER 2>/dev/null | paste -sd, || true); \
+	  (ulimit -d $(FUZZ_KIB); exec $$out/$$host/release/$${target%/*} $${seeds:+-seed_inputs=$$seeds} -max_total_time=$(TIME) -timeout=$$limit -rss_limit_mb=1024 \
+	    -max_len=65536 -artifact_prefix=$$out/found/$$target/ -print_final_stats=1 $$out/corpus/$$target $$(ls -d tests/fuzz/corpus/$$target || true)); \
 	done
 
 .PHONY: chaos

@@ -2,6 +2,7 @@
 //! targets with libFuzzer (`libfuzzer/`); every test run feeds them the files in `corpus/`.
 
 mod answer;
+mod decoder;
 mod document;
 mod guest;
 mod input;
@@ -13,6 +14,7 @@ mod upload;
 mod values;
 
 pub use answer::{Answer, BASE, Field, Item, Key, Outcome, Patch, Text, Value};
+pub use decoder::{DECODERS, Decoder};
 pub use document::{document, document_words};
 pub use guest::{Encoding, core, load, typed, with_manifest};
 pub use manifest::manifest;

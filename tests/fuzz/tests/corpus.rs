@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use penstock_fuzz::{document, document_words, manifest, returned, schemas, upload, values};
+use penstock_fuzz::{DECODERS, document, document_words, manifest, returned, schemas, upload, values};
 
 /// Paths and contents of the inputs of a target.
 fn corpus(name: &str) -> Vec<(PathBuf, Vec<u8>)> {
@@ -65,4 +65,37 @@ fn schemas_of_the_corpus_pass_the_target() {
 #[test]
 fn values_of_the_corpus_pass_the_target() {
     replay("values", values);
+}
+
+/// Number of damaged files of each format.
+const DAMAGED: usize = 1000;
+
+/// The fixtures of the stages, these fixtures with damage, and what fuzzing found.
+#[test]
+fn files_of_each_format_are_decoded_or_refused_with_a_reason() {
+    for decoder in &DECODERS {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/decoder").join(decoder.name);
+        let found = fs::read_dir(corpus).into_iter().flatten().map(|entry| entry.unwrap().path());
+        let whole: Vec<Vec<u8>> = decoder.seeds().iter().map(|path| fs::read(path).unwrap()).collect();
+        assert!(!whole.is_empty(), "no files of `{}`", decoder.name);
+        for path in found.chain(decoder.seeds()) {
+            let file = fs::read(&path).unwrap();
+            let ended = std::panic::catch_unwind(|| decoder.decode(&file));
+            assert!(ended.is_ok(), "{}", path.display());
+        }
+        let mut random = fastrand::Rng::with_seed(7);
+        for number in 0..DAMAGED {
+            let mut file = whole[number % whole.len()].clone();
+            for _ in 0..random.usize(1..=5) {
+                // Headers are where damage does most.
+                let end = if random.bool() { file.len().min(100) } else { file.len() };
+                file[random.usize(..end)] = random.u8(..);
+            }
+            if random.u8(..5) == 0 {
+                file.truncate(random.usize(..file.len()));
+            }
+            let ended = std::panic::catch_unwind(|| decoder.decode(&file));
+            assert!(ended.is_ok(), "damaged file {number} of `{}`", decoder.name);
+        }
+    }
 }
