@@ -16,6 +16,9 @@ use penstock_wasm::{Module, Sandbox, SandboxSettings, StageSettings};
 
 use crate::told::assert_printable;
 
+/// Instances by the name of their module and their params.
+type Stages = BTreeMap<(&'static str, &'static str), Box<dyn ThreadOp>>;
+
 /// Format of files that a module of the program decodes.
 #[derive(Debug)]
 pub struct Decoder {
@@ -99,7 +102,7 @@ impl Decoder {
     /// Decodes the input in the sandbox.
     pub fn decode(&self, input: &[u8]) {
         thread_local! {
-            static STAGES: RefCell<BTreeMap<(&'static str, &'static str), Box<dyn ThreadOp>>> = RefCell::default();
+            static STAGES: RefCell<Stages> = RefCell::default();
         }
         let file = self.file(input);
         let params = self.params_of(&file);
