@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use bytemuck::cast;
-use wide::{i8x16, i16x8, i16x16};
+use wide::{i8x16, i16x8, i16x16, i32x4, i32x8, u8x16};
 
 use super::resample::times_256;
 use super::scan::Plane;
@@ -118,21 +118,24 @@ impl Chroma<'_> {
     }
 }
 
-/// Converts sixteen pixels by the rule of JFIF.
+/// Converts sixteen pixels by the rule of JFIF. Every result is equal to libjpeg's.
 #[inline(always)]
 fn rgb(brightness: &[i8; 16], blueness: &[i8; 16], redness: &[i8; 16]) -> [[i8; 16]; 3] {
-    let [brightness, blueness, redness] = [brightness, blueness, redness].map(times_256);
-    let part = |of: i16x8, share: f64| of.mul_scale_round_n((share * 32768.0) as i16);
-    let pixels = |numbers: i16x8| numbers.saturating_add(i16x8::splat(128)) >> 8;
-    let both = |of: &dyn Fn(usize) -> i16x8| narrow([pixels(of(0)), pixels(of(1))]);
-    [
-        both(&|at| brightness[at].saturating_add(redness[at]).saturating_add(part(redness[at], 0.402))),
-        both(&|at| {
-            brightness[at]
-                .saturating_sub(part(blueness[at], 0.344_136).saturating_add(part(redness[at], 0.714_136)))
-        }),
-        both(&|at| brightness[at].saturating_add(blueness[at]).saturating_add(part(blueness[at], 0.772))),
-    ]
+    // Shares of blueness and redness in green, in units of 2^-16; that of redness is larger by 1, which does not fit.
+    const GREEN: [i16; 2] = [-22554, 18734];
+    let [blue_bytes, red_bytes] = [blueness, redness].map(|pixels| cast::<[i8; 16], u8x16>(*pixels));
+    let pairs = [u8x16::unpack_low(blue_bytes, red_bytes), u8x16::unpack_high(blue_bytes, red_bytes)];
+    let weights = cast::<[[i16; 2]; 4], i16x8>([GREEN; 4]);
+    let share = |pairs: i16x8| (pairs.dot(weights) + i32x4::splat(1 << 23)) >> 24;
+    let [brightness, blueness, redness] = [brightness, blueness, redness].map(wide_pixels);
+    let green = |at: usize| {
+        let shares = times_256(&cast(pairs[at])).map(share);
+        brightness[at] - redness[at] + i16x8::from_i32x8_saturate(cast::<[i32x4; 2], i32x8>(shares))
+    };
+    // The factors 1.402 and 1.772, with the rounding of libjpeg.
+    let red = |at: usize| brightness[at] + redness[at] + redness[at].mul_scale_round_n(13173);
+    let blue = |at: usize| brightness[at] + blueness[at] + blueness[at].mul_scale_round_n(25297);
+    [narrow([red(0), red(1)]), narrow([green(0), green(1)]), narrow([blue(0), blue(1)])]
 }
 
 #[inline(always)]

@@ -207,9 +207,12 @@ fn sum_columns<const TAPS: usize>(layer: &Layer, columns: &[i16x8], out: &mut [i
 fn colours(brightness: &[i16x8; 8], blueness: &[i16x8; 8], redness: &[i16x8; 8]) -> [[i16x8; 8]; 3] {
     let part = |of: i16x8, share: f64| of.mul_scale_round_n((share * 32768.0) as i16);
     let red = eight(|at| brightness[at].saturating_add(redness[at]).saturating_add(part(redness[at], 0.402)));
+    // Both parts may exceed the range together, so half of them is subtracted from half of the brightness.
     let green = eight(|at| {
-        brightness[at]
-            .saturating_sub(part(blueness[at], 0.344_136).saturating_add(part(redness[at], 0.714_136)))
+        let parts = part(blueness[at], 0.172_068) + part(redness[at], 0.357_068);
+        let half: i16x8 = brightness[at] >> 1;
+        let half = half.saturating_sub(parts);
+        half.saturating_add(half)
     });
     let blue =
         eight(|at| brightness[at].saturating_add(blueness[at]).saturating_add(part(blueness[at], 0.772)));
