@@ -114,17 +114,59 @@ def png16(image, kind):
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
+def saved(image, kind, **options):
+    out = io.BytesIO()
+    image.save(out, kind, **options)
+    return out.getvalue()
+
+
+def scans(planes, samplings, adobe=None, **options):
+    """A JPEG of any samplings, across and down, whose scans have one component each: they are taken from JPEGs in grey."""
+    across, down = np.max(samplings, axis=0)
+    height, width = planes[0].shape
+    parts = []
+    for plane, (own_across, own_down) in zip(planes, samplings):
+        size = -(-width * own_across // across), -(-height * own_down // down)
+        parts.append(saved(Image.fromarray(plane).resize(size, Image.Resampling.BOX), "JPEG", quality=85, **options))
+    frame = parts[0].index(b"\xff\xc2" if options.get("progressive") else b"\xff\xc0")
+    head = b"" if adobe is None else b"\xff\xee\0\x0eAdobe\0\x64\0\0\0\0" + bytes([adobe])
+    head += parts[0][parts[0].index(b"\xff\xdb") : frame + 2]
+    components = b"".join(bytes([number, own_across << 4 | own_down, 0]) for number, (own_across, own_down) in enumerate(samplings, 1))
+    head += (8 + 3 * len(planes)).to_bytes(2) + b"\x08" + height.to_bytes(2) + width.to_bytes(2) + bytes([len(planes)]) + components
+    start = b"\xff\xda\0\x08\x01"
+    bodies = [part[frame + 13 : -2].replace(start + b"\x01", start + bytes([number])) for number, part in enumerate(parts, 1)]
+    return b"\xff\xd8" + head + b"".join(bodies) + b"\xff\xd9"
+
+
+def jpegs():
+    """Small JPEGs of unusual kinds."""
+    image = picture(39, 29, 3)
+    planes = list(np.asarray(image.convert("YCbCr")).transpose(2, 0, 1))
+    # Colours far outside the range of red, green and blue.
+    extreme = [planes[0], *(np.where(plane < 128, 0, 255).astype(np.uint8) for plane in planes[1:])]
+    black = np.asarray(picture(39, 29, 4).convert("L"))
+    for name, samplings in [
+        ("411", [(4, 1), (1, 1), (1, 1)]),
+        ("410", [(4, 2), (1, 1), (1, 1)]),
+        ("441", [(1, 4), (1, 1), (1, 1)]),
+        ("mixed", [(2, 2), (1, 2), (2, 1)]),
+        ("chroma-larger", [(1, 1), (2, 2), (2, 1)]),
+    ]:
+        yield f"scans-{name}.jpg", scans(extreme, samplings)
+    yield "scans-progressive.jpg", scans(extreme, [(3, 2), (1, 2), (1, 1)], progressive=True)
+    yield "ycck.jpg", scans([*planes, black], [(1, 1)] * 4, 2)
+    yield "ycck-mixed.jpg", scans([*planes, black], [(2, 2), (1, 1), (2, 1), (1, 2)], 2)
+    yield "rgb.jpg", saved(image, "JPEG", quality=85, keep_rgb=True)
+    yield "rgb-adobe.jpg", scans(planes, [(1, 1)] * 3, 0)
+    for number, name in [(1, "422"), (2, "420")]:
+        yield f"narrow-{name}.jpg", saved(picture(4, 29, 5), "JPEG", quality=85, subsampling=number)
+
+
 def files():
     """Small files of all kinds."""
     image = picture(61, 47, 1)
     mask = Image.fromarray((np.indices((47, 61)).sum(0) * 3 % 256).astype(np.uint8))
     exif = Image.Exif()
-
-    def saved(image, kind, **options):
-        out = io.BytesIO()
-        image.save(out, kind, **options)
-        return out.getvalue()
-
     for number, sampling in enumerate(["444", "422", "420"]):
         yield f"baseline-{sampling}.jpg", saved(image, "JPEG", quality=85, subsampling=number)
         yield f"progressive-{sampling}.jpg", saved(image, "JPEG", quality=85, subsampling=number, progressive=True)
@@ -135,6 +177,7 @@ def files():
     yield "grey.jpg", saved(image.convert("L"), "JPEG", quality=85)
     yield "cmyk.jpg", saved(image.convert("CMYK"), "JPEG", quality=85)
     yield "restart.jpg", saved(image, "JPEG", quality=85, restart_marker_blocks=2)
+    yield from jpegs()
     rgba = image.copy()
     rgba.putalpha(mask)
     yield "colour.png", saved(image, "PNG")

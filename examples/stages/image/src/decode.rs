@@ -4,8 +4,10 @@ use std::io::Cursor;
 
 use penstock_guest::prelude::*;
 
+use crate::fast::{self, Pixels};
 use crate::image::Image;
 use crate::step::Size;
+use crate::view::View;
 pub(crate) use orientation::Orientation;
 
 mod bmp;
@@ -62,15 +64,22 @@ impl<'a> File<'a> {
         if self.orientation.transpose { self.stored.turned() } else { self.stored }
     }
 
-    /// Decodes the stored image. A JPEG is decoded at its size divided by `reduction`: 1, 2, 4 or 8.
-    pub(crate) fn decode(&self, reduction: u32) -> Result<Image> {
+    /// Decodes the stored image.
+    pub(crate) fn decode(&self) -> Result<Image> {
         match self.format {
-            Format::Jpeg => jpeg::decode(self.bytes, self.stored, reduction),
+            Format::Jpeg => self.view_of_jpeg(&View::whole(self.stored), 1, false),
             Format::Png => png::decode(self.bytes),
             Format::WebP => webp::decode(self.bytes),
             Format::Gif => gif::decode(self.bytes),
             Format::Bmp => bmp::decode(self.bytes),
         }
+    }
+
+    /// Decodes a view of the stored image of a JPEG; `shrink` and `draft` are those of [`fast::decode`].
+    pub(crate) fn view_of_jpeg(&self, view: &View, shrink: u32, draft: bool) -> Result<Image> {
+        let mut pixels = vec![0; 3 * view.size().pixels()];
+        fast::decode(self.bytes, view, shrink, draft, &mut Pixels::Bytes(&mut pixels))?;
+        Ok(Image { size: view.size(), channels: 3, pixels })
     }
 }
 

@@ -1,9 +1,7 @@
-//! Fast path for ordinary photos: JPEGs with baseline or progressive coding, in colour or grey. Most photos of a data set are of this kind. All
-//! others, including damaged files, take the plain path of the other modules, which is short, complete, and reports the reason
-//! for a refusal.
+//! Decoder of JPEGs, which computes only the pixels of a view: a part of the image at another size.
 //!
-//! A stage does not need a fast path; this one exists because decoding takes most of the time of a vision pipeline. A decoder
-//! and a resizer designed together save work that neither can save alone:
+//! Decoding takes most of the time of a vision pipeline. A decoder and a resizer designed together save work that neither can
+//! save alone:
 //!
 //! - Pixels outside the crop are never computed: only their codes are read.
 //! - Drafts resize the chroma components, which photos store at half the resolution, from that resolution, with weights that
@@ -15,18 +13,18 @@
 //! the end of every loop's body, which costs as much as a few SIMD instructions.
 
 use std::cell::RefCell;
-use std::ops::Range;
 use std::rc::Rc;
+
+use penstock_guest::prelude::*;
 
 use crate::decode::ensure_fits;
 use crate::filter::Line;
 use crate::output::Scale;
 use crate::params::Interpolation;
-use crate::step::MAX_PIXELS;
 use crate::view::View;
 use axis::{Axes, Axis};
-use colour::Chroma;
-use header::{Coding, Header};
+use colour::{Samples, Sampling};
+use header::{Coding, Colours, Header};
 use huffman::Codes;
 use resample::{Layer, Strips, resample};
 use scan::{Plane, Window};
@@ -48,6 +46,16 @@ pub(crate) enum Pixels<'a> {
     Planes(&'a mut [f32], [Scale; 3]),
 }
 
+impl Pixels<'_> {
+    /// Memory that the result takes, in bytes.
+    fn memory(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Planes(floats, _) => size_of_val(*floats),
+        }
+    }
+}
+
 /// Size of the largest plane that is kept for later images, in bytes.
 const KEPT_BYTES: usize = 16 << 20;
 
@@ -56,8 +64,8 @@ const KEPT_BYTES: usize = 16 << 20;
 struct Room {
     codes: Codes,
     axes: Axes,
-    planes: [Plane; 3],
-    rows: [colour::Rows; 2],
+    planes: [Plane; 4],
+    rows: [colour::Rows; 4],
     colours: [Plane; 3],
     strips: Strips,
 }
@@ -78,11 +86,12 @@ pub(crate) fn supports(view: &View) -> bool {
 }
 
 /// Decodes the view of a JPEG at its size divided by `shrink`: 1, 2, 4 or 8. With `draft`, colours are resized at the resolution
-/// of the file; a `shrink` of more than 1 needs it. `None` if the image needs the plain path; `result` is then partly written.
-pub(crate) fn decode(jpeg: &[u8], view: &View, shrink: u32, draft: bool, result: &mut Pixels) -> Option<()> {
+/// of the file; a `shrink` of more than 1 needs it. Images whose colours or samplings are unusual ignore both. Images that are too
+/// large for planes of all colours are decoded as drafts.
+pub(crate) fn decode(jpeg: &[u8], view: &View, shrink: u32, draft: bool, result: &mut Pixels) -> Result<()> {
     ROOM.with_borrow_mut(|room| {
         let decoded = decode_in(room, jpeg, view, shrink, draft, result);
-        if room.planes.iter().any(|plane| plane.pixels.capacity() > KEPT_BYTES) {
+        if room.planes.iter().chain(&room.colours).any(|plane| plane.pixels.capacity() > KEPT_BYTES) {
             *room = Room::default();
         }
         decoded
@@ -96,64 +105,85 @@ fn decode_in(
     shrink: u32,
     draft: bool,
     result: &mut Pixels,
-) -> Option<()> {
+) -> Result<()> {
     let header = Header::read(jpeg, &mut room.codes)?;
-    // The plain path refuses images that are too large.
-    let pixels = header.width as u64 * header.height as u64;
-    if pixels > MAX_PIXELS {
-        return None;
+    let frame = &header.frame;
+    let samplings: Vec<Sampling> =
+        frame.components.iter().map(|component| Sampling::new(frame, component)).collect();
+    let has_drafts = match (header.colours, &samplings[..]) {
+        (Colours::Grey, _) => true,
+        (Colours::Ycc, [luma, chroma @ ..]) => {
+            (luma.across, luma.down) == (1, 1) && chroma.iter().all(|own| own.across <= 2 && own.down <= 2)
+        }
+        _ => false,
+    };
+    let shrink = if has_drafts { shrink as usize } else { 1 };
+
+    let coefficients = match header.coding {
+        Coding::One { .. } => 0,
+        Coding::Several { .. } => scans::memory(frame),
+    };
+    let part = view.crop.size().pixels() / (shrink * shrink);
+    let planes: usize = samplings.iter().map(|own| part / (own.across * own.down)).sum();
+    let memory = result.memory() + coefficients + planes;
+    let all_colours = ensure_fits(jpeg, (memory + 3 * part) as u64);
+    let is_draft = has_drafts && (draft || header.colours == Colours::Grey || all_colours.is_err());
+    if is_draft { ensure_fits(jpeg, memory as u64) } else { all_colours }?;
+
+    let lines = Line::of(view, frame.width.div_ceil(shrink), frame.height.div_ceil(shrink), shrink);
+    match is_draft {
+        true => decode_draft(room, &header, &samplings, lines, shrink, result),
+        false => decode_colours(room, &header, &samplings, lines, result),
     }
-    if let Coding::Several { .. } = header.coding {
-        // Two bytes for each coefficient of three components, then one for each pixel, before and after the colours are converted.
-        ensure_fits(jpeg, 12 * pixels).ok()?;
-    }
-    let shrink = shrink as usize;
-    let (width, height) = (header.width.div_ceil(shrink), header.height.div_ceil(shrink));
-    let [across, down] = Line::of(view, width, height, shrink);
-    let samplings: Vec<[usize; 2]> = header
-        .components
+}
+
+/// Decodes the components and converts all of their pixels to colours, which are then resized.
+fn decode_colours(
+    room: &mut Room,
+    header: &Header,
+    samplings: &[Sampling],
+    [across, down]: [Line; 2],
+    result: &mut Pixels,
+) -> Result<()> {
+    let (across, down) = (room.axes.of(across, 1), room.axes.of(down, 1));
+    let (columns, rows) = (across.window(), down.window());
+    let windows: Vec<Window> = samplings
         .iter()
-        .map(|component| [header.most_across() / component.across, header.most_down() / component.down])
+        .map(|sampling| Window { edge: 8, columns: sampling.columns(&columns), rows: sampling.rows(&rows) })
         .collect();
-    let size = view.size();
-    let (result_width, result_height) = (size.width as usize, size.height as usize);
-    if !draft && header.components.len() == 3 {
-        let (across, down) = (room.axes.of(across, 1), room.axes.of(down, 1));
-        let (columns, rows) = (across.window(), down.window());
-        let part = |range: &Range<usize>, sampling: usize, length: usize| match sampling {
-            1 => range.clone(),
-            _ => colour::half(range, length.div_ceil(2)),
-        };
-        let windows: Vec<Window> = samplings
-            .iter()
-            .map(|&[sampling_across, sampling_down]| Window {
-                edge: 8,
-                columns: part(&columns, sampling_across, width),
-                rows: part(&rows, sampling_down, height),
-            })
-            .collect();
-        scan::decode(&header, windows.iter(), &mut room.planes)?;
-        let [luma, blueness, redness] = &room.planes;
-        let chroma =
-            [(blueness, samplings[1]), (redness, samplings[2])].map(|(plane, [across, down])| Chroma {
-                plane,
-                width: width.div_ceil(across),
-                height: height.div_ceil(down),
-                half_across: across == 2,
-                half_down: down == 2,
-            });
-        colour::convert(luma, &chroma, rows, &mut room.rows, &mut room.colours);
-        let layers = room.colours.each_ref().map(|plane| Layer { plane, down: &down, across: &across });
-        resample(&layers, false, result_width, result_height, &mut room.strips, result);
-        return Some(());
+    scan::decode(header, windows.iter(), &mut room.planes)?;
+    let window = Window { edge: 8, columns, rows };
+    for plane in &mut room.colours {
+        plane.reserve(&window);
     }
+    let components: Vec<Samples> = room
+        .planes
+        .iter()
+        .zip(samplings)
+        .map(|(plane, sampling)| Samples { plane, sampling: *sampling })
+        .collect();
+    colour::convert(&components, header.colours, window.rows, &mut room.rows, &mut room.colours);
+    let layers = room.colours.each_ref().map(|plane| Layer { plane, down: &down, across: &across });
+    resample(&layers, false, &mut room.strips, result);
+    Ok(())
+}
+
+/// Decodes the components and resizes them at their own resolution. The pixels of the result are then converted to colours.
+fn decode_draft(
+    room: &mut Room,
+    header: &Header,
+    samplings: &[Sampling],
+    [across, down]: [Line; 2],
+    shrink: usize,
+    result: &mut Pixels,
+) -> Result<()> {
     let windows: Vec<(Window, Rc<Axis>, Rc<Axis>)> = samplings
         .iter()
-        .map(|&[sampling_across, sampling_down]| {
+        .map(|sampling| {
             // A component with half the resolution in both directions is shrunk by half as much, as in libjpeg.
-            let halves = if shrink > 1 && sampling_across == 2 && sampling_down == 2 { 2 } else { 1 };
-            let across = room.axes.of(across, sampling_across / halves);
-            let down = room.axes.of(down, sampling_down / halves);
+            let halves = if shrink > 1 && sampling.across == 2 && sampling.down == 2 { 2 } else { 1 };
+            let across = room.axes.of(across, sampling.across / halves);
+            let down = room.axes.of(down, sampling.down / halves);
             (
                 Window { edge: 8 * halves / shrink, columns: across.window(), rows: down.window() },
                 across,
@@ -161,14 +191,14 @@ fn decode_in(
             )
         })
         .collect();
-    scan::decode(&header, windows.iter().map(|(window, ..)| window), &mut room.planes)?;
+    scan::decode(header, windows.iter().map(|(window, ..)| window), &mut room.planes)?;
     let layers: Vec<Layer> = windows
         .iter()
         .zip(&room.planes)
         .map(|((_, across, down), plane)| Layer { plane, down, across })
         .collect();
-    resample(&layers, true, result_width, result_height, &mut room.strips, result);
-    Some(())
+    resample(&layers, true, &mut room.strips, result);
+    Ok(())
 }
 
 /// Results of `of` for 0 to 7. Compilers for WebAssembly leave a loop over large bodies as it is, with the check of the deadline

@@ -23,7 +23,7 @@ use decode::{File, Format, ensure_fits};
 use fast::Pixels;
 use image::Image;
 use output::{Floats, scales, shape, to_floats, to_layout};
-use step::{Rect, size_after};
+use step::size_after;
 use view::View;
 
 pub use draw::draw;
@@ -92,25 +92,25 @@ fn run(file: &File, steps: &[Step], settings: &Settings) -> Result<Value> {
     ensure_fits(file.bytes, memory(&view, rest, is_float))?;
 
     // One pass from the file to the result, if only conversions follow the view.
-    if rest.is_empty() && file.format == Format::Jpeg && !file.orientation.transpose {
-        let (size, shape) = (view.size(), shape(view.size(), 3, layout));
+    if rest.is_empty() && file.format == Format::Jpeg && !file.orientation.transpose && fast::supports(&view)
+    {
+        let shape = shape(view.size(), 3, layout);
+        let decode = |pixels: &mut Pixels| {
+            let view = view.stored(file.orientation, file.stored);
+            fast::decode(file.bytes, &view, shrink(&view, settings), settings.draft, pixels)
+        };
         match (is_float, layout) {
             (true, Layout::Chw) => {
                 let mut floats = Tensor::<f32>::zeros(shape);
-                let mut pixels = Pixels::Planes(floats.as_mut_slice(), scales);
-                if decode_fast(file, &view, settings, &mut pixels).is_some() {
-                    finish(
-                        &mut Floats { size, channels: 3, layout, numbers: floats.as_mut_slice() },
-                        on_floats,
-                    )?;
-                    return Ok(floats.into());
-                }
+                decode(&mut Pixels::Planes(floats.as_mut_slice(), scales))?;
+                let numbers = floats.as_mut_slice();
+                finish(&mut Floats { size: view.size(), channels: 3, layout, numbers }, on_floats)?;
+                return Ok(floats.into());
             }
             (false, Layout::Hwc) => {
                 let mut bytes = Tensor::<u8>::zeros(shape);
-                if decode_fast(file, &view, settings, &mut Pixels::Bytes(bytes.as_mut_slice())).is_some() {
-                    return Ok(bytes.into());
-                }
+                decode(&mut Pixels::Bytes(bytes.as_mut_slice()))?;
+                return Ok(bytes.into());
             }
             _ => {}
         }
@@ -146,9 +146,23 @@ fn memory(view: &View, rest: &[Step], is_float: bool) -> u64 {
 
 /// The part of the file's image that the view names.
 fn seen(file: &File, view: &View, settings: &Settings) -> Result<Image> {
+    let view = view.stored(file.orientation, file.stored);
+    let ensure_fits =
+        |size: Size| ensure_fits(file.bytes, 3 * (size.pixels() + 2 * view.size().pixels()) as u64);
     let mut image = match file.format {
-        Format::Jpeg => seen_of_jpeg(file, view, settings)?,
-        _ => resize::view(&decode(file, view, 1)?, &view.stored(file.orientation, file.stored), 1),
+        Format::Jpeg if fast::supports(&view) => {
+            file.view_of_jpeg(&view, shrink(&view, settings), settings.draft)?
+        }
+        Format::Jpeg => {
+            let shrink = shrink(&view, settings);
+            let (part, view) = view.decoded(shrink, file.stored);
+            ensure_fits(part.size())?;
+            resize::view(&file.view_of_jpeg(&part, shrink, settings.draft)?, &view, shrink)
+        }
+        _ => {
+            ensure_fits(file.stored)?;
+            resize::view(&file.decode()?, &view, 1)
+        }
     };
     if file.orientation.transpose {
         image = image.transposed();
@@ -156,58 +170,9 @@ fn seen(file: &File, view: &View, settings: &Settings) -> Result<Image> {
     Ok(image)
 }
 
-/// Decodes the whole image, for a view of it.
-fn decode(file: &File, view: &View, reduction: u32) -> Result<Image> {
-    let stored = file.stored.pixels() / (reduction * reduction) as usize;
-    ensure_fits(file.bytes, 3 * (stored + 2 * view.size().pixels()) as u64)?;
-    file.decode(reduction)
-}
-
-fn seen_of_jpeg(file: &File, view: &View, settings: &Settings) -> Result<Image> {
-    let stored = view.stored(file.orientation, file.stored);
-    let bytes = |view: &View, shrink| {
-        let mut image = Image { size: view.size(), channels: 3, pixels: vec![0; view.size().pixels() * 3] };
-        decode_part(file, view, shrink, settings, &mut Pixels::Bytes(&mut image.pixels)).map(|()| image)
-    };
-    let reduction = if settings.draft { stored.reduction() } else { 1 };
-    if fast::supports(&stored) {
-        if let Some(image) = bytes(&stored, reduction) {
-            return Ok(image);
-        }
-    } else if reduction == 1
-        && let Some(crop) = bytes(&View { crop: stored.crop, ..View::whole(stored.crop.size()) }, 1)
-    {
-        let whole = Rect::whole(crop.size);
-        return Ok(resize::view(&crop, &View { crop: whole, ..stored }, 1));
-    }
-    Ok(resize::view(&decode(file, &stored, reduction)?, &stored, reduction))
-}
-
-/// Decodes the view of the stored image; `None` if the image or the view needs the plain path.
-fn decode_fast(file: &File, view: &View, settings: &Settings, pixels: &mut Pixels) -> Option<()> {
-    let view = view.stored(file.orientation, file.stored);
-    let shrink = if settings.draft { view.reduction() } else { 1 };
-    if !fast::supports(&view) {
-        return None;
-    }
-    decode_part(file, &view, shrink, settings, pixels)
-}
-
-/// Decodes a view of the stored image. Images that are too large for planes of all colours are decoded as drafts.
-fn decode_part(
-    file: &File,
-    view: &View,
-    shrink: u32,
-    settings: &Settings,
-    pixels: &mut Pixels,
-) -> Option<()> {
-    let takes = |bytes_per_pixel: usize| {
-        let part = view.crop.size().pixels() / (shrink * shrink) as usize;
-        ensure_fits(file.bytes, (bytes_per_pixel * part + 12 * view.size().pixels()) as u64).is_ok()
-    };
-    let draft = settings.draft || !takes(6);
-    takes(3).then_some(())?;
-    fast::decode(file.bytes, view, shrink, draft, pixels)
+/// Divisor of the size at which a view of a JPEG is decoded.
+fn shrink(view: &View, settings: &Settings) -> u32 {
+    if settings.draft { view.reduction() } else { 1 }
 }
 
 /// Applies the remaining steps.

@@ -95,6 +95,23 @@ impl View {
         view
     }
 
+    /// View without its resize for an image that is decoded at its size divided by `shrink`, and this view of the result.
+    pub(crate) fn decoded(&self, shrink: u32, stored: Size) -> (Self, Self) {
+        let Rect { left, top, width, height } = self.crop;
+        // Whole pixels of the decoded image.
+        let (before, above) = (left % shrink, top % shrink);
+        let crop = Rect {
+            left: left - before,
+            top: top - above,
+            width: (before + width).next_multiple_of(shrink).min(stored.width + before - left),
+            height: (above + height).next_multiple_of(shrink).min(stored.height + above - top),
+        };
+        let size = Size { width: crop.width.div_ceil(shrink), height: crop.height.div_ceil(shrink) };
+        let resize = Some(Resizing { size, interpolation: Interpolation::Box, antialias: true });
+        let part = Self { crop, resize, ..Self::whole(size) };
+        (part, Self { crop: Rect { left: before, top: above, ..self.crop }, ..*self })
+    }
+
     /// Largest of 1, 2, 4 and 8 by which the image can be divided without enlarging the crop afterwards.
     pub(crate) fn reduction(&self) -> u32 {
         let Some(Resizing { size, .. }) = self.resize else { return 1 };

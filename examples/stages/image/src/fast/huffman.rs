@@ -219,8 +219,7 @@ impl ShortCodes<'_> {
         }
         let number = entry.number(u64::from(window) << 32);
         let code = match (entry.size(), entry.zeros()) {
-            (0, 0) => Code::End,
-            (0, ..15) => return None,
+            (0, ..15) => Code::End,
             (_, zeros) => Code::Number { zeros, number },
         };
         self.used += entry.all_bits();
@@ -277,7 +276,7 @@ impl Table {
     /// length from 1 to 16, then the symbols.
     pub(super) fn for_differences(segment: &[u8]) -> Option<Self> {
         let table = Self::new(segment)?;
-        table.symbols.iter().all(|&size| size <= 11).then_some(table)
+        table.symbols.iter().all(|&size| size <= 15).then_some(table)
     }
 
     /// Creates the table for the other coefficients (AC); the segment is like that of [`Self::for_differences`].
@@ -379,7 +378,7 @@ impl<'a> Bits<'a> {
                     0xff
                 }
                 Some([0xff, ..] | []) | None => {
-                    self.padding += 8;
+                    self.padding = self.padding.saturating_add(8);
                     0
                 }
                 Some([byte, ..]) => {
@@ -417,24 +416,18 @@ impl<'a> Bits<'a> {
         number
     }
 
-    /// Skips to the marker after the data, and returns it. `None` if more bits were read than the data has, or if unread data precedes the marker.
+    /// Skips to the next marker, and returns it. `None` if more bits were read than the data has.
     pub(super) fn marker(&mut self) -> Option<u8> {
-        *self = self.refilled_bytewise();
-        let unread = self.len.checked_sub(self.padding)?;
-        let rest = self.data.get(self.at..)?;
-        let fill = rest.iter().take_while(|&&byte| byte == 0xff).count();
-        if unread >= 8 || fill == 0 {
-            return None;
-        }
-        let marker = *rest.get(fill)?;
-        *self = Self { at: self.at + fill + 1, ..Self::new(self.data) };
-        Some(marker)
+        let rest = self.end()?;
+        let start = rest.windows(2).position(|pair| pair[0] == 0xff && !matches!(pair[1], 0 | 0xff))?;
+        *self = Self { at: self.at + start + 2, ..Self::new(self.data) };
+        Some(rest[start + 1])
     }
 
-    /// Data from the marker after the compressed data. `None` as for [`Self::marker`].
-    pub(super) fn end(mut self) -> Option<&'a [u8]> {
-        self.marker()?;
-        self.data.get(self.at - 2..)
+    /// Data after the compressed data, from its end or its last bytes on. `None` if more bits were read than the data has.
+    pub(super) fn end(self) -> Option<&'a [u8]> {
+        self.len.checked_sub(self.padding)?;
+        self.data.get(self.at..)
     }
 
     /// Reads the marker before `unit` if the interval, in units, has one there: then codes start anew. `None` if it is another one.

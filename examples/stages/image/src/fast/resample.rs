@@ -41,14 +41,8 @@ pub(super) struct Strips {
 
 /// Resizes the layers, one or three, to red, green and blue, in the form that the result has. With `is_ycc`, three layers are Y, Cb
 /// and Cr, whose colours are converted.
-pub(super) fn resample(
-    layers: &[Layer],
-    is_ycc: bool,
-    width: usize,
-    height: usize,
-    strips: &mut Strips,
-    result: &mut Pixels,
-) {
+pub(super) fn resample(layers: &[Layer], is_ycc: bool, strips: &mut Strips, result: &mut Pixels) {
+    let (width, height) = (layers[0].across.starts.len(), layers[0].down.starts.len());
     for top in (0..height).step_by(ROWS) {
         let count = ROWS.min(height - top);
         for (layer, out) in layers.iter().zip(&mut strips.resized) {

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use super::header::{Coding, Component, Header, Tables};
+use penstock_guest::prelude::*;
+
+use super::header::{Coding, Component, Frame, Header, Tables};
 use super::huffman::{Bits, END, Table};
 use super::idct::{POSITIONS, inverse, inverse_1, inverse_2, inverse_4};
 use super::scans;
@@ -38,7 +40,7 @@ pub(super) struct Wanted {
 impl Plane {
     /// Resizes the plane for the given columns and rows. Old content need not be cleared: every block is written before it is
     /// read.
-    fn reserve(&mut self, Window { edge, columns, rows }: &Window) -> Wanted {
+    pub(super) fn reserve(&mut self, Window { edge, columns, rows }: &Window) -> Wanted {
         let wanted = Wanted {
             edge: *edge,
             columns: columns.start / edge..columns.end.div_ceil(*edge),
@@ -53,19 +55,18 @@ impl Plane {
 }
 
 /// Decodes the image into `planes`, one per component, restricted to `windows`, one per component. Other blocks are parsed, since
-/// they cannot be skipped, but not transformed.
-///
-/// Returns `None` if the data is damaged, or if anything but the end of the image follows it.
+/// they cannot be skipped, but not transformed. Fails if the data is damaged.
 pub(super) fn decode<'a>(
     header: &Header,
     windows: impl Iterator<Item = &'a Window>,
     planes: &mut [Plane],
-) -> Option<()> {
+) -> Result<()> {
     let wanted: Vec<Wanted> =
         windows.zip(planes.iter_mut()).map(|(window, plane)| plane.reserve(window)).collect();
     match &header.coding {
         Coding::One { tables, restart_interval, data } => {
-            decode_one(header, tables, *restart_interval, data, &wanted, planes)
+            decode_one(&header.frame, tables, *restart_interval, data, &wanted, planes)
+                .ok_or_else(|| header.damage())
         }
         Coding::Several { segments, first } => {
             scans::decode(header, (**segments).clone(), first, &wanted, planes)
@@ -73,72 +74,75 @@ pub(super) fn decode<'a>(
     }
 }
 
+/// `None` if the data is damaged. Anything may lie between the last unit and the next marker, as in libjpeg.
 fn decode_one(
-    header: &Header,
+    frame: &Frame,
     tables: &[Tables],
     restart_interval: usize,
     data: &[u8],
     wanted: &[Wanted],
     planes: &mut [Plane],
 ) -> Option<()> {
-    let [units_across, units_down] = header.units();
+    let [units_across, units_down] = frame.units();
     let mut bits = Bits::new(data);
-    let mut previous = [0_i16; 3];
+    let mut previous = [0_i16; 4];
     let mut block = [0_i16; 64];
     let mut blocks = Vec::new();
     for unit_row in 0..units_down {
         blocks.clear();
-        for (index, component) in header.components.iter().enumerate() {
+        for (index, component) in frame.components.iter().enumerate() {
             for down in 0..component.down {
                 let row = unit_row * component.down + down;
                 blocks.extend((0..component.across).map(|across| {
-                    let codes = (component, &tables[index]);
-                    Block::new(&wanted[index], planes[index].stride, (index, codes), row, across)
+                    let own = (index, component, &tables[index]);
+                    Block::new(&wanted[index], planes[index].stride, own, row, across)
                 }));
             }
         }
         for unit_column in 0..units_across {
             let unit = unit_row * units_across + unit_column;
             if bits.restarts(unit, restart_interval)? {
-                previous = [0; 3];
+                previous = [0; 4];
             }
             for next in &mut blocks {
                 let (plane, previous) = (&mut planes[next.index], &mut previous[next.index]);
                 if next.column < next.columns {
                     let pixels = &mut plane.pixels[next.start + next.column * next.edge..];
-                    (next.read)(&mut bits, next.codes, previous, &mut block, pixels, plane.stride)?;
+                    (next.read)(&mut bits, next.tables, previous, &mut block, pixels, plane.stride)?;
                 } else {
-                    read_block(&mut bits, next.codes, previous, &mut block)?;
+                    read_block(&mut bits, next.tables, previous, &mut block)?;
                 }
-                next.column = next.column.wrapping_add(next.codes.0.across);
+                next.column = next.column.wrapping_add(next.step);
             }
         }
     }
-    (bits.marker()? == 0xd9).then_some(())
+    bits.marker().map(|_| ())
 }
 
 /// A block in each unit of a row of units.
 struct Block<'a> {
     /// Index of the component.
     index: usize,
-    codes: (&'a Component, &'a Tables),
+    tables: &'a Tables,
     read: Read,
     /// Number of wanted columns of blocks; 0 if the row of blocks is not wanted.
     columns: usize,
     /// Column of blocks in the current unit, counted from the first wanted one; wraps before it.
     column: usize,
+    /// Number of columns of blocks from one unit to the next.
+    step: usize,
     /// Place in the plane of the first wanted pixel.
     start: usize,
     edge: usize,
 }
 
-type Read = fn(&mut Bits, (&Component, &Tables), &mut i16, &mut [i16; 64], &mut [i8], usize) -> Option<()>;
+type Read = fn(&mut Bits, &Tables, &mut i16, &mut [i16; 64], &mut [i8], usize) -> Option<()>;
 
 impl<'a> Block<'a> {
     fn new(
         wanted: &Wanted,
         stride: usize,
-        (index, codes): (usize, (&'a Component, &'a Tables)),
+        (index, component, tables): (usize, &Component, &'a Tables),
         row: usize,
         across: usize,
     ) -> Self {
@@ -146,7 +150,7 @@ impl<'a> Block<'a> {
         let is_wanted = row < wanted.rows.len();
         Self {
             index,
-            codes,
+            tables,
             read: match wanted.edge {
                 8 => read_pixels::<8>,
                 4 => read_pixels::<4>,
@@ -155,6 +159,7 @@ impl<'a> Block<'a> {
             },
             columns: if is_wanted { wanted.columns.len() } else { 0 },
             column: across.wrapping_sub(wanted.columns.start),
+            step: component.across,
             start: if is_wanted { row * wanted.edge * stride } else { 0 },
             edge: wanted.edge,
         }
@@ -163,13 +168,8 @@ impl<'a> Block<'a> {
 
 /// Reads one block without its pixels; `block` stays as it is.
 #[inline(never)]
-fn read_block(
-    bits: &mut Bits,
-    codes: (&Component, &Tables),
-    previous: &mut i16,
-    block: &mut [i16; 64],
-) -> Option<usize> {
-    read_coefficients(0, bits, codes, previous, block)
+fn read_block(bits: &mut Bits, tables: &Tables, previous: &mut i16, block: &mut [i16; 64]) -> Option<usize> {
+    read_coefficients(0, bits, tables, previous, block)
 }
 
 /// Reads one block, and writes its pixels, minus 128, to the first columns of the first rows: `EDGE` of each. `block` is zero before
@@ -177,7 +177,7 @@ fn read_block(
 #[inline(never)]
 fn read_pixels<const EDGE: usize>(
     bits: &mut Bits,
-    codes: (&Component, &Tables),
+    tables: &Tables,
     previous: &mut i16,
     block: &mut [i16; 64],
     pixels: &mut [i8],
@@ -185,7 +185,7 @@ fn read_pixels<const EDGE: usize>(
 ) -> Option<()> {
     // Number of coefficients that contain all that a block of this edge needs.
     let needed = [1, 5, 25, 64][EDGE.ilog2() as usize];
-    let last = read_coefficients(needed, bits, codes, previous, block)?;
+    let last = read_coefficients(needed, bits, tables, previous, block)?;
     write_pixels(EDGE, block, last, pixels, stride);
     *block = [0; 64];
     Some(())
@@ -208,13 +208,13 @@ pub(super) fn write_pixels(edge: usize, block: &[i16; 64], last: usize, pixels: 
 fn read_coefficients(
     needed: usize,
     bits: &mut Bits,
-    codes: (&Component, &Tables),
+    tables: &Tables,
     previous: &mut i16,
     block: &mut [i16; 64],
 ) -> Option<usize> {
     // A local copy stays in registers while the block is read.
     let mut local = *bits;
-    let last = coefficients(needed, &mut local, codes, previous, block);
+    let last = coefficients(needed, &mut local, tables, previous, block);
     *bits = local;
     last
 }
@@ -223,22 +223,22 @@ fn read_coefficients(
 fn coefficients(
     needed: usize,
     bits: &mut Bits,
-    codes: (&Component, &Tables),
+    tables: &Tables,
     previous: &mut i16,
     block: &mut [i16; 64],
 ) -> Option<usize> {
-    let (component, Tables { dc, ac: codes }) = codes;
+    let Tables { steps, dc, ac: codes } = tables;
     bits.refill();
     let entry = dc.entry(bits)?;
     let difference = bits.number(entry);
     *previous = previous.wrapping_add(difference);
     if needed > 0 {
-        block[0] = previous.wrapping_mul(component.steps[0]);
+        block[0] = previous.wrapping_mul(steps[0]);
     }
     let mut put = |place: usize, number: i16| {
         // The mask changes nothing, and tells the compiler that the place is inside the block.
         let place = place & 63;
-        block[usize::from(POSITIONS[place] & 63)] = number.wrapping_mul(component.steps[place]);
+        block[usize::from(POSITIONS[place] & 63)] = number.wrapping_mul(steps[place]);
     };
     let mut place = 1;
     // Numbers at low frequencies are large: few steps would contain one.
@@ -246,10 +246,7 @@ fn coefficients(
         bits.refill();
         let Some((zeros, number)) = one_code(bits, &codes.one)? else { return Some(place - 1) };
         place += zeros;
-        if place > 63 {
-            return None;
-        }
-        put(place, number);
+        put(place.min(63), number);
         place += 1;
     }
     while place < needed {
@@ -262,11 +259,9 @@ fn coefficients(
             if end >= 64 && !is_end(end) {
                 bits.refill();
                 let Some((zeros, number)) = one_code(bits, &codes.one)? else { return Some(place - 1) };
+                // As in libjpeg, the last place stands for those beyond the block.
                 place += zeros;
-                if place > 63 {
-                    return None;
-                }
-                put(place, number);
+                put(place.min(63), number);
                 place += 1;
                 break;
             }
@@ -303,7 +298,7 @@ fn coefficients(
             place = end;
         }
     }
-    (place == 64).then_some(63)
+    Some(63)
 }
 
 /// True if a step or skip to `end` ends the block within its 64 places.
@@ -319,7 +314,7 @@ fn one_code(bits: &mut Bits, codes: &Table) -> Option<Option<(usize, i16)>> {
     let entry = codes.entry(bits)?;
     let number = bits.number(entry);
     match (entry.size(), entry.zeros()) {
-        (0, ..15) => (entry.zeros() == 0).then_some(None),
+        (0, ..15) => Some(None),
         (_, zeros) => Some(Some((zeros, number))),
     }
 }

@@ -1,6 +1,8 @@
 //! Several scans: progressive JPEGs, whose scans refine the coefficients of all blocks, and JPEGs with a scan for each component.
 
-use super::header::{Component, Header, Segments};
+use penstock_guest::prelude::*;
+
+use super::header::{BAD_CODES, Component, Frame, Header, Segments};
 use super::huffman::{Bits, Table};
 use super::idct::POSITIONS;
 use super::scan::{Plane, Wanted, write_pixels};
@@ -15,23 +17,38 @@ struct Coefficients {
     blocks: Vec<[i16; 64]>,
     /// Number of low bits of each coefficient that are still missing; `None` before its first scan.
     missing: [Option<u32>; 64],
+    /// Quantisation steps, as they are at the component's first scan.
+    steps: Option<[i16; 64]>,
 }
 
 impl Coefficients {
-    fn new(header: &Header, component: &Component) -> Self {
-        let [units_across, units_down] = header.units();
-        let stride = units_across * component.across;
-        let blocks = |pixels: usize, most: usize, own: usize| pixels.div_ceil(most / own).div_ceil(8);
+    fn new(frame: &Frame, component: &Component) -> Self {
+        let blocks = |pixels: usize, most: usize, own: usize| (pixels * own).div_ceil(8 * most);
+        let [stride, rows] = stored_blocks(frame, component);
         Self {
             stride,
             size: [
-                blocks(header.width, header.most_across(), component.across),
-                blocks(header.height, header.most_down(), component.down),
+                blocks(frame.width, frame.most_across(), component.across),
+                blocks(frame.height, frame.most_down(), component.down),
             ],
-            blocks: vec![[0; 64]; stride * units_down * component.down],
+            blocks: vec![[0; 64]; stride * rows],
             missing: [None; 64],
+            steps: None,
         }
     }
+}
+
+/// Number of blocks of a component that are kept, across and down.
+fn stored_blocks(frame: &Frame, component: &Component) -> [usize; 2] {
+    let [units_across, units_down] = frame.units();
+    [units_across * component.across, units_down * component.down]
+}
+
+/// Memory that the coefficients of all components take, in bytes.
+pub(super) fn memory(frame: &Frame) -> usize {
+    let blocks =
+        frame.components.iter().map(|component| stored_blocks(frame, component).iter().product::<usize>());
+    blocks.sum::<usize>() * size_of::<[i16; 64]>()
 }
 
 /// Coefficients of every block that a scan contains.
@@ -55,85 +72,95 @@ struct Member {
     previous: i16,
 }
 
-/// Decodes all scans into `planes`; the segment `next` starts the first one. `None` as for [`super::scan::decode`], and if a
-/// coefficient is incomplete: libjpeg then smooths the blocks.
+/// Decodes all scans into `planes`; the segment `next` starts the first one.
 pub(super) fn decode<'a>(
     header: &Header,
     mut segments: Segments<'a>,
     mut next: &'a [u8],
     wanted: &[Wanted],
     planes: &mut [Plane],
-) -> Option<()> {
+) -> Result<()> {
+    let frame = &header.frame;
     let mut all: Vec<Coefficients> =
-        header.components.iter().map(|component| Coefficients::new(header, component)).collect();
+        frame.components.iter().map(|component| Coefficients::new(frame, component)).collect();
     loop {
-        let (part, mut members) = start(next, &segments, &mut all)?;
-        segments.rest =
-            read(header, segments.restart_interval, segments.rest, &part, &mut members, &mut all)?;
+        let (part, mut members) = start(frame, next, &segments, &mut all)?;
+        segments.rest = read(frame, segments.restart_interval, segments.rest, &part, &mut members, &mut all)
+            .ok_or_else(|| header.damage())?;
         match segments.next_scan()? {
             Some(segment) => next = segment,
             None => break,
         }
     }
-    for (((component, coefficients), wanted), plane) in
-        header.components.iter().zip(&all).zip(wanted).zip(planes)
-    {
-        if coefficients.missing.iter().any(|&missing| missing != Some(0)) {
-            return None;
-        }
-        transform(component, coefficients, wanted, plane);
+    for ((coefficients, wanted), plane) in all.iter().zip(wanted).zip(planes) {
+        transform(coefficients, wanted, plane);
     }
-    Some(())
+    Ok(())
 }
 
 /// Reads the segment that starts a scan. Every scan adds a bit that was missing, which limits their number.
-fn start(segment: &[u8], segments: &Segments, all: &mut [Coefficients]) -> Option<(Part, Vec<Member>)> {
-    let frame = segments.frame.as_ref()?;
-    let (&count, rest) = segment.split_first()?;
-    let (choices, &[first, last, bits]) = rest.split_last_chunk()?;
+fn start(
+    frame: &Frame,
+    segment: &[u8],
+    segments: &Segments,
+    all: &mut [Coefficients],
+) -> Result<(Part, Vec<Member>)> {
+    const BAD: &str = "the JPEG is corrupt: the start of a scan is damaged";
+    let (&count, rest) = segment.split_first().context(BAD)?;
+    let (choices, &[first, last, bits]) = rest.split_last_chunk().context(BAD)?;
     let choices = choices.as_chunks::<2>().0;
-    let (before, missing) = (u32::from(bits >> 4), u32::from(bits & 15));
-    let part = Part { first: first.into(), last: last.into(), refines: before != 0, missing };
-    let supported = match (frame.is_progressive, part.first, part.last) {
-        (false, 0, 63) => bits == 0,
-        (true, 0, 0) => true,
-        (true, 1.., ..=63) => part.first <= part.last && count == 1,
+    ensure!(count > 0 && usize::from(count) == choices.len(), "{BAD}");
+    let part = match frame.is_progressive {
+        // As in libjpeg, the range of coefficients in the segment is ignored.
+        false => Part { first: 0, last: 63, refines: false, missing: 0 },
+        true => {
+            Part { first: first.into(), last: last.into(), refines: bits >= 16, missing: (bits & 15).into() }
+        }
+    };
+    let is_legal = match (part.first, part.last) {
+        (0, 0) => true,
+        (0, 63) => !frame.is_progressive,
+        (1.., ..=63) => part.first <= part.last && count == 1,
         _ => false,
     };
-    if !supported
-        || count == 0
-        || usize::from(count) != choices.len()
-        || (part.refines && before != missing + 1)
-    {
-        return None;
-    }
-    let known = part.refines.then_some(before);
+    let known = part.refines.then_some(part.missing + 1);
+    ensure!(
+        is_legal && part.missing <= 13 && (!part.refines || u32::from(bits >> 4) == part.missing + 1),
+        "{BAD}"
+    );
     let mut members: Vec<Member> = Vec::new();
     for &[id, tables] in choices {
-        let index = frame.components.iter().position(|component| component.0 == id)?;
-        // Components come in the order of the frame, each once.
-        if members.last().is_some_and(|member| member.index >= index) {
-            return None;
+        // Some files give several components the same id.
+        let index = frame
+            .components
+            .iter()
+            .enumerate()
+            .position(|(index, own)| own.id == id && members.iter().all(|member| member.index != index))
+            .context(BAD)?;
+        let coefficients = &mut all[index];
+        for missing in &mut coefficients.missing[part.first..=part.last] {
+            ensure!(*missing == known, "the JPEG is corrupt: its scans are not in order");
+            *missing = Some(part.missing);
         }
-        for coefficient in &mut all[index].missing[part.first..=part.last] {
-            if *coefficient != known {
-                return None;
-            }
-            *coefficient = Some(missing);
+        if coefficients.steps.is_none() {
+            coefficients.steps = Some(segments.steps(&frame.components[index])?);
         }
         let dc = match part.first == 0 && !part.refines {
-            true => Some(Table::for_differences(segments.code(0, tables >> 4)?)?),
+            true => Some(Table::for_differences(segments.code(0, tables >> 4)?).context(BAD_CODES)?),
             false => None,
         };
-        let ac = if part.last == 0 { None } else { Some(Table::new(segments.code(1, tables & 15)?)?) };
+        let ac = match part.last {
+            0 => None,
+            _ => Some(Table::new(segments.code(1, tables & 15)?).context(BAD_CODES)?),
+        };
         members.push(Member { index, dc, ac, previous: 0 });
     }
-    Some((part, members))
+    Ok((part, members))
 }
 
-/// Reads the data of a scan, and returns the marker that follows it with the rest of the data.
+/// Reads the data of a scan, and returns the data that follows. `None` if it is damaged.
 fn read<'a>(
-    header: &Header,
+    frame: &Frame,
     restart_interval: usize,
     data: &'a [u8],
     part: &Part,
@@ -145,7 +172,7 @@ fn read<'a>(
     let mut run = 0;
     // A unit of several components has the blocks of the header; one of a single component is a block.
     let is_single = members.len() == 1;
-    let [units_across, units_down] = if is_single { all[members[0].index].size } else { header.units() };
+    let [units_across, units_down] = if is_single { all[members[0].index].size } else { frame.units() };
     for unit in 0..units_across * units_down {
         if bits.restarts(unit, restart_interval)? {
             run = 0;
@@ -153,7 +180,7 @@ fn read<'a>(
         }
         let (unit_row, unit_column) = (unit / units_across, unit % units_across);
         for member in &mut *members {
-            let component = &header.components[member.index];
+            let component = &frame.components[member.index];
             let (across, down) = if is_single { (1, 1) } else { (component.across, component.down) };
             let Coefficients { stride, blocks, .. } = &mut all[member.index];
             for row in unit_row * down..(unit_row + 1) * down {
@@ -212,16 +239,16 @@ fn read_first(
         let number = bits.number(entry);
         match (entry.zeros(), entry.size()) {
             (15, 0) => place += 16,
+            // Only progressive files end several blocks at once.
+            (_, 0) if part.first == 0 => return Some(()),
             (size, 0) => {
                 *run = (1 << size) - 1 + bits.take(size as u32);
                 return Some(());
             }
             (zeros, _) => {
+                // As in libjpeg, the last place stands for those beyond the block.
                 place += zeros;
-                if place > part.last {
-                    return None;
-                }
-                block[place] = number << part.missing;
+                block[place.min(63)] = number << part.missing;
                 place += 1;
             }
         }
@@ -257,10 +284,7 @@ fn refine(bits: &mut Bits, part: &Part, codes: &Table, run: &mut u32, block: &mu
             place += 1;
         }
         if number != 0 {
-            if place > part.last {
-                return None;
-            }
-            block[place] = number * bit;
+            block[place.min(63)] = number * bit;
         }
         place += 1;
     }
@@ -279,20 +303,20 @@ fn refine(bits: &mut Bits, part: &Part, codes: &Table, run: &mut u32, block: &mu
 fn refine_one(bits: &mut Bits, bit: i16, coefficient: &mut i16) {
     bits.refill();
     if bits.take(1) == 1 && *coefficient & bit == 0 {
-        *coefficient += bit * coefficient.signum();
+        *coefficient = coefficient.wrapping_add(bit * coefficient.signum());
     }
 }
 
 /// Writes the pixels of the wanted blocks.
-fn transform(component: &Component, coefficients: &Coefficients, wanted: &Wanted, plane: &mut Plane) {
-    let edge = wanted.edge;
+fn transform(coefficients: &Coefficients, wanted: &Wanted, plane: &mut Plane) {
+    let (edge, steps) = (wanted.edge, coefficients.steps.unwrap_or([0; 64]));
     for (down, row) in wanted.rows.clone().enumerate() {
         for (across, column) in wanted.columns.clone().enumerate() {
             let numbers = &coefficients.blocks[row * coefficients.stride + column];
             let (mut block, mut last) = ([0; 64], 0);
             for (place, &number) in numbers.iter().enumerate() {
                 if number != 0 {
-                    block[usize::from(POSITIONS[place] & 63)] = number.wrapping_mul(component.steps[place]);
+                    block[usize::from(POSITIONS[place] & 63)] = number.wrapping_mul(steps[place]);
                     last = place;
                 }
             }

@@ -89,7 +89,18 @@ fn damaged_files_never_cause_a_panic() {
     let kinds: [(&str, &[&str]); 5] = [
         (
             "JPEG",
-            &["baseline-420.jpg", "progressive-422.jpg", "cmyk.jpg", "orientation-6.jpg", "restart.jpg"],
+            &[
+                "baseline-420.jpg",
+                "progressive-422.jpg",
+                "cmyk.jpg",
+                "orientation-6.jpg",
+                "restart.jpg",
+                "scans-mixed.jpg",
+                "scans-progressive.jpg",
+                "scans-411.jpg",
+                "scans-410.jpg",
+                "ycck-mixed.jpg",
+            ],
         ),
         ("PNG", &["colour.png", "palette-transparent.png", "colour-16.png", "bits.png", "orientation.png"]),
         ("WebP", &["lossy.webp", "lossless.webp", "transparent.webp", "orientation.webp"]),
