@@ -138,6 +138,14 @@ def scans(planes, samplings, adobe=None, **options):
     return b"\xff\xd8" + head + b"".join(bodies) + b"\xff\xd9"
 
 
+def first_scans(jpeg, count):
+    """A progressive JPEG without its later scans."""
+    parts = jpeg.split(b"\xff\xda")
+    last = parts[count]
+    # The data ends at the next marker, which starts the codes of the next scan.
+    return b"\xff\xda".join([*parts[:count], last[: last.index(b"\xff\xc4")]]) + b"\xff\xd9"
+
+
 def jpegs():
     """Small JPEGs of unusual kinds."""
     image = picture(39, 29, 3)
@@ -160,6 +168,9 @@ def jpegs():
     yield "rgb-adobe.jpg", scans(planes, [(1, 1)] * 3, 0)
     for number, name in [(1, "422"), (2, "420")]:
         yield f"narrow-{name}.jpg", saved(picture(4, 29, 5), "JPEG", quality=85, subsampling=number)
+    progressive = saved(image, "JPEG", quality=85, progressive=True)
+    yield "means.jpg", first_scans(progressive, 1)
+    yield "incomplete.jpg", first_scans(progressive, 4)
 
 
 def files():

@@ -37,6 +37,7 @@ mod idct;
 mod resample;
 mod scan;
 mod scans;
+mod smooth;
 
 /// Result in the form that the stage returns.
 pub(crate) enum Pixels<'a> {

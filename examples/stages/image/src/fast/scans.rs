@@ -6,11 +6,14 @@ use super::header::{BAD_CODES, Component, Frame, Header, Segments};
 use super::huffman::{Bits, Table};
 use super::idct::POSITIONS;
 use super::scan::{Plane, Wanted, write_pixels};
+use super::smooth::{ESTIMATED, smooth};
 
 /// Coefficients of a component, and what is known of them.
 struct Coefficients {
     /// Number of blocks from one row to the next: those of whole units.
     stride: usize,
+    /// Number of rows of blocks in a unit of several components.
+    down: usize,
     /// Number of blocks across and down that contain pixels of the image.
     size: [usize; 2],
     /// Not multiplied by their quantisation steps, in the order of the scan.
@@ -27,6 +30,7 @@ impl Coefficients {
         let [stride, rows] = stored_blocks(frame, component);
         Self {
             stride,
+            down: component.down,
             size: [
                 blocks(frame.width, frame.most_across(), component.across),
                 blocks(frame.height, frame.most_down(), component.down),
@@ -35,6 +39,35 @@ impl Coefficients {
             missing: [None; 64],
             steps: None,
         }
+    }
+
+    /// True if the first coefficients are known, at least in part, and estimates of others can be divided by their steps.
+    fn has_means(&self) -> bool {
+        self.missing[0].is_some()
+            && self.steps.is_some_and(|steps| steps[..ESTIMATED].iter().all(|&step| step != 0))
+    }
+
+    /// True if all coefficients are known that could be estimated.
+    fn is_complete(&self) -> bool {
+        self.missing[1..ESTIMATED].iter().all(|&missing| missing == Some(0))
+    }
+
+    /// Means of the blocks around a block, rows first; blocks at the edges stand for those beyond.
+    fn means(&self, row: usize, column: usize) -> [[i16; 5]; 5] {
+        let columns: [usize; 5] =
+            std::array::from_fn(|at| (column + at).saturating_sub(2).min(self.size[0] - 1));
+        self.rows_around(row).map(|row| columns.map(|column| self.blocks[row * self.stride + column][0]))
+    }
+
+    /// Row of blocks with two before and two after it. As in libjpeg, rows that only complete a unit count, except in the last unit,
+    /// and in that unit rows are counted as if all units had as many.
+    fn rows_around(&self, row: usize) -> [usize; 5] {
+        let units = self.size[1].div_ceil(self.down);
+        let unit = row / self.down;
+        let rows = if unit + 1 < units { self.down } else { (self.size[1] - 1) % self.down + 1 };
+        let before = unit * rows + row % self.down;
+        let after = units * rows - 1 - before;
+        [row - before.min(2), row - before.min(1), row, row + after.min(1), row + after.min(2)]
     }
 }
 
@@ -92,8 +125,9 @@ pub(super) fn decode<'a>(
             None => break,
         }
     }
+    let smooths = frame.is_progressive && all.iter().all(Coefficients::has_means);
     for ((coefficients, wanted), plane) in all.iter().zip(wanted).zip(planes) {
-        transform(coefficients, wanted, plane);
+        transform(coefficients, smooths && !coefficients.is_complete(), wanted, plane);
     }
     Ok(())
 }
@@ -308,11 +342,18 @@ fn refine_one(bits: &mut Bits, bit: i16, coefficient: &mut i16) {
 }
 
 /// Writes the pixels of the wanted blocks.
-fn transform(coefficients: &Coefficients, wanted: &Wanted, plane: &mut Plane) {
+fn transform(coefficients: &Coefficients, smooths: bool, wanted: &Wanted, plane: &mut Plane) {
     let (edge, steps) = (wanted.edge, coefficients.steps.unwrap_or([0; 64]));
     for (down, row) in wanted.rows.clone().enumerate() {
         for (across, column) in wanted.columns.clone().enumerate() {
             let numbers = &coefficients.blocks[row * coefficients.stride + column];
+            let smoothed = smooths.then(|| {
+                let mut numbers = *numbers;
+                let means = coefficients.means(row, column);
+                smooth(&mut numbers, &means, &coefficients.missing, &steps);
+                numbers
+            });
+            let numbers = smoothed.as_ref().unwrap_or(numbers);
             let (mut block, mut last) = ([0; 64], 0);
             for (place, &number) in numbers.iter().enumerate() {
                 if number != 0 {

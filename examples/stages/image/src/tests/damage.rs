@@ -100,6 +100,7 @@ fn damaged_files_never_cause_a_panic() {
                 "scans-411.jpg",
                 "scans-410.jpg",
                 "ycck-mixed.jpg",
+                "incomplete.jpg",
             ],
         ),
         ("PNG", &["colour.png", "palette-transparent.png", "colour-16.png", "bits.png", "orientation.png"]),
