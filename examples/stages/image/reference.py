@@ -171,6 +171,11 @@ def jpegs():
     progressive = saved(image, "JPEG", quality=85, progressive=True)
     yield "means.jpg", first_scans(progressive, 1)
     yield "incomplete.jpg", first_scans(progressive, 4)
+    # Without the codes, which are those of the standard.
+    motion = saved(image, "JPEG", quality=85)
+    while (at := motion.find(b"\xff\xc4")) > 0:
+        motion = motion[:at] + motion[at + 2 + int.from_bytes(motion[at + 2 : at + 4]) :]
+    yield "motion.jpg", motion
 
 
 def files():

@@ -38,6 +38,7 @@ mod resample;
 mod scan;
 mod scans;
 mod smooth;
+mod standard;
 
 /// Result in the form that the stage returns.
 pub(crate) enum Pixels<'a> {

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use penstock_guest::prelude::*;
 
 use super::huffman::{Codes, Runs, Table};
+use super::standard::STANDARD;
 use crate::decode::jpeg::{segment, truncated};
 
 /// One component of a JPEG, such as luma (Y) or chroma (Cb, Cr).
@@ -97,7 +98,8 @@ impl<'a> Segments<'a> {
             restart_interval: 0,
             file,
             steps: [None; 4],
-            codes: [[None; 4]; 2],
+            // Frames of Motion JPEG leave out these codes.
+            codes: STANDARD.map(|[luma, chroma]| [Some(luma), Some(chroma), None, None]),
             frame: None,
             is_jfif: false,
             adobe: None,
