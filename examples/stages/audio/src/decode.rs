@@ -4,14 +4,14 @@ use std::io::{Cursor, ErrorKind};
 
 use penstock_guest::prelude::*;
 use symphonia::core::audio::{AudioBufferRef, SampleBuffer, Signal};
-use symphonia::core::codecs::{CODEC_TYPE_NULL, CODEC_TYPE_VORBIS, DecoderOptions};
+use symphonia::core::codecs::{CODEC_TYPE_NULL, DecoderOptions};
 use symphonia::core::errors::Error as Fault;
 use symphonia::core::formats::FormatOptions;
 use symphonia::core::io::MediaSourceStream;
 use symphonia::core::meta::MetadataOptions;
 use symphonia::core::probe::Hint;
 
-use crate::vorbis;
+use crate::ogg;
 use crate::wav::{self, Clip, MOST_CHANNELS, MOST_SAMPLES};
 
 /// Decodes a file, recognised by its first bytes, and averages its channels.
@@ -19,7 +19,7 @@ pub(crate) fn read(file: &[u8]) -> Result<Clip> {
     match file {
         [b'R', b'I', b'F', ..] | [b'R', b'F', b'6', ..] => wav::read(file),
         [b'f', b'L', b'a', b'C', ..] => decode(&without_tags(file)?, "FLAC", true),
-        [b'O', b'g', b'g', b'S', ..] => decode(file, "Ogg", true),
+        [b'O', b'g', b'g', b'S', ..] => ogg::decode(file),
         // Frames of MP3 start with eleven bits that are 1; a tag with names may precede them.
         [b'I', b'D', b'3', ..] => decode(file, "MP3", false),
         [0xff, second, ..] if *second >= 0xe0 => decode(file, "MP3", false),
@@ -62,15 +62,10 @@ fn decode(file: &[u8], name: &str, states_length: bool) -> Result<Clip> {
     let probed = probe.format(&Hint::new(), source, &options, &MetadataOptions::default());
     let mut format = probed.map_err(refused)?.format;
     let track = format.tracks().iter().find(|track| track.codec_params.codec != CODEC_TYPE_NULL);
-    let Some(track) = track else {
-        bail!("the {name} file has no sound that is known; Ogg files need Vorbis")
-    };
+    let Some(track) = track else { bail!("the {name} file has no sound that is known") };
     let (id, stated) = (track.id, track.codec_params.n_frames.filter(|_| states_length));
     if let Some(stated) = stated {
         check_length(stated)?;
-    }
-    if track.codec_params.codec == CODEC_TYPE_VORBIS {
-        vorbis::check(track.codec_params.extra_data.as_deref().unwrap_or_default())?;
     }
     let codecs = symphonia::default::get_codecs();
     let mut decoder = codecs.make(&track.codec_params, &DecoderOptions::default()).map_err(refused)?;
@@ -90,20 +85,18 @@ fn decode(file: &[u8], name: &str, states_length: bool) -> Result<Clip> {
     ensure!(clip.rate > 0, "the {name} file has no samples");
     if let Some(stated) = stated {
         let found = clip.samples.len();
-        // An encoder of Vorbis fills the last block up.
-        clip.samples.truncate(stated as usize);
         ensure!(found as u64 >= stated, "the {name} file ends early: it has {found} of {stated} samples");
     }
     Ok(clip)
 }
 
-fn check_length(samples: u64) -> Result<()> {
+pub(crate) fn check_length(samples: u64) -> Result<()> {
     ensure!(samples <= MOST_SAMPLES as u64, "the clip has more than {MOST_SAMPLES} samples: cut it first");
     Ok(())
 }
 
 /// Adds the mean of the channels.
-fn append(
+pub(crate) fn append(
     clip: &mut Clip,
     decoded: &AudioBufferRef<'_>,
     buffer: &mut Option<SampleBuffer<f32>>,

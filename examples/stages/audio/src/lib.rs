@@ -5,6 +5,7 @@ mod fft;
 mod lanes;
 mod mask;
 mod mel;
+mod ogg;
 mod resample;
 mod spectrogram;
 mod vorbis;

@@ -1,0 +1,105 @@
+//! Ogg files with one stream of Vorbis.
+//!
+//! Pages are read here, as RFC 3533 describes them, because readers of the format allocate as much memory as a comment claims to need.
+
+use penstock_guest::prelude::*;
+use symphonia::core::codecs::{CODEC_TYPE_VORBIS, CodecParameters, DecoderOptions};
+use symphonia::core::formats::Packet;
+
+use crate::decode::{append, check_length};
+use crate::vorbis;
+use crate::wav::Clip;
+
+/// Length of a page's header without its table of segments, in bytes.
+const HEADER: usize = 27;
+
+/// Packets of a stream, and the number of samples that it has at its end.
+struct Stream {
+    packets: Vec<Vec<u8>>,
+    /// Position of the last page that ends a packet, in samples.
+    end: Option<u64>,
+}
+
+/// Decodes a file.
+pub(crate) fn decode(file: &[u8]) -> Result<Clip> {
+    let refused = |fault| Error::new(format_args!("the Ogg file is damaged or not supported: {fault}"));
+    let Stream { packets, end } = Stream::read(file)?;
+    let [identification, _, setup, sound @ ..] = packets.as_slice() else {
+        bail!("the Ogg file ends in its headers")
+    };
+    ensure!(
+        identification.starts_with(b"\x01vorbis"),
+        "the Ogg file has no sound that is known; Ogg files need Vorbis"
+    );
+    let headers = [identification.as_slice(), setup].concat();
+    vorbis::check(&headers)?;
+    let mut params = CodecParameters::new();
+    params.for_codec(CODEC_TYPE_VORBIS).with_extra_data(headers.into());
+    let codecs = symphonia::default::get_codecs();
+    let mut decoder = codecs.make(&params, &DecoderOptions::default()).map_err(refused)?;
+    let mut clip = Clip { rate: 0, samples: Vec::new() };
+    for packet in sound {
+        let decoded = decoder.decode(&Packet::new_from_slice(0, 0, 0, packet)).map_err(refused)?;
+        append(&mut clip, &decoded, &mut None)?;
+        check_length(clip.samples.len() as u64)?;
+    }
+    ensure!(clip.rate > 0, "the Ogg file has no samples");
+    // An encoder fills the last block up.
+    if let Some(end) = end {
+        clip.samples.truncate(usize::try_from(end).unwrap_or(usize::MAX));
+    }
+    Ok(clip)
+}
+
+impl Stream {
+    fn read(mut file: &[u8]) -> Result<Self> {
+        let (mut packets, mut packet) = (Vec::new(), Vec::new());
+        let (mut end, mut stream) = (None, None);
+        while !file.is_empty() {
+            ensure!(
+                file.starts_with(b"OggS"),
+                "the Ogg file is damaged: a page does not begin where the page before it ends"
+            );
+            let segments = file.get(HEADER - 1).map_or(0, |count| usize::from(*count));
+            let lengths = file.get(HEADER..HEADER + segments).context("the Ogg file ends in a page")?;
+            let length = HEADER + segments + lengths.iter().map(|length| usize::from(*length)).sum::<usize>();
+            let (page, rest) = file.split_at_checked(length).context("the Ogg file ends in a page")?;
+            ensure!(has_checksum(page), "the Ogg file is damaged: a page has a wrong checksum");
+            let serial = &page[14..18];
+            ensure!(
+                *stream.get_or_insert(serial) == serial,
+                "the Ogg file has several streams; only one is read"
+            );
+            let mut content = &page[HEADER + segments..];
+            let before = packets.len();
+            for length in lengths {
+                let (segment, after) = content.split_at(usize::from(*length));
+                packet.extend_from_slice(segment);
+                content = after;
+                // A segment that is not full ends its packet.
+                if *length < 255 {
+                    packets.push(std::mem::take(&mut packet));
+                }
+            }
+            if packets.len() > before {
+                end = page[6..14]
+                    .first_chunk()
+                    .map(|end| u64::from_le_bytes(*end))
+                    .filter(|end| *end < 1 << 62);
+            }
+            file = rest;
+        }
+        Ok(Self { packets, end })
+    }
+}
+
+/// True if the CRC-32 of a page, with zeros in its place, is that in the page. Its polynomial is 0x04c11db7.
+fn has_checksum(page: &[u8]) -> bool {
+    let bytes = page.iter().enumerate().map(|(at, byte)| if (22..26).contains(&at) { 0 } else { *byte });
+    let sum = bytes.fold(0_u32, |sum, byte| {
+        (0..8).fold(sum ^ u32::from(byte) << 24, |sum, _| {
+            (sum << 1) ^ (0x04c1_1db7 & (sum >> 31).wrapping_neg())
+        })
+    });
+    page[22..26] == sum.to_le_bytes()
+}
