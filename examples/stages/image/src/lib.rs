@@ -24,7 +24,7 @@ use fast::Pixels;
 use image::Image;
 use output::{Floats, scales, shape, to_floats, to_layout};
 use step::size_after;
-use view::View;
+use view::{Resizing, View};
 
 pub use draw::draw;
 pub use ops::Op;
@@ -85,7 +85,10 @@ pub fn transform(mut item: Item, settings: &Settings) -> Result<Item> {
 fn run(file: &File, steps: &[Step], settings: &Settings) -> Result<Value> {
     let steps = in_order(steps);
     let (on_bytes, on_floats) = steps.split_at(first_float(&steps));
-    let (view, rest) = View::of(file.shown(), on_bytes);
+    let (view, rest) = match View::of(file.shown(), on_bytes) {
+        fused if fused.0.may_precede(file.orientation) => fused,
+        _ => (View::whole(file.shown()), on_bytes),
+    };
     let is_float = !on_floats.is_empty();
     let (scales, on_floats) = scales(on_floats)?;
     let layout = settings.layout;
@@ -136,19 +139,23 @@ fn memory(view: &View, rest: &[Step], is_float: bool) -> u64 {
     let mut size = view.size();
     let mut most = 0;
     for step in rest {
-        let before = size.pixels();
-        size = size_after(step, size);
-        most = most.max(3 * (before + size.pixels()));
+        let before = size;
+        size = size_after(step, before);
+        most = most.max(match *step {
+            Step::Resize { size, interpolation, antialias } => {
+                let resizing = Resizing { size, interpolation, antialias };
+                resize::memory(before, 3, &resize::whole(before, resizing))
+            }
+            _ => 3 * (before.pixels() + size.pixels()) as u64,
+        });
     }
     let of_result = if is_float { 15 } else { 9 };
-    most.max(of_result * size.pixels()) as u64
+    most.max(of_result * size.pixels() as u64)
 }
 
 /// The part of the file's image that the view names.
 fn seen(file: &File, view: &View, settings: &Settings) -> Result<Image> {
     let view = view.stored(file.orientation, file.stored);
-    let ensure_fits =
-        |size: Size| ensure_fits(file.bytes, 3 * (size.pixels() + 2 * view.size().pixels()) as u64);
     let mut image = match file.format {
         Format::Jpeg if fast::supports(&view) => {
             file.view_of_jpeg(&view, shrink(&view, settings), settings.draft)?
@@ -156,11 +163,12 @@ fn seen(file: &File, view: &View, settings: &Settings) -> Result<Image> {
         Format::Jpeg => {
             let shrink = shrink(&view, settings);
             let (part, view) = view.decoded(shrink, file.stored);
-            ensure_fits(part.size())?;
+            ensure_fits(file.bytes, resize::memory(part.size(), 3, &view))?;
             resize::view(&file.view_of_jpeg(&part, shrink, settings.draft)?, &view, shrink)
         }
         _ => {
-            ensure_fits(file.stored)?;
+            // With transparency, which is removed only after decoding.
+            ensure_fits(file.bytes, resize::memory(file.stored, 4, &view))?;
             resize::view(&file.decode()?, &view, 1)
         }
     };

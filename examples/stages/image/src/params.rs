@@ -117,6 +117,11 @@ impl Interpolation {
     pub fn is_nearest(self) -> bool {
         matches!(self, Self::Nearest | Self::NearestExact)
     }
+
+    /// True if a mirrored image has the mirrored result. The others take one of two pixels that are equally near.
+    pub fn is_symmetric(self) -> bool {
+        !self.is_nearest() && self != Self::Box
+    }
 }
 
 /// Pixels outside of the image.

@@ -12,9 +12,23 @@ const BITS: u32 = 22;
 
 /// The image at another size.
 pub(crate) fn resize(image: &Image, resizing: Resizing) -> Image {
-    let whole =
-        View { resize: Some(resizing), window: Rect::whole(resizing.size), ..View::whole(image.size) };
-    view(image, &whole, 1)
+    view(image, &whole(image.size, resizing), 1)
+}
+
+/// View of a whole image of this size at another size.
+pub(crate) fn whole(size: Size, resizing: Resizing) -> View {
+    View { resize: Some(resizing), window: Rect::whole(resizing.size), ..View::whole(size) }
+}
+
+/// Memory that a view of an image takes, in bytes, with the image, whose pixels have `bytes_per_pixel`.
+pub(crate) fn memory(image: Size, bytes_per_pixel: u64, view: &View) -> u64 {
+    /// Bytes of the weights of an input: at most six, each of them twice.
+    const OF_INPUT: u64 = 72;
+    let [from, to] =
+        [view.crop.size(), view.size()].map(|size| [u64::from(size.width), u64::from(size.height)]);
+    let between = if rows_first(view, 1) { from[0] * to[1] } else { to[0] * from[1] };
+    let weights = OF_INPUT * (from[0] + from[1] + to[0] + to[1]);
+    bytes_per_pixel * image.pixels() as u64 + 3 * (between + to[0] * to[1]) + weights
 }
 
 /// The part of the image that the view names. Lengths of the view's crop refer to an image that is larger by `reduction`.

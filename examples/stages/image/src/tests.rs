@@ -6,8 +6,10 @@ use serde_json::json;
 
 use super::*;
 
+mod bmps;
 mod damage;
 mod jpegs;
+mod order;
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)

@@ -55,13 +55,28 @@ impl View {
                     self.window = Rect::whole(part.size());
                 }
             }
-            Step::Resize { size, interpolation, antialias } if self.resize.is_none() => {
+            Step::Resize { size, interpolation, antialias }
+                if self.resize.is_none() && (interpolation.is_symmetric() || !self.is_flipped()) =>
+            {
                 self.resize = Some(Resizing { size, interpolation, antialias });
                 self.window = Rect::whole(size);
             }
             _ => return false,
         }
         true
+    }
+
+    fn is_flipped(&self) -> bool {
+        self.flip_across || self.flip_down
+    }
+
+    /// True if an image may be resized before it is turned upright: the result is the same.
+    pub(crate) fn may_precede(&self, orientation: Orientation) -> bool {
+        let Some(Resizing { interpolation, .. }) = self.resize else { return true };
+        // Rows and columns are resized one after the other, with bytes in between, which cuts what overshoots.
+        let overshoots = matches!(interpolation, Interpolation::Bicubic | Interpolation::Lanczos);
+        orientation == Orientation::default()
+            || interpolation.is_symmetric() && !(orientation.transpose && overshoots)
     }
 
     /// Size of the result.

@@ -32,9 +32,67 @@ pub(super) fn header(bmp: &[u8]) -> Result<Size> {
 
 pub(super) fn decode(bmp: &[u8]) -> Result<Image> {
     let (mut decoder, size, channels) = open(bmp)?;
+    if let Some(packed) = Packed::read(bmp)? {
+        return packed.decode(size);
+    }
     let pixels = decoder.decode().map_err(fault)?;
     ensure!(pixels.len() == size.pixels() * channels, "the BMP is damaged: its pixels do not fit its size");
     Ok(super::to_colours(size, channels, pixels))
+}
+
+/// An uncompressed BMP with several pixels in a byte, of which the crate decodes only some widths correctly.
+struct Packed<'a> {
+    bits: usize,
+    /// True if the first stored row is the uppermost.
+    is_top_down: bool,
+    /// Blue, green, red and an unused byte of each colour.
+    colours: &'a [[u8; 4]],
+    rows: &'a [u8],
+}
+
+impl<'a> Packed<'a> {
+    /// Reads the header; `None` if each pixel has a whole byte, or the pixels are compressed.
+    fn read(bmp: &'a [u8]) -> Result<Option<Self>> {
+        let number = |at: usize| bmp.get(at..at + 4)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
+        let (Some(start), Some(header), Some(height), Some(bits), Some(compression), Some(used)) =
+            (number(10), number(14), number(22), number(28), number(30), number(46))
+        else {
+            return Ok(None);
+        };
+        let bits = (bits & 0xffff) as usize;
+        if !matches!(bits, 1 | 2 | 4) || compression != 0 {
+            return Ok(None);
+        }
+        // A header of 12 bytes has other fields, and colours of three bytes.
+        ensure!(
+            header >= 40,
+            "BMP files with a header of {header} bytes and {bits} bits a pixel are not supported"
+        );
+        let count = if used == 0 { 1 << bits } else { (used as usize).min(1 << bits) };
+        let colours = bmp.get(14 + header as usize..).unwrap_or_default().as_chunks().0;
+        let rows = bmp.get(start as usize..).unwrap_or_default();
+        let colours = &colours[..count.min(colours.len())];
+        Ok(Some(Self { bits, is_top_down: height.cast_signed() < 0, colours, rows }))
+    }
+
+    fn decode(&self, size: Size) -> Result<Image> {
+        let (width, height) = (size.width as usize, size.height as usize);
+        let stride = (width * self.bits).div_ceil(32) * 4;
+        ensure!(self.rows.len() >= stride * height, "the BMP is truncated");
+        let mut pixels = Vec::with_capacity(3 * size.pixels());
+        for row in 0..height {
+            let stored = if self.is_top_down { row } else { height - 1 - row };
+            let bytes = &self.rows[stored * stride..(stored + 1) * stride];
+            for column in 0..width {
+                let at = column * self.bits;
+                let index = bytes[at / 8] >> (8 - self.bits - at % 8) & ((1 << self.bits) - 1);
+                // Pillow, too, takes black for colours that the palette lacks.
+                let [blue, green, red, _] = self.colours.get(usize::from(index)).copied().unwrap_or_default();
+                pixels.extend([red, green, blue]);
+            }
+        }
+        Ok(Image { size, channels: 3, pixels })
+    }
 }
 
 fn fault(error: impl std::fmt::Debug) -> Error {
