@@ -8,12 +8,12 @@ use crate::fast::{self, Pixels};
 use crate::image::Image;
 use crate::step::Size;
 use crate::view::View;
-pub(crate) use orientation::Orientation;
+use orientation::Orientation;
 
 mod bmp;
 mod gif;
 pub(crate) mod jpeg;
-mod orientation;
+pub(crate) mod orientation;
 mod png;
 mod webp;
 

@@ -1,6 +1,6 @@
 //! Parts of a decoded image that are needed, and the size to which they are resized: the leading steps of a list, fused.
 
-use crate::decode::Orientation;
+use crate::decode::orientation::Orientation;
 use crate::params::Interpolation;
 use crate::step::{Rect, Size, Step};
 
