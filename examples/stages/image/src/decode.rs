@@ -4,15 +4,14 @@ use std::io::Cursor;
 
 use penstock_guest::prelude::*;
 
-use crate::fast::{self, Pixels};
 use crate::image::Image;
+use crate::jpeg::{self, Pixels};
 use crate::step::Size;
 use crate::view::View;
 use orientation::Orientation;
 
 mod bmp;
 mod gif;
-pub(crate) mod jpeg;
 pub(crate) mod orientation;
 mod png;
 mod webp;
@@ -75,10 +74,10 @@ impl<'a> File<'a> {
         }
     }
 
-    /// Decodes a view of the stored image of a JPEG; `shrink` and `draft` are those of [`fast::decode`].
+    /// Decodes a view of the stored image of a JPEG; `shrink` and `draft` are those of [`jpeg::decode`].
     pub(crate) fn view_of_jpeg(&self, view: &View, shrink: u32, draft: bool) -> Result<Image> {
         let mut pixels = vec![0; 3 * view.size().pixels()];
-        fast::decode(self.bytes, view, shrink, draft, &mut Pixels::Bytes(&mut pixels))?;
+        jpeg::decode(self.bytes, view, shrink, draft, &mut Pixels::Bytes(&mut pixels))?;
         Ok(Image { size: view.size(), channels: 3, pixels })
     }
 }

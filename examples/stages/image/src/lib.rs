@@ -7,9 +7,9 @@ mod check;
 mod colour;
 mod decode;
 mod draw;
-mod fast;
 mod filter;
 mod image;
+mod jpeg;
 mod ops;
 mod output;
 mod params;
@@ -20,8 +20,8 @@ mod view;
 use penstock_guest::prelude::*;
 
 use decode::{File, Format, ensure_fits};
-use fast::Pixels;
 use image::Image;
+use jpeg::Pixels;
 use output::{Floats, scales, shape, to_floats, to_layout};
 use step::size_after;
 use view::{Resizing, View};
@@ -95,12 +95,12 @@ fn run(file: &File, steps: &[Step], settings: &Settings) -> Result<Value> {
     ensure_fits(file.bytes, memory(&view, rest, is_float))?;
 
     // One pass from the file to the result, if only conversions follow the view.
-    if rest.is_empty() && file.format == Format::Jpeg && !file.orientation.transpose && fast::supports(&view)
+    if rest.is_empty() && file.format == Format::Jpeg && !file.orientation.transpose && jpeg::supports(&view)
     {
         let shape = shape(view.size(), 3, layout);
         let decode = |pixels: &mut Pixels| {
             let view = view.stored(file.orientation, file.stored);
-            fast::decode(file.bytes, &view, shrink(&view, settings), settings.draft, pixels)
+            jpeg::decode(file.bytes, &view, shrink(&view, settings), settings.draft, pixels)
         };
         match (is_float, layout) {
             (true, Layout::Chw) => {
@@ -157,7 +157,7 @@ fn memory(view: &View, rest: &[Step], is_float: bool) -> u64 {
 fn seen(file: &File, view: &View, settings: &Settings) -> Result<Image> {
     let view = view.stored(file.orientation, file.stored);
     let mut image = match file.format {
-        Format::Jpeg if fast::supports(&view) => {
+        Format::Jpeg if jpeg::supports(&view) => {
             file.view_of_jpeg(&view, shrink(&view, settings), settings.draft)?
         }
         Format::Jpeg => {

@@ -13,7 +13,7 @@ const TAG: u16 = 0x112;
 
 impl Orientation {
     /// Orientation in EXIF metadata, which start with the header of a TIFF file. Damaged metadata count as none, as in Pillow.
-    pub(super) fn read(exif: &[u8]) -> Self {
+    pub(crate) fn read(exif: &[u8]) -> Self {
         tag(exif).map_or_else(Self::default, Self::of_number)
     }
 

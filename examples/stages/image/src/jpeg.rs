@@ -28,6 +28,7 @@ use header::{Coding, Colours, Header};
 use huffman::Codes;
 use resample::{Layer, Strips, resample};
 use scan::{Plane, Window};
+pub(crate) use segment::header;
 
 mod axis;
 mod colour;
@@ -37,6 +38,7 @@ mod idct;
 mod resample;
 mod scan;
 mod scans;
+mod segment;
 mod smooth;
 mod standard;
 

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use penstock_guest::prelude::*;
 
 use super::huffman::{Codes, Runs, Table};
+use super::segment::{segment, truncated};
 use super::standard::STANDARD;
-use crate::decode::jpeg::{segment, truncated};
 
 /// One component of a JPEG, such as luma (Y) or chroma (Cb, Cr).
 #[derive(Clone)]

@@ -1,11 +1,12 @@
-//! Segments of JPEG files.
+//! Segments of a JPEG, and its size and orientation, which they hold.
 
 use penstock_guest::prelude::*;
 
-use super::orientation::Orientation;
+use crate::decode::orientation::Orientation;
 use crate::step::Size;
 
-pub(super) fn header(jpeg: &[u8]) -> Result<(Size, Orientation)> {
+/// Size and orientation of the stored image.
+pub(crate) fn header(jpeg: &[u8]) -> Result<(Size, Orientation)> {
     let mut orientation = None;
     let mut rest = &jpeg[2..];
     let frame = loop {
@@ -28,7 +29,7 @@ pub(super) fn header(jpeg: &[u8]) -> Result<(Size, Orientation)> {
 }
 
 /// First segment: its kind, its content, and the data after it.
-pub(crate) fn segment(data: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+pub(super) fn segment(data: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     // Fill bytes, and anything else between two segments, which libjpeg skips too.
     let start = data.windows(2).position(|pair| pair[0] == 0xff && !matches!(pair[1], 0 | 0xff))?;
     let (kind, data) = (data[start + 1], &data[start + 2..]);
@@ -41,6 +42,6 @@ pub(crate) fn segment(data: &[u8]) -> Option<(u8, &[u8], &[u8])> {
 }
 
 /// Error for a file of this length that ends too early.
-pub(crate) fn truncated(len: usize) -> Error {
+pub(super) fn truncated(len: usize) -> Error {
     Error::new(format_args!("the JPEG is truncated: its {len} bytes end before the image"))
 }
