@@ -104,7 +104,7 @@ fn damaged_files_are_named_and_no_call_ends_in_a_trap() {
 /// `UPDATE_COMPONENT_TYPE=1` this test updates it.
 #[test]
 fn the_types_of_the_c_module_agree_with_the_contract() {
-    let file = repository().join("examples/stages/mu-law/component-type.bin");
+    let file = repository().join("guest-sdk/c/component-type.bin");
     let rust = std::fs::read(module("text-filter")).unwrap();
     let wanted = type_section(&rust);
     if std::env::var_os("UPDATE_COMPONENT_TYPE").is_some() {

@@ -1,5 +1,5 @@
 """Builds stage modules byte by byte: their `process` returns the same arrays for every sample, so that tests get any type and size of
-element without a compiler. The layout is that of `examples/stages/mu-law/penstock.h`.
+element without a compiler. The layout is that of `guest-sdk/c/penstock.h`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _INTERFACE = "penstock:stage/transform@0.1.0"
-_TYPES = Path(__file__).parents[2] / "examples/stages/mu-law/component-type.bin"
+_TYPES = Path(__file__).parents[2] / "guest-sdk/c/component-type.bin"
 
 # Element types in the order of the contract.
 DTYPES = ("bool", "uint8", "int8", "int16", "uint16", "int32", "int64", "float16", "bfloat16", "float32", "float64")

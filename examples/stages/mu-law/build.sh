@@ -51,9 +51,10 @@ linker=$(find_linker) || {
 
 objects=$(mktemp -d)
 trap 'rm -rf "$objects"' EXIT
-for source in *.c; do
+kit=../../../guest-sdk/c
+for source in *.c "$kit/penstock.c"; do
   $clang --target=wasm32-unknown-unknown -std=c11 -O3 -msimd128 -mbulk-memory -ffreestanding -Wall -Wextra -Werror \
-    -c "$source" -o "$objects/$source.o"
+    -I "$kit" -c "$source" -o "$objects/$(basename "$source").o"
 done
 flavor=()
 [[ $linker == *rust-lld ]] && flavor=(-flavor wasm)

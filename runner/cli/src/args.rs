@@ -381,6 +381,8 @@ pub(crate) enum NewLanguage {
     Js,
     /// One file, built by the Go toolchain.
     Go,
+    /// One file, built by clang with wasi-libc.
+    C,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

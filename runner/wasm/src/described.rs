@@ -14,7 +14,7 @@ const HEADER_BYTES: usize = 8;
 /// Start of the names of the custom sections from which a component is made of a core module.
 const TYPES_SECTION: &str = "component-type";
 /// The contract as such a section, for languages whose tools write none.
-const TYPES: &[u8] = include_bytes!("../../../examples/stages/mu-law/component-type.bin");
+const TYPES: &[u8] = include_bytes!("../../../guest-sdk/c/component-type.bin");
 
 /// Returns the module with this manifest (JSON) in place of an earlier one. A core module without the types of its interface gets those
 /// of the contract. Fails if the result is not a stage module.

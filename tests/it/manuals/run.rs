@@ -31,11 +31,6 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ),
     (PYTHON, "penstock compare runs/epoch-5 runs/epoch-6", "run by tests/python/test_examples.py"),
     (
-        GUEST,
-        "clang --target=wasm32-wasi -mexec-model=reactor -O2 -Wl,--stack-first -Wl,--strip-debug stage.c penstock.c -o stage.wasm",
-        "the test of stages in C runs it",
-    ),
-    (
         TRAIN,
         "make wheel photos && python3 -m venv target/train && target/train/bin/pip install torch numpy target/wheels/release/penstock-*.whl",
         "needs PyTorch",

@@ -20,7 +20,7 @@ pub(crate) fn new(args: &NewArgs) -> Result<()> {
     name::check(name)?;
     if args.lang != NewLanguage::Rust && args.mode != NewMode::Sample {
         return Err(bad(
-            "`--mode` is for Rust; in other languages the mode is an option of `stage` in the stage's file",
+            "`--mode` is for Rust; in other languages the mode is an option of `stage` in the stage's file, or is in its `manifest.json`",
         ));
     }
     let folder = Path::new(name);
@@ -56,14 +56,16 @@ fn next_steps(args: &NewArgs) -> String {
         NewLanguage::Python => "python3 test_stage.py",
         NewLanguage::Js => "node --test",
         NewLanguage::Go => "go vet",
+        NewLanguage::C => "", // the build reports the compiler's warnings
     };
     let steps = [
-        format!("cd {name}"),
-        test.to_owned(),
-        "./build.sh".to_owned(),
-        format!("penstock test-stage {name}.wasm -i samples"),
-        format!("penstock run pipeline.json --store samples=samples --module {name}={name}.wasm"),
+        &format!("cd {name}"),
+        test,
+        "./build.sh",
+        &format!("penstock test-stage {name}.wasm -i samples"),
+        &format!("penstock run pipeline.json --store samples=samples --module {name}={name}.wasm"),
     ];
+    let steps: Vec<_> = steps.into_iter().filter(|step| !step.is_empty()).collect();
     format!(
         "created `{name}`, a stage of mode {}; next steps:\n  {}",
         Mode::from(args.mode).name(),

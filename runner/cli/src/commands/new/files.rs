@@ -60,6 +60,17 @@ const GO: [(&str, &str); 8] = [
     ("penstock.go", sdk!("go/penstock.go")),
 ];
 
+const C: [(&str, &str); 8] = [
+    ("stage.c", template!("c/stage.c")),
+    ("manifest.json", template!("c/manifest.json")),
+    ("build.sh", template!("c/build.sh")),
+    ("README.md", template!("c/README.md")),
+    (".gitignore", template!("c/gitignore")),
+    ("pipeline.json", template!("sample/pipeline.json")),
+    ("penstock.c", sdk!("c/penstock.c")),
+    ("penstock.h", sdk!("c/penstock.h")),
+];
+
 const COMMON: [(&str, &str); 5] = [
     ("Cargo.toml", template!("Cargo.toml")),
     (".cargo/config.toml", template!("cargo-config.toml")),
@@ -91,6 +102,7 @@ pub(super) fn of(args: &NewArgs) -> Vec<(String, String)> {
         NewLanguage::Python => (PYTHON.into(), [].as_slice()),
         NewLanguage::Js => (JS.into(), [].as_slice()),
         NewLanguage::Go => (GO.into(), [].as_slice()),
+        NewLanguage::C => (C.into(), [].as_slice()),
     };
     let filled = files.into_iter().chain(SHARED).map(|(file, text)| (file.to_owned(), fill(text)));
     let sdk = sdk.iter().map(|(file, text)| (format!("penstock-guest/{file}"), (*text).to_owned()));

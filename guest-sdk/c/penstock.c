@@ -1,21 +1,31 @@
-/* The boundary: exports, imports, memory, and the two custom sections that the runner requires. Other stages in C use
- * this file unchanged, with their own manifest.json. */
+/* The boundary: exports, imports and memory. Stages use this file unchanged; `penstock module manifest` adds the custom sections that the
+ * runner requires. */
 #include "penstock.h"
-
-__asm__(".section \".custom_section.component-type:penstock\",\"\",@\n"
-        ".incbin \"component-type.bin\"\n"
-        ".section .custom_section.penstock.manifest,\"\",@\n"
-        ".incbin \"manifest.json\"\n"
-        ".text\n");
 
 #define HOST(name) __attribute__((import_module("penstock:stage/host@0.1.0"), import_name(name)))
 #define TRANSFORM(name) __attribute__((export_name("penstock:stage/transform@0.1.0#" name)))
 #define AFTER(name) __attribute__((export_name("cabi_post_penstock:stage/transform@0.1.0#" name)))
 
+struct refusal { uint8_t is_refused; struct text reason; };
+
 HOST("log") void host_log(int32_t level, const char *bytes, size_t length);
+HOST("count") void host_count(const char *name, size_t length, double amount);
+HOST("asset") void host_asset(const char *name, size_t length, struct refusal *answer);
 
 void write_log(enum level level, struct text line) {
     host_log(level, line.bytes, line.length);
+}
+
+void count(const char *counter, double amount) {
+    host_count(counter, text_of(counter).length, amount);
+}
+
+struct text asset(const char *name, struct blob *content) {
+    struct refusal answer;
+    host_asset(name, text_of(name).length, &answer);
+    if (answer.is_refused) return answer.reason;
+    *content = (struct blob){(const uint8_t *)answer.reason.bytes, answer.reason.length};
+    return text_of("");
 }
 
 #ifdef __wasi__
@@ -93,8 +103,6 @@ __attribute__((export_name("cabi_realloc"))) void *cabi_realloc(void *old, size_
     return grown;
 }
 
-struct refusal { uint8_t is_refused; struct text reason; };
-
 TRANSFORM("init") struct refusal *init(const char *bytes, size_t length) {
     struct refusal *answer = allocate(sizeof *answer);
     answer->reason = set_up((struct text){bytes, length});
@@ -132,16 +140,59 @@ struct text text_of(const char *zero_terminated) {
     return (struct text){zero_terminated, length};
 }
 
+static bool is_same(struct text text, const char *other) {
+    for (size_t at = 0; at < text.length; at++)
+        if (other[at] == 0 || other[at] != text.bytes[at]) return false;
+    return other[text.length] == 0;
+}
+
 const struct value *find(const struct item *item, const char *name, enum value_type type) {
-    struct text wanted = text_of(name);
     for (size_t at = 0; at < item->fields.count; at++) {
         const struct field *field = &item->fields.first[at];
-        if (field->name.length != wanted.length || field->value.type != type) continue;
-        size_t same = 0;
-        while (same < wanted.length && field->name.bytes[same] == wanted.bytes[same]) same++;
-        if (same == wanted.length) return &field->value;
+        if (field->value.type == type && is_same(field->name, name)) return &field->value;
     }
     return NULL;
+}
+
+/* End of the value at `at`, in JSON without spaces. */
+static size_t end_of(struct text json, size_t at) {
+    size_t depth = 0;
+    for (bool is_quoted = false; at < json.length; at++) {
+        char letter = json.bytes[at];
+        if (letter == '"') is_quoted = !is_quoted;
+        else if (is_quoted) at += letter == '\\';
+        else if (letter == '[' || letter == '{') depth++;
+        else if (depth == 0 && (letter == ',' || letter == ':' || letter == '}')) break;
+        else if (letter == ']' || letter == '}') depth--;
+    }
+    return at;
+}
+
+struct text param(struct text params, const char *name) {
+    for (size_t start = 1, colon, end; start + 1 < params.length; start = end + 1) {
+        colon = end_of(params, start);
+        end = end_of(params, colon + 1);
+        struct text written = {params.bytes + start + 1, colon - start - 2};
+        if (is_same(written, name)) return (struct text){params.bytes + colon + 1, end - colon - 1};
+    }
+    return text_of("");
+}
+
+bool is_utf8(struct blob bytes) {
+    static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
+    for (size_t at = 0; at < bytes.length;) {
+        uint32_t code = bytes.bytes[at++];
+        size_t more = code < 0x80 ? 0 : code < 0xc0 ? 4 : code < 0xe0 ? 1 : code < 0xf0 ? 2 : code < 0xf8 ? 3 : 4;
+        if (more > 3 || more > bytes.length - at) return false;
+        if (more > 0) code &= 0x3f >> more;
+        for (size_t end = at + more; at < end; at++) {
+            if ((bytes.bytes[at] & 0xc0) != 0x80) return false;
+            code = code << 6 | (bytes.bytes[at] & 0x3f);
+        }
+        bool is_surrogate = code >> 11 == 0x1b;
+        if (code < least[more] || code > 0x10ffff || is_surrogate) return false;
+    }
+    return true;
 }
 
 static char *put_number(char *to, uint32_t number) {

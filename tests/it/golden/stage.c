@@ -9,8 +9,11 @@
 
 #include "penstock.h"
 
+static char given[64];
+
 struct text set_up(struct text params) {
-    (void)params;
+    struct text list = param(params, "list"), last = param(params, "last"), none = param(params, "a");
+    snprintf(given, sizeof given, "%.*s %.*s %zu", (int)list.length, list.bytes, (int)last.length, last.bytes, none.length);
     return text_of("");
 }
 
@@ -67,6 +70,12 @@ struct outcome process(struct item item) {
     ON("abort") abort();
     ON("deep") snprintf(said, 256, "%d", deep(100000000));
     ON("memory") memset(allocate(1 << 30), 1, 1 << 30);
+    ON("param") strcpy(said, given);
+    ON("asset") {
+        struct blob content;
+        struct text reason = asset("nothing", &content);
+        if (reason.length > 0) return (struct outcome){.type = FAILED, .failed = reason};
+    }
     ON("loop") for (volatile int forever = 1; forever;) {}
     if (strcmp(said, word) != 0) puts(said);
     ((struct field *)item.fields.first)->value.text = text_of(said);

@@ -1,4 +1,4 @@
-/* Interface of a Penstock stage in C: the types of guest-sdk/wit/stage.wit, laid out as they cross the boundary.
+/* Interface of a Penstock stage in C: the types of the contract (guest-sdk/wit/stage.wit), as they cross the boundary.
  *
  * For 32-bit WebAssembly a C struct lies in memory as the component model lays out a record, and a tag followed by a union as it
  * lays out a variant; so nothing is converted. All memory comes from one arena, which is emptied after the runner has copied the
@@ -55,6 +55,11 @@ struct outcome process(struct item item);
 void *allocate(size_t bytes);
 /* Field of that name and type; NULL if the item has none. */
 const struct value *find(const struct item *item, const char *name, enum value_type type);
+/* Returns whether the bytes are UTF-8, which the runner requires of a text. */
+bool is_utf8(struct blob bytes);
+/* Value of a param as the document has it in JSON, e.g. `20`, `0.5` or `"crop"`, which `strtod` and others read as they are; empty if
+ * the document does not set it. The runner has checked it against the schema in the manifest. */
+struct text param(struct text params, const char *name);
 /* Formats a message: every `%` of the pattern is replaced by the next number. */
 struct text message(const char *pattern, uint32_t first, uint32_t second);
 /* Text from a C string with static lifetime. */
@@ -63,5 +68,10 @@ struct text text_of(const char *zero_terminated);
 enum level { DEBUG, INFO, WARN, ERROR };
 /* Writes a line to the run's log. */
 void write_log(enum level level, struct text line);
+/* Adds to a counter that the manifest declares. */
+void count(const char *counter, double amount);
+/* Sets `content` to a file that the document names for this stage; returns an error message if there is none, and an empty text
+ * otherwise. The content lies in the arena: copy what later calls need. */
+struct text asset(const char *name, struct blob *content);
 
 #endif
