@@ -10,6 +10,9 @@ const IDENTIFICATION: usize = 30;
 /// Maximum number of values in all codebooks together; encoders write some ten thousand.
 const MAX_VALUES: u64 = 1 << 22;
 
+/// Largest length of a code, in bits.
+const LONGEST: u64 = 32;
+
 /// Bits of a packet, the lowest of each byte first.
 struct Bits<'a> {
     bytes: &'a [u8],
@@ -29,9 +32,11 @@ pub(crate) fn check(headers: &[u8]) -> Result<()> {
             values <= MAX_VALUES,
             "the Ogg file is damaged: its codebooks have more than {MAX_VALUES} values"
         );
-        if bits.skip_codebook(dimensions, entries).is_none() {
-            break;
-        }
+        let Some(is_known) = bits.skip_codebook(dimensions, entries) else { break };
+        ensure!(
+            is_known,
+            "the Ogg file is damaged: a codebook has {dimensions} dimensions and {entries} entries"
+        );
     }
     Ok(())
 }
@@ -53,37 +58,53 @@ impl Bits<'_> {
         Some((self.take(16)?, self.take(24)?))
     }
 
-    /// Skips the rest of a codebook.
-    fn skip_codebook(&mut self, dimensions: u64, entries: u64) -> Option<()> {
+    /// Skips the rest of a codebook; false if the decoder would panic at its table.
+    fn skip_codebook(&mut self, dimensions: u64, entries: u64) -> Option<bool> {
+        // Share of the tree of codes that is taken, in units of its smallest leaf.
+        let mut taken = 0_u64;
         let is_ordered = self.take(1)? == 1;
         if is_ordered {
-            self.take(5)?;
-            let mut known = 0;
+            let (mut known, mut length) = (0, self.take(5)? + 1);
             while known < entries {
-                known += self.take(u64::from(u64::BITS - (entries - known).leading_zeros()))?;
+                let count = self.take(u64::from(u64::BITS - (entries - known).leading_zeros()))?;
+                if length > LONGEST && count > 0 {
+                    return Some(false);
+                }
+                known += count;
+                taken += count << LONGEST.saturating_sub(length);
+                length += 1;
             }
         } else {
             let is_sparse = self.take(1)? == 1;
             for _ in 0..entries {
                 if !is_sparse || self.take(1)? == 1 {
-                    self.take(5)?;
+                    taken += 1 << (LONGEST - 1 - self.take(5)?);
                 }
             }
         }
+        if taken > 1 << LONGEST {
+            return Some(false);
+        }
         let count = match self.take(4)? {
-            1 => (1..=entries).take_while(|side| power(*side, dimensions) <= entries).count() as u64,
+            1 => {
+                // The largest number of values in each dimension, as the decoder computes and asserts it, in 32 bits.
+                let side = (entries as f32).powf(1.0 / dimensions as f32).floor() as u32;
+                let power = |side: u32| side.checked_pow(dimensions as u32).map(u64::from);
+                if power(side).is_none_or(|power| power > entries)
+                    || power(side + 1).is_none_or(|power| power <= entries)
+                {
+                    return Some(false);
+                }
+                u64::from(side)
+            }
             2 => entries * dimensions,
-            _ => return Some(()),
+            _ => return Some(true),
         };
         self.at += 64;
         let length = self.take(4)? + 1;
         self.at += 1 + count * length;
-        Some(())
+        Some(true)
     }
-}
-
-fn power(base: u64, exponent: u64) -> u64 {
-    base.saturating_pow(exponent as u32)
 }
 
 #[cfg(test)]
