@@ -159,7 +159,7 @@ impl Default for GateBounds {
 
 impl Default for CompileBounds {
     fn default() -> Self {
-        Self { memory_mib: least(2048), cpu_s: least(20), wall_s: least(120), code_mib: least(256) }
+        Self { memory_mib: least(2048), cpu_s: least(60), wall_s: least(120), code_mib: least(256) }
     }
 }
 

@@ -215,7 +215,7 @@ fn a_crash_of_the_compiler_is_attributed_to_the_module() {
     insta::assert_snapshot!(script("kill -SEGV $$").fails_once(), @"the module cannot be compiled: the compiler crashed (SIGSEGV)");
     insta::assert_snapshot!(script("echo 'memory allocation of 99 bytes failed' >&2; kill -ABRT $$").fails_once(), @"compiling the module needs more than 2048 MiB of memory; split its largest functions and remove unused code, or have the operator raise the limit (`limits.compile.memory_mib`)");
     insta::assert_snapshot!(script("echo 'thread x has overflowed its stack' >&2; kill -ABRT $$").fails_once(), @"the module cannot be compiled: the compiler ran out of stack: the module's functions are nested too deeply (split the largest functions), or the types in its custom sections refer to each other in a cycle (keep the custom sections as the SDK writes them)");
-    insta::assert_snapshot!(script("kill -XCPU $$").fails_once(), @"compiling the module needs more than 20 s of CPU time; split its largest functions and remove unused code, or have the operator raise the limit (`limits.compile.cpu_s`)");
+    insta::assert_snapshot!(script("kill -XCPU $$").fails_once(), @"compiling the module needs more than 60 s of CPU time; split its largest functions and remove unused code, or have the operator raise the limit (`limits.compile.cpu_s`)");
 }
 
 #[test]
