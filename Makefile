@@ -286,7 +286,7 @@ fuzz: std ## Fuzz each target for TIME seconds; inputs that break a promise are 
 	  case $$target in decoder/*) limit=60;; esac; \
 	  seeds=$$(ls examples/stages/*/tests/data/{files/,}*.$$DECODER 2>/dev/null | paste -sd, || true); \
 	  (ulimit -d $(FUZZ_KIB); exec $$out/$$host/release/$${target%/*} $${seeds:+-seed_inputs=$$seeds} -max_total_time=$(TIME) -timeout=$$limit -rss_limit_mb=1024 \
-	    -max_len=65536 -artifact_prefix=$$out/found/$$target/ -print_final_stats=1 $$out/corpus/$$target $$(ls -d tests/fuzz/corpus/$$target || true)); \
+	    -max_len=65536 -artifact_prefix=$$out/found/$$target/ -print_final_stats=1 $$out/corpus/$$target $$(ls -d tests/fuzz/corpus/$$target 2>/dev/null || true)); \
 	done
 
 .PHONY: chaos
