@@ -3,13 +3,11 @@
 use std::io::{Cursor, ErrorKind};
 
 use penstock_guest::prelude::*;
-use symphonia::core::audio::{AudioBufferRef, SampleBuffer, Signal};
-use symphonia::core::codecs::{CODEC_TYPE_NULL, DecoderOptions};
+use symphonia::core::audio::GenericAudioBufferRef;
 use symphonia::core::errors::Error as Fault;
-use symphonia::core::formats::FormatOptions;
+use symphonia::core::formats::TrackType;
+use symphonia::core::formats::probe::Hint;
 use symphonia::core::io::MediaSourceStream;
-use symphonia::core::meta::MetadataOptions;
-use symphonia::core::probe::Hint;
 
 use crate::ogg;
 use crate::wav::{self, Clip, MOST_CHANNELS, MOST_SAMPLES};
@@ -20,8 +18,8 @@ pub(crate) fn read(file: &[u8]) -> Result<Clip> {
         [b'R', b'I', b'F', ..] | [b'R', b'F', b'6', ..] => wav::read(file),
         [b'f', b'L', b'a', b'C', ..] => decode(&without_tags(file)?, "FLAC", true),
         [b'O', b'g', b'g', b'S', ..] => ogg::decode(file),
-        // Frames of MP3 start with eleven bits that are 1; a tag with names may precede them.
-        [b'I', b'D', b'3', ..] => decode(file, "MP3", false),
+        [b'I', b'D', b'3', ..] => decode(after_tags(file)?, "MP3", false),
+        // Frames of MP3 start with eleven bits that are 1.
         [0xff, second, ..] if *second >= 0xe0 => decode(file, "MP3", false),
         [] => bail!("the file is empty"),
         _ => {
@@ -52,36 +50,46 @@ fn without_tags(file: &[u8]) -> Result<Vec<u8>> {
     Ok(sound)
 }
 
+/// The MP3 file after the tags of ID3v2 at its beginning, which have names and pictures.
+fn after_tags(mut file: &[u8]) -> Result<&[u8]> {
+    const FOOTER: u8 = 0x10;
+    while let [b'I', b'D', b'3', _, _, flags, a, b, c, d, rest @ ..] = file {
+        let length = [a, b, c, d].iter().fold(0, |length, byte| length << 7 | usize::from(**byte & 0x7f));
+        let footer = if flags & FOOTER == 0 { 0 } else { 10 };
+        file = rest.get(length + footer..).context("the MP3 file ends in its tags")?;
+    }
+    Ok(file)
+}
+
 /// Decodes a file of the format `name`. `states_length` is true if a file that states a length has it.
 fn decode(file: &[u8], name: &str, states_length: bool) -> Result<Clip> {
     let refused =
         |fault: Fault| Error::new(format_args!("the {name} file is damaged or not supported: {fault}"));
-    let source = MediaSourceStream::new(Box::new(Cursor::new(file.to_vec())), Default::default());
-    let options = FormatOptions { enable_gapless: true, ..FormatOptions::default() };
+    let source = MediaSourceStream::new(Box::new(Cursor::new(file)), Default::default());
     let probe = symphonia::default::get_probe();
-    let probed = probe.format(&Hint::new(), source, &options, &MetadataOptions::default());
-    let mut format = probed.map_err(refused)?.format;
-    let track = format.tracks().iter().find(|track| track.codec_params.codec != CODEC_TYPE_NULL);
-    let Some(track) = track else { bail!("the {name} file has no sound that is known") };
-    let (id, stated) = (track.id, track.codec_params.n_frames.filter(|_| states_length));
+    let mut format =
+        probe.probe(&Hint::new(), source, Default::default(), Default::default()).map_err(refused)?;
+    let track = format.first_track_known_codec(TrackType::Audio);
+    let track = track.and_then(|track| Some((track, track.codec_params.as_ref()?.audio()?)));
+    let Some((track, params)) = track else { bail!("the {name} file has no sound that is known") };
+    let (id, stated) = (track.id, track.num_frames.filter(|_| states_length));
     if let Some(stated) = stated {
         check_length(stated)?;
     }
     let codecs = symphonia::default::get_codecs();
-    let mut decoder = codecs.make(&track.codec_params, &DecoderOptions::default()).map_err(refused)?;
-    let mut clip = Clip { rate: 0, samples: Vec::new() };
-    let mut buffer: Option<SampleBuffer<f32>> = None;
+    let mut decoder = codecs.make_audio_decoder(params, &Default::default()).map_err(refused)?;
+    let mut mixer = Mixer::default();
     loop {
         let packet = match format.next_packet() {
-            Ok(packet) if packet.track_id() == id => packet,
-            Ok(_) => continue,
+            Ok(Some(packet)) if packet.track_id == id => packet,
+            Ok(Some(_)) => continue,
+            Ok(None) => break,
             Err(Fault::IoError(error)) if error.kind() == ErrorKind::UnexpectedEof => break,
             Err(fault) => return Err(refused(fault)),
         };
-        let decoded = decoder.decode(&packet).map_err(refused)?;
-        append(&mut clip, &decoded, &mut buffer)?;
-        check_length(clip.samples.len() as u64)?;
+        mixer.add(&decoder.decode(&packet).map_err(refused)?)?;
     }
+    let clip = mixer.clip;
     ensure!(clip.rate > 0, "the {name} file has no samples");
     if let Some(stated) = stated {
         let found = clip.samples.len();
@@ -90,37 +98,30 @@ fn decode(file: &[u8], name: &str, states_length: bool) -> Result<Clip> {
     Ok(clip)
 }
 
-pub(crate) fn check_length(samples: u64) -> Result<()> {
+fn check_length(samples: u64) -> Result<()> {
     ensure!(samples <= MOST_SAMPLES as u64, "the clip has more than {MOST_SAMPLES} samples: cut it first");
     Ok(())
 }
 
-/// Adds the mean of the channels.
-pub(crate) fn append(
-    clip: &mut Clip,
-    decoded: &AudioBufferRef<'_>,
-    buffer: &mut Option<SampleBuffer<f32>>,
-) -> Result<()> {
-    let spec = *decoded.spec();
-    let channels = spec.channels.count();
-    ensure!((1..=usize::from(MOST_CHANNELS)).contains(&channels), "the file has {channels} channels");
-    ensure!(spec.rate > 0, "the file has no sample rate");
-    ensure!(clip.rate == 0 || clip.rate == spec.rate, "the sample rate changes within the file");
-    clip.rate = spec.rate;
-    let share = 1.0 / channels as f32;
-    // Not by the buffer, which would cut loud sounds to the range from -1 to 1.
-    if let AudioBufferRef::F32(planes) = decoded {
-        let frame = |at: usize| (0..channels).map(|channel| planes.chan(channel)[at]).sum::<f32>() * share;
-        clip.samples.extend((0..planes.frames()).map(frame));
-        return Ok(());
+/// Averages the channels of decoded packets.
+#[derive(Default)]
+pub(crate) struct Mixer {
+    pub(crate) clip: Clip,
+    channels: Vec<Vec<f32>>,
+}
+
+impl Mixer {
+    pub(crate) fn add(&mut self, decoded: &GenericAudioBufferRef<'_>) -> Result<()> {
+        let Self { clip, channels } = self;
+        let (rate, count) = (decoded.spec().rate(), decoded.num_planes());
+        ensure!((1..=usize::from(MOST_CHANNELS)).contains(&count), "the file has {count} channels");
+        ensure!(rate > 0, "the file has no sample rate");
+        ensure!(clip.rate == 0 || clip.rate == rate, "the sample rate changes within the file");
+        clip.rate = rate;
+        decoded.copy_to_vecs_planar(channels);
+        let share = 1.0 / count as f32;
+        let frame = |at: usize| channels.iter().map(|channel| channel[at]).sum::<f32>() * share;
+        clip.samples.extend((0..decoded.frames()).map(frame));
+        check_length(clip.samples.len() as u64)
     }
-    let needed = decoded.capacity() * channels;
-    if buffer.as_ref().is_none_or(|buffer| buffer.capacity() < needed) {
-        *buffer = Some(SampleBuffer::new(decoded.capacity() as u64, spec));
-    }
-    let Some(buffer) = buffer else { return Ok(()) };
-    buffer.copy_interleaved_ref(decoded.clone());
-    clip.samples
-        .extend(buffer.samples().chunks_exact(channels).map(|frame| frame.iter().sum::<f32>() * share));
-    Ok(())
 }

@@ -3,10 +3,12 @@
 //! Pages are read here, as RFC 3533 describes them, because readers of the format allocate as much memory as a comment claims to need.
 
 use penstock_guest::prelude::*;
-use symphonia::core::codecs::{CODEC_TYPE_VORBIS, CodecParameters, DecoderOptions};
-use symphonia::core::formats::Packet;
+use symphonia::core::codecs::audio::AudioCodecParameters;
+use symphonia::core::codecs::audio::well_known::CODEC_ID_VORBIS;
+use symphonia::core::packet::PacketRef;
+use symphonia::core::units::{Duration, Timestamp};
 
-use crate::decode::{append, check_length};
+use crate::decode::Mixer;
 use crate::vorbis;
 use crate::wav::Clip;
 
@@ -33,16 +35,16 @@ pub(crate) fn decode(file: &[u8]) -> Result<Clip> {
     );
     let headers = [identification.as_slice(), setup].concat();
     vorbis::check(&headers)?;
-    let mut params = CodecParameters::new();
-    params.for_codec(CODEC_TYPE_VORBIS).with_extra_data(headers.into());
+    let mut params = AudioCodecParameters::new();
+    params.for_codec(CODEC_ID_VORBIS).with_extra_data(headers.into());
     let codecs = symphonia::default::get_codecs();
-    let mut decoder = codecs.make(&params, &DecoderOptions::default()).map_err(refused)?;
-    let mut clip = Clip { rate: 0, samples: Vec::new() };
+    let mut decoder = codecs.make_audio_decoder(&params, &Default::default()).map_err(refused)?;
+    let mut mixer = Mixer::default();
     for packet in sound {
-        let decoded = decoder.decode(&Packet::new_from_slice(0, 0, 0, packet)).map_err(refused)?;
-        append(&mut clip, &decoded, &mut None)?;
-        check_length(clip.samples.len() as u64)?;
+        let packet = PacketRef::new(0, Timestamp::ZERO, Duration::ZERO, packet);
+        mixer.add(&decoder.decode_ref(&packet).map_err(refused)?)?;
     }
+    let mut clip = mixer.clip;
     ensure!(clip.rate > 0, "the Ogg file has no samples");
     // An encoder fills the last block up.
     if let Some(end) = end {

@@ -55,12 +55,13 @@ impl Spectrogram {
             bins,
             rate / length as f64,
         );
-        ensure!(
-            filters.empty() == 0,
-            "{} of {count} filters fall between the frequencies of a spectrum of {length}; use a larger `n_fft` or a \
-             smaller `n_mels`",
-            filters.empty()
-        );
+        let empty = filters.empty();
+        if empty > 0 {
+            penstock_guest::warn!(
+                "{empty} of {count} filters fall between the frequencies of a spectrum of {length}, so their values are \
+                 constant; use a larger `n_fft` or a smaller `n_mels`"
+            );
+        }
         let this = Self {
             fft: Fft::new(length).context("`n_fft`")?,
             window: window(settings)?,

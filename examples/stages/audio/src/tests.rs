@@ -368,14 +368,14 @@ fn settings_that_contradict_each_other_are_refused_by_name_before_any_clip() {
         refusal(r#"{"n_fft": 401}"#),
         "`n_fft`: 401 is 1 x 401; use a length whose only prime factors are 2, 3, 5 and 7"
     );
-    let narrow = refusal(r#"{"n_fft": 128, "n_mels": 128}"#);
-    assert!(narrow.contains("of 128 filters fall between the frequencies of a spectrum of 128"), "{narrow}");
     assert_eq!(
         refusal(r#"{"seconds": 3600}"#),
         "`seconds` is 57600000 samples, more than the limit of 8388608"
     );
     assert_eq!(refusal(r#"{"seconds": 0.0125}"#), "`seconds` is 200 samples, but 201 are needed");
     assert!(Instance::<Audio>::new(r#"{"seconds": 0.025, "edges": "none"}"#).is_ok());
+    // Defaults of torchaudio, whose lowest filters have no frequency.
+    assert!(Instance::<Audio>::new(r#"{"n_mels": 128, "mel_scale": "htk"}"#).is_ok());
     assert_eq!(
         refusal(r#"{"seconds": 100, "hop": 1}"#),
         "`seconds`: the clip is too long: 1600001 frames of 80 values exceed the limit of 8388608 values"

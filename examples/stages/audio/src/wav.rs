@@ -8,9 +8,9 @@ pub(crate) const MOST_CHANNELS: u16 = 64;
 pub(crate) const MOST_SAMPLES: usize = 8 << 20;
 
 /// A clip with its channels averaged into one.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Clip {
-    /// Samples per second; never 0.
+    /// Samples per second; 0 only before the first packet.
     pub rate: u32,
     /// Samples from -1 to 1, by the usual scaling of integers; float files may exceed the range.
     pub samples: Vec<f32>,
