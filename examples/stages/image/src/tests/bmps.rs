@@ -1,25 +1,31 @@
-//! BMP files with several pixels in a byte.
+//! BMP files with several pixels in a byte, or three bytes a pixel.
 
 use super::*;
 
-/// An uncompressed BMP of this many bits a pixel, rows from the bottom up, with the index of each pixel.
-fn packed(bits: usize, size: (usize, usize), indices: &[u8], colours: &[[u8; 3]]) -> Vec<u8> {
+/// An uncompressed BMP of this many bits a pixel, with these rows from the bottom up, each padded to whole words.
+fn file(bits: usize, size: (usize, usize), colours: &[[u8; 3]], rows: &[u8]) -> Vec<u8> {
     let (width, height) = size;
     let start = 54 + 4 * colours.len();
-    let mut bmp = b"BM".to_vec();
     let header = [40, width, height, 1 | bits << 16, 0, 0, 2835, 2835, colours.len(), 0];
-    for number in [0, 0, start].into_iter().chain(header) {
-        bmp.extend((number as u32).to_le_bytes());
-    }
+    let numbers = [0, 0, start].into_iter().chain(header);
+    let mut bmp = b"BM".to_vec();
+    bmp.extend(numbers.flat_map(|number| (number as u32).to_le_bytes()));
     bmp.extend(colours.iter().flat_map(|&[red, green, blue]| [blue, green, red, 0]));
-    for row in indices.chunks(width).rev() {
-        let mut bytes = vec![0_u8; (width * bits).div_ceil(32) * 4];
+    bmp.extend(rows);
+    bmp
+}
+
+/// An uncompressed BMP with the index of each pixel.
+fn packed(bits: usize, size: (usize, usize), indices: &[u8], colours: &[[u8; 3]]) -> Vec<u8> {
+    let mut rows = Vec::new();
+    for row in indices.chunks(size.0).rev() {
+        let mut bytes = vec![0_u8; (size.0 * bits).div_ceil(32) * 4];
         for (column, index) in row.iter().enumerate() {
             bytes[column * bits / 8] |= index << (8 - bits - column * bits % 8);
         }
-        bmp.extend(bytes);
+        rows.extend(bytes);
     }
-    bmp
+    file(bits, size, colours, &rows)
 }
 
 #[test]
@@ -34,5 +40,19 @@ fn packed_pixels_are_decoded_at_any_width() {
             let expected: Vec<u8> = indices.iter().flat_map(|&index| colours[usize::from(index)]).collect();
             assert_eq!(image, expected, "{bits} bits, {width} pixels");
         }
+    }
+}
+
+#[test]
+fn pixels_of_three_bytes_are_decoded_at_any_size() {
+    for (width, height) in [(1, 1), (1, 2), (2, 1), (3, 2), (5, 4)] {
+        let pixels: Vec<u8> = (0..width * height * 3).map(|at| (at * 37 % 251) as u8).collect();
+        let mut rows = Vec::new();
+        for row in pixels.chunks(width * 3).rev() {
+            rows.extend(row.as_chunks().0.iter().flat_map(|&[red, green, blue]| [blue, green, red]));
+            rows.resize(rows.len().next_multiple_of(4), 0);
+        }
+        let (shape, image) = bytes(&file(24, (width, height), &[], &rows), &json!({ "layout": "hwc" }));
+        assert_eq!((shape, image), (vec![height as u32, width as u32, 3], pixels));
     }
 }
