@@ -19,7 +19,7 @@ FUZZ_TARGETS := returned values upload document manifest schemas $(addprefix dec
 # Formats of files that modules of the program decode.
 DECODERS   := bmp flac gif jpg mp3 npy ogg png wav webp
 # Memory that a target may use, in KiB: an allocation beyond it ends the target as a fault.
-FUZZ_KIB   := 1048576
+FUZZ_KIB   := 2097152
 # Coverage by flags that a stable compiler takes; no sanitizer, since the code under test is safe Rust.
 FUZZ_FLAGS := -Cpasses=sancov-module $(addprefix -Cllvm-args=-sanitizer-coverage-,level=4 inline-8bit-counters pc-table trace-compares) --cfg fuzzing
 RCLONE     := $(TARGET_DIR)/rclone/bin/rclone
@@ -285,7 +285,7 @@ fuzz: std ## Fuzz each target for TIME seconds; inputs that break a promise are 
 	  export DECODER=$${target#*/} limit=10; \
 	  case $$target in decoder/*) limit=60;; esac; \
 	  seeds=$$(ls examples/stages/*/tests/data/{files/,}*.$$DECODER 2>/dev/null | paste -sd, || true); \
-	  (ulimit -d $(FUZZ_KIB); exec $$out/$$host/release/$${target%/*} $${seeds:+-seed_inputs=$$seeds} -max_total_time=$(TIME) -timeout=$$limit -rss_limit_mb=1024 \
+	  (ulimit -d $(FUZZ_KIB); exec $$out/$$host/release/$${target%/*} $${seeds:+-seed_inputs=$$seeds} -max_total_time=$(TIME) -timeout=$$limit -rss_limit_mb=2048 \
 	    -max_len=65536 -artifact_prefix=$$out/found/$$target/ -print_final_stats=1 $$out/corpus/$$target $$(ls -d tests/fuzz/corpus/$$target 2>/dev/null || true)); \
 	done
 

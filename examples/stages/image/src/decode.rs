@@ -1,5 +1,6 @@
 //! Decoding of files to pixels: red, green and blue, without transparency and colour profiles.
 
+use std::hint::black_box;
 use std::io::Cursor;
 
 use penstock_guest::prelude::*;
@@ -125,6 +126,19 @@ pub(crate) fn ensure_fits(file: &[u8], bytes: u64) -> Result<()> {
         bytes >> 20,
         MAX_BYTES >> 20
     );
+    Ok(())
+}
+
+/// Checks a file's need of memory as [`ensure_fits`] does, before any of it is taken, and lets the allocator take it in small steps. A single
+/// large request grows the memory by its whole length, whatever is free at its end, so that images of growing size would exceed the limit.
+pub(crate) fn make_room(file: &[u8], bytes: u64) -> Result<()> {
+    const STEP: usize = 1 << 20;
+    const FEW: usize = 32;
+    ensure_fits(file, bytes)?;
+    let steps = bytes as usize / STEP;
+    if steps > FEW {
+        drop(black_box((0..=steps).map(|_| Vec::with_capacity(STEP)).collect::<Vec<Vec<u8>>>()));
+    }
     Ok(())
 }
 

@@ -19,7 +19,7 @@ mod view;
 
 use penstock_guest::prelude::*;
 
-use decode::{File, Format, ensure_fits};
+use decode::{File, Format, make_room};
 use image::Image;
 use jpeg::Pixels;
 use output::{Floats, scales, shape, to_floats, to_layout};
@@ -92,7 +92,7 @@ fn run(file: &File, steps: &[Step], settings: &Settings) -> Result<Value> {
     let is_float = !on_floats.is_empty();
     let (scales, on_floats) = scales(on_floats)?;
     let layout = settings.layout;
-    ensure_fits(file.bytes, memory(&view, rest, is_float))?;
+    make_room(file.bytes, memory(&view, rest, is_float))?;
 
     // One pass from the file to the result, if only conversions follow the view.
     if rest.is_empty() && file.format == Format::Jpeg && !file.orientation.transpose && jpeg::supports(&view)
@@ -163,12 +163,12 @@ fn seen(file: &File, view: &View, settings: &Settings) -> Result<Image> {
         Format::Jpeg => {
             let shrink = shrink(&view, settings);
             let (part, view) = view.decoded(shrink, file.stored);
-            ensure_fits(file.bytes, resize::memory(part.size(), 3, &view))?;
+            make_room(file.bytes, resize::memory(part.size(), 3, &view))?;
             resize::view(&file.view_of_jpeg(&part, shrink, settings.draft)?, &view, shrink)
         }
         _ => {
             // With transparency, which is removed only after decoding.
-            ensure_fits(file.bytes, resize::memory(file.stored, 4, &view))?;
+            make_room(file.bytes, resize::memory(file.stored, 4, &view))?;
             resize::view(&file.decode()?, &view, 1)
         }
     };
