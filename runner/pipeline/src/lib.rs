@@ -20,6 +20,7 @@ mod replay;
 mod room;
 mod run;
 mod runner;
+mod sources;
 mod std_modules;
 mod stores;
 pub mod trial;

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use penstock_formats::expand;
 use penstock_storage::{BoundedStore, check_key, check_prefix};
 use penstock_types::fault::{self, FaultKind, Pointer, SpecFault};
 use penstock_types::plan::{
     ConsumerPlan, Draft, Fields, Known, ModuleFacts, Plan, StageKind, StagePlan, WasmPlan,
 };
 use penstock_types::policy::OnError;
-use penstock_types::spec::{Source, Spec};
+use penstock_types::spec::{MixPart, Source, Spec};
 use penstock_wasm::Module;
 use tokio::runtime::Handle;
 
@@ -170,31 +171,57 @@ impl<M> fmt::Debug for Prepared<M> {
     }
 }
 
+/// Checks that the keys in a source are valid in any store.
+fn check_keys_of(source: &Source, place: &Pointer, check: &mut impl FnMut(Pointer, Result<(), String>)) {
+    let key = |key: &str| check_key(key).map_err(str::to_owned);
+    let prefix = |prefix: &str| check_prefix(prefix).map_err(str::to_owned);
+    match source {
+        Source::List(list) => check(place.key("prefix"), prefix(&list.prefix)),
+        Source::Index(index) => {
+            index.index.iter().for_each(|index| check(place.key("index"), key(index.as_str())));
+        }
+        Source::Records(records) => check(place.key("key"), key(records.key.as_str())),
+        Source::Range(_) => {}
+        Source::Tar(tar) => {
+            tar.index.iter().for_each(|index| check(place.key("index"), key(index.as_str())));
+            tar.prefix.iter().for_each(|text| check(place.key("prefix"), prefix(text)));
+            if let Some(pattern) = &tar.shards {
+                let keys = expand(pattern.as_str()).map_err(|fault| fault.to_string());
+                let checked = keys.and_then(|keys| keys.first().map_or(Ok(()), |first| key(first)));
+                check(place.key("shards"), checked);
+            }
+        }
+        Source::Mix(mix) => {
+            for (name, MixPart { source, .. }) in &mix.sources {
+                let place = place.key("sources").key(name.as_str()).key("source").key(source.kind());
+                check_keys_of(source, &place, check);
+            }
+        }
+    }
+}
+
 /// Checks that the keys in a document are valid in any store.
 fn check_keys(plan: &Plan) -> Vec<SpecFault> {
     let source = Pointer::ROOT.key("source").key(plan.source.spec.kind());
     let mut faults = Vec::new();
-    let mut check = |place: Pointer, checked: Result<(), &'static str>| {
+    let mut check = |place: Pointer, checked: Result<(), String>| {
         faults.extend(checked.err().map(|reason| SpecFault::new(place, reason)));
     };
-    match &plan.source.spec {
-        Source::List(list) => check(source.key("prefix"), check_prefix(&list.prefix)),
-        Source::Index(index) => {
-            index.index.iter().for_each(|key| check(source.key("index"), check_key(key.as_str())));
-        }
-        Source::Records(records) => check(source.key("key"), check_key(records.key.as_str())),
-        Source::Range(_) => {}
-    }
+    check_keys_of(&plan.source.spec, &source, &mut check);
     // The names below the folder are short and valid; they are joined by one `/`.
     if let ConsumerPlan::Files(files) = &plan.consumer
         && !files.prefix.is_empty()
     {
-        check(Pointer::ROOT.key("consumer").key("files").key("prefix"), check_key(&files.prefix));
+        check(
+            Pointer::ROOT.key("consumer").key("files").key("prefix"),
+            check_key(&files.prefix).map_err(str::to_owned),
+        );
     }
     for stage in &plan.stages {
         let StageKind::Wasm(wasm) = &stage.kind else { continue };
         for (name, asset) in &wasm.assets {
-            check(stage.place().key("assets").key(name.as_str()).key("key"), check_key(asset.key.as_str()));
+            let place = stage.place().key("assets").key(name.as_str()).key("key");
+            check(place, check_key(asset.key.as_str()).map_err(str::to_owned));
         }
     }
     faults

@@ -8,13 +8,15 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join_all};
 use penstock_engine::item::{Origin, Sample};
+use penstock_engine::numbered::{Numbered, Open, ReadFault, ReadSamples};
 use penstock_engine::ports::{Produced, Source, SourceFault};
-use penstock_types::traversal::{NextVisits, Shard, Traversal, TraversalSettings, Uneven};
+use penstock_types::traversal::{Shard, TraversalSettings, Uneven};
 use tokio::task::spawn_blocking;
 
+use crate::blocks::{AHEAD_BYTES, RangedObject};
 use crate::bounded::BoundedStore;
 use crate::index::RAISE_BUFFER;
-use crate::lines::{AHEAD_BYTES, Lines, MAX_LINE_BYTES, ObjectLine, RangedObject};
+use crate::lines::{Lines, MAX_LINE_BYTES, ObjectLine};
 use crate::record::sample_of;
 
 /// Makes a sample from every line of an NDJSON object: the member `key` becomes the sample's key (if it is missing, the line
@@ -24,24 +26,31 @@ use crate::record::sample_of;
 /// a member that is null is omitted. A line that is not a JSON object, or is longer than [`MAX_LINE_BYTES`], is a fault that
 /// states the line number; the samples of earlier lines are still made.
 ///
-/// Without shuffling, the object is streamed in blocks of 1 MiB, so its size does not matter. Up to 32 blocks are read ahead, which
-/// hides the latency of a bucket. For a shuffled order, the object is
-/// scanned once for the starts of its lines (8 bytes are kept per line), and then every line is read by a separate range request.
-/// An object of at most 32 MiB is kept in memory instead.
+/// The object is streamed in blocks of 1 MiB, so its size does not matter. Up to 32 blocks are read ahead, which hides the latency of
+/// a bucket. A shuffled order needs [`record_samples`].
 pub struct RecordSource {
     store: BoundedStore,
     key: Arc<str>,
     settings: TraversalSettings,
-    reading: Option<Reading>,
+    reading: Option<InOrder>,
+    is_ended: bool,
     /// Fault that was found after samples that must be delivered first.
     fault: Option<SourceFault>,
     most_bytes: u64,
 }
 
-enum Reading {
-    InOrder(InOrder),
-    Shuffled(Shuffled),
-    Ended,
+/// Samples of the lines of an NDJSON object, as [`RecordSource`] makes them, in any order. The object is scanned once for the starts of
+/// its lines (8 bytes are kept per line), and then every line is read by a separate range request. An object of at most 32 MiB is kept
+/// in memory instead. What is kept may have `most_bytes`.
+pub fn record_samples(store: BoundedStore, key: impl Into<Arc<str>>, most_bytes: u64) -> Open {
+    let key = key.into();
+    async move {
+        let object = RangedObject::open(store, key, HELD_BYTES.min(most_bytes / 2)).await?;
+        let lines = Lines::new(object.clone(), ahead_bytes(most_bytes));
+        let records: Arc<dyn Numbered> = Arc::new(Records::scan(object, lines, most_bytes).await?);
+        Ok(records)
+    }
+    .boxed()
 }
 
 struct InOrder {
@@ -61,15 +70,13 @@ struct InOrder {
     held: Option<Raw>,
 }
 
-struct Shuffled {
+/// The records of an object, found by a scan for the starts of their lines.
+struct Records {
     object: RangedObject,
     /// Start of each record in the object, and the end of the last record, in bytes.
     starts: Vec<u64>,
     /// Indexes of records that follow blank lines, each with the number of blank lines so far; needed to compute line numbers.
     blanks: Vec<(u64, u64)>,
-    traversal: Traversal,
-    /// Records of the traversal's last chunk that are not read yet.
-    visits: VecDeque<Origin>,
 }
 
 #[derive(Debug)]
@@ -93,13 +100,19 @@ const CHUNK_BYTES: u64 = 4 << 20;
 /// Maximum size of an object that is kept in memory for a shuffled order, in bytes.
 const HELD_BYTES: u64 = 32 << 20;
 
+/// Bytes that may be read ahead, of the memory of a source.
+fn ahead_bytes(most_bytes: u64) -> u64 {
+    AHEAD_BYTES.min(most_bytes / 4)
+}
+
 impl RecordSource {
+    /// Creates a source that reads the lines in order.
     pub fn new(store: BoundedStore, key: impl Into<Arc<str>>, settings: TraversalSettings) -> Self {
-        Self { store, key: key.into(), settings, reading: None, fault: None, most_bytes: u64::MAX }
+        let key = key.into();
+        Self { store, key, settings, reading: None, is_ended: false, fault: None, most_bytes: u64::MAX }
     }
 
-    /// Limits the memory that a shuffled order keeps to `bytes`, the source's part of the run's budget, and the blocks that are read
-    /// ahead to a quarter of it.
+    /// Limits the blocks that are read ahead to a quarter of `bytes`, the source's part of the run's budget.
     #[must_use]
     pub fn within(self, bytes: u64) -> Self {
         Self { most_bytes: bytes, ..self }
@@ -108,7 +121,7 @@ impl RecordSource {
     /// Counts the records of the object, by reading it once.
     pub async fn count(&self) -> Result<u64, SourceFault> {
         let object = RangedObject::open(self.store.clone(), self.key.clone(), 0).await?;
-        let mut lines = Lines::new(object, self.ahead_bytes());
+        let mut lines = Lines::new(object, ahead_bytes(self.most_bytes));
         let mut count = 0;
         while let Some(block) = lines.next_block().await? {
             count += block.len() as u64;
@@ -116,35 +129,32 @@ impl RecordSource {
         Ok(count)
     }
 
-    fn ahead_bytes(&self) -> u64 {
-        AHEAD_BYTES.min(self.most_bytes / 4)
-    }
-
     async fn next_chunk(&mut self) -> Result<Option<Produced>, SourceFault> {
         if let Some(fault) = self.fault.take() {
             return Err(fault);
         }
+        if self.is_ended {
+            return Ok(None);
+        }
         let reading = match &mut self.reading {
             Some(reading) => reading,
-            None => {
-                let reading = self.open().await?;
-                self.reading.insert(reading)
+            none => {
+                if let Some(shard) = &self.settings.shard {
+                    shard.check().map_err(|fault| SourceFault::new(fault.to_string(), None))?;
+                }
+                let object = RangedObject::open(self.store.clone(), self.key.clone(), 0).await?;
+                none.insert(InOrder::new(object, self.settings, ahead_bytes(self.most_bytes)))
             }
         };
-        let (object, chunk) = match reading {
-            Reading::InOrder(reading) => (reading.object.clone(), reading.next_chunk().await?),
-            Reading::Shuffled(reading) => (reading.object.clone(), reading.next_chunk().await?),
-            Reading::Ended => return Ok(None),
-        };
-        let records = match chunk {
+        let records = match reading.next_chunk().await? {
             None => {
-                self.reading = Some(Reading::Ended);
+                self.is_ended = true;
                 return Ok(None);
             }
             Some(RawChunk::EpochEnd) => return Ok(Some(Produced::EpochEnd)),
             Some(RawChunk::Records(records)) => records,
         };
-        let (samples, fault) = parse(object, records).await?;
+        let (samples, fault) = parse(reading.object.clone(), records).await?;
         if let Some(fault) = fault {
             if samples.is_empty() {
                 return Err(fault);
@@ -153,41 +163,20 @@ impl RecordSource {
         }
         Ok(Some(Produced::Samples(samples)))
     }
-
-    async fn open(&self) -> Result<Reading, SourceFault> {
-        if let Some(shard) = &self.settings.shard {
-            shard.check().map_err(|fault| SourceFault::new(fault.to_string(), None))?;
-        }
-        let hold = if self.settings.shuffle { HELD_BYTES.min(self.most_bytes / 2) } else { 0 };
-        let object = RangedObject::open(self.store.clone(), self.key.clone(), hold).await?;
-        Ok(match self.settings.shuffle {
-            true => {
-                let lines = Lines::new(object.clone(), self.ahead_bytes());
-                Reading::Shuffled(Shuffled::scan(object, lines, self.settings, self.most_bytes).await?)
-            }
-            false => Reading::InOrder(InOrder::new(object, self.settings, self.ahead_bytes())),
-        })
-    }
 }
 
 impl Source for RecordSource {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Produced>, SourceFault>> {
         async {
             let next = self.next_chunk().await;
-            if next.is_err() {
-                self.reading = Some(Reading::Ended);
-            }
+            self.is_ended |= next.is_err();
             next
         }
         .boxed()
     }
 
     fn kept_bytes(&self) -> u64 {
-        match &self.reading {
-            Some(Reading::InOrder(reading)) => reading.lines.ahead_bytes(),
-            Some(Reading::Shuffled(reading)) => kept_bytes(&reading.object, &reading.starts, &reading.blanks),
-            Some(Reading::Ended) | None => 0,
-        }
+        self.reading.as_ref().map_or(0, |reading| reading.lines.ahead_bytes())
     }
 }
 
@@ -266,11 +255,10 @@ impl InOrder {
     }
 }
 
-impl Shuffled {
+impl Records {
     async fn scan(
         object: RangedObject,
         mut lines: Lines,
-        settings: TraversalSettings,
         most_bytes: u64,
     ) -> Result<Self, SourceFault> {
         let mut starts = Vec::new();
@@ -294,37 +282,12 @@ impl Shuffled {
                 return Err(object.line_fault(starts.len() as u64 + blank_so_far, &reason));
             }
         }
-        let count = starts.len() as u64;
         starts.push(object.size());
         starts.shrink_to_fit();
-        let traversal =
-            Traversal::new(count, settings).map_err(|fault| SourceFault::new(fault.to_string(), None))?;
-        Ok(Self { object, starts, blanks, traversal, visits: VecDeque::new() })
+        Ok(Self { object, starts, blanks })
     }
 
-    async fn next_chunk(&mut self) -> Result<Option<RawChunk>, SourceFault> {
-        if self.visits.is_empty() {
-            match self.traversal.next_visits(CHUNK) {
-                None => return Ok(None),
-                Some(NextVisits::EpochEnd) => return Ok(Some(RawChunk::EpochEnd)),
-                Some(NextVisits::Visits { epoch, indexes }) => {
-                    let origin = |index| Origin { epoch, index, path: 0 };
-                    self.visits = indexes.into_iter().map(origin).collect();
-                }
-            }
-        }
-        let (mut visits, mut bytes) = (Vec::new(), 0);
-        while bytes < CHUNK_BYTES
-            && let Some(origin) = self.visits.pop_front()
-        {
-            bytes += self.size_of(origin.index);
-            visits.push(origin);
-        }
-        let records = try_join_all(visits.into_iter().map(|origin| self.read(origin))).await?;
-        Ok(Some(RawChunk::Records(records)))
-    }
-
-    async fn read(&self, origin: Origin) -> Result<Raw, SourceFault> {
+    async fn record(&self, origin: Origin) -> Result<Raw, SourceFault> {
         let number = self.number_of(origin.index);
         // The range extends to the start of the next record: the line end and blank lines in between are white space in JSON.
         let (start, size) = (self.start_of(origin.index), self.size_of(origin.index));
@@ -354,7 +317,33 @@ impl Shuffled {
     }
 }
 
-/// Memory that is kept for an object in a shuffled order, in bytes.
+impl Numbered for Records {
+    fn count(&self) -> u64 {
+        self.starts.len() as u64 - 1
+    }
+
+    fn mean_bytes(&self) -> u64 {
+        self.object.size() / self.count().max(1)
+    }
+
+    fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>) -> ReadSamples {
+        async move {
+            let origins = indexes.into_iter().map(|index| Origin { epoch, index, path: 0 });
+            let records = try_join_all(origins.map(|origin| self.record(origin))).await?;
+            match parse(self.object.clone(), records).await? {
+                (samples, None) => Ok(samples),
+                (before, Some(fault)) => Err(ReadFault { before, fault }),
+            }
+        }
+        .boxed()
+    }
+
+    fn kept_bytes(&self) -> u64 {
+        kept_bytes(&self.object, &self.starts, &self.blanks)
+    }
+}
+
+/// Memory that is kept for the records of an object, in bytes.
 fn kept_bytes(object: &RangedObject, starts: &[u64], blanks: &[(u64, u64)]) -> u64 {
     object.held_bytes() + (size_of_val(starts) + size_of_val(blanks)) as u64
 }

@@ -20,8 +20,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use penstock_engine::item::Sample;
+use penstock_engine::numbered::{NumberedSource, Open};
 use penstock_engine::ports::{Produced, Source, SourceFault};
-use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore};
+use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore, Wanted, list_samples};
+use penstock_types::traversal::TraversalSettings;
 use tempfile::TempDir;
 
 /// A folder with these files, and a store named `data` for the folder.
@@ -44,6 +46,17 @@ fn put(root: &Path, key: &str, bytes: &[u8]) {
     std::fs::write(path, bytes).unwrap();
 }
 
+/// A source over numbered samples that reads nothing ahead.
+fn numbered(open: Open, settings: TraversalSettings) -> NumberedSource {
+    NumberedSource::new(open, settings, 0)
+}
+
+/// A source over all keys, which are listed first.
+fn listed_whole(store: BoundedStore, suffix: &str, settings: TraversalSettings) -> NumberedSource {
+    let wanted = Wanted { suffix: suffix.to_owned(), ..Wanted::default() };
+    numbered(list_samples(store, wanted, u64::MAX), settings)
+}
+
 /// The complete output of a source.
 struct Drained {
     samples: Vec<Sample>,
@@ -52,7 +65,11 @@ struct Drained {
     fault: Option<SourceFault>,
 }
 
-async fn drain(mut source: impl Source) -> Drained {
+async fn drain(source: impl Source + 'static) -> Drained {
+    drain_boxed(Box::new(source)).await
+}
+
+async fn drain_boxed(mut source: Box<dyn Source>) -> Drained {
     let mut drained = Drained { samples: Vec::new(), ends: Vec::new(), fault: None };
     loop {
         match source.next().await {

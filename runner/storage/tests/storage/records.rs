@@ -6,17 +6,24 @@ use std::sync::Arc;
 
 use penstock_engine::item::Value;
 use penstock_engine::ports::{Produced, Source};
-use penstock_storage::{BoundedStore, RecordSource};
+use penstock_storage::{BoundedStore, RecordSource, record_samples};
 use penstock_types::traversal::{NextVisits, Shard, Traversal, TraversalSettings, Uneven};
 use proptest::prelude::*;
 
-use crate::{Drained, drain, folder_with};
+use crate::{Drained, drain, drain_boxed, folder_with, numbered};
 
 const SHUFFLED: TraversalSettings =
     TraversalSettings { seed: 3, shuffle: true, ..TraversalSettings::IN_ORDER };
 
 async fn read(store: &BoundedStore, settings: TraversalSettings) -> Drained {
-    drain(RecordSource::new(store.clone(), "lines.ndjson", settings)).await
+    drain_boxed(source(store, settings)).await
+}
+
+fn source(store: &BoundedStore, settings: TraversalSettings) -> Box<dyn Source> {
+    match settings.shuffle {
+        true => Box::new(numbered(record_samples(store.clone(), "lines.ndjson", u64::MAX), settings)),
+        false => Box::new(RecordSource::new(store.clone(), "lines.ndjson", settings)),
+    }
 }
 
 fn file(text: &[u8]) -> (tempfile::TempDir, BoundedStore) {
@@ -144,10 +151,10 @@ async fn an_object_that_is_replaced_while_being_read_is_a_fault() {
     let lines = |letter: &str| format!("{{\"x\":\"{}\"}}\n", letter.repeat(1000)).repeat(40_000);
     for settings in [TraversalSettings::IN_ORDER, SHUFFLED] {
         let (_folder, store) = file(lines("y").as_bytes());
-        let mut source = RecordSource::new(store.clone(), "lines.ndjson", settings);
+        let mut source = source(&store, settings);
         assert!(matches!(source.next().await, Ok(Some(Produced::Samples(_)))));
         store.put(Arc::from("lines.ndjson"), lines("z").into()).await.unwrap();
-        let fault = drain(source).await.fault.unwrap();
+        let fault = drain_boxed(source).await.fault.unwrap();
         let cause = std::error::Error::source(&fault).unwrap().to_string();
         assert_eq!(
             (fault.to_string().as_str(), cause.as_str()),
@@ -166,7 +173,7 @@ proptest! {
         let uneven = if keep { Uneven::Keep } else { Uneven::Drop };
         let shard = Shard { rank: rank % world, world: NonZeroU32::new(world).unwrap(), uneven };
         let (shard, epochs) = (Some(shard), NonZeroU32::new(epochs));
-        let settings = TraversalSettings { seed, shuffle, shard, limit, epochs, first_epoch };
+        let settings = TraversalSettings { seed, shuffle, window: None, shard, limit, epochs, first_epoch };
         let lines: String = (0..count).map(|number| format!("{{\"key\":{number}}}\n")).collect();
         let (_folder, store) = file(lines.as_bytes());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -188,7 +195,7 @@ proptest! {
 #[tokio::test]
 async fn line_starts_count_as_kept_memory_and_are_a_fault_beyond_the_limit() {
     let (_folder, store) = file("{\"n\": 1}\n".repeat(100).as_bytes());
-    let source = |bytes| RecordSource::new(store.clone(), "lines.ndjson", SHUFFLED).within(bytes);
+    let source = |bytes| numbered(record_samples(store.clone(), "lines.ndjson", bytes), SHUFFLED);
     // This limit is too small to keep the object in memory, and just sufficient for the starts of its lines.
     let mut enough = source(100 * 8);
     assert!(enough.next().await.unwrap().is_some());

@@ -1,6 +1,7 @@
 //! Translates the document into a plan, with all faults that prevent a run.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::fields::Missing;
@@ -13,9 +14,10 @@ use crate::fault::{FaultKind, Pointer, SpecFault, listed, suggestion};
 use crate::manifest::Mode;
 use crate::policy::{Capacity, Concurrency, FailureLimit};
 use crate::spec::{
-    Consumer, DeviceName, Fetch, MAX_FAULTS, Millis, Name, STD_PREFIX, Settings, Sleep, Source, Spec, Stage,
+    Consumer, DeviceName, Fetch, MAX_FAULTS, Millis, MixPart, MixSource, Name, STD_PREFIX, Settings, Sleep, Source, Spec, Stage,
     Wasm,
 };
+use crate::traversal::check_weights;
 
 const MIB: u64 = 1 << 20;
 
@@ -116,21 +118,73 @@ impl Check<'_> {
         if let Some(Err(fault)) = traversal.shard.map(|shard| shard.check()) {
             self.faults.push(SpecFault::new(place.key("shard").key("rank"), fault.to_string()));
         }
-        if let Some(store) = spec.source.store() {
-            self.store(store, place.key("store"));
-        }
-        if let Source::Index(index) = &spec.source
-            && index.index.is_none()
-            && self.facts(&index.store).is_some_and(|store| !store.has_index)
-        {
-            let found =
-                format!("there is no index to read: the configuration of store `{}` names none", index.store);
-            let hint = "set `index` to the key of a JSON array of keys";
-            self.faults.push(SpecFault::new(place.clone(), found).of_kind(FaultKind::NoIndex).hint(hint));
-        }
+        self.reads(&spec.source, &place);
         let flow = Flow::of_source(spec.source.samples(traversal));
         let (id, spec, queue) = (StageId::new(0, "src"), spec.source.clone(), Capacity::default());
         SourcePlan { id, spec, traversal, queue, flow }
+    }
+
+    /// Checks the settings of a source that concern its data.
+    fn reads(&mut self, source: &Source, place: &Pointer) {
+        match source {
+            Source::List(list) => self.store(&list.store, place.key("store")),
+            Source::Records(records) => self.store(&records.store, place.key("store")),
+            Source::Range(_) => {}
+            Source::Index(index) => {
+                self.store(&index.store, place.key("store"));
+                if index.index.is_none() && self.facts(&index.store).is_some_and(|store| !store.has_index) {
+                    let found = format!(
+                        "there is no index to read: the configuration of store `{}` names none",
+                        index.store
+                    );
+                    let hint = "set `index` to the key of a JSON array of keys";
+                    self.faults.push(SpecFault::new(place.clone(), found).of_kind(FaultKind::NoIndex).hint(hint));
+                }
+            }
+            Source::Tar(tar) => {
+                self.store(&tar.store, place.key("store"));
+                let ways = [tar.shards.is_some(), tar.prefix.is_some(), tar.index.is_some()];
+                if ways.iter().filter(|way| **way).count() != 1 {
+                    let found = "one of `shards`, `prefix` and `index` names the shards";
+                    self.fault(place.clone(), found, "set exactly one of them");
+                }
+                if tar.shuffle && tar.index.is_none() {
+                    let hint = "make one with `penstock index create --tar`, and set `index` instead of the shards";
+                    self.fault(place.key("shuffle"), "tar shards without an index are read in their order", hint);
+                }
+                if tar.window.is_some() && !tar.shuffle {
+                    let hint = "set `shuffle`, or remove `window`";
+                    self.fault(place.key("window"), "only a shuffle has a window", hint);
+                }
+            }
+            Source::Mix(mix) => self.mix(mix, place),
+        }
+    }
+
+    fn mix(&mut self, mix: &MixSource, place: &Pointer) {
+        let weights: Vec<u32> = mix.sources.values().map(|part| part.weight).collect();
+        if let Err(fault) = check_weights(&weights) {
+            self.fault(place.key("sources"), fault.to_string(), "weights are whole numbers such as 3 and 1");
+        }
+        for (name, MixPart { source, .. }) in &mix.sources {
+            let place = place.key("sources").key(name.as_str()).key("source").key(source.kind());
+            let traversal = source.traversal(0);
+            if matches!(source, Source::Mix(_)) {
+                self.fault(place.clone(), "a mixture is no source of a mixture", "multiply its weights, and move its sources here");
+                continue;
+            }
+            if matches!(source, Source::Tar(tar) if tar.index.is_none()) {
+                let hint = "make an index with `penstock index create --tar`, and set `index`";
+                self.fault(place.clone(), "samples of a mixture are read by their numbers, which tar shards have only in an index", hint);
+            }
+            if traversal.shard.is_some() {
+                self.fault(place.key("shard"), "ranks share the mixture, not its sources", "move `shard` to the `mix`");
+            }
+            if traversal.epochs != Some(NonZeroU32::MIN) {
+                self.fault(place.key("epochs"), "the mixture has the epochs", "move `epochs` to the `mix`");
+            }
+            self.reads(source, &place);
+        }
     }
 
     fn stage(&mut self, stage: &Stage, position: usize, spec: &Spec, place: &Pointer) -> StagePlan {

@@ -62,9 +62,9 @@ impl Plan {
     }
 }
 
-impl SourcePlan {
+impl Source {
     fn in_words(&self) -> String {
-        let mut words = match &self.spec {
+        match self {
             Source::List(list) => {
                 let ends = [("starting", list.prefix.as_str()), ("ending", list.suffix.as_str())];
                 let ends: Vec<String> = ends
@@ -89,7 +89,36 @@ impl SourcePlan {
                     records.store
                 )
             }
-        };
+            Source::Tar(tar) => {
+                let shards = match (&tar.index, &tar.shards, &tar.prefix) {
+                    (Some(index), ..) => format!("the shards of the index `{}`", index.as_str()),
+                    (_, Some(shards), _) => format!("the shards `{}`", shards.as_str()),
+                    (_, _, prefix) => {
+                        format!("the tar shards that start with `{}`", shown(prefix.as_deref().unwrap_or_default()))
+                    }
+                };
+                let order = match (tar.shuffle, tar.window, &tar.index) {
+                    (true, Some(window), _) => format!(", {window} shards mixed at a time"),
+                    (_, _, None) => ", in the order of the shards, since there is no index".to_owned(),
+                    _ => String::new(),
+                };
+                format!("one sample for each key in {shards} of the store `{}`{order}", tar.store)
+            }
+            Source::Mix(mix) => {
+                let weights: u64 = mix.sources.values().map(|part| u64::from(part.weight)).sum();
+                let parts = mix.sources.iter().map(|(name, part)| {
+                    let share = f64::from(part.weight) * 100.0 / weights.max(1) as f64;
+                    format!("{share:.1} % `{name}` ({})", part.source.in_words())
+                });
+                format!("a mixture of {}", parts.collect::<Vec<_>>().join(", "))
+            }
+        }
+    }
+}
+
+impl SourcePlan {
+    fn in_words(&self) -> String {
+        let mut words = self.spec.in_words();
         let visits = &self.traversal;
         if let Some(limit) = visits.limit {
             words += &format!(", {} at most", count(limit));

@@ -52,7 +52,26 @@ impl Fields {
         match source {
             Source::List(_) | Source::Index(_) | Source::Range(_) => Self::NONE,
             Source::Records(_) => Self::UNKNOWN,
+            // A sample may lack any of its files.
+            Source::Tar(tar) if !tar.fields.is_empty() => {
+                let named = tar.fields.keys().map(|name| (name.to_string(), Presence::Unknown));
+                Self { named: named.collect(), ..Self::NONE }
+            }
+            Source::Tar(_) => Self::UNKNOWN,
+            Source::Mix(mix) => {
+                let parts = mix.sources.values().filter(|part| part.weight > 0);
+                parts.map(|part| Self::of_source(&part.source)).reduce(Self::of_either).unwrap_or(Self::NONE)
+            }
         }
+    }
+
+    /// Fields of samples that have the fields of one or of the other.
+    fn of_either(self, other: Self) -> Self {
+        let either = |one: &Presence, other: &Presence| if one == other { one.clone() } else { Presence::Unknown };
+        let names: BTreeSet<&String> = self.named.keys().chain(other.named.keys()).collect();
+        let of = |fields: &Self, name: &str| fields.named.get(name).unwrap_or(&fields.others).clone();
+        let named = names.into_iter().map(|name| (name.clone(), either(&of(&self, name), &of(&other, name))));
+        Self { named: named.collect(), others: either(&self.others, &other.others) }
     }
 
     /// Fields after a stage that runs no module.
