@@ -101,8 +101,13 @@ impl NumberedSource {
             let mean = samples.mean_bytes().max(1);
             let chunk = (CHUNK_BYTES / mean).clamp(1, CHUNK);
             let most = (self.ahead_bytes / (chunk * mean)).clamp(1, CHUNK) as usize;
-            self.state =
-                State::Open(Reading { samples, traversal, chunk: chunk as usize, most, ahead: VecDeque::new() });
+            self.state = State::Open(Reading {
+                samples,
+                traversal,
+                chunk: chunk as usize,
+                most,
+                ahead: VecDeque::new(),
+            });
         }
         match &mut self.state {
             State::Open(reading) => Ok(reading),

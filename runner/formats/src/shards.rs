@@ -50,12 +50,16 @@ pub fn expand(pattern: &str) -> Result<Vec<Arc<str>>, PatternFault> {
     let mut rest = pattern;
     while let Some(at) = rest.find(['{', '}']) {
         let (before, braces) = rest.split_at(at);
-        let (choice, after) = braces.strip_prefix('{').and_then(|rest| rest.split_once('}')).ok_or(PatternFault::Braces)?;
+        let (choice, after) =
+            braces.strip_prefix('{').and_then(|rest| rest.split_once('}')).ok_or(PatternFault::Braces)?;
         let words = words(choice)?;
         if keys.len().saturating_mul(words.len()) > MAX_SHARDS {
             return Err(PatternFault::TooMany);
         }
-        keys = keys.iter().flat_map(|key| words.iter().map(move |word| format!("{key}{before}{word}"))).collect();
+        keys = keys
+            .iter()
+            .flat_map(|key| words.iter().map(move |word| format!("{key}{before}{word}")))
+            .collect();
         rest = after;
     }
     Ok(keys.into_iter().map(|key| Arc::from(key + rest)).collect())
@@ -64,7 +68,9 @@ pub fn expand(pattern: &str) -> Result<Vec<Arc<str>>, PatternFault> {
 fn words(choice: &str) -> Result<Vec<String>, PatternFault> {
     let fault = || PatternFault::Choice(choice.chars().take(40).collect());
     if let Some((first, last)) = choice.split_once("..") {
-        let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u64>().ok()).flatten();
+        let number = |text: &str| {
+            text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u64>().ok()).flatten()
+        };
         let (Some(from), Some(to)) = (number(first), number(last)) else { return Err(fault()) };
         if to < from {
             return Err(fault());

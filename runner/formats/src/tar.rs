@@ -43,7 +43,8 @@ pub fn tar_samples(store: BoundedStore, index: &str, selection: Selection, most_
         }
         let bytes = object.read(0..size).await?;
         let read = spawn_blocking(move || TarIndex::read(bytes)).await;
-        let read = read.map_err(|error| SourceFault::new("reading the index was interrupted", Some(error.into())))?;
+        let read =
+            read.map_err(|error| SourceFault::new("reading the index was interrupted", Some(error.into())))?;
         let index = read.map_err(|reason| fault(reason.to_string()))?;
         let samples: Arc<dyn Numbered> = Arc::new(IndexedTar::new(store, index, &selection, most_bytes));
         Ok(samples)
@@ -69,7 +70,10 @@ impl TarIndex {
         let (mut fields, mut done) = (FieldNames::default(), Vec::with_capacity(all));
         while let Some(scanned) = scans.next().await {
             let Some(shard) = scanned?.pack(&mut fields) else {
-                return Err(SourceFault::new(format!("the tar shards have more than {MAX_FIELDS} different fields"), None));
+                return Err(SourceFault::new(
+                    format!("the tar shards have more than {MAX_FIELDS} different fields"),
+                    None,
+                ));
             };
             done.push(shard);
             on_shard(done.len(), all);

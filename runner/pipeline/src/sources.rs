@@ -53,7 +53,8 @@ impl Prepared {
     fn open(&self, source: &spec::Source, most_bytes: u64) -> Open {
         match source {
             spec::Source::List(list) => {
-                let wanted = Wanted { prefix: list.prefix.clone(), suffix: list.suffix.clone(), except: None };
+                let wanted =
+                    Wanted { prefix: list.prefix.clone(), suffix: list.suffix.clone(), except: None };
                 list_samples(self.store(list.store.as_str()), wanted, most_bytes)
             }
             spec::Source::Index(index) => {
@@ -68,7 +69,9 @@ impl Prepared {
             spec::Source::Records(records) => {
                 record_samples(self.store(records.store.as_str()), records.key.as_str(), most_bytes)
             }
-            spec::Source::Range(range) => std::future::ready(Ok(Arc::new(RangeSamples(range.count)) as _)).boxed(),
+            spec::Source::Range(range) => {
+                std::future::ready(Ok(Arc::new(RangeSamples(range.count)) as _)).boxed()
+            }
             spec::Source::Tar(tar) => {
                 let index = tar.index.as_ref().expect("only tar shards with an index are read by numbers");
                 tar_samples(self.store(tar.store.as_str()), index.as_str(), selection(tar), most_bytes)
@@ -84,7 +87,8 @@ impl Prepared {
         let opens = drawn.zip(1_u64..).map(|((name, part), number)| {
             // Sources of one length have orders of their own.
             let order = part.source.traversal(seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
-            let (name, weight, open) = (Arc::from(name.as_str()), part.weight, self.open(&part.source, share));
+            let (name, weight, open) =
+                (Arc::from(name.as_str()), part.weight, self.open(&part.source, share));
             async move { Ok::<_, SourceFault>(MixedPart { name, samples: open.await?, weight, order }) }
         });
         let opens: Vec<_> = opens.collect();
@@ -122,7 +126,9 @@ impl Prepared {
             spec::Source::Records(records) => return of(self.records(records).count().await?),
             spec::Source::Tar(tar) if tar.index.is_none() => {
                 let store = self.store(tar.store.as_str());
-                return of(penstock_formats::tar::TarIndex::build(&store, &shards(tar), |_, _| {}).await?.samples());
+                return of(penstock_formats::tar::TarIndex::build(&store, &shards(tar), |_, _| {})
+                    .await?
+                    .samples());
             }
             spec::Source::Range(_) => self.source(),
             source => Box::new(self.numbered(source, traversal)),
@@ -136,7 +142,9 @@ impl Prepared {
 /// Shards that a document names without an index.
 fn shards(tar: &TarSource) -> Shards {
     match &tar.shards {
-        Some(pattern) => Shards::Keys(expand(pattern.as_str()).expect("a prepared plan's pattern was checked")),
+        Some(pattern) => {
+            Shards::Keys(expand(pattern.as_str()).expect("a prepared plan's pattern was checked"))
+        }
         None => Shards::Listed(Wanted {
             prefix: tar.prefix.clone().unwrap_or_default(),
             suffix: ".tar".to_owned(),

@@ -14,7 +14,6 @@ use crate::index::{MAX_INDEX_BYTES, RAISE_BUFFER};
 use crate::keyed::{CHUNK, KeyedSamples, produced};
 use crate::keys::{Keys, PackedKeys};
 
-
 /// Makes a sample without fields for every key of a store that starts with a prefix and ends with a suffix. Keys are sorted by
 /// their bytes, so that a folder and a bucket with equal keys produce the same samples in the same order. A shuffled order needs all
 /// keys first: see [`list_samples`].

@@ -170,6 +170,9 @@ impl Source for RecordSource {
         async {
             let next = self.next_chunk().await;
             self.is_ended |= next.is_err();
+            if self.is_ended {
+                self.reading = None;
+            }
             next
         }
         .boxed()
@@ -256,11 +259,7 @@ impl InOrder {
 }
 
 impl Records {
-    async fn scan(
-        object: RangedObject,
-        mut lines: Lines,
-        most_bytes: u64,
-    ) -> Result<Self, SourceFault> {
+    async fn scan(object: RangedObject, mut lines: Lines, most_bytes: u64) -> Result<Self, SourceFault> {
         let mut starts = Vec::new();
         let mut blanks = Vec::new();
         let mut blank_so_far = 0;

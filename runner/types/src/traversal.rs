@@ -209,7 +209,10 @@ impl Traversal {
     /// Sets the number of entries of a source whose first `count` entries are known so far. Must not be smaller than before.
     /// Panics if the traversal is shuffled, because its order depends on the number of all entries.
     pub fn grow(&mut self, count: u64) {
-        assert!(matches!(self.order, Order::Source) && count >= self.count, "only a traversal in order may grow");
+        assert!(
+            matches!(self.order, Order::Source) && count >= self.count,
+            "only a traversal in order may grow"
+        );
         self.count = count;
         self.len_per_epoch = self.settings.len_per_epoch(count);
     }

@@ -113,12 +113,7 @@ async fn list(store: &BoundedStore, wanted: &Wanted) -> Result<PackedKeys> {
 }
 
 /// Writes the index to its destination and returns a description of it.
-fn write(
-    runtime: &Runtime,
-    store: &BoundedStore,
-    index: Vec<u8>,
-    args: &IndexCreateArgs,
-) -> Result<String> {
+fn write(runtime: &Runtime, store: &BoundedStore, index: Vec<u8>, args: &IndexCreateArgs) -> Result<String> {
     if index.len() as u64 > MAX_INDEX_BYTES {
         anyhow::bail!(
             "the index would have {} bytes, more than the limit of {MAX_INDEX_BYTES}; create several smaller indexes with `--prefix`",

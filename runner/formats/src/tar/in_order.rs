@@ -46,13 +46,22 @@ struct Pass {
     kept: VecDeque<(u64, Sample)>,
     /// The next visit: epoch and index.
     next: Option<(u32, u64)>,
-    /// True if the number of samples is known.
+    /// Number of samples that are known, and whether these are all.
+    known: u64,
     is_counted: bool,
+    /// Reason why no sample follows those that were returned.
+    fault: Option<SourceFault>,
 }
 
 impl TarStream {
     /// Reads the selected fields, of at most `most_bytes` each, from the shards in `store`.
-    pub fn new(store: BoundedStore, shards: Shards, selection: Selection, settings: TraversalSettings, most_bytes: u64) -> Self {
+    pub fn new(
+        store: BoundedStore,
+        shards: Shards,
+        selection: Selection,
+        settings: TraversalSettings,
+        most_bytes: u64,
+    ) -> Self {
         Self { store, shards, selection, settings, most_bytes, pass: None }
     }
 
@@ -60,9 +69,21 @@ impl TarStream {
         let mut pass = match self.pass.take() {
             Some(pass) => pass,
             None => {
-                let traversal = Traversal::new(0, self.settings).map_err(|fault| SourceFault::new(fault.to_string(), None))?;
+                let traversal = Traversal::new(0, self.settings)
+                    .map_err(|fault| SourceFault::new(fault.to_string(), None))?;
                 let shards = self.shards.keys(&self.store).await?;
-                Pass { traversal, shards, begun: 0, current: None, read: 0, kept: VecDeque::new(), next: None, is_counted: false }
+                Pass {
+                    traversal,
+                    shards,
+                    begun: 0,
+                    current: None,
+                    read: 0,
+                    kept: VecDeque::new(),
+                    next: None,
+                    known: 0,
+                    is_counted: false,
+                    fault: None,
+                }
             }
         };
         let produced = self.chunk(&mut pass).await;
@@ -71,26 +92,41 @@ impl TarStream {
     }
 
     async fn chunk(&self, pass: &mut Pass) -> Result<Option<Produced>, SourceFault> {
-        let (mut chunk, mut bytes) = (Vec::new(), 0);
+        if let Some(fault) = pass.fault.take() {
+            return Err(fault);
+        }
+        let mut chunk = Vec::new();
+        let filled = self.fill(pass, &mut chunk).await;
+        match (filled, chunk.is_empty()) {
+            (Err(fault), true) => Err(fault),
+            (Ok(()), true) => Ok(pass.traversal.next_visits(1).map(|_| {
+                pass.rewind();
+                Produced::EpochEnd
+            })),
+            (filled, false) => {
+                pass.fault = filled.err();
+                Ok(Some(Produced::Samples(chunk)))
+            }
+        }
+    }
+
+    /// Adds the next samples of the epoch; none at its end.
+    async fn fill(&self, pass: &mut Pass, chunk: &mut Vec<Sample>) -> Result<(), SourceFault> {
+        let mut bytes = 0;
         while chunk.len() < CHUNK && bytes < CHUNK_BYTES {
             if pass.next.is_none() {
                 if !pass.traversal.is_epoch_visited() {
                     if let Some(NextVisits::Visits { epoch, indexes }) = pass.traversal.next_visits(1) {
                         pass.next = Some((epoch, indexes[0]));
                     }
-                } else if !self.is_over(pass) {
+                } else if self.is_over(pass) {
+                    return Ok(());
+                } else {
                     self.read(pass).await?;
                     continue;
-                } else if chunk.is_empty() {
-                    return Ok(pass.traversal.next_visits(1).map(|_| {
-                        pass.rewind();
-                        Produced::EpochEnd
-                    }));
-                } else {
-                    break;
                 }
             }
-            let Some((epoch, index)) = pass.next else { break };
+            let Some((epoch, index)) = pass.next else { return Ok(()) };
             while pass.kept.front().is_some_and(|(kept, _)| *kept < index) {
                 pass.kept.pop_front();
             }
@@ -102,12 +138,15 @@ impl TarStream {
                     pass.next = None;
                 }
                 None if pass.is_read() => {
-                    return Err(SourceFault::new("the tar shards have fewer samples than in an earlier epoch", None));
+                    return Err(SourceFault::new(
+                        "the tar shards have fewer samples than in an earlier epoch",
+                        None,
+                    ));
                 }
                 None => self.read(pass).await?,
             }
         }
-        Ok(Some(Produced::Samples(chunk)))
+        Ok(())
     }
 
     /// True if no sample of the epoch is left to read.
@@ -136,7 +175,8 @@ impl TarStream {
             };
             let index = pass.read;
             pass.read += 1;
-            let rank = self.settings.shard.map_or((0, 1), |shard| (shard.rank.into(), u64::from(shard.world.get())));
+            let rank =
+                self.settings.shard.map_or((0, 1), |shard| (shard.rank.into(), u64::from(shard.world.get())));
             let is_visited = index % rank.1 == rank.0;
             let mut sample = Sample::new(key, Origin::default());
             while let Some((field, member)) = samples.next_file().await? {
@@ -148,8 +188,9 @@ impl TarStream {
             if is_visited {
                 pass.kept.push_back((index, sample));
             }
-            if !pass.is_counted {
-                pass.traversal.grow(pass.read);
+            if !pass.is_counted && pass.read > pass.known {
+                pass.known = pass.read;
+                pass.traversal.grow(pass.known);
             }
             return Ok(());
         }
@@ -159,7 +200,8 @@ impl TarStream {
         let (size, name) = (member.content.end - member.content.start, member.name.escape_debug());
         if size > self.most_bytes {
             let most = self.most_bytes;
-            let reason = format!("has the file `{name}` of {size} bytes, more than {most}; raise `buffer_mib`");
+            let reason =
+                format!("has the file `{name}` of {size} bytes, more than {most}; raise `buffer_mib`");
             return Err(samples.fault(member, &reason));
         }
         let content = samples.content(member).await?;

@@ -97,7 +97,8 @@ impl TarIndex {
 
     /// Bytes that the index takes in memory.
     pub(super) fn bytes(&self) -> u64 {
-        let of_shard = |shard: &ShardIndex| (shard.entries.len() + size_of_val(&*shard.groups) + shard.key.len()) as u64;
+        let of_shard =
+            |shard: &ShardIndex| (shard.entries.len() + size_of_val(&*shard.groups) + shard.key.len()) as u64;
         self.shards.iter().map(of_shard).sum::<u64>() + size_of_val(&*self.starts) as u64
     }
 
@@ -127,8 +128,8 @@ impl TarIndex {
         let length = start[8..].iter().rev().fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
         let length = usize::try_from(length).ok().filter(|length| *length <= bytes.len());
         let header = bytes.split_to(length.ok_or_else(|| damaged("it ends in its header"))?);
-        let HeaderJson { fields, shards } =
-            serde_json::from_slice(&header).map_err(|error| IndexFault::Damaged(format!("its header: {error}")))?;
+        let HeaderJson { fields, shards } = serde_json::from_slice(&header)
+            .map_err(|error| IndexFault::Damaged(format!("its header: {error}")))?;
         if fields.len() > MAX_FIELDS {
             return Err(damaged("it has more than 256 fields"));
         }
@@ -138,7 +139,11 @@ impl TarIndex {
             let entries = bytes.split_to(length.ok_or_else(|| damaged("it ends in an entry"))?);
             let version = Version { size: shard.size, tag: shard.tag.map(Arc::from) };
             let index = ShardIndex::read(&shard.key, version, shard.samples, entries, fields.len());
-            read.push(index.ok_or_else(|| IndexFault::Damaged(format!("entries of `{}`", shard.key.escape_debug())))?);
+            read.push(
+                index.ok_or_else(|| {
+                    IndexFault::Damaged(format!("entries of `{}`", shard.key.escape_debug()))
+                })?,
+            );
         }
         if !bytes.is_empty() {
             return Err(damaged("it is longer than its header says"));
@@ -171,8 +176,13 @@ impl ShardIndex {
                 return None;
             }
         }
-        (unpacker.position(&entries) == entries.len())
-            .then_some(Self { key: Arc::from(key), version, samples, entries, groups })
+        (unpacker.position(&entries) == entries.len()).then_some(Self {
+            key: Arc::from(key),
+            version,
+            samples,
+            entries,
+            groups,
+        })
     }
 
     /// Packs the entries of a shard.

@@ -84,7 +84,8 @@ impl IndexedTar {
 
     async fn fetch(&self, read: Read) -> Result<Vec<(File, Bytes)>, SourceFault> {
         let shard = &self.index.shards[read.shard];
-        let bytes = self.store.get_range(shard.key.clone(), Some(shard.version.clone()), read.range.clone()).await?;
+        let bytes =
+            self.store.get_range(shard.key.clone(), Some(shard.version.clone()), read.range.clone()).await?;
         let start = read.range.start;
         // A file shares the memory of its neighbours, which stay in the same chunk.
         let slice = |file: File| {
@@ -98,9 +99,7 @@ impl IndexedTar {
 impl Read {
     fn takes(&self, shard: usize, content: &Range<u64>) -> bool {
         let gap = content.start.checked_sub(self.range.end);
-        self.shard == shard
-            && gap.is_some_and(|gap| gap <= GAP)
-            && content.end - self.range.start <= MAX_READ
+        self.shard == shard && gap.is_some_and(|gap| gap <= GAP) && content.end - self.range.start <= MAX_READ
     }
 }
 

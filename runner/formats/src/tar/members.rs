@@ -46,6 +46,7 @@ struct Header {
 /// Values of extended headers for the file that follows.
 #[derive(Default)]
 struct Extension {
+    is_there: bool,
     name: Option<String>,
     size: Option<u64>,
 }
@@ -68,7 +69,10 @@ impl Members {
             let start = self.bytes.position();
             // Archives of some writers end without the block of zeros.
             if start == self.object.size() {
-                return Ok(None);
+                return match extension.is_there {
+                    false => Ok(None),
+                    true => Err(self.fault(start, "ends after an extended header: is it truncated?")),
+                };
             }
             let header = self.bytes.take(BLOCK).await?;
             let Some(header) = header else { return Err(self.fault(start, "ends within a header")) };
@@ -89,9 +93,11 @@ impl Members {
             match header.kind {
                 b'L' | b'x' => {
                     if size > MAX_EXTENSION {
-                        let reason = format!("has an extended header of {size} bytes, more than {MAX_EXTENSION}");
+                        let reason =
+                            format!("has an extended header of {size} bytes, more than {MAX_EXTENSION}");
                         return Err(self.fault(start, &reason));
                     }
+                    extension.is_there = true;
                     let text = self.bytes.take(size).await?.unwrap_or_default();
                     match header.kind {
                         b'L' => extension.name = Some(until_nul(&text)),
@@ -172,10 +178,14 @@ impl Sequence {
 
 impl Header {
     fn read(block: &[u8]) -> Result<Self, &'static str> {
-        let sum: u64 = block.iter().enumerate().map(|(at, byte)| {
-            // The sum is that of the header with spaces in its place.
-            if (148..156).contains(&at) { 32 } else { u64::from(*byte) }
-        }).sum();
+        let sum: u64 = block
+            .iter()
+            .enumerate()
+            .map(|(at, byte)| {
+                // The sum is that of the header with spaces in its place.
+                if (148..156).contains(&at) { 32 } else { u64::from(*byte) }
+            })
+            .sum();
         if number(&block[148..156]) != Some(sum) {
             return Err("has a header with a wrong checksum: is it a tar archive, and not compressed?");
         }

@@ -34,7 +34,8 @@ fn expected(shard: &str) -> Vec<Expected> {
 async fn store() -> BoundedStore {
     let names = SHARDS.iter().chain(&["odd", "pax"]).map(|name| format!("{name}.tar"));
     let objects: Vec<_> = names.map(|name| (name.clone(), data(&name))).collect();
-    store_of(&objects.iter().map(|(name, content)| (name.as_str(), content.clone())).collect::<Vec<_>>()).await
+    store_of(&objects.iter().map(|(name, content)| (name.as_str(), content.clone())).collect::<Vec<_>>())
+        .await
 }
 
 fn stream(store: &BoundedStore, pattern: &str, settings: TraversalSettings) -> Box<dyn Source> {
@@ -45,7 +46,11 @@ fn stream(store: &BoundedStore, pattern: &str, settings: TraversalSettings) -> B
 async fn indexed(store: &BoundedStore, pattern: &str, settings: TraversalSettings) -> Box<dyn Source> {
     let index = TarIndex::build(store, &Shards::Keys(expand(pattern).unwrap()), |_, _| {}).await.unwrap();
     store.put(Arc::from("index"), index.to_bytes().into()).await.unwrap();
-    Box::new(NumberedSource::new(tar_samples(store.clone(), "index", Selection::default(), MOST), settings, MOST))
+    Box::new(NumberedSource::new(
+        tar_samples(store.clone(), "index", Selection::default(), MOST),
+        settings,
+        MOST,
+    ))
 }
 
 /// Bytes of a field, as the file has them.
@@ -168,8 +173,14 @@ async fn ten_thousand_files_of_one_key_are_refused_with_a_reason() {
     ])
     .await;
     for (name, expected) in [
-        ("many", "the tar archive `many.tar` in store `data`, at byte 131584, has more than 256 files for the sample `a`"),
-        ("twice", "the tar archive `twice.tar` in store `data`, at byte 2048, has the field `x` of the sample `b` twice"),
+        (
+            "many",
+            "the tar archive `many.tar` in store `data`, at byte 131584, has more than 256 files for the sample `a`",
+        ),
+        (
+            "twice",
+            "the tar archive `twice.tar` in store `data`, at byte 2048, has the field `x` of the sample `b` twice",
+        ),
     ] {
         let (_, _, fault) = drain(stream(&store, &format!("{name}.tar"), TraversalSettings::IN_ORDER)).await;
         assert_eq!(fault.as_deref(), Some(expected));
@@ -201,7 +212,11 @@ async fn a_compressed_bomb_is_refused_before_it_takes_memory() {
     bytes.extend_from_slice(&bomb);
     let store = store_of(&[("bomb.tar", bytes)]).await;
     let (_, _, fault) = drain(stream(&store, "bomb.tar", TraversalSettings::IN_ORDER)).await;
-    assert!(fault.unwrap().ends_with("which has more than 1048576 bytes when it is decompressed; raise `buffer_mib`"));
+    assert!(
+        fault
+            .unwrap()
+            .ends_with("which has more than 1048576 bytes when it is decompressed; raise `buffer_mib`")
+    );
 }
 
 #[tokio::test]

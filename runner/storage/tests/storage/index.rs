@@ -4,8 +4,8 @@ use std::fs::File;
 use std::num::NonZeroU32;
 
 use penstock_engine::item::Origin;
-use penstock_engine::ports::Source;
 use penstock_engine::numbered::NumberedSource;
+use penstock_engine::ports::Source;
 use penstock_storage::{BoundedStore, MAX_INDEX_BYTES, index_samples};
 use penstock_types::traversal::{Shard, TraversalSettings, Uneven};
 

@@ -14,8 +14,8 @@ use crate::fault::{FaultKind, Pointer, SpecFault, listed, suggestion};
 use crate::manifest::Mode;
 use crate::policy::{Capacity, Concurrency, FailureLimit};
 use crate::spec::{
-    Consumer, DeviceName, Fetch, MAX_FAULTS, Millis, MixPart, MixSource, Name, STD_PREFIX, Settings, Sleep, Source, Spec, Stage,
-    Wasm,
+    Consumer, DeviceName, Fetch, MAX_FAULTS, Millis, MixPart, MixSource, Name, STD_PREFIX, Settings, Sleep,
+    Source, Spec, Stage, Wasm,
 };
 use crate::traversal::check_weights;
 
@@ -138,7 +138,8 @@ impl Check<'_> {
                         index.store
                     );
                     let hint = "set `index` to the key of a JSON array of keys";
-                    self.faults.push(SpecFault::new(place.clone(), found).of_kind(FaultKind::NoIndex).hint(hint));
+                    self.faults
+                        .push(SpecFault::new(place.clone(), found).of_kind(FaultKind::NoIndex).hint(hint));
                 }
             }
             Source::Tar(tar) => {
@@ -149,8 +150,13 @@ impl Check<'_> {
                     self.fault(place.clone(), found, "set exactly one of them");
                 }
                 if tar.shuffle && tar.index.is_none() {
-                    let hint = "make one with `penstock index create --tar`, and set `index` instead of the shards";
-                    self.fault(place.key("shuffle"), "tar shards without an index are read in their order", hint);
+                    let hint =
+                        "make one with `penstock index create --tar`, and set `index` instead of the shards";
+                    self.fault(
+                        place.key("shuffle"),
+                        "tar shards without an index are read in their order",
+                        hint,
+                    );
                 }
                 if tar.window.is_some() && !tar.shuffle {
                     let hint = "set `shuffle`, or remove `window`";
@@ -170,15 +176,27 @@ impl Check<'_> {
             let place = place.key("sources").key(name.as_str()).key("source").key(source.kind());
             let traversal = source.traversal(0);
             if matches!(source, Source::Mix(_)) {
-                self.fault(place.clone(), "a mixture is no source of a mixture", "multiply its weights, and move its sources here");
+                self.fault(
+                    place.clone(),
+                    "a mixture is no source of a mixture",
+                    "multiply its weights, and move its sources here",
+                );
                 continue;
             }
             if matches!(source, Source::Tar(tar) if tar.index.is_none()) {
                 let hint = "make an index with `penstock index create --tar`, and set `index`";
-                self.fault(place.clone(), "samples of a mixture are read by their numbers, which tar shards have only in an index", hint);
+                self.fault(
+                    place.clone(),
+                    "samples of a mixture are read by their numbers, which tar shards have only in an index",
+                    hint,
+                );
             }
             if traversal.shard.is_some() {
-                self.fault(place.key("shard"), "ranks share the mixture, not its sources", "move `shard` to the `mix`");
+                self.fault(
+                    place.key("shard"),
+                    "ranks share the mixture, not its sources",
+                    "move `shard` to the `mix`",
+                );
             }
             if traversal.epochs != Some(NonZeroU32::MIN) {
                 self.fault(place.key("epochs"), "the mixture has the epochs", "move `epochs` to the `mix`");

@@ -94,7 +94,10 @@ impl Source {
                     (Some(index), ..) => format!("the shards of the index `{}`", index.as_str()),
                     (_, Some(shards), _) => format!("the shards `{}`", shards.as_str()),
                     (_, _, prefix) => {
-                        format!("the tar shards that start with `{}`", shown(prefix.as_deref().unwrap_or_default()))
+                        format!(
+                            "the tar shards that start with `{}`",
+                            shown(prefix.as_deref().unwrap_or_default())
+                        )
                     }
                 };
                 let order = match (tar.shuffle, tar.window, &tar.index) {

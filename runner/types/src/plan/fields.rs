@@ -67,7 +67,8 @@ impl Fields {
 
     /// Fields of samples that have the fields of one or of the other.
     fn of_either(self, other: Self) -> Self {
-        let either = |one: &Presence, other: &Presence| if one == other { one.clone() } else { Presence::Unknown };
+        let either =
+            |one: &Presence, other: &Presence| if one == other { one.clone() } else { Presence::Unknown };
         let names: BTreeSet<&String> = self.named.keys().chain(other.named.keys()).collect();
         let of = |fields: &Self, name: &str| fields.named.get(name).unwrap_or(&fields.others).clone();
         let named = names.into_iter().map(|name| (name.clone(), either(&of(&self, name), &of(&other, name))));

@@ -232,7 +232,8 @@ impl Blocks {
         // The draw `number` of a source with weight `weight` is due in the middle of its part of the block: (2 number + 1) / weight.
         let mut due: Vec<(u128, u16)> = Vec::new();
         for (part, &weight) in weights.iter().enumerate() {
-            let times = (0..weight).map(|number| u128::from(2 * number + 1) * u128::from(u64::MAX / weight.max(1)));
+            let times =
+                (0..weight).map(|number| u128::from(2 * number + 1) * u128::from(u64::MAX / weight.max(1)));
             due.extend(times.map(|time| (time, part as u16)));
         }
         due.sort_unstable();
@@ -318,7 +319,6 @@ impl Blocks {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
 
     use proptest::prelude::*;
 
@@ -405,8 +405,12 @@ mod tests {
     fn even_draws_of_a_source_are_as_far_apart_as_its_weight_says() {
         let parts = [Part { len: 4000, weight: 4 }, Part { len: 1000, weight: 1 }];
         let mut mixture = Mixture::new(&parts, Pick::Even, Stop::First, 3).unwrap();
-        let rare: Vec<usize> =
-            draws(&mut mixture).iter().enumerate().filter(|(_, draw)| draw.part == 1).map(|(at, _)| at).collect();
+        let rare: Vec<usize> = draws(&mut mixture)
+            .iter()
+            .enumerate()
+            .filter(|(_, draw)| draw.part == 1)
+            .map(|(at, _)| at)
+            .collect();
         assert!(rare.windows(2).all(|pair| (1..10).contains(&(pair[1] - pair[0]))), "{rare:?}");
     }
 
