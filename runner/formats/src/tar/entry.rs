@@ -151,7 +151,8 @@ mod tests {
             let bytes = packer.finish();
             let mut unpacker = Unpacker::new(&bytes);
             for entry in &entries {
-                prop_assert_eq!(unpacker.next().as_ref(), Some(entry));
+                let unpacked = unpacker.next();
+                prop_assert_eq!(unpacked.as_ref(), Some(entry));
             }
             prop_assert_eq!(unpacker.position(&bytes), bytes.len());
         }
