@@ -33,6 +33,7 @@ const FLOORS: [(&str, &[&str]); 17] = [
             "penstock-engine",
             "penstock-wasm",
             "penstock-storage",
+            "penstock-formats",
             "penstock-pipeline",
             "penstock-stream",
             "penstock-bench",

@@ -121,7 +121,9 @@ impl Parts<'_> {
                 StageWork::Aggregate { size: *size, drop_last: *drop_last }
             }
             StageKind::Disaggregate => StageWork::Disaggregate,
-            StageKind::Fetch { store } => tasks(Arc::new(FetchOp::new(self.prepared.store(store)))),
+            StageKind::Fetch { store, object } => {
+                tasks(Arc::new(FetchOp::new(self.prepared.store(store)).of(object.as_deref())))
+            }
             StageKind::Wasm(wasm) => {
                 let factory = self.guest(stage, wasm).await?;
                 watched.guests.insert(stage.id.to_string(), factory.clone());

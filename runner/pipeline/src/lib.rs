@@ -8,6 +8,7 @@ mod dead_letter;
 mod devices;
 mod files;
 pub mod headspace;
+mod labels;
 mod machine;
 pub mod memory;
 mod modules;

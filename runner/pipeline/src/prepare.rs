@@ -15,6 +15,7 @@ use penstock_wasm::Module;
 use tokio::runtime::Handle;
 
 use crate::devices::check_devices;
+use crate::labels::LabelsFound;
 use crate::param_patterns::check_patterns;
 use crate::params::check_params;
 use crate::stores::Stores;
@@ -60,6 +61,8 @@ pub struct Prepared<M = Module> {
     /// Stores as seen by this run: reads through this value and its clones count as one user when runs take turns.
     stores: Stores,
     modules: BTreeMap<String, M>,
+    /// Labels that the source has found.
+    pub(crate) labels: LabelsFound,
 }
 
 /// Checks a document in its context. On failure, returns all faults in the order of the document.
@@ -89,6 +92,7 @@ pub fn prepare<M: Clone>(spec: &Spec, context: &Context<'_, M>) -> Result<Prepar
         runtime: context.runtime.clone(),
         stores: context.stores.for_run(),
         modules: found.values().map(|(facts, module)| (facts.digest.clone(), module.clone())).collect(),
+        labels: LabelsFound::default(),
     })
 }
 
@@ -161,7 +165,13 @@ impl Prepared<()> {
                 modules.insert(wasm.digest.clone(), load(wasm)?);
             }
         }
-        Ok(Prepared { plan: self.plan, runtime: self.runtime, stores: self.stores, modules })
+        Ok(Prepared {
+            plan: self.plan,
+            runtime: self.runtime,
+            stores: self.stores,
+            modules,
+            labels: self.labels,
+        })
     }
 }
 
@@ -175,21 +185,30 @@ impl<M> fmt::Debug for Prepared<M> {
 fn check_keys_of(source: &Source, place: &Pointer, check: &mut impl FnMut(Pointer, Result<(), String>)) {
     let key = |key: &str| check_key(key).map_err(str::to_owned);
     let prefix = |prefix: &str| check_prefix(prefix).map_err(str::to_owned);
+    let pattern = |pattern: &str| {
+        let keys = expand(pattern).map_err(|fault| fault.to_string())?;
+        keys.first().map_or(Ok(()), |first| key(first))
+    };
     match source {
-        Source::List(list) => check(place.key("prefix"), prefix(&list.prefix)),
+        Source::List(list) => {
+            check(place.key("prefix"), prefix(&list.prefix));
+            let labels = list.labels.iter();
+            labels.for_each(|labels| check(place.key("labels").key("key"), key(labels.key.as_str())));
+        }
         Source::Index(index) => {
             index.index.iter().for_each(|index| check(place.key("index"), key(index.as_str())));
         }
-        Source::Records(records) => check(place.key("key"), key(records.key.as_str())),
+        Source::Records(_) | Source::Csv(_) | Source::Tsv(_) => {
+            let Some(objects) = source.records() else { return };
+            objects.key.iter().for_each(|text| check(place.key("key"), key(text.as_str())));
+            objects.prefix.iter().for_each(|text| check(place.key("prefix"), prefix(text)));
+            objects.shards.iter().for_each(|text| check(place.key("shards"), pattern(text.as_str())));
+        }
         Source::Range(_) => {}
         Source::Tar(tar) => {
             tar.index.iter().for_each(|index| check(place.key("index"), key(index.as_str())));
             tar.prefix.iter().for_each(|text| check(place.key("prefix"), prefix(text)));
-            if let Some(pattern) = &tar.shards {
-                let keys = expand(pattern.as_str()).map_err(|fault| fault.to_string());
-                let checked = keys.and_then(|keys| keys.first().map_or(Ok(()), |first| key(first)));
-                check(place.key("shards"), checked);
-            }
+            tar.shards.iter().for_each(|text| check(place.key("shards"), pattern(text.as_str())));
         }
         Source::Mix(mix) => {
             for (name, MixPart { source, .. }) in &mix.sources {

@@ -9,7 +9,7 @@ use penstock_engine::ports::SourceFault;
 use tokio::task::JoinSet;
 
 use crate::bounded::BoundedStore;
-use crate::error::{StoreError, shown};
+use crate::error::StoreError;
 use crate::store::Version;
 
 /// Size of a read in bytes.
@@ -17,6 +17,9 @@ const BLOCK_BYTES: u64 = 1 << 20;
 
 /// Maximum number of bytes that are read ahead: enough for 1.6 GB/s from a bucket with a latency of 20 ms.
 pub const AHEAD_BYTES: u64 = 32 << 20;
+
+/// UTF-8 byte order mark, which some editors write at the start of a file; not part of the contents.
+pub const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// An object that is read in ranges. All ranges are of the version found when the object was opened.
 #[derive(Clone)]
@@ -81,11 +84,6 @@ impl RangedObject {
             Some(slice) => Ok(slice),
             None => self.store.get_range(self.key.clone(), Some(self.version.clone()), range).await,
         }
-    }
-
-    pub(crate) fn line_fault(&self, number: u64, reason: &str) -> SourceFault {
-        let (store, key) = (self.store.name(), shown(&self.key));
-        SourceFault::new(format!("line {number} of {key} in store `{store}` {reason}"), None)
     }
 }
 

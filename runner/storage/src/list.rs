@@ -250,7 +250,8 @@ impl Wanted {
         self.list_at_most(MAX_INDEX_BYTES, store, on_page).await
     }
 
-    async fn list_at_most(
+    /// Lists the matching keys as [`Self::list`] does. They may take `most_bytes` of memory.
+    pub async fn list_at_most(
         &self,
         most_bytes: u64,
         store: &BoundedStore,

@@ -28,7 +28,8 @@ pub use json_size::JsonSize;
 pub use read::{MAX_FAULTS, read_all, read_value};
 pub use set::{parse_setting, set};
 pub use source::{
-    IndexSource, ListSource, MixPart, MixSource, RangeSource, RecordsSource, Source, TarSource,
+    ColumnType, IndexSource, KeyPart, LabelOrigin, LabelTable, ListSource, Missing, MixPart, MixSource,
+    RangeSource, RecordForm, RecordObjects, RecordsSource, Source, TableSource, TarSource,
 };
 pub(crate) use stage::Settings;
 pub use stage::{

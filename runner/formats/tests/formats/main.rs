@@ -1,6 +1,10 @@
 //! Tests of the formats through their public API, against what the libraries of these formats read.
 #![expect(clippy::unwrap_used, reason = "a failure to set up the files of a test fails the test")]
 
+mod ahead;
+mod csv;
+mod labels;
+mod records;
 mod tar;
 
 use std::path::Path;

@@ -1,7 +1,6 @@
 //! Tests of the stores, of the sources that read them and of `fetch`, through their public API.
 #![expect(clippy::unwrap_used, reason = "a failure to set up the files of a test fails the test")]
 
-mod ahead;
 mod bound;
 mod cached;
 mod conformance;
@@ -12,7 +11,6 @@ mod list;
 mod memory;
 mod observe;
 mod page_cache;
-mod records;
 mod s3;
 mod s3_faults;
 

@@ -14,8 +14,8 @@ use crate::fault::{FaultKind, Pointer, SpecFault, listed, suggestion};
 use crate::manifest::Mode;
 use crate::policy::{Capacity, Concurrency, FailureLimit};
 use crate::spec::{
-    Consumer, DeviceName, Fetch, MAX_FAULTS, Millis, MixPart, MixSource, Name, STD_PREFIX, Settings, Sleep,
-    Source, Spec, Stage, Wasm,
+    Consumer, DeviceName, Fetch, LabelTable, MAX_FAULTS, Millis, MixPart, MixSource, Name, RecordForm,
+    RecordsSource, STD_PREFIX, Settings, Sleep, Source, Spec, Stage, TableSource, Wasm,
 };
 use crate::traversal::check_weights;
 
@@ -127,8 +127,18 @@ impl Check<'_> {
     /// Checks the settings of a source that concern its data.
     fn reads(&mut self, source: &Source, place: &Pointer) {
         match source {
-            Source::List(list) => self.store(&list.store, place.key("store")),
-            Source::Records(records) => self.store(&records.store, place.key("store")),
+            Source::List(list) => {
+                self.store(&list.store, place.key("store"));
+                if let Some(labels) = &list.labels {
+                    self.labels(labels, &place.key("labels"));
+                }
+            }
+            Source::Records(RecordsSource { store, .. })
+            | Source::Csv(TableSource { store, .. })
+            | Source::Tsv(TableSource { store, .. }) => {
+                self.store(store, place.key("store"));
+                self.objects(source, place);
+            }
             Source::Range(_) => {}
             Source::Index(index) => {
                 self.store(&index.store, place.key("store"));
@@ -164,6 +174,37 @@ impl Check<'_> {
                 }
             }
             Source::Mix(mix) => self.mix(mix, place),
+        }
+    }
+
+    fn objects(&mut self, source: &Source, place: &Pointer) {
+        let Some(objects) = source.records() else { return };
+        let ways = [objects.key.is_some(), objects.shards.is_some(), objects.prefix.is_some()];
+        if ways.iter().filter(|way| **way).count() != 1 {
+            let found = "one of `key`, `shards` and `prefix` names the objects";
+            self.fault(place.clone(), found, "set exactly one of them");
+        } else if objects.suffix.is_some() && objects.prefix.is_none() {
+            self.fault(
+                place.key("suffix"),
+                "only keys with a `prefix` are listed",
+                "set `prefix`, or remove `suffix`",
+            );
+        }
+    }
+
+    fn labels(&mut self, labels: &LabelTable, place: &Pointer) {
+        if let Some(store) = &labels.store {
+            self.store(store, place.key("store"));
+        }
+        match labels.form() {
+            None => {
+                let found = format!("the key `{}` names no form of the table", labels.key);
+                self.fault(place.key("key"), found, "its end is `.csv`, `.tsv`, `.ndjson` or `.jsonl`");
+            }
+            Some(RecordForm::Lines) if !labels.types.is_empty() => {
+                self.fault(place.key("types"), "values of NDJSON have their types", "remove `types`");
+            }
+            Some(_) => {}
         }
     }
 
@@ -244,7 +285,10 @@ impl Check<'_> {
                 "set `store` of the `fetch`",
             );
         }
-        StageKind::Fetch { store: store.map(ToString::to_string).unwrap_or_default() }
+        StageKind::Fetch {
+            store: store.map(ToString::to_string).unwrap_or_default(),
+            object: fetch.object.clone(),
+        }
     }
 
     fn wasm(
@@ -453,6 +497,18 @@ impl<'a> Check<'a> {
 impl Check<'_> {
     /// Checks that the samples have the fields that a stage needs. Returns the fields behind it.
     fn fields(&mut self, stage: &Stage, planned: &StagePlan, fields: Fields) -> Fields {
+        if let Stage::Fetch(Fetch { object: Some(field), .. }) = stage
+            && fields.lacks(field)
+        {
+            let found = format!(
+                "`fetch` reads the objects that the field `{field}` names, but {}",
+                fields.in_words()
+            );
+            let kind = FaultKind::MissingField(field.clone());
+            let hint =
+                "put a stage before it that makes the field, or read it with the source `records` or `csv`";
+            self.faults.push(SpecFault::new(planned.place().key("object"), found).of_kind(kind).hint(hint));
+        }
         let Stage::Wasm(wasm) = stage else { return fields.after(&planned.kind) };
         let Some(facts) = self.known.modules.get(wasm.module.as_str()) else { return Fields::UNKNOWN };
         let room = MAX_FAULTS.saturating_sub(self.faults.len());
