@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use penstock_engine::item::Item;
+use penstock_engine::item::{Dtype, Item};
 use penstock_tests::{Call, Folder, photos, repository};
 use penstock_types::run::{RunSnapshot, RunState};
+use serde_json::json;
 
-use crate::delivered::Example;
+use crate::delivered::{Example, batches, stacked};
 
 fn example(name: &str) -> Call {
     Call::run(&repository().join("examples/pipelines").join(name)).json()
@@ -20,6 +21,56 @@ fn completed(call: Call) -> RunSnapshot {
     snapshot
 }
 
+/// Number of photos in each of the class folders `train/ant`, `train/bee` and `train/cat`.
+const CLASSES: [(&str, usize); 3] = [("ant", 5), ("bee", 9), ("cat", 2)];
+
+fn photo(number: usize) -> Vec<u8> {
+    fs::read(photos().join(format!("000/{number:06}.jpg"))).unwrap()
+}
+
+fn class_folders(folder: &Folder) {
+    folder.write("train/readme.jpg", "in no class");
+    for (class, count) in CLASSES {
+        (0..count)
+            .for_each(|number| drop(folder.write(&format!("train/{class}/{number}.jpg"), photo(number))));
+    }
+}
+
+/// Writes shards of four photos with labels, and their index `SET.index`.
+fn tar_set(folder: &Folder, set: &str, shards: usize) {
+    for shard in 0..shards {
+        let samples = (4 * shard..4 * (shard + 1)).flat_map(|number| {
+            [
+                (format!("{set}/{number}.jpg"), photo(number)),
+                (format!("{set}/{number}.cls"), number.to_string().into_bytes()),
+            ]
+        });
+        folder.write(&format!("{set}-{shard}.tar"), tar(samples));
+    }
+    let store = format!("shards={}", folder.path().display());
+    let (prefix, index) = (format!("--prefix={set}-"), format!("--upload={set}.index"));
+    Call::new(&["index", "create", "--tar", "--store", &store, &prefix, &index]).finish().exits(0);
+}
+
+/// A tar archive of these files.
+fn tar(files: impl Iterator<Item = (String, Vec<u8>)>) -> Vec<u8> {
+    let mut archive = Vec::new();
+    for (name, content) in files {
+        let mut header = [0_u8; 512];
+        header[..name.len()].copy_from_slice(name.as_bytes());
+        header[124..135].copy_from_slice(format!("{:011o}", content.len()).as_bytes());
+        header[148..156].fill(b' ');
+        header[156] = b'0';
+        let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+        header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+        archive.extend_from_slice(&header);
+        archive.extend_from_slice(&content);
+        archive.resize(archive.len().next_multiple_of(512), 0);
+    }
+    archive.resize(archive.len() + 1024, 0);
+    archive
+}
+
 /// Runs one example; panics for an unknown one.
 fn run(name: &str) {
     let folder = Folder::new();
@@ -28,6 +79,10 @@ fn run(name: &str) {
         "audio.json" => {
             folder.sounds(20);
             completed(call.store("audio", folder.path()))
+        }
+        "image-folder.json" => {
+            class_folders(&folder);
+            completed(call.store("photos", folder.path()))
         }
         "imagenet-train.json" | "imagenet-validation.json" => completed(call.store("photos", photos())),
         "mixup.json" => {
@@ -69,6 +124,12 @@ fn run(name: &str) {
         }
         "tour.json" => completed(call.set("/source/range/count=60").set("/consumer/simulate/step_ms=1")),
         "toy-baseline.json" => completed(call),
+        "webdataset-mix.json" => {
+            for (set, shards) in [("photos", 2), ("drawings", 1), ("scans", 3)] {
+                tar_set(&folder, set, shards);
+            }
+            completed(call.store("shards", folder.path()))
+        }
         "toy-slow-training.json" | "toy-slow-loading.json" => completed(call.set("/source/range/count=5")),
         _ => panic!("`examples/pipelines/{name}` is run by no test: add its data here"),
     };
@@ -90,6 +151,52 @@ fn every_example_pipeline_runs_to_its_end() {
     for name in names {
         run(&name);
     }
+}
+
+#[test]
+fn batches_of_class_folders_have_the_numbers_of_their_folders() {
+    let folder = Folder::new();
+    class_folders(&folder);
+    let (snapshot, items) = Example::new("image-folder.json", &[]).store("photos", folder.path()).run();
+    let labels = &snapshot.labels["0:src"];
+    assert_eq!(labels.classes, CLASSES.map(|(class, _)| class));
+    assert_eq!((labels.class_count, labels.without_class, snapshot.ledger.total.made), (3, 1, 16));
+    let mut seen = 0;
+    for batch in batches(items) {
+        let (shape, numbers) = stacked(&batch, "label", Dtype::Int64, i64::from_le_bytes);
+        assert_eq!(shape, [batch.keys.len() as u32]);
+        for (key, number) in batch.keys.iter().zip(numbers) {
+            assert!(key.starts_with(&format!("train/{}/", CLASSES[number as usize].0)), "{key}: {number}");
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 16);
+}
+
+#[test]
+fn tables_and_labels_run_as_documents_and_the_report_says_what_is_left_out() {
+    let folder = Folder::new();
+    (0..4).for_each(|number| drop(folder.write(&format!("faces/{number}.jpg"), photo(number))));
+    folder.write("tables/a-1.csv", "id,path,age\nx,faces/0.jpg,31\ny,faces/1.jpg,\n");
+    folder.write("tables/a-2.csv", "path,id\r\n\"faces/2.jpg\",z");
+    let run = |source: serde_json::Value, fetch: serde_json::Value| {
+        let document = json!({ "source": source, "stages": [{ "fetch": fetch }] });
+        Call::run(&folder.document(&document))
+            .store("data", folder.path())
+            .store("tables", &folder.join("tables"))
+    };
+    let tables = json!({ "csv": { "store": "tables", "shards": "a-{1..2}.csv", "sample_key": "id", "shuffle": true } });
+    let snapshot = completed(run(tables, json!({ "store": "data", "object": "path" })).json());
+    assert_eq!((snapshot.ledger.total.delivered, snapshot.labels.len()), (3, 0));
+    folder.write("tables/ages.csv", "key,age\n0,31\n2,58\n9,0\n");
+    let labels = json!({ "store": "tables", "key": "ages.csv", "match": "stem", "types": { "age": "int" }, "missing": "skip" });
+    let list = json!({ "list": { "store": "data", "prefix": "faces/", "suffix": ".jpg", "labels": labels } });
+    let finished = run(list, json!({})).finish().exits(0);
+    let lines = finished.stdout.lines().filter(|line| line.starts_with("[0:src] "));
+    assert_eq!(
+        lines.collect::<Vec<_>>(),
+        ["[0:src] 2 listed keys without a label left out; 1 labels of keys that are not listed (9)"]
+    );
 }
 
 #[test]

@@ -6,15 +6,23 @@ use penstock_tests::{dependency_features, workspace_metadata};
 use serde_json::Value;
 
 /// Workspace crates that each crate may depend on.
-const FLOORS: [(&str, &[&str]); 16] = [
+const FLOORS: [(&str, &[&str]); 17] = [
     ("penstock-types", &[]),
     ("penstock-engine", &["penstock-types"]),
     ("penstock-wasm", &["penstock-types", "penstock-engine"]),
     ("penstock-storage", &["penstock-types", "penstock-engine"]),
+    ("penstock-formats", &["penstock-types", "penstock-engine", "penstock-storage"]),
     ("penstock-device", &["penstock-types", "penstock-engine"]),
     (
         "penstock-pipeline",
-        &["penstock-types", "penstock-engine", "penstock-wasm", "penstock-storage", "penstock-device"],
+        &[
+            "penstock-types",
+            "penstock-engine",
+            "penstock-wasm",
+            "penstock-storage",
+            "penstock-formats",
+            "penstock-device",
+        ],
     ),
     ("penstock-stream", &["penstock-types", "penstock-engine"]),
     ("penstock-bench", &["penstock-types", "penstock-engine", "penstock-storage"]),
@@ -25,6 +33,7 @@ const FLOORS: [(&str, &[&str]); 16] = [
             "penstock-engine",
             "penstock-wasm",
             "penstock-storage",
+            "penstock-formats",
             "penstock-pipeline",
             "penstock-stream",
             "penstock-bench",
@@ -41,6 +50,7 @@ const FLOORS: [(&str, &[&str]); 16] = [
             "penstock-engine",
             "penstock-wasm",
             "penstock-storage",
+            "penstock-formats",
             "penstock-pipeline",
             "penstock-bench",
             "penstock-server",

@@ -3,7 +3,7 @@
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use penstock_types::policy::StageKindName;
-use penstock_types::run::{FailureGroup, QueueRecord, RunSnapshot, RunState, StageRecord};
+use penstock_types::run::{FailureGroup, LabelsRecord, QueueRecord, RunSnapshot, RunState, StageRecord};
 use penstock_types::stats::SlotShares;
 use penstock_types::verdict::{Advice, Goal, Verdict, VerdictKind, VerdictSpan};
 use serde_json::Value;
@@ -21,7 +21,7 @@ pub(crate) fn report(snapshot: &RunSnapshot) -> String {
         queues(&snapshot.queues),
         ledger(snapshot),
     ];
-    let rest = [failures(snapshot), files(snapshot), counters(snapshot), lines(snapshot)];
+    let rest = [failures(snapshot), files(snapshot), labels(snapshot), counters(snapshot), lines(snapshot)];
     paragraphs(tables.into_iter().chain(rest))
 }
 
@@ -197,6 +197,41 @@ fn files(snapshot: &RunSnapshot) -> String {
     let Some(files) = &snapshot.files else { return String::new() };
     let [written, there] = [files.written, files.already_there].map(count);
     format!("[files] {written} batches written, {there} already present")
+}
+
+/// Formats the classes of each source, and the keys and labels without a match.
+fn labels(snapshot: &RunSnapshot) -> String {
+    const MOST_CLASSES: usize = 10;
+    let line = |(source, labels): (&String, &LabelsRecord)| {
+        let mut facts = Vec::new();
+        if labels.class_count > 0 {
+            let more = if labels.class_count > MOST_CLASSES as u64 { ", ..." } else { "" };
+            let names: Vec<String> = labels
+                .classes
+                .iter()
+                .take(MOST_CLASSES)
+                .map(|name| name.escape_debug().to_string())
+                .collect();
+            facts.push(format!("{} classes: {}{more}", count(labels.class_count), names.join(", ")));
+        }
+        let left_out =
+            [(labels.without_class, "in no class folder"), (labels.without_label, "without a label")];
+        let left_out = left_out.iter().filter(|(number, _)| *number > 0);
+        facts
+            .extend(left_out.map(|(number, what)| format!("{} listed keys {what} left out", count(*number))));
+        if labels.unused > 0 {
+            let keys: Vec<String> =
+                labels.unused_keys.iter().map(|key| key.escape_debug().to_string()).collect();
+            let more = if labels.unused > keys.len() as u64 { ", ..." } else { "" };
+            facts.push(format!(
+                "{} labels of keys that are not listed ({}{more})",
+                count(labels.unused),
+                keys.join(", ")
+            ));
+        }
+        (!facts.is_empty()).then(|| format!("[{source}] {}", facts.join("; ")))
+    };
+    snapshot.labels.iter().filter_map(line).collect::<Vec<_>>().join("\n")
 }
 
 fn counters(snapshot: &RunSnapshot) -> String {

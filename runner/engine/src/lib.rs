@@ -11,6 +11,8 @@ mod dispatch;
 pub mod graph;
 pub mod item;
 pub mod memory;
+pub mod mixed;
+pub mod numbered;
 pub mod ops;
 pub mod ports;
 pub mod predict;

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use penstock_types::plan::LEAST_SAMPLE_BYTES;
 use penstock_types::traversal::{NextVisits, Traversal};
 
 use crate::item::{Origin, Sample};
+use crate::numbered::{Numbered, ReadSamples};
 use crate::ports::{Produced, Source, SourceFault};
 
 /// Makes samples without fields whose key is their index in decimal.
@@ -30,6 +32,28 @@ impl RangeSource {
                 Produced::Samples(indexes.into_iter().map(|index| numbered(epoch, index)).collect())
             }
         })
+    }
+}
+
+/// Samples without fields whose key is their number in decimal, as [`RangeSource`] makes them.
+#[derive(Debug)]
+pub struct RangeSamples(pub u64);
+
+impl Numbered for RangeSamples {
+    fn count(&self) -> u64 {
+        self.0
+    }
+
+    fn mean_bytes(&self) -> u64 {
+        LEAST_SAMPLE_BYTES
+    }
+
+    fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>) -> ReadSamples {
+        std::future::ready(Ok(indexes.into_iter().map(|index| numbered(epoch, index)).collect())).boxed()
+    }
+
+    fn kept_bytes(&self) -> u64 {
+        0
     }
 }
 

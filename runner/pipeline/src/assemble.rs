@@ -7,15 +7,13 @@ use penstock_engine::consumers::{Discard, Simulate};
 use penstock_engine::graph::{Graph, GraphNode, StageNode, StageWork};
 use penstock_engine::memory::BatchMemory;
 use penstock_engine::ops::{Collate, SleepTask, SleepTimes};
-use penstock_engine::ports::{Consumer, Produced, Source, SourceFault, TaskOp, ThreadOpFactory};
-use penstock_engine::range::RangeSource;
+use penstock_engine::ports::{Consumer, Source, TaskOp, ThreadOpFactory};
 use penstock_engine::timer::Timer;
-use penstock_storage::{FetchOp, IndexSource, ListSource, RecordSource, StoreError};
+use penstock_storage::{FetchOp, StoreError};
 use penstock_types::manifest::Mode;
 use penstock_types::plan::{ConsumerPlan, SleepPlan, StageId, StageKind, StagePlan, WasmPlan};
 use penstock_types::policy::Capacity;
-use penstock_types::spec::{self, Asset, SleepOn};
-use penstock_types::traversal::Traversal;
+use penstock_types::spec::{Asset, SleepOn};
 use penstock_wasm::{StageFactory, StageSettings, WORKER_STACK_BYTES};
 
 use crate::devices::Gpus;
@@ -36,9 +34,6 @@ pub enum AssembleError {
     Timer(#[source] io::Error),
 }
 
-/// Divisor of a run's memory budget for the share that its source may keep.
-const SOURCE_SHARE: u64 = 2;
-
 /// Divisor of a run's memory budget for the share that a stateful stage may hold.
 const HELD_SHARE: u64 = 4;
 
@@ -53,65 +48,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) max_held: usize,
 }
 
-impl Prepared {
-    /// Builds the source that the document describes. A run reads it; the storage benchmark and [`Self::count`] read it without a run.
-    pub fn source(&self) -> Box<dyn Source> {
-        let source = &self.plan.source;
-        let kept_bytes = self.source_bytes();
-        match &source.spec {
-            spec::Source::List(list) => Box::new(self.list(list)),
-            spec::Source::Index(index) => {
-                let (store, index) = match &index.index {
-                    Some(key) => (self.store(index.store.as_str()), Arc::from(key.as_str())),
-                    None => {
-                        self.stores().index(index.store.as_str()).expect("an index was found for the source")
-                    }
-                };
-                Box::new(IndexSource::new(store, index, source.traversal).within(kept_bytes))
-            }
-            spec::Source::Range(range) => {
-                let traversal = Traversal::new(range.count, source.traversal);
-                Box::new(RangeSource::new(traversal.expect("a plan's shard was checked")))
-            }
-            spec::Source::Records(records) => Box::new(self.records(records).within(kept_bytes)),
-        }
-    }
-
-    fn list(&self, list: &spec::ListSource) -> ListSource {
-        let (store, traversal) = (self.store(list.store.as_str()), self.plan.source.traversal);
-        ListSource::new(store, list.prefix.as_str(), list.suffix.as_str(), traversal)
-            .within(self.source_bytes())
-    }
-
-    /// Part of the memory budget that the source may keep, in bytes.
-    fn source_bytes(&self) -> u64 {
-        self.plan.buffer_bytes / SOURCE_SHARE
-    }
-
-    fn records(&self, records: &spec::RecordsSource) -> RecordSource {
-        let store = self.store(records.store.as_str());
-        RecordSource::new(store, records.key.as_str(), self.plan.source.traversal)
-    }
-
-    /// Counts the samples of all epochs, which requires a listing of all keys or a pass over all records. `None` if the epochs
-    /// never end.
-    pub async fn count(&self) -> Result<Option<u64>, SourceFault> {
-        if let spec::Source::Records(records) = &self.plan.source.spec {
-            let traversal = Traversal::new(self.records(records).count().await?, self.plan.source.traversal);
-            return Ok(traversal.map_err(|fault| SourceFault::new(fault.to_string(), None))?.total());
-        }
-        let mut source: Box<dyn Source> = match &self.plan.source.spec {
-            spec::Source::List(list) => Box::new(self.list(list).whole()),
-            _ => self.source(),
-        };
-        let first = source.next().await?;
-        // A source without samples ends before it reports a total.
-        Ok(source.total().or(matches!(first, None | Some(Produced::EpochEnd)).then_some(0)))
-    }
-}
-
 impl Parts<'_> {
-    /// Builds the graph of a plan with this source and consumer: the only place that maps a kind to its implementation.
+    /// Builds the graph of a plan with this source and consumer: the only place that maps a kind of stage to its implementation.
     pub(crate) async fn assemble(
         &self,
         source: Box<dyn Source>,
@@ -183,7 +121,9 @@ impl Parts<'_> {
                 StageWork::Aggregate { size: *size, drop_last: *drop_last }
             }
             StageKind::Disaggregate => StageWork::Disaggregate,
-            StageKind::Fetch { store } => tasks(Arc::new(FetchOp::new(self.prepared.store(store)))),
+            StageKind::Fetch { store, object } => {
+                tasks(Arc::new(FetchOp::new(self.prepared.store(store)).of(object.as_deref())))
+            }
             StageKind::Wasm(wasm) => {
                 let factory = self.guest(stage, wasm).await?;
                 watched.guests.insert(stage.id.to_string(), factory.clone());

@@ -3,17 +3,19 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use penstock_formats::expand;
 use penstock_storage::{BoundedStore, check_key, check_prefix};
 use penstock_types::fault::{self, FaultKind, Pointer, SpecFault};
 use penstock_types::plan::{
     ConsumerPlan, Draft, Fields, Known, ModuleFacts, Plan, StageKind, StagePlan, WasmPlan,
 };
 use penstock_types::policy::OnError;
-use penstock_types::spec::{Source, Spec};
+use penstock_types::spec::{MixPart, Source, Spec};
 use penstock_wasm::Module;
 use tokio::runtime::Handle;
 
 use crate::devices::check_devices;
+use crate::labels::LabelsFound;
 use crate::param_patterns::check_patterns;
 use crate::params::check_params;
 use crate::stores::Stores;
@@ -59,6 +61,8 @@ pub struct Prepared<M = Module> {
     /// Stores as seen by this run: reads through this value and its clones count as one user when runs take turns.
     stores: Stores,
     modules: BTreeMap<String, M>,
+    /// Labels that the source has found.
+    pub(crate) labels: LabelsFound,
 }
 
 /// Checks a document in its context. On failure, returns all faults in the order of the document.
@@ -88,6 +92,7 @@ pub fn prepare<M: Clone>(spec: &Spec, context: &Context<'_, M>) -> Result<Prepar
         runtime: context.runtime.clone(),
         stores: context.stores.for_run(),
         modules: found.values().map(|(facts, module)| (facts.digest.clone(), module.clone())).collect(),
+        labels: LabelsFound::default(),
     })
 }
 
@@ -160,7 +165,13 @@ impl Prepared<()> {
                 modules.insert(wasm.digest.clone(), load(wasm)?);
             }
         }
-        Ok(Prepared { plan: self.plan, runtime: self.runtime, stores: self.stores, modules })
+        Ok(Prepared {
+            plan: self.plan,
+            runtime: self.runtime,
+            stores: self.stores,
+            modules,
+            labels: self.labels,
+        })
     }
 }
 
@@ -170,31 +181,66 @@ impl<M> fmt::Debug for Prepared<M> {
     }
 }
 
+/// Checks that the keys in a source are valid in any store.
+fn check_keys_of(source: &Source, place: &Pointer, check: &mut impl FnMut(Pointer, Result<(), String>)) {
+    let key = |key: &str| check_key(key).map_err(str::to_owned);
+    let prefix = |prefix: &str| check_prefix(prefix).map_err(str::to_owned);
+    let pattern = |pattern: &str| {
+        let keys = expand(pattern).map_err(|fault| fault.to_string())?;
+        keys.first().map_or(Ok(()), |first| key(first))
+    };
+    match source {
+        Source::List(list) => {
+            check(place.key("prefix"), prefix(&list.prefix));
+            let labels = list.labels.iter();
+            labels.for_each(|labels| check(place.key("labels").key("key"), key(labels.key.as_str())));
+        }
+        Source::Index(index) => {
+            index.index.iter().for_each(|index| check(place.key("index"), key(index.as_str())));
+        }
+        Source::Records(_) | Source::Csv(_) | Source::Tsv(_) => {
+            let Some(objects) = source.records() else { return };
+            objects.key.iter().for_each(|text| check(place.key("key"), key(text.as_str())));
+            objects.prefix.iter().for_each(|text| check(place.key("prefix"), prefix(text)));
+            objects.shards.iter().for_each(|text| check(place.key("shards"), pattern(text.as_str())));
+        }
+        Source::Range(_) => {}
+        Source::Tar(tar) => {
+            tar.index.iter().for_each(|index| check(place.key("index"), key(index.as_str())));
+            tar.prefix.iter().for_each(|text| check(place.key("prefix"), prefix(text)));
+            tar.shards.iter().for_each(|text| check(place.key("shards"), pattern(text.as_str())));
+        }
+        Source::Mix(mix) => {
+            for (name, MixPart { source, .. }) in &mix.sources {
+                let place = place.key("sources").key(name.as_str()).key("source").key(source.kind());
+                check_keys_of(source, &place, check);
+            }
+        }
+    }
+}
+
 /// Checks that the keys in a document are valid in any store.
 fn check_keys(plan: &Plan) -> Vec<SpecFault> {
     let source = Pointer::ROOT.key("source").key(plan.source.spec.kind());
     let mut faults = Vec::new();
-    let mut check = |place: Pointer, checked: Result<(), &'static str>| {
+    let mut check = |place: Pointer, checked: Result<(), String>| {
         faults.extend(checked.err().map(|reason| SpecFault::new(place, reason)));
     };
-    match &plan.source.spec {
-        Source::List(list) => check(source.key("prefix"), check_prefix(&list.prefix)),
-        Source::Index(index) => {
-            index.index.iter().for_each(|key| check(source.key("index"), check_key(key.as_str())));
-        }
-        Source::Records(records) => check(source.key("key"), check_key(records.key.as_str())),
-        Source::Range(_) => {}
-    }
+    check_keys_of(&plan.source.spec, &source, &mut check);
     // The names below the folder are short and valid; they are joined by one `/`.
     if let ConsumerPlan::Files(files) = &plan.consumer
         && !files.prefix.is_empty()
     {
-        check(Pointer::ROOT.key("consumer").key("files").key("prefix"), check_key(&files.prefix));
+        check(
+            Pointer::ROOT.key("consumer").key("files").key("prefix"),
+            check_key(&files.prefix).map_err(str::to_owned),
+        );
     }
     for stage in &plan.stages {
         let StageKind::Wasm(wasm) = &stage.kind else { continue };
         for (name, asset) in &wasm.assets {
-            check(stage.place().key("assets").key(name.as_str()).key("key"), check_key(asset.key.as_str()));
+            let place = stage.place().key("assets").key(name.as_str()).key("key");
+            check(place, check_key(asset.key.as_str()).map_err(str::to_owned));
         }
     }
     faults

@@ -15,6 +15,7 @@ use penstock_wasm::{LogLines, StageFactory};
 use crate::dead_letter::LetterStage;
 use crate::devices::Transfers;
 use crate::files::FilesCount;
+use crate::labels::LabelsFound;
 use crate::machine::MachineReading;
 use crate::output::{OutputError, OutputFolder};
 
@@ -58,6 +59,7 @@ pub(crate) struct Watched {
     /// Counters of a consumer that writes files.
     pub(crate) files: Option<Arc<FilesCount>>,
     pub(crate) transfers: Transfers,
+    pub(crate) labels: LabelsFound,
 }
 
 /// Verdicts of a run: updated by the thread that keeps its time, read by any thread.
@@ -197,6 +199,7 @@ impl RunFacts {
             modules: modules.collect(),
             counters: counters.filter(|(_, counters)| !counters.is_empty()).collect(),
             files: self.watched.files.as_ref().map(|files| files.record()),
+            labels: self.watched.labels.record(),
             transfers: self.watched.transfers.record(),
             stages: view.stages,
             queues: view.queues,

@@ -227,7 +227,7 @@ impl Prepared {
         // A consumer that replaces the document's takes time for its items, so the verdict may name it as the limit.
         let shape = if consumer.is_some() || is_taken { shape.with_working_consumer() } else { shape };
         let verdicts = Verdicts::of(shape);
-        let mut watched = Watched::default();
+        let mut watched = Watched { labels: self.labels.clone(), ..Watched::default() };
         let consumer = match consumer {
             None if !is_taken => Some(parts.consumer(&mut watched).await?),
             given => given,

@@ -111,7 +111,7 @@ impl Access {
 }
 
 /// Formats a key for messages: in backticks, with control characters escaped, and cut off if very long.
-pub(crate) fn shown(key: &str) -> impl fmt::Display + use<> {
+pub fn shown(key: &str) -> impl fmt::Display + use<> {
     const MOST_CHARS: usize = 200;
     let escaped: String = key.chars().take(MOST_CHARS).flat_map(char::escape_debug).collect();
     match key.chars().nth(MOST_CHARS) {

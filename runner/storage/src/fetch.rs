@@ -15,9 +15,9 @@ use penstock_types::plan::BYTES_FIELD;
 use penstock_types::run::FailureClass;
 
 use crate::bounded::{BoundedStore, ReadTime};
-use crate::error::StoreError;
+use crate::observe::now;
 
-/// Reads objects into the field [`BYTES_FIELD`] of the samples whose keys name them.
+/// Reads objects into the field [`BYTES_FIELD`] of the samples whose keys, or one of whose fields, name them.
 ///
 /// The samples of a batch are read concurrently, and each has a separate result: a missing key does not fail the other samples. A
 /// batch never has more concurrent requests than the store has permits. The op's time is the time during which at least one read
@@ -25,7 +25,12 @@ use crate::error::StoreError;
 pub struct FetchOp {
     store: BoundedStore,
     field: Arc<str>,
+    names: Names,
 }
+
+/// Origin of the keys of objects: a field, or the keys of samples.
+#[derive(Clone)]
+struct Names(Option<Arc<str>>);
 
 /// Number of reads of one task that hold a permit.
 #[derive(Debug, Default)]
@@ -33,7 +38,13 @@ struct Reading(AtomicUsize);
 
 impl FetchOp {
     pub fn new(store: BoundedStore) -> Self {
-        Self { store, field: Arc::from(BYTES_FIELD) }
+        Self { store, field: Arc::from(BYTES_FIELD), names: Names(None) }
+    }
+
+    /// Reads the objects that the field `field` names, or those of the samples' keys.
+    #[must_use]
+    pub fn of(self, field: Option<&str>) -> Self {
+        Self { names: Names(field.map(Arc::from)), ..self }
     }
 }
 
@@ -43,13 +54,13 @@ impl TaskOp for FetchOp {
     }
 
     fn start_in(&self, item: Item, slot: TaskSlot) -> BoxFuture<'static, Output> {
-        let (store, field) = (self.store.clone(), self.field.clone());
+        let (store, field, names) = (self.store.clone(), self.field.clone(), self.names.clone());
         async move {
             let reading = Reading::default();
             let fetch = async {
                 match item {
-                    Item::Sample(sample) => fetch_sample(&store, &field, sample, &reading).await,
-                    Item::Batch(samples) => fetch_batch(&store, &field, samples, &reading).await,
+                    Item::Sample(sample) => fetch_sample(&store, &field, &names, sample, &reading).await,
+                    Item::Batch(samples) => fetch_batch(&store, &field, &names, samples, &reading).await,
                     Item::Collated(batch) => refuse(batch),
                 }
             };
@@ -59,14 +70,39 @@ impl TaskOp for FetchOp {
     }
 }
 
+impl Names {
+    /// Key of the object of a sample.
+    fn key(&self, sample: &Sample) -> Result<Arc<str>, Fault> {
+        let Self(Some(field)) = self else { return Ok(sample.key.clone()) };
+        match sample.field(field) {
+            Some(Value::Text(key)) => Ok(Arc::from(key.as_str())),
+            found => {
+                let found = if found.is_some() { "is no text" } else { "is missing" };
+                let message = format!(
+                    "`fetch` reads the object that the field `{field}` names, but this field {found}"
+                );
+                Err(Fault::new(FailureClass::Contract, message))
+            }
+        }
+    }
+}
+
 impl Reading {
-    /// Waits for a permit and reads an object.
-    async fn read(&self, store: &BoundedStore, key: Arc<str>) -> (Result<Bytes, StoreError>, ReadTime) {
+    /// Waits for a permit and reads an object, if its key is known.
+    async fn read(
+        &self,
+        store: &BoundedStore,
+        key: Result<Arc<str>, Fault>,
+    ) -> (Result<Bytes, Fault>, ReadTime) {
+        let key = match key {
+            Ok(key) => key,
+            Err(fault) => return (Err(fault), ReadTime { start: now(), end: now() }),
+        };
         let permit = store.permit().await;
         self.0.fetch_add(1, Ordering::Relaxed);
-        let read = store.get_with(permit, key).await;
+        let (read, time) = store.get_with(permit, key).await;
         self.0.fetch_sub(1, Ordering::Relaxed);
-        read
+        (read.map_err(|error| Fault::new(FailureClass::Storage, error.with_causes())), time)
     }
 
     /// Runs `work` and reports to `slot` whether any read of the task holds a permit. If one read returns its permit and the next
@@ -84,8 +120,14 @@ impl Reading {
     }
 }
 
-async fn fetch_sample(store: &BoundedStore, field: &Arc<str>, sample: Sample, reading: &Reading) -> Output {
-    let (read, time) = reading.read(store, sample.key.clone()).await;
+async fn fetch_sample(
+    store: &BoundedStore,
+    field: &Arc<str>,
+    names: &Names,
+    sample: Sample,
+    reading: &Reading,
+) -> Output {
+    let (read, time) = reading.read(store, names.key(&sample)).await;
     let mut output = match answer(sample, read, field) {
         Ok(sample) => Output::one(Item::Sample(sample)),
         Err(failed) => Output { failed: vec![failed], ..Output::default() },
@@ -97,11 +139,12 @@ async fn fetch_sample(store: &BoundedStore, field: &Arc<str>, sample: Sample, re
 async fn fetch_batch(
     store: &BoundedStore,
     field: &Arc<str>,
+    names: &Names,
     samples: Vec<Sample>,
     reading: &Reading,
 ) -> Output {
     let read = |place: usize| {
-        let key = samples[place].key.clone();
+        let key = names.key(&samples[place]);
         async move { (place, reading.read(store, key).await) }
     };
     // More concurrent requests than permits would only wait.
@@ -122,16 +165,13 @@ async fn fetch_batch(
     Output { items, failed, op_time: Some(ReadTime::covered(times)), ..Output::default() }
 }
 
-fn answer(mut sample: Sample, read: Result<Bytes, StoreError>, field: &Arc<str>) -> Result<Sample, Failed> {
+fn answer(mut sample: Sample, read: Result<Bytes, Fault>, field: &Arc<str>) -> Result<Sample, Failed> {
     match read {
         Ok(bytes) => {
             sample.set(field.clone(), Value::Blob(bytes));
             Ok(sample)
         }
-        Err(error) => {
-            let fault = Fault::new(FailureClass::Storage, error.with_causes());
-            Err(Failed { sample, fault })
-        }
+        Err(fault) => Err(Failed { sample, fault }),
     }
 }
 

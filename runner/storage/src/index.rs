@@ -6,38 +6,35 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
-use penstock_engine::ports::{Produced, Source, SourceFault};
-use penstock_types::traversal::TraversalSettings;
+use penstock_engine::numbered::Open;
+use penstock_engine::ports::SourceFault;
 use tokio::task::spawn_blocking;
 
+use crate::blocks::RangedObject;
 use crate::bounded::BoundedStore;
 use crate::error::shown;
+use crate::keyed::KeyedSamples;
 use crate::keys::PackedKeys;
-use crate::lines::RangedObject;
-use crate::visits::Visits;
 use parser::Parser;
 
 /// Maximum size of an index, and of the keys that a source keeps, in bytes.
 pub const MAX_INDEX_BYTES: u64 = 1 << 30;
 
 /// End of an error message: remedy for a source that exceeds its part of the run's memory budget.
-pub(crate) const RAISE_BUFFER: &str = ", or raise `buffer_mib`, of which the source may use a part";
+pub const RAISE_BUFFER: &str = ", or raise `buffer_mib`, of which the source may use a part";
 
 /// Size of a read in bytes. An index up to this size is read in one request, so it never mixes an old and a new version.
 const BLOCK_BYTES: u64 = 8 << 20;
 
-/// Makes a sample without fields for every key in an index: a JSON array of strings. Samples are in the order of the array. A key
-/// that occurs twice makes two samples.
+/// Samples without fields, one for every key in an index: a JSON array of strings, in its order. A key that occurs twice makes two
+/// samples. The objects named by the keys may be in another store.
 ///
-/// The index is read once, at the first call, in blocks, and its keys are kept for all epochs, front-coded: sorted, numbered names
-/// take about 10 bytes each. A malformed index is a fault whose message states the element and the byte; an empty index is a fault,
-/// too. Missing objects are detected only when a stage reads them.
-pub struct IndexSource {
-    store: BoundedStore,
-    index: Arc<str>,
-    visits: Visits,
-    most_bytes: u64,
+/// The index is read once, in blocks, and its keys are kept for all epochs, front-coded: sorted, numbered names take about 10 bytes
+/// each. A malformed index is a fault whose message states the element and the byte; an empty index is a fault, too, and so are keys
+/// that take more than `most_bytes`. Missing objects are detected only when a stage reads them.
+pub fn index_samples(store: BoundedStore, index: impl Into<Arc<str>>, most_bytes: u64) -> Open {
+    let index = index.into();
+    async move { Ok(KeyedSamples::new(read(&store, &index, most_bytes.min(MAX_INDEX_BYTES)).await?)) }.boxed()
 }
 
 /// Writes `keys` as a JSON array with a key per line.
@@ -47,19 +44,6 @@ pub fn write_index(keys: &PackedKeys, mut out: impl Write) -> io::Result<()> {
         serde_json::to_writer(&mut out, &key)?;
     }
     out.write_all(if keys.is_empty() { b"[]\n" } else { b"\n]\n" })
-}
-
-impl IndexSource {
-    /// Creates a source that reads the object `index` of `store`; the objects named by the keys may be in another store.
-    pub fn new(store: BoundedStore, index: impl Into<Arc<str>>, settings: TraversalSettings) -> Self {
-        Self { store, index: index.into(), visits: Visits::new(settings), most_bytes: MAX_INDEX_BYTES }
-    }
-
-    /// Limits the memory of the keys to `bytes`, the source's part of the run's budget.
-    #[must_use]
-    pub fn within(self, bytes: u64) -> Self {
-        Self { most_bytes: bytes.min(MAX_INDEX_BYTES), ..self }
-    }
 }
 
 async fn read(store: &BoundedStore, index: &Arc<str>, most_bytes: u64) -> Result<PackedKeys, SourceFault> {
@@ -95,18 +79,4 @@ async fn read(store: &BoundedStore, index: &Arc<str>, most_bytes: u64) -> Result
         start = end;
     }
     parser.finish().map_err(|reason| fault(&reason.to_string()))
-}
-
-impl Source for IndexSource {
-    fn next(&mut self) -> BoxFuture<'_, Result<Option<Produced>, SourceFault>> {
-        self.visits.next_chunk(read(&self.store, &self.index, self.most_bytes)).boxed()
-    }
-
-    fn total(&self) -> Option<u64> {
-        self.visits.total()
-    }
-
-    fn kept_bytes(&self) -> u64 {
-        self.visits.kept_bytes()
-    }
 }

@@ -67,7 +67,7 @@ impl PackedKeys {
     }
 
     /// Bytes that the keys take in memory.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         (self.packed.len() + size_of_val(&*self.blocks)) as u64
     }
 
@@ -103,16 +103,38 @@ impl PackedKeys {
         })
     }
 
-    /// Removes the first `count` keys, or all. Takes time for each key.
-    pub(crate) fn remove_first(&mut self, count: usize) {
-        let mut kept = Self::default();
-        self.iter().skip(count).for_each(|key| kept.push(&key));
-        *self = kept;
+    /// Index of `key` among keys that are sorted by their bytes. Takes time for the logarithm of their number.
+    pub fn find(&self, key: &str) -> Option<usize> {
+        let whole = |start: usize| {
+            let mut rest = &self.packed[start..];
+            let (_, length) = (take_number(&mut rest), take_number(&mut rest));
+            &rest[..length]
+        };
+        let block = self.blocks.partition_point(|start| whole(*start) <= key.as_bytes()).checked_sub(1)?;
+        let (mut rest, mut found) = (&self.packed[self.blocks[block]..], Vec::new());
+        (block * BLOCK..self.len.min((block + 1) * BLOCK)).find(|_| {
+            unpack(&mut rest, &mut found);
+            found == key.as_bytes()
+        })
     }
 
-    pub(crate) fn shrink(&mut self) {
+    /// Removes the first `count` keys, or all. Takes time for each key.
+    pub(crate) fn remove_first(&mut self, count: usize) {
+        *self = self.iter().skip(count).collect();
+    }
+
+    /// Returns memory that is reserved for further keys.
+    pub fn shrink(&mut self) {
         self.packed.shrink_to_fit();
         self.blocks.shrink_to_fit();
+    }
+}
+
+impl FromIterator<String> for PackedKeys {
+    fn from_iter<I: IntoIterator<Item = String>>(keys: I) -> Self {
+        let mut packed = Self::default();
+        keys.into_iter().for_each(|key| packed.push(&key));
+        packed
     }
 }
 
@@ -215,6 +237,19 @@ mod tests {
             }
             packed.push("end");
             prop_assert_eq!(packed.get(rest.len()), Some(Arc::from("end")));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn sorted_keys_are_found(
+            keys in proptest::collection::btree_set("[ab\u{e9}/]{1,6}", 0..70), others in proptest::collection::vec("[ab\u{e9}/]{0,7}", 0..20),
+        ) {
+            let mut packed = PackedKeys::default();
+            keys.iter().for_each(|key| packed.push(key));
+            for key in keys.iter().chain(&others) {
+                prop_assert_eq!(packed.find(key), keys.iter().position(|other| other == key), "{}", key);
+            }
         }
     }
 

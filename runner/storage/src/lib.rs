@@ -5,6 +5,7 @@
 //! and writes.
 
 mod asked;
+mod blocks;
 mod bounded;
 mod cached;
 mod error;
@@ -12,34 +13,29 @@ mod fetch;
 mod folder;
 mod index;
 mod key;
+mod keyed;
 mod keys;
-mod lines;
 mod list;
 mod memory;
 mod observe;
 mod page_cache;
 mod permits;
-mod record;
-mod records;
 mod s3;
 mod store;
-mod visits;
 mod walk;
 mod write;
 
+pub use blocks::{AHEAD_BYTES, BYTE_ORDER_MARK, Blocks, RangedObject};
 pub use bounded::{BoundedStore, DEFAULT_READS, ReadTime};
-pub use error::{Access, OpenFault, StoreError};
+pub use error::{Access, OpenFault, StoreError, shown};
 pub use fetch::FetchOp;
 pub use folder::FolderStore;
-pub use index::{IndexSource, MAX_INDEX_BYTES, write_index};
+pub use index::{MAX_INDEX_BYTES, RAISE_BUFFER, index_samples, write_index};
 pub use key::{MAX_KEY_BYTES, check_key, check_prefix};
 pub use keys::{Keys, PackedKeys};
-pub use lines::MAX_LINE_BYTES;
-pub use list::{ListSource, Wanted};
+pub use list::{ListSource, Wanted, list_samples};
 pub use memory::MemoryStore;
 pub use observe::{ReadParts, observe};
 pub use penstock_types::plan::BYTES_FIELD;
-pub use record::{RecordFault, sample_of};
-pub use records::RecordSource;
 pub use s3::{S3Credentials, S3Fault, S3Retries, S3Settings, S3Store, S3Timeouts};
 pub use store::{IfThere, MAX_GET_BYTES, Store, Version};

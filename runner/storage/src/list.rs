@@ -3,6 +3,7 @@
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
+use penstock_engine::numbered::Open;
 use penstock_engine::ports::{Produced, Source, SourceFault};
 use penstock_types::traversal::{Traversal, TraversalSettings};
 use tokio::task::JoinSet;
@@ -10,30 +11,23 @@ use tokio::task::JoinSet;
 use crate::bounded::BoundedStore;
 use crate::error::{StoreError, shown};
 use crate::index::{MAX_INDEX_BYTES, RAISE_BUFFER};
+use crate::keyed::{CHUNK, KeyedSamples, produced};
 use crate::keys::{Keys, PackedKeys};
-use crate::visits::{CHUNK, Visits, produced};
 
 /// Makes a sample without fields for every key of a store that starts with a prefix and ends with a suffix. Keys are sorted by
-/// their bytes before they are permuted, so that a folder and a bucket with equal keys produce the same samples in the same
-/// order.
+/// their bytes, so that a folder and a bucket with equal keys produce the same samples in the same order. A shuffled order needs all
+/// keys first: see [`list_samples`].
 ///
-/// The listing is made once, and its keys are kept for all epochs, front-coded: numbered names take about 10 bytes each. In order,
-/// the first samples are made after the first page of the listing, and no page is read beyond `limit`; a single epoch keeps only keys
-/// that are not visited yet, so that the number of keys does not matter. A shuffled order needs all keys first. An empty result is
-/// a fault that names the prefix and suffix.
+/// The listing is made once, and its keys are kept for all epochs, front-coded: numbered names take about 10 bytes each. The first
+/// samples are made after the first page of the listing, and no page is read beyond `limit`; a single epoch keeps only keys
+/// that are not visited yet, so that the number of keys does not matter. An empty result is a fault that names the prefix and suffix.
 pub struct ListSource {
     store: BoundedStore,
     wanted: Wanted,
     settings: TraversalSettings,
     most_bytes: u64,
-    visits: Listed,
-}
-
-enum Listed {
-    /// All keys are listed before the first one is visited.
-    Whole(Visits),
-    /// Keys are visited while later ones are listed; `None` before the first call.
-    InPages(Option<InPages>),
+    /// Listing and visits; `None` before the first call.
+    listed: Option<InPages>,
 }
 
 /// A listing in progress or at its end, and the visits of its keys in order.
@@ -60,23 +54,10 @@ const FULL_PAGE: usize = 1000;
 const AHEAD_BYTES: u64 = 16 << 20;
 
 impl ListSource {
-    /// Creates a source for `store`; an empty prefix or suffix matches all keys.
-    pub fn new(
-        store: BoundedStore,
-        prefix: impl Into<String>,
-        suffix: impl Into<String>,
-        settings: TraversalSettings,
-    ) -> Self {
-        let wanted = Wanted { prefix: prefix.into(), suffix: suffix.into(), except: None };
-        let source =
-            Self { store, wanted, settings, most_bytes: MAX_INDEX_BYTES, visits: Listed::InPages(None) };
-        if settings.shuffle { source.whole() } else { source }
-    }
-
-    /// Lists all keys before the first one is visited, so that the total is known after the first call.
-    #[must_use]
-    pub fn whole(self) -> Self {
-        Self { visits: Listed::Whole(Visits::new(self.settings)), ..self }
+    /// Creates a source that visits the keys of `store` in order; an empty prefix or suffix matches all keys.
+    pub fn new(store: BoundedStore, prefix: &str, suffix: &str, settings: TraversalSettings) -> Self {
+        let wanted = Wanted { prefix: prefix.to_owned(), suffix: suffix.to_owned(), except: None };
+        Self { store, wanted, settings, most_bytes: MAX_INDEX_BYTES, listed: None }
     }
 
     /// Limits the memory of the keys to `bytes`, the source's part of the run's budget.
@@ -86,45 +67,42 @@ impl ListSource {
     }
 }
 
+/// Samples without fields, one for each key that is wanted, sorted by the bytes of the keys. All keys are listed first; they may take
+/// `most_bytes` of memory.
+pub fn list_samples(store: BoundedStore, wanted: Wanted, most_bytes: u64) -> Open {
+    async move {
+        let keys = wanted.list_at_most(most_bytes.min(MAX_INDEX_BYTES), &store, |_| {}).await?;
+        Ok(KeyedSamples::new(keys))
+    }
+    .boxed()
+}
+
 impl Source for ListSource {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Produced>, SourceFault>> {
-        let Self { store, wanted, settings, most_bytes, visits } = self;
-        match visits {
-            Listed::Whole(visits) => {
-                visits.next_chunk(wanted.list_at_most(*most_bytes, store, |_| {})).boxed()
-            }
-            Listed::InPages(listed) => async move {
-                let listed = match listed {
-                    Some(listed) => listed,
-                    none => {
-                        let pages = match settings.limit {
-                            Some(_) => store.list(&wanted.prefix),
-                            None => store.list_all(&wanted.prefix),
-                        };
-                        none.insert(InPages::start(pages, *settings)?)
-                    }
-                };
-                listed.next_chunk(wanted, store.name(), *most_bytes).await
-            }
-            .boxed(),
+        let Self { store, wanted, settings, most_bytes, listed } = self;
+        async move {
+            let listed = match listed {
+                Some(listed) => listed,
+                none => {
+                    let pages = match settings.limit {
+                        Some(_) => store.list(&wanted.prefix),
+                        None => store.list_all(&wanted.prefix),
+                    };
+                    none.insert(InPages::start(pages, *settings)?)
+                }
+            };
+            listed.next_chunk(wanted, store.name(), *most_bytes).await
         }
+        .boxed()
     }
 
     fn total(&self) -> Option<u64> {
-        match &self.visits {
-            Listed::Whole(visits) => visits.total(),
-            Listed::InPages(listed) => {
-                let listed = listed.as_ref().filter(|listed| listed.next.is_none())?;
-                listed.traversal.total()
-            }
-        }
+        let listed = self.listed.as_ref().filter(|listed| listed.next.is_none())?;
+        listed.traversal.total()
     }
 
     fn kept_bytes(&self) -> u64 {
-        match &self.visits {
-            Listed::Whole(visits) => visits.kept_bytes(),
-            Listed::InPages(listed) => listed.as_ref().map_or(0, |listed| listed.found.keys.bytes()),
-        }
+        self.listed.as_ref().map_or(0, |listed| listed.found.keys.bytes())
     }
 }
 
@@ -272,7 +250,8 @@ impl Wanted {
         self.list_at_most(MAX_INDEX_BYTES, store, on_page).await
     }
 
-    async fn list_at_most(
+    /// Lists the matching keys as [`Self::list`] does. They may take `most_bytes` of memory.
+    pub async fn list_at_most(
         &self,
         most_bytes: u64,
         store: &BoundedStore,

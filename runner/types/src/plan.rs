@@ -22,7 +22,7 @@ use crate::spec::{Asset, Name, STD_PREFIX, SleepOn, SleepShape, Source};
 use crate::traversal::TraversalSettings;
 
 pub use self::check::{Draft, LEAST_SAMPLE_BYTES};
-pub use self::fields::{BYTES_FIELD, Fields};
+pub use self::fields::{BYTES_FIELD, Fields, LABEL_FIELD};
 pub use self::flow::{Epoch, Flow, Unit};
 
 /// A pipeline that is checked and can be built. Only [`Plan::check`] and [`Plan::draft`] create it.
@@ -104,10 +104,12 @@ pub enum StageKind {
     },
     /// Splits batches into samples.
     Disaggregate,
-    /// Reads the object that each sample's key names.
+    /// Reads the object that each sample's key, or one of its fields, names.
     Fetch {
         /// Name of the store to read from.
         store: String,
+        /// Field that contains the key of the object; `None` for the key of the sample.
+        object: Option<String>,
     },
     /// Runs a WebAssembly module.
     Wasm(WasmPlan),

@@ -90,6 +90,9 @@ pub struct RunSnapshot {
     pub counters: BTreeMap<String, BTreeMap<String, f64>>,
     /// Files written by the consumer `files`; `null` for any other consumer.
     pub files: Option<FilesRecord>,
+    /// Labels of listed samples, by the id of the source; in a mixture, by the name of the source in it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, LabelsRecord>,
     /// Copies of stages to devices, by stage id; a transfer that stays on the host has no entry.
     #[serde(default)]
     pub transfers: BTreeMap<String, TransferRecord>,
@@ -258,6 +261,23 @@ pub struct FilesRecord {
     pub written: u64,
     /// Number of files left unchanged, because an earlier run of the same pipeline had written them.
     pub already_there: u64,
+}
+
+/// Labels of the samples of a source, once they were read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LabelsRecord {
+    /// Names of the class folders in the order of their numbers, from 0: the first thousand, or 64 KiB. Empty without classes.
+    pub classes: Vec<String>,
+    /// Number of class folders.
+    pub class_count: u64,
+    /// Number of listed keys that lie in no class folder. They are left out.
+    pub without_class: u64,
+    /// Number of listed keys that the table of labels lacks. They are left out.
+    pub without_label: u64,
+    /// Number of keys in the table of labels that are not listed.
+    pub unused: u64,
+    /// First keys in the table that are not listed.
+    pub unused_keys: Vec<String>,
 }
 
 /// Copies of one stage to a device, and its waiting times.

@@ -27,7 +27,10 @@ pub use json::{JsonBounds, MAX_DEPTH, MAX_DOCUMENT_BYTES, parse, parse_within};
 pub use json_size::JsonSize;
 pub use read::{MAX_FAULTS, read_all, read_value};
 pub use set::{parse_setting, set};
-pub use source::{IndexSource, ListSource, RangeSource, RecordsSource, Source};
+pub use source::{
+    ColumnType, IndexSource, KeyPart, LabelOrigin, LabelTable, ListSource, Missing, MixPart, MixSource,
+    RangeSource, RecordForm, RecordObjects, RecordsSource, Source, TableSource, TarSource,
+};
 pub(crate) use stage::Settings;
 pub use stage::{
     Aggregate, Asset, Collate, Disaggregate, Fetch, Sleep, SleepOn, SleepShape, Stage, Transfer, Wasm,

@@ -3,10 +3,16 @@
 //! One rule holds for every source, so that ranks agree without communication: all entries are permuted globally by (seed,
 //! epoch), then `limit` keeps the first entries of that order, then a shard takes every `world`-th entry, starting at `rank`.
 
-use std::num::NonZeroU32;
+mod mixture;
+mod windows;
 
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+pub use mixture::{Draw, MAX_WEIGHTS, Mixture, MixtureFault, Part, Pick, Stop, check_weights};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+pub use windows::Windows;
 
 /// Part of the entries that this process visits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -53,6 +59,8 @@ pub struct TraversalSettings {
     pub seed: u64,
     /// Permutes the entries, differently in every epoch.
     pub shuffle: bool,
+    /// Number of units (shards, row groups) whose entries a shuffle mixes at a time; `None` mixes all entries.
+    pub window: Option<NonZeroU32>,
     /// Part of the entries for this process; `None` visits all.
     pub shard: Option<Shard>,
     /// Maximum number of entries in one epoch, over all ranks together; `None` for all.
@@ -86,7 +94,20 @@ pub struct Traversal {
     epoch: u32,
     /// Number of entries that this rank has visited in the current epoch.
     visited: u64,
-    permutation: Option<Permutation>,
+    /// Numbers of entries of the units, if a shuffle mixes only some units at a time.
+    units: Arc<[u64]>,
+    order: Order,
+}
+
+/// Order of all entries in one epoch.
+#[derive(Clone, Debug)]
+pub enum Order {
+    /// Order of the source.
+    Source,
+    /// All entries are permuted.
+    Shuffled(Permutation),
+    /// Units are permuted, then the entries of neighbouring units.
+    InWindows(Windows),
 }
 
 /// A permutation of `0..count` that stores no list.
@@ -113,6 +134,7 @@ impl TraversalSettings {
     pub const IN_ORDER: Self = Self {
         seed: 0,
         shuffle: false,
+        window: None,
         shard: None,
         limit: None,
         epochs: Some(NonZeroU32::MIN),
@@ -155,13 +177,18 @@ impl Shard {
 impl Traversal {
     /// A traversal of a source with `count` entries. Fails when the shard's rank is not below its world.
     pub fn new(count: u64, settings: TraversalSettings) -> Result<Self, ShardFault> {
+        Self::in_units(count, [].into(), settings)
+    }
+
+    /// A traversal of a source with `count` entries in units of these sizes. Without units, all entries are mixed.
+    pub fn in_units(count: u64, units: Arc<[u64]>, settings: TraversalSettings) -> Result<Self, ShardFault> {
         if let Some(shard) = &settings.shard {
             shard.check()?;
         }
         let len_per_epoch = settings.len_per_epoch(count);
         let epoch = settings.first_epoch;
-        let permutation = settings.shuffle.then(|| Permutation::new(count, settings.seed, epoch));
-        Ok(Self { count, settings, len_per_epoch, epoch, visited: 0, permutation })
+        let order = Order::new(count, &units, &settings, epoch);
+        Ok(Self { count, settings, len_per_epoch, epoch, visited: 0, units, order })
     }
 
     /// Number of entries that this rank visits in one epoch.
@@ -182,7 +209,10 @@ impl Traversal {
     /// Sets the number of entries of a source whose first `count` entries are known so far. Must not be smaller than before.
     /// Panics if the traversal is shuffled, because its order depends on the number of all entries.
     pub fn grow(&mut self, count: u64) {
-        assert!(self.permutation.is_none() && count >= self.count, "only a traversal in order may grow");
+        assert!(
+            matches!(self.order, Order::Source) && count >= self.count,
+            "only a traversal in order may grow"
+        );
         self.count = count;
         self.len_per_epoch = self.settings.len_per_epoch(count);
     }
@@ -211,10 +241,7 @@ impl Traversal {
             Some(shard) => u64::from(shard.rank) + position * u64::from(shard.world.get()),
             None => position,
         };
-        match &self.permutation {
-            Some(permutation) => permutation.at(global),
-            None => global,
-        }
+        self.order.at(global)
     }
 
     /// Moves on to the next epoch; `false` when there is none. An epoch without entries is the last one, so that endless passes
@@ -226,10 +253,30 @@ impl Traversal {
         }
         self.epoch = next;
         self.visited = 0;
-        if self.permutation.is_some() {
-            self.permutation = Some(Permutation::new(self.count, self.settings.seed, next));
-        }
+        self.order = Order::new(self.count, &self.units, &self.settings, next);
         true
+    }
+}
+
+impl Order {
+    /// Order of `count` entries in units of these sizes, in `epoch`.
+    pub fn new(count: u64, units: &[u64], settings: &TraversalSettings, epoch: u32) -> Self {
+        match settings.window {
+            _ if !settings.shuffle => Self::Source,
+            Some(window) if (window.get() as usize) < units.len() => {
+                Self::InWindows(Windows::new(units, window.get() as usize, settings.seed, epoch))
+            }
+            _ => Self::Shuffled(Permutation::new(count, settings.seed, epoch)),
+        }
+    }
+
+    /// Entry at `position`, which is below the number of entries.
+    pub fn at(&self, position: u64) -> u64 {
+        match self {
+            Self::Source => position,
+            Self::Shuffled(permutation) => permutation.at(position),
+            Self::InWindows(windows) => windows.at(position),
+        }
     }
 }
 

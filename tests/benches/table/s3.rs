@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::TryStreamExt;
 use penstock_engine::ports::{Produced, Source};
-use penstock_storage::{
-    BoundedStore, DEFAULT_READS, ListSource, RecordSource, S3Credentials, S3Settings, S3Store, Store,
-};
+use penstock_formats::{RecordFormat, RecordSource, Shards};
+use penstock_storage::{BoundedStore, DEFAULT_READS, ListSource, S3Credentials, S3Settings, S3Store, Store};
 use penstock_tests::Folder;
 use penstock_types::config::SecretText;
 use penstock_types::traversal::TraversalSettings;
@@ -159,8 +158,9 @@ pub(crate) fn records_ahead() -> Row {
     let runtime = Runtime::new().unwrap();
     let pass = |most_bytes: u64| {
         let store = BoundedStore::new(Arc::new(server.store()), DEFAULT_READS);
-        let mut source =
-            RecordSource::new(store, "records.ndjson", TraversalSettings::IN_ORDER).within(most_bytes);
+        let objects = Shards::Keys(vec![Arc::from("records.ndjson")]);
+        let source = RecordSource::new(store, objects, RecordFormat::lines(), TraversalSettings::IN_ORDER);
+        let mut source = source.within(most_bytes);
         let start = Instant::now();
         let reading = runtime.spawn(async move {
             let mut found = 0;

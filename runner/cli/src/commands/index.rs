@@ -5,6 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use penstock_formats::Shards;
+use penstock_formats::tar::TarIndex;
 use penstock_pipeline::Stores;
 use penstock_storage::{
     BoundedStore, FolderStore, MAX_INDEX_BYTES, PackedKeys, Store, Wanted, check_key, check_prefix,
@@ -30,15 +32,43 @@ pub(crate) fn create(runtime: &Runtime, args: &IndexCreateArgs) -> Result<()> {
     }
     let stores = stores::open(&args.stores, &stores::config(&args.stores)?)?;
     let (name, store) = chosen(&stores, args)?;
-    let wanted = Wanted {
+    let mut wanted = Wanted {
         prefix: args.prefix.clone(),
         suffix: args.suffix.clone(),
         except: own_key(&stores, &name, args),
     };
-    let keys = runtime.block_on(list(store, &wanted))?;
-    let place = write(runtime, store, &keys, args)?;
-    warn(&format!("{} keys of store `{name}` were written to {place}", count(keys.len() as u64)));
+    let (index, found) = if args.tar {
+        if wanted.suffix.is_empty() {
+            wanted.suffix = ".tar".to_owned();
+        }
+        let index = runtime.block_on(scan(store, wanted))?;
+        let (samples, shards) = (count(index.samples()), count(index.shards() as u64));
+        (index.to_bytes(), format!("{samples} samples in {shards} shards"))
+    } else {
+        let keys = runtime.block_on(list(store, &wanted))?;
+        let mut index = Vec::new();
+        write_index(&keys, &mut index)?;
+        (index, format!("{} keys", count(keys.len() as u64)))
+    };
+    let place = write(runtime, store, index, args)?;
+    warn(&format!("{found} of store `{name}` were written to {place}"));
     Ok(())
+}
+
+/// Reads the headers in all shards.
+async fn scan(store: &BoundedStore, shards: Wanted) -> Result<TarIndex> {
+    let bar = io::stderr().is_terminal().then(spinner);
+    let shown = |done: usize, all: usize| {
+        if let Some(bar) = &bar {
+            let (done, all) = (count(done as u64), count(all as u64));
+            bar.set_message(format!("{done} of {all} shards of store `{}` are read", store.name()));
+        }
+    };
+    let index = TarIndex::build(store, &Shards::Listed(shards), shown).await;
+    if let Some(bar) = &bar {
+        bar.finish_and_clear();
+    }
+    Ok(index?)
 }
 
 /// Returns the store to list: the store that the user named, or else the only store.
@@ -83,14 +113,7 @@ async fn list(store: &BoundedStore, wanted: &Wanted) -> Result<PackedKeys> {
 }
 
 /// Writes the index to its destination and returns a description of it.
-fn write(
-    runtime: &Runtime,
-    store: &BoundedStore,
-    keys: &PackedKeys,
-    args: &IndexCreateArgs,
-) -> Result<String> {
-    let mut index = Vec::new();
-    write_index(keys, &mut index)?;
+fn write(runtime: &Runtime, store: &BoundedStore, index: Vec<u8>, args: &IndexCreateArgs) -> Result<String> {
     if index.len() as u64 > MAX_INDEX_BYTES {
         anyhow::bail!(
             "the index would have {} bytes, more than the limit of {MAX_INDEX_BYTES}; create several smaller indexes with `--prefix`",

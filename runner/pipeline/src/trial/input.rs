@@ -8,7 +8,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use penstock_engine::item::{Origin, Sample, Value};
 use penstock_engine::ports::{Produced, Source, SourceFault};
-use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore, ListSource, OpenFault, RecordSource};
+use penstock_formats::{RecordFormat, RecordSource, Shards};
+use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore, ListSource, OpenFault};
 use penstock_types::traversal::TraversalSettings;
 
 pub const MAX_INPUT_SAMPLES: usize = 10_000;
@@ -113,7 +114,9 @@ impl Samples<'_> {
             let source = io::Error::new(io::ErrorKind::InvalidInput, "its name is not UTF-8");
             return Err(InputError::Read { path: path.to_owned(), source });
         };
-        let mut source = RecordSource::new(store(path, folder)?, name, TraversalSettings::IN_ORDER);
+        let objects = Shards::Keys(vec![Arc::from(name)]);
+        let settings = TraversalSettings::IN_ORDER;
+        let mut source = RecordSource::new(store(path, folder)?, objects, RecordFormat::lines(), settings);
         while let Some(records) = next(&mut source, path).await? {
             records.into_iter().try_for_each(|sample| self.push(sample))?;
         }

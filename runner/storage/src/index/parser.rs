@@ -8,10 +8,10 @@ use std::borrow::Cow;
 use memchr::memchr2;
 use penstock_types::text::without_place;
 
+use crate::blocks::BYTE_ORDER_MARK;
 use crate::error::shown;
 use crate::key::{MAX_KEY_BYTES, check_key};
 use crate::keys::PackedKeys;
-use crate::lines::BYTE_ORDER_MARK;
 
 /// Maximum length of an element in the index: every byte of the longest key escaped as `\u0041`, and the quotes.
 const MAX_ELEMENT_BYTES: usize = 6 * MAX_KEY_BYTES + 2;

@@ -37,6 +37,34 @@ async fn a_sample_keeps_its_fields_and_gets_its_bytes() {
 }
 
 #[tokio::test]
+async fn a_field_names_the_object_and_a_sample_without_it_fails_alone() {
+    let (_folder, store) = folder_with(&[("a", b"one"), ("b", b"two")]);
+    let named = |key: &str, path: Option<Value>| {
+        let mut sample = Sample::new(key, Origin::default());
+        path.into_iter().for_each(|path| sample.set("path", path));
+        sample
+    };
+    let text = |text: &str| Some(Value::Text(text.to_owned()));
+    let batch =
+        vec![named("1", text("b")), named("2", None), named("3", Some(Value::Int(3))), named("b", text("a"))];
+    let output = FetchOp::new(store).of(Some("path")).start(Item::Batch(batch.clone())).await;
+    let Items::One(Item::Batch(found)) = &output.items else { panic!("{output:?}") };
+    let bytes = |sample: &Sample| sample.field(BYTES_FIELD).cloned();
+    assert_eq!(found.iter().map(|sample| &*sample.key).collect::<Vec<_>>(), ["1", "b"]);
+    assert_eq!(
+        found.iter().filter_map(bytes).collect::<Vec<_>>(),
+        [Value::Blob("two".into()), Value::Blob("one".into())]
+    );
+    let why = "`fetch` reads the object that the field `path` names, but this field is";
+    let contract = FailureClass::Contract;
+    let expected = [
+        (batch[1].clone(), contract, format!("{why} missing")),
+        (batch[2].clone(), contract, format!("{why} no text")),
+    ];
+    assert_eq!(faults(&output), expected);
+}
+
+#[tokio::test]
 async fn a_missing_key_does_not_fail_the_other_samples() {
     let (_folder, store) = folder_with(&[("a", b"one"), ("b", b""), ("c", b"three")]);
     let batch = ["c", "missing", "a", "../a", "b", "a"].map(sample).to_vec();

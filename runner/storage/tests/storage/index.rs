@@ -4,22 +4,27 @@ use std::fs::File;
 use std::num::NonZeroU32;
 
 use penstock_engine::item::Origin;
+use penstock_engine::numbered::NumberedSource;
 use penstock_engine::ports::Source;
-use penstock_storage::{IndexSource, ListSource, MAX_INDEX_BYTES};
+use penstock_storage::{BoundedStore, MAX_INDEX_BYTES, index_samples};
 use penstock_types::traversal::{Shard, TraversalSettings, Uneven};
 
-use crate::{drain, folder_with};
+use crate::{drain, folder_with, listed_whole, numbered};
 
 const INDEX: &[u8] = br#"["b.jpg", "a/1.jpg", "gone.jpg", "a/1.jpg"]"#;
+
+fn indexed(store: BoundedStore, index: &str, settings: TraversalSettings) -> NumberedSource {
+    numbered(index_samples(store, index, u64::MAX), settings)
+}
 
 #[tokio::test]
 async fn keys_are_numbered_in_the_order_of_the_index_and_need_not_exist() {
     let (_folder, store) = folder_with(&[("index.json", INDEX)]);
-    let mut source = IndexSource::new(store.clone(), "index.json", TraversalSettings::IN_ORDER);
+    let mut source = indexed(store.clone(), "index.json", TraversalSettings::IN_ORDER);
     assert_eq!(source.total(), None);
     source.next().await.unwrap();
     assert_eq!(source.total(), Some(4));
-    let all = drain(IndexSource::new(store, "index.json", TraversalSettings::IN_ORDER)).await;
+    let all = drain(indexed(store, "index.json", TraversalSettings::IN_ORDER)).await;
     assert_eq!(all.keys(), ["b.jpg", "a/1.jpg", "gone.jpg", "a/1.jpg"]);
     assert_eq!(all.samples[3].origin, Origin { epoch: 0, index: 3, path: 0 });
     assert!(all.samples[0].fields.is_empty());
@@ -37,17 +42,18 @@ async fn an_index_of_a_listing_is_visited_like_the_listing() {
     let settings = TraversalSettings {
         seed: 3,
         shuffle: true,
+        window: None,
         shard: Some(shard),
         limit: Some(700),
         epochs: NonZeroU32::new(2),
         first_epoch: 0,
     };
-    let listed = drain(ListSource::new(store.clone(), "", ".jpg", settings)).await;
-    let indexed = drain(IndexSource::new(store, "index.json", settings)).await;
-    assert_eq!(indexed.samples.len(), 466);
-    assert_eq!(indexed.keys(), listed.keys());
-    assert_eq!(indexed.ends, listed.ends);
-    assert!(indexed.samples.iter().zip(&listed.samples).all(|(one, other)| one.origin == other.origin));
+    let listed = drain(listed_whole(store.clone(), ".jpg", settings)).await;
+    let found = drain(indexed(store, "index.json", settings)).await;
+    assert_eq!(found.samples.len(), 466);
+    assert_eq!(found.keys(), listed.keys());
+    assert_eq!(found.ends, listed.ends);
+    assert!(found.samples.iter().zip(&listed.samples).all(|(one, other)| one.origin == other.origin));
 }
 
 #[tokio::test]
@@ -56,7 +62,7 @@ async fn an_index_larger_than_a_block_is_read_to_its_end() {
     let index = serde_json::to_vec(&keys).unwrap();
     assert!(index.len() > 12 << 20);
     let (_folder, store) = folder_with(&[("index.json", &index)]);
-    let all = drain(IndexSource::new(store, "index.json", TraversalSettings::IN_ORDER)).await;
+    let all = drain(indexed(store, "index.json", TraversalSettings::IN_ORDER)).await;
     assert!(all.keys().into_iter().eq(keys.iter()));
 }
 
@@ -65,7 +71,7 @@ async fn a_fault_names_index_and_store() {
     let (folder, store) = folder_with(&[("index.json", br#"["a.jpg", 7]"#), ("empty.json", b"")]);
     File::create(folder.path().join("huge.json")).unwrap().set_len(MAX_INDEX_BYTES + 1).unwrap();
     let fault = |index: &'static str| {
-        let source = IndexSource::new(store.clone(), index, TraversalSettings::IN_ORDER);
+        let source = indexed(store.clone(), index, TraversalSettings::IN_ORDER);
         async { drain(source).await.fault() }
     };
     assert_eq!(
@@ -87,7 +93,7 @@ async fn a_fault_names_index_and_store() {
 async fn keys_count_as_kept_memory_and_are_a_fault_beyond_the_limit() {
     let (_folder, store) = folder_with(&[("index.json", br#"["a.jpg", "b.jpg"]"#)]);
     let source =
-        |bytes| IndexSource::new(store.clone(), "index.json", TraversalSettings::IN_ORDER).within(bytes);
+        |bytes| numbered(index_samples(store.clone(), "index.json", bytes), TraversalSettings::IN_ORDER);
     let mut enough = source(22);
     assert!(enough.next().await.unwrap().is_some());
     assert_eq!(enough.kept_bytes(), 22);

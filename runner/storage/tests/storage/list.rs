@@ -18,7 +18,7 @@ use penstock_storage::{
 use penstock_types::traversal::{Shard, TraversalSettings, Uneven};
 use proptest::prelude::*;
 
-use crate::{drain, folder_with};
+use crate::{drain, folder_with, listed_whole};
 
 const FILES: &[(&str, &[u8])] = &[
     ("a-b.jpg", b""),
@@ -47,12 +47,13 @@ async fn epochs_are_shuffled_differently_and_ranks_share_them() {
         let settings = TraversalSettings {
             seed: 5,
             shuffle: true,
+            window: None,
             shard: Some(Shard { rank, world, uneven: Uneven::Drop }),
             limit: None,
             epochs: NonZeroU32::new(2),
             first_epoch: 0,
         };
-        drain(ListSource::new(store.clone(), "", "", settings))
+        drain(listed_whole(store.clone(), "", settings))
     };
     let (one, two) = (of_rank(0).await, of_rank(1).await);
     assert_eq!((&one.ends, &two.ends), (&vec![3], &vec![3]));
@@ -177,12 +178,7 @@ async fn keys_of_a_page_are_visited_before_the_next_page_is_listed() {
     assert!(source.next().now_or_never().is_none());
 
     let shuffle = TraversalSettings { shuffle: true, ..TraversalSettings::IN_ORDER };
-    for mut whole in [
-        ListSource::new(store.clone(), "", "", shuffle),
-        ListSource::new(store, "", "", TraversalSettings::IN_ORDER).whole(),
-    ] {
-        assert!(whole.next().now_or_never().is_none());
-    }
+    assert!(listed_whole(store, "", shuffle).next().now_or_never().is_none());
 }
 
 #[tokio::test]
@@ -255,14 +251,14 @@ proptest! {
         let uneven = if keep { Uneven::Keep } else { Uneven::Drop };
         let shard = Some(Shard { rank: rank % world, world: NonZeroU32::new(world).unwrap(), uneven });
         let epochs = NonZeroU32::new(epochs);
-        let settings = TraversalSettings { seed: 0, shuffle: false, shard, limit, epochs, first_epoch };
+        let settings = TraversalSettings { seed: 0, shuffle: false, window: None, shard, limit, epochs, first_epoch };
         let (store, _) = paged(count, usize::MAX);
         let suffix = if all { "" } else { "7.bin" };
         // A single epoch is visited in little memory.
         let most_bytes = if settings.after(first_epoch).is_none() { 20_000 } else { u64::MAX };
         let source = || ListSource::new(store.clone(), "", suffix, settings);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let (found, whole) = runtime.block_on(async { (drain(source().within(most_bytes)).await, drain(source().whole()).await) });
+        let (found, whole) = runtime.block_on(async { (drain(source().within(most_bytes)).await, drain(listed_whole(store.clone(), suffix, settings)).await) });
         prop_assert_eq!(found.samples, whole.samples);
         prop_assert_eq!(found.ends, whole.ends);
         prop_assert_eq!(found.fault.map(|fault| fault.to_string()), whole.fault.map(|fault| fault.to_string()));

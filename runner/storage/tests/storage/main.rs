@@ -1,7 +1,6 @@
 //! Tests of the stores, of the sources that read them and of `fetch`, through their public API.
 #![expect(clippy::unwrap_used, reason = "a failure to set up the files of a test fails the test")]
 
-mod ahead;
 mod bound;
 mod cached;
 mod conformance;
@@ -12,7 +11,6 @@ mod list;
 mod memory;
 mod observe;
 mod page_cache;
-mod records;
 mod s3;
 mod s3_faults;
 
@@ -20,8 +18,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use penstock_engine::item::Sample;
+use penstock_engine::numbered::{NumberedSource, Open};
 use penstock_engine::ports::{Produced, Source, SourceFault};
-use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore};
+use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore, Wanted, list_samples};
+use penstock_types::traversal::TraversalSettings;
 use tempfile::TempDir;
 
 /// A folder with these files, and a store named `data` for the folder.
@@ -44,6 +44,17 @@ fn put(root: &Path, key: &str, bytes: &[u8]) {
     std::fs::write(path, bytes).unwrap();
 }
 
+/// A source over numbered samples that reads nothing ahead.
+fn numbered(open: Open, settings: TraversalSettings) -> NumberedSource {
+    NumberedSource::new(open, settings, 0)
+}
+
+/// A source over all keys, which are listed first.
+fn listed_whole(store: BoundedStore, suffix: &str, settings: TraversalSettings) -> NumberedSource {
+    let wanted = Wanted { suffix: suffix.to_owned(), ..Wanted::default() };
+    numbered(list_samples(store, wanted, u64::MAX), settings)
+}
+
 /// The complete output of a source.
 struct Drained {
     samples: Vec<Sample>,
@@ -52,7 +63,11 @@ struct Drained {
     fault: Option<SourceFault>,
 }
 
-async fn drain(mut source: impl Source) -> Drained {
+async fn drain(source: impl Source + 'static) -> Drained {
+    drain_boxed(Box::new(source)).await
+}
+
+async fn drain_boxed(mut source: Box<dyn Source>) -> Drained {
     let mut drained = Drained { samples: Vec::new(), ends: Vec::new(), fault: None };
     loop {
         match source.next().await {

@@ -1,6 +1,7 @@
 //! Translates the document into a plan, with all faults that prevent a run.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::fields::Missing;
@@ -13,9 +14,10 @@ use crate::fault::{FaultKind, Pointer, SpecFault, listed, suggestion};
 use crate::manifest::Mode;
 use crate::policy::{Capacity, Concurrency, FailureLimit};
 use crate::spec::{
-    Consumer, DeviceName, Fetch, MAX_FAULTS, Millis, Name, STD_PREFIX, Settings, Sleep, Source, Spec, Stage,
-    Wasm,
+    Consumer, DeviceName, Fetch, LabelTable, MAX_FAULTS, Millis, MixPart, MixSource, Name, RecordForm,
+    RecordsSource, STD_PREFIX, Settings, Sleep, Source, Spec, Stage, TableSource, Wasm,
 };
+use crate::traversal::check_weights;
 
 const MIB: u64 = 1 << 20;
 
@@ -116,21 +118,132 @@ impl Check<'_> {
         if let Some(Err(fault)) = traversal.shard.map(|shard| shard.check()) {
             self.faults.push(SpecFault::new(place.key("shard").key("rank"), fault.to_string()));
         }
-        if let Some(store) = spec.source.store() {
-            self.store(store, place.key("store"));
-        }
-        if let Source::Index(index) = &spec.source
-            && index.index.is_none()
-            && self.facts(&index.store).is_some_and(|store| !store.has_index)
-        {
-            let found =
-                format!("there is no index to read: the configuration of store `{}` names none", index.store);
-            let hint = "set `index` to the key of a JSON array of keys";
-            self.faults.push(SpecFault::new(place.clone(), found).of_kind(FaultKind::NoIndex).hint(hint));
-        }
+        self.reads(&spec.source, &place);
         let flow = Flow::of_source(spec.source.samples(traversal));
         let (id, spec, queue) = (StageId::new(0, "src"), spec.source.clone(), Capacity::default());
         SourcePlan { id, spec, traversal, queue, flow }
+    }
+
+    /// Checks the settings of a source that concern its data.
+    fn reads(&mut self, source: &Source, place: &Pointer) {
+        match source {
+            Source::List(list) => {
+                self.store(&list.store, place.key("store"));
+                if let Some(labels) = &list.labels {
+                    self.labels(labels, &place.key("labels"));
+                }
+            }
+            Source::Records(RecordsSource { store, .. })
+            | Source::Csv(TableSource { store, .. })
+            | Source::Tsv(TableSource { store, .. }) => {
+                self.store(store, place.key("store"));
+                self.objects(source, place);
+            }
+            Source::Range(_) => {}
+            Source::Index(index) => {
+                self.store(&index.store, place.key("store"));
+                if index.index.is_none() && self.facts(&index.store).is_some_and(|store| !store.has_index) {
+                    let found = format!(
+                        "there is no index to read: the configuration of store `{}` names none",
+                        index.store
+                    );
+                    let hint = "set `index` to the key of a JSON array of keys";
+                    self.faults
+                        .push(SpecFault::new(place.clone(), found).of_kind(FaultKind::NoIndex).hint(hint));
+                }
+            }
+            Source::Tar(tar) => {
+                self.store(&tar.store, place.key("store"));
+                let ways = [tar.shards.is_some(), tar.prefix.is_some(), tar.index.is_some()];
+                if ways.iter().filter(|way| **way).count() != 1 {
+                    let found = "one of `shards`, `prefix` and `index` names the shards";
+                    self.fault(place.clone(), found, "set exactly one of them");
+                }
+                if tar.shuffle && tar.index.is_none() {
+                    let hint =
+                        "make one with `penstock index create --tar`, and set `index` instead of the shards";
+                    self.fault(
+                        place.key("shuffle"),
+                        "tar shards without an index are read in their order",
+                        hint,
+                    );
+                }
+                if tar.window.is_some() && !tar.shuffle {
+                    let hint = "set `shuffle`, or remove `window`";
+                    self.fault(place.key("window"), "only a shuffle has a window", hint);
+                }
+            }
+            Source::Mix(mix) => self.mix(mix, place),
+        }
+    }
+
+    fn objects(&mut self, source: &Source, place: &Pointer) {
+        let Some(objects) = source.records() else { return };
+        let ways = [objects.key.is_some(), objects.shards.is_some(), objects.prefix.is_some()];
+        if ways.iter().filter(|way| **way).count() != 1 {
+            let found = "one of `key`, `shards` and `prefix` names the objects";
+            self.fault(place.clone(), found, "set exactly one of them");
+        } else if objects.suffix.is_some() && objects.prefix.is_none() {
+            self.fault(
+                place.key("suffix"),
+                "only keys with a `prefix` are listed",
+                "set `prefix`, or remove `suffix`",
+            );
+        }
+    }
+
+    fn labels(&mut self, labels: &LabelTable, place: &Pointer) {
+        if let Some(store) = &labels.store {
+            self.store(store, place.key("store"));
+        }
+        match labels.form() {
+            None => {
+                let found = format!("the key `{}` names no form of the table", labels.key);
+                self.fault(place.key("key"), found, "its end is `.csv`, `.tsv`, `.ndjson` or `.jsonl`");
+            }
+            Some(RecordForm::Lines) if !labels.types.is_empty() => {
+                self.fault(place.key("types"), "values of NDJSON have their types", "remove `types`");
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn mix(&mut self, mix: &MixSource, place: &Pointer) {
+        let weights: Vec<u32> = mix.sources.values().map(|part| part.weight).collect();
+        if let Err(fault) = check_weights(&weights) {
+            self.fault(place.key("sources"), fault.to_string(), "weights are whole numbers such as 3 and 1");
+        }
+        for (name, MixPart { source, .. }) in &mix.sources {
+            let place = place.key("sources").key(name.as_str()).key("source").key(source.kind());
+            let traversal = source.traversal(0);
+            if matches!(source, Source::Mix(_)) {
+                self.fault(
+                    place.clone(),
+                    "a mixture is no source of a mixture",
+                    "multiply its weights, and move its sources here",
+                );
+                continue;
+            }
+            if matches!(source, Source::Tar(tar) if tar.index.is_none()) {
+                let hint = "make an index with `penstock index create --tar`, and set `index`";
+                self.fault(
+                    place.clone(),
+                    "samples of a mixture are read by their numbers, which tar shards have only in an index",
+                    hint,
+                );
+            }
+            if traversal.shard.is_some() {
+                self.fault(
+                    place.key("shard"),
+                    "ranks share the mixture, not its sources",
+                    "move `shard` to the `mix`",
+                );
+            }
+            if traversal.epochs != Some(NonZeroU32::MIN) {
+                self.fault(place.key("epochs"), "the mixture has the epochs", "move `epochs` to the `mix`");
+            }
+            self.reads(source, &place);
+        }
     }
 
     fn stage(&mut self, stage: &Stage, position: usize, spec: &Spec, place: &Pointer) -> StagePlan {
@@ -172,7 +285,10 @@ impl Check<'_> {
                 "set `store` of the `fetch`",
             );
         }
-        StageKind::Fetch { store: store.map(ToString::to_string).unwrap_or_default() }
+        StageKind::Fetch {
+            store: store.map(ToString::to_string).unwrap_or_default(),
+            object: fetch.object.clone(),
+        }
     }
 
     fn wasm(
@@ -381,6 +497,18 @@ impl<'a> Check<'a> {
 impl Check<'_> {
     /// Checks that the samples have the fields that a stage needs. Returns the fields behind it.
     fn fields(&mut self, stage: &Stage, planned: &StagePlan, fields: Fields) -> Fields {
+        if let Stage::Fetch(Fetch { object: Some(field), .. }) = stage
+            && fields.lacks(field)
+        {
+            let found = format!(
+                "`fetch` reads the objects that the field `{field}` names, but {}",
+                fields.in_words()
+            );
+            let kind = FaultKind::MissingField(field.clone());
+            let hint =
+                "put a stage before it that makes the field, or read it with the source `records` or `csv`";
+            self.faults.push(SpecFault::new(planned.place().key("object"), found).of_kind(kind).hint(hint));
+        }
         let Stage::Wasm(wasm) = stage else { return fields.after(&planned.kind) };
         let Some(facts) = self.known.modules.get(wasm.module.as_str()) else { return Fields::UNKNOWN };
         let room = MAX_FAULTS.saturating_sub(self.faults.len());

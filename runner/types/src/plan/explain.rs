@@ -9,7 +9,7 @@ use crate::amount::{self, count, percent};
 use crate::fault::listed;
 use crate::manifest::Mode;
 use crate::policy::{Capacity, FailureLimit, OnError, Order, Ragged, USUAL_NEEDS_SAMPLES, USUAL_RATE};
-use crate::spec::Source;
+use crate::spec::{LabelOrigin, Missing, RecordForm, RecordObjects, RecordsSource, Source, TableSource};
 use crate::text::{MAX_SHOWN_KEY, printable};
 use crate::traversal::{Shard, Uneven};
 use crate::verdict::StageWork;
@@ -62,9 +62,9 @@ impl Plan {
     }
 }
 
-impl SourcePlan {
+impl Source {
     fn in_words(&self) -> String {
-        let mut words = match &self.spec {
+        match self {
             Source::List(list) => {
                 let ends = [("starting", list.prefix.as_str()), ("ending", list.suffix.as_str())];
                 let ends: Vec<String> = ends
@@ -72,7 +72,23 @@ impl SourcePlan {
                     .filter(|(_, text)| !text.is_empty())
                     .map(|(word, text)| format!(" {word} with `{}`", shown(text)))
                     .collect();
-                format!("one sample for each key of the store `{}`{}", list.store, ends.join(" and"))
+                let label = match list.label {
+                    Some(LabelOrigin::Folder) => ", labelled by folder",
+                    None => "",
+                };
+                let labels = list.labels.as_ref().map(|labels| {
+                    let missing = match labels.missing {
+                        Missing::Fail => "",
+                        Missing::Skip => ", without the keys that are not in it",
+                    };
+                    format!(", with the fields in `{}`{missing}", labels.key)
+                });
+                let labels = labels.unwrap_or_default();
+                format!(
+                    "one sample for each key of the store `{}`{}{label}{labels}",
+                    list.store,
+                    ends.join(" and")
+                )
             }
             Source::Index(index) => {
                 let named = match &index.index {
@@ -82,14 +98,63 @@ impl SourcePlan {
                 format!("one sample for each key in {named} of the store `{}`", index.store)
             }
             Source::Range(range) => format!("{}, numbered from 0", plural(range.count, "sample")),
-            Source::Records(records) => {
-                format!(
-                    "one sample for each line of `{}` in the store `{}`",
-                    records.key.as_str(),
-                    records.store
-                )
+            Source::Records(RecordsSource { store, .. })
+            | Source::Csv(TableSource { store, .. })
+            | Source::Tsv(TableSource { store, .. }) => {
+                let (record, objects) = self.records().map(|objects| objects.in_words()).unwrap_or_default();
+                format!("one sample for each {record} of {objects} in the store `{store}`")
+            }
+            Source::Tar(tar) => {
+                let shards = match (&tar.index, &tar.shards, &tar.prefix) {
+                    (Some(index), ..) => format!("the shards of the index `{}`", index.as_str()),
+                    (_, Some(shards), _) => format!("the shards `{}`", shards.as_str()),
+                    (_, _, prefix) => {
+                        format!(
+                            "the tar shards that start with `{}`",
+                            shown(prefix.as_deref().unwrap_or_default())
+                        )
+                    }
+                };
+                let order = match (tar.shuffle, tar.window, &tar.index) {
+                    (true, Some(window), _) => format!(", {window} shards mixed at a time"),
+                    (_, _, None) => ", in the order of the shards, since there is no index".to_owned(),
+                    _ => String::new(),
+                };
+                format!("one sample for each key in {shards} of the store `{}`{order}", tar.store)
+            }
+            Source::Mix(mix) => {
+                let weights: u64 = mix.sources.values().map(|part| u64::from(part.weight)).sum();
+                let parts = mix.sources.iter().map(|(name, part)| {
+                    let share = f64::from(part.weight) * 100.0 / weights.max(1) as f64;
+                    format!("{share:.1} % `{name}` ({})", part.source.in_words())
+                });
+                format!("a mixture of {}", parts.collect::<Vec<_>>().join(", "))
+            }
+        }
+    }
+}
+
+impl RecordObjects<'_> {
+    /// Words for a record and for the objects.
+    fn in_words(&self) -> (&'static str, String) {
+        let objects = match (self.key.or(self.shards), self.prefix) {
+            (Some(key), _) => format!("`{}`", key.as_str()),
+            (None, prefix) => {
+                let (prefix, suffix) = (shown(prefix.unwrap_or_default()), shown(self.suffix()));
+                format!("the objects that start with `{prefix}` and end with `{suffix}`")
             }
         };
+        let record = match self.form {
+            RecordForm::Lines => "line",
+            RecordForm::Rows(_) => "row",
+        };
+        (record, objects)
+    }
+}
+
+impl SourcePlan {
+    fn in_words(&self) -> String {
+        let mut words = self.spec.in_words();
         let visits = &self.traversal;
         if let Some(limit) = visits.limit {
             words += &format!(", {} at most", count(limit));
@@ -121,8 +186,10 @@ impl StageKind {
                 format!("collects {} into a batch{last}", plural(*size as u64, "sample"))
             }
             Self::Disaggregate => "splits batches into samples".to_owned(),
-            Self::Fetch { store } => {
-                format!("reads the object of each sample's key from the store `{store}`")
+            Self::Fetch { store, object } => {
+                let named =
+                    object.as_ref().map_or("key".to_owned(), |field| format!("field `{}`", shown(field)));
+                format!("reads the object of each sample's {named} from the store `{store}`")
             }
             Self::Wasm(wasm) => wasm.in_words(),
             Self::Collate { ragged } => {

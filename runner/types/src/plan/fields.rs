@@ -8,10 +8,13 @@ use super::StageKind;
 use crate::fault::{listed, suggestion};
 use crate::manifest::{MAX_NAMED_FIELDS, Manifest, Mode, NamedFields};
 use crate::policy::Ragged;
-use crate::spec::Source;
+use crate::spec::{LabelOrigin, Source};
 
 /// Name of the field that `fetch` reads objects into.
 pub const BYTES_FIELD: &str = "bytes";
+
+/// Name of the field that numbers the class folders of listed samples.
+pub const LABEL_FIELD: &str = "label";
 
 /// Maximum number of fields in a message.
 const SHOWN_FIELDS: usize = 20;
@@ -50,9 +53,35 @@ impl Fields {
     /// Fields of a source's samples.
     pub fn of_source(source: &Source) -> Self {
         match source {
-            Source::List(_) | Source::Index(_) | Source::Range(_) => Self::NONE,
-            Source::Records(_) => Self::UNKNOWN,
+            Source::List(list) => {
+                let others = if list.labels.is_some() { Presence::Unknown } else { Presence::Absent(None) };
+                let named = list.label.map(|LabelOrigin::Folder| (LABEL_FIELD.to_owned(), Presence::Present));
+                Self { named: named.into_iter().collect(), others }
+            }
+            Source::Index(_) | Source::Range(_) => Self::NONE,
+            // The columns of a table are known when it is read.
+            Source::Records(_) | Source::Csv(_) | Source::Tsv(_) => Self::UNKNOWN,
+            // A sample may lack any of its files.
+            Source::Tar(tar) if !tar.fields.is_empty() => {
+                let named = tar.fields.keys().map(|name| (name.to_string(), Presence::Unknown));
+                Self { named: named.collect(), ..Self::NONE }
+            }
+            Source::Tar(_) => Self::UNKNOWN,
+            Source::Mix(mix) => {
+                let parts = mix.sources.values().filter(|part| part.weight > 0);
+                parts.map(|part| Self::of_source(&part.source)).reduce(Self::of_either).unwrap_or(Self::NONE)
+            }
         }
+    }
+
+    /// Fields of samples that have the fields of one or of the other.
+    fn of_either(self, other: Self) -> Self {
+        let either =
+            |one: &Presence, other: &Presence| if one == other { one.clone() } else { Presence::Unknown };
+        let names: BTreeSet<&String> = self.named.keys().chain(other.named.keys()).collect();
+        let of = |fields: &Self, name: &str| fields.named.get(name).unwrap_or(&fields.others).clone();
+        let named = names.into_iter().map(|name| (name.clone(), either(&of(&self, name), &of(&other, name))));
+        Self { named: named.collect(), others: either(&self.others, &other.others) }
     }
 
     /// Fields after a stage that runs no module.
@@ -98,6 +127,11 @@ impl Fields {
         }
         // Real samples never have this many fields; tracking them would only take memory.
         if self.named.len() > 4 * MAX_NAMED_FIELDS { Self::UNKNOWN } else { self }
+    }
+
+    /// True if no sample has the field `name`.
+    pub(super) fn lacks(&self, name: &str) -> bool {
+        matches!(self.named.get(name).unwrap_or(&self.others), Presence::Absent(_))
     }
 
     /// Fields that a module wants and that are absent; at most `most` fields.
@@ -169,7 +203,7 @@ mod tests {
     }
 
     fn fetched() -> Fields {
-        Fields::NONE.after(&StageKind::Fetch { store: String::new() })
+        Fields::NONE.after(&StageKind::Fetch { store: String::new(), object: None })
     }
 
     fn missing(fields: &Fields, wanting: Value) -> Vec<(String, String)> {

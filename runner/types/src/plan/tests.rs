@@ -66,7 +66,7 @@ fn the_example_pipeline_becomes_a_plan_with_ids_and_labels() {
     assert_eq!(plan.sink.id.to_string(), "8:sink");
     assert_eq!((plan.threads, plan.interval, plan.buffer_bytes), (Some(12), Duration::from_secs(1), 1 << 30));
     assert_eq!(plan.consumer, ConsumerPlan::Simulate { step: Duration::from_millis(30), jitter: 0.0 });
-    assert_eq!(plan.stages[1].kind, StageKind::Fetch { store: "photos".to_owned() });
+    assert_eq!(plan.stages[1].kind, StageKind::Fetch { store: "photos".to_owned(), object: None });
     let StageKind::Wasm(wasm) = &plan.stages[3].kind else { panic!("{:?}", plan.stages[3]) };
     assert_eq!(
         (wasm.mode, wasm.deadline, wasm.memory_bytes, wasm.output_bytes),
@@ -165,13 +165,54 @@ fn an_index_is_named_by_the_document_or_by_the_store() {
 }
 
 #[test]
+fn objects_and_labels_are_named_in_one_way_each() {
+    let faults =
+        |source: &str| match check(&format!(r#"{{"source": {source}, "stages": [{{"fetch": {{}}}}]}}"#)) {
+            Ok(plan) => vec![plan.explain().lines().nth(1).unwrap().trim().to_owned()],
+            Err(faults) => faults.iter().map(ToString::to_string).collect(),
+        };
+    let told = [
+        r#"{"records": {"store": "tables"}}"#,
+        r#"{"csv": {"store": "table", "key": "a", "prefix": "b"}}"#,
+        r#"{"tsv": {"store": "tables", "key": "a.tsv", "suffix": ".tsv"}}"#,
+        r#"{"list": {"store": "photos", "labels": {"store": "table", "key": "labels.txt"}}}"#,
+        r#"{"list": {"store": "photos", "labels": {"key": "labels.jsonl", "types": {"n": "int"}}}}"#,
+        r#"{"tsv": {"store": "tables", "prefix": "t/", "sample_key": "id", "types": {"n": "float"}}}"#,
+        r#"{"csv": {"store": "tables", "shards": "t-{0..9}.csv", "shuffle": true}}"#,
+        r#"{"list": {"store": "photos", "prefix": "t/", "label": "folder", "labels": {"store": "tables", "key": "l.csv", "missing": "skip"}}}"#,
+    ];
+    insta::assert_snapshot!(told.map(|source| faults(source).join("\n")).join("\n"));
+}
+
+#[test]
+fn fetch_reads_a_field_that_samples_may_have() {
+    let told = |source: &str| {
+        let document = format!(
+            r#"{{"source": {source}, "stages": [{{"fetch": {{"store": "photos", "object": "path"}}}}]}}"#
+        );
+        check(&document)
+            .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+    };
+    let plan = told(r#"{"csv": {"store": "tables", "key": "t.csv"}}"#).unwrap();
+    assert_eq!(
+        plan.stages[0].kind,
+        StageKind::Fetch { store: "photos".to_owned(), object: Some("path".to_owned()) }
+    );
+    assert_eq!(
+        told(r#"{"list": {"store": "photos", "label": "folder"}}"#).unwrap_err(),
+        "/stages/0/fetch/object: `fetch` reads the objects that the field `path` names, but samples have `label` here: put a stage \
+         before it that makes the field, or read it with the source `records` or `csv`"
+    );
+}
+
+#[test]
 fn any_store_name_is_accepted_while_the_stores_are_unknown() {
     let spec =
         Spec::read(br#"{"source": {"list": {"store": "elsewhere"}}, "stages": [{"fetch": {}}]}"#).unwrap();
     let plan =
         Plan::check(&spec, Known { modules: &BTreeMap::new(), names: &[], fields: None, stores: None })
             .unwrap();
-    assert_eq!(plan.stages[0].kind, StageKind::Fetch { store: "elsewhere".to_owned() });
+    assert_eq!(plan.stages[0].kind, StageKind::Fetch { store: "elsewhere".to_owned(), object: None });
 }
 
 #[test]

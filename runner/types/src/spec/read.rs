@@ -37,7 +37,7 @@ impl Spec {
     /// Stores that the document names; may contain repetitions.
     pub fn stores(&self) -> impl Iterator<Item = &Name> {
         let of_stages = self.stages.iter().flat_map(Stage::stores);
-        self.source.store().into_iter().chain(of_stages).chain(self.consumer.store())
+        self.source.stores().into_iter().chain(of_stages).chain(self.consumer.store())
     }
 }
 

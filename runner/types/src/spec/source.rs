@@ -1,5 +1,6 @@
 //! The sources of the document.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use schemars::JsonSchema;
@@ -7,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 
 use super::bounds::{Name, ObjectKey};
-use crate::traversal::{Shard, Traversal, TraversalSettings};
+use crate::traversal::{Pick, Shard, Stop, Traversal, TraversalSettings};
 
 /// Source of the samples.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
@@ -20,8 +21,16 @@ pub enum Source {
     Index(IndexSource),
     /// Counts numbers from 0.
     Range(RangeSource),
-    /// Reads the lines of an NDJSON object.
+    /// Reads the lines of NDJSON objects.
     Records(RecordsSource),
+    /// Reads the rows of tables whose values are separated by commas.
+    Csv(TableSource),
+    /// Reads the rows of tables whose values are separated by tabs.
+    Tsv(TableSource),
+    /// Reads the samples in tar shards.
+    Tar(TarSource),
+    /// Mixes the samples of several sources.
+    Mix(MixSource),
 }
 
 /// Declares a source: its own fields, then the order and range in which it is visited.
@@ -51,6 +60,7 @@ macro_rules! source {
                 TraversalSettings {
                     seed,
                     shuffle: self.shuffle,
+                    window: None,
                     shard: self.shard,
                     limit: self.limit,
                     epochs: self.epochs,
@@ -72,6 +82,12 @@ source! {
         /// Suffix of the keys to list, e.g. `.jpg`; all keys when empty.
         #[serde(default)]
         suffix: String,
+        /// Origin of the field `label`, the number of a class: `folder` numbers the folders below that of `prefix`, sorted by bytes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        label: Option<LabelOrigin>,
+        /// Table whose fields are added to the samples with the same keys.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        labels: Option<LabelTable>,
     }
 }
 
@@ -95,13 +111,205 @@ source! {
 }
 
 source! {
-    /// Produces one sample for every line of an NDJSON object: `key`, and the other members of the line as fields.
+    /// Produces one sample for every line of NDJSON objects: `key`, and the other members of the line as fields.
     RecordsSource {
-        /// Store that holds the object.
+        /// Store that holds the objects.
         store: Name,
         /// Key of the object in the store.
-        key: ObjectKey,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<ObjectKey>,
+        /// Keys of several objects, e.g. `train-{000..127}.ndjson`; instead of `key`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        shards: Option<ObjectKey>,
+        /// Prefix of the keys of several objects, in the order of their bytes; instead of `key`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        prefix: Option<String>,
+        /// Suffix of the keys that start with `prefix`; `.ndjson` when missing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        suffix: Option<String>,
+        /// Member that is the key of the sample. When missing, `key` or else the number of the line.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sample_key: Option<String>,
     }
+}
+
+source! {
+    /// Produces one sample for every row of tables whose first row names the columns: `key`, and the other columns as fields.
+    TableSource {
+        /// Store that holds the tables.
+        store: Name,
+        /// Key of the table in the store.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<ObjectKey>,
+        /// Keys of several tables, e.g. `train-{000..127}.csv`; instead of `key`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        shards: Option<ObjectKey>,
+        /// Prefix of the keys of several tables, in the order of their bytes; instead of `key`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        prefix: Option<String>,
+        /// Suffix of the keys that start with `prefix`; `.csv` or `.tsv` when missing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        suffix: Option<String>,
+        /// Column that is the key of the sample. When missing, `key` or else the number of the row.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sample_key: Option<String>,
+        /// Types of columns by name, e.g. `{"label": "int"}`. Columns without a type are texts.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        types: BTreeMap<String, ColumnType>,
+    }
+}
+
+/// Type of the values in a column of a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum ColumnType {
+    /// Text, as written.
+    #[default]
+    Text,
+    /// Whole number of 64 bits; an empty value is no field.
+    Int,
+    /// Number; an empty value is no field.
+    Float,
+    /// `true`, `false`, `1` or `0`, in any case, as an int; an empty value is no field.
+    Bool,
+}
+
+/// Origin of the field `label`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LabelOrigin {
+    /// First folder of the key below the folder of the source's prefix. Keys outside of such folders are left out.
+    Folder,
+}
+
+/// Table whose fields are added to listed samples.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LabelTable {
+    /// Store that holds the table; that of the source when missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<Name>,
+    /// Key of the table. It ends with `.csv`, `.tsv`, `.ndjson` or `.jsonl`.
+    pub key: ObjectKey,
+    /// Column or member that contains the keys of samples; `key` when missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample_key: Option<String>,
+    /// Part of a sample's key that the table contains: `key` or `stem`.
+    #[serde(default, rename = "match")]
+    pub matches: KeyPart,
+    /// Types of columns by name; columns without a type are texts.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub types: BTreeMap<String, ColumnType>,
+    /// Handling of listed keys that are not in the table: `fail` or `skip`.
+    #[serde(default)]
+    pub missing: Missing,
+}
+
+/// Part of a listed key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum KeyPart {
+    /// The whole key.
+    #[default]
+    Key,
+    /// The key without the `prefix` and the `suffix` of the source.
+    Stem,
+}
+
+/// Handling of listed keys that are not in a table of labels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Missing {
+    /// Fails before the first sample.
+    #[default]
+    Fail,
+    /// Makes no samples of these keys, and reports their number.
+    Skip,
+}
+
+/// Form of the records in an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordForm {
+    /// A JSON object on each line.
+    Lines,
+    /// A table with a header, whose values are separated by this character.
+    Rows(u8),
+}
+
+/// Objects with records that a document names.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordObjects<'a> {
+    /// Form of the records.
+    pub form: RecordForm,
+    /// Key of a single object.
+    pub key: Option<&'a ObjectKey>,
+    /// Pattern of keys.
+    pub shards: Option<&'a ObjectKey>,
+    /// Prefix of keys.
+    pub prefix: Option<&'a str>,
+    /// Suffix of keys that start with the prefix, if the document names one.
+    pub suffix: Option<&'a str>,
+}
+
+source! {
+    /// Produces one sample for each group of neighbouring files with one key in tar shards, as WebDataset writes them: a file
+    /// `KEY.NAME` is the field `NAME` of the sample `KEY`.
+    TarSource {
+        /// Store that holds the shards.
+        store: Name,
+        /// Keys of the shards, e.g. `train-{000..127}.tar`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        shards: Option<ObjectKey>,
+        /// Prefix of the keys of the shards, which end with `.tar`; instead of `shards`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        prefix: Option<String>,
+        /// Key of an index in that store, made by `penstock index create --tar`; instead of `shards`. A shuffle needs an index.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        index: Option<ObjectKey>,
+        /// Fields of the samples, each with the names of its file, e.g. `{"bytes": "jpg;jpeg"}`. When missing, each file is a field
+        /// with its own name.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        fields: BTreeMap<Name, String>,
+        /// Number of shards whose samples a shuffle mixes at a time; all when missing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        window: Option<NonZeroU32>,
+    }
+}
+
+/// Mixes the samples of several sources by their weights. In each block of samples, every source has exactly its share.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MixSource {
+    /// Sources by name. `shuffle` and `limit` of each apply within it; the mixture has the `shard` and the `epochs`.
+    pub sources: BTreeMap<Name, MixPart>,
+    /// End of an epoch: `first` when a source ends, `all` when all have ended, `cycle` when each was read at least once, or
+    /// `{"samples": N}`.
+    #[serde(default)]
+    pub stop: Stop,
+    /// Order within a block: `even` or `random`.
+    #[serde(default)]
+    pub pick: Pick,
+    /// Part of the samples that this process reads; all when missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<Shard>,
+    /// Number of epochs; `null` for an endless run.
+    #[serde(default = "default_epochs")]
+    pub epochs: Option<NonZeroU32>,
+    /// Maximum number of samples in one epoch, over all shards together; all when missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+}
+
+/// A source of a mixture.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MixPart {
+    /// Source of the samples; any but `mix`.
+    pub source: Source,
+    /// Share of the source in relation to the other weights; with 0, the source is never read.
+    #[serde(default = "default_weight")]
+    pub weight: u32,
 }
 
 impl Source {
@@ -110,33 +318,125 @@ impl Source {
         self.into()
     }
 
-    /// Store that the source reads from; `None` if it needs none.
+    /// Store of the source's objects; `None` if there is none, or if a mixture has several.
     pub fn store(&self) -> Option<&Name> {
+        let Self::Mix(mix) = self else { return self.stores().first().copied() };
+        let mut stores = mix.sources.values().map(|part| part.source.store());
+        let first = stores.next()??;
+        stores.all(|store| store == Some(first)).then_some(first)
+    }
+
+    /// Stores that the source reads from, that of its objects first.
+    pub fn stores(&self) -> Vec<&Name> {
         match self {
-            Self::List(source) => Some(&source.store),
-            Self::Index(source) => Some(&source.store),
-            Self::Records(source) => Some(&source.store),
-            Self::Range(_) => None,
+            Self::List(source) => std::iter::once(&source.store)
+                .chain(source.labels.iter().filter_map(|labels| labels.store.as_ref()))
+                .collect(),
+            Self::Index(source) => vec![&source.store],
+            Self::Records(source) => vec![&source.store],
+            Self::Csv(source) | Self::Tsv(source) => vec![&source.store],
+            Self::Tar(source) => vec![&source.store],
+            Self::Range(_) => Vec::new(),
+            Self::Mix(mix) => mix.sources.values().flat_map(|part| part.source.stores()).collect(),
         }
+    }
+
+    /// Objects of a source that reads records; `None` for other sources.
+    pub fn records(&self) -> Option<RecordObjects<'_>> {
+        Some(match self {
+            Self::Records(RecordsSource { key, shards, prefix, suffix, .. }) => RecordObjects {
+                form: RecordForm::Lines,
+                key: key.as_ref(),
+                shards: shards.as_ref(),
+                prefix: prefix.as_deref(),
+                suffix: suffix.as_deref(),
+            },
+            Self::Csv(table) => table.objects(b','),
+            Self::Tsv(table) => table.objects(b'\t'),
+            Self::List(_) | Self::Index(_) | Self::Range(_) | Self::Tar(_) | Self::Mix(_) => return None,
+        })
     }
 
     /// Number of samples in one epoch with this traversal; `None` if only reading the source reveals it.
     pub(crate) fn samples(&self, traversal: TraversalSettings) -> Option<u64> {
         match self {
             Self::Range(range) => Traversal::new(range.count, traversal).ok().map(|all| all.len_per_epoch()),
-            Self::List(_) | Self::Index(_) | Self::Records(_) => None,
+            Self::List(_)
+            | Self::Index(_)
+            | Self::Records(_)
+            | Self::Csv(_)
+            | Self::Tsv(_)
+            | Self::Tar(_)
+            | Self::Mix(_) => None,
         }
     }
 
     /// Settings of the traversal for this `seed`.
-    pub(crate) fn traversal(&self, seed: u64) -> TraversalSettings {
+    pub fn traversal(&self, seed: u64) -> TraversalSettings {
         match self {
             Self::List(source) => source.traversal(seed),
             Self::Index(source) => source.traversal(seed),
             Self::Range(source) => source.traversal(seed),
             Self::Records(source) => source.traversal(seed),
+            Self::Csv(source) | Self::Tsv(source) => source.traversal(seed),
+            Self::Tar(source) => TraversalSettings { window: source.window, ..source.traversal(seed) },
+            Self::Mix(MixSource { shard, epochs, limit, .. }) => TraversalSettings {
+                seed,
+                shard: *shard,
+                epochs: *epochs,
+                limit: *limit,
+                ..TraversalSettings::IN_ORDER
+            },
         }
     }
+}
+
+impl TableSource {
+    fn objects(&self, delimiter: u8) -> RecordObjects<'_> {
+        RecordObjects {
+            form: RecordForm::Rows(delimiter),
+            key: self.key.as_ref(),
+            shards: self.shards.as_ref(),
+            prefix: self.prefix.as_deref(),
+            suffix: self.suffix.as_deref(),
+        }
+    }
+}
+
+impl ColumnType {
+    /// Name in the document.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+}
+
+impl LabelTable {
+    /// Form of the table, which the end of its key names; `None` if it names no form.
+    pub fn form(&self) -> Option<RecordForm> {
+        let key = self.key.as_str();
+        let forms = [
+            (".csv", RecordForm::Rows(b',')),
+            (".tsv", RecordForm::Rows(b'\t')),
+            (".ndjson", RecordForm::Lines),
+            (".jsonl", RecordForm::Lines),
+        ];
+        forms.into_iter().find(|(end, _)| key.ends_with(end)).map(|(_, form)| form)
+    }
+}
+
+impl RecordObjects<'_> {
+    /// Suffix of the keys that start with the prefix.
+    pub fn suffix(&self) -> &str {
+        self.suffix.unwrap_or(match self.form {
+            RecordForm::Lines => ".ndjson",
+            RecordForm::Rows(b'\t') => ".tsv",
+            RecordForm::Rows(_) => ".csv",
+        })
+    }
+}
+
+fn default_weight() -> u32 {
+    1
 }
 
 fn default_epochs() -> Option<NonZeroU32> {

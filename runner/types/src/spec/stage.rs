@@ -109,11 +109,14 @@ pub struct Disaggregate {
 }
 
 tasked_stage! {
-    /// Reads the object that each sample's key names. The objects of a batch are read concurrently; each read may fail alone.
+    /// Reads the object that each sample's key, or one of its fields, names. The objects of a batch are read concurrently; each read may fail alone.
     Fetch {
         /// Store to read from; the store of the source when missing.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         store: Option<Name>,
+        /// Field whose text is the key of the object; the key of the sample when missing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        object: Option<String>,
     }
 }
 

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use proptest::prelude::*;
@@ -55,9 +56,13 @@ fn all_stores_of_a_document_are_found() {
     assert_eq!(stores(json!({"list": {"store": "a"}})), ["a", "b", "c", "d"]);
     assert_eq!(stores(json!({"index": {"store": "a"}})), ["a", "b", "c", "d"]);
     assert_eq!(stores(json!({"records": {"store": "a", "key": "k"}})), ["a", "b", "c", "d"]);
+    assert_eq!(stores(json!({"csv": {"store": "a", "key": "k"}})), ["a", "b", "c", "d"]);
+    assert_eq!(stores(json!({"tar": {"store": "a", "index": "k"}})), ["a", "b", "c", "d"]);
+    let labelled = json!({"list": {"store": "a", "labels": {"store": "e", "key": "k.csv"}}});
+    assert_eq!(stores(labelled), ["a", "e", "b", "c", "d"]);
     let has_store = |kind: &&Value| kind.pointer("/properties/store").is_some();
     let kinds = schema()["$defs"].as_object().unwrap().values().filter(has_store).count();
-    assert_eq!(kinds, 6, "add the new place of a store here and in `Spec::stores`");
+    assert_eq!(kinds, 9, "add the new place of a store here and in `Spec::stores`");
 }
 
 #[test]
@@ -312,16 +317,10 @@ fn stage() -> impl Strategy<Value = Stage> {
         ),
         (proptest::option::of(name()), queue())
             .prop_map(|(name, queue)| Stage::Disaggregate(Disaggregate { name, queue })),
-        (proptest::option::of(name()), settings()).prop_map(
-            |(store, (name, queue, concurrency, order, on_error, max_failures))| Stage::Fetch(Fetch {
-                store,
-                name,
-                queue,
-                concurrency,
-                order,
-                on_error,
-                max_failures
-            })
+        (proptest::option::of(name()), proptest::option::of(".{0,9}"), settings()).prop_map(
+            |(store, object, (name, queue, concurrency, order, on_error, max_failures))| Stage::Fetch(
+                Fetch { store, object, name, queue, concurrency, order, on_error, max_failures }
+            )
         ),
         (wasm, settings()).prop_map(
             |(
@@ -385,6 +384,17 @@ fn stage() -> impl Strategy<Value = Stage> {
     ]
 }
 
+fn labels_of(store: &Name, key: &str) -> Option<LabelTable> {
+    Some(LabelTable {
+        store: Some(store.clone()).filter(|_| key.len() > 3),
+        key: ObjectKey::new(key)?,
+        sample_key: None,
+        matches: if key.len() > 5 { KeyPart::Stem } else { KeyPart::Key },
+        types: BTreeMap::from([(key.to_owned(), ColumnType::Bool)]),
+        missing: Missing::Skip,
+    })
+}
+
 fn source() -> impl Strategy<Value = Source> {
     let shard =
         (0_u32..9, std::num::NonZeroU32::MIN.get()..9, any::<bool>()).prop_map(|(rank, world, keep)| Shard {
@@ -399,17 +409,41 @@ fn source() -> impl Strategy<Value = Source> {
         any::<u64>().prop_map(|count| (None, String::new(), String::new(), Some(count))),
         (name(), "[a-z./]{1,9}").prop_map(|(store, key)| (Some(store), key, String::new(), Some(0))),
         (name(), "[a-z./]{0,9}").prop_map(|(store, index)| (Some(store), index, String::new(), Some(1))),
+        (name(), "[a-z./{}]{1,9}", ".{0,9}").prop_map(|(store, shards, suffix)| (
+            Some(store),
+            shards,
+            suffix,
+            Some(2)
+        )),
     ];
     (kind, visited).prop_map(|(kind, (shuffle, shard, epochs, limit))| match kind {
         (Some(store), prefix, suffix, None) => {
-            Source::List(ListSource { store, prefix, suffix, shuffle, shard, epochs, limit })
+            let (label, labels) = (shuffle.then_some(LabelOrigin::Folder), labels_of(&store, &prefix));
+            Source::List(ListSource { store, prefix, suffix, label, labels, shuffle, shard, epochs, limit })
         }
         (Some(store), index, _, Some(1)) => {
             Source::Index(IndexSource { store, index: ObjectKey::new(index), shuffle, shard, epochs, limit })
         }
+        (Some(store), shards, suffix, Some(2)) => Source::Tsv(TableSource {
+            store,
+            key: None,
+            shards: ObjectKey::new(shards),
+            prefix: None,
+            types: BTreeMap::from([(suffix.clone(), ColumnType::Float)]),
+            suffix: Some(suffix),
+            sample_key: None,
+            shuffle,
+            shard,
+            epochs,
+            limit,
+        }),
         (Some(store), key, _, Some(_)) => Source::Records(RecordsSource {
             store,
-            key: ObjectKey::new(key).unwrap(),
+            key: ObjectKey::new(key),
+            shards: None,
+            prefix: Some(String::new()).filter(|_| shuffle),
+            suffix: None,
+            sample_key: Some("id".to_owned()).filter(|_| !shuffle),
             shuffle,
             shard,
             epochs,

@@ -163,7 +163,7 @@ impl StageTraits {
     fn of(stage: &StagePlan, flow: Flow) -> Self {
         let work = StageWork::of(&stage.kind);
         let store = match &stage.kind {
-            StageKind::Fetch { store } => Some(StoreTraits { name: store.clone(), reads: None }),
+            StageKind::Fetch { store, .. } => Some(StoreTraits { name: store.clone(), reads: None }),
             _ => None,
         };
         let is_stateful = matches!(&stage.kind, StageKind::Wasm(wasm) if wasm.mode == Mode::Stateful);

@@ -10,15 +10,16 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, pending};
 use futures::stream::BoxStream;
 use penstock_engine::ports::{Produced, Source};
-use penstock_s3_server::{Fault, Trouble};
+use penstock_formats::RecordSource;
+use penstock_s3_server::{Fault, Server, Settings, Trouble};
 use penstock_storage::{
-    BoundedStore, IfThere, Keys, MemoryStore, RecordSource, S3Store, Store, StoreError, Version,
+    BoundedStore, IfThere, Keys, MemoryStore, S3Credentials, S3Settings, S3Store, Store, StoreError, Version,
 };
+use penstock_types::config::SecretText;
 use penstock_types::traversal::TraversalSettings;
 use tokio::task::yield_now;
 
-use crate::drain;
-use crate::s3::{server, settings};
+use crate::records::{drain, lines};
 
 const KEY: &str = "lines.ndjson";
 const BLOCK: u64 = 1 << 20;
@@ -103,7 +104,7 @@ impl Store for Reversed {
 }
 
 /// Lines of [`LINE_BYTES`] bytes that fill this many blocks.
-fn lines(blocks: u64, letter: &str) -> Bytes {
+fn content(blocks: u64, letter: &str) -> Bytes {
     let count = (blocks * BLOCK).div_ceil(LINE_BYTES as u64);
     let text = letter.repeat(LINE_BYTES - "{\"n\":12345678,\"x\":\"\"}\n".len());
     (0..count).map(|number| format!("{{\"n\":{number:>8},\"x\":\"{text}\"}}\n")).collect::<String>().into()
@@ -112,12 +113,12 @@ fn lines(blocks: u64, letter: &str) -> Bytes {
 async fn store(blocks: u64, permits: usize, behaviour: Behaviour) -> (BoundedStore, Arc<Seen>) {
     let seen = Arc::new(Seen::default());
     let store = Reversed { store: MemoryStore::new("data"), seen: seen.clone(), behaviour };
-    store.put(Arc::from(KEY), lines(blocks, "y")).await.unwrap();
+    store.put(Arc::from(KEY), content(blocks, "y")).await.unwrap();
     (BoundedStore::new(Arc::new(store), NonZeroUsize::new(permits).unwrap()), seen)
 }
 
 fn source(store: &BoundedStore) -> RecordSource {
-    RecordSource::new(store.clone(), KEY, TraversalSettings::IN_ORDER)
+    lines(store, KEY, TraversalSettings::IN_ORDER)
 }
 
 fn numbers(count: usize) -> Vec<String> {
@@ -174,7 +175,7 @@ async fn blocks_ahead_count_as_kept_memory_and_take_a_quarter_of_the_part_of_the
 async fn a_reading_that_ends_in_the_first_block_reads_no_other() {
     let (store, seen) = store(20, 64, Behaviour::default()).await;
     let settings = TraversalSettings { limit: Some(700), ..TraversalSettings::IN_ORDER };
-    assert_eq!(drain(RecordSource::new(store, KEY, settings)).await.keys(), numbers(700));
+    assert_eq!(drain(lines(&store, KEY, settings)).await.keys(), numbers(700));
     assert_eq!(*seen.starts.lock().unwrap(), [0]);
 }
 
@@ -231,12 +232,24 @@ async fn a_dropped_source_cancels_its_reads() {
 
 #[tokio::test]
 async fn ranges_of_a_bucket_are_repeated_after_failures_but_not_mixed_with_those_of_another_version() {
-    let server = server();
-    server.put(KEY, lines(12, "y"));
+    let server = Server::start(Settings::default()).unwrap();
+    server.put(KEY, content(12, "y"));
     for trouble in [Trouble::Status(500, "InternalError"), Trouble::ResetInBody(20_000)] {
         server.inject(Fault::on(KEY, trouble).method("GET").after(4).times(2));
     }
-    let store = S3Store::new("data", settings(server.endpoint())).unwrap();
+    let secret_access_key = SecretText::new("penstock-test-secret").unwrap();
+    let settings = S3Settings {
+        bucket: "data".to_owned(),
+        endpoint: Some(server.endpoint()),
+        region: Some("us-east-1".to_owned()),
+        credentials: S3Credentials::Static {
+            access_key_id: "penstock-test".to_owned(),
+            secret_access_key,
+            session_token: None,
+        },
+        ..S3Settings::default()
+    };
+    let store = S3Store::new("data", settings).unwrap();
     let store = BoundedStore::new(Arc::new(store), NonZeroUsize::new(64).unwrap());
     let found = drain(source(&store)).await;
     assert_eq!(found.keys(), numbers((12 * BLOCK).div_ceil(LINE_BYTES as u64) as usize));
@@ -244,7 +257,7 @@ async fn ranges_of_a_bucket_are_repeated_after_failures_but_not_mixed_with_those
 
     let mut source = source(&store);
     assert!(source.next().await.unwrap().is_some());
-    server.put(KEY, lines(12, "z"));
+    server.put(KEY, content(12, "z"));
     let fault = drain(source).await.fault();
     assert_eq!(fault, "reading `lines.ndjson` of store `data` failed");
 }

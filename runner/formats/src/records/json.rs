@@ -7,10 +7,13 @@ use penstock_types::spec::JsonSize;
 use penstock_types::text::without_place;
 use serde_json::{Map, Number, Value as Json};
 
+use super::format::SAMPLE_KEY;
+use super::rows::{KeyAndFields, MAX_COLUMNS};
+
 /// Maximum number of names and values in a line, because each takes dozens of bytes while the line is parsed.
 const MAX_NODES: usize = 1 << 18;
 
-/// Reason why a line is not a valid sample; the message is the predicate of a sentence about the line.
+/// Reason why a line or a row is not a valid sample; the message is the predicate of a sentence about it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordFault {
     #[error("is not UTF-8: the first invalid byte is number {byte}")]
@@ -19,18 +22,31 @@ pub enum RecordFault {
     TooMany,
     #[error("is not a JSON object: {0}")]
     NotJson(String),
-    #[error("has the `key` {found}; expected an integer or a non-empty string")]
-    Key { found: String },
+    #[error("has the `{name}` {found}; expected an integer or a non-empty string")]
+    Key { name: String, found: String },
+    #[error("has no `{}`, which is the key of a sample", name.escape_debug())]
+    NoKey { name: String },
     /// An integer does not fit into 64 bits. It is not rounded to a real number, because rounding would silently change an id or
     /// a hash.
     #[error(
         "has the member `{name}`: {number}, which does not fit into a signed 64-bit integer; write it as a string"
     )]
     Number { name: String, number: Number },
+    #[error("has {found} values, and the header names {columns} columns")]
+    Values { found: usize, columns: usize },
+    #[error("has more values than the {columns} columns that the header names")]
+    MoreValues { columns: usize },
+    #[error("has `{found}` in the column `{}`, which is no `{kind}`", column.escape_debug())]
+    Value { column: String, kind: &'static str, found: String },
+    #[error("has a quote without its end")]
+    Quote,
+    #[error("names more than {MAX_COLUMNS} columns, which is the limit")]
+    TooManyColumns,
+    #[error("names the column `{}` twice", name.escape_debug())]
+    ColumnTwice { name: String },
+    #[error("names no column `{}`; its columns are {columns}", name.escape_debug())]
+    NoColumn { name: String, columns: String },
 }
-
-/// Name of the member that becomes the sample's key.
-const KEY: &str = "key";
 
 /// Makes a sample from the JSON object on line `number`; fails if the line is not a valid record.
 ///
@@ -38,6 +54,12 @@ const KEY: &str = "key";
 /// other members become fields, in their order: strings become texts, integers ints, other numbers reals, booleans become ints (0
 /// or 1), arrays and objects become texts that contain their JSON. A member that is null is omitted.
 pub fn sample_of(line: &[u8], number: u64, origin: Origin) -> Result<Sample, RecordFault> {
+    let (key, fields) = members(line, SAMPLE_KEY)?;
+    Ok(Sample { key: key.unwrap_or_else(|| number.to_string().into()), origin, fields })
+}
+
+/// Key and fields of the JSON object `line`, whose member `key_name` is the key.
+pub(super) fn members(line: &[u8], key_name: &str) -> Result<KeyAndFields, RecordFault> {
     let text = str::from_utf8(line.trim_ascii_end())
         .map_err(|error| RecordFault::NotUtf8 { byte: error.valid_up_to() + 1 })?;
     // A text with at most `MAX_NODES` bytes cannot have more nodes than `MAX_NODES`.
@@ -45,22 +67,22 @@ pub fn sample_of(line: &[u8], number: u64, origin: Origin) -> Result<Sample, Rec
         return Err(RecordFault::TooMany);
     }
     let members: Map<String, Json> = serde_json::from_str(text).map_err(|error| not_json(&error))?;
-    let key = match members.get(KEY) {
-        None | Some(Json::Null) => Arc::from(number.to_string()),
-        Some(Json::String(key)) if !key.is_empty() => Arc::from(key.as_str()),
-        Some(Json::Number(key)) if !key.is_f64() => Arc::from(key.to_string()),
-        Some(other) => return Err(RecordFault::Key { found: short(other) }),
+    let key = match members.get(key_name) {
+        None | Some(Json::Null) => None,
+        Some(Json::String(key)) if !key.is_empty() => Some(Arc::from(key.as_str())),
+        Some(Json::Number(key)) if !key.is_f64() => Some(Arc::from(key.to_string())),
+        Some(other) => return Err(RecordFault::Key { name: key_name.to_owned(), found: short(other) }),
     };
     let mut fields = Vec::with_capacity(members.len());
     for (name, member) in members {
-        if name == KEY {
+        if name == key_name {
             continue;
         }
         if let Some(value) = value_of(&name, member)? {
             fields.push(Field { name: Arc::from(name), value });
         }
     }
-    Ok(Sample { key, origin, fields })
+    Ok((key, fields))
 }
 
 fn value_of(name: &str, member: Json) -> Result<Option<Value>, RecordFault> {

@@ -4,19 +4,98 @@ use std::fs::File;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use penstock_engine::item::Value;
-use penstock_engine::ports::{Produced, Source};
-use penstock_storage::{BoundedStore, RecordSource};
+use penstock_engine::item::{Sample, Value};
+use penstock_engine::numbered::NumberedSource;
+use penstock_engine::ports::{Produced, Source, SourceFault};
+use penstock_formats::{RecordFormat, RecordSource, Shards, record_samples};
+use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore};
 use penstock_types::traversal::{NextVisits, Shard, Traversal, TraversalSettings, Uneven};
 use proptest::prelude::*;
-
-use crate::{Drained, drain, folder_with};
 
 const SHUFFLED: TraversalSettings =
     TraversalSettings { seed: 3, shuffle: true, ..TraversalSettings::IN_ORDER };
 
+/// The complete output of a source.
+pub(crate) struct Drained {
+    pub(crate) samples: Vec<Sample>,
+    /// Number of samples before the end of each epoch, counted from the start.
+    pub(crate) ends: Vec<usize>,
+    pub(crate) fault: Option<SourceFault>,
+}
+
+impl Drained {
+    pub(crate) fn keys(&self) -> Vec<&str> {
+        assert!(self.fault.is_none(), "{:?}", self.fault);
+        self.samples.iter().map(|sample| &*sample.key).collect()
+    }
+
+    pub(crate) fn fault(&self) -> String {
+        self.fault.as_ref().unwrap().to_string()
+    }
+}
+
+pub(crate) async fn drain(source: impl Source + 'static) -> Drained {
+    drain_boxed(Box::new(source)).await
+}
+
+pub(crate) async fn drain_boxed(mut source: Box<dyn Source>) -> Drained {
+    let mut drained = Drained { samples: Vec::new(), ends: Vec::new(), fault: None };
+    loop {
+        match source.next().await {
+            Ok(Some(Produced::Samples(samples))) => drained.samples.extend(samples),
+            Ok(Some(Produced::EpochEnd)) => drained.ends.push(drained.samples.len()),
+            Ok(None) => return drained,
+            Err(fault) => {
+                drained.fault = Some(fault);
+                return drained;
+            }
+        }
+    }
+}
+
+/// A folder with these files, and a store named `data` for the folder.
+pub(crate) fn folder_with(files: &[(&str, &[u8])]) -> (tempfile::TempDir, BoundedStore) {
+    let folder = tempfile::tempdir().unwrap();
+    for (key, bytes) in files {
+        let path = folder.path().join(key);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+    let store = FolderStore::open("data", folder.path()).unwrap();
+    (folder, BoundedStore::new(Arc::new(store), DEFAULT_READS))
+}
+
+/// The lines of one object, in order.
+pub(crate) fn lines(store: &BoundedStore, key: &str, settings: TraversalSettings) -> RecordSource {
+    RecordSource::new(store.clone(), one(key), RecordFormat::lines(), settings)
+}
+
+pub(crate) fn one(key: &str) -> Shards {
+    Shards::Keys(vec![Arc::from(key)])
+}
+
+/// The records of objects: in order, or, for a shuffle, by their numbers.
+pub(crate) fn records(
+    store: &BoundedStore,
+    objects: Shards,
+    format: RecordFormat,
+    settings: TraversalSettings,
+) -> Box<dyn Source> {
+    match settings.shuffle {
+        true => {
+            let open = record_samples(store.clone(), objects, format, u64::MAX);
+            Box::new(NumberedSource::new(open, settings, 0))
+        }
+        false => Box::new(RecordSource::new(store.clone(), objects, format, settings)),
+    }
+}
+
 async fn read(store: &BoundedStore, settings: TraversalSettings) -> Drained {
-    drain(RecordSource::new(store.clone(), "lines.ndjson", settings)).await
+    drain_boxed(source(store, settings)).await
+}
+
+fn source(store: &BoundedStore, settings: TraversalSettings) -> Box<dyn Source> {
+    records(store, one("lines.ndjson"), RecordFormat::lines(), settings)
 }
 
 fn file(text: &[u8]) -> (tempfile::TempDir, BoundedStore) {
@@ -131,7 +210,7 @@ async fn a_limit_ends_the_reading_before_the_object_does() {
 async fn an_object_that_shrinks_while_being_read_is_a_fault() {
     let line = format!("{{\"x\":\"{}\"}}\n", "y".repeat(1000));
     let (folder, store) = file(line.repeat(3_000).as_bytes());
-    let mut source = RecordSource::new(store, "lines.ndjson", TraversalSettings::IN_ORDER);
+    let mut source = lines(&store, "lines.ndjson", TraversalSettings::IN_ORDER);
     assert!(matches!(source.next().await, Ok(Some(Produced::Samples(_)))));
     File::options().write(true).open(folder.path().join("lines.ndjson")).unwrap().set_len(5_000).unwrap();
     let rest = drain(source).await;
@@ -144,10 +223,10 @@ async fn an_object_that_is_replaced_while_being_read_is_a_fault() {
     let lines = |letter: &str| format!("{{\"x\":\"{}\"}}\n", letter.repeat(1000)).repeat(40_000);
     for settings in [TraversalSettings::IN_ORDER, SHUFFLED] {
         let (_folder, store) = file(lines("y").as_bytes());
-        let mut source = RecordSource::new(store.clone(), "lines.ndjson", settings);
+        let mut source = source(&store, settings);
         assert!(matches!(source.next().await, Ok(Some(Produced::Samples(_)))));
         store.put(Arc::from("lines.ndjson"), lines("z").into()).await.unwrap();
-        let fault = drain(source).await.fault.unwrap();
+        let fault = drain_boxed(source).await.fault.unwrap();
         let cause = std::error::Error::source(&fault).unwrap().to_string();
         assert_eq!(
             (fault.to_string().as_str(), cause.as_str()),
@@ -166,7 +245,7 @@ proptest! {
         let uneven = if keep { Uneven::Keep } else { Uneven::Drop };
         let shard = Shard { rank: rank % world, world: NonZeroU32::new(world).unwrap(), uneven };
         let (shard, epochs) = (Some(shard), NonZeroU32::new(epochs));
-        let settings = TraversalSettings { seed, shuffle, shard, limit, epochs, first_epoch };
+        let settings = TraversalSettings { seed, shuffle, window: None, shard, limit, epochs, first_epoch };
         let lines: String = (0..count).map(|number| format!("{{\"key\":{number}}}\n")).collect();
         let (_folder, store) = file(lines.as_bytes());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -188,16 +267,17 @@ proptest! {
 #[tokio::test]
 async fn line_starts_count_as_kept_memory_and_are_a_fault_beyond_the_limit() {
     let (_folder, store) = file("{\"n\": 1}\n".repeat(100).as_bytes());
-    let source = |bytes| RecordSource::new(store.clone(), "lines.ndjson", SHUFFLED).within(bytes);
+    let open = |bytes| record_samples(store.clone(), one("lines.ndjson"), RecordFormat::lines(), bytes);
+    let source = |bytes| NumberedSource::new(open(bytes), SHUFFLED, 0);
     // This limit is too small to keep the object in memory, and just sufficient for the starts of its lines.
-    let mut enough = source(100 * 8);
+    let mut enough = source(100 * 8 + 256);
     assert!(enough.next().await.unwrap().is_some());
-    assert_eq!(enough.kept_bytes(), 101 * 8);
-    let fault = drain(source(100 * 8 - 1)).await.fault();
+    assert_eq!(enough.kept_bytes(), 101 * 8 + 256);
+    let fault = drain(source(100 * 8 + 255)).await.fault();
     assert_eq!(
         fault,
-        "line 100 of `lines.ndjson` in store `data` and those before it take more than the 799 bytes of memory that a shuffled \
-         reading may keep, 8 for each line; split the object up, read it without `shuffle`, or raise `buffer_mib`, of which the source \
-         may use a part"
+        "line 100 of `lines.ndjson` in store `data` and those before it take more than the 1055 bytes of memory that places of \
+         records may take, 8 for each; split the object up, read it without `shuffle`, or raise `buffer_mib`, of which the source may \
+         use a part"
     );
 }

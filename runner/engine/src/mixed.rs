@@ -1,0 +1,142 @@
+//! Samples of several sources, drawn by their weights.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::FutureExt;
+use futures::future::try_join_all;
+use penstock_types::traversal::{Draw, Mixture, MixtureFault, Order, Part, Pick, Stop, TraversalSettings};
+
+use crate::item::Sample;
+use crate::numbered::{Numbered, ReadFault, ReadSamples};
+
+/// A source of a mixture.
+pub struct MixedPart {
+    pub name: Arc<str>,
+    pub samples: Arc<dyn Numbered>,
+    pub weight: u32,
+    /// Order within the source: seed, shuffle, window and limit; the rest does not apply.
+    pub order: TraversalSettings,
+}
+
+/// Samples of several sources, numbered in the order in which an epoch draws them.
+pub struct Mixed {
+    parts: Vec<MixedPart>,
+    /// First index of the samples of each source, over all passes of an epoch.
+    starts: Vec<u64>,
+    /// Number of passes over each source that an epoch begins.
+    passes: Vec<u32>,
+    count: u64,
+    mixture: Mutex<Mixture>,
+    /// Orders of the sources in the pass that was read last, with its number over all epochs.
+    orders: Mutex<Vec<Option<(u32, Arc<Order>)>>>,
+}
+
+/// Samples of one source and pass in a chunk.
+struct Group {
+    part: usize,
+    pass: u32,
+    /// Position in the chunk, and number in the source.
+    members: Vec<(usize, u64)>,
+}
+
+impl MixedPart {
+    /// Number of samples in one pass.
+    fn len(&self) -> u64 {
+        self.order.limit.map_or(self.samples.count(), |limit| limit.min(self.samples.count()))
+    }
+}
+
+impl Mixed {
+    /// Mixes the sources. Fails if they cannot be mixed, such as if one of them has no samples.
+    pub fn new(parts: Vec<MixedPart>, pick: Pick, stop: Stop, seed: u64) -> Result<Self, MixtureFault> {
+        let sizes: Vec<Part> =
+            parts.iter().map(|part| Part { len: part.len(), weight: part.weight }).collect();
+        let mixture = Mixture::new(&sizes, pick, stop, seed)?;
+        let passes: Vec<u32> = (0..parts.len()).map(|part| mixture.passes(part)).collect();
+        let mut starts = vec![0_u64];
+        for (part, passes) in parts.iter().zip(&passes) {
+            let length = part.samples.count().saturating_mul(u64::from(*passes));
+            starts.push(starts.last().copied().unwrap_or(0).saturating_add(length));
+        }
+        let orders = Mutex::new(vec![None; parts.len()]);
+        Ok(Self { parts, starts, passes, count: mixture.len(), mixture: Mutex::new(mixture), orders })
+    }
+
+    /// Names of the sources, with the indexes of their samples.
+    pub fn indexes(&self) -> impl Iterator<Item = (&Arc<str>, Range<u64>)> {
+        let ranges = self.starts.windows(2).map(|pair| pair[0]..pair[1]);
+        self.parts.iter().map(|part| &part.name).zip(ranges)
+    }
+
+    fn groups(&self, positions: &[u64]) -> Vec<Group> {
+        let mut mixture = self.mixture.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut groups: Vec<Group> = Vec::new();
+        for (place, position) in positions.iter().enumerate() {
+            let Draw { part, pass, position } = mixture.at(*position);
+            let group = groups.iter_mut().find(|group| group.part == part && group.pass == pass);
+            let member = (place, position);
+            match group {
+                Some(group) => group.members.push(member),
+                None => groups.push(Group { part, pass, members: vec![member] }),
+            }
+        }
+        groups
+    }
+
+    /// Order of a source in a pass, which is numbered over all epochs.
+    fn order(&self, part: usize, pass: u32) -> Arc<Order> {
+        let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        match &orders[part] {
+            Some((current, order)) if *current == pass => order.clone(),
+            _ => {
+                let MixedPart { samples, order, .. } = &self.parts[part];
+                let order = Arc::new(Order::new(samples.count(), &samples.units(), order, pass));
+                orders[part] = Some((pass, order.clone()));
+                order
+            }
+        }
+    }
+}
+
+impl Numbered for Mixed {
+    fn count(&self) -> u64 {
+        self.count
+    }
+
+    fn mean_bytes(&self) -> u64 {
+        let weights: u64 = self.parts.iter().map(|part| u64::from(part.weight)).sum();
+        let bytes = self.parts.iter().map(|part| part.samples.mean_bytes() * u64::from(part.weight));
+        bytes.sum::<u64>() / weights.max(1)
+    }
+
+    fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>) -> ReadSamples {
+        async move {
+            let reads = self.groups(&indexes).into_iter().map(|mut group| {
+                let (part, passes) = (&self.parts[group.part], self.passes[group.part]);
+                let pass = epoch.wrapping_mul(passes).wrapping_add(group.pass);
+                let order = self.order(group.part, pass);
+                group.members.iter_mut().for_each(|(_, index)| *index = order.at(*index));
+                let numbers = group.members.iter().map(|(_, index)| *index).collect();
+                let start = self.starts[group.part] + u64::from(group.pass) * part.samples.count();
+                let read = part.samples.clone().read(pass, numbers);
+                async move { Ok::<_, ReadFault>((group.members, start, read.await?)) }
+            });
+            let mut chunk: Vec<(usize, Sample)> = Vec::with_capacity(indexes.len());
+            for (members, start, samples) in try_join_all(reads).await? {
+                for ((place, _), mut sample) in members.into_iter().zip(samples) {
+                    sample.origin.epoch = epoch;
+                    sample.origin.index += start;
+                    chunk.push((place, sample));
+                }
+            }
+            chunk.sort_unstable_by_key(|(place, _)| *place);
+            Ok(chunk.into_iter().map(|(_, sample)| sample).collect())
+        }
+        .boxed()
+    }
+
+    fn kept_bytes(&self) -> u64 {
+        self.parts.iter().map(|part| part.samples.kept_bytes()).sum()
+    }
+}

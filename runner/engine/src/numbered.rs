@@ -1,0 +1,179 @@
+//! Sources whose samples have numbers.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use penstock_types::traversal::{NextVisits, Traversal, TraversalSettings};
+use tokio::task::JoinSet;
+
+use crate::item::Sample;
+use crate::ports::{Produced, Source, SourceFault};
+
+/// Samples that can be read by their number, in any order: all that shuffles, shards, mixtures and resuming need.
+pub trait Numbered: Send + Sync {
+    /// Number of samples in one pass.
+    fn count(&self) -> u64;
+
+    /// Numbers of samples of the units in which reading is cheap, such as shards; empty if each sample is read separately.
+    fn units(&self) -> Arc<[u64]> {
+        [].into()
+    }
+
+    /// Mean size of a sample in bytes.
+    fn mean_bytes(&self) -> u64;
+
+    /// Reads the samples with these numbers, in their order.
+    fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>) -> ReadSamples;
+
+    /// Bytes that are kept between reads, such as an index. They count towards the run's memory budget.
+    fn kept_bytes(&self) -> u64;
+}
+
+/// A read of numbered samples.
+pub type ReadSamples = BoxFuture<'static, Result<Vec<Sample>, ReadFault>>;
+
+/// Reason why a sample could not be read.
+#[derive(Debug)]
+pub struct ReadFault {
+    /// Samples before it.
+    pub before: Vec<Sample>,
+    pub fault: SourceFault,
+}
+
+/// Opening of numbered samples, such as reading an index.
+pub type Open = BoxFuture<'static, Result<Arc<dyn Numbered>, SourceFault>>;
+
+/// Maximum number of samples in a chunk.
+const CHUNK: u64 = 256;
+
+/// Aimed size of a chunk in bytes.
+const CHUNK_BYTES: u64 = 1 << 20;
+
+/// Visits numbered samples in the order of a traversal. The chunks that follow are read while the current one is used.
+pub struct NumberedSource {
+    settings: TraversalSettings,
+    /// Bytes that chunks may take that are read ahead.
+    ahead_bytes: u64,
+    state: State,
+}
+
+enum State {
+    Closed(Open),
+    Open(Reading),
+}
+
+struct Reading {
+    samples: Arc<dyn Numbered>,
+    traversal: Traversal,
+    /// Number of samples in a chunk.
+    chunk: usize,
+    /// Number of chunks that are read at a time.
+    most: usize,
+    ahead: VecDeque<Ahead>,
+}
+
+/// A read in progress, as a set of one task: dropping the set cancels the read.
+enum Ahead {
+    Chunk(JoinSet<Result<Vec<Sample>, ReadFault>>),
+    EpochEnd,
+    Fault(SourceFault),
+}
+
+impl<E: Into<SourceFault>> From<E> for ReadFault {
+    fn from(fault: E) -> Self {
+        Self { before: Vec::new(), fault: fault.into() }
+    }
+}
+
+impl NumberedSource {
+    /// Creates a source that opens the samples at its first call.
+    pub fn new(open: Open, settings: TraversalSettings, ahead_bytes: u64) -> Self {
+        Self { settings, ahead_bytes, state: State::Closed(open) }
+    }
+
+    async fn reading(&mut self) -> Result<&mut Reading, SourceFault> {
+        if let State::Closed(open) = &mut self.state {
+            let samples = open.await?;
+            let traversal = Traversal::in_units(samples.count(), samples.units(), self.settings)
+                .map_err(|fault| SourceFault::new(fault.to_string(), None))?;
+            let mean = samples.mean_bytes().max(1);
+            let chunk = (CHUNK_BYTES / mean).clamp(1, CHUNK);
+            let most = (self.ahead_bytes / (chunk * mean)).clamp(1, CHUNK) as usize;
+            self.state = State::Open(Reading {
+                samples,
+                traversal,
+                chunk: chunk as usize,
+                most,
+                ahead: VecDeque::new(),
+            });
+        }
+        match &mut self.state {
+            State::Open(reading) => Ok(reading),
+            State::Closed(_) => unreachable!("it was opened"),
+        }
+    }
+}
+
+impl Reading {
+    async fn next(&mut self) -> Result<Option<Produced>, SourceFault> {
+        while self.ahead.len() < self.most
+            && let Some(visits) = self.traversal.next_visits(self.chunk)
+        {
+            self.ahead.push_back(match visits {
+                NextVisits::EpochEnd => Ahead::EpochEnd,
+                NextVisits::Visits { epoch, indexes } => {
+                    let mut read = JoinSet::new();
+                    read.spawn(self.samples.clone().read(epoch, indexes));
+                    Ahead::Chunk(read)
+                }
+            });
+        }
+        // A read stays in its place until it is over: a dropped call loses nothing.
+        let read = match self.ahead.front_mut() {
+            Some(Ahead::Chunk(read)) => read.join_next().await,
+            _ => None,
+        };
+        Ok(match (self.ahead.pop_front(), read) {
+            (None, _) => None,
+            (Some(Ahead::EpochEnd), _) => Some(Produced::EpochEnd),
+            (Some(Ahead::Fault(fault)), _) => return Err(fault),
+            (Some(Ahead::Chunk(_)), Some(Ok(Ok(samples)))) => Some(Produced::Samples(samples)),
+            (Some(Ahead::Chunk(_)), Some(Ok(Err(ReadFault { before, fault })))) => {
+                if before.is_empty() {
+                    return Err(fault);
+                }
+                self.ahead.push_front(Ahead::Fault(fault));
+                Some(Produced::Samples(before))
+            }
+            (Some(Ahead::Chunk(_)), Some(Err(error))) => {
+                return Err(SourceFault::new("a read was interrupted", Some(error.into())));
+            }
+            (Some(Ahead::Chunk(_)), None) => unreachable!("a set has one task, whose end removes the set"),
+        })
+    }
+}
+
+impl Source for NumberedSource {
+    fn next(&mut self) -> BoxFuture<'_, Result<Option<Produced>, SourceFault>> {
+        async move { self.reading().await?.next().await }.boxed()
+    }
+
+    fn total(&self) -> Option<u64> {
+        match &self.state {
+            State::Open(reading) => reading.traversal.total(),
+            State::Closed(_) => None,
+        }
+    }
+
+    fn kept_bytes(&self) -> u64 {
+        match &self.state {
+            State::Open(reading) => {
+                let chunk = reading.chunk as u64 * reading.samples.mean_bytes();
+                reading.samples.kept_bytes() + reading.ahead.len() as u64 * chunk
+            }
+            State::Closed(_) => 0,
+        }
+    }
+}

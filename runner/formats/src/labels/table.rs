@@ -1,0 +1,171 @@
+//! A table whose records are joined to listed keys.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use penstock_engine::item::Sample;
+use penstock_engine::numbered::{Numbered, ReadFault};
+use penstock_engine::ports::SourceFault;
+use penstock_storage::{BoundedStore, PackedKeys, RAISE_BUFFER, Wanted, shown};
+use penstock_types::plan::LABEL_FIELD;
+use penstock_types::run::LabelsRecord;
+use penstock_types::spec::{KeyPart, Missing};
+use penstock_types::text::{MAX_SHOWN_KEY, printable};
+
+use crate::records::{Limits, RecordFormat, open_records};
+use crate::shards::Shards;
+
+/// A table whose fields are added to the samples with the same keys.
+#[derive(Clone, Debug)]
+pub struct LabelTable {
+    /// Store that holds the table.
+    pub store: BoundedStore,
+    /// Key of the table.
+    pub key: Arc<str>,
+    /// Form of the records. The format names the member or column that is the key of a sample.
+    pub format: RecordFormat,
+    /// Part of a listed key that the table contains.
+    pub matches: KeyPart,
+    /// Handling of listed keys that are not in the table.
+    pub missing: Missing,
+}
+
+/// The records of listed keys.
+pub(super) struct Rows {
+    records: Arc<dyn Numbered>,
+    /// Number of the record of each key.
+    of_keys: Vec<u64>,
+}
+
+/// Stands for the record of a key that the table lacks.
+const NONE: u64 = u64::MAX;
+
+/// Maximum number of records that are read at a time.
+const CHUNK: u64 = 4096;
+
+/// Aimed size of the records that are read at a time, in bytes.
+const CHUNK_BYTES: u64 = 1 << 20;
+
+/// Maximum number of keys that a record of labels names.
+const MOST_NAMED: usize = 5;
+
+impl LabelTable {
+    /// Finds the record of each of these sorted keys. Returns the records and the keys that have one.
+    pub(super) async fn join(
+        &self,
+        keys: PackedKeys,
+        wanted: &Wanted,
+        by_folder: bool,
+        most_bytes: u64,
+        record: &mut LabelsRecord,
+    ) -> Result<(Rows, PackedKeys), SourceFault> {
+        let count = keys.len();
+        // The number of a record for each key, copied once if some keys are left out.
+        if 2 * size_of::<u64>() as u64 * count as u64 > most_bytes / 2 {
+            let reason = format!(
+                "cannot be joined to {count} keys within the {most_bytes} bytes of memory that are left, 32 for each key; list a part \
+                 with a longer prefix{RAISE_BUFFER}"
+            );
+            return Err(self.fault(&reason));
+        }
+        let objects = Shards::Keys(vec![self.key.clone()]);
+        let (store, format) = (self.store.clone(), self.format.clone());
+        let (held_bytes, most_bytes) = (most_bytes / 4, most_bytes / 2);
+        let limits = Limits {
+            held_bytes,
+            most_bytes,
+            remedy: "list a part of the keys, and use a table of their labels",
+        };
+        let records = open_records(store, objects, format, limits).await?;
+        let mut of_keys = vec![NONE; count];
+        let (all, chunk) = (records.count(), (CHUNK_BYTES / records.mean_bytes().max(1)).clamp(1, CHUNK));
+        let mut read = 0;
+        while read < all {
+            let numbers: Vec<u64> = (read..all.min(read + chunk)).collect();
+            read += numbers.len() as u64;
+            let samples = records.clone().read(0, numbers.clone()).await.map_err(|fault| fault.fault)?;
+            for (number, sample) in numbers.into_iter().zip(samples) {
+                if by_folder && sample.field(LABEL_FIELD).is_some() {
+                    let reason = "have the field `label`, which is also the number of the folder; rename one, or remove the other";
+                    return Err(self.fault(reason));
+                }
+                match keys.find(&self.listed(&sample, wanted)).map(|index| &mut of_keys[index]) {
+                    Some(place) if *place == NONE => *place = number,
+                    Some(_) => return Err(self.fault(&format!("name the key {} twice", shown(&sample.key)))),
+                    None => {
+                        record.unused += 1;
+                        if record.unused_keys.len() < MOST_NAMED {
+                            record.unused_keys.push(printable(&sample.key, MAX_SHOWN_KEY));
+                        }
+                    }
+                }
+            }
+        }
+        let without = of_keys.iter().filter(|number| **number == NONE).count();
+        if without == 0 {
+            return Ok((Rows { records, of_keys }, keys));
+        }
+        if self.missing == Missing::Fail || without == count {
+            return Err(self.fault(&self.missing_words(&keys, &of_keys, without, record)));
+        }
+        record.without_label = without as u64;
+        let kept =
+            keys.iter().zip(&of_keys).filter(|(_, number)| **number != NONE).map(|(key, _)| key).collect();
+        of_keys.retain(|number| *number != NONE);
+        of_keys.shrink_to_fit();
+        Ok((Rows { records, of_keys }, kept))
+    }
+
+    /// Listed key that a record names.
+    fn listed<'a>(&self, sample: &'a Sample, wanted: &Wanted) -> Cow<'a, str> {
+        match self.matches {
+            KeyPart::Key => Cow::Borrowed(&sample.key),
+            KeyPart::Stem => Cow::Owned(format!("{}{}{}", wanted.prefix, sample.key, wanted.suffix)),
+        }
+    }
+
+    fn missing_words(
+        &self,
+        keys: &PackedKeys,
+        of_keys: &[u64],
+        without: usize,
+        record: &LabelsRecord,
+    ) -> String {
+        let first = of_keys.iter().position(|number| *number == NONE).and_then(|index| keys.get(index));
+        let first = first.unwrap_or_default();
+        let others = match record.unused_keys.first() {
+            Some(key) => format!(", and have {} others, such as {}", record.unused, shown(key)),
+            None => String::new(),
+        };
+        let remedy = match without == keys.len() {
+            true => "set `sample_key` and `match`",
+            false => "add them, or set `missing` to `skip`",
+        };
+        format!(
+            "lack {without} of the {} listed keys, such as {}{others}; {remedy}",
+            keys.len(),
+            shown(&first)
+        )
+    }
+
+    fn fault(&self, reason: &str) -> SourceFault {
+        let message = format!("the labels {} in store `{}` {reason}", shown(&self.key), self.store.name());
+        SourceFault::new(message, None)
+    }
+}
+
+impl Rows {
+    /// Records of the keys with these indexes.
+    pub(super) async fn read(&self, epoch: u32, indexes: &[u64]) -> Result<Vec<Sample>, ReadFault> {
+        let numbers = indexes.iter().map(|index| self.of_keys[*index as usize]).collect();
+        self.records.clone().read(epoch, numbers).await.map_err(|ReadFault { fault, .. }| fault.into())
+    }
+
+    pub(super) fn mean_bytes(&self) -> u64 {
+        self.records.mean_bytes()
+    }
+
+    pub(super) fn kept_bytes(&self) -> u64 {
+        self.records.kept_bytes() + size_of_val(&*self.of_keys) as u64
+    }
+}

@@ -1,0 +1,21 @@
+//! The sources `records`, `csv` and `tsv`: a sample for every line of NDJSON, or for every row of a table.
+
+mod format;
+mod in_order;
+mod json;
+mod numbered;
+mod part;
+mod rows;
+mod split;
+
+pub use format::{RecordFormat, SAMPLE_KEY};
+pub use in_order::RecordSource;
+pub use json::{RecordFault, sample_of};
+pub use numbered::record_samples;
+pub(crate) use numbered::{Limits, open_records};
+use penstock_storage::AHEAD_BYTES;
+
+/// Bytes that may be read ahead, of the memory of a source.
+fn ahead_bytes(most_bytes: u64) -> u64 {
+    AHEAD_BYTES.min(most_bytes / 4)
+}

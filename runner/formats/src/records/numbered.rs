@@ -1,0 +1,237 @@
+//! Records in any order, by their places.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures::FutureExt;
+use futures::future::try_join_all;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use penstock_engine::item::Origin;
+use penstock_engine::numbered::{Numbered, Open, ReadFault, ReadSamples};
+use penstock_engine::ports::SourceFault;
+use penstock_storage::{BoundedStore, RAISE_BUFFER, RangedObject};
+
+use super::ahead_bytes;
+use super::format::RecordFormat;
+use super::part::{PART_BYTES, Part, Raw, parse};
+use super::split::{MAX_RECORD_BYTES, Piece, Splitter};
+use crate::shards::Shards;
+
+/// Samples of the records of one or several objects, in any order. The objects are read once for the starts of their records (8 bytes
+/// are kept for each), several objects at a time, and then records are read by range requests; neighbours are read together. Objects of
+/// at most 32 MiB together are kept in memory instead. What is kept may have `most_bytes`.
+pub fn record_samples(store: BoundedStore, objects: Shards, format: RecordFormat, most_bytes: u64) -> Open {
+    let limits = Limits {
+        held_bytes: HELD_BYTES.min(most_bytes / 2),
+        most_bytes,
+        remedy: "split the object up, read it without `shuffle`",
+    };
+    open_records(store, objects, format, limits).boxed()
+}
+
+/// Limits of the memory for records.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits {
+    /// Maximum size of objects that are kept in memory, in bytes.
+    pub(crate) held_bytes: u64,
+    /// Maximum size of all that is kept, in bytes.
+    pub(crate) most_bytes: u64,
+    /// Remedy for objects with too many records, besides more memory.
+    pub(crate) remedy: &'static str,
+}
+
+/// The same within these limits.
+pub(crate) async fn open_records(
+    store: BoundedStore,
+    objects: Shards,
+    format: RecordFormat,
+    limits: Limits,
+) -> Result<Arc<dyn Numbered>, SourceFault> {
+    let keys = objects.keys(&store).await?;
+    let format = Arc::new(format);
+    let at_a_time = (store.reads().get() / 4).min(keys.len()).clamp(1, MAX_SCANS);
+    let share = limits.held_bytes / keys.len().max(1) as u64;
+    let kept = Arc::new(AtomicU64::new(0));
+    let scans = stream::iter(keys).map(|key| {
+        let (store, format, kept) = (store.clone(), format.clone(), kept.clone());
+        async move {
+            let object = RangedObject::open(store, key, share).await?;
+            let splitter = Splitter::new(object, format, ahead_bytes(limits.most_bytes) / at_a_time as u64);
+            Starts::scan(splitter, &kept, limits).await
+        }
+    });
+    let parts: Vec<Starts> = scans.buffered(at_a_time).try_collect().await?;
+    let mut firsts = vec![0];
+    for part in &parts {
+        firsts.push(firsts.last().copied().unwrap_or(0) + part.count());
+    }
+    Ok(Arc::new(Records { format, parts, firsts, kept_bytes: kept.load(Ordering::Relaxed) }))
+}
+
+/// Maximum size of objects that are kept in memory for a shuffled order, in bytes.
+const HELD_BYTES: u64 = 32 << 20;
+
+/// Maximum number of objects that are scanned at a time.
+const MAX_SCANS: usize = 8;
+
+/// Maximum size of a read of several records, in bytes.
+const MAX_READ: u64 = 4 << 20;
+
+/// The records of objects, found by a scan for their starts.
+struct Records {
+    format: Arc<RecordFormat>,
+    parts: Vec<Starts>,
+    /// Number of the first record of each object, and the number of all records.
+    firsts: Vec<u64>,
+    kept_bytes: u64,
+}
+
+/// The starts of the records in an object.
+struct Starts {
+    part: Arc<Part>,
+    /// Start of each record in the object, and the end of the last record, in bytes.
+    starts: Vec<u64>,
+    /// Indexes of records that follow lines without a record, each with the number of such lines so far.
+    skipped: Vec<(u64, u64)>,
+}
+
+/// Neighbouring records of an object that are read together.
+struct Run {
+    part: usize,
+    /// Indexes in the object.
+    records: Range<u64>,
+    /// Number of the first record in the source.
+    first: u64,
+}
+
+impl Starts {
+    /// Reads the object. Adds the memory that is kept to `kept`.
+    async fn scan(mut splitter: Splitter, kept: &AtomicU64, limits: Limits) -> Result<Self, SourceFault> {
+        let Limits { most_bytes, remedy, .. } = limits;
+        let (mut starts, mut skipped) = (Vec::new(), Vec::new());
+        let (mut last, mut skipped_so_far, mut counted) = (0, 0, 0);
+        while let Some(block) = splitter.next_block().await? {
+            for Piece { number, start, .. } in block {
+                let index = starts.len() as u64;
+                let before = number - 1 - index;
+                if before > skipped_so_far {
+                    skipped.push((index, before));
+                    skipped_so_far = before;
+                }
+                starts.push(start);
+                last = number;
+            }
+            let bytes = kept_bytes(splitter.part(), &starts, &skipped);
+            let before = kept.fetch_add(bytes - counted, Ordering::Relaxed);
+            if before + (bytes - counted) > most_bytes {
+                let reason = format!(
+                    "and those before it take more than the {most_bytes} bytes of memory that places of records may take, 8 for \
+                     each; {remedy}{RAISE_BUFFER}"
+                );
+                return Err(splitter.part().fault(last, &reason));
+            }
+            counted = bytes;
+        }
+        let part = splitter.part().clone();
+        starts.push(part.object.size());
+        starts.shrink_to_fit();
+        kept.fetch_add(kept_bytes(&part, &starts, &skipped) - counted, Ordering::Relaxed);
+        Ok(Self { part, starts, skipped })
+    }
+
+    fn count(&self) -> u64 {
+        self.starts.len() as u64 - 1
+    }
+
+    /// Start of record `index`; the end of the object for an index after the last record.
+    fn start_of(&self, index: u64) -> u64 {
+        usize::try_from(index)
+            .ok()
+            .and_then(|index| self.starts.get(index).copied())
+            .unwrap_or(self.part.object.size())
+    }
+
+    fn number_of(&self, index: u64) -> u64 {
+        let behind = self.skipped.partition_point(|(record, _)| *record <= index);
+        let skipped = behind.checked_sub(1).map_or(0, |last| self.skipped[last].1);
+        index + skipped + 1
+    }
+
+    /// Reads neighbouring records.
+    async fn read(&self, run: Run, epoch: u32) -> Result<Vec<Raw>, SourceFault> {
+        let Run { records, first, .. } = run;
+        // The range extends to the start of the next record: the line end and blank lines in between do not change a record.
+        let (start, end) = (self.start_of(records.start), self.start_of(records.end));
+        if records.end - records.start == 1 && end - start > MAX_RECORD_BYTES as u64 {
+            let number = self.number_of(records.start);
+            return Err(self.part.fault(number, "is followed by more than 64 MiB of blank lines"));
+        }
+        let text = self.part.object.read(start..end).await?;
+        let raw = |index: u64| {
+            let range = (self.start_of(index) - start) as usize..(self.start_of(index + 1) - start) as usize;
+            let origin = Origin { epoch, index: first + (index - records.start), path: 0 };
+            let piece =
+                Piece { number: self.number_of(index), start: self.start_of(index), text: text.slice(range) };
+            Raw { origin, part: self.part.clone(), piece }
+        };
+        Ok(records.clone().map(raw).collect())
+    }
+}
+
+impl Records {
+    /// Joins the records with these numbers to neighbours in the same object.
+    fn runs(&self, numbers: &[u64]) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for &number in numbers {
+            // An object without records has the first number of the one behind it.
+            let part = self.firsts.partition_point(|first| *first <= number) - 1;
+            let index = number - self.firsts[part];
+            match runs.last_mut() {
+                Some(run) if run.part == part && run.records.end == index && self.fits(run, part) => {
+                    run.records.end += 1
+                }
+                _ => runs.push(Run { part, records: index..index + 1, first: number }),
+            }
+        }
+        runs
+    }
+
+    fn fits(&self, run: &Run, part: usize) -> bool {
+        let starts = &self.parts[part];
+        starts.start_of(run.records.end + 1) - starts.start_of(run.records.start) <= MAX_READ
+    }
+}
+
+impl Numbered for Records {
+    fn count(&self) -> u64 {
+        self.firsts.last().copied().unwrap_or_default()
+    }
+
+    fn mean_bytes(&self) -> u64 {
+        let bytes: u64 = self.parts.iter().map(|part| part.part.object.size()).sum();
+        bytes / self.count().max(1)
+    }
+
+    fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>) -> ReadSamples {
+        async move {
+            let reads = self.runs(&indexes).into_iter().map(|run| self.parts[run.part].read(run, epoch));
+            let records = try_join_all(reads).await?.into_iter().flatten().collect();
+            match parse(self.format.clone(), records).await? {
+                (samples, None) => Ok(samples),
+                (before, Some(fault)) => Err(ReadFault { before, fault }),
+            }
+        }
+        .boxed()
+    }
+
+    fn kept_bytes(&self) -> u64 {
+        self.kept_bytes
+    }
+}
+
+/// Memory that is kept for the records of an object, in bytes.
+fn kept_bytes(part: &Part, starts: &[u64], skipped: &[(u64, u64)]) -> u64 {
+    let columns = part.columns.as_ref().map_or(0, |columns| columns.bytes());
+    PART_BYTES + part.object.held_bytes() + columns + (size_of_val(starts) + size_of_val(skipped)) as u64
+}

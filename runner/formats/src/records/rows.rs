@@ -1,0 +1,235 @@
+//! Rows of tables.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use csv_core::ReadRecordResult;
+use penstock_engine::item::{Field, Value};
+use penstock_types::spec::ColumnType;
+
+use super::RecordFault;
+use super::format::{Layout, SAMPLE_KEY};
+use super::split::reader;
+
+/// Maximum number of columns of a table.
+pub(super) const MAX_COLUMNS: usize = 1 << 14;
+
+/// Columns of a table, in order.
+#[derive(Debug, Default)]
+pub(super) struct Columns(Vec<Column>);
+
+#[derive(Debug)]
+struct Column {
+    name: Arc<str>,
+    becomes: Becomes,
+}
+
+/// Use of a column's values.
+#[derive(Clone, Copy, Debug)]
+enum Becomes {
+    Key,
+    Field(ColumnType),
+    /// Column without a name, as pandas writes for the index of a table.
+    Nothing,
+}
+
+/// Parses rows one by one.
+pub(super) struct RowParser {
+    reader: csv_core::Reader,
+    /// Values of the current row without quotes, one behind the other, and their ends.
+    text: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+/// Key and fields of a record.
+pub(super) type KeyAndFields = (Option<Arc<str>>, Vec<Field>);
+
+impl Columns {
+    /// Bytes that the columns take in memory.
+    pub(super) fn bytes(&self) -> u64 {
+        self.0.iter().map(|column| (size_of::<Column>() + column.name.len()) as u64).sum()
+    }
+}
+
+impl RowParser {
+    pub(super) fn new(layout: &Layout) -> Self {
+        let delimiter = match layout {
+            Layout::Lines => b',',
+            Layout::Rows { delimiter, .. } => *delimiter,
+        };
+        Self { reader: reader(delimiter), text: Vec::new(), ends: Vec::new() }
+    }
+
+    /// Columns that a header names.
+    pub(super) fn columns(
+        &mut self,
+        header: &[u8],
+        key: Option<&str>,
+        types: &BTreeMap<String, ColumnType>,
+    ) -> Result<Columns, RecordFault> {
+        let names = self.row(header, MAX_COLUMNS)?.ok_or(RecordFault::TooManyColumns)?;
+        let mut seen = BTreeSet::new();
+        if let Some(twice) = names.iter().find(|name| !name.is_empty() && !seen.insert(**name)) {
+            return Err(RecordFault::ColumnTwice { name: (*twice).to_owned() });
+        }
+        if let Some(missing) = types.keys().map(String::as_str).chain(key).find(|name| !seen.contains(name)) {
+            let columns = names.iter().filter(|name| !name.is_empty()).take(20);
+            let columns =
+                columns.map(|name| format!("`{}`", name.escape_debug())).collect::<Vec<_>>().join(", ");
+            return Err(RecordFault::NoColumn { name: missing.to_owned(), columns });
+        }
+        let becomes = |name: &str| match name {
+            "" => Becomes::Nothing,
+            _ if name == key.unwrap_or(SAMPLE_KEY) => Becomes::Key,
+            _ => Becomes::Field(types.get(name).copied().unwrap_or_default()),
+        };
+        Ok(Columns(
+            names.into_iter().map(|name| Column { name: name.into(), becomes: becomes(name) }).collect(),
+        ))
+    }
+
+    /// Key and fields of the row `text`.
+    pub(super) fn values(&mut self, text: &[u8], columns: &Columns) -> Result<KeyAndFields, RecordFault> {
+        let Columns(columns) = columns;
+        let values =
+            self.row(text, columns.len())?.ok_or(RecordFault::MoreValues { columns: columns.len() })?;
+        if values.len() < columns.len() {
+            return Err(RecordFault::Values { found: values.len(), columns: columns.len() });
+        }
+        let (mut key, mut fields) = (None, Vec::with_capacity(columns.len()));
+        for (Column { name, becomes }, text) in columns.iter().zip(values) {
+            match becomes {
+                Becomes::Nothing => {}
+                Becomes::Key => key = (!text.is_empty()).then(|| Arc::from(text)),
+                Becomes::Field(kind) => {
+                    let value = value(*kind, text).map_err(|()| RecordFault::Value {
+                        column: name.to_string(),
+                        kind: kind.name(),
+                        found: text.chars().take(40).flat_map(char::escape_debug).collect(),
+                    })?;
+                    fields.extend(value.map(|value| Field { name: name.clone(), value }));
+                }
+            }
+        }
+        Ok((key, fields))
+    }
+
+    /// Values of the row that `text` begins with; `None` if there are more than `most`.
+    fn row(&mut self, text: &[u8], most: usize) -> Result<Option<Vec<&str>>, RecordFault> {
+        self.text.resize(text.len() + 1, 0);
+        self.ends.resize(most + 1, 0);
+        let (mut result, _, written, mut count) =
+            self.reader.read_record(text, &mut self.text, &mut self.ends);
+        if result == ReadRecordResult::InputEmpty {
+            // The last row may lack its line end. Within quotes, a line end is part of a value.
+            let more;
+            (result, _, _, more) =
+                self.reader.read_record(b"\n", &mut self.text[written..], &mut self.ends[count..]);
+            count += more;
+        }
+        self.ends.truncate(count);
+        match result {
+            ReadRecordResult::Record if count <= most => {}
+            ReadRecordResult::InputEmpty => return Err(RecordFault::Quote),
+            _ => return Ok(None),
+        }
+        let not_utf8 = || {
+            let valid = str::from_utf8(text).map_or_else(|error| error.valid_up_to(), str::len);
+            RecordFault::NotUtf8 { byte: valid + 1 }
+        };
+        let values =
+            str::from_utf8(&self.text[..self.ends.last().copied().unwrap_or(0)]).map_err(|_| not_utf8())?;
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        // The bytes of a character may lie in two values: then neither is UTF-8.
+        let values = starts.zip(&self.ends).map(|(start, end)| values.get(start..*end).ok_or_else(not_utf8));
+        values.collect::<Result<_, _>>().map(Some)
+    }
+}
+
+/// Value of a column of this type; `None` if it is missing.
+fn value(kind: ColumnType, text: &str) -> Result<Option<Value>, ()> {
+    let trimmed = text.trim();
+    Ok(Some(match kind {
+        ColumnType::Text => Value::Text(text.to_owned()),
+        _ if trimmed.is_empty() => return Ok(None),
+        ColumnType::Int => Value::Int(trimmed.parse().map_err(drop)?),
+        ColumnType::Float => Value::Real(trimmed.parse().map_err(drop)?),
+        ColumnType::Bool => match trimmed.to_ascii_lowercase().as_str() {
+            "true" | "1" => Value::Int(1),
+            "false" | "0" => Value::Int(0),
+            _ => return Err(()),
+        },
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parser() -> RowParser {
+        RowParser::new(&Layout::Rows { delimiter: b',', types: BTreeMap::new() })
+    }
+
+    fn columns(header: &str, key: Option<&str>, types: &[(&str, ColumnType)]) -> Result<Columns, String> {
+        let types = types.iter().map(|(name, kind)| ((*name).to_owned(), *kind)).collect();
+        parser().columns(header.as_bytes(), key, &types).map_err(|fault| fault.to_string())
+    }
+
+    fn values(header: &str, types: &[(&str, ColumnType)], row: &[u8]) -> Result<Vec<Value>, String> {
+        let columns = columns(header, None, types)?;
+        let (_, fields) = parser().values(row, &columns).map_err(|fault| fault.to_string())?;
+        Ok(fields.into_iter().map(|field| field.value).collect())
+    }
+
+    #[test]
+    fn values_have_the_types_of_their_columns() {
+        use ColumnType::{Bool, Float, Int};
+        let types = [("a", Int), ("b", Float), ("c", Bool)];
+        let read = |row: &str| values("a,b,c,d", &types, row.as_bytes());
+        let text = |text: &str| Value::Text(text.to_owned());
+        assert_eq!(
+            read("-7,1e-3,True,007\n").unwrap(),
+            [Value::Int(-7), Value::Real(1e-3), Value::Int(1), text("007")]
+        );
+        assert_eq!(read(" 9223372036854775807 ,inf,0,\" x\"").unwrap()[3], text(" x"));
+        assert_eq!(read(",,,").unwrap(), [text("")]);
+        for (row, fault) in [
+            ("x,,,", "has `x` in the column `a`, which is no `int`"),
+            ("9223372036854775808,,,", "has `9223372036854775808` in the column `a`, which is no `int`"),
+            ("7.5,,,", "has `7.5` in the column `a`, which is no `int`"),
+            (",1.2.3,,", "has `1.2.3` in the column `b`, which is no `float`"),
+            (",,yes,", "has `yes` in the column `c`, which is no `bool`"),
+            ("1,2,1", "has 3 values, and the header names 4 columns"),
+            ("1,2,1,4,5,6,7", "has more values than the 4 columns that the header names"),
+            ("1,2,1,\"open\n", "has a quote without its end"),
+        ] {
+            assert_eq!(read(row).unwrap_err(), fault, "{row}");
+        }
+    }
+
+    #[test]
+    fn texts_that_are_not_utf8_are_refused_even_if_their_neighbours_complete_them() {
+        assert_eq!(
+            values("a,b", &[], b"\xc3,\xa9\n").unwrap_err(),
+            "is not UTF-8: the first invalid byte is number 1"
+        );
+        assert_eq!(
+            values("a,b", &[], b"a,\xff\n").unwrap_err(),
+            "is not UTF-8: the first invalid byte is number 3"
+        );
+    }
+
+    #[test]
+    fn headers_name_each_column_once() {
+        assert_eq!(columns(",a,,b", None, &[]).unwrap().0.len(), 4);
+        assert_eq!(columns("a,\"a\"", None, &[]).unwrap_err(), "names the column `a` twice");
+        let missing = "names no column `id`; its columns are `a`, `b\\n`";
+        assert_eq!(columns("a,\"b\n\"", Some("id"), &[]).unwrap_err(), missing);
+        assert_eq!(columns("a,\"b\n\"", None, &[("id", ColumnType::Int)]).unwrap_err(), missing);
+        let many = ",".repeat(MAX_COLUMNS);
+        assert_eq!(
+            columns(&many, None, &[]).unwrap_err(),
+            "names more than 16384 columns, which is the limit"
+        );
+    }
+}

@@ -1,0 +1,166 @@
+//! Entries of an index: key and places of the files of one sample, packed.
+
+use std::ops::Range;
+
+/// Alignment of files in an archive.
+const BLOCK: u64 = 512;
+
+/// Maximum length of a key, in bytes.
+const MAX_KEY: usize = 4096;
+
+/// Key and files of a sample.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) key: String,
+    /// Number of the field and place of the content of each file, in the order of the archive.
+    pub(super) files: Vec<(u32, Range<u64>)>,
+}
+
+/// Writes entries. Numbers have seven bits in each byte, the lowest first.
+#[derive(Debug, Default)]
+pub(super) struct Packer {
+    bytes: Vec<u8>,
+    /// Key and end of the entry before.
+    last: (Vec<u8>, u64),
+}
+
+/// Reads entries.
+pub(super) struct Unpacker<'a> {
+    rest: &'a [u8],
+    last: (Vec<u8>, u64),
+}
+
+impl Packer {
+    /// Lets the next entry stand for itself; returns its position.
+    pub(super) fn start_group(&mut self) -> u32 {
+        self.last = (Vec::new(), 0);
+        self.bytes.len() as u32
+    }
+
+    /// Adds an entry whose files follow the files before it.
+    pub(super) fn push(&mut self, entry: &Entry) {
+        let (last, end) = &mut self.last;
+        let key = entry.key.as_bytes();
+        let shared = last.iter().zip(key).take_while(|(last, byte)| last == byte).count();
+        push(&mut self.bytes, shared as u64);
+        push(&mut self.bytes, (key.len() - shared) as u64);
+        self.bytes.extend_from_slice(&key[shared..]);
+        push(&mut self.bytes, entry.files.len() as u64);
+        for (field, content) in &entry.files {
+            push(&mut self.bytes, (*field).into());
+            push(&mut self.bytes, content.start / BLOCK - *end);
+            push(&mut self.bytes, content.end - content.start);
+            *end = content.end.div_ceil(BLOCK);
+        }
+        *last = key.to_vec();
+    }
+
+    pub(super) fn finish(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+impl<'a> Unpacker<'a> {
+    pub(super) fn new(entries: &'a [u8]) -> Self {
+        Self { rest: entries, last: (Vec::new(), 0) }
+    }
+
+    pub(super) fn start_group(&mut self) {
+        self.last = (Vec::new(), 0);
+    }
+
+    /// Position in the entries that the value was made for.
+    pub(super) fn position(&self, entries: &[u8]) -> usize {
+        entries.len() - self.rest.len()
+    }
+
+    /// The next entry; `None` if it is damaged.
+    pub(super) fn next(&mut self) -> Option<Entry> {
+        let (shared, other) = (self.number()?, self.number()?);
+        let (shared, other) = (usize::try_from(shared).ok()?, usize::try_from(other).ok()?);
+        let (text, rest) = self.rest.split_at_checked(other)?;
+        self.rest = rest;
+        if shared > self.last.0.len() || shared + other > MAX_KEY {
+            return None;
+        }
+        self.last.0.truncate(shared);
+        self.last.0.extend_from_slice(text);
+        let key = str::from_utf8(&self.last.0).ok()?.to_owned();
+        let count = self.number()?;
+        // Each file takes three bytes at least.
+        if count > self.rest.len() as u64 / 3 {
+            return None;
+        }
+        let mut files = Vec::with_capacity(count as usize);
+        for _ in 0..count {
+            let field = u32::try_from(self.number()?).ok()?;
+            let start = self.last.1.checked_add(self.number()?)?.checked_mul(BLOCK)?;
+            let end = start.checked_add(self.number()?)?;
+            self.last.1 = end.div_ceil(BLOCK);
+            files.push((field, start..end));
+        }
+        Some(Entry { key, files })
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        let mut number = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let (byte, rest) = self.rest.split_first()?;
+            self.rest = rest;
+            number |= u64::from(byte & 0x7f) << shift;
+            if *byte < 0x80 {
+                return Some(number);
+            }
+        }
+        None
+    }
+}
+
+fn push(bytes: &mut Vec<u8>, mut number: u64) {
+    while number > 0x7f {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn entries_are_returned_unchanged(
+            samples in proptest::collection::vec(("[a-c/\u{e9}]{1,9}", proptest::collection::vec((0_u32..300, 0_u64..5, 0_u64..5000), 1..4)), 0..40),
+        ) {
+            let mut end = 0;
+            let mut entries = Vec::new();
+            for (key, files) in samples {
+                let files = files.into_iter().map(|(field, gap, size)| {
+                    let start = (end + gap) * BLOCK;
+                    end = (start + size).div_ceil(BLOCK);
+                    (field, start..start + size)
+                });
+                entries.push(Entry { key, files: files.collect() });
+            }
+            let mut packer = Packer::default();
+            packer.start_group();
+            entries.iter().for_each(|entry| packer.push(entry));
+            let bytes = packer.finish();
+            let mut unpacker = Unpacker::new(&bytes);
+            for entry in &entries {
+                let read = unpacker.next();
+                prop_assert_eq!(read.as_ref(), Some(entry));
+            }
+            prop_assert_eq!(unpacker.position(&bytes), bytes.len());
+        }
+
+        #[test]
+        fn damaged_entries_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+            let mut unpacker = Unpacker::new(&bytes);
+            while unpacker.next().is_some() && unpacker.position(&bytes) < bytes.len() {}
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Samples of an archive, in order: neighbouring files with one key.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use penstock_engine::ports::SourceFault;
+use penstock_storage::RangedObject;
+
+use super::entry::Entry;
+use super::index::{MAX_FIELDS, ShardIndex};
+use super::members::{Member, Members};
+use super::names::split;
+
+/// The samples of an archive, in order.
+pub(super) struct Samples {
+    members: Members,
+    /// Key of the current sample, and the fields that were found.
+    current: (String, Vec<String>),
+    /// Key, field and place of the first file that was not returned.
+    next: Option<(String, String, Member)>,
+}
+
+/// Names of fields, numbered in the order in which they are found.
+#[derive(Debug, Default)]
+pub(super) struct FieldNames(Vec<String>);
+
+impl Samples {
+    pub(super) fn new(object: RangedObject, ahead_bytes: u64) -> Self {
+        Self { members: Members::new(object, ahead_bytes), current: Default::default(), next: None }
+    }
+
+    pub(super) fn ahead_bytes(&self) -> u64 {
+        self.members.ahead_bytes()
+    }
+
+    /// Key of the next sample; `None` at the end of the archive. All files of the sample before it must have been returned.
+    pub(super) async fn next_sample(&mut self) -> Result<Option<String>, SourceFault> {
+        if self.next.is_none() {
+            self.next = self.file().await?;
+        }
+        let key = self.next.as_ref().map(|(key, ..)| key.clone());
+        self.current = (key.clone().unwrap_or_default(), Vec::new());
+        Ok(key)
+    }
+
+    /// Field and place of the current sample's next file, which is then read by [`Self::content`] or skipped; `None` after the last.
+    pub(super) async fn next_file(&mut self) -> Result<Option<(String, Member)>, SourceFault> {
+        let next = match self.next.take() {
+            Some(next) => Some(next),
+            None => self.file().await?,
+        };
+        let (key, fields) = &mut self.current;
+        let (field, member) = match next {
+            Some((next, field, member)) if next == *key => (field, member),
+            other => {
+                self.next = other;
+                return Ok(None);
+            }
+        };
+        if fields.contains(&field) || fields.len() == MAX_FIELDS {
+            let sample = key.escape_debug();
+            let reason = match fields.contains(&field) {
+                true => format!("has the field `{}` of the sample `{sample}` twice", field.escape_debug()),
+                false => format!("has more than {MAX_FIELDS} files for the sample `{sample}`"),
+            };
+            return Err(self.members.fault(member.content.start, &reason));
+        }
+        fields.push(field.clone());
+        Ok(Some((field, member)))
+    }
+
+    /// Content of the file that was returned last.
+    pub(super) async fn content(&mut self, member: &Member) -> Result<Bytes, SourceFault> {
+        self.members.content(member).await
+    }
+
+    /// Leaves the content of the file that was returned last.
+    pub(super) fn skip(&mut self, member: &Member) {
+        self.members.skip(member);
+    }
+
+    pub(super) fn fault(&self, member: &Member, reason: &str) -> SourceFault {
+        self.members.fault(member.content.start, reason)
+    }
+
+    /// Key, field and place of the next file that belongs to a sample.
+    async fn file(&mut self) -> Result<Option<(String, String, Member)>, SourceFault> {
+        while let Some(member) = self.members.next().await? {
+            let found = split(&member.name).map(|(key, field)| (key.to_owned(), field));
+            match found {
+                Some((key, field)) => return Ok(Some((key, field, member))),
+                None => self.members.skip(&member),
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl FieldNames {
+    /// Number of the field `name`; `None` if there are too many fields.
+    fn number(&mut self, name: &str) -> Option<u32> {
+        let known = self.0.iter().position(|known| known == name);
+        let number = known.unwrap_or_else(|| {
+            self.0.push(name.to_owned());
+            self.0.len() - 1
+        });
+        (number < MAX_FIELDS).then_some(number as u32)
+    }
+
+    pub(super) fn into_names(self) -> Vec<String> {
+        self.0
+    }
+}
+
+/// Entries of one archive, whose fields are named separately.
+pub(super) struct Scanned {
+    pub(super) object: RangedObject,
+    pub(super) fields: Vec<String>,
+    pub(super) entries: Vec<Entry>,
+}
+
+/// Reads the headers of an archive.
+pub(super) async fn scan(object: RangedObject) -> Result<Scanned, SourceFault> {
+    /// Headers are read with what lies between them, so one block ahead is enough for small files and little is lost for large ones.
+    const AHEAD: u64 = 4 << 20;
+    let mut samples = Samples::new(object.clone(), AHEAD);
+    let (mut fields, mut entries) = (FieldNames::default(), Vec::new());
+    while let Some(key) = samples.next_sample().await? {
+        let mut files = Vec::new();
+        while let Some((field, member)) = samples.next_file().await? {
+            samples.skip(&member);
+            let Some(number) = fields.number(&field) else {
+                return Err(samples.fault(&member, &format!("has more than {MAX_FIELDS} different fields")));
+            };
+            files.push((number, member.content));
+        }
+        entries.push(Entry { key, files });
+    }
+    Ok(Scanned { object, fields: fields.into_names(), entries })
+}
+
+impl Scanned {
+    /// Packs the entries, with the numbers that the fields have in the whole index.
+    pub(super) fn pack(mut self, fields: &mut FieldNames) -> Option<ShardIndex> {
+        let numbers: Option<Vec<u32>> = self.fields.iter().map(|name| fields.number(name)).collect();
+        let numbers = numbers?;
+        for (field, _) in self.entries.iter_mut().flat_map(|entry| &mut entry.files) {
+            *field = numbers[*field as usize];
+        }
+        let key: Arc<str> = self.object.key.clone();
+        Some(ShardIndex::pack(key, self.object.version().clone(), self.entries))
+    }
+}

@@ -1,0 +1,43 @@
+//! Tests of the formats through their public API, against what the libraries of these formats read.
+#![expect(clippy::unwrap_used, reason = "a failure to set up the files of a test fails the test")]
+
+mod ahead;
+mod csv;
+mod labels;
+mod records;
+mod tar;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use penstock_engine::item::Sample;
+use penstock_engine::ports::{Produced, Source};
+use penstock_storage::{BoundedStore, DEFAULT_READS, MemoryStore, Store};
+
+/// A store named `data` that holds these objects.
+async fn store_of(objects: &[(&str, Vec<u8>)]) -> BoundedStore {
+    let store = MemoryStore::new("data");
+    for (key, content) in objects {
+        store.put(Arc::from(*key), Bytes::from(content.clone())).await.unwrap();
+    }
+    BoundedStore::new(Arc::new(store), DEFAULT_READS)
+}
+
+/// Content of a fixture.
+fn data(name: &str) -> Vec<u8> {
+    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)).unwrap()
+}
+
+/// All samples of a source, and the number of samples before the end of each epoch; or its fault, after the samples before it.
+async fn drain(mut source: Box<dyn Source>) -> (Vec<Sample>, Vec<usize>, Option<String>) {
+    let (mut samples, mut ends) = (Vec::new(), Vec::new());
+    loop {
+        match source.next().await {
+            Ok(Some(Produced::Samples(more))) => samples.extend(more),
+            Ok(Some(Produced::EpochEnd)) => ends.push(samples.len()),
+            Ok(None) => return (samples, ends, None),
+            Err(fault) => return (samples, ends, Some(fault.to_string())),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Sources of prepared pipelines: the only place that maps a kind of source to its implementation.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::try_join_all;
+use penstock_engine::mixed::{Mixed, MixedPart};
+use penstock_engine::numbered::{NumberedSource, Open};
+use penstock_engine::ports::{Produced, Source, SourceFault};
+use penstock_engine::range::{RangeSamples, RangeSource};
+use penstock_formats::tar::{Selection, TarStream, tar_samples};
+use penstock_formats::{
+    LabelTable, Labelling, RecordFormat, RecordSource, SAMPLE_KEY, Shards, expand, labelled_samples,
+    record_samples,
+};
+use penstock_storage::{AHEAD_BYTES, ListSource as StreamedList, Wanted, index_samples, list_samples};
+use penstock_types::spec::{
+    self, ColumnType, LabelOrigin, ListSource, MixSource, RecordForm, RecordsSource, TableSource, TarSource,
+};
+use penstock_types::traversal::{Traversal, TraversalSettings};
+
+use crate::prepare::Prepared;
+
+/// Divisor of a run's memory budget for the share that its source may keep.
+const SOURCE_SHARE: u64 = 2;
+
+impl Prepared {
+    /// Builds the source that the document describes. A run reads it; the storage benchmark and [`Self::count`] read it without a run.
+    pub fn source(&self) -> Box<dyn Source> {
+        let (source, most_bytes) = (&self.plan.source, self.source_bytes());
+        let traversal = source.traversal;
+        match &source.spec {
+            spec::Source::List(list) if !traversal.shuffle && !is_labelled(list) => {
+                let store = self.store(list.store.as_str());
+                Box::new(StreamedList::new(store, &list.prefix, &list.suffix, traversal).within(most_bytes))
+            }
+            spec::Source::Records(_) | spec::Source::Csv(_) | spec::Source::Tsv(_) if !traversal.shuffle => {
+                Box::new(self.records(&source.spec).within(most_bytes))
+            }
+            spec::Source::Range(range) => {
+                let traversal = Traversal::new(range.count, traversal);
+                Box::new(RangeSource::new(traversal.expect("a plan's shard was checked")))
+            }
+            spec::Source::Tar(tar) if tar.index.is_none() => {
+                let (store, selection) = (self.store(tar.store.as_str()), selection(tar));
+                Box::new(TarStream::new(store, shards(tar), selection, traversal, most_bytes))
+            }
+            numbered => Box::new(self.numbered(numbered, traversal)),
+        }
+    }
+
+    fn numbered(&self, source: &spec::Source, traversal: TraversalSettings) -> NumberedSource {
+        let most_bytes = self.source_bytes();
+        NumberedSource::new(
+            self.open(source, &self.plan.source.id.to_string(), most_bytes),
+            traversal,
+            AHEAD_BYTES.min(most_bytes / 4),
+        )
+    }
+
+    /// Opens the samples of the source with this `name`, to be read by their numbers. They may keep `most_bytes`.
+    fn open(&self, source: &spec::Source, name: &str, most_bytes: u64) -> Open {
+        match source {
+            spec::Source::List(list) => self.list(list, name, most_bytes),
+            spec::Source::Index(index) => {
+                let (store, index) = match &index.index {
+                    Some(key) => (self.store(index.store.as_str()), Arc::from(key.as_str())),
+                    None => {
+                        self.stores().index(index.store.as_str()).expect("an index was found for the source")
+                    }
+                };
+                index_samples(store, index, most_bytes)
+            }
+            spec::Source::Records(RecordsSource { store, .. })
+            | spec::Source::Csv(TableSource { store, .. })
+            | spec::Source::Tsv(TableSource { store, .. }) => {
+                let (objects, format) = records(source);
+                record_samples(self.store(store.as_str()), objects, format, most_bytes)
+            }
+            spec::Source::Range(range) => {
+                std::future::ready(Ok(Arc::new(RangeSamples(range.count)) as _)).boxed()
+            }
+            spec::Source::Tar(tar) => {
+                let index = tar.index.as_ref().expect("only tar shards with an index are read by numbers");
+                tar_samples(self.store(tar.store.as_str()), index.as_str(), selection(tar), most_bytes)
+            }
+            spec::Source::Mix(mix) => self.mix(mix, most_bytes),
+        }
+    }
+
+    fn list(&self, list: &ListSource, name: &str, most_bytes: u64) -> Open {
+        let store = self.store(list.store.as_str());
+        let mut wanted = Wanted { prefix: list.prefix.clone(), suffix: list.suffix.clone(), except: None };
+        if !is_labelled(list) {
+            return list_samples(store, wanted, most_bytes);
+        }
+        let table = list.labels.as_ref().map(|labels| {
+            let form = labels.form().expect("a plan's labels were checked");
+            let format = format(form, labels.types.clone());
+            let of_table = labels.store.as_ref().unwrap_or(&list.store);
+            if *of_table == list.store {
+                wanted.except = Some(labels.key.to_string());
+            }
+            LabelTable {
+                store: self.store(of_table.as_str()),
+                key: Arc::from(labels.key.as_str()),
+                format: format.with_key(Some(labels.sample_key.as_deref().unwrap_or(SAMPLE_KEY))),
+                matches: labels.matches,
+                missing: labels.missing,
+            }
+        });
+        let labelling = Labelling { by_folder: list.label == Some(LabelOrigin::Folder), table };
+        let (found, name) = (self.labels.clone(), name.to_owned());
+        labelled_samples(store, wanted, labelling, move |labels| found.add(name, labels), most_bytes)
+    }
+
+    fn mix(&self, mix: &MixSource, most_bytes: u64) -> Open {
+        let (seed, pick, stop) = (self.plan.source.traversal.seed, mix.pick, mix.stop);
+        let drawn = mix.sources.iter().filter(|(_, part)| part.weight > 0);
+        let share = most_bytes / drawn.clone().count().max(1) as u64;
+        let opens = drawn.zip(1_u64..).map(|((name, part), number)| {
+            // Sources of one length have orders of their own.
+            let order = part.source.traversal(seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+            let (name, weight, open) =
+                (Arc::from(name.as_str()), part.weight, self.open(&part.source, name.as_str(), share));
+            async move { Ok::<_, SourceFault>(MixedPart { name, samples: open.await?, weight, order }) }
+        });
+        let opens: Vec<_> = opens.collect();
+        async move {
+            let parts = try_join_all(opens).await?;
+            let names: Vec<Arc<str>> = parts.iter().map(|part| part.name.clone()).collect();
+            let mixed = Mixed::new(parts, pick, stop, seed).map_err(|fault| {
+                let names = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+                SourceFault::new(format!("the sources {names} cannot be mixed: {fault}"), None)
+            })?;
+            Ok(Arc::new(mixed) as _)
+        }
+        .boxed()
+    }
+
+    /// Part of the memory budget that the source may keep, in bytes.
+    fn source_bytes(&self) -> u64 {
+        self.plan.buffer_bytes / SOURCE_SHARE
+    }
+
+    /// Records of a source in their order.
+    fn records(&self, source: &spec::Source) -> RecordSource {
+        let store = source.store().map(|name| self.store(name.as_str())).expect("records lie in a store");
+        let (objects, format) = records(source);
+        RecordSource::new(store, objects, format, self.plan.source.traversal)
+    }
+
+    /// Counts the samples of all epochs, which requires a listing of all keys or a pass over all records. `None` if the epochs
+    /// never end.
+    pub async fn count(&self) -> Result<Option<u64>, SourceFault> {
+        let traversal = self.plan.source.traversal;
+        let of = |count| match Traversal::new(count, traversal) {
+            Ok(traversal) => Ok(traversal.total()),
+            Err(fault) => Err(SourceFault::new(fault.to_string(), None)),
+        };
+        let mut source: Box<dyn Source> = match &self.plan.source.spec {
+            source @ (spec::Source::Records(_) | spec::Source::Csv(_) | spec::Source::Tsv(_)) => {
+                return of(self.records(source).within(self.source_bytes()).count().await?);
+            }
+            spec::Source::Tar(tar) if tar.index.is_none() => {
+                let store = self.store(tar.store.as_str());
+                return of(penstock_formats::tar::TarIndex::build(&store, &shards(tar), |_, _| {})
+                    .await?
+                    .samples());
+            }
+            spec::Source::Range(_) => self.source(),
+            source => Box::new(self.numbered(source, traversal)),
+        };
+        let first = source.next().await?;
+        // A source without samples ends before it reports a total.
+        Ok(source.total().or(matches!(first, None | Some(Produced::EpochEnd)).then_some(0)))
+    }
+}
+
+/// Shards that a document names without an index.
+fn shards(tar: &TarSource) -> Shards {
+    match &tar.shards {
+        Some(pattern) => {
+            Shards::Keys(expand(pattern.as_str()).expect("a prepared plan's pattern was checked"))
+        }
+        None => Shards::Listed(Wanted {
+            prefix: tar.prefix.clone().unwrap_or_default(),
+            suffix: ".tar".to_owned(),
+            except: None,
+        }),
+    }
+}
+
+fn is_labelled(list: &ListSource) -> bool {
+    list.label.is_some() || list.labels.is_some()
+}
+
+/// Objects of a source that reads records, and their format.
+fn records(source: &spec::Source) -> (Shards, RecordFormat) {
+    let objects = source.records().expect("the source reads records");
+    let (key, types) = match source {
+        spec::Source::Records(RecordsSource { sample_key, .. }) => (sample_key.as_deref(), BTreeMap::new()),
+        spec::Source::Csv(table) | spec::Source::Tsv(table) => {
+            (table.sample_key.as_deref(), table.types.clone())
+        }
+        _ => unreachable!("other sources read no records"),
+    };
+    let format = format(objects.form, types).with_key(key);
+    let keys = match (objects.key, objects.shards) {
+        (Some(key), _) => return (Shards::Keys(vec![Arc::from(key.as_str())]), format),
+        (None, Some(pattern)) => {
+            Shards::Keys(expand(pattern.as_str()).expect("a prepared plan's pattern was checked"))
+        }
+        (None, None) => Shards::Listed(Wanted {
+            prefix: objects.prefix.unwrap_or_default().to_owned(),
+            suffix: objects.suffix().to_owned(),
+            except: None,
+        }),
+    };
+    (keys, format.of_several())
+}
+
+fn format(form: RecordForm, types: BTreeMap<String, ColumnType>) -> RecordFormat {
+    match form {
+        RecordForm::Lines => RecordFormat::lines(),
+        RecordForm::Rows(delimiter) => RecordFormat::rows(delimiter, types),
+    }
+}
+
+fn selection(tar: &TarSource) -> Selection {
+    Selection::new(tar.fields.iter().map(|(name, files)| (name.as_str(), files.as_str())))
+}
