@@ -122,13 +122,12 @@ class Generator:
             options = whole.get("oneOf", ())
             if "properties" in whole:
                 self.types[name] = self.typed_dict(name, whole)
-            elif all("const" in option for option in options):
-                words = ", ".join(json.dumps(option["const"]) for option in options)
-                self.types[name] = f"{name}: TypeAlias = Literal[{words}]"
             else:
-                made = {name + key.capitalize(): option for option in options for key in option["properties"]}
+                words = ", ".join(json.dumps(option["const"]) for option in options if "const" in option)
+                made = {name + key.capitalize(): option for option in options for key in option.get("properties", ())}
                 classes = [self.typed_dict(key, option) for key, option in made.items()]
-                self.types[name] = "\n\n\n".join([*classes, f"{name}: TypeAlias = {' | '.join(made)}"])
+                forms = [*([f"Literal[{words}]"] if words else []), *made]
+                self.types[name] = "\n\n\n".join([*classes, f"{name}: TypeAlias = {' | '.join(forms)}"])
         return name
 
     def typed_dict(self, name: str, whole: Schema) -> str:
@@ -136,7 +135,7 @@ class Generator:
         for member, of in whole["properties"].items():
             lines += [f"    #: {line}" for line in paragraph(first_paragraph(of))]
             found = self.type(of)
-            lines.append(f"    {member}: {found if member in whole['required'] else f'NotRequired[{found}]'}")
+            lines.append(f"    {member}: {found if member in whole.get('required', ()) else f'NotRequired[{found}]'}")
         return "\n".join(lines)
 
     def resolved(self, member: Schema) -> Schema:

@@ -28,8 +28,16 @@ pub struct Mixed {
     passes: Vec<u32>,
     count: u64,
     mixture: Mutex<Mixture>,
-    /// Orders of the sources in the pass that was read last, with its number over all epochs.
-    orders: Mutex<Vec<Option<(u32, Arc<Order>)>>>,
+    /// Pass over each source that was read last.
+    passed: Mutex<Vec<Option<Pass>>>,
+}
+
+/// Order of a source in a pass.
+#[derive(Clone)]
+struct Pass {
+    /// Number over all epochs.
+    number: u32,
+    order: Arc<Order>,
 }
 
 /// Samples of one source and pass in a chunk.
@@ -59,8 +67,8 @@ impl Mixed {
             let length = part.samples.count().saturating_mul(u64::from(*passes));
             starts.push(starts.last().copied().unwrap_or(0).saturating_add(length));
         }
-        let orders = Mutex::new(vec![None; parts.len()]);
-        Ok(Self { parts, starts, passes, count: mixture.len(), mixture: Mutex::new(mixture), orders })
+        let passed = Mutex::new(vec![None; parts.len()]);
+        Ok(Self { parts, starts, passes, count: mixture.len(), mixture: Mutex::new(mixture), passed })
     }
 
     /// Names of the sources, with the indexes of their samples.
@@ -86,13 +94,13 @@ impl Mixed {
 
     /// Order of a source in a pass, which is numbered over all epochs.
     fn order(&self, part: usize, pass: u32) -> Arc<Order> {
-        let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
-        match &orders[part] {
-            Some((current, order)) if *current == pass => order.clone(),
+        let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        match &passed[part] {
+            Some(last) if last.number == pass => last.order.clone(),
             _ => {
                 let MixedPart { samples, order, .. } = &self.parts[part];
                 let order = Arc::new(Order::new(samples.count(), &samples.units(), order, pass));
-                orders[part] = Some((pass, order.clone()));
+                passed[part] = Some(Pass { number: pass, order: order.clone() });
                 order
             }
         }

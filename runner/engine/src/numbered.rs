@@ -61,7 +61,7 @@ pub struct NumberedSource {
 
 enum State {
     Closed(Open),
-    Open(Reading),
+    Open(Box<Reading>),
 }
 
 struct Reading {
@@ -101,13 +101,9 @@ impl NumberedSource {
             let mean = samples.mean_bytes().max(1);
             let chunk = (CHUNK_BYTES / mean).clamp(1, CHUNK);
             let most = (self.ahead_bytes / (chunk * mean)).clamp(1, CHUNK) as usize;
-            self.state = State::Open(Reading {
-                samples,
-                traversal,
-                chunk: chunk as usize,
-                most,
-                ahead: VecDeque::new(),
-            });
+            let chunk = chunk as usize;
+            let reading = Reading { samples, traversal, chunk, most, ahead: VecDeque::new() };
+            self.state = State::Open(Box::new(reading));
         }
         match &mut self.state {
             State::Open(reading) => Ok(reading),

@@ -3,14 +3,16 @@
 mod format;
 mod in_order;
 mod json;
+mod layout;
 mod numbered;
 mod part;
 mod rows;
 mod split;
 
-pub use format::{RecordFormat, SAMPLE_KEY};
+pub use format::RecordFormat;
 pub use in_order::RecordSource;
 pub use json::{RecordFault, sample_of};
+pub use layout::SAMPLE_KEY;
 pub use numbered::record_samples;
 pub(crate) use numbered::{Limits, open_records};
 use penstock_storage::AHEAD_BYTES;

@@ -18,7 +18,7 @@ pub(crate) const CHUNK: usize = 256;
 pub(crate) struct KeyedSamples(PackedKeys);
 
 impl KeyedSamples {
-    pub(crate) fn new(mut keys: PackedKeys) -> Arc<dyn Numbered> {
+    pub(crate) fn numbered(mut keys: PackedKeys) -> Arc<dyn Numbered> {
         keys.shrink();
         Arc::new(Self(keys))
     }

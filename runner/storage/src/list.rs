@@ -72,7 +72,7 @@ impl ListSource {
 pub fn list_samples(store: BoundedStore, wanted: Wanted, most_bytes: u64) -> Open {
     async move {
         let keys = wanted.list_at_most(most_bytes.min(MAX_INDEX_BYTES), &store, |_| {}).await?;
-        Ok(KeyedSamples::new(keys))
+        Ok(KeyedSamples::numbered(keys))
     }
     .boxed()
 }

@@ -20,6 +20,11 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     (README, "make test", "runs for about twenty minutes"),
     (
         RUNNER,
+        "penstock index create --tar --store shards=s3://bucket/train --upload train.index",
+        "needs shards",
+    ),
+    (
+        RUNNER,
         "penstock push crop_faces.wasm oci://ghcr.io/team/crop-faces:v1 --registry ghcr.io",
         "needs an account of a registry",
     ),

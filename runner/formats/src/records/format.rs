@@ -8,6 +8,7 @@ use penstock_types::spec::ColumnType;
 
 use super::RecordFault;
 use super::json::members;
+use super::layout::{Layout, SAMPLE_KEY};
 use super::part::Part;
 use super::rows::{Columns, RowParser};
 use super::split::Piece;
@@ -21,18 +22,6 @@ pub struct RecordFormat {
     /// Set if a number alone does not identify a record.
     names_objects: bool,
 }
-
-/// Layout of an object.
-#[derive(Clone, Debug)]
-pub(super) enum Layout {
-    /// A JSON object on each line.
-    Lines,
-    /// A table with a header.
-    Rows { delimiter: u8, types: BTreeMap<String, ColumnType> },
-}
-
-/// Name of the member or column that becomes the sample's key unless a document names another.
-pub const SAMPLE_KEY: &str = "key";
 
 impl RecordFormat {
     /// A JSON object on each line. Its members become fields: texts and numbers unchanged, booleans as the ints 0 and 1, arrays and

@@ -7,8 +7,7 @@ use penstock_types::spec::JsonSize;
 use penstock_types::text::without_place;
 use serde_json::{Map, Number, Value as Json};
 
-use super::format::SAMPLE_KEY;
-use super::rows::{KeyAndFields, MAX_COLUMNS};
+use super::layout::{KeyAndFields, MAX_COLUMNS, SAMPLE_KEY};
 
 /// Maximum number of names and values in a line, because each takes dozens of bytes while the line is parsed.
 const MAX_NODES: usize = 1 << 18;

@@ -8,11 +8,7 @@ use penstock_engine::item::{Field, Value};
 use penstock_types::spec::ColumnType;
 
 use super::RecordFault;
-use super::format::{Layout, SAMPLE_KEY};
-use super::split::reader;
-
-/// Maximum number of columns of a table.
-pub(super) const MAX_COLUMNS: usize = 1 << 14;
+use super::layout::{KeyAndFields, Layout, MAX_COLUMNS, SAMPLE_KEY, reader};
 
 /// Columns of a table, in order.
 #[derive(Debug, Default)]
@@ -40,9 +36,6 @@ pub(super) struct RowParser {
     text: Vec<u8>,
     ends: Vec<usize>,
 }
-
-/// Key and fields of a record.
-pub(super) type KeyAndFields = (Option<Arc<str>>, Vec<Field>);
 
 impl Columns {
     /// Bytes that the columns take in memory.

@@ -8,7 +8,8 @@ use memchr::memchr;
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{BYTE_ORDER_MARK, Blocks, RangedObject};
 
-use super::format::{Layout, RecordFormat};
+use super::format::RecordFormat;
+use super::layout::{Layout, reader};
 use super::part::Part;
 
 /// Maximum size of a record, in bytes.
@@ -168,12 +169,4 @@ impl Ends {
             }
         }
     }
-}
-
-/// A reader of rows that is past a byte order mark: it would remove one from each row.
-pub(super) fn reader(delimiter: u8) -> csv_core::Reader {
-    let mut reader = csv_core::ReaderBuilder::new().delimiter(delimiter).build();
-    let (result, ..) = reader.read_record(b"\n", &mut [0], &mut [0]);
-    debug_assert_eq!(result, ReadRecordResult::InputEmpty, "a blank line is no record");
-    reader
 }

@@ -35,7 +35,7 @@ fn plain(delimiter: u8) -> RecordFormat {
 
 fn texts(sample: &Sample) -> Vec<&str> {
     let text = |value| match value {
-        &Value::Text(ref text) => text.as_str(),
+        Value::Text(text) => text.as_str(),
         other => panic!("{other:?}"),
     };
     sample.fields.iter().map(|field| text(&field.value)).collect()

@@ -30,10 +30,14 @@ from penstock._penstock import (
 from penstock._parts import Document
 # Functions that start a document with a source. `__all__` omits them, so that `import *` does not replace Python's `list` and
 # `range`.
+from penstock._parts import csv as csv
 from penstock._parts import index as index
 from penstock._parts import list as list
+from penstock._parts import mix as mix
 from penstock._parts import range as range
 from penstock._parts import records as records
+from penstock._parts import tar as tar
+from penstock._parts import tsv as tsv
 from penstock._pipeline import Pipeline
 
 __all__ = [

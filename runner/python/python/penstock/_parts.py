@@ -8,6 +8,32 @@ from typing import Any, Literal, NotRequired, Self, TypeAlias, TypedDict
 from penstock._document import Written, part
 
 
+LabelOrigin: TypeAlias = Literal["folder"]
+
+
+class LabelTable(TypedDict):
+    """Table whose fields are added to listed samples."""
+
+    #: Store that holds the table; that of the source when missing.
+    store: NotRequired[str | None]
+    #: Key of the table. It ends with `.csv`, `.tsv`, `.ndjson` or `.jsonl`.
+    key: str
+    #: Column or member that contains the keys of samples; `key` when missing.
+    sample_key: NotRequired[str | None]
+    #: Part of a sample's key that the table contains: `key` or `stem`.
+    match: NotRequired[KeyPart]
+    #: Types of columns by name; columns without a type are texts.
+    types: NotRequired[Mapping[str, Any]]
+    #: Handling of listed keys that are not in the table: `fail` or `skip`.
+    missing: NotRequired[Missing]
+
+
+KeyPart: TypeAlias = Literal["key", "stem"]
+
+
+Missing: TypeAlias = Literal["fail", "skip"]
+
+
 class Shard(TypedDict):
     """Part of the entries that this process visits."""
 
@@ -20,6 +46,231 @@ class Shard(TypedDict):
 
 
 Uneven: TypeAlias = Literal["drop", "keep"]
+
+
+class MixPart(TypedDict):
+    """A source of a mixture."""
+
+    #: Source of the samples; any but `mix`.
+    source: Source
+    #: Share of the source in relation to the other weights; with 0, the source is never read.
+    weight: NotRequired[int]
+
+
+class SourceList(TypedDict):
+    """Reads the keys of a store."""
+
+    list: ListSource
+
+
+class SourceIndex(TypedDict):
+    """Reads the keys of an index file."""
+
+    index: IndexSource
+
+
+class SourceRange(TypedDict):
+    """Counts numbers from 0."""
+
+    range: RangeSource
+
+
+class SourceRecords(TypedDict):
+    """Reads the lines of NDJSON objects."""
+
+    records: RecordsSource
+
+
+class SourceCsv(TypedDict):
+    """Reads the rows of tables whose values are separated by commas."""
+
+    csv: TableSource
+
+
+class SourceTsv(TypedDict):
+    """Reads the rows of tables whose values are separated by tabs."""
+
+    tsv: TableSource
+
+
+class SourceTar(TypedDict):
+    """Reads the samples in tar shards."""
+
+    tar: TarSource
+
+
+class SourceMix(TypedDict):
+    """Mixes the samples of several sources."""
+
+    mix: MixSource
+
+
+Source: TypeAlias = SourceList | SourceIndex | SourceRange | SourceRecords | SourceCsv | SourceTsv | SourceTar | SourceMix
+
+
+class ListSource(TypedDict):
+    """Produces one sample for every key of a store, sorted by bytes."""
+
+    #: Store whose keys are listed.
+    store: str
+    #: Prefix of the keys to list; all keys when empty.
+    prefix: NotRequired[str]
+    #: Suffix of the keys to list, e.g. `.jpg`; all keys when empty.
+    suffix: NotRequired[str]
+    #: Origin of the field `label`, the number of a class: `folder` numbers the folders below that of `prefix`, sorted by bytes.
+    label: NotRequired[LabelOrigin | None]
+    #: Table whose fields are added to the samples with the same keys.
+    labels: NotRequired[LabelTable | None]
+    #: Permutes the samples, differently in every epoch.
+    shuffle: NotRequired[bool]
+    #: Part of the samples that this process reads; all when missing.
+    shard: NotRequired[Shard | None]
+    #: Number of passes over the source; `None` for an endless run.
+    epochs: NotRequired[int | None]
+    #: Maximum number of samples in one epoch, over all shards together; all when missing.
+    limit: NotRequired[int | None]
+
+
+class IndexSource(TypedDict):
+    """Produces one sample for every key in an index, in the order of the index."""
+
+    #: Store that holds the objects.
+    store: str
+    #: Key of the index in that store: a JSON array of keys. When missing, the `index` in the configuration of the store.
+    index: NotRequired[str | None]
+    #: Permutes the samples, differently in every epoch.
+    shuffle: NotRequired[bool]
+    #: Part of the samples that this process reads; all when missing.
+    shard: NotRequired[Shard | None]
+    #: Number of passes over the source; `None` for an endless run.
+    epochs: NotRequired[int | None]
+    #: Maximum number of samples in one epoch, over all shards together; all when missing.
+    limit: NotRequired[int | None]
+
+
+class RangeSource(TypedDict):
+    """Produces samples numbered from 0, without fields."""
+
+    #: Number of samples in one epoch.
+    count: int
+    #: Permutes the samples, differently in every epoch.
+    shuffle: NotRequired[bool]
+    #: Part of the samples that this process reads; all when missing.
+    shard: NotRequired[Shard | None]
+    #: Number of passes over the source; `None` for an endless run.
+    epochs: NotRequired[int | None]
+    #: Maximum number of samples in one epoch, over all shards together; all when missing.
+    limit: NotRequired[int | None]
+
+
+class RecordsSource(TypedDict):
+    """Produces one sample for every line of NDJSON objects: `key`, and the other members of the line as fields."""
+
+    #: Store that holds the objects.
+    store: str
+    #: Key of the object in the store.
+    key: NotRequired[str | None]
+    #: Keys of several objects, e.g. `train-{000..127}.ndjson`; instead of `key`.
+    shards: NotRequired[str | None]
+    #: Prefix of the keys of several objects, in the order of their bytes; instead of `key`.
+    prefix: NotRequired[str | None]
+    #: Suffix of the keys that start with `prefix`; `.ndjson` when missing.
+    suffix: NotRequired[str | None]
+    #: Member that is the key of the sample. When missing, `key` or else the number of the line.
+    sample_key: NotRequired[str | None]
+    #: Permutes the samples, differently in every epoch.
+    shuffle: NotRequired[bool]
+    #: Part of the samples that this process reads; all when missing.
+    shard: NotRequired[Shard | None]
+    #: Number of passes over the source; `None` for an endless run.
+    epochs: NotRequired[int | None]
+    #: Maximum number of samples in one epoch, over all shards together; all when missing.
+    limit: NotRequired[int | None]
+
+
+class TableSource(TypedDict):
+    """Produces one sample for every row of tables whose first row names the columns: `key`, and the other columns as fields."""
+
+    #: Store that holds the tables.
+    store: str
+    #: Key of the table in the store.
+    key: NotRequired[str | None]
+    #: Keys of several tables, e.g. `train-{000..127}.csv`; instead of `key`.
+    shards: NotRequired[str | None]
+    #: Prefix of the keys of several tables, in the order of their bytes; instead of `key`.
+    prefix: NotRequired[str | None]
+    #: Suffix of the keys that start with `prefix`; `.csv` or `.tsv` when missing.
+    suffix: NotRequired[str | None]
+    #: Column that is the key of the sample. When missing, `key` or else the number of the row.
+    sample_key: NotRequired[str | None]
+    #: Types of columns by name, e.g. `{"label": "int"}`. Columns without a type are texts.
+    types: NotRequired[Mapping[str, Any]]
+    #: Permutes the samples, differently in every epoch.
+    shuffle: NotRequired[bool]
+    #: Part of the samples that this process reads; all when missing.
+    shard: NotRequired[Shard | None]
+    #: Number of passes over the source; `None` for an endless run.
+    epochs: NotRequired[int | None]
+    #: Maximum number of samples in one epoch, over all shards together; all when missing.
+    limit: NotRequired[int | None]
+
+
+class TarSource(TypedDict):
+    """Produces one sample for each group of neighbouring files with one key in tar shards, as WebDataset writes them: a file `KEY.NAME` is
+    the field `NAME` of the sample `KEY`.
+    """
+
+    #: Store that holds the shards.
+    store: str
+    #: Keys of the shards, e.g. `train-{000..127}.tar`.
+    shards: NotRequired[str | None]
+    #: Prefix of the keys of the shards, which end with `.tar`; instead of `shards`.
+    prefix: NotRequired[str | None]
+    #: Key of an index in that store, made by `penstock index create --tar`; instead of `shards`. A shuffle needs an index.
+    index: NotRequired[str | None]
+    #: Fields of the samples, each with the names of its file, e.g. `{"bytes": "jpg;jpeg"}`. When missing, each file is a field with its
+    #: own name.
+    fields: NotRequired[Mapping[str, str]]
+    #: Number of shards whose samples a shuffle mixes at a time; all when missing.
+    window: NotRequired[int | None]
+    #: Permutes the samples, differently in every epoch.
+    shuffle: NotRequired[bool]
+    #: Part of the samples that this process reads; all when missing.
+    shard: NotRequired[Shard | None]
+    #: Number of passes over the source; `None` for an endless run.
+    epochs: NotRequired[int | None]
+    #: Maximum number of samples in one epoch, over all shards together; all when missing.
+    limit: NotRequired[int | None]
+
+
+class MixSource(TypedDict):
+    """Mixes the samples of several sources by their weights. In each block of samples, every source has exactly its share."""
+
+    #: Sources by name. `shuffle` and `limit` of each apply within it; the mixture has the `shard` and the `epochs`.
+    sources: Mapping[str, MixPart]
+    #: End of an epoch: `first` when a source ends, `all` when all have ended, `cycle` when each was read at least once, or `{"samples":
+    #: N}`.
+    stop: NotRequired[Stop]
+    #: Order within a block: `even` or `random`.
+    pick: NotRequired[Pick]
+    #: Part of the samples that this process reads; all when missing.
+    shard: NotRequired[Shard | None]
+    #: Number of epochs; `None` for an endless run.
+    epochs: NotRequired[int | None]
+    #: Maximum number of samples in one epoch, over all shards together; all when missing.
+    limit: NotRequired[int | None]
+
+
+class StopSamples(TypedDict):
+    """Ends after this number of samples. Sources that end earlier start again."""
+
+    samples: int
+
+
+Stop: TypeAlias = Literal["first", "all", "cycle"] | StopSamples
+
+
+Pick: TypeAlias = Literal["even", "random"]
 
 
 Order: TypeAlias = Literal["completion", "input"]
@@ -104,6 +355,7 @@ class Document(Written):
         self,
         *,
         store: str | None = None,
+        object: str | None = None,
         name: str | None = None,
         queue: int = 2,
         concurrency: int = 1,
@@ -111,9 +363,11 @@ class Document(Written):
         on_error: OnError = "skip",
         max_failures: FailureLimit | None = None,
     ) -> Self:
-        """Reads the object that each sample's key names. The objects of a batch are read concurrently; each read may fail alone.
+        """Reads the object that each sample's key, or one of its fields, names. The objects of a batch are read concurrently; each read may
+        fail alone.
 
         store: Store to read from; the store of the source when missing.
+        object: Field whose text is the key of the object; the key of the sample when missing.
         name: Name of the stage in statistics; its kind, or the name of its module, when missing.
         queue: Maximum number of items in the queue after the stage.
         concurrency: Number of tasks that may run at a time.
@@ -330,6 +584,8 @@ def list(
     *,
     prefix: str = "",
     suffix: str = "",
+    label: LabelOrigin | None = None,
+    labels: LabelTable | None = None,
     shuffle: bool = False,
     shard: Shard | None = None,
     epochs: int | None = 1,
@@ -340,6 +596,8 @@ def list(
     store: Store whose keys are listed.
     prefix: Prefix of the keys to list; all keys when empty.
     suffix: Suffix of the keys to list, e.g. `.jpg`; all keys when empty.
+    label: Origin of the field `label`, the number of a class: `folder` numbers the folders below that of `prefix`, sorted by bytes.
+    labels: Table whose fields are added to the samples with the same keys.
     shuffle: Permutes the samples, differently in every epoch.
     shard: Part of the samples that this process reads; all when missing.
     epochs: Number of passes over the source; `None` for an endless run.
@@ -393,20 +651,153 @@ def range(
 @part("source")
 def records(
     store: str,
-    key: str,
     *,
+    key: str | None = None,
+    shards: str | None = None,
+    prefix: str | None = None,
+    suffix: str | None = None,
+    sample_key: str | None = None,
     shuffle: bool = False,
     shard: Shard | None = None,
     epochs: int | None = 1,
     limit: int | None = None,
 ) -> Document:
-    """Produces one sample for every line of an NDJSON object: `key`, and the other members of the line as fields.
+    """Produces one sample for every line of NDJSON objects: `key`, and the other members of the line as fields.
 
-    store: Store that holds the object.
+    store: Store that holds the objects.
     key: Key of the object in the store.
+    shards: Keys of several objects, e.g. `train-{000..127}.ndjson`; instead of `key`.
+    prefix: Prefix of the keys of several objects, in the order of their bytes; instead of `key`.
+    suffix: Suffix of the keys that start with `prefix`; `.ndjson` when missing.
+    sample_key: Member that is the key of the sample. When missing, `key` or else the number of the line.
     shuffle: Permutes the samples, differently in every epoch.
     shard: Part of the samples that this process reads; all when missing.
     epochs: Number of passes over the source; `None` for an endless run.
+    limit: Maximum number of samples in one epoch, over all shards together; all when missing.
+    """
+    return Document()
+
+
+@part("source")
+def csv(
+    store: str,
+    *,
+    key: str | None = None,
+    shards: str | None = None,
+    prefix: str | None = None,
+    suffix: str | None = None,
+    sample_key: str | None = None,
+    types: Mapping[str, Any] = {},
+    shuffle: bool = False,
+    shard: Shard | None = None,
+    epochs: int | None = 1,
+    limit: int | None = None,
+) -> Document:
+    """Produces one sample for every row of tables whose first row names the columns: `key`, and the other columns as fields.
+
+    store: Store that holds the tables.
+    key: Key of the table in the store.
+    shards: Keys of several tables, e.g. `train-{000..127}.csv`; instead of `key`.
+    prefix: Prefix of the keys of several tables, in the order of their bytes; instead of `key`.
+    suffix: Suffix of the keys that start with `prefix`; `.csv` or `.tsv` when missing.
+    sample_key: Column that is the key of the sample. When missing, `key` or else the number of the row.
+    types: Types of columns by name, e.g. `{"label": "int"}`. Columns without a type are texts.
+    shuffle: Permutes the samples, differently in every epoch.
+    shard: Part of the samples that this process reads; all when missing.
+    epochs: Number of passes over the source; `None` for an endless run.
+    limit: Maximum number of samples in one epoch, over all shards together; all when missing.
+    """
+    return Document()
+
+
+@part("source")
+def tsv(
+    store: str,
+    *,
+    key: str | None = None,
+    shards: str | None = None,
+    prefix: str | None = None,
+    suffix: str | None = None,
+    sample_key: str | None = None,
+    types: Mapping[str, Any] = {},
+    shuffle: bool = False,
+    shard: Shard | None = None,
+    epochs: int | None = 1,
+    limit: int | None = None,
+) -> Document:
+    """Produces one sample for every row of tables whose first row names the columns: `key`, and the other columns as fields.
+
+    store: Store that holds the tables.
+    key: Key of the table in the store.
+    shards: Keys of several tables, e.g. `train-{000..127}.csv`; instead of `key`.
+    prefix: Prefix of the keys of several tables, in the order of their bytes; instead of `key`.
+    suffix: Suffix of the keys that start with `prefix`; `.csv` or `.tsv` when missing.
+    sample_key: Column that is the key of the sample. When missing, `key` or else the number of the row.
+    types: Types of columns by name, e.g. `{"label": "int"}`. Columns without a type are texts.
+    shuffle: Permutes the samples, differently in every epoch.
+    shard: Part of the samples that this process reads; all when missing.
+    epochs: Number of passes over the source; `None` for an endless run.
+    limit: Maximum number of samples in one epoch, over all shards together; all when missing.
+    """
+    return Document()
+
+
+@part("source")
+def tar(
+    store: str,
+    *,
+    shards: str | None = None,
+    prefix: str | None = None,
+    index: str | None = None,
+    fields: Mapping[str, str] = {},
+    window: int | None = None,
+    shuffle: bool = False,
+    shard: Shard | None = None,
+    epochs: int | None = 1,
+    limit: int | None = None,
+) -> Document:
+    """Produces one sample for each group of neighbouring files with one key in tar shards, as WebDataset writes them: a file `KEY.NAME` is
+    the field `NAME` of the sample `KEY`.
+
+    store: Store that holds the shards.
+    shards: Keys of the shards, e.g. `train-{000..127}.tar`.
+    prefix: Prefix of the keys of the shards, which end with `.tar`; instead of `shards`.
+    index: Key of an index in that store, made by `penstock index create --tar`; instead of `shards`. A shuffle needs an index.
+    fields: Fields of the samples, each with the names of its file, e.g. `{"bytes": "jpg;jpeg"}`. When missing, each file is a field
+        with its own name.
+    window: Number of shards whose samples a shuffle mixes at a time; all when missing.
+    shuffle: Permutes the samples, differently in every epoch.
+    shard: Part of the samples that this process reads; all when missing.
+    epochs: Number of passes over the source; `None` for an endless run.
+    limit: Maximum number of samples in one epoch, over all shards together; all when missing.
+    """
+    return Document()
+
+
+@part("source")
+def mix(
+    sources: Mapping[str, MixPart],
+    *,
+    stop: Stop = "all",
+    pick: Pick = "even",
+    shard: Shard | None = None,
+    epochs: int | None = 1,
+    limit: int | None = None,
+) -> Document:
+    """Mixes the samples of several sources by their weights. In each block of samples, every source has exactly its share.
+
+    sources: Sources by name. `shuffle` and `limit` of each apply within it; the mixture has the `shard` and the `epochs`.
+    stop: End of an epoch: `first` when a source ends, `all` when all have ended, `cycle` when each was read at least once, or
+        `{"samples": N}`.
+      `first`: Ends after the last sample of the source that ends first.
+      `all`: Ends after each sample of each source was drawn once. From the end of a source on, the weights hold among the others.
+      `cycle`: Ends when each source was drawn completely at least once. Sources that end earlier start again.
+    pick: Order within a block: `even` or `random`.
+      `even`: Spreads the draws of each source evenly. Blocks begin at different places of the same order: otherwise a rank whose stride
+        divides the length of a block would always visit the same sources.
+      `random`: Permutes the draws of each block.
+    shard: Part of the samples that this process reads; all when missing.
+    epochs: Number of epochs; `None` for an endless run.
     limit: Maximum number of samples in one epoch, over all shards together; all when missing.
     """
     return Document()

@@ -1868,6 +1868,10 @@ export interface components {
             };
             /** @description Files written by the consumer `files`; `null` for any other consumer. */
             files?: components["schemas"]["FilesRecord"] | null;
+            /** @description Labels of listed samples, by the id of the source; in a mixture, by the name of the source in it. */
+            labels?: {
+                [key: string]: components["schemas"]["LabelsRecord"];
+            };
             /**
              * @description Copies of stages to devices, by stage id; a transfer that stays on the host has no entry.
              * @default {}
@@ -1919,6 +1923,33 @@ export interface components {
              * @description Number of files left unchanged, because an earlier run of the same pipeline had written them.
              */
             already_there: number;
+        };
+        /** @description Labels of the samples of a source, once they were read. */
+        LabelsRecord: {
+            /** @description Names of the class folders in the order of their numbers, from 0: the first thousand, or 64 KiB. Empty without classes. */
+            classes: string[];
+            /**
+             * Format: uint64
+             * @description Number of class folders.
+             */
+            class_count: number;
+            /**
+             * Format: uint64
+             * @description Number of listed keys that lie in no class folder. They are left out.
+             */
+            without_class: number;
+            /**
+             * Format: uint64
+             * @description Number of listed keys that the table of labels lacks. They are left out.
+             */
+            without_label: number;
+            /**
+             * Format: uint64
+             * @description Number of keys in the table of labels that are not listed.
+             */
+            unused: number;
+            /** @description First keys in the table that are not listed. */
+            unused_keys: string[];
         };
         /** @description Copies of one stage to a device, and its waiting times. */
         TransferRecord: {
@@ -3633,6 +3664,10 @@ export interface components {
              * @default
              */
             suffix: string;
+            /** @description Origin of the field `label`, the number of a class: `folder` numbers the folders below that of `prefix`, sorted by bytes. */
+            label?: components["schemas"]["LabelOrigin"] | null;
+            /** @description Table whose fields are added to the samples with the same keys. */
+            labels?: components["schemas"]["LabelTable"] | null;
             /**
              * @description Permutes the samples, differently in every epoch.
              * @default false
@@ -3652,6 +3687,37 @@ export interface components {
              */
             limit?: number | null;
         };
+        /** @description Origin of the field `label`. */
+        LabelOrigin: "folder";
+        /** @description Table whose fields are added to listed samples. */
+        LabelTable: {
+            /** @description Store that holds the table; that of the source when missing. */
+            store?: string | null;
+            /** @description Key of the table. It ends with `.csv`, `.tsv`, `.ndjson` or `.jsonl`. */
+            key: string;
+            /** @description Column or member that contains the keys of samples; `key` when missing. */
+            sample_key?: string | null;
+            /**
+             * @description Part of a sample's key that the table contains: `key` or `stem`.
+             * @default key
+             */
+            match: components["schemas"]["KeyPart"];
+            /** @description Types of columns by name; columns without a type are texts. */
+            types?: {
+                [key: string]: components["schemas"]["ColumnType"];
+            };
+            /**
+             * @description Handling of listed keys that are not in the table: `fail` or `skip`.
+             * @default fail
+             */
+            missing: components["schemas"]["Missing"];
+        };
+        /** @description Part of a listed key. */
+        KeyPart: "key" | "stem";
+        /** @description Type of the values in a column of a table. */
+        ColumnType: "text" | "int" | "float" | "bool";
+        /** @description Handling of listed keys that are not in a table of labels. */
+        Missing: "fail" | "skip";
         /** @description Part of the entries that this process visits. */
         Shard: {
             /**
@@ -3752,10 +3818,12 @@ export interface components {
              */
             queue: number;
         };
-        /** @description Reads the object that each sample's key names. The objects of a batch are read concurrently; each read may fail alone. */
+        /** @description Reads the object that each sample's key, or one of its fields, names. The objects of a batch are read concurrently; each read may fail alone. */
         Fetch: {
             /** @description Store to read from; the store of the source when missing. */
             store?: string | null;
+            /** @description Field whose text is the key of the object; the key of the sample when missing. */
+            object?: string | null;
             /** @description Name of the stage in statistics; its kind, or the name of its module, when missing. */
             name?: string | null;
             /**
