@@ -34,7 +34,8 @@ const BLOCK_BYTES: u64 = 8 << 20;
 /// that take more than `most_bytes`. Missing objects are detected only when a stage reads them.
 pub fn index_samples(store: BoundedStore, index: impl Into<Arc<str>>, most_bytes: u64) -> Open {
     let index = index.into();
-    async move { Ok(KeyedSamples::numbered(read(&store, &index, most_bytes.min(MAX_INDEX_BYTES)).await?)) }.boxed()
+    async move { Ok(KeyedSamples::numbered(read(&store, &index, most_bytes.min(MAX_INDEX_BYTES)).await?)) }
+        .boxed()
 }
 
 /// Writes `keys` as a JSON array with a key per line.

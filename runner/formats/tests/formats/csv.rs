@@ -34,11 +34,11 @@ fn plain(delimiter: u8) -> RecordFormat {
 }
 
 fn texts(sample: &Sample) -> Vec<&str> {
-    let text = |value| match value {
+    let texts = sample.fields.iter().map(|field| match &field.value {
         Value::Text(text) => text.as_str(),
         other => panic!("{other:?}"),
-    };
-    sample.fields.iter().map(|field| text(&field.value)).collect()
+    });
+    texts.collect()
 }
 
 #[tokio::test]
