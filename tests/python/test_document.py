@@ -94,7 +94,8 @@ def checked(document: dict[str, Any]) -> subprocess.CompletedProcess[str]:
 
 def in_context(kind: str, stage: Callable[[penstock.Document], penstock.Document]) -> tuple[penstock.Document, int]:
     """Document with a stage of this kind, and the position of the stage."""
-    begun = penstock.list("data")
+    # `fetch` reads the objects that a field of the records names.
+    begun = penstock.records("data", key="lines.ndjson") if kind == "fetch" else penstock.list("data")
     if kind == "wasm":
         begun = begun.fetch()
     if kind in ("disaggregate", "collate"):
@@ -267,7 +268,7 @@ class Documents(unittest.TestCase):
 
 
 # Arguments without a default.
-NEEDED = {"store", "count", "key", "module", "size", "mean_ms", "step_ms"}
+NEEDED = {"store", "count", "key", "sources", "module", "size", "mean_ms", "step_ms"}
 
 
 class Pipelines(unittest.TestCase):
