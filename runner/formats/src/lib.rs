@@ -1,6 +1,7 @@
 //! Formats that hold many samples in one object: readers, and their indexes.
 
 mod labels;
+pub mod parquet;
 mod records;
 mod shards;
 pub mod tar;

@@ -156,13 +156,7 @@ fn scenario(plan: &Plan, recording: Option<&Recording>, machine: Machine) -> Res
     };
     let count = match &plan.source.spec {
         Source::Range(range) => range.count,
-        Source::List(_)
-        | Source::Index(_)
-        | Source::Records(_)
-        | Source::Csv(_)
-        | Source::Tsv(_)
-        | Source::Tar(_)
-        | Source::Mix(_) => ENDLESS,
+        _ => ENDLESS,
     };
     let traversal = Traversal::new(count, plan.source.traversal).expect("a plan's shard was checked");
     Ok(Scenario {

@@ -210,6 +210,10 @@ fn check_keys_of(source: &Source, place: &Pointer, check: &mut impl FnMut(Pointe
             tar.prefix.iter().for_each(|text| check(place.key("prefix"), prefix(text)));
             tar.shards.iter().for_each(|text| check(place.key("shards"), pattern(text.as_str())));
         }
+        Source::Parquet(parquet) => {
+            parquet.prefix.iter().for_each(|text| check(place.key("prefix"), prefix(text)));
+            parquet.shards.iter().for_each(|text| check(place.key("shards"), pattern(text.as_str())));
+        }
         Source::Mix(mix) => {
             for (name, MixPart { source, .. }) in &mix.sources {
                 let place = place.key("sources").key(name.as_str()).key("source").key(source.kind());

@@ -9,6 +9,7 @@ use penstock_engine::mixed::{Mixed, MixedPart};
 use penstock_engine::numbered::{NumberedSource, Open};
 use penstock_engine::ports::{Produced, Source, SourceFault};
 use penstock_engine::range::{RangeSamples, RangeSource};
+use penstock_formats::parquet::{Query, parquet_samples};
 use penstock_formats::tar::{Selection, TarStream, tar_samples};
 use penstock_formats::{
     LabelTable, Labelling, RecordFormat, RecordSource, SAMPLE_KEY, Shards, expand, labelled_samples,
@@ -16,7 +17,8 @@ use penstock_formats::{
 };
 use penstock_storage::{AHEAD_BYTES, ListSource as StreamedList, Wanted, index_samples, list_samples};
 use penstock_types::spec::{
-    self, ColumnType, LabelOrigin, ListSource, MixSource, RecordForm, RecordsSource, TableSource, TarSource,
+    self, ColumnType, LabelOrigin, ListSource, MixSource, ObjectKey, RecordForm, RecordsSource, TableSource,
+    TarSource,
 };
 use penstock_types::traversal::{Traversal, TraversalSettings};
 
@@ -84,6 +86,23 @@ impl Prepared {
             spec::Source::Tar(tar) => {
                 let index = tar.index.as_ref().expect("only tar shards with an index are read by numbers");
                 tar_samples(self.store(tar.store.as_str()), index.as_str(), selection(tar), most_bytes)
+            }
+            spec::Source::Parquet(parquet) => {
+                let spec::ParquetSource { columns, fields, sample_key, filter, shuffle, window, .. } =
+                    parquet;
+                let fields = fields.iter().map(|(field, column)| (field.to_string(), column.clone()));
+                let fields =
+                    columns.iter().map(|column| (column.clone(), column.clone())).chain(fields).collect();
+                let query = Query { fields, key: sample_key.clone(), filter: filter.clone() };
+                let files = listed(parquet.shards.as_ref(), parquet.prefix.as_deref(), ".parquet");
+                parquet_samples(
+                    self.store(parquet.store.as_str()),
+                    files,
+                    query,
+                    *shuffle,
+                    *window,
+                    most_bytes,
+                )
             }
             spec::Source::Mix(mix) => self.mix(mix, most_bytes),
         }
@@ -180,13 +199,18 @@ impl Prepared {
 
 /// Shards that a document names without an index.
 fn shards(tar: &TarSource) -> Shards {
-    match &tar.shards {
+    listed(tar.shards.as_ref(), tar.prefix.as_deref(), ".tar")
+}
+
+/// Shards that a document names by a pattern, or by the start of their keys.
+fn listed(pattern: Option<&ObjectKey>, prefix: Option<&str>, suffix: &str) -> Shards {
+    match pattern {
         Some(pattern) => {
             Shards::Keys(expand(pattern.as_str()).expect("a prepared plan's pattern was checked"))
         }
         None => Shards::Listed(Wanted {
-            prefix: tar.prefix.clone().unwrap_or_default(),
-            suffix: ".tar".to_owned(),
+            prefix: prefix.unwrap_or_default().to_owned(),
+            suffix: suffix.to_owned(),
             except: None,
         }),
     }
@@ -207,18 +231,10 @@ fn records(source: &spec::Source) -> (Shards, RecordFormat) {
         _ => unreachable!("other sources read no records"),
     };
     let format = format(objects.form, types).with_key(key);
-    let keys = match (objects.key, objects.shards) {
-        (Some(key), _) => return (Shards::Keys(vec![Arc::from(key.as_str())]), format),
-        (None, Some(pattern)) => {
-            Shards::Keys(expand(pattern.as_str()).expect("a prepared plan's pattern was checked"))
-        }
-        (None, None) => Shards::Listed(Wanted {
-            prefix: objects.prefix.unwrap_or_default().to_owned(),
-            suffix: objects.suffix().to_owned(),
-            except: None,
-        }),
-    };
-    (keys, format.of_several())
+    match objects.key {
+        Some(key) => (Shards::Keys(vec![Arc::from(key.as_str())]), format),
+        None => (listed(objects.shards, objects.prefix, objects.suffix()), format.of_several()),
+    }
 }
 
 fn format(form: RecordForm, types: BTreeMap<String, ColumnType>) -> RecordFormat {

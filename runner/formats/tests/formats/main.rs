@@ -3,7 +3,9 @@
 
 mod ahead;
 mod csv;
+mod hostile;
 mod labels;
+mod parquet;
 mod records;
 mod tar;
 

@@ -17,6 +17,7 @@ use crate::spec::{
     Consumer, DeviceName, Fetch, LabelTable, MAX_FAULTS, Millis, MixPart, MixSource, Name, RecordForm,
     RecordsSource, STD_PREFIX, Settings, Sleep, Source, Spec, Stage, TableSource, Wasm,
 };
+use crate::text::{MAX_SHOWN_KEY, printable};
 use crate::traversal::check_weights;
 
 const MIB: u64 = 1 << 20;
@@ -171,6 +172,27 @@ impl Check<'_> {
                 if tar.window.is_some() && !tar.shuffle {
                     let hint = "set `shuffle`, or remove `window`";
                     self.fault(place.key("window"), "only a shuffle has a window", hint);
+                }
+            }
+            Source::Parquet(parquet) => {
+                self.store(&parquet.store, place.key("store"));
+                if parquet.shards.is_some() == parquet.prefix.is_some() {
+                    self.fault(
+                        place.clone(),
+                        "one of `shards` and `prefix` names the files",
+                        "set exactly one of them",
+                    );
+                }
+                if parquet.window.is_some() && !parquet.shuffle {
+                    let hint = "set `shuffle`, or remove `window`";
+                    self.fault(place.key("window"), "only a shuffle has a window", hint);
+                }
+                for (at, name) in parquet.columns.iter().enumerate() {
+                    let is_field = parquet.fields.keys().any(|field| field.as_str() == name);
+                    if is_field || parquet.columns[..at].contains(name) {
+                        let found = format!("there is another field `{}`", printable(name, MAX_SHOWN_KEY));
+                        self.fault(place.key("columns").index(at), found, "remove one of them");
+                    }
                 }
             }
             Source::Mix(mix) => self.mix(mix, place),

@@ -9,7 +9,9 @@ use crate::amount::{self, count, percent};
 use crate::fault::listed;
 use crate::manifest::Mode;
 use crate::policy::{Capacity, FailureLimit, OnError, Order, Ragged, USUAL_NEEDS_SAMPLES, USUAL_RATE};
-use crate::spec::{LabelOrigin, Missing, RecordForm, RecordObjects, RecordsSource, Source, TableSource};
+use crate::spec::{
+    LabelOrigin, Missing, ParquetSource, RecordForm, RecordObjects, RecordsSource, Source, TableSource,
+};
 use crate::text::{MAX_SHOWN_KEY, printable};
 use crate::traversal::{Shard, Uneven};
 use crate::verdict::StageWork;
@@ -122,6 +124,7 @@ impl Source {
                 };
                 format!("one sample for each key in {shards} of the store `{}`{order}", tar.store)
             }
+            Source::Parquet(parquet) => parquet.in_words(),
             Source::Mix(mix) => {
                 let weights: u64 = mix.sources.values().map(|part| u64::from(part.weight)).sum();
                 let parts = mix.sources.iter().map(|(name, part)| {
@@ -149,6 +152,34 @@ impl RecordObjects<'_> {
             RecordForm::Rows(_) => "row",
         };
         (record, objects)
+    }
+}
+
+impl ParquetSource {
+    fn in_words(&self) -> String {
+        let files = match &self.shards {
+            Some(shards) => format!("the files `{}`", shown(shards.as_str())),
+            None => format!(
+                "the Parquet files that start with `{}`",
+                shown(self.prefix.as_deref().unwrap_or_default())
+            ),
+        };
+        let selected = match self.filter.len() {
+            0 => String::new(),
+            count => format!(
+                " that meets {}, found by a pass over the compared columns before the first sample (1 bit kept for each row)",
+                plural(count as u64, "comparison")
+            ),
+        };
+        let order = match (self.shuffle, self.window) {
+            (true, Some(window)) => format!(", {window} row groups mixed at a time, which are in memory together"),
+            (true, None) => {
+                ", all row groups mixed, of which one is read for nearly each sample unless all fit into half of a source's memory"
+                    .to_owned()
+            }
+            (false, _) => String::new(),
+        };
+        format!("one sample for each row of {files} of the store `{}`{selected}{order}", self.store)
     }
 }
 

@@ -8,7 +8,7 @@ use super::StageKind;
 use crate::fault::{listed, suggestion};
 use crate::manifest::{MAX_NAMED_FIELDS, Manifest, Mode, NamedFields};
 use crate::policy::Ragged;
-use crate::spec::{LabelOrigin, Source};
+use crate::spec::{LabelOrigin, ParquetSource, Source};
 
 /// Name of the field that `fetch` reads objects into.
 pub const BYTES_FIELD: &str = "bytes";
@@ -66,7 +66,14 @@ impl Fields {
                 let named = tar.fields.keys().map(|name| (name.to_string(), Presence::Unknown));
                 Self { named: named.collect(), ..Self::NONE }
             }
-            Source::Tar(_) => Self::UNKNOWN,
+            // A sample lacks the fields whose values are nulls.
+            Source::Parquet(ParquetSource { columns, fields, .. })
+                if !columns.is_empty() || !fields.is_empty() =>
+            {
+                let names = columns.iter().cloned().chain(fields.keys().map(|name| name.to_string()));
+                Self { named: names.map(|name| (name, Presence::Unknown)).collect(), ..Self::NONE }
+            }
+            Source::Tar(_) | Source::Parquet(_) => Self::UNKNOWN,
             Source::Mix(mix) => {
                 let parts = mix.sources.values().filter(|part| part.weight > 0);
                 parts.map(|part| Self::of_source(&part.source)).reduce(Self::of_either).unwrap_or(Self::NONE)

@@ -374,3 +374,23 @@ fn a_plan_is_explained_part_by_part() {
     let text: Vec<String> = documents.iter().map(|document| check(document).unwrap().explain()).collect();
     insta::assert_snapshot!(text.join("\n\n"));
 }
+
+#[test]
+fn rows_of_parquet_files_are_explained_with_their_cost() {
+    let told = |more: &str| {
+        let document = format!(r#"{{"source": {{"parquet": {{"store": "tables", {more}}}}}}}"#);
+        check(&document).map_or_else(
+            |faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
+            |plan| plan.explain().lines().nth(1).unwrap_or_default().to_owned(),
+        )
+    };
+    let compared = r#""where": [{"column": "width", "op": ">=", "value": 256}, {"column": "url", "op": "!=", "value": ""}]"#;
+    let texts = [
+        told(r#""shards": "train-{0..9}.parquet""#),
+        told(&format!(r#""prefix": "train/", "shuffle": true, {compared}"#)),
+        told(r#""prefix": "train/", "shuffle": true, "window": 8"#),
+        told(r#""window": 8, "columns": ["a", "b", "a", "c"], "fields": {"c": "image"}"#),
+        told(r#""shards": "a", "prefix": "b""#),
+    ];
+    insta::assert_snapshot!(texts.join("\n\n"));
+}

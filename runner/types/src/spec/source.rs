@@ -1,5 +1,6 @@
 //! The sources of the document.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
@@ -29,6 +30,8 @@ pub enum Source {
     Tsv(TableSource),
     /// Reads the samples in tar shards.
     Tar(TarSource),
+    /// Reads the rows of Parquet files.
+    Parquet(ParquetSource),
     /// Mixes the samples of several sources.
     Mix(MixSource),
 }
@@ -277,6 +280,98 @@ source! {
     }
 }
 
+source! {
+    /// Produces one sample for each row of Parquet files; each column is a field.
+    ParquetSource {
+        /// Store that holds the files.
+        store: Name,
+        /// Keys of the files, e.g. `train-{00000..00041}.parquet`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        shards: Option<ObjectKey>,
+        /// Prefix of the keys of the files, which end with `.parquet`; instead of `shards`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        prefix: Option<String>,
+        /// Columns that become fields; all when `fields` is missing, too. A column in a struct is named with it, e.g. `image.path`.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        columns: Vec<String>,
+        /// Further fields, each with the name of its column, e.g. `{"bytes": "image"}`.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        fields: BTreeMap<Name, String>,
+        /// Column whose values become the keys of the samples, instead of a field. When missing, keys are `FILE#ROW`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sample_key: Option<String>,
+        /// Comparisons that a row meets, all of them; other rows are no samples.
+        #[serde(default, rename = "where", skip_serializing_if = "Vec::is_empty")]
+        filter: Vec<Comparison>,
+        /// Number of row groups whose rows a shuffle mixes at a time; all when missing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        window: Option<NonZeroU32>,
+    }
+}
+
+/// Comparison of a column's values with a value. A null meets no comparison.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Comparison {
+    /// Name of the column.
+    pub column: String,
+    /// Relation of the column's value to `value`.
+    pub op: Operator,
+    /// A text for a column of texts, else a number or a truth value.
+    pub value: Literal,
+}
+
+/// Relation of two values. Texts are compared by their bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Operator {
+    /// Is equal.
+    #[serde(rename = "==")]
+    Equal,
+    /// Is not equal.
+    #[serde(rename = "!=")]
+    NotEqual,
+    /// Is less.
+    #[serde(rename = "<")]
+    Less,
+    /// Is less or equal.
+    #[serde(rename = "<=")]
+    AtMost,
+    /// Is greater.
+    #[serde(rename = ">")]
+    Greater,
+    /// Is greater or equal.
+    #[serde(rename = ">=")]
+    AtLeast,
+}
+
+/// A value that the values of a column are compared with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected a number, a text, `true` or `false`")]
+pub enum Literal {
+    /// A truth value; true equals 1.
+    Bool(bool),
+    /// A whole number.
+    Int(i64),
+    /// Another number.
+    Real(f64),
+    /// A text.
+    Text(String),
+}
+
+impl Operator {
+    /// True if values in this order have the relation.
+    pub fn accepts(self, order: Ordering) -> bool {
+        match self {
+            Self::Equal => order.is_eq(),
+            Self::NotEqual => order.is_ne(),
+            Self::Less => order.is_lt(),
+            Self::AtMost => order.is_le(),
+            Self::Greater => order.is_gt(),
+            Self::AtLeast => order.is_ge(),
+        }
+    }
+}
+
 /// Mixes the samples of several sources by their weights. In each block of samples, every source has exactly its share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -336,6 +431,7 @@ impl Source {
             Self::Records(source) => vec![&source.store],
             Self::Csv(source) | Self::Tsv(source) => vec![&source.store],
             Self::Tar(source) => vec![&source.store],
+            Self::Parquet(source) => vec![&source.store],
             Self::Range(_) => Vec::new(),
             Self::Mix(mix) => mix.sources.values().flat_map(|part| part.source.stores()).collect(),
         }
@@ -361,13 +457,7 @@ impl Source {
     pub(crate) fn samples(&self, traversal: TraversalSettings) -> Option<u64> {
         match self {
             Self::Range(range) => Traversal::new(range.count, traversal).ok().map(|all| all.len_per_epoch()),
-            Self::List(_)
-            | Self::Index(_)
-            | Self::Records(_)
-            | Self::Csv(_)
-            | Self::Tsv(_)
-            | Self::Tar(_)
-            | Self::Mix(_) => None,
+            _ => None,
         }
     }
 
@@ -380,6 +470,7 @@ impl Source {
             Self::Records(source) => source.traversal(seed),
             Self::Csv(source) | Self::Tsv(source) => source.traversal(seed),
             Self::Tar(source) => TraversalSettings { window: source.window, ..source.traversal(seed) },
+            Self::Parquet(source) => TraversalSettings { window: source.window, ..source.traversal(seed) },
             Self::Mix(MixSource { shard, epochs, limit, .. }) => TraversalSettings {
                 seed,
                 shard: *shard,

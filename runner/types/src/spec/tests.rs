@@ -57,12 +57,13 @@ fn all_stores_of_a_document_are_found() {
     assert_eq!(stores(json!({"index": {"store": "a"}})), ["a", "b", "c", "d"]);
     assert_eq!(stores(json!({"records": {"store": "a", "key": "k"}})), ["a", "b", "c", "d"]);
     assert_eq!(stores(json!({"csv": {"store": "a", "key": "k"}})), ["a", "b", "c", "d"]);
+    assert_eq!(stores(json!({"parquet": {"store": "a", "shards": "k"}})), ["a", "b", "c", "d"]);
     assert_eq!(stores(json!({"tar": {"store": "a", "index": "k"}})), ["a", "b", "c", "d"]);
     let labelled = json!({"list": {"store": "a", "labels": {"store": "e", "key": "k.csv"}}});
     assert_eq!(stores(labelled), ["a", "e", "b", "c", "d"]);
     let has_store = |kind: &&Value| kind.pointer("/properties/store").is_some();
     let kinds = schema()["$defs"].as_object().unwrap().values().filter(has_store).count();
-    assert_eq!(kinds, 9, "add the new place of a store here and in `Spec::stores`");
+    assert_eq!(kinds, 10, "add the new place of a store here and in `Spec::stores`");
 }
 
 #[test]
@@ -530,4 +531,33 @@ fn an_element_without_a_valid_placeholder_is_one_fault() {
     };
     let wrong = json!({ "cells": [{ "items": 1 }, {}], "workers": [1, "two", 3], "name": 7 });
     assert_eq!(told(wrong), ["/cells/1", "/workers/1", "/name"]);
+}
+
+#[test]
+fn comparisons_read_as_documented() {
+    let read = |comparison: Value| {
+        let document =
+            json!({ "source": { "parquet": { "store": "s", "prefix": "", "where": [comparison] } } });
+        Spec::from_value(document)
+            .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+    };
+    for (op, value) in [
+        ("==", json!(true)),
+        ("!=", json!(-3)),
+        ("<", json!(2.5)),
+        ("<=", json!("a")),
+        (">", json!(7)),
+        (">=", json!(0)),
+    ] {
+        let written = json!({ "column": "c", "op": op, "value": value });
+        let spec = read(written.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&spec.source).unwrap().pointer("/parquet/where/0"), Some(&written));
+    }
+    let faults = [
+        json!({ "column": "c", "op": "=", "value": 1 }),
+        json!({ "column": "c", "op": "==", "value": null }),
+        json!({ "column": "c", "op": "==", "value": [1] }),
+        json!({ "column": "c", "value": 1 }),
+    ];
+    insta::assert_snapshot!(faults.map(|written| read(written).unwrap_err()).join("\n"));
 }

@@ -1,0 +1,217 @@
+//! Row groups in memory, of which a limited number of bytes is kept.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use penstock_engine::ports::SourceFault;
+use tokio::sync::{Notify, OnceCell};
+
+/// Memory that row groups share, in bytes. Values that are not used make room for others, those first that were not used for longest.
+pub(super) struct Cache<T> {
+    most: u64,
+    memory: Arc<Memory>,
+    kept: Mutex<Kept<T>>,
+}
+
+struct Kept<T> {
+    slots: HashMap<usize, Slot<T>>,
+    /// Number of uses of all slots.
+    uses: u64,
+}
+
+struct Slot<T> {
+    cell: Arc<OnceCell<Arc<(T, Reserved)>>>,
+    last_use: u64,
+}
+
+#[derive(Default)]
+struct Memory {
+    used: AtomicU64,
+    freed: Notify,
+}
+
+/// Reserved bytes, which are free again when the value is dropped.
+pub(super) struct Reserved {
+    bytes: u64,
+    memory: Arc<Memory>,
+}
+
+/// A value that is in use. Its memory stays reserved until the value is dropped.
+pub(super) struct InUse<T> {
+    value: Option<Arc<(T, Reserved)>>,
+    memory: Arc<Memory>,
+}
+
+impl<T> Cache<T> {
+    /// Keeps up to `most` bytes.
+    pub(super) fn new(most: u64) -> Self {
+        let kept = Mutex::new(Kept { slots: HashMap::new(), uses: 0 });
+        Self { most, memory: Arc::default(), kept }
+    }
+
+    /// Bytes that are in use or kept.
+    pub(super) fn used(&self) -> u64 {
+        self.memory.used.load(Ordering::Relaxed)
+    }
+
+    /// The value with this number, which is made if it is not kept. Several callers make it once. To make it, `bytes` are reserved first;
+    /// `make` returns those that the value still takes.
+    pub(super) async fn get<F>(
+        &self,
+        number: usize,
+        bytes: u64,
+        make: impl FnOnce(Reserved) -> F,
+    ) -> Result<InUse<T>, SourceFault>
+    where
+        F: Future<Output = Result<(T, Reserved), SourceFault>>,
+    {
+        let cell = {
+            let mut kept = self.lock();
+            kept.uses += 1;
+            let last_use = kept.uses;
+            let slot = kept.slots.entry(number).or_insert_with(|| Slot { cell: Arc::default(), last_use });
+            slot.last_use = last_use;
+            slot.cell.clone()
+        };
+        let value = cell.get_or_try_init(|| async {
+            Ok::<_, SourceFault>(Arc::new(make(self.reserve(bytes).await).await?))
+        });
+        let value = Some(value.await?.clone());
+        drop(cell);
+        Ok(InUse { value, memory: self.memory.clone() })
+    }
+
+    /// Waits for `bytes`, which are at most the limit. A caller must not use a value meanwhile, so that all uses end.
+    pub(super) async fn reserve(&self, bytes: u64) -> Reserved {
+        let bytes = bytes.min(self.most);
+        loop {
+            let freed = self.memory.freed.notified();
+            tokio::pin!(freed);
+            freed.as_mut().enable();
+            if self.try_reserve(bytes) {
+                return Reserved { bytes, memory: self.memory.clone() };
+            }
+            freed.await;
+        }
+    }
+
+    fn try_reserve(&self, bytes: u64) -> bool {
+        loop {
+            let mut kept = self.lock();
+            if self.used() + bytes <= self.most {
+                self.memory.used.fetch_add(bytes, Ordering::Relaxed);
+                return true;
+            }
+            let unused =
+                kept.slots.iter().filter(|(_, slot)| slot.is_unused()).min_by_key(|(_, slot)| slot.last_use);
+            let Some(number) = unused.map(|(number, _)| *number) else { return false };
+            let slot = kept.slots.remove(&number);
+            drop(kept);
+            // Frees its memory, which takes no lock.
+            drop(slot);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept<T>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Slot<T> {
+    /// True if the value exists and only the slot refers to it: others begin to refer to it under the lock of the slots.
+    fn is_unused(&self) -> bool {
+        Arc::strong_count(&self.cell) == 1
+            && self.cell.get().is_some_and(|value| Arc::strong_count(value) == 1)
+    }
+}
+
+impl<T> InUse<T> {
+    pub(super) fn value(&self) -> &T {
+        &self.value.as_ref().expect("a value stays until its use ends").0
+    }
+}
+
+impl<T> Drop for InUse<T> {
+    fn drop(&mut self) {
+        self.value = None;
+        self.memory.freed.notify_waiters();
+    }
+}
+
+impl Reserved {
+    /// Returns the bytes beyond `bytes`.
+    pub(super) fn shrink_to(&mut self, bytes: u64) {
+        let free = self.bytes.saturating_sub(bytes);
+        self.bytes -= free;
+        self.memory.used.fetch_sub(free, Ordering::Relaxed);
+        self.memory.freed.notify_waiters();
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.shrink_to(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::future::{join, join_all};
+
+    use super::*;
+
+    async fn get(cache: &Cache<usize>, number: usize, makes: &AtomicU64) -> InUse<usize> {
+        let make = |reserved| async move {
+            makes.fetch_add(1, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+            Ok((number, reserved))
+        };
+        cache.get(number, 10, make).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_value_is_made_once_for_all_its_users_and_kept_while_there_is_room() {
+        let (cache, makes) = (Cache::new(20), AtomicU64::new(0));
+        let all = join_all([1, 1, 2, 1, 2].map(|number| get(&cache, number, &makes))).await;
+        assert_eq!(all.iter().map(|value| *value.value()).collect::<Vec<_>>(), [1, 1, 2, 1, 2]);
+        assert_eq!((makes.load(Ordering::Relaxed), cache.used()), (2, 20));
+        drop(all);
+        // The value that was used first makes room.
+        drop(get(&cache, 1, &makes).await);
+        drop(get(&cache, 3, &makes).await);
+        drop(get(&cache, 1, &makes).await);
+        assert_eq!((makes.load(Ordering::Relaxed), cache.used()), (3, 20));
+        drop(get(&cache, 2, &makes).await);
+        assert_eq!(makes.load(Ordering::Relaxed), 4);
+    }
+
+    #[tokio::test]
+    async fn more_bytes_than_the_limit_wait_until_a_use_ends() {
+        let (cache, makes) = (Cache::new(20), AtomicU64::new(0));
+        let (one, two) = (get(&cache, 1, &makes).await, get(&cache, 2, &makes).await);
+        let third = get(&cache, 3, &makes);
+        let end = async {
+            tokio::task::yield_now().await;
+            assert_eq!((makes.load(Ordering::Relaxed), cache.used()), (2, 20));
+            drop(one);
+        };
+        let (three, ()) = join(third, end).await;
+        assert_eq!((*three.value(), *two.value(), cache.used()), (3, 2, 20));
+    }
+
+    #[tokio::test]
+    async fn a_failed_or_cancelled_reading_frees_its_memory() {
+        let cache = Cache::<usize>::new(20);
+        let failed = cache.get(1, 20, |_| async { Err(SourceFault::new("no", None)) }).await;
+        assert!(failed.is_err());
+        assert_eq!(cache.used(), 0);
+        let pending = cache.get(2, 20, |reserved| async {
+            std::future::pending::<()>().await;
+            Ok((2, reserved))
+        });
+        assert!(futures::poll!(Box::pin(pending)).is_pending());
+        assert_eq!(cache.used(), 0);
+    }
+}

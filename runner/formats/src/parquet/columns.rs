@@ -1,0 +1,335 @@
+//! Columns of a file, and the fields of samples that they become.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use parquet::basic::{Repetition, Type as Physical};
+use parquet::data_type::ByteArray;
+use parquet::schema::types::{ColumnDescPtr, ColumnDescriptor, ColumnPath, Type};
+use penstock_engine::item::Dtype;
+use penstock_types::spec::Comparison;
+
+use super::fault::{FileFault, escaped};
+use super::schema::{Annotation, Form, Node};
+
+/// Maximum number of names in a message.
+const SHOWN_NAMES: usize = 20;
+
+/// Maximum number of columns in a file.
+const MAX_COLUMNS: usize = 100_000;
+
+/// Maximum length of the name of a column with the names of the structs around it, in bytes.
+const MAX_NAME: usize = 1024;
+
+/// Columns and rows that a document asks for.
+#[derive(Clone, Debug, Default)]
+pub struct Query {
+    /// Fields of the samples, each with the name of its column; all columns when empty.
+    pub fields: Vec<(String, String)>,
+    /// Column whose values are the keys of the samples.
+    pub key: Option<String>,
+    /// Comparisons that the rows meet, all of them.
+    pub filter: Vec<Comparison>,
+}
+
+/// A column of a file.
+#[derive(Clone, Debug)]
+pub(super) struct Leaf {
+    /// Names of the column and of the structs around it, joined by dots.
+    pub(super) name: Arc<str>,
+    /// Position among all columns of the file.
+    pub(super) column: usize,
+    pub(super) descr: ColumnDescPtr,
+    pub(super) kind: Kind,
+    /// Definition level from which on each of the lists around a value has an element, from the outermost list on.
+    pub(super) lists: Vec<i16>,
+}
+
+/// Kind of the values in a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Bool,
+    /// Whole numbers; as elements of lists they have this type.
+    Int {
+        dtype: Dtype,
+        is_unsigned: bool,
+    },
+    /// Times of old files, in 96 bits; they become nanoseconds.
+    Int96,
+    Float16,
+    Float32,
+    Float64,
+    Decimal {
+        scale: i32,
+    },
+    Text,
+    Blob,
+    /// Values that cannot become a field, with the reason.
+    None(&'static str),
+}
+
+/// A field of the samples.
+#[derive(Clone, Debug)]
+pub(super) struct FieldPlan {
+    pub(super) name: Arc<str>,
+    /// Position of the column in [`Layout::leaves`].
+    pub(super) leaf: usize,
+    /// Position of the column with the path of a file, if the bytes may be missing because they are in that file.
+    pub(super) path: Option<usize>,
+}
+
+/// Columns to read of each row group of a file.
+#[derive(Debug)]
+pub(super) struct Layout {
+    /// Columns that are needed, in the order of the file.
+    pub(super) leaves: Vec<Leaf>,
+    pub(super) fields: Vec<FieldPlan>,
+    /// Position in `leaves` of the column with the keys.
+    pub(super) key: Option<usize>,
+    /// Position in `leaves` of the column of each comparison.
+    pub(super) filter: Vec<usize>,
+    /// Number of all columns of the file.
+    pub(super) columns: usize,
+}
+
+/// All columns of a file.
+#[derive(Default)]
+struct Tree {
+    leaves: Vec<Leaf>,
+    /// Columns that become fields, if the document names none.
+    fields: Vec<FieldPlan>,
+}
+
+/// Place of a node in the schema.
+#[derive(Clone, Copy)]
+struct Around<'a> {
+    /// Name of the node, with the names of the structs around it.
+    name: &'a str,
+    /// Definition level around the node.
+    level: i16,
+    /// Definition levels of the lists around the node.
+    lists: &'a [i16],
+}
+
+impl Layout {
+    /// Finds the columns of a query in a file.
+    pub(super) fn new(schema: &[Node], query: &Query) -> Result<Self, FileFault> {
+        let mut tree = Tree::default();
+        for node in schema {
+            tree.add(node, Around { name: &node.name, level: 0, lists: &[] })?;
+        }
+        let mut names = BTreeSet::new();
+        if let Some(twice) = tree.leaves.iter().find(|leaf| !names.insert(&leaf.name)) {
+            return Err(FileFault::column(&twice.name, "has the name of another column; rename one of them"));
+        }
+        let find = |name: &String| tree.find(name);
+        let key = query.key.as_ref().map(find).transpose()?.map(|field| field.leaf);
+        let named = |(name, column): &(String, String)| {
+            Ok(FieldPlan { name: Arc::from(name.as_str()), ..find(column)? })
+        };
+        let fields: Vec<FieldPlan> = match query.fields.is_empty() {
+            true => tree.fields.iter().filter(|field| Some(field.leaf) != key).cloned().collect(),
+            false => query.fields.iter().map(named).collect::<Result<_, FileFault>>()?,
+        };
+        let filter = query.filter.iter().map(|comparison| Ok(tree.find(&comparison.column)?.leaf));
+        let filter: Vec<usize> = filter.collect::<Result<_, FileFault>>()?;
+        for field in &fields {
+            tree.leaves[field.leaf].check()?;
+        }
+        if let Some(leaf) = key.map(|key| &tree.leaves[key])
+            && (!leaf.lists.is_empty() || !matches!(leaf.kind, Kind::Text | Kind::Int { .. }))
+        {
+            let reason =
+                "has neither texts nor whole numbers, so that its values are no keys; set another `key`";
+            return Err(FileFault::column(&leaf.name, reason));
+        }
+        // Only the needed columns are kept.
+        let columns = fields.iter().flat_map(|field| [Some(field.leaf), field.path]).flatten();
+        let needed: BTreeSet<usize> = columns.chain(key).chain(filter.iter().copied()).collect();
+        let needed: Vec<usize> = needed.into_iter().collect();
+        let place = |leaf: usize| needed.partition_point(|needed| *needed < leaf);
+        Ok(Self {
+            leaves: needed.iter().map(|leaf| tree.leaves[*leaf].clone()).collect(),
+            fields: fields
+                .into_iter()
+                .map(|field| FieldPlan { leaf: place(field.leaf), path: field.path.map(place), ..field })
+                .collect(),
+            key: key.map(place),
+            filter: filter.into_iter().map(place).collect(),
+            columns: tree.leaves.len(),
+        })
+    }
+
+    /// True for each column that is read for samples, false if it is only compared.
+    pub(super) fn is_read(&self, leaf: usize) -> bool {
+        self.key == Some(leaf)
+            || self.fields.iter().any(|field| field.leaf == leaf || field.path == Some(leaf))
+    }
+}
+
+impl Tree {
+    /// The field `name`, or the column of that name.
+    fn find(&self, name: &str) -> Result<FieldPlan, FileFault> {
+        let field = self.fields.iter().find(|field| *field.name == *name).cloned();
+        let leaf = || self.leaves.iter().position(|leaf| *leaf.name == *name);
+        let column = || Some(FieldPlan { name: Arc::from(name), leaf: leaf()?, path: None });
+        field.or_else(column).ok_or_else(|| {
+            let known: Vec<String> = self
+                .fields
+                .iter()
+                .take(SHOWN_NAMES)
+                .map(|field| format!("`{}`", escaped(&field.name)))
+                .collect();
+            let more = if self.fields.len() > SHOWN_NAMES { " and others" } else { "" };
+            FileFault::NoColumn { name: escaped(name), known: format!("{}{more}", known.join(", ")) }
+        })
+    }
+
+    /// Adds the columns below a node of the schema.
+    fn add(&mut self, node: &Node, around: Around<'_>) -> Result<(), FileFault> {
+        if around.name.len() > MAX_NAME || self.leaves.len() == MAX_COLUMNS {
+            let most = format!(
+                "has more than {MAX_COLUMNS} columns, or a column whose name has more than {MAX_NAME} bytes"
+            );
+            return Err(FileFault::damaged(most));
+        }
+        let level = around.level + i16::from(node.repetition != Repetition::REQUIRED);
+        let repeated = [around.lists, &[level]].concat();
+        let lists = if node.repetition == Repetition::REPEATED { &repeated } else { around.lists };
+        let around = Around { level, lists, ..around };
+        match &node.form {
+            Form::Column { physical, length, scale } => {
+                self.add_column(node, (*physical, *length, *scale), around)
+            }
+            Form::Group(nodes) => self.add_group(node, nodes, around),
+        }
+    }
+
+    fn add_column(
+        &mut self,
+        node: &Node,
+        form: (Physical, i32, i32),
+        around: Around<'_>,
+    ) -> Result<(), FileFault> {
+        let (physical, length, scale) = form;
+        if physical == Physical::FIXED_LEN_BYTE_ARRAY && length <= 0 {
+            return Err(FileFault::column(around.name, format!("has values of {length} bytes")));
+        }
+        let (column, name) = (self.leaves.len(), Arc::<str>::from(around.name));
+        let node_type = Type::primitive_type_builder(&node.name, physical).with_length(length).build();
+        let node_type = node_type.map_err(|error| FileFault::column(&name, error.to_string()))?;
+        let (depth, path) = (around.lists.len() as i16, ColumnPath::new(Vec::new()));
+        let descr = Arc::new(ColumnDescriptor::new(Arc::new(node_type), around.level, depth, path));
+        let kind = Kind::of(physical, node.annotation, length, scale);
+        self.leaves.push(Leaf { name: name.clone(), column, descr, kind, lists: around.lists.to_vec() });
+        self.fields.push(FieldPlan { name, leaf: column, path: None });
+        Ok(())
+    }
+
+    fn add_group(&mut self, group: &Node, nodes: &[Node], around: Around<'_>) -> Result<(), FileFault> {
+        if let [child] = nodes
+            && matches!(group.annotation, Annotation::List | Annotation::Map)
+            && child.repetition == Repetition::REPEATED
+        {
+            // The group around the elements gives them no name. In old files it is the element.
+            let is_old = child.name == "array" || child.name.ends_with("_tuple");
+            return match &child.form {
+                Form::Group(elements)
+                    if elements.len() == 1 && !is_old && group.annotation == Annotation::List =>
+                {
+                    let level = around.level + 1;
+                    self.add(
+                        &elements[0],
+                        Around { level, lists: &[around.lists, &[level]].concat(), ..around },
+                    )
+                }
+                _ => self.add(child, around),
+            };
+        }
+        let first = self.fields.len();
+        for node in nodes {
+            self.add(node, Around { name: &format!("{}.{}", around.name, node.name), ..around })?;
+        }
+        // An image or a sound of `datasets`: the bytes of a file, or its path.
+        let member = |name: &str| {
+            let at = nodes.iter().position(|node| node.name == name)?;
+            self.fields.get(first + at).map(|field| field.leaf)
+        };
+        if let (Some(bytes), Some(path), 2, true) =
+            (member("bytes"), member("path"), self.fields.len() - first, around.lists.is_empty())
+            && (self.leaves[bytes].kind, self.leaves[path].kind) == (Kind::Blob, Kind::Text)
+        {
+            self.fields.truncate(first);
+            self.fields.push(FieldPlan { name: Arc::from(around.name), leaf: bytes, path: Some(path) });
+        }
+        Ok(())
+    }
+}
+
+impl Kind {
+    fn of(physical: Physical, annotation: Annotation, length: i32, scale: i32) -> Self {
+        let signed = |dtype| Self::Int { dtype, is_unsigned: false };
+        let unsigned = |dtype| Self::Int { dtype, is_unsigned: true };
+        match (physical, annotation) {
+            (_, Annotation::Interval) => Self::None("has intervals of time"),
+            (_, Annotation::Decimal) => Self::Decimal { scale },
+            (Physical::BOOLEAN, _) => Self::Bool,
+            (Physical::INT32, Annotation::Signed(8)) => signed(Dtype::Int8),
+            (Physical::INT32, Annotation::Signed(16)) => signed(Dtype::Int16),
+            (Physical::INT32, Annotation::Unsigned(8)) => unsigned(Dtype::Uint8),
+            (Physical::INT32, Annotation::Unsigned(16)) => unsigned(Dtype::Uint16),
+            // Tensors have no type for them.
+            (Physical::INT32 | Physical::INT64, Annotation::Unsigned(_)) => unsigned(Dtype::Int64),
+            (Physical::INT32, _) => signed(Dtype::Int32),
+            (Physical::INT64, _) => signed(Dtype::Int64),
+            (Physical::INT96, _) => Self::Int96,
+            (Physical::FLOAT, _) => Self::Float32,
+            (Physical::DOUBLE, _) => Self::Float64,
+            (Physical::FIXED_LEN_BYTE_ARRAY, Annotation::Float16) if length == 2 => Self::Float16,
+            (Physical::BYTE_ARRAY, Annotation::Text) => Self::Text,
+            (Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY, _) => Self::Blob,
+        }
+    }
+
+    /// Type of the elements of a tensor; `None` if the values are no numbers.
+    pub(super) fn dtype(self) -> Option<Dtype> {
+        Some(match self {
+            Self::Bool => Dtype::Boolean,
+            Self::Int { dtype, .. } => dtype,
+            Self::Int96 => Dtype::Int64,
+            Self::Float16 => Dtype::Float16,
+            Self::Float32 => Dtype::Float32,
+            Self::Float64 | Self::Decimal { .. } => Dtype::Float64,
+            Self::Text | Self::Blob | Self::None(_) => return None,
+        })
+    }
+}
+
+impl Leaf {
+    /// Checks that the values can become a field.
+    fn check(&self) -> Result<(), FileFault> {
+        let reason = match (self.kind, self.lists.len()) {
+            (Kind::None(reason), _) => reason,
+            (Kind::Blob, 1..) => "has lists of blobs",
+            (Kind::Text, 2..) => "has lists of lists of texts",
+            _ => return Ok(()),
+        };
+        Err(FileFault::column(
+            &self.name,
+            format!("{reason}, which cannot become a field; name the other columns in `columns`"),
+        ))
+    }
+
+    /// Bytes that a value takes at most while it is decoded, beside its page.
+    pub(super) fn value_bytes(&self) -> u64 {
+        let value = match self.kind {
+            Kind::Text | Kind::Blob | Kind::None(_) => size_of::<ByteArray>(),
+            _ => size_of::<u64>(),
+        };
+        // The start of a list, and its length in each dimension.
+        let lists =
+            if self.lists.is_empty() { 0 } else { size_of::<usize>() + self.lists.len() * size_of::<u32>() };
+        // The levels of a batch, or marks of nulls.
+        (value + lists + 2 * size_of::<i16>()) as u64
+    }
+}

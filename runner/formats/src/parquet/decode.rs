@@ -1,0 +1,445 @@
+//! Decoded columns of a row group, and the values of their rows.
+
+use bytes::Bytes;
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
+use parquet::data_type::{ByteArray, DataType};
+use parquet::errors::ParquetError;
+use penstock_engine::item::{Tensor, Value};
+
+use super::columns::{Kind, Leaf};
+use super::footer::Chunk;
+use super::pages::Pages;
+
+/// Number of rows that are decoded at a time.
+const BATCH: usize = 4096;
+
+/// Values of a column in one row group.
+pub(super) struct Column {
+    kind: Kind,
+    values: Values,
+    /// True for each row without a value; empty if all have one.
+    nulls: Vec<bool>,
+    lists: Option<Lists>,
+}
+
+enum Values {
+    Ints(Vec<i64>),
+    Reals(Vec<f64>),
+    /// Texts and blobs, which share the memory of their pages.
+    Bytes(Vec<ByteArray>),
+    /// Elements of lists, little-endian.
+    Elements(Vec<u8>),
+}
+
+/// Places of the lists in a column.
+struct Lists {
+    depth: usize,
+    /// Position of the first element of each row, and the number of elements.
+    starts: Vec<usize>,
+    /// Lengths of the list of each row, the outermost first.
+    shapes: Vec<u32>,
+}
+
+/// Lengths of the list that is being read.
+struct Shape<'a> {
+    leaf: &'a Leaf,
+    /// Number of elements so far of the open list of each depth.
+    counts: Vec<u32>,
+    /// Length of all lists of each depth, if one has ended.
+    lengths: Vec<Option<u32>>,
+    is_open: bool,
+}
+
+/// Decodes a column chunk of `rows` rows. The error is the end of a sentence about the column.
+pub(super) fn decode(bytes: Bytes, chunk: &Chunk, leaf: &Leaf, rows: u64) -> Result<Column, String> {
+    if leaf.lists.is_empty() && chunk.values != rows {
+        return Err(format!("has {} values for {rows} rows by the footer", chunk.values));
+    }
+    let pages = Pages::new(bytes, chunk, leaf)?;
+    let (kind, is_list) = (leaf.kind, !leaf.lists.is_empty());
+    let values = match kind {
+        Kind::Text | Kind::Blob | Kind::None(_) => Values::Bytes(Vec::new()),
+        _ if is_list => Values::Elements(Vec::new()),
+        Kind::Bool | Kind::Int { .. } | Kind::Int96 => Values::Ints(Vec::new()),
+        Kind::Float16 | Kind::Float32 | Kind::Float64 | Kind::Decimal { .. } => Values::Reals(Vec::new()),
+    };
+    let lists = is_list.then(|| Lists { depth: leaf.lists.len(), starts: vec![0], shapes: Vec::new() });
+    let mut column = Column { kind, values, nulls: Vec::new(), lists };
+    match get_column_reader(leaf.descr.clone(), Box::new(pages)) {
+        ColumnReader::BoolColumnReader(reader) => column.read(leaf, reader, rows, |values, more| {
+            values.add_ints(more.iter().map(|value| i64::from(*value)), |value| [value as u8]);
+            Ok(())
+        })?,
+        ColumnReader::Int32ColumnReader(reader) => column.read(leaf, reader, rows, |values, more| {
+            match kind {
+                Kind::Decimal { scale } => {
+                    values.add_reals(more.iter().map(|value| decimal((*value).into(), scale)))
+                }
+                Kind::Int { is_unsigned, dtype } => {
+                    let more = more
+                        .iter()
+                        .map(|value| if is_unsigned { i64::from(*value as u32) } else { i64::from(*value) });
+                    match dtype.size() {
+                        1 => values.add_ints(more, |value| [value as u8]),
+                        2 => values.add_ints(more, |value| (value as u16).to_le_bytes()),
+                        4 => values.add_ints(more, |value| (value as u32).to_le_bytes()),
+                        _ => values.add_ints(more, i64::to_le_bytes),
+                    }
+                }
+                _ => {}
+            }
+            Ok(())
+        })?,
+        ColumnReader::Int64ColumnReader(reader) => column.read(leaf, reader, rows, |values, more| {
+            match kind {
+                Kind::Decimal { scale } => {
+                    values.add_reals(more.iter().map(|value| decimal((*value).into(), scale)))
+                }
+                Kind::Int { is_unsigned: true, .. } if more.iter().any(|value| *value < 0) => {
+                    return Err(
+                        "has a number beyond 9223372036854775807, the largest one of a field".to_owned()
+                    );
+                }
+                _ => values.add_ints(more.iter().copied(), i64::to_le_bytes),
+            }
+            Ok(())
+        })?,
+        ColumnReader::Int96ColumnReader(reader) => column.read(leaf, reader, rows, |values, more| {
+            values.add_ints(more.iter().map(|value| value.to_nanos()), i64::to_le_bytes);
+            Ok(())
+        })?,
+        ColumnReader::FloatColumnReader(reader) => column.read(leaf, reader, rows, |values, more| {
+            match values {
+                Values::Elements(elements) => add(elements, more.iter().map(|value| value.to_le_bytes())),
+                values => values.add_reals(more.iter().map(|value| f64::from(*value))),
+            }
+            Ok(())
+        })?,
+        ColumnReader::DoubleColumnReader(reader) => column.read(leaf, reader, rows, |values, more| {
+            values.add_reals(more.iter().copied());
+            Ok(())
+        })?,
+        ColumnReader::ByteArrayColumnReader(reader) => {
+            column.read(leaf, reader, rows, |values, more| values.add_bytes(kind, more.iter()))?;
+        }
+        ColumnReader::FixedLenByteArrayColumnReader(reader) => {
+            column.read(leaf, reader, rows, |values, more| {
+                values.add_bytes(kind, more.iter().map(|value| &**value))
+            })?;
+        }
+    }
+    Ok(column)
+}
+
+/// Number of a decimal with `scale` digits behind its point.
+fn decimal(digits: i128, scale: i32) -> f64 {
+    digits as f64 / 10_f64.powi(scale)
+}
+
+fn add<const SIZE: usize>(elements: &mut Vec<u8>, more: impl ExactSizeIterator<Item = [u8; SIZE]>) {
+    elements.reserve(SIZE * more.len());
+    more.for_each(|bytes| elements.extend_from_slice(&bytes));
+}
+
+impl Values {
+    fn len(&self, kind: Kind) -> usize {
+        match self {
+            Self::Ints(values) => values.len(),
+            Self::Reals(values) => values.len(),
+            Self::Bytes(values) => values.len(),
+            Self::Elements(elements) => elements.len() / kind.dtype().map_or(1, |dtype| dtype.size()),
+        }
+    }
+
+    fn add_ints<const SIZE: usize>(
+        &mut self,
+        more: impl ExactSizeIterator<Item = i64>,
+        bytes: impl Fn(i64) -> [u8; SIZE],
+    ) {
+        match self {
+            Self::Ints(values) => values.extend(more),
+            Self::Elements(elements) => add(elements, more.map(bytes)),
+            Self::Reals(_) | Self::Bytes(_) => {}
+        }
+    }
+
+    fn add_reals(&mut self, more: impl ExactSizeIterator<Item = f64>) {
+        match self {
+            Self::Reals(values) => values.extend(more),
+            Self::Elements(elements) => add(elements, more.map(f64::to_le_bytes)),
+            Self::Ints(_) | Self::Bytes(_) => {}
+        }
+    }
+
+    fn add_bytes<'a>(&mut self, kind: Kind, more: impl Iterator<Item = &'a ByteArray>) -> Result<(), String> {
+        for value in more {
+            match (&mut *self, kind) {
+                (Self::Bytes(values), _) => values.push(value.clone()),
+                (values, Kind::Decimal { scale }) => {
+                    let bytes = value.data();
+                    let Some(start) = 16_usize.checked_sub(bytes.len()) else {
+                        return Err("has decimals of more than 16 bytes".to_owned());
+                    };
+                    let is_negative = bytes.first().is_some_and(|byte| *byte >= 0x80);
+                    let mut digits = [if is_negative { 0xff } else { 0 }; 16];
+                    digits[start..].copy_from_slice(bytes);
+                    values.add_reals([decimal(i128::from_be_bytes(digits), scale)].into_iter());
+                }
+                (Self::Elements(elements), _) => elements.extend_from_slice(value.data()),
+                (values, _) => {
+                    let bits = value.data().first_chunk().map_or(0, |bytes| u16::from_le_bytes(*bytes));
+                    values.add_reals([half::f16::from_bits(bits).to_f64()].into_iter());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add_null(&mut self) {
+        match self {
+            Self::Ints(values) => values.push(0),
+            Self::Reals(values) => values.push(0.0),
+            Self::Bytes(values) => values.push(ByteArray::new()),
+            Self::Elements(_) => {}
+        }
+    }
+}
+
+impl Column {
+    fn read<T: DataType>(
+        &mut self,
+        leaf: &Leaf,
+        mut reader: ColumnReaderImpl<T>,
+        rows: u64,
+        mut add: impl FnMut(&mut Values, &[T::T]) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let highest = leaf.descr.max_def_level();
+        let (mut levels, mut repeats, mut values) = (Vec::new(), Vec::new(), Vec::new());
+        let mut shape = Shape {
+            leaf,
+            counts: vec![0; leaf.lists.len()],
+            lengths: vec![None; leaf.lists.len()],
+            is_open: false,
+        };
+        let mut read = 0_u64;
+        while read < rows {
+            levels.clear();
+            repeats.clear();
+            values.clear();
+            let most = BATCH.min(usize::try_from(rows - read).unwrap_or(BATCH));
+            let (records, _, _) = reader
+                .read_records(most, Some(&mut levels), Some(&mut repeats), &mut values)
+                .map_err(|error| reason(&error))?;
+            if records == 0 {
+                return Err(format!("ends after {read} of {rows} rows"));
+            }
+            read += records as u64;
+            match &mut self.lists {
+                Some(lists) => {
+                    if levels.len() != repeats.len() || values.len() > levels.len() {
+                        return Err("has a different number of levels of both kinds".to_owned());
+                    }
+                    let first = self.values.len(self.kind);
+                    add(&mut self.values, &values)?;
+                    let end = shape.read(lists, &levels, &repeats, first)?;
+                    if end != self.values.len(self.kind) {
+                        return Err("has a different number of values than its levels".to_owned());
+                    }
+                    shape.end(lists, end)?;
+                }
+                None if values.len() == records => {
+                    add(&mut self.values, &values)?;
+                    if !self.nulls.is_empty() {
+                        self.nulls.resize(self.nulls.len() + records, false);
+                    }
+                }
+                None => {
+                    self.nulls.resize(self.values.len(self.kind), false);
+                    let mut rest = &values[..];
+                    for run in levels.chunk_by(|one, other| (*one == highest) == (*other == highest)) {
+                        let has_values = run.first() == Some(&highest);
+                        if has_values {
+                            let (more, behind) =
+                                rest.split_at_checked(run.len()).ok_or("has fewer values than levels")?;
+                            add(&mut self.values, more)?;
+                            rest = behind;
+                        } else {
+                            run.iter().for_each(|_| self.values.add_null());
+                        }
+                        self.nulls.resize(self.nulls.len() + run.len(), !has_values);
+                    }
+                }
+            }
+        }
+        let found = self.lists.as_ref().map_or(self.values.len(self.kind), |lists| lists.starts.len() - 1);
+        if found as u64 == rows { Ok(()) } else { Err(format!("has {found} values for {rows} rows")) }
+    }
+
+    /// Bytes that the values take, without the pages of texts and blobs.
+    pub(super) fn bytes(&self) -> u64 {
+        let values = match &self.values {
+            Values::Ints(values) => size_of_val(&values[..]),
+            Values::Reals(values) => size_of_val(&values[..]),
+            Values::Bytes(values) => size_of_val(&values[..]),
+            Values::Elements(elements) => elements.len(),
+        };
+        let lists = self
+            .lists
+            .as_ref()
+            .map_or(0, |lists| size_of_val(&lists.starts[..]) + size_of_val(&lists.shapes[..]));
+        (values + self.nulls.len() + lists) as u64
+    }
+
+    /// True if the column keeps its pages in memory.
+    pub(super) fn keeps_pages(&self) -> bool {
+        matches!(self.values, Values::Bytes(_))
+    }
+
+    fn is_null(&self, row: usize) -> bool {
+        self.nulls.get(row).is_some_and(|is_null| *is_null)
+    }
+
+    /// Whole number or truth value of a row.
+    pub(super) fn int(&self, row: usize) -> Option<i64> {
+        match &self.values {
+            Values::Ints(values) if !self.is_null(row) => values.get(row).copied(),
+            _ => None,
+        }
+    }
+
+    pub(super) fn real(&self, row: usize) -> Option<f64> {
+        match &self.values {
+            Values::Reals(values) if !self.is_null(row) => values.get(row).copied(),
+            _ => None,
+        }
+    }
+
+    /// Bytes of the text or blob of a row.
+    pub(super) fn content(&self, row: usize) -> Option<&[u8]> {
+        match &self.values {
+            Values::Bytes(values) if !self.is_null(row) => values.get(row).map(ByteArray::data),
+            _ => None,
+        }
+    }
+
+    /// Value of a row; `None` for a null. The memory of the value is its own. The error is the end of a sentence about the column.
+    pub(super) fn value(&self, row: usize) -> Result<Option<Value>, String> {
+        if let Some(lists) = &self.lists {
+            return self.list(lists, row);
+        }
+        Ok(match &self.values {
+            Values::Ints(_) => self.int(row).map(Value::Int),
+            Values::Reals(_) => self.real(row).map(Value::Real),
+            Values::Bytes(_) | Values::Elements(_) => match self.content(row) {
+                Some(content) if self.kind == Kind::Text => Some(Value::Text(text(content)?.to_owned())),
+                Some(content) => Some(Value::Blob(Bytes::copy_from_slice(content))),
+                None => None,
+            },
+        })
+    }
+
+    fn list(&self, lists: &Lists, row: usize) -> Result<Option<Value>, String> {
+        let shape = &lists.shapes[row * lists.depth..(row + 1) * lists.depth];
+        if shape.first() == Some(&NULL) {
+            return Ok(None);
+        }
+        let (start, end) = (lists.starts[row], lists.starts[row + 1]);
+        Ok(Some(match (&self.values, self.kind.dtype()) {
+            (Values::Elements(elements), Some(dtype)) => {
+                let data = Bytes::copy_from_slice(&elements[start * dtype.size()..end * dtype.size()]);
+                Value::Tensor(Tensor { dtype, shape: shape.to_vec(), data })
+            }
+            (Values::Bytes(values), _) => {
+                let texts = values[start..end]
+                    .iter()
+                    .map(|value| text(value.data()))
+                    .collect::<Result<Vec<&str>, _>>()?;
+                Value::Text(serde_json::Value::from(texts).to_string())
+            }
+            _ => return Ok(None),
+        }))
+    }
+}
+
+/// Length of a list that is null.
+const NULL: u32 = u32::MAX;
+
+impl Shape<'_> {
+    /// Reads the levels of rows whose values begin at the element `first`; returns the position behind the last element.
+    fn read(
+        &mut self,
+        lists: &mut Lists,
+        levels: &[i16],
+        repeats: &[i16],
+        first: usize,
+    ) -> Result<usize, String> {
+        let highest = self.leaf.descr.max_def_level();
+        let mut element = first;
+        for (level, repeat) in levels.iter().zip(repeats) {
+            let repeat = usize::try_from(*repeat).unwrap_or(usize::MAX);
+            if repeat > lists.depth || (repeat > 0 && !self.is_open) || *level > highest {
+                return Err("has levels that contradict each other".to_owned());
+            }
+            if repeat == 0 {
+                self.end(lists, element)?;
+                self.is_open = true;
+                self.lengths.fill(None);
+            } else {
+                self.close(repeat)?;
+                self.counts[repeat - 1] = self.counts[repeat - 1].saturating_add(1);
+            }
+            // Lists that begin here: those that have an element, and an empty one or a null.
+            let filled = self.leaf.lists.iter().take_while(|list| *level >= **list).count();
+            if filled < repeat {
+                return Err("has levels that contradict each other".to_owned());
+            }
+            self.counts[repeat..filled].fill(1);
+            self.counts[filled..].fill(0);
+            if filled == lists.depth {
+                if *level < highest {
+                    return Err("has a null in a list, which cannot become a tensor".to_owned());
+                }
+                element += 1;
+            } else if *level + 1 < self.leaf.lists[filled] {
+                if filled > 0 {
+                    return Err("has a null in a list of lists".to_owned());
+                }
+                self.counts[0] = NULL;
+            }
+        }
+        Ok(element)
+    }
+
+    /// Ends the lists that are deeper than `depth`.
+    fn close(&mut self, depth: usize) -> Result<(), String> {
+        for (count, length) in self.counts.iter().zip(&mut self.lengths).skip(depth) {
+            if *length.get_or_insert(*count) != *count {
+                return Err("has lists of different lengths in one list, which make no tensor".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the row that is open, whose values end before `element`.
+    fn end(&mut self, lists: &mut Lists, element: usize) -> Result<(), String> {
+        if std::mem::take(&mut self.is_open) {
+            self.close(0)?;
+            lists.shapes.extend(self.lengths.iter().map(|length| length.unwrap_or(0)));
+            lists.starts.push(element);
+        }
+        Ok(())
+    }
+}
+
+fn text(content: &[u8]) -> Result<&str, String> {
+    str::from_utf8(content).map_err(|error| format!("has a text that is not UTF-8: {error}"))
+}
+
+/// Reason of an error: of our own pages, or of the library.
+fn reason(error: &ParquetError) -> String {
+    match error {
+        ParquetError::External(reason) => reason.to_string(),
+        ParquetError::General(reason) => format!("is damaged: {reason}"),
+        error => format!("is damaged: {error}"),
+    }
+}

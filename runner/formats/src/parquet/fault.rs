@@ -1,0 +1,39 @@
+//! Reasons why a file cannot be read.
+
+use penstock_storage::RAISE_BUFFER;
+
+/// Reason why a Parquet file cannot be read. Each is the end of a sentence about the file.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FileFault {
+    /// The object does not end as a Parquet file does.
+    #[error("is no Parquet file: it does not end with `PAR1`")]
+    NoParquet,
+    #[error("is an encrypted Parquet file; decrypt it first")]
+    Encrypted,
+    /// The footer is larger than the memory that may be used for it.
+    #[error("has a footer of {size} bytes, more than the limit of {most}; split the file up{RAISE_BUFFER}")]
+    LargeFooter { size: u64, most: u64 },
+    #[error("is damaged: {0}")]
+    Damaged(String),
+    #[error("has no column `{name}`; it has {known}")]
+    NoColumn { name: String, known: String },
+    /// A column whose values cannot become a field.
+    #[error("has the column `{column}`, which {reason}")]
+    Column { column: String, reason: String },
+}
+
+impl FileFault {
+    pub(super) fn damaged(reason: impl Into<String>) -> Self {
+        Self::Damaged(reason.into())
+    }
+
+    pub(super) fn column(column: &str, reason: impl Into<String>) -> Self {
+        Self::Column { column: escaped(column), reason: reason.into() }
+    }
+}
+
+/// Name of a column for messages: without control characters, and cut off if it is very long.
+pub(super) fn escaped(name: &str) -> String {
+    const MOST_CHARS: usize = 200;
+    name.chars().take(MOST_CHARS).flat_map(char::escape_debug).collect()
+}

@@ -1,0 +1,181 @@
+//! Row groups of all files: their places, and their reading.
+
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::try_join_all;
+use penstock_engine::ports::SourceFault;
+use penstock_storage::{BoundedStore, Version, shown};
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+
+use super::cache::Reserved;
+use super::columns::Layout;
+use super::decode::{Column, decode};
+use super::fault::FileFault;
+use super::filter::Selected;
+use super::footer::Chunk;
+
+/// Columns that are this close to each other are read together, with what lies between them, in bytes.
+const GAP: u64 = 64 << 10;
+
+/// Maximum size of a read of several columns, in bytes.
+const MAX_READ: u64 = 8 << 20;
+
+/// A file.
+#[derive(Debug)]
+pub(super) struct File {
+    pub(super) key: Arc<str>,
+    pub(super) version: Version,
+    pub(super) layout: Arc<Layout>,
+}
+
+/// A row group.
+#[derive(Debug)]
+pub(super) struct Group {
+    /// Position of its file.
+    pub(super) file: u32,
+    /// Position in its file.
+    pub(super) number: u32,
+    /// Number of the rows before it in its file.
+    pub(super) first_row: u64,
+    pub(super) rows: u64,
+    /// Number of rows that become samples.
+    pub(super) count: u64,
+    /// Places of the columns of the layout.
+    pub(super) chunks: Box<[Chunk]>,
+    /// Rows that become samples; `None` if all or none do.
+    pub(super) selected: Option<Selected>,
+}
+
+/// Decoded columns of a row group, in the order of the layout; `None` for those that were not asked for.
+pub(super) type Columns = Vec<Option<Column>>;
+
+/// Reads row groups from a store.
+pub(super) struct Reader {
+    store: BoundedStore,
+    /// A permit for each row group that is decoded at a time.
+    decoders: Semaphore,
+}
+
+impl Group {
+    /// Memory that the places take, in bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        (size_of::<Self>() + size_of_val(&self.chunks[..])) as u64
+            + self.selected.as_ref().map_or(0, Selected::bytes)
+    }
+
+    /// Memory that the columns at these positions take at most when they are decoded, in bytes.
+    pub(super) fn decoded_bytes(&self, layout: &Layout, is_wanted: impl Fn(usize) -> bool) -> u64 {
+        let columns = layout.leaves.iter().zip(&self.chunks).enumerate().filter(|(at, _)| is_wanted(*at));
+        columns.fold(0, |sum: u64, (_, (leaf, chunk))| {
+            sum.saturating_add(chunk.uncompressed)
+                .saturating_add(chunk.values.saturating_mul(leaf.value_bytes()))
+        })
+    }
+
+    /// Memory that reading the columns at these positions takes at most, in bytes.
+    pub(super) fn needed_bytes(&self, layout: &Layout, is_wanted: impl Fn(usize) -> bool) -> u64 {
+        let columns = self.chunks.iter().enumerate().filter(|(at, _)| is_wanted(*at));
+        let stored = columns.fold(0, |sum: u64, (_, chunk)| sum.saturating_add(chunk.len));
+        self.decoded_bytes(layout, is_wanted).saturating_add(stored)
+    }
+
+    /// Description for messages.
+    pub(super) fn named(&self, file: &File, store: &BoundedStore) -> String {
+        format!("row group {} of {} in store `{}`", self.number, shown(&file.key), store.name())
+    }
+}
+
+impl Reader {
+    pub(super) fn new(store: BoundedStore) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        Self { store, decoders: Semaphore::new(cores) }
+    }
+
+    pub(super) fn store(&self) -> &BoundedStore {
+        &self.store
+    }
+
+    /// Reads and decodes the columns at these positions. Returns `reserved` with what they take.
+    pub(super) async fn read(
+        &self,
+        file: &File,
+        group: &Group,
+        is_wanted: impl Fn(usize) -> bool,
+        reserved: Reserved,
+    ) -> Result<(Columns, Reserved), SourceFault> {
+        let wanted: Vec<usize> = (0..group.chunks.len()).filter(|at| is_wanted(*at)).collect();
+        let bytes = self.fetch(file, group, &wanted).await?;
+        let (layout, chunks, rows) = (file.layout.clone(), group.chunks.clone(), group.rows);
+        let interrupted = |error: Box<dyn std::error::Error + Send + Sync>| {
+            SourceFault::new("decoding a row group was interrupted", Some(error))
+        };
+        let _permit = self.decoders.acquire().await.map_err(|error| interrupted(error.into()))?;
+        // A cancelled caller does not end the decoding, whose memory stays reserved.
+        let decoding = spawn_blocking(move || (decode_all(&layout, &chunks, rows, wanted, bytes), reserved));
+        let (decoded, mut reserved) = decoding.await.map_err(|error| interrupted(error.into()))?;
+        let (columns, bytes) = decoded.map_err(|fault| {
+            let remedy = "a column that `columns` does not name is not read";
+            SourceFault::new(format!("{} {fault}; {remedy}", group.named(file, &self.store)), None)
+        })?;
+        reserved.shrink_to(bytes);
+        Ok((columns, reserved))
+    }
+
+    /// Reads the bytes of the columns at these positions. Columns that lie close to each other are read together.
+    async fn fetch(&self, file: &File, group: &Group, wanted: &[usize]) -> Result<Vec<Bytes>, SourceFault> {
+        let mut reads: Vec<(Range<u64>, Vec<usize>)> = Vec::new();
+        for (place, chunk) in wanted.iter().map(|at| &group.chunks[*at]).enumerate() {
+            let end = chunk.start + chunk.len;
+            match reads.last_mut() {
+                Some((range, places))
+                    if chunk.start.checked_sub(range.end).is_some_and(|gap| gap <= GAP)
+                        && end - range.start <= MAX_READ =>
+                {
+                    range.end = end;
+                    places.push(place);
+                }
+                _ => reads.push((chunk.start..end, vec![place])),
+            }
+        }
+        let reads = reads.into_iter().map(|(range, places)| async move {
+            let bytes =
+                self.store.get_range(file.key.clone(), Some(file.version.clone()), range.clone()).await?;
+            Ok::<_, SourceFault>((range.start, bytes, places))
+        });
+        let mut found = vec![Bytes::new(); wanted.len()];
+        for (start, bytes, places) in try_join_all(reads).await? {
+            for place in places {
+                let chunk = &group.chunks[wanted[place]];
+                let first = (chunk.start - start) as usize;
+                found[place] = bytes.slice(first..first + chunk.len as usize);
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Decodes columns; returns them with the bytes that they take.
+fn decode_all(
+    layout: &Layout,
+    chunks: &[Chunk],
+    rows: u64,
+    wanted: Vec<usize>,
+    bytes: Vec<Bytes>,
+) -> Result<(Columns, u64), FileFault> {
+    let (mut columns, mut size) = (Columns::new(), 0);
+    columns.resize_with(chunks.len(), || None);
+    for (at, bytes) in wanted.into_iter().zip(bytes) {
+        let (leaf, chunk) = (&layout.leaves[at], &chunks[at]);
+        // The library panics on some damaged values.
+        let decoded = catch_unwind(AssertUnwindSafe(|| decode(bytes, chunk, leaf, rows)));
+        let decoded = decoded.unwrap_or_else(|_| Err("has values that contradict themselves".to_owned()));
+        let column = decoded.map_err(|reason| FileFault::column(&leaf.name, reason))?;
+        size += column.bytes() + if column.keeps_pages() { chunk.uncompressed.max(chunk.len) } else { 0 };
+        columns[at] = Some(column);
+    }
+    Ok((columns, size))
+}

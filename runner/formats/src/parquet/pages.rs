@@ -1,0 +1,388 @@
+//! Pages of a column chunk. All sizes and counts that they state are checked before memory is allocated by them.
+
+use std::io::Read;
+
+use bytes::Bytes;
+use parquet::basic::{Encoding, Type as Physical};
+use parquet::column::page::{Page, PageMetadata, PageReader};
+use parquet::errors::ParquetError;
+
+use super::columns::Leaf;
+use super::footer::Chunk;
+use super::thrift::{Compact, I32, STRUCT, TRUE};
+
+/// The pages of a column chunk, in order.
+pub(super) struct Pages {
+    /// Bytes that follow the last page.
+    rest: Bytes,
+    codec: u8,
+    physical: Physical,
+    /// Bytes of a value, if all values have the same length.
+    length: usize,
+    /// True if there are definition levels, and repetition levels.
+    has_levels: [bool; 2],
+    has_dictionary: bool,
+    zstd: Option<zstd::bulk::Decompressor<'static>>,
+}
+
+/// Header of a page.
+struct Header {
+    kind: PageKind,
+    /// Size of the page in bytes when it is decompressed.
+    uncompressed: usize,
+    compressed: usize,
+    checksum: Option<u32>,
+    values: u32,
+    encoding: Encoding,
+    /// Encodings of definition and repetition levels.
+    levels: [Encoding; 2],
+    nulls: u32,
+    rows: u32,
+    /// Length of definition and repetition levels, which are not compressed, in pages of the second version.
+    level_bytes: [u32; 2],
+    is_compressed: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PageKind {
+    Data,
+    Dictionary,
+    DataV2,
+    Other,
+}
+
+impl Pages {
+    /// Checks the headers of all pages in the bytes of a chunk. The error is the end of a sentence about the column.
+    pub(super) fn new(bytes: Bytes, chunk: &Chunk, leaf: &Leaf) -> Result<Self, String> {
+        let (physical, length) = (leaf.descr.physical_type(), leaf.descr.type_length().max(0) as usize);
+        let has_levels = [leaf.descr.max_def_level() > 0, leaf.descr.max_rep_level() > 0];
+        let codec = chunk.codec;
+        let pages =
+            Self { rest: bytes, codec, physical, length, has_levels, has_dictionary: false, zstd: None };
+        let (mut rest, mut values, mut size) = (pages.rest.clone(), 0_u64, 0_u64);
+        while !rest.is_empty() {
+            let (header, content) = Header::read(&mut rest)?;
+            values += if header.kind.is_data() { u64::from(header.values) } else { 0 };
+            size += if codec == 0 { content.len() } else { header.uncompressed } as u64;
+        }
+        if values != chunk.values {
+            return Err(format!("has {values} values in its pages, but {} by the footer", chunk.values));
+        }
+        if size > chunk.uncompressed {
+            let stated = chunk.uncompressed;
+            return Err(format!(
+                "has {size} bytes in its pages, but {stated} with the headers by the footer"
+            ));
+        }
+        Ok(pages)
+    }
+
+    fn next_page(&mut self) -> Result<Option<Page>, String> {
+        loop {
+            if self.rest.is_empty() {
+                return Ok(None);
+            }
+            let (header, content) = Header::read(&mut self.rest)?;
+            if header.checksum.is_some_and(|checksum| checksum != crc32fast::hash(&content)) {
+                return Err("has a page whose checksum is wrong".to_owned());
+            }
+            if header.kind != PageKind::Other {
+                let content = self.decompressed(&header, content)?;
+                self.check(&header, &content)?;
+                return Ok(Some(header.page(content)));
+            }
+        }
+    }
+
+    fn decompressed(&mut self, header: &Header, content: Bytes) -> Result<Bytes, String> {
+        let plain = header.level_bytes.iter().map(|bytes| *bytes as usize).sum::<usize>();
+        if plain > header.uncompressed || plain > content.len() {
+            return Err("has a page whose levels are longer than the page".to_owned());
+        }
+        if self.codec == 0 || !header.is_compressed {
+            return Ok(content);
+        }
+        let (size, packed) = (header.uncompressed - plain, &content[plain..]);
+        let fault =
+            |error: &dyn std::fmt::Display| format!("has a page that cannot be decompressed: {error}");
+        // A page without values has no bytes.
+        let unpacked = match self.codec {
+            _ if size == 0 => Vec::new(),
+            1 => {
+                let length = snap::raw::decompress_len(packed).map_err(|error| fault(&error))?;
+                if length != size {
+                    return Err(fault(&format!("it has {length} bytes, its header states {size}")));
+                }
+                snap::raw::Decoder::new().decompress_vec(packed).map_err(|error| fault(&error))?
+            }
+            2 => {
+                let mut unpacked = Vec::with_capacity(size);
+                let mut decoder = flate2::read::MultiGzDecoder::new(packed).take(size as u64 + 1);
+                decoder.read_to_end(&mut unpacked).map_err(|error| fault(&error))?;
+                unpacked
+            }
+            6 => {
+                let decoder = match &mut self.zstd {
+                    Some(decoder) => decoder,
+                    none => none.insert(zstd::bulk::Decompressor::new().map_err(|error| fault(&error))?),
+                };
+                decoder.decompress(packed, size).map_err(|error| fault(&error))?
+            }
+            7 => lz4_flex::block::decompress(packed, size).map_err(|error| fault(&error))?,
+            3 => return Err(unsupported("LZO")),
+            4 => return Err(unsupported("Brotli")),
+            5 => return Err(unsupported("the older form of LZ4")),
+            other => return Err(unsupported(&format!("method {other}"))),
+        };
+        if unpacked.len() != size {
+            return Err(fault(&format!("it does not have the {size} bytes that its header states")));
+        }
+        Ok(match plain {
+            0 => unpacked.into(),
+            _ => [&content[..plain], &unpacked].concat().into(),
+        })
+    }
+
+    /// Checks what the decoders of the library rely on.
+    fn check(&mut self, header: &Header, content: &Bytes) -> Result<(), String> {
+        let is_dictionary = header.kind == PageKind::Dictionary;
+        let is_known = match header.encoding {
+            Encoding::PLAIN => true,
+            Encoding::PLAIN_DICTIONARY | Encoding::RLE_DICTIONARY => is_dictionary || self.has_dictionary,
+            Encoding::RLE => self.physical == Physical::BOOLEAN && !is_dictionary,
+            Encoding::DELTA_BINARY_PACKED => {
+                matches!(self.physical, Physical::INT32 | Physical::INT64) && !is_dictionary
+            }
+            Encoding::DELTA_LENGTH_BYTE_ARRAY => self.physical == Physical::BYTE_ARRAY && !is_dictionary,
+            Encoding::BYTE_STREAM_SPLIT => {
+                !matches!(self.physical, Physical::BOOLEAN | Physical::INT96 | Physical::BYTE_ARRAY)
+                    && !is_dictionary
+            }
+            _ => false,
+        };
+        if !is_known {
+            return Err(format!(
+                "has the encoding {}, which is not supported there; write it with the default encoding",
+                header.encoding
+            ));
+        }
+        if is_dictionary {
+            let least = match self.physical {
+                Physical::BOOLEAN => 1,
+                Physical::INT32 | Physical::FLOAT | Physical::BYTE_ARRAY => 4,
+                Physical::INT64 | Physical::DOUBLE => 8,
+                Physical::INT96 => 12,
+                Physical::FIXED_LEN_BYTE_ARRAY => self.length,
+            };
+            if std::mem::replace(&mut self.has_dictionary, true)
+                || header.values as usize > content.len() / least.max(1)
+            {
+                return Err("has a dictionary that is damaged, or two of them".to_owned());
+            }
+        }
+        #[expect(deprecated, reason = "old files have this encoding")]
+        let is_level = |encoding: &Encoding| matches!(encoding, Encoding::RLE | Encoding::BIT_PACKED);
+        if header.kind == PageKind::Data && !header.levels.iter().all(is_level) {
+            return Err("has levels in an unknown encoding".to_owned());
+        }
+        if header.encoding == Encoding::DELTA_LENGTH_BYTE_ARRAY {
+            let lengths = self.behind_levels(header, content).and_then(|values| {
+                // Size of a block, number of its parts, number of lengths.
+                let mut numbers = Compact::new(values);
+                numbers.varint()?;
+                numbers.varint()?;
+                numbers.varint()
+            });
+            // The library allocates by this number.
+            if lengths.is_none_or(|lengths| lengths > u64::from(header.values)) {
+                return Err("has more lengths than values in a page".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// Values of a page, which follow its levels.
+    fn behind_levels<'a>(&self, header: &Header, content: &'a [u8]) -> Option<&'a [u8]> {
+        if header.kind == PageKind::DataV2 {
+            return content.get(header.level_bytes.iter().map(|bytes| *bytes as usize).sum()..);
+        }
+        let mut rest = content;
+        for (encoding, _) in header.levels.iter().zip(self.has_levels).filter(|(_, has_levels)| *has_levels) {
+            let (length, levels) = rest.split_first_chunk::<4>().filter(|_| *encoding == Encoding::RLE)?;
+            rest = levels.get(u32::from_le_bytes(*length) as usize..)?;
+        }
+        Some(rest)
+    }
+}
+
+fn unsupported(name: &str) -> String {
+    format!("is compressed by {name}, which is not supported; write it with zstd, snappy, gzip or LZ4_RAW")
+}
+
+impl PageKind {
+    fn is_data(self) -> bool {
+        matches!(self, Self::Data | Self::DataV2)
+    }
+}
+
+impl Header {
+    /// Reads a header; returns the content of its page.
+    fn read(bytes: &mut Bytes) -> Result<(Self, Bytes), String> {
+        let mut input = Compact::new(bytes);
+        let header = Self::parse(&mut input).ok_or("has a page whose header is damaged")?;
+        let start = bytes.len() - input.rest().len();
+        if header.compressed > bytes.len() - start {
+            return Err(format!("ends within a page of {} bytes", header.compressed));
+        }
+        drop(bytes.split_to(start));
+        let content = bytes.split_to(header.compressed);
+        Ok((header, content))
+    }
+
+    fn parse(input: &mut Compact<'_>) -> Option<Self> {
+        let mut header = Self {
+            kind: PageKind::Other,
+            uncompressed: 0,
+            compressed: 0,
+            checksum: None,
+            values: 0,
+            encoding: Encoding::PLAIN,
+            levels: [Encoding::RLE; 2],
+            nulls: 0,
+            rows: 0,
+            level_bytes: [0; 2],
+            is_compressed: true,
+        };
+        let (mut last, mut parts) = (0, 0);
+        while let Some((number, kind)) = input.field(&mut last)? {
+            match (number, kind) {
+                (1, I32) => {
+                    header.kind = match input.int()? {
+                        0 => PageKind::Data,
+                        2 => PageKind::Dictionary,
+                        3 => PageKind::DataV2,
+                        _ => PageKind::Other,
+                    }
+                }
+                (2, I32) => header.uncompressed = usize::try_from(input.int()?).ok()?,
+                (3, I32) => header.compressed = usize::try_from(input.int()?).ok()?,
+                (4, I32) => header.checksum = Some(input.int()? as i32 as u32),
+                (5 | 7 | 8, STRUCT) => {
+                    header.part(number, input)?;
+                    parts |= 1 << number;
+                }
+                _ => input.skip(kind)?,
+            }
+        }
+        let part = match header.kind {
+            PageKind::Data => 1 << 5,
+            PageKind::Dictionary => 1 << 7,
+            PageKind::DataV2 => 1 << 8,
+            PageKind::Other => 0,
+        };
+        // A page has the part of its kind only, so that no part changes the values of another.
+        (parts == part).then_some(header)
+    }
+
+    fn part(&mut self, part: i16, input: &mut Compact<'_>) -> Option<()> {
+        let mut last = 0;
+        while let Some((number, kind)) = input.field(&mut last)? {
+            match (part, number, kind) {
+                (_, 1, I32) => self.values = number_of(input)?,
+                (5 | 7, 2, I32) | (8, 4, I32) => self.encoding = encoding_of(input.int()?),
+                (5, 3, I32) => self.levels[0] = encoding_of(input.int()?),
+                (5, 4, I32) => self.levels[1] = encoding_of(input.int()?),
+                (8, 2, I32) => self.nulls = number_of(input)?,
+                (8, 3, I32) => self.rows = number_of(input)?,
+                (8, 5, I32) => self.level_bytes[0] = number_of(input)?,
+                (8, 6, I32) => self.level_bytes[1] = number_of(input)?,
+                (8, 7, _) => self.is_compressed = kind == TRUE,
+                _ => input.skip(kind)?,
+            }
+        }
+        Some(())
+    }
+
+    fn page(self, buf: Bytes) -> Page {
+        let (num_values, encoding) = (self.values, self.encoding);
+        let [def_level_encoding, rep_level_encoding] = self.levels;
+        let [def_levels_byte_len, rep_levels_byte_len] = self.level_bytes;
+        match self.kind {
+            PageKind::Dictionary => Page::DictionaryPage { buf, num_values, encoding, is_sorted: false },
+            PageKind::DataV2 => Page::DataPageV2 {
+                buf,
+                num_values,
+                encoding,
+                num_nulls: self.nulls.min(num_values),
+                num_rows: self.rows,
+                def_levels_byte_len,
+                rep_levels_byte_len,
+                is_compressed: false,
+                statistics: None,
+            },
+            PageKind::Data | PageKind::Other => Page::DataPage {
+                buf,
+                num_values,
+                encoding,
+                def_level_encoding,
+                rep_level_encoding,
+                statistics: None,
+            },
+        }
+    }
+}
+
+fn number_of(input: &mut Compact<'_>) -> Option<u32> {
+    u32::try_from(input.int()?).ok()
+}
+
+/// The encoding with this number; an unsupported one for numbers that are not known.
+fn encoding_of(number: i64) -> Encoding {
+    #[expect(deprecated, reason = "old files have this encoding")]
+    match number {
+        0 => Encoding::PLAIN,
+        2 => Encoding::PLAIN_DICTIONARY,
+        3 => Encoding::RLE,
+        4 => Encoding::BIT_PACKED,
+        5 => Encoding::DELTA_BINARY_PACKED,
+        6 => Encoding::DELTA_LENGTH_BYTE_ARRAY,
+        8 => Encoding::RLE_DICTIONARY,
+        9 => Encoding::BYTE_STREAM_SPLIT,
+        _ => Encoding::DELTA_BYTE_ARRAY,
+    }
+}
+
+impl Iterator for Pages {
+    type Item = Result<Page, ParquetError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.get_next_page().transpose()
+    }
+}
+
+impl PageReader for Pages {
+    fn get_next_page(&mut self) -> Result<Option<Page>, ParquetError> {
+        self.next_page().map_err(|reason| ParquetError::External(reason.into()))
+    }
+
+    fn peek_next_page(&mut self) -> Result<Option<PageMetadata>, ParquetError> {
+        let mut rest = self.rest.clone();
+        while !rest.is_empty() {
+            let (header, _) =
+                Header::read(&mut rest).map_err(|reason| ParquetError::External(reason.into()))?;
+            if header.kind != PageKind::Other {
+                let is_second = header.kind == PageKind::DataV2;
+                return Ok(Some(PageMetadata {
+                    num_rows: is_second.then_some(header.rows as usize),
+                    num_levels: header.kind.is_data().then_some(header.values as usize),
+                    is_dict: header.kind == PageKind::Dictionary,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn skip_next_page(&mut self) -> Result<(), ParquetError> {
+        self.get_next_page().map(drop)
+    }
+}

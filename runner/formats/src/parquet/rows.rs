@@ -1,0 +1,302 @@
+//! Samples of the rows, read by their numbers.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use penstock_engine::item::{Field, Origin, Sample};
+use penstock_engine::numbered::{Numbered, ReadFault, ReadSamples};
+use penstock_engine::ports::SourceFault;
+use penstock_storage::{BoundedStore, RAISE_BUFFER};
+use tracing::warn;
+
+use super::cache::{Cache, InUse};
+use super::columns::Query;
+use super::fault::FileFault;
+use super::filter::{self, Selected};
+use super::groups::{Columns, File, Group, Reader};
+
+/// Number of row groups that one read waits for at a time.
+const AT_A_TIME: usize = 8;
+
+/// Bytes of the rows that follow in order, of which the row groups stay in memory.
+const IN_ORDER: u64 = 64 << 20;
+
+/// Rows of Parquet files as samples.
+pub(super) struct Rows {
+    reader: Reader,
+    files: Vec<File>,
+    groups: Vec<Group>,
+    /// Number of samples before each row group, and in all.
+    starts: Vec<u64>,
+    units: Arc<[u64]>,
+    mean_bytes: u64,
+    cache: Cache<Columns>,
+    /// Memory that the places of the row groups take, in bytes.
+    kept: u64,
+}
+
+/// Order in which rows are read, by which the memory for row groups is bounded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadOrder {
+    pub(super) shuffle: bool,
+    pub(super) window: Option<NonZeroU32>,
+}
+
+/// A row that is read.
+struct Member {
+    /// Number of its sample.
+    index: u64,
+    group: usize,
+    row: u64,
+    /// Position among the rows that are read together.
+    place: usize,
+}
+
+impl Rows {
+    /// Finds the rows that meet the comparisons of the query, by one pass over their columns. `most_bytes` bounds the row groups in
+    /// memory and the marks of selected rows, which take an eighth of it at most.
+    pub(super) async fn new(
+        store: BoundedStore,
+        files: Vec<File>,
+        mut groups: Vec<Group>,
+        query: &Query,
+        order: ReadOrder,
+        most_bytes: u64,
+    ) -> Result<Self, SourceFault> {
+        let (reader, cache) = (Reader::new(store), Cache::new(most_bytes));
+        let layout = |group: &Group| &*files[group.file as usize].layout;
+        for group in groups.iter().filter(|group| group.count > 0) {
+            let compared = |leaf: usize| layout(group).filter.contains(&leaf);
+            let needed = group
+                .needed_bytes(layout(group), |leaf| layout(group).is_read(leaf))
+                .max(group.needed_bytes(layout(group), compared));
+            if needed > most_bytes {
+                let named = group.named(&files[group.file as usize], reader.store());
+                let reason =
+                    format!("{named} takes up to {needed} bytes of memory, and {most_bytes} may be used");
+                let remedy = "name fewer `columns`, or write the file with smaller row groups";
+                return Err(SourceFault::new(format!("{reason}; {remedy}{RAISE_BUFFER}"), None));
+            }
+        }
+        if !query.filter.is_empty() {
+            select(&reader, &cache, &files, &mut groups, query, most_bytes / 8).await?;
+        }
+        let used: Vec<u64> = groups
+            .iter()
+            .filter(|group| group.count > 0)
+            .map(|group| group.decoded_bytes(layout(group), |leaf| layout(group).is_read(leaf)))
+            .collect();
+        let most = kept_bytes(&used, order, most_bytes)?;
+        let rows = groups
+            .iter()
+            .filter(|group| group.count > 0)
+            .fold(0, |sum: u64, group| sum.saturating_add(group.rows));
+        let mean_bytes = used.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes)) / rows.max(1);
+        let units: Arc<[u64]> = groups.iter().map(|group| group.count).collect();
+        let mut starts = vec![0_u64];
+        for count in &*units {
+            let sum = starts.last().and_then(|sum| sum.checked_add(*count));
+            starts.push(
+                sum.ok_or_else(|| {
+                    SourceFault::new("the files have more rows than a number can state", None)
+                })?,
+            );
+        }
+        let kept = groups.iter().map(Group::bytes).sum();
+        Ok(Self { reader, files, groups, starts, units, mean_bytes, cache: Cache::new(most), kept })
+    }
+
+    /// Row group and row of a sample. Panics when `index` is not below the number of samples.
+    fn find(&self, index: u64) -> (usize, u64) {
+        let group = self.starts.partition_point(|start| *start <= index) - 1;
+        let position = index - self.starts[group];
+        let row = self.groups[group].selected.as_ref().map_or(position, |selected| selected.row(position));
+        (group, row)
+    }
+
+    async fn columns(&self, number: usize) -> Result<InUse<Columns>, SourceFault> {
+        let group = &self.groups[number];
+        let file = &self.files[group.file as usize];
+        let is_read = |leaf: usize| file.layout.is_read(leaf);
+        let needed = group.needed_bytes(&file.layout, is_read);
+        self.cache.get(number, needed, |reserved| self.reader.read(file, group, is_read, reserved)).await
+    }
+
+    /// Samples of rows in one row group, each with its place.
+    async fn samples(&self, epoch: u32, members: Vec<Member>) -> Vec<(usize, Result<Sample, SourceFault>)> {
+        let Some(first) = members.first() else { return Vec::new() };
+        let columns = match self.columns(first.group).await {
+            Ok(columns) => columns,
+            Err(fault) => return vec![(first.place, Err(fault))],
+        };
+        let (group, columns) = (&self.groups[first.group], columns);
+        let file = &self.files[group.file as usize];
+        let sample = |member: &Member| {
+            let origin = Origin { epoch, index: member.index, path: 0 };
+            let sample = sample(file, group, columns.value(), member.row, origin);
+            sample.map_err(|fault| {
+                let (named, row) = (group.named(file, self.reader.store()), group.first_row + member.row);
+                SourceFault::new(format!("row {row} in {named} {fault}"), None)
+            })
+        };
+        members.iter().map(|member| (member.place, sample(member))).collect()
+    }
+}
+
+/// Marks the rows that meet all comparisons. The marks may take `most_bytes`.
+async fn select(
+    reader: &Reader,
+    cache: &Cache<Columns>,
+    files: &[File],
+    groups: &mut [Group],
+    query: &Query,
+    most_bytes: u64,
+) -> Result<(), SourceFault> {
+    let rows = groups
+        .iter()
+        .filter(|group| group.count > 0)
+        .fold(0, |sum: u64, group| sum.saturating_add(group.rows));
+    if rows / 7 > most_bytes {
+        let reason = format!(
+            "the marks of the rows that meet `where` take a bit for each of {rows} rows, and {most_bytes} bytes may be used"
+        );
+        return Err(SourceFault::new(format!("{reason}{RAISE_BUFFER}"), None));
+    }
+    let scans =
+        groups.iter().enumerate().filter(|(_, group)| group.count > 0).map(|(number, group)| async move {
+            let file = &files[group.file as usize];
+            let is_compared = |leaf: usize| file.layout.filter.contains(&leaf);
+            let reserved = cache.reserve(group.needed_bytes(&file.layout, is_compared)).await;
+            let (columns, _reserved) = reader.read(file, group, is_compared, reserved).await?;
+            let compared: Vec<_> = query
+                .filter
+                .iter()
+                .zip(&file.layout.filter)
+                .filter_map(|(one, leaf)| Some((one, columns[*leaf].as_ref()?)))
+                .collect();
+            let meets =
+                |row| compared.iter().all(|(comparison, column)| filter::meets(comparison, column, row));
+            Ok::<_, SourceFault>((number, Selected::new((0..group.rows as usize).map(meets))))
+        });
+    let scans: Vec<_> = scans.collect();
+    let mut scans = stream::iter(scans).buffer_unordered(AT_A_TIME);
+    let mut found = Vec::new();
+    while let Some(scan) = scans.try_next().await? {
+        found.push(scan);
+    }
+    drop(scans);
+    for (number, selected) in found {
+        let group = &mut groups[number];
+        group.count = selected.count();
+        group.selected = (1..group.rows).contains(&group.count).then_some(selected);
+    }
+    Ok(())
+}
+
+/// Memory for row groups of these sizes, of which a part stays in memory.
+fn kept_bytes(used: &[u64], order: ReadOrder, most_bytes: u64) -> Result<u64, SourceFault> {
+    let mut sizes = used.to_vec();
+    sizes.sort_unstable_by(|one, other| other.cmp(one));
+    let sum = |count: usize| sizes.iter().take(count).fold(0, |sum: u64, size| sum.saturating_add(*size));
+    let window = order.window.map_or(usize::MAX, |window| window.get() as usize);
+    if !order.shuffle {
+        return Ok(most_bytes.min(IN_ORDER.max(2 * sum(2))));
+    }
+    if sum(window) <= most_bytes {
+        return Ok(most_bytes);
+    }
+    let fits = (1..sizes.len()).take_while(|count| sum(*count) <= most_bytes).count().max(1);
+    if window < sizes.len() {
+        let reason = format!(
+            "a window of {window} row groups takes up to {} bytes of memory, and {most_bytes} may be used",
+            sum(window)
+        );
+        return Err(SourceFault::new(
+            format!("{reason}; set `window` to {fits} or less{RAISE_BUFFER}"),
+            None,
+        ));
+    }
+    let (all, total) = (sizes.len(), sum(usize::MAX));
+    warn!(
+        row_groups = all,
+        bytes = total,
+        may_use = most_bytes,
+        "a shuffle of all row groups, which do not fit into memory, reads a row group for nearly each sample; set `window` to {fits} or less"
+    );
+    Ok(most_bytes)
+}
+
+fn sample(
+    file: &File,
+    group: &Group,
+    columns: &Columns,
+    row: u64,
+    origin: Origin,
+) -> Result<Sample, FileFault> {
+    let (layout, at) = (&file.layout, row as usize);
+    let column = |leaf: usize| columns[leaf].as_ref();
+    let key = layout.key.and_then(column).and_then(|column| match column.int(at) {
+        Some(number) => Some(number.to_string()),
+        None => column.content(at).map(|text| String::from_utf8_lossy(text).into_owned()),
+    });
+    let key = key
+        .filter(|key| !key.is_empty())
+        .unwrap_or_else(|| format!("{}#{}", file.key, group.first_row + row));
+    let mut fields = Vec::with_capacity(layout.fields.len());
+    for field in &layout.fields {
+        let Some(values) = column(field.leaf) else { continue };
+        let name = &layout.leaves[field.leaf].name;
+        let value = values.value(at).map_err(|reason| FileFault::column(name, reason))?;
+        if let Some(value) = value {
+            fields.push(Field { name: field.name.clone(), value });
+        } else if field.path.and_then(column).is_some_and(|path| path.content(at).is_some()) {
+            let reason = "has the path of a file instead of its bytes; write the data set with its files, as `push_to_hub` of `datasets` does";
+            return Err(FileFault::column(name, reason));
+        }
+    }
+    Ok(Sample { key: key.into(), origin, fields })
+}
+
+impl Numbered for Rows {
+    fn count(&self) -> u64 {
+        self.starts.last().copied().unwrap_or(0)
+    }
+
+    fn units(&self) -> Arc<[u64]> {
+        self.units.clone()
+    }
+
+    fn mean_bytes(&self) -> u64 {
+        self.mean_bytes
+    }
+
+    fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>) -> ReadSamples {
+        async move {
+            let mut groups: BTreeMap<usize, Vec<Member>> = BTreeMap::new();
+            for (place, &index) in indexes.iter().enumerate() {
+                let (group, row) = self.find(index);
+                groups.entry(group).or_default().push(Member { index, group, row, place });
+            }
+            let reads = stream::iter(groups.into_values().map(|members| self.samples(epoch, members)));
+            let mut read: Vec<_> = reads.buffer_unordered(AT_A_TIME).concat().await;
+            // A row group that cannot be read has one fault, at its first place.
+            read.sort_by_key(|(place, _)| *place);
+            let mut samples = Vec::with_capacity(indexes.len());
+            for (_, sample) in read {
+                match sample {
+                    Ok(sample) => samples.push(sample),
+                    Err(fault) => return Err(ReadFault { before: samples, fault }),
+                }
+            }
+            Ok(samples)
+        }
+        .boxed()
+    }
+
+    fn kept_bytes(&self) -> u64 {
+        self.kept + self.cache.used()
+    }
+}

@@ -1,0 +1,274 @@
+//! Tests of Parquet files. Damaged files are in `hostile.rs`.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::path::Path;
+use std::sync::Arc;
+
+use penstock_engine::item::{Dtype, Sample, Tensor, Value};
+use penstock_engine::numbered::NumberedSource;
+use penstock_formats::parquet::{Query, parquet_samples};
+use penstock_formats::{Shards, expand};
+use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore, Wanted};
+use penstock_types::spec::{Comparison, Literal, Operator};
+use penstock_types::traversal::{NextVisits, Shard, Traversal, TraversalSettings, Uneven};
+use proptest::prelude::*;
+use serde::Deserialize;
+
+use crate::{data, drain};
+
+const MOST: u64 = 64 << 20;
+
+/// A value as pyarrow reads it; numbers and bytes in hexadecimal digits.
+#[derive(Deserialize, PartialEq, Debug)]
+#[serde(rename_all = "lowercase")]
+enum Expected {
+    Int(i64),
+    Real(String),
+    Text(String),
+    Blob(String),
+    Tensor(String, Vec<u32>, String),
+}
+
+type Row = BTreeMap<String, Expected>;
+
+impl Expected {
+    fn of(value: &Value) -> Self {
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        match value {
+            Value::Int(number) => Self::Int(*number),
+            Value::Real(number) => Self::Real(hex(&number.to_le_bytes())),
+            Value::Text(text) => Self::Text(text.clone()),
+            Value::Blob(bytes) => Self::Blob(hex(bytes)),
+            Value::Tensor(Tensor { dtype, shape, data }) => {
+                Self::Tensor(dtype.name().to_owned(), shape.clone(), hex(data))
+            }
+        }
+    }
+}
+
+fn expected() -> BTreeMap<String, Vec<Row>> {
+    serde_json::from_slice(&data("parquet/expected.json")).unwrap()
+}
+
+fn store() -> BoundedStore {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/parquet");
+    BoundedStore::new(Arc::new(FolderStore::open("data", folder).unwrap()), DEFAULT_READS)
+}
+
+fn query(columns: &[&str]) -> Query {
+    Query {
+        fields: columns.iter().map(|name| ((*name).to_owned(), (*name).to_owned())).collect(),
+        ..Query::default()
+    }
+}
+
+async fn read_within(
+    pattern: &str,
+    query: Query,
+    settings: TraversalSettings,
+    most: u64,
+) -> (Vec<Sample>, Option<String>) {
+    let files = Shards::Keys(expand(pattern).unwrap());
+    let open = parquet_samples(store(), files, query, settings.shuffle, settings.window, most);
+    let (samples, _, fault) = drain(Box::new(NumberedSource::new(open, settings, most))).await;
+    (samples, fault)
+}
+
+async fn read(pattern: &str, query: Query, settings: TraversalSettings) -> (Vec<Sample>, Option<String>) {
+    read_within(pattern, query, settings, MOST).await
+}
+
+fn row(sample: &Sample) -> Row {
+    sample.fields.iter().map(|field| (field.name.to_string(), Expected::of(&field.value))).collect()
+}
+
+#[tokio::test]
+async fn each_file_is_read_as_pyarrow_reads_it() {
+    for (name, expected) in expected() {
+        let (samples, fault) =
+            read(&format!("{name}.parquet"), Query::default(), TraversalSettings::IN_ORDER).await;
+        assert_eq!(fault, None, "{name}");
+        assert_eq!(samples.len(), expected.len(), "{name}");
+        for (number, (sample, expected)) in samples.iter().zip(&expected).enumerate() {
+            assert_eq!(row(sample), *expected, "row {number} of {name}");
+            assert_eq!(*sample.key, format!("{name}.parquet#{number}"));
+            assert_eq!(sample.origin.index, number as u64);
+        }
+    }
+}
+
+#[tokio::test]
+async fn files_of_a_listing_follow_each_other() {
+    let files =
+        Shards::Listed(Wanted { prefix: "codec-".to_owned(), suffix: ".parquet".to_owned(), except: None });
+    let open = parquet_samples(store(), files, query(&["number"]), false, None, MOST);
+    let (samples, _, fault) =
+        drain(Box::new(NumberedSource::new(open, TraversalSettings::IN_ORDER, MOST))).await;
+    assert_eq!((samples.len(), fault), (5 * 40, None));
+    assert_eq!(*samples[40].key, *"codec-lz4.parquet#0");
+    assert!(
+        (0..).zip(&samples).all(|(number, sample)| sample.field("number") == Some(&Value::Int(number % 40)))
+    );
+}
+
+#[tokio::test]
+async fn a_column_is_the_key_and_only_the_columns_that_are_named_are_fields() {
+    let keyed = |key: &str, columns: &[&str]| Query { key: Some(key.to_owned()), ..query(columns) };
+    let (samples, _) = read("codec-zstd.parquet", keyed("text", &[]), TraversalSettings::IN_ORDER).await;
+    assert_eq!(*samples[8].key, *"value 1value 1value 1");
+    assert_eq!(samples[8].fields.iter().map(|field| &*field.name).collect::<Vec<_>>(), ["number", "list"]);
+    let (samples, _) =
+        read("rows.parquet", keyed("value", &["kind", "value"]), TraversalSettings::IN_ORDER).await;
+    let Some(Value::Int(value)) = samples[4].field("value") else { panic!("{:?}", samples[4]) };
+    assert_eq!((&*samples[4].key, samples[4].fields.len()), (&*value.to_string(), 2));
+    // The key of a row without a value is its place.
+    assert_eq!((&*samples[3].key, samples[3].fields.len()), ("rows.parquet#3", 1));
+    let renamed = Query { fields: vec![("bytes".to_owned(), "image".to_owned())], ..keyed("label", &[]) };
+    let (samples, _) = read("images.parquet", renamed, TraversalSettings::IN_ORDER).await;
+    assert!(matches!(samples[1].field("bytes"), Some(Value::Blob(bytes)) if bytes.starts_with(b"\x89PNG")));
+    let (samples, _) =
+        read("structs.parquet", query(&["s.b.c", "points.x"]), TraversalSettings::IN_ORDER).await;
+    assert_eq!(samples[1].field("s.b.c"), Some(&Value::Text("c1".to_owned())));
+    let point = Tensor { dtype: Dtype::Int8, shape: vec![1], data: vec![1].into() };
+    assert_eq!(samples[1].field("points.x"), Some(&Value::Tensor(point)));
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_refused_with_a_reason() {
+    let compare = |column: &str, value: Literal| Query {
+        filter: vec![Comparison { column: column.to_owned(), op: Operator::Less, value }],
+        ..query(&["id"])
+    };
+    let text = Literal::Text("a".to_owned());
+    let mut faults = Vec::new();
+    for (pattern, query, most) in [
+        ("refused-brotli.parquet", query(&[]), MOST),
+        ("refused-encoding.parquet", query(&[]), MOST),
+        ("refused-values.parquet", query(&[]), MOST),
+        ("refused-values.parquet", query(&["image"]), MOST),
+        ("refused-values.parquet", query(&["ragged"]), MOST),
+        ("refused-values.parquet", query(&["hole"]), MOST),
+        ("refused-values.parquet", query(&["unsigned"]), MOST),
+        ("rows.parquet", query(&["id", "nonsense"]), MOST),
+        ("rows.parquet", Query { key: Some("score".to_owned()), ..query(&[]) }, MOST),
+        ("rows.parquet", compare("id", text.clone()), MOST),
+        ("rows.parquet", compare("kind", Literal::Int(3)), MOST),
+        ("lists.parquet", Query { fields: Vec::new(), ..compare("floats", Literal::Int(3)) }, MOST),
+        ("rows.parquet", query(&[]), 8_000),
+        ("expected.json", query(&[]), MOST),
+        ("missing.parquet", query(&[]), MOST),
+    ] {
+        let (samples, fault) = read_within(pattern, query, TraversalSettings::IN_ORDER, most).await;
+        faults.push(format!("{pattern}: {} samples, {}", samples.len(), fault.unwrap_or_default()));
+    }
+    insta::assert_snapshot!(faults.join("\n"));
+    let (samples, fault) =
+        read("refused-values.parquet", query(&["good"]), TraversalSettings::IN_ORDER).await;
+    assert_eq!((samples.len(), fault), (1, None));
+}
+
+#[tokio::test]
+async fn a_window_that_does_not_fit_into_memory_is_refused_with_one_that_does() {
+    let window = |window| TraversalSettings {
+        shuffle: true,
+        window: NonZeroU32::new(window),
+        ..TraversalSettings::IN_ORDER
+    };
+    let (_, fault) = read_within("rows.parquet", Query::default(), window(3), 24_000).await;
+    insta::assert_snapshot!(fault.unwrap());
+    let (samples, fault) = read_within("rows.parquet", Query::default(), window(2), 24_000).await;
+    assert_eq!((samples.len(), fault), (200, None));
+    // All row groups are mixed within the same memory.
+    let all = TraversalSettings { window: None, ..window(1) };
+    let (samples, fault) = read_within("rows.parquet", Query::default(), all, 16_000).await;
+    assert_eq!((samples.len(), fault), (200, None));
+    assert!(samples.iter().all(|sample| sample.field("id") == Some(&Value::Int(sample.origin.index as i64))));
+}
+
+fn int(row: &Row, name: &str) -> Option<i64> {
+    row.get(name).map(|value| if let Expected::Int(number) = value { *number } else { panic!("{value:?}") })
+}
+
+fn real(row: &Row, name: &str) -> f64 {
+    let Some(Expected::Real(digits)) = row.get(name) else { panic!("{row:?}") };
+    f64::from_bits(u64::from_str_radix(digits, 16).unwrap().swap_bytes())
+}
+
+const OPERATORS: [Operator; 6] = [
+    Operator::Equal,
+    Operator::NotEqual,
+    Operator::Less,
+    Operator::AtMost,
+    Operator::Greater,
+    Operator::AtLeast,
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn rows_that_meet_all_comparisons_are_the_samples(
+        id in (0_usize..6, -5_i64..205), value in proptest::option::of((0_usize..6, -1_i64..22)),
+        score in proptest::option::of((0_usize..6, 0.0..1.0)), kind in proptest::option::of((0_usize..6, "[abz]{0,2}")),
+        shuffle: bool, seed: u64,
+    ) {
+        let one = |column: &str, op: usize, value| Comparison { column: column.to_owned(), op: OPERATORS[op], value };
+        let mut filter = vec![one("id", id.0, Literal::Int(id.1))];
+        filter.extend(value.map(|(op, value)| one("value", op, Literal::Real(value as f64))));
+        filter.extend(score.map(|(op, score)| one("score", op, Literal::Real(score))));
+        filter.extend(kind.clone().map(|(op, kind)| one("kind", op, Literal::Text(kind))));
+        let meets = |row: &Row| {
+            let accepts = |op: usize, order: Option<std::cmp::Ordering>| order.is_some_and(|order| OPERATORS[op].accepts(order));
+            accepts(id.0, int(row, "id").map(|found| found.cmp(&id.1)))
+                && value.is_none_or(|(op, value)| accepts(op, int(row, "value").map(|found| found.cmp(&value))))
+                && score.is_none_or(|(op, score)| {
+                    let found = real(row, "score");
+                    if found.is_nan() { op == 1 } else { accepts(op, found.partial_cmp(&score)) }
+                })
+                && kind.as_ref().is_none_or(|(op, kind)| {
+                    let Some(Expected::Text(found)) = row.get("kind") else { panic!("{row:?}") };
+                    accepts(*op, Some(found.cmp(kind)))
+                })
+        };
+        let rows = expected().remove("rows").unwrap();
+        let selected: Vec<i64> = rows.iter().filter(|row| meets(row)).filter_map(|row| int(row, "id")).collect();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let settings = TraversalSettings { shuffle, seed, ..TraversalSettings::IN_ORDER };
+        let query = Query { filter, ..query(&["id", "value"]) };
+        let (samples, fault) = runtime.block_on(read("rows.parquet", query, settings));
+        prop_assert_eq!(fault, None);
+        let id = |sample: &Sample| if let Some(Value::Int(id)) = sample.field("id") { *id } else { panic!("{sample:?}") };
+        let mut ids: Vec<i64> = samples.iter().map(id).collect();
+        for sample in &samples {
+            prop_assert_eq!(selected[sample.origin.index as usize], id(sample));
+            prop_assert_eq!(&*sample.key, format!("rows.parquet#{}", id(sample)));
+        }
+        if shuffle {
+            ids.sort_unstable();
+        }
+        prop_assert_eq!(ids, selected);
+    }
+
+    #[test]
+    fn samples_are_visited_in_the_order_of_a_traversal(
+        world in 1_u32..4, rank in 0_u32..4, keep: bool, shuffle: bool, seed: u64, window in proptest::option::of(1_u32..9),
+        limit in proptest::option::of(0_u64..100), epochs in 1_u32..3, most in 20_000_u64..60_000,
+    ) {
+        let uneven = if keep { Uneven::Keep } else { Uneven::Drop };
+        let shard = Some(Shard { rank: rank % world, world: NonZeroU32::new(world).unwrap(), uneven });
+        let window = window.and_then(NonZeroU32::new).filter(|window| shuffle && u64::from(window.get()) * 2_500 < most / 2);
+        let settings = TraversalSettings { seed, shuffle, window, shard, limit, epochs: NonZeroU32::new(epochs), first_epoch: 0 };
+        let mut traversal = Traversal::in_units(80, [16, 16, 8, 16, 16, 8].into(), settings).unwrap();
+        let mut numbers = Vec::new();
+        while let Some(visits) = traversal.next_visits(7) {
+            if let NextVisits::Visits { indexes, .. } = visits {
+                numbers.extend(indexes.iter().map(|index| Value::Int((index % 40) as i64)));
+            }
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+        let (samples, fault) = runtime.block_on(read_within("{codec-zstd,v2-gzip}.parquet", Query::default(), settings, most));
+        prop_assert_eq!(fault, None);
+        prop_assert_eq!(samples.iter().map(|sample| sample.field("number").unwrap().clone()).collect::<Vec<_>>(), numbers);
+    }
+}
