@@ -15,7 +15,7 @@ DEMO       := demo
 PHOTOS     := 2000
 TIME       := 1800
 SEED       := 1
-FUZZ_TARGETS := returned values upload document manifest schemas $(addprefix decoder/,$(DECODERS))
+FUZZ_TARGETS := returned values upload document manifest schemas example index $(addprefix decoder/,$(DECODERS))
 # Formats of files that modules of the program decode.
 DECODERS   := bmp flac gif jpg mp3 npy ogg png wav webp
 # Memory that a target may use, in KiB: an allocation beyond it ends the target as a fault.

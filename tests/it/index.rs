@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
 use std::process::Command;
 
 use penstock_pipeline::Stores;
@@ -234,4 +235,56 @@ fn an_unreadable_index_ends_the_run_with_a_reason() {
         ]
         .join("\n")
     );
+}
+
+/// A fixture of the formats, which the writers of the formats wrote.
+fn fixture(name: &str) -> Vec<u8> {
+    fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../runner/formats/tests/data").join(name)).unwrap()
+}
+
+#[test]
+fn an_index_of_records_lets_a_run_shuffle_them() {
+    let folder = Folder::new();
+    for file in ["train.tfrecord-00000-of-00002", "train.tfrecord-00001-of-00002"] {
+        folder.write(&format!("data/{file}"), fixture(&format!("tfrecord/{file}")));
+    }
+    let finished = create(&folder).argument("--tfrecord").argument("--upload=train.index").finish().exits(0);
+    assert_eq!(
+        finished.stderr,
+        "8 records in 2 files of store `data` were written to its object `train.index`\n"
+    );
+    let run = |source: Value| {
+        let document = folder.document(&json!({ "source": source }));
+        Call::run(&document).store("data", &folder.join("data")).json().finish()
+    };
+    let fields = json!({ "bytes": "image/encoded" });
+    let indexed = run(
+        json!({ "tfrecord": { "store": "data", "index": "train.index", "shuffle": true, "fields": fields } }),
+    );
+    let snapshot = indexed.exits(0).snapshot();
+    assert_eq!((snapshot.expected, snapshot.ledger.total.delivered), (Some(8), 8));
+    let streamed =
+        run(json!({ "tfrecord": { "store": "data", "prefix": "train", "sample_key": "id", "epochs": 2 } }));
+    assert_eq!(streamed.exits(0).snapshot().ledger.total.delivered, 16);
+    let refused =
+        run(json!({ "tfrecord": { "store": "data", "prefix": "train", "shuffle": true } })).exits(2);
+    assert!(
+        refused.stderr.contains("make one with `penstock index create --tfrecord`"),
+        "{}",
+        refused.stderr
+    );
+}
+
+#[test]
+fn the_samples_of_mds_shards_are_shuffled_without_another_index() {
+    let folder = Folder::new();
+    for file in ["index.json", "shard.00000.mds.gz", "shard.00001.mds.gz"] {
+        folder.write(&format!("data/train/{file}"), fixture(&format!("mds/gz/{file}")));
+    }
+    let fields = json!({ "bytes": "image" });
+    let source = json!({ "mds": { "store": "data", "prefix": "train", "fields": fields, "sample_key": "id", "shuffle": true } });
+    let document = folder.document(&json!({ "source": source }));
+    let finished = Call::run(&document).store("data", &folder.join("data")).json().finish().exits(0);
+    let snapshot = finished.snapshot();
+    assert_eq!((snapshot.expected, snapshot.ledger.total.delivered), (Some(6), 6));
 }

@@ -347,12 +347,16 @@ pub(crate) struct IndexCreateArgs {
     /// Prefix of the keys to include.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
-    /// Suffix of the keys to include, e.g. `.jpg`; with `--tar`, `.tar` when missing.
+    /// Suffix of the keys to include, e.g. `.jpg`; when missing, `.tar` with `--tar`, and names such as `a.tfrecord` and
+    /// `a.tfrecord-00000-of-00128` with `--tfrecord`.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) suffix: String,
     /// Index the samples in tar shards instead of the keys, for the source `tar`.
     #[arg(long)]
     pub(crate) tar: bool,
+    /// Index the records in TFRecord files instead of the keys, for the source `tfrecord`.
+    #[arg(long, conflicts_with = "tar")]
+    pub(crate) tfrecord: bool,
     /// Write the index to this file instead of standard output.
     #[arg(long, short, value_name = "FILE", conflicts_with = "upload")]
     pub(crate) output: Option<PathBuf>,

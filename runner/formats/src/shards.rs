@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use penstock_engine::ports::SourceFault;
-use penstock_storage::{BoundedStore, Wanted};
+use penstock_storage::{BoundedStore, MAX_INDEX_BYTES, RAISE_BUFFER, RangedObject, Wanted, shown};
 
 /// Shards that a document names.
 #[derive(Clone, Debug)]
@@ -12,7 +13,13 @@ pub enum Shards {
     Keys(Vec<Arc<str>>),
     /// Keys of a listing, sorted by their bytes.
     Listed(Wanted),
+    /// Those keys of a listing that are TFRecord files by their names.
+    TfrecordFiles(Wanted),
 }
+
+/// Numbers of samples before each shard, and of all.
+#[derive(Clone, Debug)]
+pub(crate) struct Starts(Vec<u64>);
 
 impl Shards {
     /// Keys of the shards, in order; at least one.
@@ -23,8 +30,78 @@ impl Shards {
                 let keys = wanted.list(store, |_| {}).await?;
                 Ok(keys.iter().map(Arc::from).collect())
             }
+            Self::TfrecordFiles(wanted) => {
+                let listed = wanted.list(store, |_| {}).await?;
+                let keys: Vec<Arc<str>> =
+                    listed.iter().filter(|key| is_tfrecord(key)).map(Arc::from).collect();
+                if keys.is_empty() {
+                    let (all, prefix) = (listed.len(), shown(&wanted.prefix));
+                    let reason = format!(
+                        "none of the {all} objects of store `{}` that start with {prefix} is named as a TFRecord file, such as \
+                         `a.tfrecord` or `a.tfrecord-00000-of-00008`; name other files by a pattern",
+                        store.name()
+                    );
+                    return Err(SourceFault::new(reason, None));
+                }
+                Ok(keys)
+            }
         }
     }
+}
+
+impl Starts {
+    pub(crate) fn new(samples: impl Iterator<Item = u64>) -> Self {
+        let mut starts = vec![0];
+        starts.extend(samples.scan(0_u64, |sum, samples| {
+            *sum = sum.saturating_add(samples);
+            Some(*sum)
+        }));
+        Self(starts)
+    }
+
+    /// Number of all samples.
+    pub(crate) fn count(&self) -> u64 {
+        self.0.last().copied().unwrap_or(0)
+    }
+
+    /// Position of a sample's shard, and number of the sample in it. Panics when `sample` is not below the number of samples.
+    pub(crate) fn find(&self, sample: u64) -> (usize, u64) {
+        let place = self.0.partition_point(|start| *start <= sample) - 1;
+        (place, sample - self.0[place])
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        size_of_val(&*self.0) as u64
+    }
+}
+
+/// True for names as writers of TFRecord files choose them: `NAME.tfrecord`, also with `s`, `-00000-of-00008` or `.gz` after it.
+fn is_tfrecord(key: &str) -> bool {
+    let Some((_, end)) = key.rsplit_once(".tfrecord") else { return false };
+    let end = end.strip_prefix('s').unwrap_or(end);
+    let end = end.strip_suffix(".gz").unwrap_or(end);
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let part = end.strip_prefix('-').and_then(|part| part.split_once("-of-"));
+    end.is_empty() || part.is_some_and(|(part, of)| is_number(part) && is_number(of))
+}
+
+/// The whole object `key`, of at most `most_bytes`; `name` is a noun for messages.
+pub(crate) async fn read_whole(
+    store: &BoundedStore,
+    key: &Arc<str>,
+    name: &str,
+    most_bytes: u64,
+) -> Result<Bytes, SourceFault> {
+    let object = RangedObject::open(store.clone(), key.clone(), 0).await?;
+    let (size, most) = (object.size(), most_bytes.min(MAX_INDEX_BYTES));
+    if size > most {
+        let (key, store) = (shown(key), store.name());
+        let reason = format!(
+            "the {name} {key} in store `{store}` has {size} bytes, more than the limit of {most}{RAISE_BUFFER}"
+        );
+        return Err(SourceFault::new(reason, None));
+    }
+    Ok(object.read(0..size).await?)
 }
 
 /// Maximum number of shards that a pattern may name.
@@ -99,6 +176,32 @@ mod tests {
         assert_eq!(expand("{x,y}/{0..1}"), ["x/0", "x/1", "y/0", "y/1"]);
         assert_eq!(expand("one.tar"), ["one.tar"]);
         assert_eq!(expand("{9..10}"), ["9", "10"]);
+    }
+
+    #[test]
+    fn tfrecord_files_are_known_by_their_names() {
+        for key in [
+            "a.tfrecord",
+            "b/a.tfrecords",
+            "a.tfrecord.gz",
+            "a.tfrecord-00000-of-00128",
+            "a.tfrecord-0-of-1.gz",
+        ] {
+            assert!(is_tfrecord(key), "{key}");
+        }
+        for key in
+            ["a.tfrecord.index", "a.tfrecord-0", "a.tfrecord-x-of-2", "a.tfrecordx", "tfrecord", "a.tar"]
+        {
+            assert!(!is_tfrecord(key), "{key}");
+        }
+    }
+
+    #[test]
+    fn samples_are_found_in_the_shard_that_has_them() {
+        let starts = Starts::new([2, 0, 3].into_iter());
+        assert_eq!(starts.count(), 5);
+        assert_eq!([0, 1, 2, 4].map(|sample| starts.find(sample)), [(0, 0), (0, 1), (2, 0), (2, 2)]);
+        assert_eq!(Starts::new([].into_iter()).count(), 0);
     }
 
     #[test]

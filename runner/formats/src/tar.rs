@@ -1,83 +1,122 @@
 //! Tar shards in WebDataset's convention: neighbouring files with one key are a sample.
 
-mod entry;
-mod in_order;
-mod index;
-mod indexed;
 mod members;
 mod names;
 mod scan;
-mod select;
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures::FutureExt;
-use futures::stream::{self, StreamExt};
-use penstock_engine::numbered::{Numbered, Open};
+use futures::future::BoxFuture;
+use penstock_engine::item::{Origin, Sample, Value};
+use penstock_engine::numbered::Open;
 use penstock_engine::ports::SourceFault;
-use penstock_storage::{BoundedStore, MAX_INDEX_BYTES, RAISE_BUFFER, RangedObject, shown};
-use tokio::task::spawn_blocking;
+use penstock_storage::{AHEAD_BYTES, BoundedStore};
+use penstock_types::traversal::TraversalSettings;
 
-pub use in_order::TarStream;
-pub use index::{IndexFault, TarIndex};
-pub use select::Selection;
+pub(crate) use scan::scan;
 
+use crate::in_order::{InOrder, ShardStream};
+use crate::index::IndexKind;
+use crate::indexed::{Decode, indexed_samples};
+use crate::select::Selection;
 use crate::shards::Shards;
-use index::MAX_FIELDS;
-use indexed::IndexedTar;
-use scan::{FieldNames, scan};
+use crate::value;
+use members::Member;
+use scan::Samples;
 
-/// Samples of the shards that an index names, in any order. The index may take `most_bytes` of memory, and so may a field that is
-/// decompressed.
+/// Samples of the shards that an index names, in any order. The index may take `most_bytes` of memory, and so may a field.
 pub fn tar_samples(store: BoundedStore, index: &str, selection: Selection, most_bytes: u64) -> Open {
-    let key: Arc<str> = Arc::from(index);
-    async move {
-        let object = RangedObject::open(store.clone(), key.clone(), 0).await?;
-        let fault = |reason: String| {
-            SourceFault::new(format!("the index {} in store `{}` {reason}", shown(&key), store.name()), None)
-        };
-        let size = object.size();
-        if size > most_bytes.min(MAX_INDEX_BYTES) {
-            let most = most_bytes.min(MAX_INDEX_BYTES);
-            return Err(fault(format!("has {size} bytes, more than the limit of {most}{RAISE_BUFFER}")));
-        }
-        let bytes = object.read(0..size).await?;
-        let read = spawn_blocking(move || TarIndex::read(bytes)).await;
-        let read =
-            read.map_err(|error| SourceFault::new("reading the index was interrupted", Some(error.into())))?;
-        let index = read.map_err(|reason| fault(reason.to_string()))?;
-        let samples: Arc<dyn Numbered> = Arc::new(IndexedTar::new(store, index, &selection, most_bytes));
-        Ok(samples)
-    }
-    .boxed()
+    indexed_samples(store, index, IndexKind::Tar, most_bytes, move |fields| {
+        let names = fields.iter().map(|field| selection.name_of_file(field)).collect();
+        Box::new(Files { fields: fields.to_vec(), names, most_bytes })
+    })
 }
 
-impl TarIndex {
-    /// Makes an index, by reading the headers in all shards, several shards at a time. `on_shard` receives the number of shards that are
-    /// done, and of all.
-    pub async fn build(
-        store: &BoundedStore,
-        shards: &Shards,
-        mut on_shard: impl FnMut(usize, usize),
-    ) -> Result<Self, SourceFault> {
-        let keys = shards.keys(store).await?;
-        let all = keys.len();
-        let scans = stream::iter(keys).map(|key: Arc<str>| {
-            let store = store.clone();
-            async move { scan(RangedObject::open(store, key, 0).await?).await }
-        });
-        let mut scans = scans.buffered((store.reads().get() / 4).max(1));
-        let (mut fields, mut done) = (FieldNames::default(), Vec::with_capacity(all));
-        while let Some(scanned) = scans.next().await {
-            let Some(shard) = scanned?.pack(&mut fields) else {
-                return Err(SourceFault::new(
-                    format!("the tar shards have more than {MAX_FIELDS} different fields"),
-                    None,
-                ));
-            };
-            done.push(shard);
-            on_shard(done.len(), all);
+/// Samples of shards in order, with the selected fields, of at most `most_bytes` each.
+pub fn tar_stream(
+    store: BoundedStore,
+    shards: Shards,
+    selection: Selection,
+    settings: TraversalSettings,
+    most_bytes: u64,
+) -> ShardStream {
+    let selection = Arc::new(selection);
+    ShardStream::new(
+        store,
+        shards,
+        settings,
+        Box::new(move |object| {
+            let samples = Samples::new(object, AHEAD_BYTES.min(most_bytes));
+            Box::new(Archive { samples, selection: selection.clone(), most_bytes })
+        }),
+    )
+}
+
+/// Decodes the files of an index.
+struct Files {
+    fields: Vec<String>,
+    /// Name in samples of each field; `None` for fields that are not selected.
+    names: Vec<Option<Arc<str>>>,
+    most_bytes: u64,
+}
+
+impl Decode for Files {
+    fn is_wanted(&self, field: usize) -> bool {
+        self.names[field].is_some()
+    }
+
+    fn add(&self, sample: &mut Sample, field: usize, content: Bytes) -> Result<(), String> {
+        let Some(name) = &self.names[field] else { return Ok(()) };
+        let field = &self.fields[field];
+        let value = value::of(field, content, self.most_bytes).map_err(|reason| {
+            format!("the field `{field}` of the sample `{}` {reason}", sample.key.escape_debug())
+        })?;
+        sample.set(name.clone(), value);
+        Ok(())
+    }
+}
+
+/// An archive that is read in order.
+struct Archive {
+    samples: Samples,
+    selection: Arc<Selection>,
+    most_bytes: u64,
+}
+
+impl InOrder for Archive {
+    fn next(&mut self, is_wanted: bool) -> BoxFuture<'_, Result<Option<Sample>, SourceFault>> {
+        async move {
+            let Some(key) = self.samples.next_sample().await? else { return Ok(None) };
+            let mut sample = Sample::new(key, Origin::default());
+            while let Some((field, member)) = self.samples.next_file().await? {
+                match self.selection.name_of_file(&field).filter(|_| is_wanted) {
+                    Some(name) => sample.set(name, self.value(&field, &member).await?),
+                    None => self.samples.skip(&member),
+                }
+            }
+            Ok(Some(sample))
         }
-        Ok(Self::new(fields.into_names(), done))
+        .boxed()
+    }
+
+    fn ahead_bytes(&self) -> u64 {
+        self.samples.ahead_bytes()
+    }
+}
+
+impl Archive {
+    async fn value(&mut self, field: &str, member: &Member) -> Result<Value, SourceFault> {
+        let (size, name) = (member.content.end - member.content.start, member.name.escape_debug());
+        if size > self.most_bytes {
+            let most = self.most_bytes;
+            let reason =
+                format!("has the file `{name}` of {size} bytes, more than {most}; raise `buffer_mib`");
+            return Err(self.samples.fault(member, &reason));
+        }
+        let content = self.samples.content(member).await?;
+        value::of(field, content, self.most_bytes)
+            .map_err(|reason| self.samples.fault(member, &format!("has the file `{name}`, which {reason}")))
     }
 }

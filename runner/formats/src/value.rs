@@ -1,9 +1,14 @@
-//! Values of fields, by the name of the field, as WebDataset decodes them.
+//! Values of fields.
 
 use std::io::Read;
+use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use penstock_engine::item::Value;
+
+/// Maximum length of a key, in bytes.
+const MAX_KEY: usize = 4096;
 
 /// Name of a field without the end that names its compression.
 pub(crate) fn plain_name(name: &str) -> &str {
@@ -13,7 +18,7 @@ pub(crate) fn plain_name(name: &str) -> &str {
     }
 }
 
-/// Value of a field: `NAME.gz` and `NAME.zst` are decompressed, to at most `most` bytes; `cls`, `cls2`, `id`, `index` and `inx` are whole
+/// Value of a field by its name, as WebDataset decodes it: `NAME.gz` and `NAME.zst` are decompressed, to at most `most` bytes; `cls`, `cls2`, `id`, `index` and `inx` are whole
 /// numbers, `txt`, `text`, `transcript`, `json` and `jsn` are texts, and all others are blobs. The error is the end of a sentence.
 pub(crate) fn of(name: &str, content: Bytes, most: u64) -> Result<Value, String> {
     let content = match name.rsplit_once('.') {
@@ -37,19 +42,49 @@ pub(crate) fn of(name: &str, content: Bytes, most: u64) -> Result<Value, String>
 }
 
 fn inflated(decoder: impl Read, most: u64) -> Result<Bytes, String> {
+    let bytes = read_up_to(decoder, most)?;
+    bytes.ok_or_else(|| format!("has more than {most} bytes when it is decompressed; raise `buffer_mib`"))
+}
+
+/// All that a decoder returns; `None` if it is more than `most` bytes.
+pub(crate) fn read_up_to(decoder: impl Read, most: u64) -> Result<Option<Bytes>, String> {
     let mut bytes = Vec::new();
     let read = decoder.take(most.saturating_add(1)).read_to_end(&mut bytes);
     read.map_err(|error| format!("cannot be decompressed: {error}"))?;
-    match bytes.len() as u64 <= most {
-        true => Ok(bytes.into()),
-        false => Err(format!("has more than {most} bytes when it is decompressed; raise `buffer_mib`")),
+    Ok((bytes.len() as u64 <= most).then(|| bytes.into()))
+}
+
+/// A part of a sample. A small one is copied, so that it does not keep the whole in memory.
+pub(crate) fn part(whole: &Bytes, range: Range<usize>) -> Bytes {
+    match range.len() < whole.len() / 2 {
+        true => Bytes::copy_from_slice(&whole[range]),
+        false => whole.slice(range),
     }
 }
 
-fn text(content: &[u8]) -> Result<String, String> {
+/// A value as the key of a sample. The error is the end of a sentence.
+pub(crate) fn key(value: &Value) -> Result<Arc<str>, String> {
+    let key = match value {
+        Value::Text(text) => text.clone(),
+        Value::Int(number) => number.to_string(),
+        Value::Blob(bytes) => text(bytes)?,
+        Value::Real(_) | Value::Tensor(_) => return Err("is neither a text nor a whole number".to_owned()),
+    };
+    match key.len() <= MAX_KEY {
+        true => Ok(key.into()),
+        false => Err(format!("has {} bytes, more than the {MAX_KEY} of a key", key.len())),
+    }
+}
+
+/// A number of at most eight bytes, the lowest first.
+pub(crate) fn little_endian(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+pub(crate) fn text(content: &[u8]) -> Result<String, String> {
     str::from_utf8(content).map(str::to_owned).map_err(|error| format!("is not a text in UTF-8: {error}"))
 }
 
-fn shortened(text: &str) -> String {
+pub(crate) fn shortened(text: &str) -> String {
     text.chars().take(40).flat_map(char::escape_debug).collect()
 }

@@ -214,6 +214,12 @@ fn check_keys_of(source: &Source, place: &Pointer, check: &mut impl FnMut(Pointe
             parquet.prefix.iter().for_each(|text| check(place.key("prefix"), prefix(text)));
             parquet.shards.iter().for_each(|text| check(place.key("shards"), pattern(text.as_str())));
         }
+        Source::Tfrecord(source) => {
+            source.index.iter().for_each(|index| check(place.key("index"), key(index.as_str())));
+            source.prefix.iter().for_each(|text| check(place.key("prefix"), prefix(text)));
+            source.shards.iter().for_each(|text| check(place.key("shards"), pattern(text.as_str())));
+        }
+        Source::Mds(source) => check(place.key("prefix"), prefix(&source.prefix)),
         Source::Mix(mix) => {
             for (name, MixPart { source, .. }) in &mix.sources {
                 let place = place.key("sources").key(name.as_str()).key("source").key(source.kind());

@@ -9,16 +9,18 @@ use penstock_engine::mixed::{Mixed, MixedPart};
 use penstock_engine::numbered::{NumberedSource, Open};
 use penstock_engine::ports::{Produced, Source, SourceFault};
 use penstock_engine::range::{RangeSamples, RangeSource};
+use penstock_formats::mds::{Columns, mds_samples};
 use penstock_formats::parquet::{Query, parquet_samples};
-use penstock_formats::tar::{Selection, TarStream, tar_samples};
+use penstock_formats::tar::{tar_samples, tar_stream};
+use penstock_formats::tfrecord::{RecordFields, count_records, tfrecord_samples, tfrecord_stream};
 use penstock_formats::{
-    LabelTable, Labelling, RecordFormat, RecordSource, SAMPLE_KEY, Shards, expand, labelled_samples,
-    record_samples,
+    IndexKind, LabelTable, Labelling, RecordFormat, RecordSource, SAMPLE_KEY, SampleIndex, Selection, Shards,
+    expand, labelled_samples, record_samples,
 };
 use penstock_storage::{AHEAD_BYTES, ListSource as StreamedList, Wanted, index_samples, list_samples};
 use penstock_types::spec::{
-    self, ColumnType, LabelOrigin, ListSource, MixSource, ObjectKey, RecordForm, RecordsSource, TableSource,
-    TarSource,
+    self, ColumnType, LabelOrigin, ListSource, MdsSource, MixSource, ObjectKey, RecordDecoding, RecordForm,
+    RecordsSource, TableSource, TarSource, TfrecordSource,
 };
 use penstock_types::traversal::{Traversal, TraversalSettings};
 
@@ -46,7 +48,11 @@ impl Prepared {
             }
             spec::Source::Tar(tar) if tar.index.is_none() => {
                 let (store, selection) = (self.store(tar.store.as_str()), selection(tar));
-                Box::new(TarStream::new(store, shards(tar), selection, traversal, most_bytes))
+                Box::new(tar_stream(store, shards(tar), selection, traversal, most_bytes))
+            }
+            spec::Source::Tfrecord(source) if source.index.is_none() => {
+                let (store, fields) = (self.store(source.store.as_str()), record_fields(source));
+                Box::new(tfrecord_stream(store, files(source), fields, traversal, most_bytes))
             }
             numbered => Box::new(self.numbered(numbered, traversal)),
         }
@@ -103,6 +109,15 @@ impl Prepared {
                     *window,
                     most_bytes,
                 )
+            }
+            spec::Source::Tfrecord(source) => {
+                let index =
+                    source.index.as_ref().expect("only TFRecord files with an index are read by numbers");
+                let store = self.store(source.store.as_str());
+                tfrecord_samples(store, index.as_str(), record_fields(source), most_bytes)
+            }
+            spec::Source::Mds(source) => {
+                mds_samples(self.store(source.store.as_str()), &source.prefix, columns(source), most_bytes)
             }
             spec::Source::Mix(mix) => self.mix(mix, most_bytes),
         }
@@ -184,9 +199,12 @@ impl Prepared {
             }
             spec::Source::Tar(tar) if tar.index.is_none() => {
                 let store = self.store(tar.store.as_str());
-                return of(penstock_formats::tar::TarIndex::build(&store, &shards(tar), |_, _| {})
+                return of(SampleIndex::build(IndexKind::Tar, &store, &shards(tar), |_, _| {})
                     .await?
                     .samples());
+            }
+            spec::Source::Tfrecord(source) if source.index.is_none() => {
+                return of(count_records(&self.store(source.store.as_str()), &files(source)).await?);
             }
             spec::Source::Range(_) => self.source(),
             source => Box::new(self.numbered(source, traversal)),
@@ -244,6 +262,38 @@ fn format(form: RecordForm, types: BTreeMap<String, ColumnType>) -> RecordFormat
     }
 }
 
+/// TFRecord files that a document names without an index.
+fn files(source: &TfrecordSource) -> Shards {
+    match &source.shards {
+        Some(pattern) => {
+            Shards::Keys(expand(pattern.as_str()).expect("a prepared plan's pattern was checked"))
+        }
+        None => Shards::TfrecordFiles(Wanted {
+            prefix: source.prefix.clone().unwrap_or_default(),
+            ..Wanted::default()
+        }),
+    }
+}
+
+fn record_fields(source: &TfrecordSource) -> RecordFields {
+    match source.decode {
+        RecordDecoding::Bytes => RecordFields::Bytes,
+        RecordDecoding::Example => RecordFields::Example {
+            selection: Selection::new(
+                source.fields.iter().map(|(name, feature)| (name.as_str(), feature.as_str())),
+            ),
+            key: source.sample_key.clone(),
+            texts: source.texts.iter().cloned().collect(),
+        },
+    }
+}
+
+fn columns(source: &MdsSource) -> Columns {
+    let selection =
+        Selection::new(source.fields.iter().map(|(name, column)| (name.as_str(), column.as_str())));
+    Columns { selection, key: source.sample_key.clone() }
+}
+
 fn selection(tar: &TarSource) -> Selection {
-    Selection::new(tar.fields.iter().map(|(name, files)| (name.as_str(), files.as_str())))
+    Selection::of_files(tar.fields.iter().map(|(name, files)| (name.as_str(), files.as_str())))
 }

@@ -28,9 +28,9 @@ pub use json_size::JsonSize;
 pub use read::{MAX_FAULTS, read_all, read_value};
 pub use set::{parse_setting, set};
 pub use source::{
-    ColumnType, Comparison, IndexSource, KeyPart, LabelOrigin, LabelTable, ListSource, Literal, Missing,
-    MixPart, MixSource, Operator, ParquetSource, RangeSource, RecordForm, RecordObjects, RecordsSource,
-    Source, TableSource, TarSource,
+    ColumnType, Comparison, IndexSource, KeyPart, LabelOrigin, LabelTable, ListSource, Literal, MdsSource,
+    Missing, MixPart, MixSource, Operator, ParquetSource, RangeSource, RecordDecoding, RecordForm,
+    RecordObjects, RecordsSource, Source, TableSource, TarSource, TfrecordSource,
 };
 pub(crate) use stage::Settings;
 pub use stage::{

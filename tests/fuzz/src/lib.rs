@@ -4,6 +4,7 @@
 mod answer;
 mod decoder;
 mod document;
+mod formats;
 mod guest;
 mod input;
 mod manifest;
@@ -16,6 +17,7 @@ mod values;
 pub use answer::{Answer, BASE, Field, Item, Key, Outcome, Patch, Text, Value};
 pub use decoder::{DECODERS, Decoder};
 pub use document::{document, document_words};
+pub use formats::{example, index};
 pub use guest::{Encoding, core, load, typed, with_manifest};
 pub use manifest::manifest;
 pub use returned::{outcome_of, returned};

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use penstock_fuzz::{
-    DECODERS, Decoder, document, document_words, manifest, returned, schemas, upload, values,
+    DECODERS, Decoder, document, document_words, example, index, manifest, returned, schemas, upload, values,
 };
 
 /// Paths and contents of the inputs of a target.
@@ -67,6 +67,16 @@ fn schemas_of_the_corpus_pass_the_target() {
 #[test]
 fn values_of_the_corpus_pass_the_target() {
     replay("values", values);
+}
+
+#[test]
+fn examples_of_the_corpus_pass_the_target() {
+    replay("example", example);
+}
+
+#[test]
+fn indexes_of_the_corpus_pass_the_target() {
+    replay("index", index);
 }
 
 /// Number of damaged files of each format.

@@ -5,8 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use penstock_formats::Shards;
-use penstock_formats::tar::TarIndex;
+use penstock_formats::{IndexKind, SampleIndex, Shards};
 use penstock_pipeline::Stores;
 use penstock_storage::{
     BoundedStore, FolderStore, MAX_INDEX_BYTES, PackedKeys, Store, Wanted, check_key, check_prefix,
@@ -37,13 +36,22 @@ pub(crate) fn create(runtime: &Runtime, args: &IndexCreateArgs) -> Result<()> {
         suffix: args.suffix.clone(),
         except: own_key(&stores, &name, args),
     };
-    let (index, found) = if args.tar {
-        if wanted.suffix.is_empty() {
+    let has_suffix = !wanted.suffix.is_empty();
+    let of_shards = if args.tar {
+        if !has_suffix {
             wanted.suffix = ".tar".to_owned();
         }
-        let index = runtime.block_on(scan(store, wanted))?;
-        let (samples, shards) = (count(index.samples()), count(index.shards() as u64));
-        (index.to_bytes(), format!("{samples} samples in {shards} shards"))
+        Some((IndexKind::Tar, Shards::Listed(wanted.clone()), "samples", "shards"))
+    } else if args.tfrecord {
+        let files: fn(Wanted) -> Shards = if has_suffix { Shards::Listed } else { Shards::TfrecordFiles };
+        Some((IndexKind::Tfrecord, files(wanted.clone()), "records", "files"))
+    } else {
+        None
+    };
+    let (index, found) = if let Some((kind, shards, samples, parts)) = of_shards {
+        let index = runtime.block_on(scan(kind, store, &shards))?;
+        let (all, of) = (count(index.samples()), count(index.shards() as u64));
+        (index.to_bytes(), format!("{all} {samples} in {of} {parts}"))
     } else {
         let keys = runtime.block_on(list(store, &wanted))?;
         let mut index = Vec::new();
@@ -56,15 +64,15 @@ pub(crate) fn create(runtime: &Runtime, args: &IndexCreateArgs) -> Result<()> {
 }
 
 /// Reads the headers in all shards.
-async fn scan(store: &BoundedStore, shards: Wanted) -> Result<TarIndex> {
+async fn scan(kind: IndexKind, store: &BoundedStore, shards: &Shards) -> Result<SampleIndex> {
     let bar = io::stderr().is_terminal().then(spinner);
     let shown = |done: usize, all: usize| {
         if let Some(bar) = &bar {
             let (done, all) = (count(done as u64), count(all as u64));
-            bar.set_message(format!("{done} of {all} shards of store `{}` are read", store.name()));
+            bar.set_message(format!("{done} of {all} {kind} of store `{}` are read", store.name()));
         }
     };
-    let index = TarIndex::build(store, &Shards::Listed(shards), shown).await;
+    let index = SampleIndex::build(kind, store, shards, shown).await;
     if let Some(bar) = &bar {
         bar.finish_and_clear();
     }

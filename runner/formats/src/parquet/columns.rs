@@ -139,8 +139,7 @@ impl Layout {
         if let Some(leaf) = key.map(|key| &tree.leaves[key])
             && (!leaf.lists.is_empty() || !matches!(leaf.kind, Kind::Text | Kind::Int { .. }))
         {
-            let reason =
-                "has neither texts nor whole numbers, so that its values are no keys; set another `key`";
+            let reason = "has neither texts nor whole numbers, so that its values are no keys; set another `sample_key`";
             return Err(FileFault::column(&leaf.name, reason));
         }
         // Only the needed columns are kept.

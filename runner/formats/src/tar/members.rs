@@ -2,9 +2,11 @@
 
 use std::ops::Range;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use penstock_engine::ports::SourceFault;
-use penstock_storage::{Blocks, RangedObject, shown};
+use penstock_storage::{RangedObject, shown};
+
+use crate::sequence::Sequence;
 
 /// Size of a header, and alignment of all parts of an archive.
 const BLOCK: u64 = 512;
@@ -29,13 +31,6 @@ pub(crate) struct Members {
     bytes: Sequence,
 }
 
-/// Bytes of an object, in order.
-struct Sequence {
-    blocks: Blocks,
-    /// Bytes that follow the position, as far as they are read.
-    rest: Bytes,
-}
-
 /// A header.
 struct Header {
     kind: u8,
@@ -53,13 +48,12 @@ struct Extension {
 
 impl Members {
     pub(crate) fn new(object: RangedObject, ahead_bytes: u64) -> Self {
-        let bytes = Sequence { blocks: Blocks::new(object.clone(), ahead_bytes), rest: Bytes::new() };
-        Self { object, bytes }
+        Self { bytes: Sequence::new(object.clone(), ahead_bytes), object }
     }
 
     /// Bytes that are read ahead.
     pub(crate) fn ahead_bytes(&self) -> u64 {
-        self.bytes.blocks.ahead_bytes() + self.bytes.rest.len() as u64
+        self.bytes.ahead_bytes()
     }
 
     /// The next file; `None` at the end of the archive. The content of the file before it is skipped.
@@ -142,38 +136,6 @@ impl Members {
 pub(crate) fn fault(object: &RangedObject, at: u64, reason: &str) -> SourceFault {
     let (key, store) = (shown(&object.key), object.store.name());
     SourceFault::new(format!("the tar archive {key} in store `{store}`, at byte {at}, {reason}"), None)
-}
-
-impl Sequence {
-    fn position(&self) -> u64 {
-        self.blocks.position() - self.rest.len() as u64
-    }
-
-    /// The next `length` bytes; `None` if fewer are left.
-    async fn take(&mut self, length: u64) -> Result<Option<Bytes>, SourceFault> {
-        let Ok(length) = usize::try_from(length) else { return Ok(None) };
-        if self.rest.len() >= length {
-            return Ok(Some(self.rest.split_to(length)));
-        }
-        let mut taken = BytesMut::from(&*std::mem::take(&mut self.rest));
-        while taken.len() < length {
-            let Some(mut block) = self.blocks.next().await? else { return Ok(None) };
-            taken.extend_from_slice(&block.split_to(block.len().min(length - taken.len())));
-            self.rest = block;
-        }
-        Ok(Some(taken.freeze()))
-    }
-
-    /// Continues at a position that is not before the current one.
-    fn seek(&mut self, position: u64) {
-        match usize::try_from(position - self.position()) {
-            Ok(length) if length <= self.rest.len() => drop(self.rest.split_to(length)),
-            _ => {
-                self.rest = Bytes::new();
-                self.blocks.seek(position);
-            }
-        }
-    }
 }
 
 impl Header {

@@ -1,15 +1,14 @@
 //! Samples of an archive, in order: neighbouring files with one key.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use penstock_engine::ports::SourceFault;
 use penstock_storage::RangedObject;
 
-use super::entry::Entry;
-use super::index::{MAX_FIELDS, ShardIndex};
 use super::members::{Member, Members};
 use super::names::split;
+use crate::build::Pack;
+use crate::entry::Entry;
+use crate::index::{FieldNames, IndexKind, MAX_FIELDS, ShardIndex, ShardPacker};
 
 /// The samples of an archive, in order.
 pub(super) struct Samples {
@@ -19,10 +18,6 @@ pub(super) struct Samples {
     /// Key, field and place of the first file that was not returned.
     next: Option<(String, String, Member)>,
 }
-
-/// Names of fields, numbered in the order in which they are found.
-#[derive(Debug, Default)]
-pub(super) struct FieldNames(Vec<String>);
 
 impl Samples {
     pub(super) fn new(object: RangedObject, ahead_bytes: u64) -> Self {
@@ -96,31 +91,15 @@ impl Samples {
     }
 }
 
-impl FieldNames {
-    /// Number of the field `name`; `None` if there are too many fields.
-    fn number(&mut self, name: &str) -> Option<u32> {
-        let known = self.0.iter().position(|known| known == name);
-        let number = known.unwrap_or_else(|| {
-            self.0.push(name.to_owned());
-            self.0.len() - 1
-        });
-        (number < MAX_FIELDS).then_some(number as u32)
-    }
-
-    pub(super) fn into_names(self) -> Vec<String> {
-        self.0
-    }
-}
-
 /// Entries of one archive, whose fields are named separately.
-pub(super) struct Scanned {
-    pub(super) object: RangedObject,
-    pub(super) fields: Vec<String>,
-    pub(super) entries: Vec<Entry>,
+struct Scanned {
+    object: RangedObject,
+    fields: Vec<String>,
+    entries: Vec<Entry>,
 }
 
 /// Reads the headers of an archive.
-pub(super) async fn scan(object: RangedObject) -> Result<Scanned, SourceFault> {
+pub(crate) async fn scan(object: RangedObject) -> Result<Pack, SourceFault> {
     /// Headers are read with what lies between them, so one block ahead is enough for small files and little is lost for large ones.
     const AHEAD: u64 = 4 << 20;
     let mut samples = Samples::new(object.clone(), AHEAD);
@@ -136,18 +115,19 @@ pub(super) async fn scan(object: RangedObject) -> Result<Scanned, SourceFault> {
         }
         entries.push(Entry { key, files });
     }
-    Ok(Scanned { object, fields: fields.into_names(), entries })
+    let scanned = Scanned { object, fields: fields.into_names(), entries };
+    Ok(Box::new(|fields| scanned.pack(fields)))
 }
 
 impl Scanned {
-    /// Packs the entries, with the numbers that the fields have in the whole index.
-    pub(super) fn pack(mut self, fields: &mut FieldNames) -> Option<ShardIndex> {
+    fn pack(mut self, fields: &mut FieldNames) -> Option<ShardIndex> {
         let numbers: Option<Vec<u32>> = self.fields.iter().map(|name| fields.number(name)).collect();
         let numbers = numbers?;
-        for (field, _) in self.entries.iter_mut().flat_map(|entry| &mut entry.files) {
-            *field = numbers[*field as usize];
+        let mut packer = ShardPacker::new(IndexKind::Tar);
+        for entry in &mut self.entries {
+            entry.files.iter_mut().for_each(|(field, _)| *field = numbers[*field as usize]);
+            packer.push(entry);
         }
-        let key: Arc<str> = self.object.key.clone();
-        Some(ShardIndex::pack(key, self.object.version().clone(), self.entries))
+        Some(packer.finish(self.object.key.clone(), self.object.version().clone()))
     }
 }

@@ -5,9 +5,11 @@ mod ahead;
 mod csv;
 mod hostile;
 mod labels;
+mod mds;
 mod parquet;
 mod records;
 mod tar;
+mod tfrecord;
 
 use std::path::Path;
 use std::sync::Arc;

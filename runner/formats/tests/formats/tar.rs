@@ -7,8 +7,8 @@ use std::sync::Arc;
 use penstock_engine::item::{Sample, Value};
 use penstock_engine::numbered::NumberedSource;
 use penstock_engine::ports::Source;
-use penstock_formats::tar::{Selection, TarIndex, TarStream, tar_samples};
-use penstock_formats::{Shards, expand};
+use penstock_formats::tar::{tar_samples, tar_stream};
+use penstock_formats::{IndexKind, SampleIndex, Selection, Shards, expand};
 use penstock_storage::BoundedStore;
 use penstock_types::traversal::{NextVisits, Shard, Traversal, TraversalSettings, Uneven};
 use proptest::prelude::*;
@@ -40,11 +40,12 @@ async fn store() -> BoundedStore {
 
 fn stream(store: &BoundedStore, pattern: &str, settings: TraversalSettings) -> Box<dyn Source> {
     let shards = Shards::Keys(expand(pattern).unwrap());
-    Box::new(TarStream::new(store.clone(), shards, Selection::default(), settings, MOST))
+    Box::new(tar_stream(store.clone(), shards, Selection::default(), settings, MOST))
 }
 
 async fn indexed(store: &BoundedStore, pattern: &str, settings: TraversalSettings) -> Box<dyn Source> {
-    let index = TarIndex::build(store, &Shards::Keys(expand(pattern).unwrap()), |_, _| {}).await.unwrap();
+    let shards = Shards::Keys(expand(pattern).unwrap());
+    let index = SampleIndex::build(IndexKind::Tar, store, &shards, |_, _| {}).await.unwrap();
     store.put(Arc::from("index"), index.to_bytes().into()).await.unwrap();
     Box::new(NumberedSource::new(
         tar_samples(store.clone(), "index", Selection::default(), MOST),
@@ -106,9 +107,9 @@ async fn classes_are_numbers_and_texts_are_texts() {
 #[tokio::test]
 async fn only_selected_files_are_fields_under_the_names_of_the_document() {
     let store = store().await;
-    let selection = Selection::new([("image", "png;jpg"), ("label", "CLS")]);
+    let selection = Selection::of_files([("image", "png;jpg"), ("label", "CLS")]);
     let shards = Shards::Keys(expand("shard-00.tar").unwrap());
-    let source = TarStream::new(store.clone(), shards, selection.clone(), TraversalSettings::IN_ORDER, MOST);
+    let source = tar_stream(store.clone(), shards, selection.clone(), TraversalSettings::IN_ORDER, MOST);
     let (streamed, _, _) = drain(Box::new(source)).await;
     drop(indexed(&store, "shard-00.tar", TraversalSettings::IN_ORDER).await);
     let open = tar_samples(store.clone(), "index", selection, MOST);
@@ -141,7 +142,8 @@ async fn damaged_archives_are_refused_with_place_and_reason() {
     for name in ["cut", "header", "sum", "gzip", "empty", "missing"] {
         let pattern = format!("{name}.tar");
         let (samples, _, fault) = drain(stream(&store, &pattern, TraversalSettings::IN_ORDER)).await;
-        let scanned = TarIndex::build(&store, &Shards::Keys(expand(&pattern).unwrap()), |_, _| {}).await;
+        let shards = Shards::Keys(expand(&pattern).unwrap());
+        let scanned = SampleIndex::build(IndexKind::Tar, &store, &shards, |_, _| {}).await;
         assert_eq!(scanned.err().map(|fault| fault.to_string()), fault);
         faults.push(format!("{name}: {} samples, {}", samples.len(), fault.unwrap_or_default()));
     }
@@ -225,15 +227,15 @@ async fn damaged_indexes_are_refused_with_a_reason() {
     drop(indexed(&store, "shard-{00..02}.tar", TraversalSettings::IN_ORDER).await);
     let (index, _) = store.get(Arc::from("index")).await;
     let index = index.unwrap();
-    assert!(TarIndex::read(index.clone()).is_ok());
+    assert!(SampleIndex::read(index.clone(), IndexKind::Tar).is_ok());
     for length in 0..index.len() {
-        assert!(TarIndex::read(index.slice(..length)).is_err(), "{length} bytes");
+        assert!(SampleIndex::read(index.slice(..length), IndexKind::Tar).is_err(), "{length} bytes");
     }
     for at in 0..index.len() {
         let mut changed = index.to_vec();
         changed[at] ^= 0x41;
         // A change may be another valid index; it never panics.
-        drop(TarIndex::read(changed.into()));
+        drop(SampleIndex::read(changed.into(), IndexKind::Tar));
     }
 }
 

@@ -14,8 +14,8 @@ use crate::fault::{FaultKind, Pointer, SpecFault, listed, suggestion};
 use crate::manifest::Mode;
 use crate::policy::{Capacity, Concurrency, FailureLimit};
 use crate::spec::{
-    Consumer, DeviceName, Fetch, LabelTable, MAX_FAULTS, Millis, MixPart, MixSource, Name, RecordForm,
-    RecordsSource, STD_PREFIX, Settings, Sleep, Source, Spec, Stage, TableSource, Wasm,
+    Consumer, DeviceName, Fetch, LabelTable, MAX_FAULTS, Millis, MixPart, MixSource, Name, RecordDecoding,
+    RecordForm, RecordsSource, STD_PREFIX, Settings, Sleep, Source, Spec, Stage, TableSource, Wasm,
 };
 use crate::text::{MAX_SHOWN_KEY, printable};
 use crate::traversal::check_weights;
@@ -156,10 +156,7 @@ impl Check<'_> {
             Source::Tar(tar) => {
                 self.store(&tar.store, place.key("store"));
                 let ways = [tar.shards.is_some(), tar.prefix.is_some(), tar.index.is_some()];
-                if ways.iter().filter(|way| **way).count() != 1 {
-                    let found = "one of `shards`, `prefix` and `index` names the shards";
-                    self.fault(place.clone(), found, "set exactly one of them");
-                }
+                self.one_way(ways, ["shards", "prefix", "index"], "shards", place);
                 if tar.shuffle && tar.index.is_none() {
                     let hint =
                         "make one with `penstock index create --tar`, and set `index` instead of the shards";
@@ -169,24 +166,38 @@ impl Check<'_> {
                         hint,
                     );
                 }
-                if tar.window.is_some() && !tar.shuffle {
-                    let hint = "set `shuffle`, or remove `window`";
-                    self.fault(place.key("window"), "only a shuffle has a window", hint);
+                self.window(tar.window, tar.shuffle, place);
+            }
+            Source::Tfrecord(source) => {
+                self.store(&source.store, place.key("store"));
+                let ways = [source.shards.is_some(), source.prefix.is_some(), source.index.is_some()];
+                self.one_way(ways, ["shards", "prefix", "index"], "files", place);
+                if source.shuffle && source.index.is_none() {
+                    let hint = "make one with `penstock index create --tfrecord`, and set `index` instead of the files";
+                    self.fault(
+                        place.key("shuffle"),
+                        "TFRecord files without an index are read in their order",
+                        hint,
+                    );
+                }
+                self.window(source.window, source.shuffle, place);
+                let of_examples = [
+                    ("fields", !source.fields.is_empty()),
+                    ("texts", !source.texts.is_empty()),
+                    ("sample_key", source.sample_key.is_some()),
+                ];
+                for (name, _) in
+                    of_examples.iter().filter(|(_, is_set)| *is_set && source.decode == RecordDecoding::Bytes)
+                {
+                    let hint = format!("remove `{name}`, or set `decode` to `example`");
+                    self.fault(place.key(name), "records that are read as bytes have no features", hint);
                 }
             }
             Source::Parquet(parquet) => {
                 self.store(&parquet.store, place.key("store"));
-                if parquet.shards.is_some() == parquet.prefix.is_some() {
-                    self.fault(
-                        place.clone(),
-                        "one of `shards` and `prefix` names the files",
-                        "set exactly one of them",
-                    );
-                }
-                if parquet.window.is_some() && !parquet.shuffle {
-                    let hint = "set `shuffle`, or remove `window`";
-                    self.fault(place.key("window"), "only a shuffle has a window", hint);
-                }
+                let ways = [parquet.shards.is_some(), parquet.prefix.is_some()];
+                self.one_way(ways, ["shards", "prefix"], "files", place);
+                self.window(parquet.window, parquet.shuffle, place);
                 for (at, name) in parquet.columns.iter().enumerate() {
                     let is_field = parquet.fields.keys().any(|field| field.as_str() == name);
                     if is_field || parquet.columns[..at].contains(name) {
@@ -195,17 +206,46 @@ impl Check<'_> {
                     }
                 }
             }
+            Source::Mds(source) => {
+                self.store(&source.store, place.key("store"));
+                self.window(source.window, source.shuffle, place);
+            }
             Source::Mix(mix) => self.mix(mix, place),
+        }
+    }
+
+    /// Checks that exactly one of the `names` is set, which name the parts of a source.
+    /// Reports that not exactly one of the fields with these `names` is set, which name the `objects`.
+    fn one_way<const N: usize>(
+        &mut self,
+        set: [bool; N],
+        names: [&str; N],
+        objects: &str,
+        place: &Pointer,
+    ) -> bool {
+        let is_one = set.iter().filter(|set| **set).count() == 1;
+        if !is_one {
+            let found = format!("one of {} names the {objects}", listed(names));
+            self.fault(place.clone(), found, "set exactly one of them");
+        }
+        is_one
+    }
+
+    fn window(&mut self, window: Option<NonZeroU32>, is_shuffled: bool, place: &Pointer) {
+        if window.is_some() && !is_shuffled {
+            self.fault(
+                place.key("window"),
+                "only a shuffle has a window",
+                "set `shuffle`, or remove `window`",
+            );
         }
     }
 
     fn objects(&mut self, source: &Source, place: &Pointer) {
         let Some(objects) = source.records() else { return };
         let ways = [objects.key.is_some(), objects.shards.is_some(), objects.prefix.is_some()];
-        if ways.iter().filter(|way| **way).count() != 1 {
-            let found = "one of `key`, `shards` and `prefix` names the objects";
-            self.fault(place.clone(), found, "set exactly one of them");
-        } else if objects.suffix.is_some() && objects.prefix.is_none() {
+        let is_one = self.one_way(ways, ["key", "shards", "prefix"], "objects", place);
+        if is_one && objects.suffix.is_some() && objects.prefix.is_none() {
             self.fault(
                 place.key("suffix"),
                 "only keys with a `prefix` are listed",
@@ -253,6 +293,11 @@ impl Check<'_> {
                     "samples of a mixture are read by their numbers, which tar shards have only in an index",
                     hint,
                 );
+            }
+            if matches!(source, Source::Tfrecord(source) if source.index.is_none()) {
+                let hint = "make an index with `penstock index create --tfrecord`, and set `index`";
+                let found = "samples of a mixture are read by their numbers, which TFRecord files have only in an index";
+                self.fault(place.clone(), found, hint);
             }
             if traversal.shard.is_some() {
                 self.fault(

@@ -125,6 +125,35 @@ impl Source {
                 format!("one sample for each key in {shards} of the store `{}`{order}", tar.store)
             }
             Source::Parquet(parquet) => parquet.in_words(),
+            Source::Tfrecord(source) => {
+                let files = match (&source.index, &source.shards, &source.prefix) {
+                    (Some(index), ..) => format!("the files of the index `{}`", index.as_str()),
+                    (_, Some(shards), _) => format!("the files `{}`", shown(shards.as_str())),
+                    (_, _, prefix) => {
+                        format!(
+                            "the TFRecord files that start with `{}`",
+                            shown(prefix.as_deref().unwrap_or_default())
+                        )
+                    }
+                };
+                let order = match (source.shuffle, source.window, &source.index) {
+                    (true, Some(window), _) => format!(", {window} files mixed at a time"),
+                    (_, _, None) => ", in the order of the files, since there is no index".to_owned(),
+                    _ => String::new(),
+                };
+                format!("one sample for each record in {files} of the store `{}`{order}", source.store)
+            }
+            Source::Mds(source) => {
+                let folder = match source.prefix.as_str() {
+                    "" => String::new(),
+                    prefix => format!(" below `{}`", shown(prefix)),
+                };
+                let order = match (source.shuffle, source.window) {
+                    (true, Some(window)) => format!(", {window} shards mixed at a time"),
+                    _ => String::new(),
+                };
+                format!("the samples of the MDS shards{folder} in the store `{}`{order}", source.store)
+            }
             Source::Mix(mix) => {
                 let weights: u64 = mix.sources.values().map(|part| u64::from(part.weight)).sum();
                 let parts = mix.sources.iter().map(|(name, part)| {

@@ -8,7 +8,7 @@ use super::StageKind;
 use crate::fault::{listed, suggestion};
 use crate::manifest::{MAX_NAMED_FIELDS, Manifest, Mode, NamedFields};
 use crate::policy::Ragged;
-use crate::spec::{LabelOrigin, ParquetSource, Source};
+use crate::spec::{LabelOrigin, ParquetSource, RecordDecoding, Source};
 
 /// Name of the field that `fetch` reads objects into.
 pub const BYTES_FIELD: &str = "bytes";
@@ -73,7 +73,22 @@ impl Fields {
                 let names = columns.iter().cloned().chain(fields.keys().map(|name| name.to_string()));
                 Self { named: names.map(|name| (name, Presence::Unknown)).collect(), ..Self::NONE }
             }
-            Source::Tar(_) | Source::Parquet(_) => Self::UNKNOWN,
+            Source::Parquet(_) => Self::UNKNOWN,
+            Source::Tar(_) => Self::UNKNOWN,
+            Source::Tfrecord(files) if files.decode == RecordDecoding::Bytes => {
+                Self { named: [(BYTES_FIELD.to_owned(), Presence::Present)].into(), ..Self::NONE }
+            }
+            // A record may lack any feature.
+            Source::Tfrecord(files) if !files.fields.is_empty() => {
+                let named = files.fields.keys().map(|name| (name.to_string(), Presence::Unknown));
+                Self { named: named.collect(), ..Self::NONE }
+            }
+            Source::Tfrecord(_) => Self::UNKNOWN,
+            Source::Mds(shards) if !shards.fields.is_empty() => {
+                let named = shards.fields.keys().map(|name| (name.to_string(), Presence::Present));
+                Self { named: named.collect(), ..Self::NONE }
+            }
+            Source::Mds(_) => Self::UNKNOWN,
             Source::Mix(mix) => {
                 let parts = mix.sources.values().filter(|part| part.weight > 0);
                 parts.map(|part| Self::of_source(&part.source)).reduce(Self::of_either).unwrap_or(Self::NONE)
@@ -298,6 +313,20 @@ mod tests {
         // A field whose name is unknown may be any field.
         let fields = Fields::NONE.after_module(&module, &Map::new());
         assert_eq!(fields.missing(&manifest(json!({ "wants": ["x"] })), &Map::new(), 9), []);
+    }
+
+    #[test]
+    fn records_and_columns_have_the_fields_that_the_document_names() {
+        let fields = |source: Value| Fields::of_source(&serde_json::from_value(source).unwrap()).explained();
+        let of_records =
+            |decode: &str| fields(json!({ "tfrecord": { "store": "s", "prefix": "", "decode": decode } }));
+        assert_eq!(of_records("bytes"), "fields: `bytes`");
+        assert_eq!(of_records("example"), "fields: not known before a run");
+        assert_eq!(
+            fields(json!({ "mds": { "store": "s", "columns": { "bytes": "image" } } })),
+            "fields: `bytes`"
+        );
+        assert_eq!(fields(json!({ "mds": { "store": "s" } })), "fields: not known before a run");
     }
 
     proptest! {

@@ -394,3 +394,33 @@ fn rows_of_parquet_files_are_explained_with_their_cost() {
     ];
     insta::assert_snapshot!(texts.join("\n\n"));
 }
+
+#[test]
+fn records_and_shards_are_explained_with_the_order_in_which_they_are_read() {
+    let documents = [
+        r#"{"source": {"tfrecord": {"store": "photos", "shards": "a-{0..3}.tfrecord"}}}"#,
+        r#"{"source": {"tfrecord": {"store": "photos", "prefix": "a", "decode": "bytes"}}}"#,
+        r#"{"source": {"tfrecord": {"store": "photos", "index": "a.index", "shuffle": true, "window": 4}}}"#,
+        r#"{"source": {"mds": {"store": "photos", "prefix": "train", "shuffle": true, "window": 2}}}"#,
+        r#"{"source": {"mds": {"store": "photos", "fields": {"bytes": "image"}}}}"#,
+    ];
+    let text: Vec<String> = documents.iter().map(|document| check(document).unwrap().explain()).collect();
+    insta::assert_snapshot!(text.join("\n\n"));
+}
+
+#[test]
+fn settings_of_records_and_shards_that_do_not_fit_are_reported_with_a_remedy() {
+    let documents = [
+        r#"{"source": {"tfrecord": {"store": "photos", "shards": "a", "index": "b"}}}"#,
+        r#"{"source": {"tfrecord": {"store": "photos", "prefix": "a", "shuffle": true}}}"#,
+        r#"{"source": {"tfrecord": {"store": "photos", "index": "a", "window": 2}}}"#,
+        r#"{"source": {"tfrecord": {"store": "photo", "index": "a", "decode": "bytes", "sample_key": "id", "texts": ["x"], "fields": {"a": "b"}}}}"#,
+        r#"{"source": {"mds": {"store": "photo", "window": 2}}}"#,
+        r#"{"source": {"mix": {"sources": {"a": {"source": {"tfrecord": {"store": "photos", "prefix": "a"}}}}}}}"#,
+    ];
+    let text = documents.map(|document| {
+        let faults = check(document).unwrap_err();
+        faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    });
+    insta::assert_snapshot!(text.join("\n\n"));
+}

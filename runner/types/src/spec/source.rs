@@ -32,6 +32,10 @@ pub enum Source {
     Tar(TarSource),
     /// Reads the rows of Parquet files.
     Parquet(ParquetSource),
+    /// Reads the records in TFRecord files.
+    Tfrecord(TfrecordSource),
+    /// Reads the samples in shards of MosaicML Streaming.
+    Mds(MdsSource),
     /// Mixes the samples of several sources.
     Mix(MixSource),
 }
@@ -309,6 +313,39 @@ source! {
     }
 }
 
+source! {
+    /// Produces one sample for each record in TFRecord files. Checksums are verified on every read.
+    TfrecordSource {
+        /// Store that holds the files.
+        store: Name,
+        /// Keys of the files, e.g. `train-{00000..01023}-of-01024`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        shards: Option<ObjectKey>,
+        /// Prefix of the keys of the files, which have names such as `a.tfrecord` or `a.tfrecord-00000-of-00128`; instead of `shards`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        prefix: Option<String>,
+        /// Key of an index in that store, made by `penstock index create --tfrecord`; instead of `shards`. A shuffle needs an index.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        index: Option<ObjectKey>,
+        /// Content of the records.
+        #[serde(default)]
+        decode: RecordDecoding,
+        /// Fields of the samples, each with the name of its feature, e.g. `{"bytes": "image/encoded"}`. When missing, each feature is
+        /// a field with its own name.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        fields: BTreeMap<Name, String>,
+        /// Features of bytes that are texts in UTF-8; the others are blobs.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        texts: Vec<String>,
+        /// Feature that is the key of the sample. When missing, the key is that of the file, `#`, and the number of the record.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sample_key: Option<String>,
+        /// Number of files whose samples a shuffle mixes at a time; all when missing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        window: Option<NonZeroU32>,
+    }
+}
+
 /// Comparison of a column's values with a value. A null meets no comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -372,6 +409,38 @@ impl Operator {
     }
 }
 
+/// Content of the records in TFRecord files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RecordDecoding {
+    /// `tf.train.Example`: features become fields.
+    #[default]
+    Example,
+    /// Bytes: a record becomes the field `bytes`.
+    Bytes,
+}
+
+source! {
+    /// Produces one sample for each sample in the shards of MosaicML Streaming that an `index.json` describes.
+    MdsSource {
+        /// Store that holds the shards.
+        store: Name,
+        /// Folder of the `index.json` in the store; the whole store when empty.
+        #[serde(default)]
+        prefix: String,
+        /// Fields of the samples, each with the name of its column, e.g. `{"bytes": "image"}`. When missing, each column is a field
+        /// with its own name.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        fields: BTreeMap<Name, String>,
+        /// Column that is the key of the sample. When missing, the key is that of the shard, `#`, and the number of the sample there.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sample_key: Option<String>,
+        /// Number of shards whose samples a shuffle mixes at a time; all when missing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        window: Option<NonZeroU32>,
+    }
+}
+
 /// Mixes the samples of several sources by their weights. In each block of samples, every source has exactly its share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -432,6 +501,8 @@ impl Source {
             Self::Csv(source) | Self::Tsv(source) => vec![&source.store],
             Self::Tar(source) => vec![&source.store],
             Self::Parquet(source) => vec![&source.store],
+            Self::Tfrecord(source) => vec![&source.store],
+            Self::Mds(source) => vec![&source.store],
             Self::Range(_) => Vec::new(),
             Self::Mix(mix) => mix.sources.values().flat_map(|part| part.source.stores()).collect(),
         }
@@ -449,7 +520,8 @@ impl Source {
             },
             Self::Csv(table) => table.objects(b','),
             Self::Tsv(table) => table.objects(b'\t'),
-            Self::List(_) | Self::Index(_) | Self::Range(_) | Self::Tar(_) | Self::Mix(_) => return None,
+            Self::List(_) | Self::Index(_) | Self::Range(_) => return None,
+            Self::Tar(_) | Self::Tfrecord(_) | Self::Mds(_) | Self::Mix(_) => return None,
         })
     }
 
@@ -471,6 +543,8 @@ impl Source {
             Self::Csv(source) | Self::Tsv(source) => source.traversal(seed),
             Self::Tar(source) => TraversalSettings { window: source.window, ..source.traversal(seed) },
             Self::Parquet(source) => TraversalSettings { window: source.window, ..source.traversal(seed) },
+            Self::Tfrecord(source) => TraversalSettings { window: source.window, ..source.traversal(seed) },
+            Self::Mds(source) => TraversalSettings { window: source.window, ..source.traversal(seed) },
             Self::Mix(MixSource { shard, epochs, limit, .. }) => TraversalSettings {
                 seed,
                 shard: *shard,

@@ -61,9 +61,11 @@ fn all_stores_of_a_document_are_found() {
     assert_eq!(stores(json!({"tar": {"store": "a", "index": "k"}})), ["a", "b", "c", "d"]);
     let labelled = json!({"list": {"store": "a", "labels": {"store": "e", "key": "k.csv"}}});
     assert_eq!(stores(labelled), ["a", "e", "b", "c", "d"]);
+    assert_eq!(stores(json!({"tfrecord": {"store": "a", "prefix": ""}})), ["a", "b", "c", "d"]);
+    assert_eq!(stores(json!({"mds": {"store": "a"}})), ["a", "b", "c", "d"]);
     let has_store = |kind: &&Value| kind.pointer("/properties/store").is_some();
     let kinds = schema()["$defs"].as_object().unwrap().values().filter(has_store).count();
-    assert_eq!(kinds, 10, "add the new place of a store here and in `Spec::stores`");
+    assert_eq!(kinds, 12, "add the new place of a store here and in `Spec::stores`");
 }
 
 #[test]

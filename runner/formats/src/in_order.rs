@@ -1,20 +1,16 @@
-//! Samples of tar shards without an index, in the order of the shards.
+//! Samples of shards without an index, in the order of the shards.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use penstock_engine::item::{Origin, Sample, Value};
+use penstock_engine::item::{Origin, Sample};
 use penstock_engine::ports::{Produced, Source, SourceFault};
-use penstock_storage::{AHEAD_BYTES, BoundedStore, RangedObject};
+use penstock_storage::{BoundedStore, RangedObject};
 use penstock_types::traversal::{NextVisits, Traversal, TraversalSettings};
 
-use super::members::Member;
-use super::scan::Samples;
-use super::select::Selection;
 use crate::shards::Shards;
-use crate::value;
 
 /// Size of a chunk in bytes.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -22,14 +18,25 @@ const CHUNK_BYTES: u64 = 1 << 20;
 /// Maximum number of samples in a chunk.
 const CHUNK: usize = 256;
 
-/// Reads tar shards from their first to their last, once per epoch. Samples that other ranks visit are read, too. The order is that of the
+/// The samples of a shard, in order.
+pub(crate) trait InOrder: Send + Sync {
+    /// The next sample; `None` at the end of the shard. Unless `is_wanted`, its fields need not be read.
+    fn next(&mut self, is_wanted: bool) -> BoxFuture<'_, Result<Option<Sample>, SourceFault>>;
+
+    /// Bytes that are read ahead.
+    fn ahead_bytes(&self) -> u64;
+}
+
+/// Starts to read a shard.
+pub(crate) type OpenShard = Box<dyn Fn(RangedObject) -> Box<dyn InOrder> + Send + Sync>;
+
+/// Reads shards from their first to their last, once per epoch. Samples that other ranks visit are read, too. The order is that of the
 /// shards: a shuffle needs an index.
-pub struct TarStream {
+pub struct ShardStream {
     store: BoundedStore,
     shards: Shards,
-    selection: Selection,
+    open: OpenShard,
     settings: TraversalSettings,
-    most_bytes: u64,
     pass: Option<Pass>,
 }
 
@@ -39,7 +46,7 @@ struct Pass {
     shards: Vec<Arc<str>>,
     /// Number of shards that are read or being read.
     begun: usize,
-    current: Option<Samples>,
+    current: Option<Box<dyn InOrder>>,
     /// Number of samples that were read in this epoch.
     read: u64,
     /// Samples that were read and that this rank may visit, with their indexes.
@@ -53,16 +60,14 @@ struct Pass {
     fault: Option<SourceFault>,
 }
 
-impl TarStream {
-    /// Reads the selected fields, of at most `most_bytes` each, from the shards in `store`.
-    pub fn new(
+impl ShardStream {
+    pub(crate) fn new(
         store: BoundedStore,
         shards: Shards,
-        selection: Selection,
         settings: TraversalSettings,
-        most_bytes: u64,
+        open: OpenShard,
     ) -> Self {
-        Self { store, shards, selection, settings, most_bytes, pass: None }
+        Self { store, shards, open, settings, pass: None }
     }
 
     async fn next_chunk(&mut self) -> Result<Option<Produced>, SourceFault> {
@@ -139,7 +144,7 @@ impl TarStream {
                 }
                 None if pass.is_read() => {
                     return Err(SourceFault::new(
-                        "the tar shards have fewer samples than in an earlier epoch",
+                        "the shards have fewer samples than in an earlier epoch",
                         None,
                     ));
                 }
@@ -166,25 +171,18 @@ impl TarStream {
                     };
                     pass.begun += 1;
                     let object = RangedObject::open(self.store.clone(), key.clone(), 0).await?;
-                    pass.current.insert(Samples::new(object, AHEAD_BYTES.min(self.most_bytes)))
+                    pass.current.insert((self.open)(object))
                 }
             };
-            let Some(key) = samples.next_sample().await? else {
-                pass.current = None;
-                continue;
-            };
             let index = pass.read;
-            pass.read += 1;
             let rank =
                 self.settings.shard.map_or((0, 1), |shard| (shard.rank.into(), u64::from(shard.world.get())));
             let is_visited = index % rank.1 == rank.0;
-            let mut sample = Sample::new(key, Origin::default());
-            while let Some((field, member)) = samples.next_file().await? {
-                match self.selection.name_of(&field).filter(|_| is_visited) {
-                    Some(name) => sample.set(name, self.value(samples, &field, &member).await?),
-                    None => samples.skip(&member),
-                }
-            }
+            let Some(sample) = samples.next(is_visited).await? else {
+                pass.current = None;
+                continue;
+            };
+            pass.read += 1;
             if is_visited {
                 pass.kept.push_back((index, sample));
             }
@@ -194,19 +192,6 @@ impl TarStream {
             }
             return Ok(());
         }
-    }
-
-    async fn value(&self, samples: &mut Samples, field: &str, member: &Member) -> Result<Value, SourceFault> {
-        let (size, name) = (member.content.end - member.content.start, member.name.escape_debug());
-        if size > self.most_bytes {
-            let most = self.most_bytes;
-            let reason =
-                format!("has the file `{name}` of {size} bytes, more than {most}; raise `buffer_mib`");
-            return Err(samples.fault(member, &reason));
-        }
-        let content = samples.content(member).await?;
-        value::of(field, content, self.most_bytes)
-            .map_err(|reason| samples.fault(member, &format!("has the file `{name}`, which {reason}")))
     }
 }
 
@@ -222,7 +207,7 @@ impl Pass {
     }
 }
 
-impl Source for TarStream {
+impl Source for ShardStream {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Produced>, SourceFault>> {
         self.next_chunk().boxed()
     }
@@ -234,7 +219,7 @@ impl Source for TarStream {
     fn kept_bytes(&self) -> u64 {
         let of_pass = |pass: &Pass| {
             let kept: u64 = pass.kept.iter().map(|(_, sample)| sample.memory_bytes()).sum();
-            kept + pass.current.as_ref().map_or(0, Samples::ahead_bytes)
+            kept + pass.current.as_ref().map_or(0, |samples| samples.ahead_bytes())
         };
         self.pass.as_ref().map_or(0, of_pass)
     }

@@ -2,43 +2,48 @@
 
 use std::ops::Range;
 
-/// Alignment of files in an archive.
-const BLOCK: u64 = 512;
-
 /// Maximum length of a key, in bytes.
 const MAX_KEY: usize = 4096;
 
 /// Key and files of a sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
-    pub(super) key: String,
-    /// Number of the field and place of the content of each file, in the order of the archive.
-    pub(super) files: Vec<(u32, Range<u64>)>,
+pub(crate) struct Entry {
+    /// Key; empty for a sample that has none of its own.
+    pub(crate) key: String,
+    /// Number of the field and place of the content of each file, in the order of the shard.
+    pub(crate) files: Vec<(u32, Range<u64>)>,
 }
 
 /// Writes entries. Numbers have seven bits in each byte, the lowest first.
-#[derive(Debug, Default)]
-pub(super) struct Packer {
+#[derive(Debug)]
+pub(crate) struct Packer {
+    /// Alignment of the files in bytes.
+    alignment: u64,
     bytes: Vec<u8>,
     /// Key and end of the entry before.
     last: (Vec<u8>, u64),
 }
 
 /// Reads entries.
-pub(super) struct Unpacker<'a> {
+pub(crate) struct Unpacker<'a> {
+    alignment: u64,
     rest: &'a [u8],
     last: (Vec<u8>, u64),
 }
 
 impl Packer {
+    pub(crate) fn new(alignment: u64) -> Self {
+        Self { alignment, bytes: Vec::new(), last: (Vec::new(), 0) }
+    }
+
     /// Lets the next entry stand for itself; returns its position.
-    pub(super) fn start_group(&mut self) -> u32 {
+    pub(crate) fn start_group(&mut self) -> u32 {
         self.last = (Vec::new(), 0);
         self.bytes.len() as u32
     }
 
     /// Adds an entry whose files follow the files before it.
-    pub(super) fn push(&mut self, entry: &Entry) {
+    pub(crate) fn push(&mut self, entry: &Entry) {
         let (last, end) = &mut self.last;
         let key = entry.key.as_bytes();
         let shared = last.iter().zip(key).take_while(|(last, byte)| last == byte).count();
@@ -48,34 +53,34 @@ impl Packer {
         push(&mut self.bytes, entry.files.len() as u64);
         for (field, content) in &entry.files {
             push(&mut self.bytes, (*field).into());
-            push(&mut self.bytes, content.start / BLOCK - *end);
+            push(&mut self.bytes, content.start / self.alignment - *end);
             push(&mut self.bytes, content.end - content.start);
-            *end = content.end.div_ceil(BLOCK);
+            *end = content.end.div_ceil(self.alignment);
         }
         *last = key.to_vec();
     }
 
-    pub(super) fn finish(self) -> Vec<u8> {
+    pub(crate) fn finish(self) -> Vec<u8> {
         self.bytes
     }
 }
 
 impl<'a> Unpacker<'a> {
-    pub(super) fn new(entries: &'a [u8]) -> Self {
-        Self { rest: entries, last: (Vec::new(), 0) }
+    pub(crate) fn new(entries: &'a [u8], alignment: u64) -> Self {
+        Self { alignment, rest: entries, last: (Vec::new(), 0) }
     }
 
-    pub(super) fn start_group(&mut self) {
+    pub(crate) fn start_group(&mut self) {
         self.last = (Vec::new(), 0);
     }
 
     /// Position in the entries that the value was made for.
-    pub(super) fn position(&self, entries: &[u8]) -> usize {
+    pub(crate) fn position(&self, entries: &[u8]) -> usize {
         entries.len() - self.rest.len()
     }
 
     /// The next entry; `None` if it is damaged.
-    pub(super) fn next(&mut self) -> Option<Entry> {
+    pub(crate) fn next(&mut self) -> Option<Entry> {
         let (shared, other) = (self.number()?, self.number()?);
         let (shared, other) = (usize::try_from(shared).ok()?, usize::try_from(other).ok()?);
         let (text, rest) = self.rest.split_at_checked(other)?;
@@ -94,9 +99,9 @@ impl<'a> Unpacker<'a> {
         let mut files = Vec::with_capacity(count as usize);
         for _ in 0..count {
             let field = u32::try_from(self.number()?).ok()?;
-            let start = self.last.1.checked_add(self.number()?)?.checked_mul(BLOCK)?;
+            let start = self.last.1.checked_add(self.number()?)?.checked_mul(self.alignment)?;
             let end = start.checked_add(self.number()?)?;
-            self.last.1 = end.div_ceil(BLOCK);
+            self.last.1 = end.div_ceil(self.alignment);
             files.push((field, start..end));
         }
         Some(Entry { key, files })
@@ -133,23 +138,24 @@ mod tests {
     proptest! {
         #[test]
         fn entries_are_returned_unchanged(
-            samples in proptest::collection::vec(("[a-c/\u{e9}]{1,9}", proptest::collection::vec((0_u32..300, 0_u64..5, 0_u64..5000), 1..4)), 0..40),
+            alignment in prop_oneof![Just(1_u64), Just(512)],
+            samples in proptest::collection::vec(("[a-c/\u{e9}]{0,9}", proptest::collection::vec((0_u32..300, 0_u64..5, 0_u64..5000), 1..4)), 0..40),
         ) {
             let mut end = 0;
             let mut entries = Vec::new();
             for (key, files) in samples {
                 let files = files.into_iter().map(|(field, gap, size)| {
-                    let start = (end + gap) * BLOCK;
-                    end = (start + size).div_ceil(BLOCK);
+                    let start = (end + gap) * alignment;
+                    end = (start + size).div_ceil(alignment);
                     (field, start..start + size)
                 });
                 entries.push(Entry { key, files: files.collect() });
             }
-            let mut packer = Packer::default();
+            let mut packer = Packer::new(alignment);
             packer.start_group();
             entries.iter().for_each(|entry| packer.push(entry));
             let bytes = packer.finish();
-            let mut unpacker = Unpacker::new(&bytes);
+            let mut unpacker = Unpacker::new(&bytes, alignment);
             for entry in &entries {
                 let read = unpacker.next();
                 prop_assert_eq!(read.as_ref(), Some(entry));
@@ -159,7 +165,7 @@ mod tests {
 
         #[test]
         fn damaged_entries_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
-            let mut unpacker = Unpacker::new(&bytes);
+            let mut unpacker = Unpacker::new(&bytes, 512);
             while unpacker.next().is_some() && unpacker.position(&bytes) < bytes.len() {}
         }
     }

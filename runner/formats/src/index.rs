@@ -1,0 +1,300 @@
+//! Index of the samples in shards.
+//!
+//! The index is one object: a magic number, the length of a header, the header in JSON, and a section for each shard. A section has an
+//! entry for each sample: the key, of which the part in common with the key before it is left out, and the places of its files. An
+//! entry of a tar shard has 15 to 30 bytes, one of a TFRecord file, without a key, 7. Each sixteenth entry stands for itself, so that a
+//! sample is found in constant time.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use penstock_storage::Version;
+use serde::{Deserialize, Serialize};
+
+use crate::entry::{Entry, Packer, Unpacker};
+use crate::shards::Starts;
+use crate::value::little_endian;
+
+/// Number of entries from one that stands for itself to the next.
+const GROUP: u64 = 16;
+
+/// Maximum number of different fields.
+pub(crate) const MAX_FIELDS: usize = 256;
+
+/// Kind of the shards that an index describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IndexKind {
+    Tar,
+    Tfrecord,
+}
+
+/// Places of all samples in shards.
+#[derive(Debug)]
+pub struct SampleIndex {
+    kind: IndexKind,
+    /// Names of fields; entries contain their positions.
+    fields: Vec<String>,
+    pub(crate) shards: Vec<ShardIndex>,
+    starts: Starts,
+}
+
+/// Names of fields, numbered in the order in which they are found.
+#[derive(Debug, Default)]
+pub(crate) struct FieldNames(Vec<String>);
+
+/// Places of the samples in one shard.
+#[derive(Clone, Debug)]
+pub(crate) struct ShardIndex {
+    pub(crate) key: Arc<str>,
+    pub(crate) version: Version,
+    pub(crate) samples: u64,
+    alignment: u64,
+    entries: Bytes,
+    /// Position in `entries` of each entry that stands for itself.
+    groups: Vec<u32>,
+}
+
+/// Writes the entries of a shard.
+pub(crate) struct ShardPacker {
+    packer: Packer,
+    alignment: u64,
+    groups: Vec<u32>,
+    samples: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct HeaderJson {
+    fields: Vec<String>,
+    shards: Vec<ShardJson>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ShardJson {
+    key: String,
+    size: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tag: Option<String>,
+    samples: u64,
+    /// Length of the section in bytes.
+    bytes: u64,
+}
+
+/// Reason why an object is no index.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IndexFault {
+    /// The object does not start as an index does.
+    #[error("is not an index of {0}; make one with `penstock index create {flag}`", flag = .0.flag())]
+    NoIndex(IndexKind),
+    /// The index is incomplete or changed.
+    #[error("is damaged: {1}; make it again with `penstock index create {flag}`", flag = .0.flag())]
+    Damaged(IndexKind, String),
+}
+
+impl IndexKind {
+    /// First bytes of an index.
+    fn magic(self) -> &'static [u8; 8] {
+        match self {
+            Self::Tar => b"PNSTAR01",
+            Self::Tfrecord => b"PNSTFR01",
+        }
+    }
+
+    /// Alignment of files in a shard, in bytes.
+    fn alignment(self) -> u64 {
+        match self {
+            Self::Tar => 512,
+            Self::Tfrecord => 1,
+        }
+    }
+
+    fn flag(self) -> &'static str {
+        match self {
+            Self::Tar => "--tar",
+            Self::Tfrecord => "--tfrecord",
+        }
+    }
+}
+
+impl fmt::Display for IndexKind {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Tar => "tar shards",
+            Self::Tfrecord => "TFRecord files",
+        })
+    }
+}
+
+impl FieldNames {
+    /// Number of the field `name`; `None` if there are too many fields.
+    pub(crate) fn number(&mut self, name: &str) -> Option<u32> {
+        let known = self.0.iter().position(|known| known == name);
+        let number = known.unwrap_or_else(|| {
+            self.0.push(name.to_owned());
+            self.0.len() - 1
+        });
+        (number < MAX_FIELDS).then_some(number as u32)
+    }
+
+    pub(crate) fn into_names(self) -> Vec<String> {
+        self.0
+    }
+}
+
+impl SampleIndex {
+    pub(crate) fn new(kind: IndexKind, fields: Vec<String>, shards: Vec<ShardIndex>) -> Self {
+        let starts = Starts::new(shards.iter().map(|shard| shard.samples));
+        Self { kind, fields, shards, starts }
+    }
+
+    /// Number of samples.
+    pub fn samples(&self) -> u64 {
+        self.starts.count()
+    }
+
+    /// Number of shards.
+    pub fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Names of the fields, in the order in which they were found.
+    pub fn fields(&self) -> &[String] {
+        &self.fields
+    }
+
+    /// Bytes that the index takes in memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        let of_shard =
+            |shard: &ShardIndex| (shard.entries.len() + size_of_val(&*shard.groups) + shard.key.len()) as u64;
+        self.shards.iter().map(of_shard).sum::<u64>() + self.starts.bytes()
+    }
+
+    /// The index as an object.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let shards = self.shards.iter().map(|shard| ShardJson {
+            key: shard.key.to_string(),
+            size: shard.version.size,
+            tag: shard.version.tag.as_deref().map(str::to_owned),
+            samples: shard.samples,
+            bytes: shard.entries.len() as u64,
+        });
+        let header = HeaderJson { fields: self.fields.clone(), shards: shards.collect() };
+        let header = serde_json::to_vec(&header).expect("texts and numbers are JSON");
+        let mut bytes = [&self.kind.magic()[..], &(header.len() as u64).to_le_bytes(), &header].concat();
+        self.shards.iter().for_each(|shard| bytes.extend_from_slice(&shard.entries));
+        bytes
+    }
+
+    /// Reads an index. Each entry is checked, so that a sample can be found without further faults.
+    pub fn read(mut bytes: Bytes, kind: IndexKind) -> Result<Self, IndexFault> {
+        let damaged = |reason: &str| IndexFault::Damaged(kind, reason.to_owned());
+        if !bytes.starts_with(kind.magic()) || bytes.len() < 16 {
+            return Err(IndexFault::NoIndex(kind));
+        }
+        let start = bytes.split_to(16);
+        let length = little_endian(&start[8..]);
+        let length = usize::try_from(length).ok().filter(|length| *length <= bytes.len());
+        let header = bytes.split_to(length.ok_or_else(|| damaged("it ends in its header"))?);
+        let HeaderJson { fields, shards } =
+            serde_json::from_slice(&header).map_err(|error| damaged(&format!("its header: {error}")))?;
+        if fields.len() > MAX_FIELDS {
+            return Err(damaged("it has more than 256 fields"));
+        }
+        let mut read = Vec::with_capacity(shards.len());
+        for shard in shards {
+            let length = usize::try_from(shard.bytes).ok().filter(|length| *length <= bytes.len());
+            let entries = bytes.split_to(length.ok_or_else(|| damaged("it ends in an entry"))?);
+            let version = Version { size: shard.size, tag: shard.tag.map(Arc::from) };
+            let index = ShardIndex::read(kind, &shard.key, version, shard.samples, entries, fields.len());
+            read.push(index.ok_or_else(|| damaged(&format!("entries of `{}`", shard.key.escape_debug())))?);
+        }
+        if !bytes.is_empty() {
+            return Err(damaged("it is longer than its header says"));
+        }
+        Ok(Self::new(kind, fields, read))
+    }
+
+    /// Position of a sample's shard, and the places of the sample in the shard. A sample without a key gets that of the shard and its
+    /// number there. Panics when `sample` is not below the number of samples.
+    pub(crate) fn find(&self, sample: u64) -> (usize, Entry) {
+        let (place, number) = self.starts.find(sample);
+        let shard = &self.shards[place];
+        let mut entry = shard.entry(number);
+        if entry.key.is_empty() {
+            entry.key = numbered_key(&shard.key, number);
+        }
+        (place, entry)
+    }
+}
+
+impl ShardIndex {
+    /// Checks the entries of a shard; `None` if they are damaged.
+    fn read(
+        kind: IndexKind,
+        key: &str,
+        version: Version,
+        samples: u64,
+        entries: Bytes,
+        fields: usize,
+    ) -> Option<Self> {
+        let (mut groups, alignment) = (Vec::new(), kind.alignment());
+        let mut unpacker = Unpacker::new(&entries, alignment);
+        for number in 0..samples {
+            if number % GROUP == 0 {
+                groups.push(u32::try_from(unpacker.position(&entries)).ok()?);
+                unpacker.start_group();
+            }
+            let entry = unpacker.next()?;
+            let is_valid = |(field, content): &(u32, std::ops::Range<u64>)| {
+                (*field as usize) < fields && content.end <= version.size
+            };
+            if !entry.files.iter().all(is_valid) {
+                return None;
+            }
+        }
+        (unpacker.position(&entries) == entries.len()).then_some(Self {
+            key: Arc::from(key),
+            version,
+            samples,
+            alignment,
+            entries,
+            groups,
+        })
+    }
+
+    fn entry(&self, number: u64) -> Entry {
+        let start = self.groups[(number / GROUP) as usize] as usize;
+        let mut unpacker = Unpacker::new(&self.entries[start..], self.alignment);
+        unpacker.start_group();
+        for _ in 0..number % GROUP {
+            unpacker.next();
+        }
+        unpacker.next().expect("entries were checked when they were read")
+    }
+}
+
+impl ShardPacker {
+    pub(crate) fn new(kind: IndexKind) -> Self {
+        let alignment = kind.alignment();
+        Self { packer: Packer::new(alignment), alignment, groups: Vec::new(), samples: 0 }
+    }
+
+    /// Adds an entry whose files follow the files before it.
+    pub(crate) fn push(&mut self, entry: &Entry) {
+        if self.samples.is_multiple_of(GROUP) {
+            self.groups.push(self.packer.start_group());
+        }
+        self.packer.push(entry);
+        self.samples += 1;
+    }
+
+    pub(crate) fn finish(self, key: Arc<str>, version: Version) -> ShardIndex {
+        let Self { packer, alignment, groups, samples } = self;
+        ShardIndex { key, version, samples, alignment, entries: packer.finish().into(), groups }
+    }
+}
+
+/// Key of a sample that has none of its own: key of its shard, and its number there.
+pub(crate) fn numbered_key(shard: &str, number: u64) -> String {
+    format!("{shard}#{number}")
+}

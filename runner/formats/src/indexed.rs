@@ -1,0 +1,136 @@
+//! Samples of indexed shards, read by their places.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use penstock_engine::item::{Origin, Sample};
+use penstock_engine::numbered::{Numbered, Open, ReadFault, ReadSamples};
+use penstock_engine::ports::SourceFault;
+use penstock_storage::{BoundedStore, shown};
+use tokio::task::spawn_blocking;
+
+use crate::index::{IndexKind, SampleIndex};
+use crate::ranges::{Read, Reads};
+use crate::shards::read_whole;
+
+/// Decodes the files of samples.
+pub(crate) trait Decode: Send + Sync {
+    /// True if the files of the field with this number are read.
+    fn is_wanted(&self, field: usize) -> bool;
+
+    /// Adds the content of a file to its sample. The error is a whole message.
+    fn add(&self, sample: &mut Sample, field: usize, content: Bytes) -> Result<(), String>;
+}
+
+/// Samples of shards, with an index.
+struct IndexedShards {
+    store: BoundedStore,
+    index: SampleIndex,
+    decode: Box<dyn Decode>,
+    units: Arc<[u64]>,
+    mean_bytes: u64,
+    most_bytes: u64,
+}
+
+/// A file: place of its sample in the chunk, and the number of its field.
+type File = (usize, usize);
+
+/// Samples of the shards that an index names, in any order. The index may take `most_bytes` of memory, and so may a file. `decode`
+/// receives the names of the fields.
+pub(crate) fn indexed_samples(
+    store: BoundedStore,
+    index: &str,
+    kind: IndexKind,
+    most_bytes: u64,
+    decode: impl FnOnce(&[String]) -> Box<dyn Decode> + Send + 'static,
+) -> Open {
+    let key: Arc<str> = Arc::from(index);
+    async move {
+        let bytes = read_whole(&store, &key, "index", most_bytes).await?;
+        let read = spawn_blocking(move || SampleIndex::read(bytes, kind)).await;
+        let read =
+            read.map_err(|error| SourceFault::new("reading the index was interrupted", Some(error.into())))?;
+        let index = read.map_err(|reason| {
+            SourceFault::new(format!("the index {} in store `{}` {reason}", shown(&key), store.name()), None)
+        })?;
+        let decode = decode(index.fields());
+        let units = index.shards.iter().map(|shard| shard.samples).collect();
+        let bytes: u64 = index.shards.iter().map(|shard| shard.version.size).fold(0, u64::saturating_add);
+        let mean_bytes = bytes / index.samples().max(1);
+        let samples: Arc<dyn Numbered> =
+            Arc::new(IndexedShards { store, index, decode, units, mean_bytes, most_bytes });
+        Ok(samples)
+    }
+    .boxed()
+}
+
+impl IndexedShards {
+    /// Samples without fields, and the reads of their files.
+    fn plan(&self, epoch: u32, indexes: &[u64]) -> Result<(Vec<Sample>, Reads<File>), SourceFault> {
+        let (mut samples, mut reads) = (Vec::with_capacity(indexes.len()), Reads::new());
+        for (place, &index) in indexes.iter().enumerate() {
+            let (shard, entry) = self.index.find(index);
+            for (field, content) in entry.files {
+                let field = field as usize;
+                if !self.decode.is_wanted(field) {
+                    continue;
+                }
+                let (size, most) = (content.end - content.start, self.most_bytes);
+                if size > most {
+                    let (name, key) = (&self.index.fields()[field], shown(&entry.key));
+                    let reason = format!(
+                        "the {name} of the sample {key} has {size} bytes, more than {most}; raise `buffer_mib`"
+                    );
+                    return Err(SourceFault::new(reason, None));
+                }
+                reads.push(shard, content, (place, field));
+            }
+            samples.push(Sample::new(entry.key, Origin { epoch, index, path: 0 }));
+        }
+        Ok((samples, reads))
+    }
+
+    async fn fetch(&self, read: Read<File>) -> Result<Vec<(File, Bytes)>, SourceFault> {
+        let shard = &self.index.shards[read.shard];
+        let bytes =
+            self.store.get_range(shard.key.clone(), Some(shard.version.clone()), read.range.clone()).await?;
+        Ok(read.split(&bytes).collect())
+    }
+}
+
+impl Numbered for IndexedShards {
+    fn count(&self) -> u64 {
+        self.index.samples()
+    }
+
+    fn units(&self) -> Arc<[u64]> {
+        self.units.clone()
+    }
+
+    fn mean_bytes(&self) -> u64 {
+        self.mean_bytes
+    }
+
+    fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>) -> ReadSamples {
+        async move {
+            let (mut samples, Reads(reads)) = self.plan(epoch, &indexes)?;
+            let reads = stream::iter(reads.into_iter().map(|read| self.fetch(read)));
+            let fetched: Vec<_> = reads.buffered(self.store.reads().get()).try_collect().await?;
+            for ((place, field), content) in fetched.into_iter().flatten() {
+                if let Err(reason) = self.decode.add(&mut samples[place], field, content) {
+                    // Files are in the order of the samples: those before it are complete.
+                    samples.truncate(place);
+                    return Err(ReadFault { before: samples, fault: SourceFault::new(reason, None) });
+                }
+            }
+            Ok(samples)
+        }
+        .boxed()
+    }
+
+    fn kept_bytes(&self) -> u64 {
+        self.index.bytes()
+    }
+}

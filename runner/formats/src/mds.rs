@@ -1,0 +1,164 @@
+//! Shards of MosaicML Streaming: samples with typed columns, described by an `index.json`.
+
+mod columns;
+mod encoding;
+mod index;
+mod open;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use penstock_engine::item::{Origin, Sample};
+use penstock_engine::numbered::{Numbered, Open, ReadFault, ReadSamples};
+use penstock_engine::ports::SourceFault;
+use penstock_storage::{BoundedStore, shown};
+use tokio::task::spawn_blocking;
+
+use crate::index::numbered_key;
+use crate::ranges::Reads;
+use crate::select::Selection;
+use crate::shards::read_whole;
+use index::MdsIndex;
+use open::{Content, OpenShards};
+
+/// Columns of the samples that a document reads.
+#[derive(Clone, Debug, Default)]
+pub struct Columns {
+    /// Columns that become fields.
+    pub selection: Selection,
+    /// Column that becomes the key. It is no field then, unless the selection names it.
+    pub key: Option<String>,
+}
+
+/// Samples of the shards that `PREFIX/index.json` names, in any order. What is kept of the shards may take `most_bytes`: their indexes
+/// of samples, and shards that are compressed as a whole.
+pub fn mds_samples(store: BoundedStore, prefix: &str, columns: Columns, most_bytes: u64) -> Open {
+    let folder = match prefix {
+        "" => String::new(),
+        prefix => format!("{}/", prefix.strip_suffix('/').unwrap_or(prefix)),
+    };
+    let key: Arc<str> = Arc::from(format!("{folder}index.json"));
+    async move {
+        let bytes = read_whole(&store, &key, "index", most_bytes / 4).await?;
+        let read = spawn_blocking(move || MdsIndex::read(&bytes, &folder, &columns, most_bytes)).await;
+        let read =
+            read.map_err(|error| SourceFault::new("reading the index was interrupted", Some(error.into())))?;
+        let index = read.map_err(|reason| {
+            SourceFault::new(format!("the index {} in store `{}` {reason}", shown(&key), store.name()), None)
+        })?;
+        let open = OpenShards::new(store, &index, most_bytes);
+        let samples: Arc<dyn Numbered> = Arc::new(MdsSamples { index, open, most_bytes });
+        Ok(samples)
+    }
+    .boxed()
+}
+
+/// Samples of MDS shards.
+struct MdsSamples {
+    index: MdsIndex,
+    open: OpenShards,
+    most_bytes: u64,
+}
+
+impl MdsSamples {
+    /// Contents of samples of one shard: their places in a chunk, and their numbers in the shard.
+    async fn fetch(
+        &self,
+        shard: usize,
+        mut wanted: Vec<(u64, usize)>,
+    ) -> Result<Vec<(usize, Bytes)>, SourceFault> {
+        // Neighbours are read together.
+        wanted.sort_unstable();
+        let opened = self.open.get(shard, &self.index.shards[shard]).await?;
+        let mut reads = Reads::new();
+        for (number, place) in wanted {
+            let range = opened.sample(number);
+            let (size, most) = (range.end - range.start, self.most_bytes);
+            if size > most {
+                let reason =
+                    format!("has the sample {number} of {size} bytes, more than {most}; raise `buffer_mib`");
+                return Err(self.open.fault(&self.index.shards[shard], &reason));
+            }
+            reads.push(shard, range, place);
+        }
+        let Reads(reads) = reads;
+        match &opened.content {
+            // Samples are copied, so that they do not keep a whole shard in memory.
+            Content::Held(bytes) => {
+                let parts = reads.into_iter().flat_map(|read| {
+                    let range = read.range.start as usize..read.range.end as usize;
+                    read.split(&bytes.slice(range))
+                        .map(|(place, bytes)| (place, Bytes::copy_from_slice(&bytes)))
+                        .collect::<Vec<_>>()
+                });
+                Ok(parts.collect())
+            }
+            Content::Stored(object) => {
+                let reads = reads.into_iter().map(|read| async move {
+                    let bytes = object.read(read.range.clone()).await?;
+                    Ok::<_, SourceFault>(read.split(&bytes).collect::<Vec<_>>())
+                });
+                let parts: Vec<_> =
+                    stream::iter(reads).buffered(object.store.reads().get()).try_collect().await?;
+                Ok(parts.into_iter().flatten().collect())
+            }
+        }
+    }
+
+    fn sample(&self, epoch: u32, index: u64, content: &Bytes) -> Result<Sample, SourceFault> {
+        let (shard, number) = self.index.starts.find(index);
+        let shard = &self.index.shards[shard];
+        let mut sample = Sample::new(numbered_key(&shard.raw.key, number), Origin { epoch, index, path: 0 });
+        shard.columns.add(&mut sample, content).map_err(|reason| {
+            let key = numbered_key(&shard.raw.key, number);
+            SourceFault::new(format!("the sample {} {reason}", shown(&key)), None)
+        })?;
+        Ok(sample)
+    }
+}
+
+impl Numbered for MdsSamples {
+    fn count(&self) -> u64 {
+        self.index.starts.count()
+    }
+
+    fn units(&self) -> Arc<[u64]> {
+        self.index.shards.iter().map(|shard| shard.samples).collect()
+    }
+
+    fn mean_bytes(&self) -> u64 {
+        let bytes = self.index.shards.iter().map(|shard| shard.raw.bytes).fold(0, u64::saturating_add);
+        bytes / self.count().max(1)
+    }
+
+    fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>) -> ReadSamples {
+        async move {
+            let mut wanted: BTreeMap<usize, Vec<(u64, usize)>> = BTreeMap::new();
+            for (place, index) in indexes.iter().enumerate() {
+                let (shard, number) = self.index.starts.find(*index);
+                wanted.entry(shard).or_default().push((number, place));
+            }
+            let fetches = wanted.into_iter().map(|(shard, wanted)| self.fetch(shard, wanted));
+            let fetched: Vec<_> =
+                stream::iter(fetches).buffer_unordered(self.open.reads()).try_collect().await?;
+            let mut contents = vec![Bytes::new(); indexes.len()];
+            fetched.into_iter().flatten().for_each(|(place, content)| contents[place] = content);
+            let mut samples = Vec::with_capacity(indexes.len());
+            for (index, content) in indexes.into_iter().zip(contents) {
+                match self.sample(epoch, index, &content) {
+                    Ok(sample) => samples.push(sample),
+                    Err(fault) => return Err(ReadFault { before: samples, fault }),
+                }
+            }
+            Ok(samples)
+        }
+        .boxed()
+    }
+
+    fn kept_bytes(&self) -> u64 {
+        self.index.bytes() + self.open.bytes()
+    }
+}

@@ -1,0 +1,75 @@
+//! Columns of the samples in a shard.
+//!
+//! A sample has the sizes of its columns of variable size, four bytes each, and then the contents of all columns.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use penstock_engine::item::Sample;
+
+use super::encoding::Encoding;
+use crate::value::{key, part, shortened};
+
+/// The columns, in the order of the shard.
+#[derive(Debug, Default)]
+pub(super) struct ShardColumns(Vec<Column>);
+
+#[derive(Debug)]
+struct Column {
+    name: String,
+    /// Encoding; `None` for a column that is not read.
+    encoding: Option<Encoding>,
+    /// Size in bytes; `None` if it differs between samples.
+    size: Option<u64>,
+    field: Option<Arc<str>>,
+    is_key: bool,
+}
+
+impl ShardColumns {
+    pub(super) fn push(
+        &mut self,
+        name: &str,
+        encoding: Option<Encoding>,
+        size: Option<u64>,
+        field: Option<Arc<str>>,
+        is_key: bool,
+    ) {
+        let size = size.filter(|size| *size > 0);
+        self.0.push(Column { name: name.to_owned(), encoding, size, field, is_key });
+    }
+
+    /// Adds the fields of a sample. The error is the end of a sentence about the sample.
+    pub(super) fn add(&self, sample: &mut Sample, content: &Bytes) -> Result<(), String> {
+        let variable = self.0.iter().filter(|column| column.size.is_none()).count();
+        let (mut sizes, mut start) =
+            (content.get(..4 * variable).unwrap_or_default().chunks_exact(4), 4 * variable);
+        for column in &self.0 {
+            let of_column =
+                |reason: String| format!("has the column `{}`, which {reason}", shortened(&column.name));
+            let truncated = || of_column("ends after the sample: the shard is damaged".to_owned());
+            let size = match column.size {
+                Some(size) => Some(size),
+                None => sizes.next().and_then(|size| Some(u32::from_le_bytes(size.try_into().ok()?).into())),
+            };
+            let end =
+                size.and_then(|size| usize::try_from(size).ok()).and_then(|size| start.checked_add(size));
+            let end = end.filter(|end| *end <= content.len()).ok_or_else(truncated)?;
+            let place = start..end;
+            start = end;
+            let Some(encoding) = &column.encoding else { continue };
+            let value = encoding.value(part(content, place)).map_err(of_column)?;
+            if column.is_key {
+                sample.key = key(&value).map_err(of_column)?;
+            }
+            if let Some(field) = &column.field {
+                sample.set(field.clone(), value);
+            }
+        }
+        match start == content.len() {
+            true => Ok(()),
+            false => {
+                Err(format!("has {} bytes after its columns: the shard is damaged", content.len() - start))
+            }
+        }
+    }
+}

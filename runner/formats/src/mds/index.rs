@@ -1,0 +1,240 @@
+//! The `index.json` of MDS shards.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::Columns;
+use super::columns::ShardColumns;
+use super::encoding::Encoding;
+use crate::shards::Starts;
+use crate::value::shortened;
+
+/// Maximum number of columns.
+const MAX_COLUMNS: usize = 256;
+
+/// The shards of a data set.
+#[derive(Debug)]
+pub(super) struct MdsIndex {
+    pub(super) shards: Vec<Shard>,
+    pub(super) starts: Starts,
+}
+
+/// A shard.
+#[derive(Debug)]
+pub(super) struct Shard {
+    pub(super) samples: u64,
+    pub(super) columns: Arc<ShardColumns>,
+    /// The shard, uncompressed. It exists in the store unless there is a compressed one.
+    pub(super) raw: File,
+    pub(super) compressed: Option<(Compression, File)>,
+}
+
+/// An object.
+#[derive(Debug)]
+pub(super) struct File {
+    pub(super) key: Arc<str>,
+    pub(super) bytes: u64,
+    /// Hashes of the content in hexadecimal digits, by the names of their algorithms.
+    pub(super) hashes: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Compression {
+    Gzip,
+    Zstd,
+}
+
+#[derive(Deserialize)]
+struct IndexJson {
+    version: u64,
+    shards: Vec<ShardJson>,
+}
+
+#[derive(Deserialize)]
+struct ShardJson {
+    format: String,
+    samples: u64,
+    raw_data: Option<FileJson>,
+    zip_data: Option<FileJson>,
+    compression: Option<String>,
+    #[serde(default)]
+    column_names: Vec<String>,
+    #[serde(default)]
+    column_encodings: Vec<String>,
+    #[serde(default)]
+    column_sizes: Vec<Option<u64>>,
+}
+
+#[derive(Deserialize)]
+struct FileJson {
+    basename: String,
+    bytes: u64,
+    #[serde(default)]
+    hashes: BTreeMap<String, String>,
+}
+
+/// Reason why an index cannot be read. Each is the end of a sentence about the index.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum MdsFault {
+    #[error("is no index of MDS shards: {0}")]
+    NoIndex(String),
+    #[error("has version {0}, and only version 2 is read")]
+    Version(u64),
+    #[error("has the shard `{0}`, which {1}")]
+    Shard(String, String),
+    #[error("has no column `{0}`; the columns are {1}")]
+    NoColumn(String, Names),
+}
+
+/// Names in a message.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Names(Vec<String>);
+
+impl fmt::Display for Names {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 20;
+        let names = self.0.iter().take(SHOWN).map(|name| format!("`{}`", shortened(name)));
+        let more = if self.0.len() > SHOWN { " and more" } else { "" };
+        write!(out, "{}{more}", names.collect::<Vec<_>>().join(", "))
+    }
+}
+
+impl MdsIndex {
+    /// Reads an index, whose shards lie in `folder`. A compressed shard may take `most_bytes` in both forms together.
+    pub(super) fn read(
+        bytes: &[u8],
+        folder: &str,
+        wanted: &Columns,
+        most_bytes: u64,
+    ) -> Result<Self, MdsFault> {
+        let IndexJson { version, shards } =
+            serde_json::from_slice(bytes).map_err(|error| MdsFault::NoIndex(error.to_string()))?;
+        if version != 2 {
+            return Err(MdsFault::Version(version));
+        }
+        // Most shards have the columns of the shard before.
+        let mut last: Option<(ColumnsJson, Arc<ShardColumns>)> = None;
+        let mut read = Vec::with_capacity(shards.len());
+        for (number, mut shard) in shards.into_iter().enumerate() {
+            let name =
+                shard.raw_data.as_ref().map_or_else(|| format!("{number}"), |file| shortened(&file.basename));
+            let fault = |reason: String| MdsFault::Shard(name.clone(), reason);
+            if shard.format != "mds" {
+                return Err(fault(format!("has the format `{}` instead of `mds`", shortened(&shard.format))));
+            }
+            let json = ColumnsJson {
+                names: std::mem::take(&mut shard.column_names),
+                encodings: std::mem::take(&mut shard.column_encodings),
+                sizes: std::mem::take(&mut shard.column_sizes),
+            };
+            let columns = match &last {
+                Some((known, columns)) if *known == json => columns.clone(),
+                _ => Arc::new(json.read(wanted, &fault)?),
+            };
+            last = Some((json, columns.clone()));
+            read.push(shard.read(folder, columns, most_bytes).map_err(fault)?);
+        }
+        let starts = Starts::new(read.iter().map(|shard| shard.samples));
+        Ok(Self { shards: read, starts })
+    }
+
+    /// Bytes that the index takes in memory.
+    pub(super) fn bytes(&self) -> u64 {
+        let of_shard = |shard: &Shard| (size_of::<Shard>() + shard.raw.key.len()) as u64;
+        self.shards.iter().map(of_shard).sum::<u64>() + self.starts.bytes()
+    }
+}
+
+/// Columns of a shard, as written.
+#[derive(PartialEq, Eq)]
+struct ColumnsJson {
+    names: Vec<String>,
+    encodings: Vec<String>,
+    sizes: Vec<Option<u64>>,
+}
+
+impl ColumnsJson {
+    fn read(&self, wanted: &Columns, fault: impl Fn(String) -> MdsFault) -> Result<ShardColumns, MdsFault> {
+        let Self { names, encodings, sizes } = self;
+        if names.len() != encodings.len() || names.len() != sizes.len() {
+            return Err(fault("has different numbers of names, encodings and sizes of columns".to_owned()));
+        }
+        if names.len() > MAX_COLUMNS {
+            return Err(fault(format!("has more than {MAX_COLUMNS} columns")));
+        }
+        let is_there = |name: &str| names.iter().any(|known| known == name);
+        let missing =
+            wanted.key.clone().filter(|key| !is_there(key)).or_else(|| wanted.selection.missing(is_there));
+        if let Some(missing) = missing {
+            return Err(MdsFault::NoColumn(shortened(&missing), Names(names.clone())));
+        }
+        let mut columns = ShardColumns::default();
+        for ((name, encoding), size) in names.iter().zip(encodings).zip(sizes) {
+            let is_key = wanted.key.as_ref() == Some(name);
+            let field = wanted.selection.name_of(name).filter(|_| !is_key || wanted.selection.is_named(name));
+            let encoding = match is_key || field.is_some() {
+                false => None,
+                true => Some(Encoding::named(encoding).map_err(|reason| {
+                    let (name, encoding) = (shortened(name), shortened(encoding));
+                    fault(format!(
+                        "has the column `{name}` of the encoding `{encoding}`, which {reason}; read the other columns by \
+                         naming them in `fields`"
+                    ))
+                })?),
+            };
+            columns.push(name, encoding, *size, field, is_key);
+        }
+        Ok(columns)
+    }
+}
+
+impl ShardJson {
+    fn read(self, folder: &str, columns: Arc<ShardColumns>, most_bytes: u64) -> Result<Shard, String> {
+        let file = |file: FileJson| File {
+            key: Arc::from(format!("{folder}{}", file.basename)),
+            bytes: file.bytes,
+            hashes: file.hashes,
+        };
+        let raw = file(self.raw_data.ok_or("has no `raw_data`")?);
+        // A shard starts with the number of samples and the places of all, four bytes each.
+        let head = self.samples.checked_mul(4).and_then(|places| places.checked_add(8));
+        let head = head.filter(|head| self.samples <= u32::MAX.into() && *head <= raw.bytes);
+        let head =
+            head.ok_or_else(|| format!("cannot have {} samples in {} bytes", self.samples, raw.bytes))?;
+        if head > most_bytes / 2 {
+            let most = most_bytes / 2;
+            return Err(format!(
+                "has places of samples in {head} bytes, more than the limit of {most}; raise `buffer_mib`"
+            ));
+        }
+        let compressed = match (self.zip_data, self.compression) {
+            (None, _) => None,
+            (Some(zip), name) => {
+                let name = name.unwrap_or_default();
+                let compression = match name.split(':').next() {
+                    Some("gz") => Compression::Gzip,
+                    Some("zstd") => Compression::Zstd,
+                    _ => {
+                        let name = shortened(&name);
+                        return Err(format!(
+                            "has the compression `{name}`, which is not read: write it with `zstd`, `gz` or none"
+                        ));
+                    }
+                };
+                let (bytes, most) = (raw.bytes.saturating_add(zip.bytes), most_bytes / 2);
+                if bytes > most {
+                    return Err(format!(
+                        "has {} bytes, compressed {}, together more than the limit of {most}; raise `buffer_mib`, of \
+                         which a quarter holds compressed shards",
+                        raw.bytes, zip.bytes
+                    ));
+                }
+                Some((compression, file(zip)))
+            }
+        };
+        Ok(Shard { samples: self.samples, columns, raw, compressed })
+    }
+}

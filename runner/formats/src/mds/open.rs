@@ -1,0 +1,234 @@
+//! Shards that were opened: places of their samples, and the content of those that are compressed as a whole.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use flate2::read::MultiGzDecoder;
+use penstock_engine::ports::SourceFault;
+use penstock_storage::{BoundedStore, RangedObject, shown};
+use tokio::sync::{OnceCell, Semaphore};
+use tokio::task::spawn_blocking;
+
+use super::index::{Compression, File, MdsIndex, Shard};
+use crate::value::{little_endian, read_up_to};
+
+/// Maximum number of compressed shards that are read at a time.
+const LOADS: u64 = 4;
+
+/// Memory of an opened shard beside its content, in bytes.
+const SHELL_BYTES: u64 = 512;
+
+/// A shard that was opened.
+pub(super) struct Opened {
+    /// Places of the samples and the end of the last one, four bytes each.
+    places: Bytes,
+    pub(super) content: Content,
+}
+
+pub(super) enum Content {
+    /// Samples are read from the store.
+    Stored(RangedObject),
+    /// The whole shard, decompressed.
+    Held(Bytes),
+}
+
+/// Opens shards, and keeps those that were used last, within a bound.
+pub(super) struct OpenShards {
+    store: BoundedStore,
+    most_bytes: u64,
+    recent: Mutex<Recent>,
+    loads: Semaphore,
+}
+
+#[derive(Default)]
+struct Recent {
+    shards: HashMap<usize, Used>,
+    bytes: u64,
+    /// Number of uses so far.
+    uses: u64,
+}
+
+struct Used {
+    last: u64,
+    bytes: u64,
+    opened: Arc<OnceCell<Arc<Opened>>>,
+}
+
+impl Opened {
+    /// Place of a sample. Panics when `number` is not below the number of samples.
+    pub(super) fn sample(&self, number: u64) -> Range<u64> {
+        self.place(number)..self.place(number + 1)
+    }
+
+    fn place(&self, number: u64) -> u64 {
+        let at = 4 * number as usize;
+        little_endian(&self.places[at..at + 4])
+    }
+}
+
+impl OpenShards {
+    /// Keeps shards in half of `most_bytes`; the other half is for those that are being read.
+    pub(super) fn new(store: BoundedStore, index: &MdsIndex, most_bytes: u64) -> Self {
+        let of_both =
+            |shard: &Shard| shard.compressed.as_ref().map_or(0, |(_, zip)| shard.raw.bytes + zip.bytes);
+        let largest = index.shards.iter().map(of_both).max().unwrap_or(0).max(1);
+        let loads = (most_bytes / 2 / largest).clamp(1, LOADS) as usize;
+        Self { store, most_bytes: most_bytes / 2, recent: Mutex::default(), loads: Semaphore::new(loads) }
+    }
+
+    /// Maximum number of concurrent reads.
+    pub(super) fn reads(&self) -> usize {
+        self.store.reads().get()
+    }
+
+    /// Bytes that are kept.
+    pub(super) fn bytes(&self) -> u64 {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner).bytes
+    }
+
+    /// Opens the shard of this number, unless it is open.
+    pub(super) async fn get(&self, number: usize, shard: &Shard) -> Result<Arc<Opened>, SourceFault> {
+        let bytes = match &shard.compressed {
+            Some(_) => shard.raw.bytes,
+            None => 4 * shard.samples,
+        };
+        let cell = self.recent.lock().unwrap_or_else(PoisonError::into_inner).get(
+            number,
+            bytes + SHELL_BYTES,
+            self.most_bytes,
+        );
+        cell.get_or_try_init(|| self.open(shard)).await.cloned()
+    }
+
+    async fn open(&self, shard: &Shard) -> Result<Arc<Opened>, SourceFault> {
+        let head = 4 * (shard.samples + 2);
+        let (head, content) = match &shard.compressed {
+            None => {
+                let object = self.object(&shard.raw).await?;
+                (object.read(0..head).await?, Content::Stored(object))
+            }
+            Some((compression, zip)) => {
+                // The semaphore is never closed.
+                let _permit = self.loads.acquire().await;
+                let object = self.object(zip).await?;
+                let bytes = object.read(0..zip.bytes).await?;
+                let (compression, hashes, size) = (*compression, zip.hashes.clone(), shard.raw.bytes);
+                let work = spawn_blocking(move || {
+                    check_hashes(&hashes, &bytes)?;
+                    decompressed(compression, &bytes, size)
+                });
+                let done = work.await.map_err(|error| {
+                    SourceFault::new("reading a shard was interrupted", Some(error.into()))
+                })?;
+                let content = done.map_err(|reason| self.file_fault(zip, &reason))?;
+                // The index states a size that the places fit into, and the content has this size.
+                (content.slice(..head as usize), Content::Held(content))
+            }
+        };
+        check_places(&head, shard).map_err(|reason| self.fault(shard, &reason))?;
+        Ok(Arc::new(Opened { places: head.slice(4..), content }))
+    }
+
+    /// The object of a file, of the size in the index.
+    async fn object(&self, file: &File) -> Result<RangedObject, SourceFault> {
+        let object = RangedObject::open(self.store.clone(), file.key.clone(), 0).await?;
+        match object.size() == file.bytes {
+            true => Ok(object),
+            false => {
+                let reason =
+                    format!("has {} bytes instead of {}, as the index says", object.size(), file.bytes);
+                Err(self.file_fault(file, &reason))
+            }
+        }
+    }
+
+    pub(super) fn fault(&self, shard: &Shard, reason: &str) -> SourceFault {
+        self.file_fault(&shard.raw, reason)
+    }
+
+    fn file_fault(&self, file: &File, reason: &str) -> SourceFault {
+        SourceFault::new(
+            format!("the shard {} in store `{}` {reason}", shown(&file.key), self.store.name()),
+            None,
+        )
+    }
+}
+
+impl Recent {
+    /// The cell of a shard of this size. Shards that were not used for longest are forgotten until all take `most_bytes`.
+    fn get(&mut self, number: usize, bytes: u64, most_bytes: u64) -> Arc<OnceCell<Arc<Opened>>> {
+        self.uses += 1;
+        if let Some(used) = self.shards.get_mut(&number) {
+            used.last = self.uses;
+            return used.opened.clone();
+        }
+        while self.bytes + bytes > most_bytes {
+            let oldest = self.shards.iter().min_by_key(|(_, used)| used.last).map(|(number, _)| *number);
+            let Some(used) = oldest.and_then(|oldest| self.shards.remove(&oldest)) else { break };
+            self.bytes -= used.bytes;
+        }
+        let opened: Arc<OnceCell<Arc<Opened>>> = Arc::default();
+        self.shards.insert(number, Used { last: self.uses, bytes, opened: opened.clone() });
+        self.bytes += bytes;
+        opened
+    }
+}
+
+/// Checks the start of a shard: the number of its samples, and their places, which ascend to its end.
+fn check_places(head: &[u8], shard: &Shard) -> Result<(), String> {
+    let mut numbers = head.chunks_exact(4).map(little_endian);
+    let count = numbers.next().unwrap_or(0);
+    if count != shard.samples {
+        return Err(format!("has {count} samples instead of {}, as the index says", shard.samples));
+    }
+    let mut last = head.len() as u64;
+    for place in numbers {
+        if place < last {
+            return Err(format!("has a sample at byte {place}, before byte {last}: it is damaged"));
+        }
+        last = place;
+    }
+    match last == shard.raw.bytes {
+        true => Ok(()),
+        false => Err(format!("has samples up to byte {last}, and {} bytes: it is damaged", shard.raw.bytes)),
+    }
+}
+
+/// Compares the hashes whose algorithms are known.
+fn check_hashes(hashes: &BTreeMap<String, String>, bytes: &[u8]) -> Result<(), String> {
+    use sha1::Digest as _;
+    use sha2::Digest as _;
+    for (name, stored) in hashes {
+        let found = match name.as_str() {
+            "sha1" => hex(&sha1::Sha1::digest(bytes)),
+            "sha256" => hex(&sha2::Sha256::digest(bytes)),
+            _ => continue,
+        };
+        if !found.eq_ignore_ascii_case(stored) {
+            return Err(format!("has another {name} than in the index: it is damaged"));
+        }
+    }
+    Ok(())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The content of a shard, which has `size` bytes.
+fn decompressed(compression: Compression, bytes: &[u8], size: u64) -> Result<Bytes, String> {
+    let content = match compression {
+        Compression::Gzip => read_up_to(MultiGzDecoder::new(bytes), size)?,
+        Compression::Zstd => {
+            let decoder =
+                zstd::Decoder::new(bytes).map_err(|error: io::Error| format!("is not zstd: {error}"))?;
+            read_up_to(decoder, size)?
+        }
+    };
+    content
+        .filter(|content| content.len() as u64 == size)
+        .ok_or_else(|| format!("has other than {size} bytes when it is decompressed, as the index says"))
+}

@@ -1,0 +1,144 @@
+//! TFRecord files: records with checksums, usually of the type `tf.train.Example`, whose features become fields.
+
+mod example;
+mod fields;
+mod frames;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use penstock_engine::item::{Origin, Sample};
+use penstock_engine::numbered::Open;
+use penstock_engine::ports::SourceFault;
+use penstock_storage::{AHEAD_BYTES, BoundedStore, RangedObject, shown};
+use penstock_types::traversal::TraversalSettings;
+
+pub use fields::RecordFields;
+
+use crate::build::Pack;
+use crate::entry::Entry;
+use crate::in_order::{InOrder, ShardStream};
+use crate::index::{IndexKind, ShardPacker, numbered_key};
+use crate::indexed::{Decode, indexed_samples};
+use crate::shards::Shards;
+use frames::Frames;
+
+/// Name of the one field of an index: each sample has one record.
+const RECORD: &str = "record";
+
+/// Number of bytes that are read ahead for headers: small records lie between them.
+const SCAN_AHEAD: u64 = 4 << 20;
+
+/// Samples of the files that an index names, in any order. The index may take `most_bytes` of memory, and so may a record.
+pub fn tfrecord_samples(store: BoundedStore, index: &str, fields: RecordFields, most_bytes: u64) -> Open {
+    let decode = move |_: &[String]| Box::new(Records { fields, most_bytes }) as Box<dyn Decode>;
+    indexed_samples(store, index, IndexKind::Tfrecord, most_bytes, decode)
+}
+
+/// Samples of files in order; a record may have `most_bytes`. Files may be compressed with gzip.
+pub fn tfrecord_stream(
+    store: BoundedStore,
+    files: Shards,
+    fields: RecordFields,
+    settings: TraversalSettings,
+    most_bytes: u64,
+) -> ShardStream {
+    let fields = Arc::new(fields);
+    ShardStream::new(
+        store,
+        files,
+        settings,
+        Box::new(move |object| {
+            let frames = Frames::new(object, AHEAD_BYTES.min(most_bytes));
+            Box::new(File { frames, fields: fields.clone(), most_bytes, read: 0 })
+        }),
+    )
+}
+
+/// Number of records in files, whose headers are read for this. Files may be compressed with gzip.
+pub async fn count_records(store: &BoundedStore, files: &Shards) -> Result<u64, SourceFault> {
+    let mut count = 0;
+    for key in files.keys(store).await? {
+        let mut frames = Frames::new(RangedObject::open(store.clone(), key, 0).await?, SCAN_AHEAD);
+        while let Some(frame) = frames.next().await? {
+            frames.skip(&frame).await?;
+            count += 1;
+        }
+    }
+    Ok(count)
+}
+
+/// Reads the headers of all records of a file.
+pub(crate) async fn scan(object: RangedObject) -> Result<Pack, SourceFault> {
+    let mut frames = Frames::new(object.clone(), SCAN_AHEAD);
+    let mut packer = ShardPacker::new(IndexKind::Tfrecord);
+    while let Some(frame) = frames.next().await? {
+        if frames.is_compressed() {
+            let reason = "is compressed as a whole, so that its records cannot be found: decompress it, or read it without an index";
+            return Err(frames.fault(frame.start, reason));
+        }
+        frames.skip(&frame).await?;
+        packer.push(&Entry { key: String::new(), files: vec![(0, frame)] });
+    }
+    let shard = packer.finish(object.key.clone(), object.version().clone());
+    Ok(Box::new(|fields| fields.number(RECORD).map(|_| shard)))
+}
+
+/// Decodes the records of an index.
+struct Records {
+    fields: RecordFields,
+    most_bytes: u64,
+}
+
+impl Decode for Records {
+    fn is_wanted(&self, _: usize) -> bool {
+        true
+    }
+
+    fn add(&self, sample: &mut Sample, _: usize, frame: Bytes) -> Result<(), String> {
+        let record =
+            frames::record(frame).map_err(|reason| format!("the record {} {reason}", shown(&sample.key)))?;
+        add(&self.fields, sample, record, self.most_bytes)
+    }
+}
+
+/// A file that is read in order.
+struct File {
+    frames: Frames,
+    fields: Arc<RecordFields>,
+    most_bytes: u64,
+    /// Number of records that were read.
+    read: u64,
+}
+
+impl InOrder for File {
+    fn next(&mut self, is_wanted: bool) -> BoxFuture<'_, Result<Option<Sample>, SourceFault>> {
+        async move {
+            let Some(frame) = self.frames.next().await? else { return Ok(None) };
+            let key = numbered_key(&self.frames.object.key, self.read);
+            let mut sample = Sample::new(key, Origin::default());
+            self.read += 1;
+            if is_wanted {
+                let record = self.frames.record(&frame, self.most_bytes).await?;
+                add(&self.fields, &mut sample, record, self.most_bytes)
+                    .map_err(|reason| SourceFault::new(reason, None))?;
+            } else {
+                self.frames.skip(&frame).await?;
+            }
+            Ok(Some(sample))
+        }
+        .boxed()
+    }
+
+    fn ahead_bytes(&self) -> u64 {
+        self.frames.ahead_bytes()
+    }
+}
+
+fn add(fields: &RecordFields, sample: &mut Sample, record: Bytes, most_bytes: u64) -> Result<(), String> {
+    // The key may change while fields are added.
+    let key = sample.key.clone();
+    fields.add(sample, &record, most_bytes).map_err(|reason| format!("the record {} {reason}", shown(&key)))
+}

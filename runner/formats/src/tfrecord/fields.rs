@@ -1,0 +1,92 @@
+//! Fields of the samples that are made of records.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use penstock_engine::item::{Dtype, Sample, Tensor, Value};
+use penstock_types::plan::BYTES_FIELD;
+
+use super::example::{Feature, Reader};
+use crate::select::Selection;
+use crate::value;
+
+/// Decoding of records.
+#[derive(Clone, Debug)]
+pub enum RecordFields {
+    /// A record is one field, `bytes`.
+    Bytes,
+    /// A record is a `tf.train.Example`.
+    Example {
+        /// Features that become fields.
+        selection: Selection,
+        /// Feature that becomes the key. It is no field then, unless the selection names it.
+        key: Option<String>,
+        /// Features of bytes that become texts.
+        texts: BTreeSet<String>,
+    },
+}
+
+impl RecordFields {
+    /// Adds the fields of a record, which may take `most_bytes`. The error is the end of a sentence about the record.
+    pub fn add(&self, sample: &mut Sample, record: &Bytes, most_bytes: u64) -> Result<(), String> {
+        let Self::Example { selection, key, texts } = self else {
+            sample.set(Arc::<str>::from(BYTES_FIELD), Value::Blob(record.clone()));
+            return Ok(());
+        };
+        let is_key = |name: &str| key.as_deref() == Some(name);
+        let field_of =
+            |name: &str| selection.name_of(name).filter(|_| !is_key(name) || selection.is_named(name));
+        let reader = Reader::new(record, most_bytes);
+        let features = reader.features(|name| is_key(name) || field_of(name).is_some());
+        let mut has_key = key.is_none();
+        for (name, feature) in features.map_err(|fault| fault.to_string())? {
+            let of_feature =
+                |reason: String| format!("has the feature `{}`, which {reason}", value::shortened(name));
+            let value = value_of(feature, record, texts.contains(name)).map_err(of_feature)?;
+            let Some(value) = value else { continue };
+            if is_key(name) {
+                sample.key = value::key(&value).map_err(of_feature)?;
+                has_key = true;
+            }
+            if let Some(field) = field_of(name) {
+                sample.set(field, value);
+            }
+        }
+        match (key, has_key) {
+            (Some(key), false) => {
+                Err(format!("has no feature `{}`, which would be its key", value::shortened(key)))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Value of a feature: one element is a blob or text, a real or a whole number, several numbers are a tensor. `None` for a feature
+/// without a value.
+fn value_of(feature: Feature, record: &Bytes, is_text: bool) -> Result<Option<Value>, String> {
+    Ok(Some(match feature {
+        Feature::None | Feature::Bytes(0, _) => return Ok(None),
+        Feature::Bytes(1, place) if is_text => Value::Text(value::text(&record[place])?),
+        Feature::Bytes(1, place) => Value::Blob(value::part(record, place)),
+        Feature::Bytes(count, _) => {
+            return Err(format!(
+                "has {count} elements of bytes, and a field has one: select the others with `fields`"
+            ));
+        }
+        Feature::Floats(floats) => match <[u8; 4]>::try_from(&floats[..]) {
+            Ok(one) => Value::Real(f32::from_le_bytes(one).into()),
+            Err(_) => tensor(Dtype::Float32, floats)?,
+        },
+        Feature::Ints(ints) => match <[u8; 8]>::try_from(&ints[..]) {
+            Ok(one) => Value::Int(i64::from_le_bytes(one)),
+            Err(_) => tensor(Dtype::Int64, ints)?,
+        },
+    }))
+}
+
+fn tensor(dtype: Dtype, data: Vec<u8>) -> Result<Value, String> {
+    let length = u32::try_from(data.len() / dtype.size())
+        .map_err(|_| "has more than 4 billion elements".to_owned())?;
+    Ok(Value::Tensor(Tensor { dtype, shape: vec![length], data: data.into() }))
+}

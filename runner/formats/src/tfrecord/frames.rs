@@ -1,0 +1,185 @@
+//! Frames of a TFRecord file: length, checksum of the length, record, checksum of the record.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use penstock_engine::ports::SourceFault;
+use penstock_storage::{RangedObject, shown};
+
+use crate::sequence::{InflateFault, Inflated, Sequence};
+
+/// Size of length and checksum in front of a record, in bytes.
+const HEADER: u64 = 12;
+
+/// Size of the checksum after a record, in bytes.
+const FOOTER: u64 = 4;
+
+/// First bytes of a file that is compressed with gzip.
+const GZIP: &[u8] = &[0x1f, 0x8b, 0x08];
+
+const NO_RECORD: &str =
+    "has a length with a wrong checksum: it is damaged, no TFRecord file, or compressed other than with gzip";
+
+/// The frames of a file, in order.
+pub(super) struct Frames {
+    pub(super) object: RangedObject,
+    content: Content,
+    ahead_bytes: u64,
+}
+
+enum Content {
+    Plain(Sequence),
+    Gzip(Box<Inflated>),
+}
+
+impl Frames {
+    pub(super) fn new(object: RangedObject, ahead_bytes: u64) -> Self {
+        Self { content: Content::Plain(Sequence::new(object.clone(), ahead_bytes)), object, ahead_bytes }
+    }
+
+    pub(super) fn ahead_bytes(&self) -> u64 {
+        match &self.content {
+            Content::Plain(content) => content.ahead_bytes(),
+            Content::Gzip(content) => content.ahead_bytes(),
+        }
+    }
+
+    pub(super) fn is_compressed(&self) -> bool {
+        matches!(self.content, Content::Gzip(_))
+    }
+
+    /// Place of the next frame, whose record must then be read or skipped; `None` at the end of the file.
+    pub(super) async fn next(&mut self) -> Result<Option<Range<u64>>, SourceFault> {
+        let start = self.position();
+        if self.is_at_end().await? {
+            return Ok(None);
+        }
+        let Some(header) = self.take(HEADER).await? else {
+            return Err(self.fault(start, "ends within the length of a record: is it truncated?"));
+        };
+        let Some(length) = length(&header) else {
+            if start == 0 && !self.is_compressed() && header.starts_with(GZIP) {
+                let compressed = Sequence::new(self.object.clone(), self.ahead_bytes);
+                self.content = Content::Gzip(Box::new(Inflated::new(compressed)));
+                return Box::pin(self.next()).await;
+            }
+            return Err(self.fault(start, NO_RECORD));
+        };
+        let end = length.checked_add(HEADER + FOOTER).and_then(|length| start.checked_add(length));
+        // The size of compressed content is not known.
+        let size = if self.is_compressed() { u64::MAX } else { self.object.size() };
+        let Some(end) = end.filter(|end| *end <= size) else { return Err(self.truncated(start, length)) };
+        Ok(Some(start..end))
+    }
+
+    /// The record of the frame that was returned last.
+    pub(super) async fn record(&mut self, frame: &Range<u64>, most_bytes: u64) -> Result<Bytes, SourceFault> {
+        let length = frame.end - frame.start - HEADER - FOOTER;
+        if length > most_bytes {
+            let reason =
+                format!("has a record of {length} bytes, more than {most_bytes}; raise `buffer_mib`");
+            return Err(self.fault(frame.start, &reason));
+        }
+        match self.take(length + FOOTER).await? {
+            Some(rest) => checked(rest)
+                .map_err(|reason| self.fault(frame.start, &format!("has a record that {reason}"))),
+            None => Err(self.truncated(frame.start, length)),
+        }
+    }
+
+    /// Skips the record of the frame that was returned last.
+    pub(super) async fn skip(&mut self, frame: &Range<u64>) -> Result<(), SourceFault> {
+        let length = frame.end - frame.start - HEADER;
+        let skipped = match &mut self.content {
+            Content::Plain(content) => {
+                content.seek(frame.end);
+                Ok(true)
+            }
+            Content::Gzip(content) => content.skip(length).await,
+        };
+        match self.read(skipped)? {
+            true => Ok(()),
+            false => Err(self.truncated(frame.start, length - FOOTER)),
+        }
+    }
+
+    pub(super) fn fault(&self, at: u64, reason: &str) -> SourceFault {
+        let (key, store) = (shown(&self.object.key), self.object.store.name());
+        let of = if self.is_compressed() { " of its content" } else { "" };
+        SourceFault::new(
+            format!("the TFRecord file {key} in store `{store}`, at byte {at}{of}, {reason}"),
+            None,
+        )
+    }
+
+    fn truncated(&self, start: u64, length: u64) -> SourceFault {
+        self.fault(start, &format!("ends before the {length} bytes of a record: is it truncated?"))
+    }
+
+    fn position(&self) -> u64 {
+        match &self.content {
+            Content::Plain(content) => content.position(),
+            Content::Gzip(content) => content.position(),
+        }
+    }
+
+    async fn is_at_end(&mut self) -> Result<bool, SourceFault> {
+        let found = match &mut self.content {
+            Content::Plain(content) => Ok(content.position() == self.object.size()),
+            Content::Gzip(content) => content.is_at_end().await,
+        };
+        self.read(found)
+    }
+
+    async fn take(&mut self, length: u64) -> Result<Option<Bytes>, SourceFault> {
+        let taken = match &mut self.content {
+            Content::Plain(content) => Ok(content.take(length).await?),
+            Content::Gzip(content) => content.take(length).await,
+        };
+        self.read(taken)
+    }
+
+    fn read<T>(&self, read: Result<T, InflateFault>) -> Result<T, SourceFault> {
+        read.map_err(|fault| match fault {
+            InflateFault::Read(fault) => fault,
+            InflateFault::Damaged(error) => {
+                self.fault(self.position(), &format!("cannot be decompressed: {error}; is it truncated?"))
+            }
+        })
+    }
+}
+
+/// The record of a whole frame. The error is the end of a sentence.
+pub(super) fn record(mut frame: Bytes) -> Result<Bytes, String> {
+    let whole = frame.len() as u64;
+    let header = frame.split_to(frame.len().min(HEADER as usize));
+    match length(&header) {
+        Some(length) if length.checked_add(HEADER + FOOTER) == Some(whole) => checked(frame),
+        Some(_) => {
+            Err("has another length than in the index; make it again with `penstock index create --tfrecord`"
+                .to_owned())
+        }
+        None => Err("has a length with a wrong checksum: the file is damaged".to_owned()),
+    }
+}
+
+/// Length of a record; `None` if its checksum is wrong.
+fn length(header: &[u8]) -> Option<u64> {
+    let (length, checksum) = header.split_first_chunk::<8>()?;
+    (masked_crc(length) == u32::from_le_bytes(checksum.try_into().ok()?)).then(|| u64::from_le_bytes(*length))
+}
+
+/// A record without the checksum that follows it.
+fn checked(mut record: Bytes) -> Result<Bytes, String> {
+    let checksum = record.split_off(record.len().saturating_sub(FOOTER as usize));
+    let found = masked_crc(&record);
+    match checksum.as_ref().try_into().map(u32::from_le_bytes) {
+        Ok(stored) if stored == found => Ok(record),
+        _ => Err(format!("has a wrong checksum, {found:#010x}: the file is damaged")),
+    }
+}
+
+/// Checksum as TFRecord files have it: rotated, since a checksum of data that contains checksums is weak.
+fn masked_crc(bytes: &[u8]) -> u32 {
+    crc_fast::crc32_iscsi(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
+}
