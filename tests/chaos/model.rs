@@ -182,7 +182,7 @@ fn check_ledger(detail: &RunDetail, is_whole: bool) -> Result<(), String> {
     };
     let ledger = &snapshot.ledger;
     let made = ledger.stages.first().map(|source| source.made);
-    if !ledger.balanced || Ledger::close(ledger.stages.clone(), ledger.queues.clone()) != *ledger {
+    if !ledger.balanced || Ledger::close(ledger.stages.clone(), ledger.queues.clone(), &[]) != *ledger {
         return Err(format!("found a ledger that does not balance: {ledger:?}"));
     }
     if samples != Some(ledger.total.delivered) {

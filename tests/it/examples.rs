@@ -85,6 +85,21 @@ fn run(name: &str) {
             completed(call.store("photos", folder.path()))
         }
         "imagenet-train.json" | "imagenet-validation.json" => completed(call.store("photos", photos())),
+        "media.json" => {
+            folder.sounds(6);
+            let photo = |index: u64| format!("{{\"key\": \"000/{index:06}.jpg\", \"media\": \"photo\"}}\n");
+            let mut list: String = (0..12).map(photo).collect();
+            let sound = |index: u64| {
+                format!(
+                    "{{\"key\": \"000/{index:06}.wav\", \"media\": \"sound\"}}\n{{\"key\": \"text {index}\"}}\n"
+                )
+            };
+            list.extend((0..6).map(sound));
+            folder.write("media.ndjson", list);
+            completed(
+                call.store("lists", folder.path()).store("photos", photos()).store("sounds", folder.path()),
+            )
+        }
         "mixup.json" => {
             let label =
                 |index: u64| format!("{{\"key\": \"000/{index:06}.jpg\", \"label\": {}}}\n", index % 10);

@@ -33,6 +33,7 @@ mod photos;
 mod predict;
 mod registry;
 mod replay;
+mod route;
 mod s3_runs;
 mod sandbox;
 mod serve;

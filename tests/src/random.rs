@@ -90,6 +90,56 @@ impl RandomPipeline {
         Self { document, demands }
     }
 
+    /// Creates routed pipeline number `number`, and the records that it reads from the key `records.ndjson` of the store `here`: a route
+    /// with 2 or 3 paths of up to 2 stages, in any order, between two stages; one of the paths takes all samples without a name of a path.
+    pub fn routed(number: u64) -> (Self, String) {
+        let mut chance = Chance::new(number.wrapping_add(1_000));
+        let mut demands = Vec::new();
+        let mut stage = |chance: &mut Chance, share: f64| {
+            let (mean_ms, concurrency) = (chance.from(5, 40), chance.from(1, 4));
+            let name = format!("s{}", demands.len() + 1);
+            let shape = chance.pick(&["uniform", "exponential"]);
+            demands.push((name.clone(), mean_ms as f64 / 1e3 * share / concurrency as f64));
+            let queue = chance.from(2, 8);
+            json!({ "sleep": { "name": name, "mean_ms": mean_ms, "shape": shape, "concurrency": concurrency, "queue": queue } })
+        };
+        let weights: Vec<u64> = (0..chance.from(2, 3)).map(|_| chance.from(1, 4)).collect();
+        let all: u64 = weights.iter().sum();
+        let before = stage(&mut chance, 1.0);
+        let mut paths: Vec<Vec<Value>> = Vec::new();
+        for weight in &weights {
+            let share = *weight as f64 / all as f64;
+            paths.push((0..chance.below(3)).map(|_| stage(&mut chance, share)).collect());
+        }
+        let after = stage(&mut chance, 1.0);
+        let step_ms = chance.from(5, 30);
+        demands.push(("consumer".to_owned(), step_ms as f64 / 1e3));
+        let order = chance.pick(&["completion", "input"]);
+        let others = paths.pop();
+        let paths: serde_json::Map<String, Value> =
+            paths.into_iter().enumerate().map(|(name, stages)| (name.to_string(), stages.into())).collect();
+        let document = json!({
+            "name": format!("routed-{number}"), "seed": number, "threads": 1,
+            "source": { "records": { "store": "here", "key": "records.ndjson", "epochs": null } },
+            "stages": [
+                before,
+                { "route": { "by": { "field": "kind" }, "paths": paths, "else": others, "order": order, "queue": chance.from(2, 8) } },
+                after
+            ],
+            "consumer": { "simulate": { "step_ms": step_ms } }
+        });
+        let records: String = (0..5_000)
+            .map(|key| {
+                let mut place = chance.below(all);
+                let kind = weights
+                    .iter()
+                    .position(|weight| place.checked_sub(*weight).map(|rest| place = rest).is_none());
+                format!("{}\n", json!({ "key": key.to_string(), "kind": kind }))
+            })
+            .collect();
+        (Self { document, demands }, records)
+    }
+
     /// True if the verdict of a run names the limit; `None` if the second largest demand is closer than `margin`, so that chance
     /// decides.
     pub fn names_the_limit(&self, snapshot: &RunSnapshot, margin: f64) -> Option<bool> {
@@ -98,7 +148,7 @@ impl RandomPipeline {
         let named = match verdict.kind {
             VerdictKind::Consumer | VerdictKind::Variance => "consumer",
             _ => {
-                verdict.stage.as_deref().and_then(|stage| stage.split_once(':')).map_or("", |(_, name)| name)
+                verdict.stage.as_deref().and_then(|stage| stage.rsplit_once(':')).map_or("", |(_, name)| name)
             }
         };
         (found > margin).then_some(named == limit)

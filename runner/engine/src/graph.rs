@@ -6,6 +6,7 @@ use std::time::Duration;
 use penstock_types::policy::{Capacity, Concurrency, FailureLimit, OnError, Order, StageKindName};
 
 use crate::ports::{Consumer, Source, TaskOp, ThreadOpFactory};
+use crate::route::Route;
 use crate::schedule::{ChainShape, NodeShape, RunsOn, StageRule, StageShape};
 
 pub struct Graph {
@@ -13,6 +14,8 @@ pub struct Graph {
     pub source: Box<dyn Source>,
     pub source_node: GraphNode,
     pub stages: Vec<StageNode>,
+    /// Routes by number; their gates and joins are among the stages.
+    pub routes: Vec<Route>,
     pub sink_node: GraphNode,
     /// Drains the sink queue on its own thread; with `None`, the caller takes the items with [`RunHandle::take`].
     ///
@@ -79,6 +82,14 @@ pub enum StageWork {
         drop_last: bool,
     },
     Disaggregate,
+    /// Takes the samples of one path of the route with this number.
+    Gate {
+        route: usize,
+    },
+    /// Joins the paths of the route with this number.
+    Join {
+        route: usize,
+    },
 }
 
 impl Graph {
@@ -111,6 +122,7 @@ impl Graph {
         ChainShape {
             source: self.source_node.shape(),
             stages: self.stages.iter().enumerate().map(stage).collect(),
+            routes: self.routes.clone(),
             sink: self.sink_node.shape(),
             buffer_bytes: self.buffer_bytes,
             max_failures: self.max_failures,
@@ -137,6 +149,8 @@ impl StageWork {
                 StageRule::Aggregate { size: *size, drop_last: *drop_last }
             }
             Self::Disaggregate => StageRule::Disaggregate,
+            Self::Gate { route } => StageRule::Gate { route: *route },
+            Self::Join { route } => StageRule::Join { route: *route },
         }
     }
 }

@@ -18,6 +18,7 @@ pub mod ports;
 pub mod predict;
 pub mod range;
 mod record;
+pub mod route;
 pub mod running;
 mod schedule;
 pub mod timer;

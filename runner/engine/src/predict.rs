@@ -26,6 +26,7 @@ use crate::graph::GraphNode;
 use crate::item::{Item, Sample};
 use crate::ports::{Fault, Items, Output, Produced, Source};
 use crate::record::Recorder;
+use crate::route::Route;
 use crate::schedule::{
     ChainShape, OpCall, OpTime, RunReader, RunSums, RunsOn, Schedule, SinkDelivery, StageRule, StageShape,
     Task,
@@ -38,6 +39,8 @@ pub struct Scenario {
     pub source_node: GraphNode,
     pub source_time: Duration,
     pub stages: Vec<ScenarioStage>,
+    /// Routes by number. Their paths are drawn at random, since the content of samples is never read.
+    pub routes: Vec<Route>,
     pub sink_node: GraphNode,
     pub consumer: StepTimes,
     pub threads: usize,
@@ -62,6 +65,14 @@ pub enum ScenarioWork {
         drop_last: bool,
     },
     Disaggregate,
+    /// Takes the samples of one path of the route with this number.
+    Gate {
+        route: usize,
+    },
+    /// Joins the paths of the route with this number.
+    Join {
+        route: usize,
+    },
 }
 
 /// An op described by its durations.
@@ -188,6 +199,7 @@ impl Simulation {
         let shape = ChainShape {
             source: scenario.source_node.shape(),
             stages: stages().map(stage_shape).collect(),
+            routes: scenario.routes.clone(),
             sink: scenario.sink_node.shape(),
             // The sizes of the samples are unknown, so a byte budget cannot apply here.
             buffer_bytes: u64::MAX,
@@ -197,7 +209,10 @@ impl Simulation {
         };
         let ops = scenario.stages.into_iter().map(|stage| match stage.work {
             ScenarioWork::Op(op) => Some(op),
-            ScenarioWork::Aggregate { .. } | ScenarioWork::Disaggregate => None,
+            ScenarioWork::Aggregate { .. }
+            | ScenarioWork::Disaggregate
+            | ScenarioWork::Gate { .. }
+            | ScenarioWork::Join { .. } => None,
         });
         let ops: Vec<_> = ops.collect();
         Self {
@@ -444,6 +459,8 @@ impl ScenarioWork {
                 StageRule::Aggregate { size: *size, drop_last: *drop_last }
             }
             Self::Disaggregate => StageRule::Disaggregate,
+            Self::Gate { route } => StageRule::Gate { route: *route },
+            Self::Join { route } => StageRule::Join { route: *route },
         }
     }
 }

@@ -401,6 +401,7 @@ mod tests {
             source_node: node("source"),
             threads: stages.len().max(1),
             stages,
+            routes: Vec::new(),
             sink_node: node("sink"),
             consumer,
             stack_bytes: 1 << 20,

@@ -14,6 +14,8 @@ mod failures;
 mod pipe;
 mod queue;
 mod room;
+mod route;
+mod shape;
 mod sink;
 mod source;
 mod stage;
@@ -24,9 +26,11 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::iter;
+use std::ops::RangeInclusive;
 
 use penstock_types::ledger::Ledger;
-use penstock_types::policy::{FailureLimit, OnError, Order};
+use penstock_types::policy::{FailureLimit, Order};
+use penstock_types::routes::RouteSpan;
 use penstock_types::stats::{BookRow, QueueMeter, QueueSums, TaskSums, Tick};
 
 use self::budget::ByteBudget;
@@ -37,6 +41,8 @@ use self::failures::{exceeds, too_many};
 use self::pipe::SHORT_BATCH_NANOS;
 use self::queue::{Queue, Take};
 use self::room::NodesBehind;
+use self::route::Routing;
+pub(crate) use self::shape::{ChainShape, NodeShape, StageRule, StageShape};
 use self::sink::SinkEnd;
 use self::source::SourceEnd;
 use self::stage::{Kind, Stage};
@@ -44,44 +50,7 @@ use self::work::WorkList;
 pub(crate) use self::work::{DoneTask, OpCall, OpTime, RunsOn, Task, WorkerJob};
 use crate::item::Item;
 use crate::ports::{Fault, Output, Produced};
-
-/// Description from which a schedule is built.
-#[derive(Debug)]
-pub(crate) struct ChainShape {
-    pub(crate) source: NodeShape,
-    pub(crate) stages: Vec<StageShape>,
-    pub(crate) sink: NodeShape,
-    pub(crate) buffer_bytes: u64,
-    /// Limit of failed samples over all stages; a rate is relative to the number of samples made by the source and the fan-outs.
-    pub(crate) max_failures: Option<FailureLimit>,
-    /// Permits epochs in which every sample fails; without it, such an epoch fails the run.
-    pub(crate) all_may_fail: bool,
-    pub(crate) measured: bool,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct NodeShape {
-    pub(crate) id: String,
-    pub(crate) queue_id: String,
-    pub(crate) capacity: usize,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct StageShape {
-    pub(crate) node: NodeShape,
-    pub(crate) on_error: OnError,
-    pub(crate) max_failures: Option<FailureLimit>,
-    /// Set if the stage's results take no more memory than their inputs.
-    pub(crate) keeps_size: bool,
-    pub(crate) rule: StageRule,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum StageRule {
-    Pipe { concurrency: usize, order: Order, runs_on: RunsOn },
-    Aggregate { size: usize, drop_last: bool },
-    Disaggregate,
-}
+use crate::route::Route;
 
 /// The state of one run; changes only through events.
 #[derive(Debug)]
@@ -89,6 +58,12 @@ pub(crate) struct Schedule {
     source: SourceEnd,
     stages: Vec<Stage>,
     sink: SinkEnd,
+    /// Routes by number.
+    routes: Vec<Routing>,
+    /// Node that reads each queue.
+    readers: Vec<usize>,
+    /// Nodes by node that come later in the list but wait for it; empty in pipelines without routes that keep the order.
+    beside: Vec<Vec<RangeInclusive<usize>>>,
     /// Output queues of the nodes: of the source (at 0), of the stages, then of the sink.
     queues: Vec<Queue>,
     budget: ByteBudget,
@@ -101,8 +76,8 @@ pub(crate) struct Schedule {
     all_may_fail: bool,
     /// Number of ops still to be built before the source starts.
     preparing: usize,
-    /// First node that may still move items; earlier nodes are stopped after a stage downstream of them failed the run.
-    first_alive: usize,
+    /// Nodes that are stopped, because a stage downstream of them failed the run; empty before.
+    dead: Vec<bool>,
     error: Option<String>,
     consumer_waits: bool,
     over: bool,
@@ -111,6 +86,8 @@ pub(crate) struct Schedule {
     latest: Tick,
     /// Nodes that may have work; used only within `settle`.
     dirty: VecDeque<usize>,
+    /// Nodes that a step of a route touched; used only within the step.
+    touched: Vec<usize>,
 }
 
 /// Result of a take by the consumer.
@@ -173,8 +150,12 @@ impl Schedule {
         let nodes = std::iter::once(&shape.source)
             .chain(shape.stages.iter().map(|stage| &stage.node))
             .chain([&shape.sink]);
-        let queues =
+        let mut queues: Vec<Queue> =
             nodes.map(|node| Queue::new(node.queue_id.clone(), node.capacity, queue_meter())).collect();
+        let spans: Vec<RouteSpan> = shape.routes.iter().map(|route| route.span.clone()).collect();
+        let in_paths =
+            queues.iter_mut().enumerate().filter(|(node, _)| spans.iter().any(|span| span.contains(*node)));
+        in_paths.for_each(|(_, queue)| queue.keep_ends());
         let measured = shape.measured.then_some(now);
         let stages: Vec<Stage> = shape
             .stages
@@ -186,6 +167,9 @@ impl Schedule {
             source: SourceEnd::new(shape.source.id),
             stages,
             sink: SinkEnd::new(shape.sink.id),
+            readers: RouteSpan::readers(&spans, queues.len()),
+            beside: beside(&shape.routes, queues.len()),
+            routes: shape.routes.into_iter().map(Routing::new).collect(),
             queues,
             budget: ByteBudget::new(shape.buffer_bytes),
             work: WorkList::default(),
@@ -195,12 +179,13 @@ impl Schedule {
             max_failures: shape.max_failures,
             all_may_fail: shape.all_may_fail,
             preparing: 0,
-            first_alive: 0,
+            dead: Vec::new(),
             error: None,
             consumer_waits: false,
             over: false,
             latest: now,
             dirty: VecDeque::new(),
+            touched: Vec::new(),
         };
         schedule.prepare();
         schedule
@@ -273,8 +258,7 @@ impl Schedule {
         if self.over {
             return;
         }
-        let first_alive = self.first_alive;
-        for job in jobs.rev().filter(|job| job.task.stage + 1 >= first_alive) {
+        for job in jobs.rev().filter(|job| !is_dead(&self.dead, job.task.stage + 1)) {
             self.work.jobs.push_front(job);
         }
     }
@@ -377,7 +361,7 @@ impl Schedule {
                 self.consumer_waits = true;
                 SinkDelivery::Wait
             }
-            Take::EpochEnd | Take::Ended => {
+            Take::EpochEnd | Take::Mark | Take::Ended => {
                 self.check_all_limits();
                 SinkDelivery::Ended
             }
@@ -517,7 +501,8 @@ impl Schedule {
             .chain(self.stages.iter().map(Stage::book))
             .chain([self.sink.book()])
             .collect();
-        Ledger::close(stages, self.queues.iter().map(Queue::book).collect())
+        let routes: Vec<RouteSpan> = self.routes.iter().map(|routing| routing.route().span.clone()).collect();
+        Ledger::close(stages, self.queues.iter().map(Queue::book).collect(), &routes)
     }
 
     fn forward_to(&mut self, now: Tick) -> Tick {
@@ -552,15 +537,16 @@ impl Schedule {
         let mut moved = false;
         loop {
             while let Some(node) = self.dirty.pop_front() {
-                if node < self.first_alive {
+                if is_dead(&self.dead, node) {
                     continue;
                 }
                 let (took, put) = self.step_node(node, now);
                 if took && node > 0 {
                     self.mark(node - 1);
                 }
-                if put && node < self.queues.len() - 1 {
-                    self.mark(node + 1);
+                let reader = self.readers[node];
+                if put && reader < self.queues.len() {
+                    self.mark(reader);
                 }
                 moved |= took || put;
             }
@@ -586,7 +572,7 @@ impl Schedule {
     }
 
     /// Lets one node do all work that is possible now. Returns two flags: the first is true if the node took an item, the second
-    /// if it put an item.
+    /// if it put an item. Gates and joins mark their neighbours themselves.
     fn step_node(&mut self, node: usize, now: Tick) -> (bool, bool) {
         let (before, behind) = self.queues.split_at_mut(node);
         let [output, queues @ ..] = behind else { return (false, false) };
@@ -598,7 +584,9 @@ impl Schedule {
         let (budget, work) = (&mut self.budget, &mut self.work);
         let count = self.stages.len();
         let (own, stages) = self.stages.split_at_mut(node.min(count));
-        let nodes = NodesBehind { stages, queues, sink_is_empty: self.sink.is_empty() };
+        let beside = self.beside.get(node).map_or(&[][..], Vec::as_slice);
+        let nodes =
+            NodesBehind { stages, queues, sink_is_empty: self.sink.is_empty(), first: node + 1, beside };
         let behind = |is_clear| nodes.demand(is_clear);
         let behind = &behind;
         let epochs = &mut self.epochs;
@@ -610,9 +598,25 @@ impl Schedule {
             Some(Stage { core, kind: Kind::Disaggregate(disaggregate) }) => {
                 disaggregate.step(core, &mut step)
             }
+            Some(Stage { kind: Kind::Gate(gate), .. }) => {
+                let route = gate.route();
+                let moved = self.step_router(route, now);
+                return (false, self.after_route(moved));
+            }
+            Some(Stage { kind: Kind::Join(join), .. }) => {
+                let route = join.route();
+                let moved = self.step_join(route, now);
+                return (false, self.after_route(moved));
+            }
             None => self.sink.step(&mut step),
         }
         let moved = (step.took, step.put);
+        self.end_after_lost_epoch();
+        moved
+    }
+
+    /// Ends the step of a gate or join, which `moved` something or not.
+    fn after_route(&mut self, moved: bool) -> bool {
         self.end_after_lost_epoch();
         moved
     }
@@ -663,27 +667,57 @@ impl Schedule {
     }
 
     /// Fails the run because of too many failures in `stage`: the stage takes no more items, items upstream of it stay there, and
-    /// items downstream of it are delivered.
+    /// items downstream of it are delivered, as are those in other paths of a route around it. If `stage` is a join, its route gets no
+    /// more items.
     fn cut(&mut self, stage: usize, message: String) {
         self.error = Some(message);
         self.source.end(&mut self.budget);
-        self.first_alive = stage + 1;
+        let own = self.routes.iter().map(|routing| &routing.route().span).find(|span| span.join == stage + 1);
+        let (failed, is_join) = own.map_or((stage + 1, false), |span| (span.input() + 1, true));
+        let mut dead: Vec<bool> = (0..self.queues.len()).map(|node| node < failed).collect();
+        for span in
+            self.routes.iter().map(|routing| &routing.route().span).filter(|span| span.contains(failed))
+        {
+            for path in span.paths() {
+                let gate = *path.start();
+                if !path.contains(&failed) || is_join && span.join == stage + 1 {
+                    path.for_each(|node| dead[node] = false);
+                }
+                dead[gate] = true;
+            }
+        }
+        self.close_routers_around(failed);
         // Items before and in this stage stay in memory for the rest of the run.
-        let dead: u64 = self.bytes_by_node().take(stage + 1).sum();
-        self.budget.write_off(dead);
+        let bytes = self.bytes_of_nodes_and_queues().enumerate().map(|(place, (node, queue))| {
+            let reader = self.readers[place];
+            let is_read = reader != failed && !is_dead(&dead, reader);
+            u64::from(dead[place]) * node + u64::from(!is_read) * queue
+        });
+        let left = bytes.sum();
+        self.budget.write_off(left);
         if let Kind::Pipe(pipe) = &mut self.stages[stage].kind {
             pipe.stop_taking();
         }
-        self.work.jobs.retain(|job| job.task.stage >= stage);
-        self.work.starts.retain(|(task, _)| task.stage >= stage);
+        self.work.jobs.retain(|job| !is_dead(&dead, job.task.stage + 1));
+        self.work.starts.retain(|(task, _)| !is_dead(&dead, task.stage + 1));
+        self.dead = dead;
     }
 }
 
-impl StageRule {
-    pub(crate) fn concurrency(self) -> usize {
-        match self {
-            Self::Pipe { concurrency, .. } => concurrency,
-            Self::Aggregate { .. } | Self::Disaggregate => 1,
-        }
+/// True if `node` was stopped.
+fn is_dead(dead: &[bool], node: usize) -> bool {
+    dead.get(node) == Some(&true)
+}
+
+/// Later paths of the routes around each node, of the routes that keep the order: their items wait for the node's.
+fn beside(routes: &[Route], nodes: usize) -> Vec<Vec<RangeInclusive<usize>>> {
+    let in_order = || routes.iter().filter(|route| route.order == Order::Input).map(|route| &route.span);
+    if in_order().next().is_none() {
+        return Vec::new();
     }
+    let later = |node: usize| {
+        let around = in_order().filter(move |span| span.contains(node));
+        around.flat_map(|span| span.paths()).filter(move |path| *path.start() > node).collect()
+    };
+    (0..nodes).map(later).collect()
 }

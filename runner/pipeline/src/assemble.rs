@@ -8,10 +8,13 @@ use penstock_engine::graph::{Graph, GraphNode, StageNode, StageWork};
 use penstock_engine::memory::BatchMemory;
 use penstock_engine::ops::{Collate, SleepTask, SleepTimes};
 use penstock_engine::ports::{Consumer, Source, TaskOp, ThreadOpFactory};
+use penstock_engine::route::{Choice, FieldChoice, Route};
 use penstock_engine::timer::Timer;
 use penstock_storage::{FetchOp, StoreError};
 use penstock_types::manifest::Mode;
-use penstock_types::plan::{ConsumerPlan, SleepPlan, StageId, StageKind, StagePlan, WasmPlan};
+use penstock_types::plan::{
+    ConsumerPlan, Plan, RoutePlan, SleepPlan, StageId, StageKind, StagePlan, WasmPlan,
+};
 use penstock_types::policy::Capacity;
 use penstock_types::spec::{Asset, SleepOn};
 use penstock_wasm::{StageFactory, StageSettings, WORKER_STACK_BYTES};
@@ -74,6 +77,7 @@ impl Parts<'_> {
             source,
             source_node: node(&plan.source.id, &plan.source.id.to_string(), plan.source.queue),
             stages,
+            routes: routes(plan, |route, _| Some(Choice::Field(field_choice(route)))).unwrap_or_default(),
             sink_node: node(&plan.sink.id, &plan.sink.id.to_string(), plan.sink.queue),
             consumer,
             threads: self.threads,
@@ -145,6 +149,8 @@ impl Parts<'_> {
                     SleepPlan { on: SleepOn::Thread, .. } => threads(Arc::new(times), false),
                 }
             }
+            StageKind::Path(path) => StageWork::Gate { route: path.route },
+            StageKind::Route(route) => StageWork::Join { route: route.route },
         })
     }
 
@@ -158,7 +164,11 @@ impl Parts<'_> {
         }
         Ok(match self.work(stage, &Gpus::default(), &mut Watched::default()).await? {
             StageWork::Threads { factory, .. } => Some(factory),
-            StageWork::Tasks { .. } | StageWork::Aggregate { .. } | StageWork::Disaggregate => None,
+            StageWork::Tasks { .. }
+            | StageWork::Aggregate { .. }
+            | StageWork::Disaggregate
+            | StageWork::Gate { .. }
+            | StageWork::Join { .. } => None,
         })
     }
 
@@ -193,6 +203,26 @@ impl Parts<'_> {
         let timer = Arc::new(Timer::start().map_err(AssembleError::Timer)?);
         Ok(self.timer.get_or_init(|| timer).clone())
     }
+}
+
+/// Routes of a plan by number, with the choice that `choice` returns for each; `None` if it returns none for one of them.
+pub(crate) fn routes(
+    plan: &Plan,
+    mut choice: impl FnMut(&RoutePlan, &StagePlan) -> Option<Choice>,
+) -> Option<Vec<Route>> {
+    let spans = plan.routes().into_iter().map(|span| {
+        let stage = &plan.stages[span.join - 1];
+        let StageKind::Route(route) = &stage.kind else { return None };
+        Some(Route { choice: choice(route, stage)?, order: stage.order, span })
+    });
+    spans.collect()
+}
+
+/// Choice of a path by the field that the document names.
+fn field_choice(route: &RoutePlan) -> FieldChoice {
+    let named = route.paths.len() - usize::from(route.has_else);
+    let paths = route.paths[..named].iter().map(String::as_str);
+    FieldChoice::new(&route.field, paths, route.has_else.then_some(named))
 }
 
 pub(crate) fn node(id: &StageId, label: &str, capacity: Capacity) -> GraphNode {

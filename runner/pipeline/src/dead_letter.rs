@@ -88,6 +88,8 @@ pub(crate) enum LetterFault {
          before it and run the pipeline again"
     )]
     OfABatch(String),
+    #[error("had no path in `{0}`: change the route or the sample, and run the pipeline again")]
+    OfARoute(String),
 }
 
 /// Reasons why the value of a field is invalid.

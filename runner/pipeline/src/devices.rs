@@ -127,7 +127,7 @@ pub(crate) fn check_devices(plan: &Plan) -> Vec<SpecFault> {
         let StageKind::Transfer { device: Device::Cuda(number) } = stage.kind else { return None };
         let error = Gpu::check(number).err()?;
         let found = format!("found `cuda:{number}`, but {}", with_causes(&error));
-        let fault = SpecFault::new(stage.place().key("device"), found);
+        let fault = SpecFault::new(stage.place.key("device"), found);
         Some(fault.hint("use `auto`, which takes a GPU if there is one, or `host`"))
     };
     plan.stages.iter().filter_map(fault).collect()

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use penstock_types::plan::ModuleFacts;
-use penstock_types::spec::{Spec, Stage};
+use penstock_types::spec::Spec;
 use penstock_wasm::{Module, ModuleError, Sandbox};
 
 use crate::prepare::NamedModules;
@@ -55,8 +55,7 @@ impl Modules {
 
     /// Modules that a document names.
     pub(crate) fn named(&self, spec: &Spec) -> NamedModules<Module> {
-        let found = spec.stages.iter().filter_map(|stage| {
-            let Stage::Wasm(wasm) = stage else { return None };
+        let found = spec.modules().into_iter().filter_map(|wasm| {
             let written = wasm.module.as_str();
             let module = self.find(written)?;
             let name = written.split('@').next().filter(|name| self.loaded.contains_key(*name));

@@ -28,7 +28,7 @@ pub(crate) fn check_patterns(plan: &Plan, modules: &BTreeMap<String, ModuleFacts
         let work = work(&wasm.params, facts.manifest.params.as_ref());
         match left.checked_sub(work) {
             Some(rest) => left = rest,
-            None => faults.push(too_much(&facts.name, stage.place().key("params"))),
+            None => faults.push(too_much(&facts.name, stage.place.key("params"))),
         }
     }
     faults

@@ -20,7 +20,7 @@ pub(crate) fn check_params(plan: &Plan, modules: &BTreeMap<String, ModuleFacts>)
     for stage in &plan.stages {
         let StageKind::Wasm(wasm) = &stage.kind else { continue };
         let Some(facts) = modules.get(&wasm.module) else { continue };
-        let place = stage.place().key("params");
+        let place = stage.place.key("params");
         check_against(&wasm.params, facts.manifest.params.as_ref(), &facts.name, &place, &mut faults);
     }
     faults

@@ -27,7 +27,7 @@ use serde::Serialize;
 use self::recording::RecordedStage;
 pub use self::recording::{Recording, RecordingError};
 pub use self::sweep::{Change, Proposal, SweepBudget, sweep};
-use crate::assemble::node;
+use crate::assemble::{node, routes};
 
 /// Default number of events of a prediction: gives half a percent of accuracy within a fraction of a second.
 const EVENTS: usize = 150_000;
@@ -87,6 +87,13 @@ pub enum PredictError {
         .0.join(", ")
     )]
     Unknown(Vec<String>),
+    /// Routes whose shares of samples by path are unknown.
+    #[error(
+        "the share of the samples in each path of {} is unknown: record a run of the pipeline (`penstock run FILE --out DIR`) and pass it \
+         with `--from DIR`",
+        .0.join(", ")
+    )]
+    Shares(Vec<String>),
 }
 
 /// Predicts a run of a plan, with the times of `recording` where the document has none. The prediction covers the first `span`
@@ -154,6 +161,14 @@ fn scenario(plan: &Plan, recording: Option<&Recording>, machine: Machine) -> Res
     let (Some(consumer), true) = (consumer, unknown.is_empty()) else {
         return Err(PredictError::Unknown(unknown));
     };
+    let routes = routes(plan, |route, stage| {
+        let choice = recording.and_then(|recording| recording.choice(route, stage, plan.seed));
+        if choice.is_none() {
+            unknown.push(format!("`{}`", stage.id));
+        }
+        choice
+    });
+    let Some(routes) = routes else { return Err(PredictError::Shares(unknown)) };
     let count = match &plan.source.spec {
         Source::Range(range) => range.count,
         _ => ENDLESS,
@@ -167,6 +182,7 @@ fn scenario(plan: &Plan, recording: Option<&Recording>, machine: Machine) -> Res
             _ => recording.map_or(Duration::ZERO, Recording::source_time),
         },
         stages,
+        routes,
         sink_node: node(&plan.sink.id, &plan.sink.id.to_string(), plan.sink.queue),
         consumer,
         threads: machine.threads as usize,
@@ -196,6 +212,8 @@ fn work(plan: &Plan, stage: &StagePlan, recorded: Option<RecordedStage<'_>>) -> 
             Some(ScenarioWork::Aggregate { size: *size, drop_last: *drop_last })
         }
         StageKind::Disaggregate => Some(ScenarioWork::Disaggregate),
+        StageKind::Path(path) => Some(ScenarioWork::Gate { route: path.route }),
+        StageKind::Route(route) => Some(ScenarioWork::Join { route: route.route }),
         StageKind::Fetch { .. } | StageKind::Transfer { .. } => as_recorded(OpPlace::Task),
         StageKind::Wasm(wasm) => as_recorded(computes(wasm.mode == Mode::Stateful)),
         StageKind::Collate { .. } => as_recorded(computes(false)),

@@ -109,7 +109,7 @@ impl Outlets {
             .map(|stage| {
                 let found =
                     "`dead_letter` keeps failed samples in the run's output folder, and there is none";
-                let fault = SpecFault::new(stage.place().key("on_error"), found);
+                let fault = SpecFault::new(stage.place.key("on_error"), found);
                 fault.of_kind(FaultKind::NoOutput).hint("use `skip`")
             })
             .collect();
@@ -249,7 +249,7 @@ fn check_keys(plan: &Plan) -> Vec<SpecFault> {
     for stage in &plan.stages {
         let StageKind::Wasm(wasm) = &stage.kind else { continue };
         for (name, asset) in &wasm.assets {
-            let place = stage.place().key("assets").key(name.as_str()).key("key");
+            let place = stage.place.key("assets").key(name.as_str()).key("key");
             check(place, check_key(asset.key.as_str()).map_err(str::to_owned));
         }
     }

@@ -90,19 +90,24 @@ impl Runner {
         has_output: bool,
     ) -> Result<Prepared, Vec<SpecFault>> {
         let spec = letters.spec();
-        let chain = chain(spec, stage.place());
-        let alone = alone(spec, &chain, stage, has_output)?;
+        let makers = makers(spec, stage);
+        let alone = alone(spec, &makers, stage, has_output)?;
         let outlets = Outlets { keeps_letters: has_output, streams: false, writes_anywhere: true };
+        let ids: Vec<StageId> = makers
+            .iter()
+            .map(|place| id_of(&spec.stages[*place], *place))
+            .chain([stage.id.clone()])
+            .collect();
         // The fields of the samples are those of the dead letters, so they are not checked in advance.
         let prepared = self.prepare_within(&alone, Some(Fields::UNKNOWN), outlets, &|_| Vec::new());
-        let mut prepared =
-            prepared.map_err(|faults| fault::with_stages_moved(faults, |place| chain.get(place).copied()))?;
+        let mut prepared = prepared
+            .map_err(|faults| fault::with_stages_moved(faults, |place| Some(ids.get(place)?.place())))?;
         let plan = &mut prepared.plan;
-        for (plan, place) in plan.stages.iter_mut().zip(&chain) {
-            plan.id = id_of(&spec.stages[*place], *place);
+        for (plan, id) in plan.stages.iter_mut().zip(ids) {
+            plan.place = id.place().key(plan.kind.name().as_str());
+            plan.id = id;
         }
         if let Some(last) = plan.stages.last_mut() {
-            last.id = stage.id.clone();
             last.seeded_as.clone_from(&stage.seeded_as);
         }
         Ok(prepared)
@@ -123,10 +128,10 @@ impl Prepared {
     }
 }
 
-/// Document of a run of the stages at `chain` alone, over as many samples as there are dead letters.
+/// Document of a run of the stage of these dead letters behind the stages at `makers`, over as many samples as there are dead letters.
 fn alone(
     spec: &Spec,
-    chain: &[usize],
+    makers: &[usize],
     letters: &StageLetters,
     has_output: bool,
 ) -> Result<Spec, Vec<SpecFault>> {
@@ -134,44 +139,48 @@ fn alone(
     document["source"] = json!({ "range": { "count": letters.count } });
     document["consumer"] = json!({ "discard": {} });
     document["max_failures"] = Value::Null;
-    let stages = chain.iter().map(|place| {
-        let mut stage = document["stages"][*place].clone();
-        let kind = spec.stages[*place].kind();
-        let is_replayed = *place == letters.place();
-        if let Some(members) = stage[kind].as_object_mut() {
-            if matches!(spec.stages[*place], Stage::Aggregate(_)) {
-                // The last dead letters are replayed even if they do not fill a batch.
-                members.insert("drop_last".to_owned(), false.into());
-                return stage;
+    let makers = makers.iter().map(|place| (spec.stages[*place].clone(), false));
+    let stages =
+        makers.chain(spec.stage(&letters.id).map(|stage| (stage, true))).map(|(written, is_replayed)| {
+            let mut stage = serde_json::to_value(&written).expect("a stage is JSON");
+            if let Some(members) = stage[written.kind()].as_object_mut() {
+                if matches!(written, Stage::Aggregate(_)) {
+                    // The last dead letters are replayed even if they do not fill a batch.
+                    members.insert("drop_last".to_owned(), false.into());
+                    return stage;
+                }
+                let on_error = if is_replayed && has_output { "dead_letter" } else { "skip" };
+                members.insert("on_error".to_owned(), on_error.into());
+                members.shift_remove("max_failures");
+                // A `fetch` without `store` reads from the store of the source. Since the source is replaced, the store becomes
+                // explicit.
+                if let (Stage::Fetch(fetch), Some(store)) = (&written, spec.source.store()) {
+                    let store = fetch.store.as_ref().unwrap_or(store);
+                    members.insert("store".to_owned(), store.as_str().into());
+                }
             }
-            let on_error = if is_replayed && has_output { "dead_letter" } else { "skip" };
-            members.insert("on_error".to_owned(), on_error.into());
-            members.shift_remove("max_failures");
-            // A `fetch` without `store` reads from the store of the source. Since the source is replaced, the store becomes
-            // explicit.
-            if let (Stage::Fetch(fetch), Some(store)) = (&spec.stages[*place], spec.source.store()) {
-                let store = fetch.store.as_ref().unwrap_or(store);
-                members.insert("store".to_owned(), store.as_str().into());
-            }
-        }
-        stage
-    });
+            stage
+        });
     document["stages"] = stages.collect();
     Spec::from_value(document)
 }
 
-/// Positions of a stage and of the stages before it that make its batches.
-fn chain(spec: &Spec, place: usize) -> Vec<usize> {
+/// Positions of the stages that make the batches of a stage with dead letters; none for a stage in a route, which takes samples.
+fn makers(spec: &Spec, letters: &StageLetters) -> Vec<usize> {
     let mut makers = Vec::new();
-    for (place, stage) in spec.stages[..place].iter().enumerate() {
+    let before = (letters.id.position() as usize).saturating_sub(1);
+    for (place, stage) in spec.stages[..before].iter().enumerate() {
         match stage {
             Stage::Aggregate(_) => makers = vec![place],
-            Stage::Disaggregate(_) => makers.clear(),
+            // A route takes single samples.
+            Stage::Disaggregate(_) | Stage::Route(_) => makers.clear(),
             Stage::Collate(_) => makers.push(place),
             Stage::Fetch(_) | Stage::Wasm(_) | Stage::Transfer(_) | Stage::Sleep(_) => {}
         }
     }
-    makers.push(place);
+    if matches!(spec.stages.get(before), Some(Stage::Route(_))) {
+        makers.clear();
+    }
     makers
 }
 

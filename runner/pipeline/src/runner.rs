@@ -10,7 +10,7 @@ use penstock_engine::ports::{Consumer, Observer, Source as SampleSource, ThreadO
 use penstock_types::fault::SpecFault;
 use penstock_types::plan::{Fields, Plan, StagePlan};
 use penstock_types::run::RunId;
-use penstock_types::spec::{Spec, Stage};
+use penstock_types::spec::Spec;
 use penstock_types::verdict::PipelineShape;
 use tokio::runtime::Handle;
 
@@ -129,7 +129,7 @@ impl Runner {
 
     /// Maximum number of module instances at a time: one for each worker thread and WASM stage.
     pub fn instances(spec: &Spec) -> u32 {
-        let guests = spec.stages.iter().filter(|stage| matches!(stage, Stage::Wasm(_))).count();
+        let guests = spec.modules().len();
         Self::threads(spec).saturating_mul(u32::try_from(guests).unwrap_or(u32::MAX))
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use penstock_types::config::GateBounds;
-use penstock_types::spec::{STD_PREFIX, Spec, Stage};
+use penstock_types::spec::{STD_PREFIX, Spec};
 use penstock_wasm::ModuleReport;
 
 /// Number of the only version of each std module. It changes with the params and fields that a module understands, so that a
@@ -46,8 +46,7 @@ impl StdModule {
 
     /// Returns the modules that a document names, each once.
     pub fn named_in(spec: &Spec) -> Vec<&'static Self> {
-        let found = spec.stages.iter().filter_map(|stage| {
-            let Stage::Wasm(wasm) = stage else { return None };
+        let found = spec.modules().into_iter().filter_map(|wasm| {
             let written = wasm.module.as_str();
             Self::find(written)
                 .or_else(|| Self::of_digest(written).filter(|_| written.starts_with("sha256:")))

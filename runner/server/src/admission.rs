@@ -88,9 +88,9 @@ pub(crate) fn check_bounds(plan: &Plan, bounds: &RunBounds) -> Vec<SpecFault> {
             ),
         ));
     }
-    for (index, stage) in plan.stages.iter().enumerate() {
+    for stage in &plan.stages {
         let StageKind::Wasm(wasm) = &stage.kind else { continue };
-        let place = Pointer::ROOT.key("stages").index(index).key("wasm");
+        let place = &stage.place;
         let mut check = |field: &str, found: u128, most: u32, bound: &str| {
             if found > u128::from(most) {
                 let message =
@@ -114,10 +114,10 @@ pub(crate) fn check_bounds(plan: &Plan, bounds: &RunBounds) -> Vec<SpecFault> {
 pub(crate) fn check_assets(plan: &Plan, assets_mib: u64, bounds: &RunBounds) -> Option<SpecFault> {
     let has_assets =
         |stage: &StagePlan| matches!(&stage.kind, StageKind::Wasm(wasm) if !wasm.assets.is_empty());
-    let place = plan.stages.iter().position(has_assets)?;
+    let stage = plan.stages.iter().find(|stage| has_assets(stage))?;
     (assets_mib > u64::from(bounds.assets_mib.get())).then(|| {
         SpecFault::new(
-            Pointer::ROOT.key("stages").index(place).key("wasm").key("assets"),
+            stage.place.key("assets"),
             format!(
                 "the assets of all stages have {assets_mib} MiB, but this server allows at most {} MiB (`limits.runs.assets_mib`)",
                 bounds.assets_mib
@@ -139,20 +139,18 @@ pub(crate) fn check(plan: &Plan, assets_mib: u64, budget: &Budget) -> Vec<SpecFa
             ),
         ));
     }
-    let guests = plan.stages.iter().enumerate().filter_map(|(place, stage)| match &stage.kind {
-        StageKind::Wasm(wasm) => Some((place, stage, wasm.memory_bytes >> 20)),
+    let guests = plan.stages.iter().filter_map(|stage| match &stage.kind {
+        StageKind::Wasm(wasm) => Some((stage, wasm.memory_bytes >> 20)),
         _ => None,
     });
     if cost.memory_mib > budget.memory_mib {
-        let largest = guests.clone().max_by_key(|(_, _, mib)| *mib);
+        let largest = guests.clone().max_by_key(|(_, mib)| *mib);
         let buffer = plan.buffer_bytes >> 20;
         let place = match largest {
-            Some((place, _, mib)) if mib * u64::from(cost.threads) >= buffer => {
-                Pointer::ROOT.key("stages").index(place).key("wasm").key("memory_mib")
-            }
+            Some((stage, mib)) if mib * u64::from(cost.threads) >= buffer => stage.place.key("memory_mib"),
             _ => Pointer::ROOT.key("buffer_mib"),
         };
-        let guests = guests.clone().map(|(_, stage, mib)| {
+        let guests = guests.clone().map(|(stage, mib)| {
             format!("{} threads x {mib} MiB for [{}] + ", cost.threads, printable(&stage.id.to_string(), 100))
         });
         let guests: String = guests.take(8).collect();

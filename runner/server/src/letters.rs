@@ -142,7 +142,7 @@ fn plans(
     let mut loaded = workshop.modules();
     let stages = letters.stages();
     for stage in stages {
-        let Some(Stage::Wasm(wasm)) = letters.spec().stages.get(stage.place()) else { continue };
+        let Some(Stage::Wasm(wasm)) = letters.spec().stage(&stage.id) else { continue };
         let written = wasm.module.as_str();
         let name = written.split('@').next().unwrap_or(written);
         let wanted = by.get(written).or_else(|| by.get(name)).map_or(written, String::as_str);

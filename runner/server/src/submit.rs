@@ -8,7 +8,7 @@ use bytes::Bytes;
 use penstock_engine::ports::StopFlag;
 use penstock_types::plan::{ModuleFacts, Plan, StageKind};
 use penstock_types::run::{RunDetail, RunId, RunSummary};
-use penstock_types::spec::{Spec, Stage, Threads, parse};
+use penstock_types::spec::{Spec, Threads, parse};
 use penstock_types::tags::Tags;
 use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
@@ -354,8 +354,7 @@ impl Runs {
     async fn assets_mib(&self, spec: &Spec) -> Result<u64, RunsError> {
         let mut bytes = 0_u64;
         let look = async {
-            for stage in &spec.stages {
-                let Stage::Wasm(wasm) = stage else { continue };
+            for wasm in spec.modules() {
                 for asset in wasm.assets.values() {
                     let Some(store) = self.allowed_stores().get(asset.store.as_str()) else { continue };
                     // An asset that is missing counts as empty here; it fails the run later, before the start, with a message of
@@ -395,8 +394,7 @@ fn resolve(connection: &rusqlite::Connection, spec: &Spec) -> Result<Resolved, H
     names.extend(StdModule::all().iter().map(|module| module.name().to_owned()));
     let mut modules = NamedModules { found: BTreeMap::new(), names };
     let mut versions = BTreeMap::new();
-    for stage in &spec.stages {
-        let Stage::Wasm(wasm) = stage else { continue };
+    for wasm in spec.modules() {
         let written = wasm.module.as_str();
         if modules.found.contains_key(written) {
             continue;

@@ -102,14 +102,13 @@ pub fn sort(faults: &mut [SpecFault]) {
     });
 }
 
-/// Translates the pointers of faults to a document in which stages have other positions. `place` returns the new position of a
-/// stage; `None` keeps the position.
-pub fn with_stages_moved(faults: Vec<SpecFault>, place: impl Fn(usize) -> Option<usize>) -> Vec<SpecFault> {
+/// Translates the pointers of faults to a document in which stages have other places. `place` returns the new place of the stage at a
+/// position, without its kind; `None` keeps the place.
+pub fn with_stages_moved(faults: Vec<SpecFault>, place: impl Fn(usize) -> Option<Pointer>) -> Vec<SpecFault> {
     let moved = |fault: SpecFault| {
         let steps: Vec<String> = fault.pointer.steps().collect();
         let stage = steps.get(1).filter(|_| steps[0] == "stages").and_then(|stage| stage.parse().ok());
-        let Some(stage) = stage.and_then(&place) else { return fault };
-        let begin = Pointer::ROOT.key("stages").index(stage);
+        let Some(begin) = stage.and_then(&place) else { return fault };
         SpecFault { pointer: steps[2..].iter().fold(begin, |place, step| place.key(step)), ..fault }
     };
     faults.into_iter().map(moved).collect()

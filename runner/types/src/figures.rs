@@ -231,7 +231,7 @@ mod tests {
             stage("2:sink", StageBook { taken: 6, out: 6, ..StageBook::default() }),
         ];
         let queue = |put, taken| QueueBook { put, taken, left: put - taken, ..QueueBook::default() };
-        Ledger::close(stages, vec![queue(9, 8), queue(7, 6), queue(6, 5)])
+        Ledger::close(stages, vec![queue(9, 8), queue(7, 6), queue(6, 5)], &[])
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::routes::RouteSpan;
+
 /// Ledger of a run, for every stage and queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Ledger {
@@ -74,8 +76,8 @@ pub struct RunBook {
 
 impl Ledger {
     /// Sums up and checks the sample counts of a run. `stages` are ordered from the source to the sink; `queues[i]` is the queue
-    /// behind `stages[i]`.
-    pub fn close(stages: Vec<StageBook>, queues: Vec<QueueBook>) -> Self {
+    /// behind `stages[i]`. `routes` are the routes among these nodes.
+    pub fn close(stages: Vec<StageBook>, queues: Vec<QueueBook>, routes: &[RouteSpan]) -> Self {
         let mut total = RunBook::default();
         for stage in &stages {
             total.made += stage.made;
@@ -90,11 +92,26 @@ impl Ledger {
         let balanced = stages.iter().all(StageBook::balances)
             && queues.iter().all(QueueBook::balances)
             && stages.iter().zip(&queues).all(|(stage, queue)| stage.out == queue.put)
-            && stages.iter().skip(1).zip(&queues).all(|(reader, queue)| reader.taken == queue.taken)
             && stages.len() == queues.len()
+            && readers_agree(&stages, &queues, routes)
             && total.balances();
         Self { stages, queues, total, balanced }
     }
+}
+
+/// True if the readers of each queue have taken what the queue gave. The gates of a route and its join, which takes samples without a
+/// path from the queue before the route, are compared together with all queues that they read.
+fn readers_agree(stages: &[StageBook], queues: &[QueueBook], routes: &[RouteSpan]) -> bool {
+    let taken = |node: usize| stages[node].taken;
+    let given = |queue: usize| queues[queue].taken;
+    let mut is_in_line = vec![true; stages.len()];
+    let routes_agree = routes.iter().filter(|route| route.join < stages.len()).all(|route| {
+        let nodes = || route.gates.iter().copied().chain([route.join]);
+        nodes().for_each(|node| is_in_line[node] = false);
+        nodes().map(taken).sum::<u64>() == route.ends().chain([route.input()]).map(given).sum::<u64>()
+    });
+    routes_agree
+        && (1..stages.len()).filter(|node| is_in_line[*node]).all(|node| taken(node) == given(node - 1))
 }
 
 impl StageBook {
@@ -135,7 +152,7 @@ mod tests {
     #[test]
     fn books_that_agree_balance_and_add_up() {
         let (stages, queues) = books();
-        let ledger = Ledger::close(stages, queues);
+        let ledger = Ledger::close(stages, queues, &[]);
         assert!(ledger.balanced);
         assert_eq!(
             ledger.total,
@@ -151,8 +168,30 @@ mod tests {
                 0..3 => stages[place].left += 1,
                 _ => queues[place - 3].taken += 1,
             }
-            assert!(!Ledger::close(stages, queues).balanced, "place {place}");
+            assert!(!Ledger::close(stages, queues, &[]).balanced, "place {place}");
         }
+    }
+
+    #[test]
+    fn gates_and_join_of_a_route_take_what_their_queues_give() {
+        let stage = |taken, skipped, out| StageBook { taken, skipped, out, ..StageBook::default() };
+        let stages = vec![
+            StageBook { made: 10, out: 10, ..StageBook::default() },
+            stage(6, 0, 6),
+            stage(6, 1, 5),
+            stage(3, 0, 3),
+            // Takes 8 from the paths, and one sample without a path.
+            stage(9, 1, 8),
+            stage(8, 0, 8),
+        ];
+        let queue = |put| QueueBook { put, taken: put, ..QueueBook::default() };
+        let queues = || [10, 6, 5, 3, 8, 8].map(queue).to_vec();
+        let route = [RouteSpan { gates: vec![1, 3], join: 4 }];
+        assert!(Ledger::close(stages.clone(), queues(), &route).balanced);
+        assert!(!Ledger::close(stages.clone(), queues(), &[]).balanced);
+        let mut lost = stages;
+        lost[4] = stage(8, 0, 8);
+        assert!(!Ledger::close(lost, queues(), &route).balanced);
     }
 
     #[test]
@@ -160,6 +199,6 @@ mod tests {
         let (mut stages, queues) = books();
         stages[1].taken += 1;
         stages[1].left += 1;
-        assert!(!Ledger::close(stages, queues).balanced);
+        assert!(!Ledger::close(stages, queues, &[]).balanced);
     }
 }

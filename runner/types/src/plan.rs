@@ -5,6 +5,7 @@ mod explain;
 mod fields;
 mod flow;
 mod recipe;
+mod route;
 #[cfg(test)]
 mod tests;
 
@@ -18,7 +19,8 @@ use serde_json::{Map, Value};
 use crate::fault::Pointer;
 use crate::manifest::{Manifest, Mode};
 use crate::policy::{Capacity, Concurrency, FailureLimit, OnError, Order, Ragged, StageKindName};
-use crate::spec::{Asset, Name, STD_PREFIX, SleepOn, SleepShape, Source};
+use crate::routes::{RoutePart, RouteSpan};
+use crate::spec::{Asset, Name, Route, STD_PREFIX, SleepOn, SleepShape, Source};
 use crate::traversal::TraversalSettings;
 
 pub use self::check::{Draft, LEAST_SAMPLE_BYTES};
@@ -41,7 +43,7 @@ pub struct Plan {
     pub buffer_bytes: u64,
     /// Source of the samples; stage 0.
     pub source: SourcePlan,
-    /// The stages, numbered from 1.
+    /// The stages, numbered from 1. The stages of a route stand before it: each path with its gate, then its stages.
     pub stages: Vec<StagePlan>,
     /// Fields of the samples that reach the sink.
     pub fields: Fields,
@@ -73,6 +75,8 @@ pub struct SourcePlan {
 pub struct StagePlan {
     /// Position and name of the stage.
     pub id: StageId,
+    /// Place of the stage in the document, e.g. `/stages/1/wasm`; for a gate, the place of its path.
+    pub place: Pointer,
     /// Name from which the stage's random numbers are seeded: its own name, or `x#1` for the second stage named `x`, which draws
     /// other numbers than the first.
     pub seeded_as: String,
@@ -125,6 +129,38 @@ pub enum StageKind {
     },
     /// Waits without changing its items.
     Sleep(SleepPlan),
+    /// Takes the samples of one path of a route: a gate.
+    Path(PathPlan),
+    /// Joins the paths of a route.
+    Route(RoutePlan),
+}
+
+/// Gate of a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathPlan {
+    /// Number of the route in the plan, from 0.
+    pub route: usize,
+    /// Position among the paths of the route, from 0.
+    pub index: usize,
+    /// Name of the path, which is the value of its samples' field; `None` for the path of all other samples.
+    pub value: Option<String>,
+    /// Field of the samples that contains the name of their path.
+    pub field: String,
+}
+
+/// Join of a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoutePlan {
+    /// Number of the route in the plan, from 0.
+    pub route: usize,
+    /// Field of the samples that contains the name of their path.
+    pub field: String,
+    /// Names of the paths, in the order of their gates; the last one is `else` if `has_else` is set.
+    pub paths: Vec<String>,
+    /// Set if one of the paths takes all other samples; otherwise, these samples fail.
+    pub has_else: bool,
+    /// Set if each sample that enters the paths also leaves them, unless it fails, is dropped or fans out.
+    pub is_counted: bool,
 }
 
 /// A module with its settings.
@@ -221,10 +257,13 @@ pub struct FilesPlan {
     pub unordered: Vec<Pointer>,
 }
 
-/// Id of one stage of a pipeline: its position, from 0 for the source, and its name. Written `2:download`.
+/// Id of one stage of a pipeline: its position, from 0 for the source, and its name. Written `2:download`; in a path of a route
+/// `3:route/image/1:decode`, and `3:route/image` for the gate of the path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StageId {
     position: u32,
+    /// Part between the position and the name, e.g. `route/image/1:`; empty for stages outside of routes.
+    within: String,
     name: String,
 }
 
@@ -270,17 +309,28 @@ impl StageId {
     /// Creates the id of the stage at `position`.
     pub(crate) fn new(position: usize, name: impl Into<String>) -> Self {
         let position = u32::try_from(position).expect("a pipeline has at most 256 stages");
-        Self { position, name: name.into() }
+        Self { position, within: String::new(), name: name.into() }
+    }
+
+    /// Id of the gate of a path of this route.
+    pub(crate) fn path(&self, name: &str) -> Self {
+        Self { within: format!("{}{}/", self.within, self.name), name: name.to_owned(), ..*self }
+    }
+
+    /// Id of the stage at `position`, from 1, in the path of this gate.
+    pub(crate) fn stage(&self, position: usize, name: impl Into<String>) -> Self {
+        Self { within: format!("{}{}/{position}:", self.within, self.name), name: name.into(), ..*self }
     }
 
     /// Parses an id in its written form, e.g. `2:download`; `None` if it is invalid.
     pub fn parse(written: &str) -> Option<Self> {
-        let (position, name) = written.split_once(':')?;
-        let id = Self { position: position.parse().ok()?, name: name.to_owned() };
+        let (position, rest) = written.split_once(':')?;
+        let (within, name) = rest.split_at(rest.rfind(['/', ':']).map_or(0, |end| end + 1));
+        let id = Self { position: position.parse().ok()?, within: within.to_owned(), name: name.to_owned() };
         (id.to_string() == written && !name.is_empty()).then_some(id)
     }
 
-    /// Position in the pipeline, 0 for the source.
+    /// Position in the pipeline, 0 for the source; for stages of a path, that of the outermost route.
     pub fn position(&self) -> u32 {
         self.position
     }
@@ -288,6 +338,19 @@ impl StageId {
     /// Name without the position, e.g. `download`.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Place of the stage in the document, without its kind, e.g. `/stages/1` or `/stages/2/route/paths/image/0`.
+    pub fn place(&self) -> Pointer {
+        let written = self.to_string();
+        let parts = written.split('/').enumerate();
+        parts.fold(Pointer::ROOT.key("stages"), |place, (number, part)| match number % 2 {
+            0 => {
+                let position = part.split(':').next().and_then(|position| position.parse::<usize>().ok());
+                place.index(position.unwrap_or(1).saturating_sub(1))
+            }
+            _ => Route::place(part, &place.key("route")),
+        })
     }
 
     /// Id of the queue behind the stage, e.g. `2:download_queue`.
@@ -298,7 +361,7 @@ impl StageId {
 
 impl fmt::Display for StageId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.position, self.name)
+        write!(f, "{}:{}{}", self.position, self.within, self.name)
     }
 }
 
@@ -308,11 +371,21 @@ impl Serialize for StageId {
     }
 }
 
+impl Plan {
+    /// Places of the routes among the nodes of the pipeline.
+    pub fn routes(&self) -> Vec<RouteSpan> {
+        RouteSpan::all(self.stages.iter().map(StagePlan::route_part))
+    }
+}
+
 impl StagePlan {
-    /// Place of the stage in the document, e.g. `/stages/1/wasm`.
-    pub fn place(&self) -> Pointer {
-        let index = (self.id.position() as usize).saturating_sub(1);
-        Pointer::ROOT.key("stages").index(index).key(self.kind.name().as_str())
+    /// Part of a route that the stage is; `None` for all other stages.
+    pub(crate) fn route_part(&self) -> Option<RoutePart> {
+        match &self.kind {
+            StageKind::Path(path) => Some(RoutePart::Gate(path.route)),
+            StageKind::Route(route) => Some(RoutePart::Join(route.route)),
+            _ => None,
+        }
     }
 
     /// Text for display: `2:download[12]`, or `2:download` with a concurrency of 1.
@@ -335,6 +408,8 @@ impl StageKind {
             Self::Collate { .. } => StageKindName::Collate,
             Self::Transfer { .. } => StageKindName::Transfer,
             Self::Sleep(_) => StageKindName::Sleep,
+            Self::Path(_) => StageKindName::Path,
+            Self::Route(_) => StageKindName::Route,
         }
     }
 
@@ -342,7 +417,12 @@ impl StageKind {
     pub fn keeps_size(&self) -> bool {
         match self {
             Self::Collate { ragged } => *ragged != Ragged::Pad,
-            Self::Transfer { .. } | Self::Sleep(_) | Self::Aggregate { .. } | Self::Disaggregate => true,
+            Self::Transfer { .. }
+            | Self::Sleep(_)
+            | Self::Aggregate { .. }
+            | Self::Disaggregate
+            | Self::Path(_)
+            | Self::Route(_) => true,
             Self::Fetch { .. } | Self::Wasm(_) => false,
         }
     }

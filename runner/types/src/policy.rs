@@ -27,6 +27,10 @@ pub enum StageKindName {
     Transfer,
     /// Waits without changing its items.
     Sleep,
+    /// Entry of a path of a route; not a kind of a document's stages.
+    Path,
+    /// Joins the paths of a route.
+    Route,
 }
 
 impl StageKindName {

@@ -287,6 +287,7 @@ fn graph(
         source: Box::new(Copies { sample: sample.clone(), left: items }),
         source_node: node(0, 2),
         stages: (1..=chain.stages).map(stage).collect(),
+        routes: Vec::new(),
         sink_node: node(chain.stages + 1, 3),
         consumer: Some(consumer),
         threads,

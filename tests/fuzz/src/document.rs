@@ -74,7 +74,7 @@ fn check_spec(spec: &Spec, document: &Value) {
     let here = |has_index| BTreeMap::from([("here".to_owned(), StoreFacts { has_index })]);
     for stores in [None, Some(&here(false)), Some(&here(true)), Some(&BTreeMap::new())] {
         match Plan::check(spec, Known { modules: &modules, names: &[], fields: None, stores }) {
-            Ok(plan) => assert_eq!(plan.stages.len(), spec.stages.len()),
+            Ok(plan) => assert!(plan.stages.len() >= spec.stages.len()),
             Err(faults) => {
                 // A fault may point to a member that the document omits: then the document with all defaults has it.
                 let whole = serde_json::to_value(spec).expect("every document can be written");

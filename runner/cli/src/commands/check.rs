@@ -10,8 +10,5 @@ use crate::text::say;
 pub(crate) fn check(runtime: &Runtime, args: &PipelineArgs) -> Result<()> {
     let (document, prepared) = Document::prepared(args, runtime, Outlets::ALL)?;
     let plan = prepared.plan;
-    let mut chain = vec![format!("[{}]", plan.source.id)];
-    chain.extend(plan.stages.iter().map(|stage| format!("[{}]", stage.label())));
-    chain.push(format!("[{}]", plan.sink.id));
-    Ok(say(&format!("{} can run: {}", document.origin, chain.join(" -> ")))?)
+    Ok(say(&format!("{} can run: {}", document.origin, plan.chain()))?)
 }

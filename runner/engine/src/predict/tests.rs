@@ -2,6 +2,7 @@
 
 use penstock_types::plan::SleepPlan;
 use penstock_types::policy::{Capacity, StageKindName};
+use penstock_types::routes::RouteSpan;
 use penstock_types::spec::{SleepOn, SleepShape};
 use penstock_types::traversal::{Traversal, TraversalSettings};
 
@@ -9,6 +10,7 @@ use super::*;
 use crate::consumers::Simulate;
 use crate::ops::SleepTimes;
 use crate::range::RangeSource;
+use crate::route::{Choice, PathShares};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -60,6 +62,7 @@ fn samples(count: u64, stages: Vec<ScenarioStage>) -> Scenario {
         source_node: node("src", 2),
         source_time: Duration::ZERO,
         stages,
+        routes: Vec::new(),
         sink_node: node("sink", 3),
         consumer: StepTimes::Simulate { steps: Simulate::new(MS * 30, 0.0, 7), late: Duration::ZERO },
         threads: 4,
@@ -221,4 +224,38 @@ fn pipelines_that_take_no_time_or_deliver_no_item_are_predicted_in_bounded_time(
         ..at_once(vec![drops])
     };
     assert_eq!(predict(nothing, Extent::Events(10_000)).items, 0);
+}
+
+/// A route with an op of 10 ms and one of 80 ms in its paths, which half of the samples take each.
+fn routed(order: Order) -> Scenario {
+    let work = |work, name: &str, kind| ScenarioStage { node: node(name, 2), kind, work };
+    let gate = |name: &str| work(ScenarioWork::Gate { route: 0 }, name, StageKindName::Path);
+    let (mut fast, mut slow) = (op(10, 1, OpPlace::Task), op(80, 1, OpPlace::Task));
+    for stage in [&mut fast, &mut slow] {
+        if let ScenarioWork::Op(op) = &mut stage.work {
+            op.order = order;
+        }
+    }
+    let join = work(ScenarioWork::Join { route: 0 }, "route", StageKindName::Route);
+    let span = RouteSpan { gates: vec![1, 3], join: 5 };
+    let shares = PathShares::new(&[1, 1, 0], 7, "route").unwrap();
+    Scenario {
+        routes: vec![Route { span, choice: Choice::Shares(shares), order }],
+        ..scenario(vec![gate("fast"), fast, gate("slow"), slow, join])
+    }
+}
+
+#[test]
+fn the_slow_path_of_a_route_limits_the_samples_of_all_paths() {
+    for order in [Order::Completion, Order::Input] {
+        let prediction = predict(routed(order), Extent::Events(60_000));
+        let found = figures(&prediction);
+        // The slow op is always busy, and each of its samples comes with one of the other path.
+        let rates: Vec<f64> = found.iter().map(|[qps, ..]| *qps).collect();
+        for (rate, expected) in rates.iter().zip([25.0, 12.5, 12.5, 12.5, 12.5, 25.0, 25.0]) {
+            assert!((rate / expected - 1.0).abs() < 0.04, "{order:?}: {rates:?}");
+        }
+        let busy = prediction.window.stages[3].task.shares.as_ref().unwrap().busy;
+        assert!(busy > 0.97, "{order:?}: {busy}");
+    }
 }

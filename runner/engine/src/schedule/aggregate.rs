@@ -39,6 +39,8 @@ impl Aggregate {
                 None => match step.take() {
                     Take::Item(item, bytes) => self.collect(item, bytes, core),
                     Take::Empty => return,
+                    // The check of the plan excludes this stage in paths of routes, where marks are.
+                    Take::Mark => {}
                     end @ (Take::EpochEnd | Take::Ended) => self.flush(end, core, step.budget, step.epochs),
                 },
             }

@@ -103,22 +103,32 @@ impl Core {
     /// Puts the item in `hand`, if there is one, into the next queue. Returns false while the item has to wait for room in the
     /// queue.
     pub(crate) fn put(&mut self, hand: &mut Hand, step: &mut StageStep<'_>) -> bool {
+        if hand.is_none() {
+            return true;
+        }
+        let is_put = self.put_into(hand, step.output, step.now);
+        step.put |= is_put;
+        is_put
+    }
+
+    /// Puts the item in `hand`, if there is one, into `output`. Returns false while the item has to wait for room in the queue.
+    pub(crate) fn put_into(&mut self, hand: &mut Hand, output: &mut Queue, now: Tick) -> bool {
         let Some((item, since)) = hand.take() else { return true };
         let samples = item.samples();
-        match step.try_put(item, since) {
+        match output.try_put(item, since, now) {
             Ok(_) => {
                 self.book.out += samples;
                 if since.is_some() {
-                    self.meter.on_slot(step.now, Slot::Blocked, Slot::Idle);
+                    self.meter.on_slot(now, Slot::Blocked, Slot::Idle);
                 }
                 true
             }
             Err(item) => {
                 if since.is_none() {
-                    step.output.on_put_waits(step.now);
-                    self.meter.on_slot(step.now, Slot::Idle, Slot::Blocked);
+                    output.on_put_waits(now);
+                    self.meter.on_slot(now, Slot::Idle, Slot::Blocked);
                 }
-                *hand = Some((item, since.or(Some(step.now))));
+                *hand = Some((item, since.or(Some(now))));
                 false
             }
         }
@@ -161,6 +171,11 @@ impl<'a> StageStep<'a> {
 
     pub(crate) fn put_epoch_end(&mut self) {
         self.output.put_epoch_end();
+        self.put = true;
+    }
+
+    pub(crate) fn put_mark(&mut self) {
+        self.output.put_mark();
         self.put = true;
     }
 }

@@ -29,6 +29,8 @@ impl Disaggregate {
                     }
                 }
                 Take::EpochEnd => step.put_epoch_end(),
+                // The check of the plan excludes this stage in paths of routes, where marks are.
+                Take::Mark => {}
                 Take::Empty => return,
                 Take::Ended => self.end = true,
             }

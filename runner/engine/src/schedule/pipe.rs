@@ -21,7 +21,7 @@ pub(crate) struct Pipe {
     order: Order,
     slots: Vec<TaskSlot>,
     free: Vec<usize>,
-    /// Slots in the order in which they took items; used for `Order::Input` only.
+    /// Slots in the order in which they took items, and a `MARK` behind the last slot before each mark; used for `Order::Input` only.
     turns: VecDeque<usize>,
     /// Slots whose results wait to be put into the next queue, in the order of completion; used for `Order::Completion` only.
     ready: VecDeque<usize>,
@@ -40,6 +40,9 @@ pub(crate) struct Pipe {
     /// Epoch of the latest task: the stage starts no task of another epoch before all tasks of this epoch are done.
     epoch: u32,
 }
+
+/// Entry of `Pipe::turns` for a mark, which the stage passes on once the results before it are put.
+const MARK: usize = usize::MAX;
 
 /// Maximum number of jobs that a worker takes at once.
 const MAX_BATCH: usize = 16;
@@ -276,6 +279,11 @@ impl Pipe {
     /// Puts results into the next queue as long as it has room.
     fn pass_on(&mut self, core: &mut Core, step: &mut StageStep<'_>) {
         while let Some(slot) = self.next_to_put() {
+            if slot == MARK {
+                self.turns.pop_front();
+                step.put_mark();
+                continue;
+            }
             if self.slots[slot].state == SlotState::Done(Slot::OrderWait) {
                 self.turn_slot(slot, SlotState::Done(Slot::Blocked), core, step.now);
             }
@@ -301,12 +309,15 @@ impl Pipe {
         self.note_waiting_puts(step);
     }
 
-    /// Slot whose result is to be put next, if its op is done.
+    /// Slot whose result is to be put next, if its op is done, or `MARK` if a mark is next.
     fn next_to_put(&self) -> Option<usize> {
         match self.order {
             Order::Completion => self.ready.front().copied(),
             Order::Input => {
                 let slot = *self.turns.front()?;
+                if slot == MARK {
+                    return Some(slot);
+                }
                 matches!(self.slots[slot].state, SlotState::Done(_)).then_some(slot)
             }
         }
@@ -333,6 +344,8 @@ impl Pipe {
         while self.border.is_none() && !self.free.is_empty() && self.may_take(core, step) {
             match step.take() {
                 Take::Item(item, bytes) => self.start(item, bytes, core, step),
+                Take::Mark if self.turns.is_empty() => step.put_mark(),
+                Take::Mark => self.turns.push_back(MARK),
                 Take::EpochEnd => self.border = Some(Border { end: End::Epoch, finished: false }),
                 Take::Ended => self.border = Some(Border { end: End::Data, finished: false }),
                 Take::Empty => return,

@@ -21,12 +21,15 @@ pub(crate) struct Queue {
     /// Samples that a consumer took but did not complete.
     taken_back: u64,
     reader_waits: bool,
+    /// Set if consecutive ends of epochs stay separate.
+    keeps_ends: bool,
 }
 
 #[derive(Debug)]
 enum Entry {
     Item(Item, Weight),
     EpochEnd,
+    Mark,
 }
 
 /// Size of an item, computed once when it is put.
@@ -41,6 +44,8 @@ pub(crate) enum Take {
     /// An item, and the bytes it takes in memory.
     Item(Item, u64),
     EpochEnd,
+    /// All results of one item of a route have been taken.
+    Mark,
     /// The queue is empty: from now on, the reader counts as waiting.
     Empty,
     /// The queue is empty and its writer has closed it.
@@ -61,7 +66,13 @@ impl Queue {
             taken: 0,
             taken_back: 0,
             reader_waits: false,
+            keeps_ends: false,
         }
+    }
+
+    /// Keeps consecutive ends of epochs separate, because the join of a route counts them.
+    pub(crate) fn keep_ends(&mut self) {
+        self.keeps_ends = true;
     }
 
     /// Puts `item` if there is room, and returns its size in bytes; otherwise returns the item. `since` is the time at which this
@@ -85,11 +96,16 @@ impl Queue {
         self.meter.on_put_waits(now);
     }
 
-    /// Puts the end of an epoch, which needs no capacity. Consecutive ends are merged into one.
+    /// Puts the end of an epoch, which needs no capacity. Consecutive ends are merged into one, except in the paths of a route.
     pub(crate) fn put_epoch_end(&mut self) {
-        if !matches!(self.entries.back(), Some(Entry::EpochEnd)) {
+        if self.keeps_ends || !matches!(self.entries.back(), Some(Entry::EpochEnd)) {
             self.entries.push_back(Entry::EpochEnd);
         }
+    }
+
+    /// Puts a mark, which needs no capacity.
+    pub(crate) fn put_mark(&mut self) {
+        self.entries.push_back(Entry::Mark);
     }
 
     /// Closes the queue after the writer's last put.
@@ -122,6 +138,13 @@ impl Queue {
                 }
                 Take::EpochEnd
             }
+            // A reader that waits for an item goes on waiting.
+            Some(Entry::Mark) => {
+                if self.closed && self.entries.is_empty() {
+                    self.meter.on_drained(now);
+                }
+                Take::Mark
+            }
             None if self.closed => Take::Ended,
             None => {
                 if !self.reader_waits {
@@ -153,7 +176,7 @@ impl Queue {
     pub(crate) fn front_bytes(&self) -> Option<u64> {
         match self.entries.front()? {
             Entry::Item(_, weight) => Some(weight.bytes),
-            Entry::EpochEnd => None,
+            Entry::EpochEnd | Entry::Mark => None,
         }
     }
 
@@ -186,10 +209,17 @@ impl Queue {
     pub(crate) fn book(&self) -> QueueBook {
         let inside = self.entries.iter().map(|entry| match entry {
             Entry::Item(item, _) => item.samples(),
-            Entry::EpochEnd => 0,
+            Entry::EpochEnd | Entry::Mark => 0,
         });
         let left = inside.sum::<u64>() + self.taken_back;
         QueueBook { id: self.id.clone(), put: self.put, taken: self.taken, left }
+    }
+
+    /// Ends the wait of the reader, if it waits, because the reader turns to another queue.
+    pub(crate) fn pause_waiting(&mut self, now: Tick) {
+        if std::mem::take(&mut self.reader_waits) {
+            self.meter.on_get_paused(now);
+        }
     }
 
     fn give_up_waiting(&mut self) {

@@ -1,6 +1,8 @@
 //! Room in the memory budget: the demand of downstream nodes, and the detection of runs that wait for memory that nothing can
 //! free.
 
+use std::ops::RangeInclusive;
+
 use penstock_types::stats::Tick;
 
 use super::Schedule;
@@ -13,14 +15,20 @@ pub(crate) struct NodesBehind<'a> {
     pub(super) stages: &'a [Stage],
     pub(super) queues: &'a [Queue],
     pub(super) sink_is_empty: bool,
+    /// Number of the first of these nodes.
+    pub(super) first: usize,
+    /// Nodes among these that wait for the node, and are not downstream of it: the other paths of a route that keeps the order.
+    pub(super) beside: &'a [RangeInclusive<usize>],
 }
 
 impl NodesBehind<'_> {
     /// Memory demand of these nodes; `is_clear` is set if no item waits in the queue or task before them.
     pub(crate) fn demand(&self, is_clear: bool) -> Behind {
-        let is_empty = self.sink_is_empty && self.queues.iter().all(|queue| queue.items() == 0);
+        let is_behind = |place: usize| self.beside.iter().all(|nodes| !nodes.contains(&(self.first + place)));
+        let mut queues = self.queues.iter().enumerate().filter(|(place, _)| is_behind(*place));
+        let is_empty = self.sink_is_empty && queues.all(|(_, queue)| queue.items() == 0);
         let mut behind = Behind { is_idle: is_clear && is_empty, ..Behind::default() };
-        for stage in self.stages {
+        for (_, stage) in self.stages.iter().enumerate().filter(|(place, _)| is_behind(*place)) {
             match &stage.kind {
                 Kind::Pipe(pipe) => {
                     behind.growth = behind.growth.saturating_add(pipe.free_growth());
@@ -33,6 +41,7 @@ impl NodesBehind<'_> {
                     behind.collects |= aggregate.collects();
                 }
                 Kind::Disaggregate(disaggregate) => behind.is_idle &= disaggregate.inside() == 0,
+                Kind::Gate(passage) | Kind::Join(passage) => behind.is_idle &= passage.hand.is_none(),
             }
         }
         behind
@@ -65,7 +74,8 @@ impl Schedule {
         self.wants_more()
             && self.source.waiting_bytes().is_some_and(|bytes| {
                 let Self { source, stages, queues, sink, budget, .. } = self;
-                let behind = NodesBehind { stages, queues, sink_is_empty: sink.is_empty() };
+                let behind =
+                    NodesBehind { stages, queues, sink_is_empty: sink.is_empty(), first: 0, beside: &[] };
                 // The end of the data needs no memory. After samples, the source makes the next chunk, for which at most the size
                 // of the largest chunk so far is reserved. This reservation leaves room for the stages, so their growth is not
                 // counted.
@@ -101,10 +111,15 @@ impl Schedule {
 
     /// Bytes held by each node and its output queue, first to last.
     pub(super) fn bytes_by_node(&self) -> impl Iterator<Item = u64> {
+        self.bytes_of_nodes_and_queues().map(|(node, queue)| node + queue)
+    }
+
+    /// Bytes held by each node, and those held by its output queue, first to last.
+    pub(super) fn bytes_of_nodes_and_queues(&self) -> impl Iterator<Item = (u64, u64)> {
         let nodes = std::iter::once(self.source.bytes())
             .chain(self.stages.iter().map(Stage::bytes))
             .chain([self.sink.bytes()]);
-        nodes.zip(&self.queues).map(|(node, queue)| node + queue.bytes())
+        nodes.zip(&self.queues).map(|(node, queue)| (node, queue.bytes()))
     }
 
     /// Error for a run that is stuck for lack of memory: the memory held by each node, and the budget that would suffice.

@@ -25,7 +25,7 @@ impl SinkEnd {
                     self.core.book.taken += item.samples();
                     self.hand = Some((item, None));
                 }
-                Take::EpochEnd => {}
+                Take::EpochEnd | Take::Mark => {}
                 Take::Empty => return,
                 Take::Ended => self.core.close(step),
             }

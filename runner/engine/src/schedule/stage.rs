@@ -2,10 +2,10 @@ use penstock_types::ledger::StageBook;
 use penstock_types::stats::{StageMeter, Tick};
 
 use super::aggregate::Aggregate;
-use super::core::Core;
+use super::core::{Core, Hand, bytes_in, samples_in};
 use super::disaggregate::Disaggregate;
 use super::pipe::Pipe;
-use super::{StageRule, StageShape};
+use super::shape::{StageRule, StageShape};
 
 /// A stage between source and sink.
 #[derive(Debug)]
@@ -19,6 +19,26 @@ pub(crate) enum Kind {
     Pipe(Pipe),
     Aggregate(Aggregate),
     Disaggregate(Disaggregate),
+    Gate(Passage),
+    Join(Passage),
+}
+
+/// Gate or join: its route, and the item that waits for room in its queue.
+#[derive(Debug)]
+pub(crate) struct Passage {
+    route: usize,
+    pub(super) hand: Hand,
+}
+
+impl Passage {
+    pub(crate) fn new(route: usize) -> Self {
+        Self { route, hand: None }
+    }
+
+    /// Number of the route.
+    pub(crate) fn route(&self) -> usize {
+        self.route
+    }
 }
 
 impl Stage {
@@ -30,6 +50,8 @@ impl Stage {
             }
             StageRule::Aggregate { size, drop_last } => Kind::Aggregate(Aggregate::new(size, drop_last)),
             StageRule::Disaggregate => Kind::Disaggregate(Disaggregate::default()),
+            StageRule::Gate { route } => Kind::Gate(Passage::new(route)),
+            StageRule::Join { route } => Kind::Join(Passage::new(route)),
         };
         let concurrency = shape.rule.concurrency();
         let meter = measured.map_or_else(StageMeter::off, |now| StageMeter::starting_at(now, concurrency));
@@ -41,7 +63,7 @@ impl Stage {
     pub(crate) fn working(&self) -> usize {
         match &self.kind {
             Kind::Pipe(pipe) => pipe.working(),
-            Kind::Aggregate(_) | Kind::Disaggregate(_) => 0,
+            Kind::Aggregate(_) | Kind::Disaggregate(_) | Kind::Gate(_) | Kind::Join(_) => 0,
         }
     }
 
@@ -51,6 +73,7 @@ impl Stage {
             Kind::Pipe(pipe) => pipe.bytes(),
             Kind::Aggregate(aggregate) => aggregate.bytes(),
             Kind::Disaggregate(disaggregate) => disaggregate.bytes(),
+            Kind::Gate(passage) | Kind::Join(passage) => bytes_in(&passage.hand),
         }
     }
 
@@ -66,7 +89,7 @@ impl Stage {
     pub(crate) fn largest_bytes(&self) -> u64 {
         match &self.kind {
             Kind::Pipe(pipe) => pipe.largest_bytes(),
-            Kind::Aggregate(_) | Kind::Disaggregate(_) => 0,
+            Kind::Aggregate(_) | Kind::Disaggregate(_) | Kind::Gate(_) | Kind::Join(_) => 0,
         }
     }
 
@@ -75,6 +98,7 @@ impl Stage {
             Kind::Pipe(pipe) => pipe.inside(),
             Kind::Aggregate(aggregate) => aggregate.inside(),
             Kind::Disaggregate(disaggregate) => disaggregate.inside(),
+            Kind::Gate(passage) | Kind::Join(passage) => samples_in(&passage.hand),
         };
         self.core.book_with(left)
     }

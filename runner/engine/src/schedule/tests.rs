@@ -2,11 +2,13 @@
 //! without threads or a clock.
 
 mod budget;
+mod routes;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use penstock_types::ledger::Ledger;
+use penstock_types::policy::OnError;
 use penstock_types::run::FailureClass;
 use proptest::prelude::*;
 
@@ -37,6 +39,7 @@ fn shape(stages: Vec<StageShape>, sink: usize) -> ChainShape {
     ChainShape {
         source: node(0, 2),
         stages,
+        routes: Vec::new(),
         sink: node(id, sink),
         buffer_bytes: u64::MAX,
         max_failures: None,
@@ -164,6 +167,9 @@ fn reference(position: usize, rule: &StageRule, stream: Vec<Mark>) -> Vec<Mark> 
             }
             StageRule::Disaggregate => {
                 out.extend(into_samples(item).into_iter().map(|sample| Mark::Item(Item::Sample(sample))));
+            }
+            StageRule::Gate { .. } | StageRule::Join { .. } => {
+                unreachable!("routes have a reference of their own")
             }
         }
     }
@@ -357,13 +363,13 @@ fn any_stages() -> impl Strategy<Value = Vec<StageShape>> {
                     !batches
                 }
                 StageRule::Disaggregate => batches,
-                StageRule::Pipe { .. } => true,
+                StageRule::Pipe { .. } | StageRule::Gate { .. } | StageRule::Join { .. } => true,
             };
             if fits {
                 batches = match rule {
                     StageRule::Aggregate { .. } => true,
                     StageRule::Disaggregate => false,
-                    StageRule::Pipe { .. } => batches,
+                    StageRule::Pipe { .. } | StageRule::Gate { .. } | StageRule::Join { .. } => batches,
                 };
                 kept.push(stage(kept.len() + 1, capacity, rule));
             }

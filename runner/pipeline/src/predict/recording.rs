@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use penstock_engine::predict::OpPlace;
+use penstock_engine::route::{Choice, PathShares};
+use penstock_types::plan::{RoutePlan, StageId, StagePlan};
 use penstock_types::policy::StageKindName;
 use penstock_types::run::{QueueRecord, RunSnapshot, StageRecord};
 use penstock_types::series::TaskTimes;
@@ -82,7 +84,8 @@ impl Recording {
         let times = self.times.get(&record.id).filter(|times| times.count() > 0)?;
         // The first entry in the ledger is that of the source, so the entry of a stage is at its position plus one.
         let book = self.snapshot.ledger.stages.get(place + 1)?;
-        let sleep = self.document.pointer(&format!("/stages/{place}/sleep"));
+        let id = StageId::parse(&record.id)?;
+        let sleep = self.document.pointer(id.place().key("sleep").as_str());
         // The measured mean of exponential times is no reference: by chance it deviates from the setting by more than the delays
         // of the machine.
         let even = sleep.filter(|sleep| sleep.get("shape").is_none_or(|shape| shape == "uniform"));
@@ -94,6 +97,19 @@ impl Recording {
             out: book.out,
             document_mean_s: told.map(|ms| ms / 1e3),
         })
+    }
+
+    /// Choice of the paths of a route by their shares of the samples. `None` if the run routed no sample, or had other paths.
+    pub(super) fn choice(&self, route: &RoutePlan, stage: &StagePlan, seed: u64) -> Option<Choice> {
+        let book = |id: &str| self.snapshot.ledger.stages.iter().find(|book| book.id == id);
+        let id = stage.id.to_string();
+        let join = book(&id)?;
+        let mut counts = Vec::with_capacity(route.paths.len() + 1);
+        for path in &route.paths {
+            counts.push(book(&format!("{id}/{path}"))?.taken);
+        }
+        counts.push(join.skipped + join.dead_lettered);
+        PathShares::new(&counts, seed, &stage.seeded_as).map(Choice::Shares)
     }
 
     /// Time that the source takes for a sample, excluding waits for space in its queue.

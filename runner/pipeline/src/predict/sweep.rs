@@ -156,7 +156,9 @@ fn neighbours(setting: &Setting, budget: SweepBudget) -> Vec<Setting> {
                 add(plan, threads);
             }
         }
-        let Some(queue) = Capacity::new(stage.queue.get() * 2) else { continue };
+        // The queues of a route have one setting for all of its paths.
+        let is_of_route = matches!(stage.kind, StageKind::Path(_) | StageKind::Route(_));
+        let Some(queue) = Capacity::new(stage.queue.get() * 2).filter(|_| !is_of_route) else { continue };
         let mut plan = setting.plan.clone();
         plan.stages[place].queue = queue;
         add(plan, threads);
@@ -224,14 +226,13 @@ fn least(
 
 fn proposal(setting: &Setting, start: &Setting) -> Proposal {
     let mut changes = Vec::new();
-    for (place, (now, was)) in setting.plan.stages.iter().zip(&start.plan.stages).enumerate() {
-        let at = Pointer::ROOT.key("stages").index(place).key(now.kind.name().as_str());
+    for (now, was) in setting.plan.stages.iter().zip(&start.plan.stages) {
         let settings = [
             ("concurrency", was.concurrency.get(), now.concurrency.get()),
             ("queue", was.queue.get(), now.queue.get()),
         ];
         for (name, from, to) in settings.into_iter().filter(|(_, from, to)| from != to) {
-            changes.push(Change { pointer: at.key(name), from, to });
+            changes.push(Change { pointer: now.place.key(name), from, to });
         }
     }
     let (from, to) = (start.machine.threads, setting.machine.threads);
@@ -249,7 +250,9 @@ fn proposal(setting: &Setting, start: &Setting) -> Proposal {
 
 fn changeable(kind: &StageKind) -> bool {
     match kind {
-        StageKind::Aggregate { .. } | StageKind::Disaggregate => false,
+        StageKind::Aggregate { .. } | StageKind::Disaggregate | StageKind::Path(_) | StageKind::Route(_) => {
+            false
+        }
         StageKind::Wasm(wasm) => wasm.mode != penstock_types::manifest::Mode::Stateful,
         StageKind::Fetch { .. }
         | StageKind::Collate { .. }

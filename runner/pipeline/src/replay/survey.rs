@@ -74,13 +74,6 @@ pub enum ReplayFault {
     Read { path: PathBuf, source: Arc<io::Error> },
 }
 
-impl StageLetters {
-    /// Position of the stage among the document's stages, from 0.
-    pub fn place(&self) -> usize {
-        self.id.position() as usize - 1
-    }
-}
-
 impl Letters {
     /// Reads the document of the run in `folder` and scans all of its dead letters once.
     pub fn open(folder: &Path) -> Result<Self, ReplayFault> {
@@ -167,13 +160,11 @@ pub(super) fn letter(line: &LetterLine<'_>) -> Result<Option<ReadLetter>, Letter
 /// Parses a stage's id; fails unless the document has the stage and samples can fail in it.
 fn stage_of(spec: &Spec, written: &str) -> Result<StageId, LetterFault> {
     let id = StageId::parse(written);
-    let stage = id.as_ref().and_then(|id| {
-        let place = usize::try_from(id.position()).ok()?.checked_sub(1)?;
-        spec.stages.get(place).filter(|stage| may_be_called(stage, id.name()))
-    });
+    let stage = id.as_ref().and_then(|id| spec.stage(id).filter(|stage| may_be_called(stage, id.name())));
     match (id, stage) {
         (Some(id), Some(Stage::Fetch(_) | Stage::Wasm(_) | Stage::Transfer(_) | Stage::Sleep(_))) => Ok(id),
         (_, Some(Stage::Collate(_))) => Err(LetterFault::OfABatch(written.to_owned())),
+        (_, Some(Stage::Route(_))) => Err(LetterFault::OfARoute(written.to_owned())),
         (_, Some(Stage::Aggregate(_) | Stage::Disaggregate(_))) => {
             Err(LetterFault::NothingFails(written.to_owned()))
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import keyword
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -100,7 +101,8 @@ class Written:
         made, calls = type(self)(), []
         try:
             for place, kind, given in self._parts():
-                calls.append(f"{kind}({_arguments(_DECLARED[place, kind], given)})")
+                named = {f"{name}_" if keyword.iskeyword(name) else name: value for name, value in given.items()}
+                calls.append(f"{kind}({_arguments(_DECLARED[place, kind], named)})")
                 made = made._with_part(place, kind, given)
         except (AttributeError, KeyError, TypeError, ValueError):
             calls.clear()
@@ -136,7 +138,9 @@ def part(place: str) -> Callable[[Declared], Declared]:
             begun: Written = declared(*arguments, **named)
             given = signature.bind(*arguments, **named).arguments
             given.pop("self", None)
-            return begun._with_part(place, kind, given)
+            # A member that is a word of Python, like `else`, is the parameter `else_`.
+            members = {name[:-1] if keyword.iskeyword(name[:-1]) else name: value for name, value in given.items()}
+            return begun._with_part(place, kind, members)
 
         return cast(Declared, called)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NotRequired, Self, TypeAlias, TypedDict
 
 from penstock._document import Written, part
@@ -312,6 +312,50 @@ SleepShape: TypeAlias = Literal["uniform", "exponential"]
 SleepOn: TypeAlias = Literal["async", "thread"]
 
 
+class RouteByField(TypedDict):
+    """Field of the sample that contains the name."""
+
+    field: str
+
+
+class RouteByModule(TypedDict):
+    """Module that runs before the route, with the settings of a stage `wasm`; it gives the name in the field `route`."""
+
+    module: Wasm
+
+
+RouteBy: TypeAlias = RouteByField | RouteByModule
+
+
+class Wasm(TypedDict):
+    """Runs a WebAssembly module on the worker threads of the run."""
+
+    #: Reference to the module: `name`, `name@version-or-alias` or `sha256:...`; the modules of the program are `std/name`.
+    module: str
+    #: Parameters of the module; its manifest has their JSON Schema.
+    params: NotRequired[Mapping[str, Any]]
+    #: CPU time the module may use for one sample, in milliseconds.
+    deadline_ms: NotRequired[int]
+    #: Memory that one instance of the module may use, in MiB.
+    memory_mib: NotRequired[int]
+    #: Data the module may return for one sample, over all samples made from it, in MiB. A call that returns more fails.
+    output_mib: NotRequired[int]
+    #: Objects that the module may read by name: vocabularies, tables.
+    assets: NotRequired[Mapping[str, Asset]]
+    #: Name of the stage in statistics; its kind, or the name of its module, when missing.
+    name: NotRequired[str | None]
+    #: Maximum number of items in the queue after the stage.
+    queue: NotRequired[int]
+    #: Number of tasks that may run at a time.
+    concurrency: NotRequired[int]
+    #: Order in which results are passed on.
+    order: NotRequired[Order]
+    #: Handling of a sample that failed.
+    on_error: NotRequired[OnError]
+    #: Limit of failures in this stage, beyond which the run fails; no limit when missing.
+    max_failures: NotRequired[FailureLimit | None]
+
+
 class Document(Written):
     """A pipeline document: the source of samples, the stages that process them, and the consumer that drains them."""
 
@@ -532,6 +576,38 @@ class Document(Written):
           `dead_letter`: Writes the sample to the dead letters with its input and its error, to be replayed.
           `fail`: Ends the run as failed; samples that are already processed are still delivered.
         max_failures: Limit of failures in this stage, beyond which the run fails; no limit when missing.
+        """
+        return self
+
+    @part("stages")
+    def route(
+        self,
+        by: RouteBy,
+        paths: Mapping[str, Sequence[Mapping[str, Any]]],
+        *,
+        else_: Sequence[Mapping[str, Any]] | None = None,
+        name: str | None = None,
+        queue: int = 2,
+        order: Order = "completion",
+        on_error: OnError = "skip",
+        max_failures: FailureLimit | None = None,
+    ) -> Self:
+        """Sends each sample down one of several paths, and joins the paths behind them.
+
+        by: Origin of the name of a sample's path.
+        paths: Paths by name, each a list of stages; an empty list passes samples on unchanged. A path takes the samples whose value is its
+            name, as a text or as a whole number.
+        else_: Path of all other samples; they fail when it is missing.
+        name: Name of the stage in statistics; its kind when missing.
+        queue: Maximum number of items in the queue in front of each path, and in the queue after the stage.
+        order: Order in which samples leave the paths. With `input`, all stages in the paths keep the order, too.
+          `completion`: Order in which tasks complete.
+          `input`: Order in which items came in.
+        on_error: Handling of a sample without a path.
+          `skip`: Counts and logs the failure and leaves the sample out.
+          `dead_letter`: Writes the sample to the dead letters with its input and its error, to be replayed.
+          `fail`: Ends the run as failed; samples that are already processed are still delivered.
+        max_failures: Limit of samples without a path, beyond which the run fails; no limit when missing.
         """
         return self
 

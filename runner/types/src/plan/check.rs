@@ -12,7 +12,7 @@ use super::{
 };
 use crate::fault::{FaultKind, Pointer, SpecFault, listed, suggestion};
 use crate::manifest::Mode;
-use crate::policy::{Capacity, Concurrency, FailureLimit};
+use crate::policy::{Capacity, Concurrency, FailureLimit, Order};
 use crate::spec::{
     Consumer, DeviceName, Fetch, LabelTable, MAX_FAULTS, Millis, MixPart, MixSource, Name, RecordDecoding,
     RecordForm, RecordsSource, STD_PREFIX, Settings, Sleep, Source, Spec, Stage, TableSource, Wasm,
@@ -43,19 +43,13 @@ impl Plan {
 
     /// Same as [`Plan::check`], but returns the plan even if there are faults, for callers with further checks.
     pub fn draft(spec: &Spec, known: Known<'_>) -> Draft {
-        let mut fields = known.fields.clone().unwrap_or_else(|| Fields::of_source(&spec.source));
-        let mut check = Check { known, faults: Vec::new() };
+        let fields = known.fields.clone().unwrap_or_else(|| Fields::of_source(&spec.source));
+        let mut check = Check { spec, known, faults: Vec::new(), planned: Vec::new(), routes: 0 };
         let source = check.source(spec);
-        let mut flow = (source.flow, true);
-        let mut stages = Vec::with_capacity(spec.stages.len());
-        for (index, stage) in spec.stages.iter().enumerate() {
-            let place = Pointer::ROOT.key("stages").index(index).key(stage.kind());
-            let mut planned = check.stage(stage, index + 1, spec, &place);
-            flow = check.flow(spec, index, &place, &planned.kind, flow);
-            planned.flow = flow.0;
-            fields = check.fields(stage, &planned, fields);
-            stages.push(planned);
-        }
+        let giver = format!("the source `{}`", spec.source.kind());
+        let way = Way { flow: (source.flow, true), fields, giver };
+        let Way { flow, fields, .. } = check.stages(&spec.stages, &Stretch::whole(), way);
+        let mut stages = std::mem::take(&mut check.planned);
         number_namesakes(&mut stages);
         let (flow, is_known) = flow;
         let flow = is_known.then_some(flow.unit);
@@ -74,7 +68,7 @@ impl Plan {
             interval: Duration::from_secs_f64(spec.interval_s.get()),
             buffer_bytes: u64::from(spec.buffer_mib.get()) * MIB,
             source,
-            sink: SinkPlan { id: StageId::new(stages.len() + 1, "sink"), queue: spec.sink.queue },
+            sink: SinkPlan { id: StageId::new(spec.stages.len() + 1, "sink"), queue: spec.sink.queue },
             consumer: match &spec.consumer {
                 Consumer::Discard(_) => ConsumerPlan::Discard,
                 Consumer::Simulate(simulate) => {
@@ -103,14 +97,99 @@ impl Plan {
     }
 }
 
-struct Check<'a> {
+pub(super) struct Check<'a> {
+    spec: &'a Spec,
     known: Known<'a>,
     faults: Vec<SpecFault>,
+    /// Stages planned so far, in the order of the plan.
+    pub(super) planned: Vec<StagePlan>,
+    /// Number of routes planned so far.
+    pub(super) routes: usize,
+}
+
+/// A list of stages: that of the document, or that of a path.
+#[derive(Clone)]
+pub(super) struct Stretch {
+    /// Id of the gate before the stages; `None` for the stages of the document.
+    pub(super) gate: Option<StageId>,
+    /// Place of the list in the document.
+    pub(super) place: Pointer,
+    /// Set if all stages keep the order of the input, whatever their settings are.
+    pub(super) keeps_order: bool,
+}
+
+/// What flows into a stage.
+#[derive(Clone)]
+pub(super) struct Way {
+    /// Items, and true if they are certain.
+    pub(super) flow: (Flow, bool),
+    pub(super) fields: Fields,
+    /// Part that gives the items, for messages.
+    pub(super) giver: String,
+}
+
+impl Stretch {
+    fn whole() -> Self {
+        Self { gate: None, place: Pointer::ROOT.key("stages"), keeps_order: false }
+    }
+
+    /// Id of the stage at `index` of the list, from 0.
+    pub(super) fn id(&self, index: usize, name: &str) -> StageId {
+        match &self.gate {
+            None => StageId::new(index + 1, name),
+            Some(gate) => gate.stage(index + 1, name),
+        }
+    }
 }
 
 impl Check<'_> {
-    fn fault(&mut self, pointer: Pointer, found: impl Into<String>, hint: impl Into<String>) {
-        self.faults.push(SpecFault::new(pointer, found).hint(hint));
+    pub(super) fn fault(&mut self, pointer: Pointer, found: impl Into<String>, hint: impl Into<String>) {
+        self.push(SpecFault::new(pointer, found).hint(hint));
+    }
+
+    pub(super) fn push(&mut self, fault: SpecFault) {
+        self.faults.push(fault);
+    }
+
+    /// Plans a list of stages. Returns what flows out of the last one.
+    pub(super) fn stages(&mut self, list: &[Stage], stretch: &Stretch, mut way: Way) -> Way {
+        for (index, stage) in list.iter().enumerate() {
+            let place = stretch.place.index(index).key(stage.kind());
+            way = match stage {
+                Stage::Route(route) => self.route(route, &place, stretch, index, way),
+                plain => {
+                    let in_route = stretch.gate.as_ref().map(|_| stretch.keeps_order);
+                    self.plain(plain, &|name| stretch.id(index, name), &place, in_route, way)
+                }
+            };
+        }
+        way
+    }
+
+    /// Plans a stage that is no route. `in_route` is true if it belongs to a route that keeps the order of its input, and `None` outside of
+    /// routes.
+    pub(super) fn plain(
+        &mut self,
+        stage: &Stage,
+        id: &dyn Fn(&str) -> StageId,
+        place: &Pointer,
+        in_route: Option<bool>,
+        Way { flow, fields, giver }: Way,
+    ) -> Way {
+        let mut planned = self.stage(stage, id, place);
+        if in_route == Some(true) {
+            planned.order = Order::Input;
+        }
+        let is_misplaced =
+            in_route.is_some_and(|keeps_order| !self.fits_route(stage, &planned.kind, place, keeps_order));
+        let flow = match is_misplaced {
+            true => (flow.0, false),
+            false => self.flow(stage, &giver, place, &planned.kind, flow),
+        };
+        planned.flow = flow.0;
+        let fields = self.fields(stage, &planned, fields);
+        self.planned.push(planned);
+        Way { flow, fields, giver: format!("`{}` before it", stage.kind()) }
     }
 
     fn source(&mut self, spec: &Spec) -> SourcePlan {
@@ -313,7 +392,8 @@ impl Check<'_> {
         }
     }
 
-    fn stage(&mut self, stage: &Stage, position: usize, spec: &Spec, place: &Pointer) -> StagePlan {
+    fn stage(&mut self, stage: &Stage, id: &dyn Fn(&str) -> StageId, place: &Pointer) -> StagePlan {
+        let spec = self.spec;
         let Settings { name, queue, concurrency, order, on_error, max_failures } = stage.settings();
         let mut default_name = stage.kind();
         let kind = match stage {
@@ -333,11 +413,12 @@ impl Check<'_> {
                 StageKind::Transfer { device: self.device(&transfer.device, &spec.consumer, place) }
             }
             Stage::Sleep(sleep) => StageKind::Sleep(sleep_plan(sleep)),
+            Stage::Route(_) => unreachable!("routes are planned with the stages in their paths"),
         };
-        let id = StageId::new(position, name.map_or(default_name, Name::as_str));
-        let seeded_as = id.name().to_owned();
+        let id = id(name.map_or(default_name, Name::as_str));
+        let (seeded_as, place) = (id.name().to_owned(), place.clone());
         let flow = Flow::of_source(None);
-        StagePlan { id, seeded_as, kind, queue, concurrency, order, on_error, max_failures, flow }
+        StagePlan { id, place, seeded_as, kind, queue, concurrency, order, on_error, max_failures, flow }
     }
 
     fn fetch(&mut self, fetch: &Fetch, source_store: Option<&Name>, place: &Pointer) -> StageKind {
@@ -429,10 +510,12 @@ impl Check<'_> {
         let is_lossless = |stage: &&StagePlan| match &stage.kind {
             StageKind::Fetch { .. } | StageKind::Wasm(_) => false,
             StageKind::Sleep(sleep) => sleep.fail_rate <= 0.0,
+            StageKind::Route(route) => route.has_else,
             StageKind::Aggregate { .. }
             | StageKind::Disaggregate
             | StageKind::Collate { .. }
-            | StageKind::Transfer { .. } => true,
+            | StageKind::Transfer { .. }
+            | StageKind::Path(_) => true,
         };
         for (index, stage) in plan.stages.iter().take_while(is_lossless).enumerate() {
             let StageKind::Aggregate { size, .. } = stage.kind else { continue };
@@ -444,11 +527,7 @@ impl Check<'_> {
                     "a batch of {samples} samples takes at least {mib} MiB, and `buffer_mib` is {}",
                     plan.buffer_bytes / MIB
                 );
-                self.fault(
-                    stage.place().key("size"),
-                    found,
-                    "use a smaller `size`, or a larger `buffer_mib`",
-                );
+                self.fault(stage.place.key("size"), found, "use a smaller `size`, or a larger `buffer_mib`");
             }
         }
     }
@@ -514,14 +593,13 @@ impl<'a> Check<'a> {
     /// not if the stage passes on an input that it does not accept.
     fn flow(
         &mut self,
-        spec: &Spec,
-        index: usize,
+        stage: &Stage,
+        giver: &str,
         place: &Pointer,
         kind: &StageKind,
         (before, is_known): (Flow, bool),
     ) -> (Flow, bool) {
         use Unit::{Batches, Collated, Samples};
-        let stage = &spec.stages[index];
         let is_unknown = matches!(kind, StageKind::Wasm(wasm) if wasm.digest.is_empty());
         let is_cuda = matches!(stage, Stage::Transfer(transfer) if transfer.device.is_cuda());
         let takes: &[Unit] = match kind {
@@ -529,7 +607,7 @@ impl<'a> Check<'a> {
             StageKind::Disaggregate | StageKind::Collate { .. } => &[Batches],
             StageKind::Wasm(_) if is_unknown => &[Samples, Batches],
             StageKind::Wasm(wasm) if wasm.mode == Mode::Batch => &[Batches],
-            StageKind::Wasm(_) => &[Samples],
+            StageKind::Wasm(_) | StageKind::Path(_) | StageKind::Route(_) => &[Samples],
             StageKind::Fetch { .. } => &[Samples, Batches],
             StageKind::Transfer { .. } if is_cuda => &[Collated],
             StageKind::Transfer { .. } | StageKind::Sleep(_) => &[Samples, Batches, Collated],
@@ -543,10 +621,6 @@ impl<'a> Check<'a> {
         let is_taken = !is_known || takes.contains(&before.unit);
         if !is_taken {
             let wanted: Vec<&str> = takes.iter().map(|unit| unit.name()).collect();
-            let giver = match index.checked_sub(1) {
-                Some(before) => format!("`{}` before it", spec.stages[before].kind()),
-                None => format!("the source `{}`", spec.source.kind()),
-            };
             let subject = match stage {
                 Stage::Wasm(wasm) => format!("module `{}`", wasm.module),
                 other => format!("`{}`", other.kind()),
@@ -580,7 +654,7 @@ impl Check<'_> {
         let Some(facts) = self.known.modules.get(wasm.module.as_str()) else { return Fields::UNKNOWN };
         let room = MAX_FAULTS.saturating_sub(self.faults.len());
         for Missing { field, param, hint } in fields.missing(&facts.manifest, &wasm.params, room) {
-            let place = planned.place();
+            let place = &planned.place;
             let named = param.filter(|param| wasm.params.contains_key(param));
             let place = named.map_or_else(|| place.clone(), |param| place.key("params").key(&param));
             let found =
@@ -593,7 +667,7 @@ impl Check<'_> {
 }
 
 /// Stages to insert between a stage that produces `found` and a stage that accepts `takes`.
-fn remedy(found: Unit, takes: &[Unit]) -> &'static str {
+pub(super) fn remedy(found: Unit, takes: &[Unit]) -> &'static str {
     match found {
         Unit::Samples if takes == [Unit::Collated] => "put an `aggregate` and a `collate` between them",
         Unit::Samples => "put an `aggregate` between them",

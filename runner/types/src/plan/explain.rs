@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Device, Flow, Plan, SourcePlan, StageKind, StagePlan, Unit, WasmPlan};
+use super::{Device, Flow, PathPlan, Plan, SourcePlan, StageKind, StagePlan, Unit, WasmPlan};
 use crate::amount::{self, count, percent};
 use crate::fault::listed;
 use crate::manifest::Mode;
@@ -24,17 +24,19 @@ impl Plan {
     /// which no sample fails, is dropped or fans out. The last line names the fields of the samples that come out.
     pub fn explain(&self) -> String {
         let mut flow = Flow::of_source(self.source.spec.samples(self.source.traversal));
+        let flows = self.flows(flow);
         let mut lines = vec![self.source.in_words()];
         lines.extend(self.source.share_in_words());
         lines.push(queue(self.source.queue, flow));
         let mut parts = vec![(self.source.id.to_string(), lines)];
-        for stage in &self.stages {
-            flow = flow.after(&stage.kind);
+        for (stage, behind) in self.stages.iter().zip(flows) {
+            flow = behind;
             let mut lines = vec![stage.kind.in_words()];
             if let StageKind::Wasm(wasm) = &stage.kind {
                 lines.push(wasm.limits_in_words());
             }
             lines.extend(stage.tasks_in_words());
+            lines.extend(stage.joins_in_words());
             lines.push(queue(stage.queue, flow));
             parts.push((stage.label(), lines));
         }
@@ -48,6 +50,33 @@ impl Plan {
         }
         text.push(self.fields.explained());
         text.join("\n")
+    }
+
+    /// Ids of source, stages and sink in the order in which samples pass them, with the tasks of each stage:
+    /// `[0:src] -> [1:fetch[4]] -> [2:sink]`. The paths of a route stand in braces: `{image: [...] | else: -} -> [3:route]`.
+    pub fn chain(&self) -> String {
+        let mut text = format!("[{}]", self.source.id);
+        let mut is_empty = false;
+        for stage in &self.stages {
+            match &stage.kind {
+                StageKind::Path(path) => {
+                    let begin = match (path.index, is_empty) {
+                        (0, false) => " -> {",
+                        (0, true) => " {",
+                        (_, false) => " | ",
+                        (_, true) => " - | ",
+                    };
+                    text += &format!("{begin}{}:", stage.id.name());
+                }
+                StageKind::Route(_) => {
+                    text += if is_empty { " -" } else { "" };
+                    text += &format!("}} -> [{}]", stage.label());
+                }
+                _ => text += &format!("{}[{}]", if is_empty { " " } else { " -> " }, stage.label()),
+            }
+            is_empty = matches!(stage.kind, StageKind::Path(_));
+        }
+        text + &format!(" -> [{}]", self.sink.id)
     }
 
     fn in_words(&self) -> String {
@@ -269,6 +298,13 @@ impl StageKind {
                 Device::Cuda(number) => format!("copies batches to GPU {number}"),
             },
             Self::Sleep(sleep) => format!("sleeps {} on average", time(sleep.mean)),
+            Self::Path(PathPlan { value: Some(value), field, .. }) => {
+                format!("takes the samples whose field `{field}` is `{value}`")
+            }
+            Self::Path(PathPlan { value: None, .. }) => "takes all other samples".to_owned(),
+            Self::Route(route) => {
+                format!("joins the paths {}", listed(route.paths.iter().map(String::as_str)))
+            }
         }
     }
 }
@@ -309,21 +345,44 @@ impl StagePlan {
             StageWork::Storage | StageWork::Waiting => "outside the worker threads",
             StageWork::Computing | StageWork::Sleeping => "on worker threads",
         };
-        let order = match self.order {
+        let (order, tasks) = (self.order_in_words(), plural(u64::from(self.concurrency.get()), "task"));
+        Some(format!(
+            "{tasks} at a time {on}, results {order}; {}",
+            self.failures_in_words("failed samples", "failed sample")
+        ))
+    }
+
+    /// Order of a route's samples, and handling of those without a path; `None` for other stages.
+    fn joins_in_words(&self) -> Option<String> {
+        let StageKind::Route(route) = &self.kind else { return None };
+        let others = match route.has_else {
+            true => String::new(),
+            false => {
+                format!("; {}", self.failures_in_words("samples without a path", "sample without a path"))
+            }
+        };
+        Some(format!("samples leave {}{others}", self.order_in_words()))
+    }
+
+    fn order_in_words(&self) -> &'static str {
+        match self.order {
             Order::Completion => "in order of completion",
             Order::Input => "in input order",
-        };
+        }
+    }
+
+    /// Handling of failures; `samples` and `sample` name what fails.
+    fn failures_in_words(&self, samples: &str, sample: &str) -> String {
         let failed = match self.on_error {
-            OnError::Skip => "skips failed samples",
-            OnError::DeadLetter => "keeps failed samples as dead letters",
-            OnError::Fail => "fails with the first failed sample",
+            OnError::Skip => format!("skips {samples}"),
+            OnError::DeadLetter => format!("keeps {samples} as dead letters"),
+            OnError::Fail => format!("fails with the first {sample}"),
         };
         let limit = self
             .max_failures
             .map(|limit| format!(", fails after {}", limit.in_words("tasks")))
             .unwrap_or_default();
-        let tasks = plural(u64::from(self.concurrency.get()), "task");
-        Some(format!("{tasks} at a time {on}, results {order}; {failed}{limit}"))
+        format!("{failed}{limit}")
     }
 }
 

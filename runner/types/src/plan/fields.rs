@@ -97,7 +97,7 @@ impl Fields {
     }
 
     /// Fields of samples that have the fields of one or of the other.
-    fn of_either(self, other: Self) -> Self {
+    pub(super) fn of_either(self, other: Self) -> Self {
         let either =
             |one: &Presence, other: &Presence| if one == other { one.clone() } else { Presence::Unknown };
         let names: BTreeSet<&String> = self.named.keys().chain(other.named.keys()).collect();
@@ -179,6 +179,16 @@ impl Fields {
             Some(Missing { field: want.field, param: want.param, hint })
         });
         absent.take(most).collect()
+    }
+
+    /// True if no sample has the field.
+    pub(super) fn lack(&self, field: &str) -> bool {
+        matches!(self.named.get(field).unwrap_or(&self.others), Presence::Absent(_))
+    }
+
+    /// Suggestion of a field that samples have, with a name near to `field`, and an end for a message; empty if there is none.
+    pub(super) fn near(&self, field: &str) -> String {
+        suggestion(field, self.present())
     }
 
     /// Describes the fields for messages, e.g. ``samples have `image` here``.

@@ -1,6 +1,6 @@
 //! Units and amounts of the items that pass between two stages.
 
-use super::{Plan, StageKind};
+use super::{Plan, RoutePlan, StageKind, StagePlan};
 use crate::manifest::Mode;
 
 /// Items that pass through a queue.
@@ -72,8 +72,19 @@ impl Flow {
                 // The module itself decides how many samples it returns.
                 Mode::Stateful => Self { unit: Unit::Samples, epoch: None, ..self },
             },
-            StageKind::Fetch { .. } | StageKind::Transfer { .. } | StageKind::Sleep(_) => self,
+            // The number of samples with this value is not known.
+            StageKind::Path(_) => Self { epoch: None, ..self },
+            StageKind::Route(_)
+            | StageKind::Fetch { .. }
+            | StageKind::Transfer { .. }
+            | StageKind::Sleep(_) => self,
         }
+    }
+
+    /// Flow behind a route whose paths take these items.
+    #[must_use]
+    pub(super) fn behind(self, route: &RoutePlan) -> Self {
+        Self { epoch: self.epoch.filter(|_| route.is_counted), ..self }
     }
 }
 
@@ -91,8 +102,27 @@ impl Plan {
     /// Items that reach the sink in one epoch of a source that produces `samples`; `None` when their number is not known.
     pub fn items_of(&self, samples: u64) -> Option<u64> {
         let source = Flow::of_source(Some(samples));
-        let flow = self.stages.iter().fold(source, |flow, stage| flow.after(&stage.kind));
+        let flow = self.flows(source).pop().unwrap_or(source);
         flow.epoch.map(|epoch| epoch.items)
+    }
+
+    /// Items behind each stage, if the source produces these items.
+    pub(super) fn flows(&self, source: Flow) -> Vec<Flow> {
+        let (mut flow, mut before_routes) = (source, Vec::new());
+        let after = |stage: &StagePlan| {
+            flow = match &stage.kind {
+                StageKind::Route(route) => before_routes.pop().unwrap_or(flow).behind(route),
+                StageKind::Path(path) => {
+                    if path.index == 0 {
+                        before_routes.push(flow);
+                    }
+                    before_routes.last().copied().unwrap_or(flow).after(&stage.kind)
+                }
+                kind => flow.after(kind),
+            };
+            flow
+        };
+        self.stages.iter().map(after).collect()
     }
 }
 

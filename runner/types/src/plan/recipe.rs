@@ -28,13 +28,43 @@ pub(super) fn recipe(spec: &Spec, stages: &[StagePlan]) -> Value {
     let mut document = serde_json::to_value(spec).expect("a document is JSON");
     let members = members_of(&mut document);
     OF_THE_RUN.iter().for_each(|member| drop(members.shift_remove(*member)));
-    let written = members.get_mut("stages").and_then(Value::as_array_mut);
-    for (value, stage) in written.into_iter().flatten().zip(stages) {
-        let members = members_of(&mut members_of(value)[stage.kind.name().as_str()]);
+    if let Some(written) = members.get_mut("stages") {
+        abridge(written, &mut stages.iter());
+    }
+    document
+}
+
+/// Abridges a list of stages; `planned` are the plans of these stages, of the stages in their paths, and of later ones.
+fn abridge(written: &mut Value, planned: &mut std::slice::Iter<'_, StagePlan>) {
+    for value in written.as_array_mut().into_iter().flatten() {
+        let (kind, value) = members_of(value).iter_mut().next().expect("a stage has a kind");
+        if kind == "route" {
+            if let Some(module) = value.pointer_mut("/by/module") {
+                abridge_stage(module, planned);
+            }
+            let members = members_of(value);
+            let paths = members.get_mut("paths").and_then(Value::as_object_mut).into_iter().flatten();
+            // The gate stands before the stages of its path.
+            for (_, list) in paths {
+                planned.next();
+                abridge(list, planned);
+            }
+            if let Some(list) = members.get_mut("else") {
+                planned.next();
+                abridge(list, planned);
+            }
+        }
+        abridge_stage(value, planned);
+    }
+}
+
+fn abridge_stage(value: &mut Value, planned: &mut std::slice::Iter<'_, StagePlan>) {
+    if let Some(stage) = planned.next() {
+        let members = members_of(value);
         OF_ANY_STAGE.iter().for_each(|member| drop(members.shift_remove(*member)));
         let name = Value::from(stage.seeded_as.as_str());
         match &stage.kind {
-            StageKind::Aggregate { .. } | StageKind::Disaggregate => continue,
+            StageKind::Aggregate { .. } | StageKind::Disaggregate | StageKind::Path(_) => return,
             StageKind::Wasm(wasm) => {
                 members.insert("name".to_owned(), name);
                 members.insert("module".to_owned(), wasm.digest.as_str().into());
@@ -44,22 +74,25 @@ pub(super) fn recipe(spec: &Spec, stages: &[StagePlan]) -> Value {
                 members.insert("name".to_owned(), name);
             }
             StageKind::Transfer { .. } => drop(members.shift_remove("device")),
-            StageKind::Fetch { .. } | StageKind::Collate { .. } => {}
+            StageKind::Fetch { .. } | StageKind::Collate { .. } | StageKind::Route(_) => {}
         }
         let order = if keeps_order(stage) { "input" } else { "completion" };
         members.insert("order".to_owned(), order.into());
     }
-    document
 }
 
 /// Settings that let the order or the content of batches differ from run to run.
 pub(super) fn unordered(stages: &[StagePlan]) -> Vec<Pointer> {
-    stages.iter().filter(|stage| !keeps_order(stage)).map(|stage| stage.place().key("order")).collect()
+    stages.iter().filter(|stage| !keeps_order(stage)).map(|stage| stage.place.key("order")).collect()
 }
 
 /// True if results come in input order, which is always the case with one task at a time.
 fn keeps_order(stage: &StagePlan) -> bool {
-    stage.order == Order::Input || stage.concurrency.get() == 1
+    let is_in_turn = match &stage.kind {
+        StageKind::Route(route) => route.paths.len() == 1,
+        _ => stage.concurrency.get() == 1,
+    };
+    stage.order == Order::Input || is_in_turn
 }
 
 fn members_of(value: &mut Value) -> &mut Map<String, Value> {

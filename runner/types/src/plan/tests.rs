@@ -370,6 +370,7 @@ fn a_plan_is_explained_part_by_part() {
         r#"{"source": {"index": {"store": "tables", "shuffle": true, "epochs": null}}, "stages": [{"wasm": {"module": "pack", "on_error": "dead_letter", "assets": {"table": {"store": "photos", "key": "t"}}}}]}"#,
         r#"{"source": {"records": {"store": "tables", "key": "t.ndjson"}}, "stages": [{"fetch": {"store": "photos"}}]}"#,
         r#"{"source": {"list": {"store": "photos", "prefix": "a\u001b/", "suffix": ".jpg"}}}"#,
+        ROUTED,
     ];
     let text: Vec<String> = documents.iter().map(|document| check(document).unwrap().explain()).collect();
     insta::assert_snapshot!(text.join("\n\n"));
@@ -423,4 +424,116 @@ fn settings_of_records_and_shards_that_do_not_fit_are_reported_with_a_remedy() {
         faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
     });
     insta::assert_snapshot!(text.join("\n\n"));
+}
+
+/// A route by the answer of a module, with a route in one of its paths, and a route that passes on what it has no path for.
+const ROUTED: &str = r#"{"source": {"records": {"store": "tables", "key": "t"}}, "stages": [
+    {"route": {"by": {"module": {"module": "crop-faces", "concurrency": 3}}, "name": "media", "order": "input", "on_error": "dead_letter",
+               "paths": {
+        "image": [{"sleep": {"mean_ms": 1, "concurrency": 4}},
+                  {"route": {"by": {"field": "size"}, "paths": {"7": []}, "else": [{"fetch": {"store": "photos"}}]}}],
+        "audio": []}}},
+    {"route": {"by": {"field": "text"}, "paths": {"de": [{"wasm": {"module": "pack"}}, {"sleep": {"mean_ms": 1}}]}, "else": []}},
+    {"aggregate": {"size": 2}}, {"collate": {}}], "consumer": {"files": {"store": "tables"}}}"#;
+
+#[test]
+fn the_stages_of_a_route_stand_in_the_plan_with_the_path_in_their_ids() {
+    let plan = check(ROUTED).unwrap();
+    let stages: Vec<(String, &str)> =
+        plan.stages.iter().map(|stage| (stage.label(), stage.place.as_str())).collect();
+    let expected = [
+        ("1:media.by[3]", "/stages/0/route/by/module"),
+        ("1:media/audio", "/stages/0/route/paths/audio"),
+        ("1:media/image", "/stages/0/route/paths/image"),
+        ("1:media/image/1:sleep[4]", "/stages/0/route/paths/image/0/sleep"),
+        ("1:media/image/2:route/7", "/stages/0/route/paths/image/1/route/paths/7"),
+        ("1:media/image/2:route/else", "/stages/0/route/paths/image/1/route/else"),
+        ("1:media/image/2:route/else/1:fetch", "/stages/0/route/paths/image/1/route/else/0/fetch"),
+        ("1:media/image/2:route", "/stages/0/route/paths/image/1/route"),
+        ("1:media", "/stages/0/route"),
+        ("2:route/de", "/stages/1/route/paths/de"),
+        ("2:route/de/1:pack", "/stages/1/route/paths/de/0/wasm"),
+        ("2:route/de/2:sleep", "/stages/1/route/paths/de/1/sleep"),
+        ("2:route/else", "/stages/1/route/else"),
+        ("2:route", "/stages/1/route"),
+        ("3:aggregate", "/stages/2/aggregate"),
+        ("4:collate", "/stages/3/collate"),
+    ];
+    assert_eq!(stages, expected.map(|(label, place)| (label.to_owned(), place)));
+    assert_eq!(plan.sink.id.to_string(), "5:sink");
+    for stage in &plan.stages {
+        assert_eq!(StageId::parse(&stage.id.to_string()).as_ref(), Some(&stage.id));
+    }
+    // All stages of a route that keeps the order keep it, too.
+    let orders: Vec<Order> = plan.stages.iter().map(|stage| stage.order).collect();
+    assert!(orders[..9].iter().all(|order| *order == Order::Input), "{orders:?}");
+    assert_eq!(
+        orders[9..14],
+        [Order::Input, Order::Completion, Order::Completion, Order::Input, Order::Completion]
+    );
+    let routes = plan.routes();
+    assert_eq!(routes.iter().map(|route| route.join).collect::<Vec<_>>(), [9, 8, 14]);
+    assert_eq!(
+        plan.chain(),
+        "[0:src] -> [1:media.by[3]] -> {audio: - | image: [1:media/image/1:sleep[4]] -> {7: - | else: \
+        [1:media/image/2:route/else/1:fetch]} -> [1:media/image/2:route]} -> [1:media] -> {de: [2:route/de/1:pack] -> \
+        [2:route/de/2:sleep] | else: -} -> [2:route] -> [3:aggregate] -> [4:collate] -> [5:sink]"
+    );
+}
+
+#[test]
+fn the_recipe_of_a_routed_pipeline_has_the_settings_of_all_paths() {
+    let plan = files_plan(ROUTED);
+    assert_eq!(plan.unordered.iter().map(Pointer::as_str).collect::<Vec<_>>(), ["/stages/1/route/order"]);
+    insta::assert_json_snapshot!(plan.recipe);
+}
+
+#[test]
+fn samples_behind_a_route_are_counted_unless_a_path_keeps_some() {
+    let items = |stages: &str| {
+        let document = format!(
+            r#"{{"source": {{"range": {{"count": 9}}}}, "stages": [{stages}, {{"aggregate": {{"size": 2}}}}]}}"#
+        );
+        let (mut spec, modules) = (Spec::read(document.as_bytes()).unwrap(), modules());
+        spec.max_failures = None;
+        let known = Known { modules: &modules, names: &[], fields: Some(Fields::UNKNOWN), stores: None };
+        Plan::check(&spec, known).unwrap().items_of(9)
+    };
+    let route = |path: &str| {
+        format!(r#"{{"route": {{"by": {{"field": "x"}}, "paths": {{"a": [{path}], "b": []}}}}}}"#)
+    };
+    assert_eq!(items(&route("")), Some(5));
+    assert_eq!(items(&route(&route(r#"{"sleep": {"mean_ms": 1}}"#))), Some(5));
+    assert_eq!(items(&route(&route(r#"{"wasm": {"module": "pack"}}"#))), None);
+}
+
+#[test]
+fn a_route_that_cannot_run_is_reported_at_the_stage_in_its_path() {
+    let route = |by: &str, path: &str, more: &str| {
+        format!(r#"{{"route": {{"by": {by}, "paths": {{"a": [{path}]}}{more}}}}}"#)
+    };
+    let field = r#"{"field": "kind"}"#;
+    let pack = r#"{"wasm": {"module": "pack"}}"#;
+    let any = r#"{"wasm": {"module": "crop-faces"}}"#;
+    insta::assert_snapshot!(
+        [
+            route(field, "", ""),
+            format!(
+                "{any}, {}",
+                route(field, r#"{"aggregate": {"size": 2}}, {"collate": {}}, {"transfer": {}}"#, "")
+            ),
+            format!(
+                "{any}, {}",
+                route(field, r#"{"wasm": {"module": "mixup@2"}}, {"fetch": {"store": "x"}}"#, "")
+            ),
+            format!("{any}, {}", route(field, pack, r#", "order": "input""#)),
+            format!("{any}, {}", route(field, &route(field, pack, ""), r#", "order": "input""#)),
+            route(r#"{"module": {"module": "mixup@2", "name": "x"}}"#, "", ""),
+            route(r#"{"module": {"module": "pack"}}"#, "", r#", "order": "input""#),
+            format!(r#"{any}, {{"aggregate": {{"size": 2}}}}, {}"#, route(field, "", "")),
+            format!(r#"{any}, {}, {{"collate": {{}}}}"#, route(field, "", "")),
+        ]
+        .map(|stages| faults(&stages).join("\n"))
+        .join("\n\n")
+    );
 }

@@ -6,7 +6,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::reader::{Misread, Node, Step, pointer};
-use super::{MAX_STAGES, Name, Spec, Stage, parse};
+use super::route::check_routes;
+use super::{MAX_STAGES, Name, Spec, parse};
 use crate::fault::{Pointer, SpecFault};
 
 /// Maximum number of faults reported at a time; any beyond it are reported by the next check.
@@ -31,12 +32,13 @@ impl Spec {
             faults.push(SpecFault::new(Pointer::ROOT.key("stages"), message));
             stages.truncate(MAX_STAGES);
         }
-        read_all(document, faults, |_| Vec::new())
+        read_all(document, faults, check_routes)
     }
 
     /// Stores that the document names; may contain repetitions.
     pub fn stores(&self) -> impl Iterator<Item = &Name> {
-        let of_stages = self.stages.iter().flat_map(Stage::stores);
+        let mut of_stages = Vec::new();
+        self.visit(&mut |stage| of_stages.extend(stage.stores()));
         self.source.stores().into_iter().chain(of_stages).chain(self.consumer.store())
     }
 }
@@ -98,8 +100,9 @@ fn remove(document: &mut Value, mut steps: Vec<Step>, removed: &mut BTreeSet<Poi
     let place = pointer(&steps);
     let Some(last) = steps.pop() else { return false };
     // A placeholder keeps positions in a list, so that the pointers of later faults stay correct.
-    let stand_in = match steps.last() {
-        Some(Step::Key(list)) if list == "stages" => json!({ "disaggregate": {} }),
+    let stand_in = match steps.as_slice() {
+        [.., Step::Key(list)] if list == "stages" || list == "else" => json!({ "disaggregate": {} }),
+        [.., Step::Key(paths), Step::Key(_)] if paths == "paths" => json!({ "disaggregate": {} }),
         _ => json!("x"),
     };
     let Some(parent) = document.pointer_mut(pointer(&steps).as_str()) else { return false };

@@ -11,6 +11,7 @@ use super::bounds::{
     BatchSize, Capacity, Concurrency, DeadlineMs, DeviceName, MemoryMib, Millis, ModuleRef, Name, ObjectKey,
     OutputMib, Share,
 };
+use super::route::Route;
 use crate::policy::{FailureLimit, OnError, Order, Ragged};
 
 /// One stage: takes items from the queue before it and puts its results into the queue behind it.
@@ -32,6 +33,8 @@ pub enum Stage {
     Transfer(Transfer),
     /// Waits without changing its items, to try out the behaviour of a pipeline.
     Sleep(Sleep),
+    /// Sends each sample down one of several paths.
+    Route(Route),
 }
 
 /// Declares a stage whose tasks may run concurrently and may fail: its own fields, then the fields shared by all such stages.
@@ -65,7 +68,7 @@ macro_rules! tasked_stage {
 
         impl $name {
             /// Returns the fields that all stages share.
-            fn settings(&self) -> Settings<'_> {
+            pub(crate) fn settings(&self) -> Settings<'_> {
                 Settings {
                     name: self.name.as_ref(),
                     queue: self.queue,
@@ -141,6 +144,12 @@ tasked_stage! {
         /// Objects that the module may read by name: vocabularies, tables.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         assets: BTreeMap<Name, Asset>,
+    }
+}
+
+impl Wasm {
+    fn stores(&self) -> impl Iterator<Item = &Name> {
+        self.assets.values().map(|asset| &asset.store)
     }
 }
 
@@ -241,11 +250,12 @@ impl Stage {
         self.settings().name
     }
 
-    /// Stores that the stage reads from by name.
+    /// Stores that the stage reads from by name, without those of the stages in its paths.
     pub(crate) fn stores(&self) -> Vec<&Name> {
         match self {
             Self::Fetch(stage) => stage.store.iter().collect(),
-            Self::Wasm(stage) => stage.assets.values().map(|asset| &asset.store).collect(),
+            Self::Wasm(stage) => stage.stores().collect(),
+            Self::Route(route) => route.module().into_iter().flat_map(Wasm::stores).collect(),
             Self::Aggregate(_)
             | Self::Disaggregate(_)
             | Self::Collate(_)
@@ -263,6 +273,7 @@ impl Stage {
             Self::Collate(stage) => stage.settings(),
             Self::Transfer(stage) => stage.settings(),
             Self::Sleep(stage) => stage.settings(),
+            Self::Route(stage) => stage.settings(),
         }
     }
 }

@@ -69,6 +69,42 @@ fn all_stores_of_a_document_are_found() {
 }
 
 #[test]
+fn faults_in_the_paths_of_a_route_are_reported_at_their_places() {
+    let path =
+        |stages: &str| format!(r#"{{"route": {{"by": {{"field": "kind"}}, "paths": {{"a": [{stages}]}}}}}}"#);
+    let deep = (0..=MAX_ROUTE_DEPTH).fold(r#"{"sleep": {"mean_ms": 1}}"#.to_owned(), |inner, _| path(&inner));
+    let documents = [
+        r#"{"route": {"by": {"field": "kind"}, "paths": {"a": [{"fetchh": {}}, {"sleep": {}}], "b/c": []}, "else": ["x", {"fetch": {"store": 5}}]}}"#,
+        r#"{"route": {"by": "kind", "paths": {}, "else": []}}"#,
+        r#"{"route": {"by": {"module": {}}, "paths": {"else": []}, "concurrency": 2}}"#,
+        r#"{"route": {"by": {"field": "kind"}, "paths": {"else": []}}}"#,
+        r#"{"route": {"by": {"field": "kind"}, "paths": {}}}"#,
+        &deep,
+        &path(&vec![r#"{"sleep": {"mean_ms": 1}}"#; MAX_STAGES].join(",")),
+    ];
+    insta::assert_snapshot!(documents.map(|stage| faults(&with_stage(stage))).join("\n"));
+}
+
+#[test]
+fn modules_and_stores_in_the_paths_of_a_route_are_found() {
+    let document = json!({
+        "source": {"range": {"count": 1}},
+        "stages": [
+            {"wasm": {"module": "first"}},
+            {"route": {"by": {"module": {"module": "by", "assets": {"x": {"store": "a", "key": "k"}}}}, "paths": {"x": [
+                {"fetch": {"store": "b"}},
+                {"route": {"by": {"field": "kind"}, "paths": {"y": [{"wasm": {"module": "inner"}}]}}},
+            ]}, "else": [{"wasm": {"module": "other"}}]}},
+            {"wasm": {"module": "last"}},
+        ],
+    });
+    let spec = Spec::from_value(document).unwrap();
+    let modules: Vec<&str> = spec.modules().iter().map(|wasm| wasm.module.as_str()).collect();
+    assert_eq!(modules, ["first", "by", "inner", "other", "last"]);
+    assert_eq!(spec.stores().map(Name::as_str).collect::<Vec<_>>(), ["a", "b"]);
+}
+
+#[test]
 fn all_faults_of_a_document_are_reported_at_once() {
     insta::assert_snapshot!(faults(
         r#"{
@@ -298,7 +334,28 @@ fn params() -> impl Strategy<Value = serde_json::Map<String, Value>> {
     proptest::collection::btree_map(".{0,6}", value, 0..3).prop_map(|members| members.into_iter().collect())
 }
 
+/// Any stage; routes with a few stages in their paths, and routes within them.
 fn stage() -> impl Strategy<Value = Stage> {
+    plain_stage().prop_recursive(2, 6, 3, |inner| {
+        let stages = || proptest::collection::vec(inner.clone(), 0..3);
+        let named = name().prop_filter("`else` is no name of a path", |name| name.as_str() != ELSE);
+        let by = prop_oneof![
+            name().prop_map(RouteBy::Field),
+            plain_stage().prop_filter_map("a module", |stage| match stage {
+                Stage::Wasm(wasm) => Some(RouteBy::Module(Box::new(wasm))),
+                _ => None,
+            }),
+        ];
+        let paths = proptest::collection::btree_map(named, stages(), 1..3);
+        (by, paths, proptest::option::of(stages()), settings()).prop_map(
+            |(by, paths, otherwise, (name, queue, _, order, on_error, max_failures))| {
+                Stage::Route(Route { by, paths, otherwise, name, queue, order, on_error, max_failures })
+            },
+        )
+    })
+}
+
+fn plain_stage() -> impl Strategy<Value = Stage> {
     let size = (1..=BatchSize::MOST).prop_map(|size| BatchSize::new(size).unwrap());
     let asset =
         (name(), "[a-z/ ~]{1,9}").prop_map(|(store, key)| Asset { store, key: ObjectKey::new(key).unwrap() });

@@ -123,6 +123,13 @@ impl QueueMeter {
         self.get_waits_since = None;
     }
 
+    /// Records that a waiting reader turns to another queue. The wait so far counts, unlike one that is given up.
+    pub fn on_get_paused(&mut self, now: Tick) {
+        if let Some(since) = self.get_waits_since.take() {
+            self.row.get_wait += now - since;
+        }
+    }
+
     /// Stops the measurement: the writer has closed and the queue is empty.
     pub fn on_drained(&mut self, now: Tick) {
         if self.off {
@@ -241,6 +248,19 @@ mod tests {
         meter.on_put(at(2), None);
         meter.on_take(at(4), 0);
         assert_eq!(figures(&meter, at(8)).readiness, Some(0.25));
+    }
+
+    #[test]
+    fn a_reader_that_turns_to_another_queue_has_waited_until_then() {
+        let mut meter = QueueMeter::starting_at(Tick::ZERO);
+        meter.on_get_waits(at(0));
+        meter.on_get_paused(at(2));
+        assert_eq!(figures(&meter, at(8)).starved, Some(0.25));
+        meter.on_get_waits(at(8));
+        meter.on_put(at(9), None);
+        meter.on_take(at(9), 0);
+        let figures = figures(&meter, at(12));
+        assert_eq!((figures.starved, figures.ave_get_time_s), (Some(0.25), Some(0.375)));
     }
 
     #[test]

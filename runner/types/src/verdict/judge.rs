@@ -1,6 +1,7 @@
 use super::shape::{PipelineShape, StageTraits, StageWork};
 use super::slots::{SlotUse, ThreadUse};
 use super::{Answer, Measured, Verdict, VerdictKind, advice, words};
+use crate::routes::RouteSpan;
 
 /// Share of time that a reader may wait and still count as supplied.
 const STARVES: f64 = 0.05;
@@ -147,16 +148,58 @@ impl<'a> Look<'a> {
     }
 
     /// Searches from the sink queue upstream as long as readers starve; returns the part that feeds the most upstream queue
-    /// whose reader starves. A part that only moves samples is replaced by the one that feeds it.
+    /// whose reader starves. A part that only moves samples is replaced by the one that feeds it. If there are several such parts,
+    /// in the paths of a route, returns the one with the highest share of time in use.
     fn walk(&self) -> Limit {
-        let starves =
-            |queue: &&crate::stats::QueueFigures| queue.starved.is_some_and(|share| share >= STARVES);
-        let run = self.measured.queues.iter().rev().take_while(starves).count().max(1);
-        // The queue behind stage i has the index i + 1. The sink, like a rebatching stage, only moves items.
-        let stages = self.shape.stages.len();
-        let feeds = (stages + 1 - (run - 1).min(stages + 1)).min(stages);
-        let works = |stage: &usize| self.shape.stages[*stage].work != StageWork::Moving;
-        (0..feeds).rev().find(works).map_or(Limit::Source, Limit::Stage)
+        let mut seen = vec![false; self.measured.queues.len()];
+        let mut found = Vec::new();
+        let sink_queue = self.measured.queues.len().saturating_sub(1);
+        self.climb(sink_queue, &mut seen, &mut found);
+        let busier =
+            |most: Limit, next: Limit| if self.in_use(next) > self.in_use(most) { next } else { most };
+        found.into_iter().reduce(busier).unwrap_or(Limit::Source)
+    }
+
+    /// Adds the parts at which the search upstream from `queue` ends. The reader of this queue starves, or feeds one that starves.
+    fn climb(&self, queue: usize, seen: &mut [bool], found: &mut Vec<Limit>) {
+        if seen.get_mut(queue).is_none_or(|seen| std::mem::replace(seen, true)) {
+            return;
+        }
+        let starves = |queue: &usize| {
+            self.measured
+                .queues
+                .get(*queue)
+                .and_then(|queue| queue.starved)
+                .is_some_and(|share| share >= STARVES)
+        };
+        let before = RouteSpan::before(&self.shape.routes, queue);
+        // The node with number i is stage i - 1; the sink, like a rebatching stage, only moves items.
+        let works = |stage: &StageTraits| stage.work != StageWork::Moving;
+        let stage = queue.checked_sub(1).filter(|stage| self.shape.stages.get(*stage).is_some_and(works));
+        if before.iter().any(starves) {
+            before.into_iter().filter(starves).for_each(|queue| self.climb(queue, seen, found));
+        } else if let Some(stage) = stage {
+            found.push(Limit::Stage(stage));
+        } else if queue == 0 {
+            found.push(Limit::Source);
+        } else {
+            before.into_iter().for_each(|queue| self.feeds(queue, seen, found));
+        }
+    }
+
+    /// Adds the part that puts into `queue`, or the parts that feed it if it only moves samples.
+    fn feeds(&self, queue: usize, seen: &mut [bool], found: &mut Vec<Limit>) {
+        let works =
+            |stage: usize| self.shape.stages.get(stage).is_some_and(|stage| stage.work != StageWork::Moving);
+        match queue.checked_sub(1) {
+            None => found.push(Limit::Source),
+            Some(stage) if works(stage) => found.push(Limit::Stage(stage)),
+            Some(_) if std::mem::replace(&mut seen[queue], true) => {}
+            Some(_) => {
+                let before = RouteSpan::before(&self.shape.routes, queue);
+                before.into_iter().for_each(|queue| self.feeds(queue, seen, found));
+            }
+        }
     }
 
     fn waits_for_threads(&self, stage: usize) -> bool {
@@ -181,17 +224,32 @@ impl<'a> Look<'a> {
         })
     }
 
-    /// The stage that loses the largest share of its samples, and the share that all stages lose together.
+    /// The stage that loses the largest share of the samples, and the share that all stages lose together.
     pub(super) fn failing(&self) -> (Option<usize>, f64) {
         let (mut worst, mut most, mut kept) = (None, 0.0, 1.0);
-        for stage in 0..self.measured.stages.len() {
-            let share = self.failed_share(stage);
+        let passing = self.passing();
+        for (stage, passing) in passing.into_iter().enumerate() {
+            let share = passing * self.failed_share(stage);
             kept *= 1.0 - share;
             if share > most {
                 (worst, most) = (Some(stage), share);
             }
         }
         (worst, 1.0 - kept)
+    }
+
+    /// Share of the samples that each stage gets, 0.0 to 1.0: 1 outside of routes.
+    fn passing(&self) -> Vec<f64> {
+        let mut passing = vec![1.0; self.measured.stages.len()];
+        let tasks = |node: usize| self.measured.stages.get(node - 1).map_or(0, |task| task.num_tasks);
+        for span in &self.shape.routes {
+            let all: u64 = tasks(span.join).max(1);
+            for path in span.paths() {
+                let share = (tasks(*path.start()) as f64 / all as f64).min(1.0);
+                path.for_each(|node| passing.get_mut(node - 1).into_iter().for_each(|of| *of *= share));
+            }
+        }
+        passing
     }
 
     /// Share of a stage's samples that failed, 0.0 to 1.0.

@@ -7,6 +7,7 @@ use crate::fault::Pointer;
 use crate::manifest::Mode;
 use crate::plan::{ConsumerPlan, Flow, Plan, StageKind, StagePlan, Unit};
 use crate::policy::Order;
+use crate::routes::RouteSpan;
 use crate::run::FailureGroup;
 use crate::series::Row;
 use crate::spec::SleepOn;
@@ -30,6 +31,9 @@ pub struct PipelineShape {
     pub(super) unit: Cow<'static, str>,
     /// Capacity of the sink queue, in items.
     pub(super) sink_queue: usize,
+    /// Routes among the nodes of the pipeline.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) routes: Vec<RouteSpan>,
 }
 
 /// Properties of the source.
@@ -101,6 +105,7 @@ impl PipelineShape {
             discards: matches!(plan.consumer, ConsumerPlan::Discard),
             unit: if plan.flow().unit == Unit::Samples { SAMPLES } else { "batches" }.into(),
             sink_queue: plan.sink.queue.get() as usize,
+            routes: plan.routes(),
         }
     }
 
@@ -169,7 +174,7 @@ impl StageTraits {
         let is_stateful = matches!(&stage.kind, StageKind::Wasm(wasm) if wasm.mode == Mode::Stateful);
         Self {
             id: stage.id.to_string(),
-            place: stage.place(),
+            place: stage.place.clone(),
             work,
             concurrency: stage.concurrency.get(),
             may_grow: work != StageWork::Moving && !is_stateful,
@@ -190,7 +195,10 @@ impl StageWork {
     /// Activity of the tasks of stages of this kind.
     pub(crate) fn of(kind: &StageKind) -> Self {
         match kind {
-            StageKind::Aggregate { .. } | StageKind::Disaggregate => Self::Moving,
+            StageKind::Aggregate { .. }
+            | StageKind::Disaggregate
+            | StageKind::Path(_)
+            | StageKind::Route(_) => Self::Moving,
             StageKind::Fetch { .. } => Self::Storage,
             StageKind::Wasm(_) | StageKind::Collate { .. } => Self::Computing,
             StageKind::Transfer { .. } => Self::Waiting,

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::fault::Pointer;
 use crate::plan::{Known, Plan};
 use crate::spec::read_value;
 use crate::stats::{QueueFigures, TaskFigures};
@@ -453,6 +454,46 @@ fn failing_samples_are_the_limit_when_they_would_have_sufficed() {
         failures: &[],
     };
     assert_eq!(found(&Verdict::of(&shape, cold)), (VerdictKind::Failures, Some("2:decode")));
+}
+
+/// A pipeline with a stage in each of two paths of a route: source, gate, `slow`, gate, `fast`, join, sink.
+fn routed() -> PipelineShape {
+    shape(json!({
+        "source": { "records": { "store": "s", "key": "k" } },
+        "stages": [{ "route": { "by": { "field": "kind" }, "paths": { "a": [sleep("slow", 1)], "b": [sleep("fast", 1)] } } }],
+        "consumer": { "simulate": { "step_ms": 30 } }
+    }))
+}
+
+#[test]
+fn the_stage_of_the_slow_path_of_a_route_is_the_limit() {
+    let shape = routed();
+    let mut run = at_rest(&shape, 20.0);
+    occupy(&mut run.0[1], 1, [1.0, 0.0, 0.0, 0.0]);
+    occupy(&mut run.0[3], 1, [0.1, 0.0, 0.0, 0.0]);
+    // The slow path is full, so that the router does not reach the samples of the fast path.
+    starve(&mut run.1, [0.0, 0.0, 0.9, 0.9, 0.9, 0.6, 0.4]);
+    let verdict = judged(&shape, &run);
+    assert_eq!(found(&verdict), (VerdictKind::Stage, Some("1:route/a/1:slow")));
+    let place = Pointer::parse("/stages/0/route/paths/a/0/sleep/concurrency").unwrap();
+    assert!(verdict.advice[0].set.iter().any(|set| set.pointer == place), "{:?}", verdict.advice);
+    // With a source that is slower than both, the paths starve as well.
+    occupy(&mut run.0[1], 1, [0.5, 0.0, 0.0, 0.0]);
+    starve(&mut run.1, [0.9, 0.5, 0.9, 0.9, 0.9, 0.6, 0.6]);
+    assert_eq!(found(&judged(&shape, &run)), (VerdictKind::Source, Some("0:src")));
+}
+
+#[test]
+fn failures_in_a_path_count_with_the_share_of_the_samples_in_it() {
+    let shape = routed();
+    let mut run = at_rest(&shape, 20.0);
+    occupy(&mut run.0[1], 1, [1.0, 0.0, 0.0, 0.0]);
+    starve(&mut run.1, [0.0, 0.0, 1.0, 1.0, 1.0, 0.6, 0.2]);
+    // Of 200 samples, 20 take the path `a`, in which all fail.
+    (run.0[0].num_tasks, run.0[1].num_tasks, run.0[1].failed_samples) = (20, 20, 20);
+    assert_eq!(found(&judged(&shape, &run)), (VerdictKind::Stage, Some("1:route/a/1:slow")));
+    (run.0[0].num_tasks, run.0[1].num_tasks, run.0[1].failed_samples) = (120, 120, 120);
+    assert_eq!(found(&judged(&shape, &run)), (VerdictKind::Failures, Some("1:route/a/1:slow")));
 }
 
 #[test]

@@ -73,3 +73,18 @@ it('marks the consumer if the consumer is the limit', () => {
   expect(screen.queryByRole('button', { name: /limit of the run/ })).toBeNull()
   expect(screen.getByText(/^consumer/).textContent).toContain('limit of the run')
 })
+
+it('shows the paths of a route as lanes before its join', () => {
+  const [source, stage] = stepsWith({}, null)
+  const step = (id: string, name: string, kind: string): Step => ({ ...stage!, id, name, kind, queue: { ...stage!.queue, id: `${id}_queue` } })
+  show([
+    source!,
+    step('1:route/image', 'image', 'path'),
+    step('1:route/image/1:decode', 'decode', 'wasm'),
+    step('1:route/else', 'else', 'path'),
+    step('1:route', 'route', 'route'),
+  ])
+  const lanes = [...document.querySelectorAll('.lane')].map((lane) => [...lane.querySelectorAll('.name')].map((name) => name.textContent))
+  expect(lanes).toEqual([['image', 'decode'], ['else']])
+  expect([...document.querySelectorAll('.name')].map((name) => name.textContent)).toEqual(['source', 'image', 'decode', 'else', 'route'])
+})

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 
 import type { RunSnapshot } from '../api/types'
-import { labelsOf, stepsOf } from './pipeline'
+import { graphOf, labelsOf, stepsOf, type GraphNode } from './pipeline'
 
 function snapshot(stages: [string, string, string][], queues: string[]): RunSnapshot {
   return {
@@ -24,5 +24,39 @@ describe('stepsOf', () => {
   it('distinguishes stages with the same name by their position', () => {
     const steps = stepsOf(snapshot([], ['0:source_queue', '1:aggregate_queue', '2:fetch_queue', '3:aggregate_queue']))
     expect([...labelsOf(steps).values()]).toEqual(['source', '1:aggregate', 'fetch', '3:aggregate'])
+  })
+})
+
+describe('graphOf', () => {
+  const stages: [string, string, string][] = [
+    ['1:fetch', 'fetch', 'fetch'],
+    ['2:route/a', 'a', 'path'],
+    ['2:route/a/1:route/x', 'x', 'path'],
+    ['2:route/a/1:route/x/1:decode', 'decode', 'wasm'],
+    ['2:route/a/1:route/else', 'else', 'path'],
+    ['2:route/a/1:route', 'route', 'route'],
+    ['2:route/a/2:sleep', 'sleep', 'sleep'],
+    ['2:route/b', 'b', 'path'],
+    ['2:route', 'route', 'route'],
+    ['3:route/c', 'c', 'path'],
+    ['3:route', 'route', 'route'],
+  ]
+  const names = (nodes: GraphNode[]): unknown[] =>
+    nodes.map(({ step, lanes }) => (lanes.length ? [step.name, ...lanes.map(names)] : step.name))
+
+  it('puts the paths of a route before its join, and nested routes into their paths', () => {
+    const queues = ['0:src', ...stages.map(([id]) => id), '4:sink'].map((id) => `${id}_queue`)
+    const steps = stepsOf(snapshot(stages, queues))
+    expect(names(graphOf(steps))).toEqual([
+      'src',
+      'fetch',
+      ['route', ['a', ['route', ['x', 'decode'], ['else']], 'sleep'], ['b']],
+      ['route', ['c']],
+      'sink',
+    ])
+  })
+
+  it('is empty without steps', () => {
+    expect(graphOf([])).toEqual([])
   })
 })

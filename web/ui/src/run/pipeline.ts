@@ -43,6 +43,33 @@ export function stepsOf(run: Pick<RunSnapshot, 'stages' | 'queues'>): Step[] {
   })
 }
 
+/** A step of the graph. The join of a route has the lanes of its paths, each from its gate to its last stage. */
+export interface GraphNode {
+  step: Step
+  lanes: GraphNode[][]
+}
+
+/** Puts the steps of each route into lanes: the list has each path with its gate before its stages, and the join behind all paths. */
+export function graphOf(steps: Step[]): GraphNode[] {
+  const open: { route: string; before: GraphNode[]; lanes: GraphNode[][] }[] = []
+  let line: GraphNode[] = []
+  for (const step of steps) {
+    const lanes: GraphNode[][] = []
+    if (step.kind === 'path') {
+      const route = step.id.slice(0, step.id.lastIndexOf('/'))
+      if (open.at(-1)?.route !== route) open.push({ route, before: line, lanes: [] })
+      line = []
+      open.at(-1)!.lanes.push(line)
+    } else if (step.kind === 'route' && open.at(-1)?.route === step.id) {
+      const route = open.pop()!
+      line = route.before
+      lanes.push(...route.lanes)
+    }
+    line.push({ step, lanes })
+  }
+  return open[0]?.before ?? line
+}
+
 /** Names of the steps by id; two steps with the same name are shown with their ids. */
 export function labelsOf(steps: Step[]): Map<string, string> {
   const times = new Map<string, number>()

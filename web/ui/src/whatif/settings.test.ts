@@ -31,6 +31,27 @@ describe('sliders', () => {
     ])
   })
 
+  it('of stages in the paths of a route are at their places in the document', () => {
+    const stages = [{ fetch: {} }, { route: { by: { module: { module: 'm' } }, paths: { a: [{ sleep: { mean_ms: 1 } }] }, else: [{ wasm: { module: 'n' } }] } }]
+    const of = (id: string, kind: string): Step => ({ ...step(id, 2, 1), kind })
+    const routed = [
+      of('2:route.by', 'wasm'), of('2:route/a', 'path'), of('2:route/a/1:sleep', 'sleep'), of('2:route/else', 'path'), of('2:route/else/1:n', 'wasm'),
+      of('2:route', 'route'), step('3:sink', 3),
+    ]
+    const seen = rowsOf({ stages }, routed, new Map()).map(({ concurrency, queue }) => [concurrency?.pointer ?? null, queue?.pointer ?? null])
+    const inPath = '/stages/1/route/paths/a/0/sleep'
+    const inElse = '/stages/1/route/else/0/wasm'
+    expect(seen).toEqual([
+      [null, null],
+      [null, null],
+      [`${inPath}/concurrency`, `${inPath}/queue`],
+      [null, null],
+      [`${inElse}/concurrency`, `${inElse}/queue`],
+      [null, '/stages/1/route/queue'],
+      [null, '/sink/queue'],
+    ])
+  })
+
   it('extend beyond the value of the run', () => {
     expect(rows[1]?.concurrency).toMatchObject({ least: 1, most: 48, step: 1 })
     expect(rows[1]?.queue).toMatchObject({ most: 8 })

@@ -30,18 +30,32 @@ export interface KnobRow {
 }
 
 /** Kinds of stages that process one item at a time. */
-const WITHOUT_CONCURRENCY = new Set(['aggregate', 'disaggregate'])
+const WITHOUT_CONCURRENCY = new Set(['aggregate', 'disaggregate', 'route'])
 /** End of a slider: a multiple of the run's value, and a minimum. */
 const [FURTHER, LEAST_MOST] = [4, 8]
 
-/** A row for each step. The source has no settings, the sink only its queue. */
+/** Place of a stage in the document: `2:route/a/1:decode` is the first stage in the path `a` of the second stage. */
+function placeOf(id: string): (string | number)[] {
+  const parts = id.split('/').map((part, number) => {
+    if (number % 2 === 0) return [Number.parseInt(part, 10) - 1]
+    return part === 'else' ? ['route', 'else'] : ['route', 'paths', part]
+  })
+  return ['stages', ...parts.flat()]
+}
+
+function valueAt(document: unknown, place: readonly (string | number)[]): unknown {
+  return place.reduce<unknown>((value, key) => (Array.isArray(value) ? (value as unknown[])[Number(key)] : record(value)?.[key]), document)
+}
+
+/** A row for each step. The source and the gates of a route have no settings, the sink only its queue. */
 export function rowsOf(document: PipelineDocument, steps: readonly Step[], labels: ReadonlyMap<string, string>): KnobRow[] {
-  const stages: unknown[] = Array.isArray(document.stages) ? document.stages : []
-  return steps.map((step, place) => {
+  return steps.map((step, number) => {
     const label = labels.get(step.id) ?? step.id
-    const kind = Object.keys(record(stages[place - 1]) ?? {})[0]
-    const isSink = place === steps.length - 1
-    const at = kind === undefined ? null : pointerOf(['stages', place - 1, kind])
+    const place = placeOf(step.id)
+    const isSink = number === steps.length - 1
+    const kind = Object.keys(record(valueAt(document, place)) ?? {})[0]
+    // The module of a route is a step in front of it, with the same place.
+    const at = kind === undefined || (kind === 'route' && step.kind !== 'route') ? null : pointerOf([...place, kind])
     const queueAt = isSink ? pointerOf(['sink']) : at
     return {
       step,

@@ -5,7 +5,7 @@ use penstock_bench::{BenchSpec, DataSource, preset};
 use penstock_pipeline::{Outlets, Prepared};
 use penstock_types::fault::{self, Pointer, SpecFault};
 use penstock_types::manifest::Mode;
-use penstock_types::plan::StageKind;
+use penstock_types::plan::{StageKind, StagePlan};
 use penstock_types::spec::{self, Spec};
 use serde_json::{Map, Value, json};
 use tokio::runtime::Runtime;
@@ -56,8 +56,8 @@ impl Document {
             "consumer": { "discard": {} }, "threads": self.spec.whole_sets().flat_map(|set| set.workers.clone()).max().unwrap_or(1)
         });
         // Pointers in faults are shifted by one stage, because the pipeline has a `fetch` before the stages of the benchmark.
-        let told =
-            |found| faults(&self.origin, &fault::with_stages_moved(found, |place| place.checked_sub(1)));
+        let own = |place: usize| Some(Pointer::ROOT.key("stages").index(place.checked_sub(1)?));
+        let told = |found| faults(&self.origin, &fault::with_stages_moved(found, own));
         let spec = Spec::from_value(pipeline).map_err(told)?;
         let document = Pipeline { origin: self.origin.clone(), spec };
         let runner = document.runner(&args.stores, &args.modules, runtime)?;
@@ -67,6 +67,12 @@ impl Document {
         if let Some(stage) = prepared.plan.stages.iter().find(|stage| stateful(&stage.kind)) {
             let place = Pointer::ROOT.key("stages").index(stage.id.position() as usize - 2).key("wasm");
             let message = "a stateful module needs all samples in order, and each worker of a benchmark reads only some of them";
+            return Err(faults(&self.origin, &[SpecFault::new(place, message)]));
+        }
+        let routes = |stage: &&StagePlan| matches!(stage.kind, StageKind::Route(_));
+        if let Some(stage) = prepared.plan.stages.iter().find(routes) {
+            let place = Pointer::ROOT.key("stages").index(stage.id.position() as usize - 2).key("route");
+            let message = "the workers of a benchmark run all stages on each sample, and a route runs those of one path only";
             return Err(faults(&self.origin, &[SpecFault::new(place, message)]));
         }
         Ok(prepared)

@@ -63,6 +63,7 @@ impl Needs {
                     needs.collected += per_item.min(all) * per_sample;
                 }
                 StageRule::Disaggregate => per_item = 1,
+                StageRule::Gate { .. } | StageRule::Join { .. } => {}
             }
         }
         needs
@@ -73,7 +74,7 @@ fn is_batched(stages: &[StageShape]) -> bool {
     let last = stages.iter().rev().find_map(|stage| match stage.rule {
         StageRule::Aggregate { .. } => Some(true),
         StageRule::Disaggregate => Some(false),
-        StageRule::Pipe { .. } => None,
+        StageRule::Pipe { .. } | StageRule::Gate { .. } | StageRule::Join { .. } => None,
     });
     last.unwrap_or(false)
 }

@@ -1,0 +1,68 @@
+use penstock_types::policy::{FailureLimit, OnError, Order};
+
+use super::work::RunsOn;
+use crate::route::Route;
+
+/// Description from which a schedule is built.
+#[derive(Debug)]
+pub(crate) struct ChainShape {
+    pub(crate) source: NodeShape,
+    pub(crate) stages: Vec<StageShape>,
+    /// Routes by number.
+    pub(crate) routes: Vec<Route>,
+    pub(crate) sink: NodeShape,
+    pub(crate) buffer_bytes: u64,
+    /// Limit of failed samples over all stages; a rate is relative to the number of samples made by the source and the fan-outs.
+    pub(crate) max_failures: Option<FailureLimit>,
+    /// Permits epochs in which every sample fails; without it, such an epoch fails the run.
+    pub(crate) all_may_fail: bool,
+    pub(crate) measured: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct NodeShape {
+    pub(crate) id: String,
+    pub(crate) queue_id: String,
+    pub(crate) capacity: usize,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct StageShape {
+    pub(crate) node: NodeShape,
+    pub(crate) on_error: OnError,
+    pub(crate) max_failures: Option<FailureLimit>,
+    /// Set if the stage's results take no more memory than their inputs.
+    pub(crate) keeps_size: bool,
+    pub(crate) rule: StageRule,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum StageRule {
+    Pipe {
+        concurrency: usize,
+        order: Order,
+        runs_on: RunsOn,
+    },
+    Aggregate {
+        size: usize,
+        drop_last: bool,
+    },
+    Disaggregate,
+    /// Entry of a path of the route with this number.
+    Gate {
+        route: usize,
+    },
+    /// Join of the route with this number.
+    Join {
+        route: usize,
+    },
+}
+
+impl StageRule {
+    pub(crate) fn concurrency(self) -> usize {
+        match self {
+            Self::Pipe { concurrency, .. } => concurrency,
+            Self::Aggregate { .. } | Self::Disaggregate | Self::Gate { .. } | Self::Join { .. } => 1,
+        }
+    }
+}
