@@ -648,7 +648,7 @@ impl Check<'_> {
             let kind = FaultKind::MissingField(field.clone());
             let hint =
                 "put a stage before it that makes the field, or read it with the source `records` or `csv`";
-            self.faults.push(SpecFault::new(planned.place().key("object"), found).of_kind(kind).hint(hint));
+            self.faults.push(SpecFault::new(planned.place.key("object"), found).of_kind(kind).hint(hint));
         }
         let Stage::Wasm(wasm) = stage else { return fields.after(&planned.kind) };
         let Some(facts) = self.known.modules.get(wasm.module.as_str()) else { return Fields::UNKNOWN };

@@ -520,8 +520,7 @@ impl Source {
             },
             Self::Csv(table) => table.objects(b','),
             Self::Tsv(table) => table.objects(b'\t'),
-            Self::List(_) | Self::Index(_) | Self::Range(_) => return None,
-            Self::Tar(_) | Self::Tfrecord(_) | Self::Mds(_) | Self::Mix(_) => return None,
+            _ => return None,
         })
     }
 
