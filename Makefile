@@ -15,7 +15,8 @@ DEMO       := demo
 PHOTOS     := 2000
 TIME       := 1800
 SEED       := 1
-FUZZ_TARGETS := returned values upload document manifest schemas example index $(addprefix decoder/,$(DECODERS))
+READERS    := csv mds ndjson parquet tar tfrecord
+FUZZ_TARGETS := returned values upload document manifest schemas example index $(addprefix reader/,$(READERS)) $(addprefix decoder/,$(DECODERS))
 # Formats of files that modules of the program decode.
 DECODERS   := bmp flac gif jpg mp3 npy ogg png wav webp
 # Memory that a target may use, in KiB: an allocation beyond it ends the target as a fault.
@@ -282,9 +283,9 @@ fuzz: std ## Fuzz each target for TIME seconds; inputs that break a promise are 
 	export MODULES=$$out/wasm32-unknown-unknown/guest; \
 	for target in $(FUZZ_TARGETS); do \
 	  mkdir -p $$out/corpus/$$target $$out/found/$$target; \
-	  export DECODER=$${target#*/} limit=10; \
+	  export DECODER=$${target#*/} READER=$${target#*/} limit=10; \
 	  case $$target in decoder/*) limit=60;; esac; \
-	  seeds=$$(ls examples/stages/*/tests/data/{files/,}*.$$DECODER 2>/dev/null | paste -sd, || true); \
+	  seeds=$$(ls examples/stages/*/tests/data/{files/,}*.$$DECODER runner/formats/tests/data/{$$READER/,}*.$$READER* 2>/dev/null | paste -sd, || true); \
 	  (ulimit -d $(FUZZ_KIB); exec $$out/$$host/release/$${target%/*} $${seeds:+-seed_inputs=$$seeds} -max_total_time=$(TIME) -timeout=$$limit -rss_limit_mb=2048 \
 	    -max_len=65536 -artifact_prefix=$$out/found/$$target/ -print_final_stats=1 $$out/corpus/$$target $$(ls -d tests/fuzz/corpus/$$target 2>/dev/null || true)); \
 	done

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use penstock_fuzz::{
-    DECODERS, Decoder, document, document_words, example, index, manifest, returned, schemas, upload, values,
+    DECODERS, Decoder, READERS, document, document_words, example, index, manifest, reader, reader_seeds,
+    returned, schemas, upload, values,
 };
 
 /// Paths and contents of the inputs of a target.
@@ -79,6 +80,42 @@ fn indexes_of_the_corpus_pass_the_target() {
     replay("index", index);
 }
 
+/// The fixtures of the formats, these fixtures with damage, and what fuzzing found.
+#[test]
+fn objects_of_each_format_are_read_or_refused_with_a_reason() {
+    for format in READERS {
+        let mut paths = reader_seeds(format);
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/reader").join(format);
+        paths.extend(fs::read_dir(corpus).into_iter().flatten().map(|entry| entry.unwrap().path()));
+        assert!(!paths.is_empty(), "no objects of `{format}`");
+        let whole: Vec<Vec<u8>> = paths.iter().map(|path| fs::read(path).unwrap()).collect();
+        for (path, object) in paths.iter().zip(&whole) {
+            let ended = std::panic::catch_unwind(|| reader(format, object));
+            assert!(ended.is_ok(), "{}", path.display());
+        }
+        let mut random = fastrand::Rng::with_seed(7);
+        for number in 0..DAMAGED {
+            let object = damaged(&whole[number % whole.len()], &mut random);
+            let ended = std::panic::catch_unwind(|| reader(format, &object));
+            assert!(ended.is_ok(), "damaged object {number} of `{format}`");
+        }
+    }
+}
+
+/// The file with up to five bytes changed, and perhaps cut.
+fn damaged(whole: &[u8], random: &mut fastrand::Rng) -> Vec<u8> {
+    let mut file = whole.to_vec();
+    for _ in 0..random.usize(1..=5) {
+        // Headers are where damage does most.
+        let end = if random.bool() { file.len().min(100) } else { file.len() };
+        file[random.usize(..end)] = random.u8(..);
+    }
+    if random.u8(..5) == 0 {
+        file.truncate(random.usize(..file.len()));
+    }
+    file
+}
+
 /// Number of damaged files of each format.
 const DAMAGED: usize = 1000;
 
@@ -97,15 +134,7 @@ fn files_of_each_format_are_decoded_or_refused_with_a_reason() {
         }
         let mut random = fastrand::Rng::with_seed(7);
         for number in 0..DAMAGED {
-            let mut file = whole[number % whole.len()].clone();
-            for _ in 0..random.usize(1..=5) {
-                // Headers are where damage does most.
-                let end = if random.bool() { file.len().min(100) } else { file.len() };
-                file[random.usize(..end)] = random.u8(..);
-            }
-            if random.u8(..5) == 0 {
-                file.truncate(random.usize(..file.len()));
-            }
+            let file = damaged(&whole[number % whole.len()], &mut random);
             let ended = std::panic::catch_unwind(|| decoder.decode(&file));
             assert!(ended.is_ok(), "damaged file {number} of `{}`", decoder.name);
         }

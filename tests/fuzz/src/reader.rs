@@ -1,0 +1,225 @@
+//! Target for objects with many samples: each is read, or refused with a reason, in bounded time and memory; samples that are read by
+//! their numbers are those that are read in order.
+
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use penstock_engine::item::Sample;
+use penstock_engine::numbered::{NumberedSource, Open};
+use penstock_engine::ports::{Produced, Source, SourceFault};
+use penstock_formats::mds::{Columns, mds_samples};
+use penstock_formats::parquet::{Query, parquet_samples};
+use penstock_formats::tar::{tar_samples, tar_stream};
+use penstock_formats::tfrecord::{RecordFields, tfrecord_samples, tfrecord_stream};
+use penstock_formats::{
+    IndexKind, RecordFormat, RecordSource, SampleIndex, Selection, Shards, record_samples,
+};
+use penstock_storage::{BoundedStore, MemoryStore};
+use penstock_types::traversal::TraversalSettings;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::told::assert_printable;
+
+/// Memory that a source may keep, in bytes.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// Number of samples after which a target has seen enough: few bytes may claim many rows of nulls.
+const MOST_SAMPLES: usize = 10_000;
+
+/// Key of the object.
+const KEY: &str = "object";
+const INDEX: &str = "index";
+
+/// Formats of the target.
+pub const READERS: [&str; 6] = ["csv", "mds", "ndjson", "parquet", "tar", "tfrecord"];
+
+/// What came out of a source: samples, and the reason for which it ended early.
+struct Drained {
+    samples: Vec<Sample>,
+    fault: Option<SourceFault>,
+    is_whole: bool,
+}
+
+/// Objects of this format among the fixtures.
+pub fn reader_seeds(format: &str) -> Vec<PathBuf> {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runner/formats/tests/data");
+    let entries = [data.join(format), data].map(fs::read_dir).into_iter().flatten().flatten().flatten();
+    let is_of_format = |path: &PathBuf| path.to_string_lossy().contains(&format!(".{format}"));
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_of_format).collect();
+    files.sort();
+    files
+}
+
+/// Reads the input as an object of this format.
+pub fn reader(format: &str, input: &[u8]) {
+    thread_local! {
+        static RUNTIME: Runtime = Builder::new_current_thread().build().expect("a runtime is built");
+    }
+    RUNTIME.with(|runtime| runtime.block_on(read(format, input)));
+}
+
+async fn read(format: &str, input: &[u8]) {
+    let store = BoundedStore::new(Arc::new(MemoryStore::new("memory")), NonZeroUsize::MIN);
+    let object = || Shards::Keys(vec![Arc::from(KEY)]);
+    let put = async |key: &str, bytes: Vec<u8>| {
+        store.put(Arc::from(key), Bytes::from(bytes)).await.expect("the memory takes an object");
+    };
+    match format {
+        "tar" => {
+            put(KEY, input.to_vec()).await;
+            let selection = Selection::default;
+            let stream =
+                tar_stream(store.clone(), object(), selection(), TraversalSettings::IN_ORDER, MOST_BYTES);
+            let streamed = drain(Box::new(stream)).await;
+            let indexed = |store| tar_samples(store, INDEX, selection(), MOST_BYTES);
+            compare_indexed(IndexKind::Tar, &store, indexed, streamed).await;
+        }
+        "tfrecord" => {
+            put(KEY, with_checksums(input)).await;
+            let fields = || match input.len() % 2 {
+                0 => RecordFields::Bytes,
+                _ => RecordFields::Example { selection: Selection::default(), key: None, texts: [].into() },
+            };
+            let stream =
+                tfrecord_stream(store.clone(), object(), fields(), TraversalSettings::IN_ORDER, MOST_BYTES);
+            let streamed = drain(Box::new(stream)).await;
+            let indexed = |store| tfrecord_samples(store, INDEX, fields(), MOST_BYTES);
+            compare_indexed(IndexKind::Tfrecord, &store, indexed, streamed).await;
+        }
+        "parquet" => {
+            put(KEY, input.to_vec()).await;
+            let samples = || {
+                let query = Query { fields: Vec::new(), key: None, filter: Vec::new() };
+                parquet_samples(store.clone(), object(), query, false, None, MOST_BYTES)
+            };
+            let in_order = drain(numbered(samples(), TraversalSettings::IN_ORDER)).await;
+            let shuffled = TraversalSettings { shuffle: true, ..TraversalSettings::IN_ORDER };
+            compare_sets(in_order, drain(numbered(samples(), shuffled)).await);
+        }
+        "mds" => {
+            let (index, shard) =
+                input.split_at(input.iter().position(|byte| *byte == 0).unwrap_or(input.len()));
+            put("index.json", index.to_vec()).await;
+            put("shard.00000.mds", shard.get(1..).unwrap_or_default().to_vec()).await;
+            let samples = || mds_samples(store.clone(), "", Columns::default(), MOST_BYTES);
+            let in_order = drain(numbered(samples(), TraversalSettings::IN_ORDER)).await;
+            let shuffled = TraversalSettings { shuffle: true, ..TraversalSettings::IN_ORDER };
+            compare_sets(in_order, drain(numbered(samples(), shuffled)).await);
+        }
+        "csv" | "ndjson" => {
+            put(KEY, input.to_vec()).await;
+            let form = || match format {
+                "csv" => RecordFormat::rows(b',', [].into()),
+                _ => RecordFormat::lines(),
+            };
+            let stream = RecordSource::new(store.clone(), object(), form(), TraversalSettings::IN_ORDER);
+            let streamed = drain(Box::new(stream.within(MOST_BYTES))).await;
+            let samples = record_samples(store.clone(), object(), form(), MOST_BYTES);
+            compare_order(streamed, drain(numbered(samples, TraversalSettings::IN_ORDER)).await);
+        }
+        other => panic!("no format `{other}`"),
+    }
+}
+
+fn numbered(open: Open, settings: TraversalSettings) -> Box<dyn Source> {
+    Box::new(NumberedSource::new(open, settings, MOST_BYTES / 4))
+}
+
+async fn drain(mut source: Box<dyn Source>) -> Drained {
+    let mut samples = Vec::new();
+    let mut bytes = 0;
+    let (fault, is_whole) = loop {
+        match source.next().await {
+            Ok(Some(Produced::Samples(more))) => {
+                bytes += more.iter().map(Sample::memory_bytes).sum::<u64>();
+                samples.extend(more);
+                if samples.len() > MOST_SAMPLES || bytes > MOST_BYTES {
+                    break (None, false);
+                }
+            }
+            Ok(Some(Produced::EpochEnd)) => {}
+            Ok(None) => break (None, true),
+            Err(fault) => break (Some(fault), true),
+        }
+    };
+    if let Some(fault) = &fault {
+        assert_printable(&fault.to_string());
+    }
+    Drained { samples, fault, is_whole }
+}
+
+/// Makes an index and reads by it. It has all samples of an object that can be read in order.
+async fn compare_indexed(
+    kind: IndexKind,
+    store: &BoundedStore,
+    open: impl FnOnce(BoundedStore) -> Open,
+    streamed: Drained,
+) {
+    let shards = Shards::Keys(vec![Arc::from(KEY)]);
+    match SampleIndex::build(kind, store, &shards, |_, _| {}).await {
+        Ok(index) => {
+            store.put(Arc::from(INDEX), index.to_bytes().into()).await.expect("the memory takes an index");
+            compare_order(streamed, drain(numbered(open(store.clone()), TraversalSettings::IN_ORDER)).await);
+        }
+        Err(fault) => assert_printable(&fault.to_string()),
+    }
+}
+
+/// If both ended without a fault, they have the same samples in the same order.
+fn compare_order(one: Drained, other: Drained) {
+    if one.ends_well() && other.ends_well() {
+        assert_eq!(one.samples.len(), other.samples.len());
+        for (one, other) in one.samples.iter().zip(&other.samples) {
+            assert!(same(one, other), "{one:?} and {other:?}");
+        }
+    }
+}
+
+/// If both ended without a fault, they have the same samples in any order.
+fn compare_sets(mut one: Drained, mut other: Drained) {
+    one.samples.sort_by_key(|sample| sample.origin.index);
+    other.samples.sort_by_key(|sample| sample.origin.index);
+    compare_order(one, other);
+}
+
+/// Compares as text, in which numbers that are not equal to themselves are equal.
+fn same(one: &Sample, other: &Sample) -> bool {
+    one == other || format!("{one:?}") == format!("{other:?}")
+}
+
+impl Drained {
+    fn ends_well(&self) -> bool {
+        self.fault.is_none() && self.is_whole
+    }
+}
+
+/// Corrects the checksums of the records, behind which damage would otherwise hide.
+fn with_checksums(input: &[u8]) -> Vec<u8> {
+    let mut file = input.to_vec();
+    let mut start = 0;
+    while let Some(header) = file.get(start..start + 12) {
+        let length: [u8; 8] = header[..8].try_into().expect("a length has 8 bytes");
+        file[start + 8..start + 12].copy_from_slice(&masked_crc(&length).to_le_bytes());
+        let record = start + 12;
+        let Some(end) =
+            usize::try_from(u64::from_le_bytes(length)).ok().and_then(|length| record.checked_add(length))
+        else {
+            break;
+        };
+        let Some(sum) = file.get(record..end).map(masked_crc) else { break };
+        match file.get_mut(end..end + 4) {
+            Some(place) => place.copy_from_slice(&sum.to_le_bytes()),
+            None => break,
+        }
+        start = end + 4;
+    }
+    file
+}
+
+/// Checksum of a TFRecord: CRC-32C, rotated, with a constant added.
+fn masked_crc(bytes: &[u8]) -> u32 {
+    crc_fast::crc32_iscsi(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
+}
