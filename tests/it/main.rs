@@ -15,6 +15,7 @@ mod delivered;
 mod examples;
 mod files;
 mod floors;
+mod formats;
 mod hostile;
 mod index;
 mod instances;
