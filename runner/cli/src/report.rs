@@ -2,6 +2,8 @@
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
+use penstock_types::fault::listed;
+use penstock_types::ledger::{Ledger, SourceBook};
 use penstock_types::policy::StageKindName;
 use penstock_types::run::{FailureGroup, LabelsRecord, QueueRecord, RunSnapshot, RunState, StageRecord};
 use penstock_types::stats::SlotShares;
@@ -20,6 +22,7 @@ pub(crate) fn report(snapshot: &RunSnapshot) -> String {
         stages(&snapshot.stages),
         queues(&snapshot.queues),
         ledger(snapshot),
+        sources(&snapshot.ledger),
     ];
     let rest = [failures(snapshot), files(snapshot), labels(snapshot), counters(snapshot), lines(snapshot)];
     paragraphs(tables.into_iter().chain(rest))
@@ -162,6 +165,41 @@ fn ledger(snapshot: &RunSnapshot) -> String {
     let verdict =
         if snapshot.ledger.balanced { "The ledger balances." } else { "THE LEDGER DOES NOT BALANCE." };
     format!("{}\n{verdict}", table(&header, stages.chain([whole])))
+}
+
+/// Formats the draws and deliveries of each source of a mixture, with a warning for shares that the stages have changed.
+fn sources(ledger: &Ledger) -> String {
+    let books = &ledger.sources;
+    if books.is_empty() {
+        return String::new();
+    }
+    let sum = |of: fn(&SourceBook) -> u64| books.iter().map(of).sum::<u64>().max(1) as f64;
+    let (drawn, delivered) = (sum(|book| book.drawn), sum(|book| book.delivered));
+    let row = |book: &SourceBook| {
+        let shares =
+            [book.drawn as f64 / drawn, book.delivered as f64 / delivered].map(|share| percent(Some(share)));
+        let [of_drawn, of_delivered] = shares;
+        vec![
+            book.name.clone(),
+            count(book.weight.into()),
+            count(book.drawn),
+            of_drawn,
+            count(book.delivered),
+            of_delivered,
+        ]
+    };
+    let mut text =
+        table(&["source", "weight", "drawn", "share", "delivered", "share"], books.iter().map(row));
+    let shifted: Vec<&str> =
+        books.iter().filter(|book| book.shifted).map(|book| book.name.as_str()).collect();
+    if !shifted.is_empty() {
+        text += &format!(
+            "\nWarning: the stages left out or added samples unevenly, so that the delivered shares of {} are more than 5 % off \
+             the drawn ones. Weights count draws: change them to deliver other shares.",
+            listed(shifted)
+        );
+    }
+    text
 }
 
 fn failures(snapshot: &RunSnapshot) -> String {

@@ -121,6 +121,7 @@ impl Graph {
         };
         ChainShape {
             source: self.source_node.shape(),
+            parts: self.source.parts(),
             stages: self.stages.iter().enumerate().map(stage).collect(),
             routes: self.routes.clone(),
             sink: self.sink_node.shape(),

@@ -14,6 +14,7 @@ pub mod memory;
 pub mod mixed;
 pub mod numbered;
 pub mod ops;
+pub mod parts;
 pub mod ports;
 pub mod predict;
 pub mod range;

@@ -1,6 +1,5 @@
 //! Samples of several sources, drawn by their weights.
 
-use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::FutureExt;
@@ -9,6 +8,7 @@ use penstock_types::traversal::{Draw, Mixture, MixtureFault, Order, Part, Pick, 
 
 use crate::item::Sample;
 use crate::numbered::{Numbered, ReadFault, ReadSamples};
+use crate::parts::SourcePart;
 
 /// A source of a mixture.
 pub struct MixedPart {
@@ -71,12 +71,6 @@ impl Mixed {
         Ok(Self { parts, starts, passes, count: mixture.len(), mixture: Mutex::new(mixture), passed })
     }
 
-    /// Names of the sources, with the indexes of their samples.
-    pub fn indexes(&self) -> impl Iterator<Item = (&Arc<str>, Range<u64>)> {
-        let ranges = self.starts.windows(2).map(|pair| pair[0]..pair[1]);
-        self.parts.iter().map(|part| &part.name).zip(ranges)
-    }
-
     fn groups(&self, positions: &[u64]) -> Vec<Group> {
         let mut mixture = self.mixture.lock().unwrap_or_else(PoisonError::into_inner);
         let mut groups: Vec<Group> = Vec::new();
@@ -110,6 +104,16 @@ impl Mixed {
 impl Numbered for Mixed {
     fn count(&self) -> u64 {
         self.count
+    }
+
+    fn parts(&self) -> Vec<SourcePart> {
+        let parts = self.parts.iter().zip(&self.starts);
+        let part = |(part, start): (&MixedPart, &u64)| SourcePart {
+            name: part.name.clone(),
+            weight: part.weight,
+            start: *start,
+        };
+        parts.map(part).collect()
     }
 
     fn mean_bytes(&self) -> u64 {

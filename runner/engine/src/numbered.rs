@@ -9,6 +9,7 @@ use penstock_types::traversal::{NextVisits, Traversal, TraversalSettings};
 use tokio::task::JoinSet;
 
 use crate::item::Sample;
+use crate::parts::{SourcePart, SourceParts};
 use crate::ports::{Produced, Source, SourceFault};
 
 /// Samples that can be read by their number, in any order: all that shuffles, shards, mixtures and resuming need.
@@ -19,6 +20,11 @@ pub trait Numbered: Send + Sync {
     /// Numbers of samples of the units in which reading is cheap, such as shards; empty if each sample is read separately.
     fn units(&self) -> Arc<[u64]> {
         [].into()
+    }
+
+    /// Sources of a mixture by ascending index; empty for any other samples.
+    fn parts(&self) -> Vec<SourcePart> {
+        Vec::new()
     }
 
     /// Mean size of a sample in bytes.
@@ -56,6 +62,7 @@ pub struct NumberedSource {
     settings: TraversalSettings,
     /// Bytes that chunks may take that are read ahead.
     ahead_bytes: u64,
+    parts: SourceParts,
     state: State,
 }
 
@@ -90,12 +97,13 @@ impl<E: Into<SourceFault>> From<E> for ReadFault {
 impl NumberedSource {
     /// Creates a source that opens the samples at its first call.
     pub fn new(open: Open, settings: TraversalSettings, ahead_bytes: u64) -> Self {
-        Self { settings, ahead_bytes, state: State::Closed(open) }
+        Self { settings, ahead_bytes, parts: SourceParts::default(), state: State::Closed(open) }
     }
 
     async fn reading(&mut self) -> Result<&mut Reading, SourceFault> {
         if let State::Closed(open) = &mut self.state {
             let samples = open.await?;
+            self.parts.set(samples.parts());
             let traversal = Traversal::in_units(samples.count(), samples.units(), self.settings)
                 .map_err(|fault| SourceFault::new(fault.to_string(), None))?;
             let mean = samples.mean_bytes().max(1);
@@ -161,6 +169,10 @@ impl Source for NumberedSource {
             State::Open(reading) => reading.traversal.total(),
             State::Closed(_) => None,
         }
+    }
+
+    fn parts(&self) -> SourceParts {
+        self.parts.clone()
     }
 
     fn kept_bytes(&self) -> u64 {

@@ -11,6 +11,7 @@ use penstock_types::run::{Disposition, FailureClass, FailureRecord, RunState, Wi
 use penstock_types::stats::{BookRow, QueueSums, TaskSums, Tick};
 
 use crate::item::{Item, Sample};
+use crate::parts::SourceParts;
 
 /// Makes samples. Runs in one asynchronous task of the run and never occupies a worker thread.
 pub trait Source: Send {
@@ -22,6 +23,11 @@ pub trait Source: Send {
     /// Total number of samples of the source; `None` while the number is unknown, or if the source never ends.
     fn total(&self) -> Option<u64> {
         None
+    }
+
+    /// Sources of a mixture, which are known once the first chunk was produced.
+    fn parts(&self) -> SourceParts {
+        SourceParts::default()
     }
 
     /// Bytes that the source keeps between chunks, such as listed keys. They count towards the run's memory budget.

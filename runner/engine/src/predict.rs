@@ -24,6 +24,7 @@ use self::cores::Cores;
 pub use self::times::{OpTimes, RecordedTimes, StepTimes};
 use crate::graph::GraphNode;
 use crate::item::{Item, Sample};
+use crate::parts::SourceParts;
 use crate::ports::{Fault, Items, Output, Produced, Source};
 use crate::record::Recorder;
 use crate::route::Route;
@@ -198,6 +199,7 @@ impl Simulation {
         };
         let shape = ChainShape {
             source: scenario.source_node.shape(),
+            parts: SourceParts::default(),
             stages: stages().map(stage_shape).collect(),
             routes: scenario.routes.clone(),
             sink: scenario.sink_node.shape(),

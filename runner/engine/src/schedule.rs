@@ -49,6 +49,7 @@ use self::stage::{Kind, Stage};
 use self::work::WorkList;
 pub(crate) use self::work::{DoneTask, OpCall, OpTime, RunsOn, Task, WorkerJob};
 use crate::item::Item;
+use crate::parts::PartBooks;
 use crate::ports::{Fault, Output, Produced};
 use crate::route::Route;
 
@@ -56,6 +57,8 @@ use crate::route::Route;
 #[derive(Debug)]
 pub(crate) struct Schedule {
     source: SourceEnd,
+    /// Counts of the sources of a mixture.
+    parts: PartBooks,
     stages: Vec<Stage>,
     sink: SinkEnd,
     /// Routes by number.
@@ -165,6 +168,7 @@ impl Schedule {
             .collect();
         let mut schedule = Self {
             source: SourceEnd::new(shape.source.id),
+            parts: PartBooks::of(shape.parts),
             stages,
             sink: SinkEnd::new(shape.sink.id),
             readers: RouteSpan::readers(&spans, queues.len()),
@@ -353,6 +357,7 @@ impl Schedule {
         match self.queues[last].take(now) {
             Take::Item(item, bytes) => {
                 self.budget.release(bytes);
+                self.parts.deliver(&item);
                 self.consumer_waits = false;
                 self.settle(last, now);
                 SinkDelivery::Item(item)
@@ -503,6 +508,7 @@ impl Schedule {
             .collect();
         let routes: Vec<RouteSpan> = self.routes.iter().map(|routing| routing.route().span.clone()).collect();
         Ledger::close(stages, self.queues.iter().map(Queue::book).collect(), &routes)
+            .with_sources(self.parts.books())
     }
 
     fn forward_to(&mut self, now: Tick) -> Tick {
@@ -577,7 +583,7 @@ impl Schedule {
         let (before, behind) = self.queues.split_at_mut(node);
         let [output, queues @ ..] = behind else { return (false, false) };
         let Some(input) = before.last_mut() else {
-            let put = self.source.step(output, &mut self.epochs, now);
+            let put = self.source.step(output, &mut self.epochs, &mut self.parts, now);
             self.end_after_lost_epoch();
             return (false, put);
         };

@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::routes::RouteSpan;
 
+/// Greatest difference of the delivered samples of a source from its share of the draws, as a share of them, that is not warned of.
+const MAX_SHIFT: f64 = 0.05;
+
 /// Ledger of a run, for every stage and queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Ledger {
@@ -14,6 +17,9 @@ pub struct Ledger {
     pub queues: Vec<QueueBook>,
     /// Sample counts of the whole run: the sums over stages and queues.
     pub total: RunBook,
+    /// Sample counts of the sources of a mixture, in the order of their names; none for any other source.
+    #[serde(default)]
+    pub sources: Vec<SourceBook>,
     /// Set if the counts of every stage and queue balance and agree with the counts of the adjacent ones.
     pub balanced: bool,
 }
@@ -53,6 +59,21 @@ pub struct QueueBook {
     pub taken: u64,
     /// Samples still in the queue at the time of the snapshot, or taken by a consumer that could no longer process them.
     pub left: u64,
+}
+
+/// Sample counts of one source of a mixture.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SourceBook {
+    /// Name of the source.
+    pub name: String,
+    /// Weight of the source.
+    pub weight: u32,
+    /// Samples drawn from the source.
+    pub drawn: u64,
+    /// Samples taken by the consumer that were drawn from the source, or made of one by fan-out.
+    pub delivered: u64,
+    /// Set if the stages have changed the source's share by more than 5 %, and by more than chance does.
+    pub shifted: bool,
 }
 
 /// Sample counts of the whole run: `made = delivered + dropped + skipped + dead_lettered + discarded + left`.
@@ -95,7 +116,30 @@ impl Ledger {
             && stages.len() == queues.len()
             && readers_agree(&stages, &queues, routes)
             && total.balances();
-        Self { stages, queues, total, balanced }
+        Self { stages, queues, total, sources: Vec::new(), balanced }
+    }
+
+    /// Adds the counts of the sources of a mixture.
+    #[must_use]
+    pub fn with_sources(self, mut sources: Vec<SourceBook>) -> Self {
+        let sum = |of: fn(&SourceBook) -> u64| sources.iter().map(of).sum::<u64>();
+        let (drawn, delivered) = (sum(|source| source.drawn), sum(|source| source.delivered));
+        let made = self.stages.first().map_or(0, |source| source.made);
+        let balanced = self.balanced && (sources.is_empty() || drawn == made);
+        sources.iter_mut().for_each(|source| source.shifted = source.is_shifted(drawn, delivered));
+        Self { sources, balanced, ..self }
+    }
+}
+
+impl SourceBook {
+    /// True if the delivered samples differ from the source's share of the draws by more than 5 %, and by more than three standard
+    /// deviations of a random choice.
+    fn is_shifted(&self, all_drawn: u64, all_delivered: u64) -> bool {
+        let share = self.drawn as f64 / all_drawn.max(1) as f64;
+        let expected = share * all_delivered as f64;
+        let chance = (expected * (1.0 - share)).sqrt();
+        let difference = (self.delivered as f64 - expected).abs();
+        difference > expected * MAX_SHIFT && difference > 3.0 * chance
     }
 }
 
@@ -158,6 +202,36 @@ mod tests {
             ledger.total,
             RunBook { made: 13, delivered: 5, skipped: 2, left: 6, ..RunBook::default() }
         );
+    }
+
+    #[test]
+    fn sources_are_shifted_if_more_than_chance_changes_their_shares() {
+        const NONE: [u64; 0] = [];
+        let shifted = |counts: [(u64, u64); 2]| {
+            let book = |(drawn, delivered)| SourceBook { drawn, delivered, ..SourceBook::default() };
+            let sources = Ledger::default().with_sources(counts.map(book).into()).sources;
+            sources.into_iter().filter(|source| source.shifted).map(|source| source.drawn).collect::<Vec<_>>()
+        };
+        assert_eq!(shifted([(3000, 3000), (1000, 1000)]), NONE);
+        assert_eq!(shifted([(3000, 300), (1000, 100)]), NONE);
+        // 40 samples of 4,000 would have 10 of the second source; 5 of them may be chance.
+        assert_eq!(shifted([(3000, 35), (1000, 5)]), NONE);
+        assert_eq!(shifted([(3000, 3000), (1000, 500)]), [3000, 1000]);
+        // A few samples in 10,000 are below 5 %.
+        assert_eq!(shifted([(3000, 3000), (1000, 980)]), NONE);
+        assert_eq!(shifted([(0, 0), (0, 0)]), NONE);
+    }
+
+    #[test]
+    fn draws_of_sources_balance_with_the_source() {
+        let (stages, queues) = books();
+        let ledger = Ledger::close(stages, queues, &[]);
+        let with = |drawn| {
+            let source = SourceBook { drawn, ..SourceBook::default() };
+            ledger.clone().with_sources(vec![source]).balanced
+        };
+        assert!(with(10));
+        assert!(!with(9));
     }
 
     #[test]

@@ -1,12 +1,15 @@
 use penstock_types::policy::{FailureLimit, OnError, Order};
 
 use super::work::RunsOn;
+use crate::parts::SourceParts;
 use crate::route::Route;
 
 /// Description from which a schedule is built.
 #[derive(Debug)]
 pub(crate) struct ChainShape {
     pub(crate) source: NodeShape,
+    /// Sources of a mixture.
+    pub(crate) parts: SourceParts,
     pub(crate) stages: Vec<StageShape>,
     /// Routes by number.
     pub(crate) routes: Vec<Route>,

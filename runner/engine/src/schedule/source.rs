@@ -8,6 +8,7 @@ use super::core::{Hand, bytes_in, samples_in};
 use super::epochs::EpochBooks;
 use super::queue::Queue;
 use crate::item::{Item, Sample};
+use crate::parts::PartBooks;
 use crate::ports::Produced;
 
 /// The schedule's view of the source: the current chunk, and the sample that waits for room. The source runs in a task and makes
@@ -113,7 +114,13 @@ impl SourceEnd {
     }
 
     /// Puts as many samples as there is room for. Returns true if at least one sample was put.
-    pub(crate) fn step(&mut self, output: &mut Queue, epochs: &mut EpochBooks, now: Tick) -> bool {
+    pub(crate) fn step(
+        &mut self,
+        output: &mut Queue,
+        epochs: &mut EpochBooks,
+        parts: &mut PartBooks,
+        now: Tick,
+    ) -> bool {
         let mut put = false;
         while !self.closed {
             if let Some((item, since)) = self.hand.take() {
@@ -135,6 +142,7 @@ impl SourceEnd {
                 Some(Next::Sample(sample)) => {
                     self.book.made += 1;
                     epochs.made(sample.origin.epoch);
+                    parts.draw(&sample.origin);
                     self.chunk_bytes -= sample.memory_bytes();
                     self.hand = Some((Item::Sample(sample), None));
                 }

@@ -14,6 +14,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::item::{Origin, Sample, Value};
+use crate::parts::SourceParts;
 use crate::ports::{Failed, Items};
 
 fn node(id: usize, capacity: usize) -> NodeShape {
@@ -38,6 +39,7 @@ fn shape(stages: Vec<StageShape>, sink: usize) -> ChainShape {
     let id = stages.len() + 1;
     ChainShape {
         source: node(0, 2),
+        parts: SourceParts::default(),
         stages,
         routes: Vec::new(),
         sink: node(id, sink),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Device, Flow, PathPlan, Plan, SourcePlan, StageKind, StagePlan, Unit, WasmPlan};
+use super::{Device, Fields, Flow, PathPlan, Plan, SourcePlan, StageKind, StagePlan, Unit, WasmPlan};
 use crate::amount::{self, count, percent};
 use crate::fault::listed;
 use crate::manifest::Mode;
@@ -27,6 +27,7 @@ impl Plan {
         let flows = self.flows(flow);
         let mut lines = vec![self.source.in_words()];
         lines.extend(self.source.share_in_words());
+        lines.extend(self.source.partial_fields_in_words());
         lines.push(queue(self.source.queue, flow));
         let mut parts = vec![(self.source.id.to_string(), lines)];
         for (stage, behind) in self.stages.iter().zip(flows) {
@@ -242,6 +243,17 @@ impl ParquetSource {
 }
 
 impl SourcePlan {
+    /// Fields that only some sources of a mixture have.
+    fn partial_fields_in_words(&self) -> Option<String> {
+        let Source::Mix(mix) = &self.spec else { return None };
+        let fields = Fields::partial(mix).into_iter().map(|(field, sources)| {
+            let sources = listed(sources.iter().map(|name| name.as_str()));
+            format!("`{}` from {sources}", shown(&field))
+        });
+        let fields: Vec<String> = fields.collect();
+        (!fields.is_empty()).then(|| format!("fields of only some sources: {}", fields.join("; ")))
+    }
+
     fn in_words(&self) -> String {
         let mut words = self.spec.in_words();
         let visits = &self.traversal;

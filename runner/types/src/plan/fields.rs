@@ -8,7 +8,7 @@ use super::StageKind;
 use crate::fault::{listed, suggestion};
 use crate::manifest::{MAX_NAMED_FIELDS, Manifest, Mode, NamedFields};
 use crate::policy::Ragged;
-use crate::spec::{LabelOrigin, ParquetSource, RecordDecoding, Source};
+use crate::spec::{LabelOrigin, MixSource, Name, ParquetSource, RecordDecoding, Source};
 
 /// Name of the field that `fetch` reads objects into.
 pub const BYTES_FIELD: &str = "bytes";
@@ -73,8 +73,6 @@ impl Fields {
                 let names = columns.iter().cloned().chain(fields.keys().map(|name| name.to_string()));
                 Self { named: names.map(|name| (name, Presence::Unknown)).collect(), ..Self::NONE }
             }
-            Source::Parquet(_) => Self::UNKNOWN,
-            Source::Tar(_) => Self::UNKNOWN,
             Source::Tfrecord(files) if files.decode == RecordDecoding::Bytes => {
                 Self { named: [(BYTES_FIELD.to_owned(), Presence::Present)].into(), ..Self::NONE }
             }
@@ -83,17 +81,29 @@ impl Fields {
                 let named = files.fields.keys().map(|name| (name.to_string(), Presence::Unknown));
                 Self { named: named.collect(), ..Self::NONE }
             }
-            Source::Tfrecord(_) => Self::UNKNOWN,
             Source::Mds(shards) if !shards.fields.is_empty() => {
                 let named = shards.fields.keys().map(|name| (name.to_string(), Presence::Present));
                 Self { named: named.collect(), ..Self::NONE }
             }
-            Source::Mds(_) => Self::UNKNOWN,
+            Source::Tar(_) | Source::Parquet(_) | Source::Tfrecord(_) | Source::Mds(_) => Self::UNKNOWN,
             Source::Mix(mix) => {
                 let parts = mix.sources.values().filter(|part| part.weight > 0);
                 parts.map(|part| Self::of_source(&part.source)).reduce(Self::of_either).unwrap_or(Self::NONE)
             }
         }
+    }
+
+    /// Fields that samples of some sources of a mixture may have and those of others certainly lack, with the sources that may have it.
+    pub(super) fn partial(mix: &MixSource) -> Vec<(String, Vec<&Name>)> {
+        let drawn = mix.sources.iter().filter(|(_, part)| part.weight > 0);
+        let parts: Vec<(&Name, Self)> =
+            drawn.map(|(name, part)| (name, Self::of_source(&part.source))).collect();
+        let all: BTreeSet<&String> = parts.iter().flat_map(|(_, fields)| fields.named.keys()).collect();
+        let having = |field: &String| {
+            let having = parts.iter().filter(|(_, fields)| !fields.lacks(field));
+            (field.clone(), having.map(|(name, _)| *name).collect::<Vec<_>>())
+        };
+        all.into_iter().map(having).filter(|(_, having)| having.len() < parts.len()).collect()
     }
 
     /// Fields of samples that have the fields of one or of the other.
