@@ -130,6 +130,8 @@ class Generator:
             options = whole.get("oneOf", ())
             if "properties" in whole:
                 self.types[name] = self.typed_dict(name, whole)
+            elif "anyOf" in whole:
+                self.types[name] = f"{name}: TypeAlias = {self.type(whole)}"
             else:
                 words = ", ".join(json.dumps(option["const"]) for option in options if "const" in option)
                 made = {name + key.capitalize(): option for option in options for key in option.get("properties", ())}
@@ -158,7 +160,8 @@ def named(member: str) -> str:
 
 def default(member: Schema) -> str:
     """Default of a member, as Python code."""
-    value = member["default"] if "default" in member else {} if member.get("type") == "object" else None
+    empty = {"object": {}, "array": ()}
+    value = member["default"] if "default" in member else empty.get(str(member.get("type")))
     return json.dumps(value) if isinstance(value, str) else repr(value)
 
 

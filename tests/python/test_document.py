@@ -23,8 +23,8 @@ TASKS: dict[str, Any] = {
 }  # fmt: skip
 VISITS: dict[str, Any] = {"shuffle": True, "shard": {"rank": 1, "world": 2, "uneven": "keep"}, "epochs": 3, "limit": 40}
 
-# Of `key` or `index`, `shards` and `prefix`, a source that runs has one.
-EXCLUDED = {"shards", "prefix", "suffix"}
+# Members of a source that runs only without others: of `key` or `index`, `shards` and `prefix`, it has one.
+EXCLUDING = {"key": {"shards", "prefix", "suffix"}, "index": {"shards", "prefix"}, "shards": {"prefix"}, "decode": {"fields", "texts", "sample_key"}}
 OBJECTS: dict[str, Any] = {"key": "a", "shards": "a-{0..9}", "prefix": "a/", "suffix": ".txt", "sample_key": "id"}
 
 # Every argument of each kind of part, each with a value other than its default.
@@ -51,6 +51,30 @@ SOURCES: dict[str, dict[str, Any]] = {
         "window": 4,
         **VISITS,
     },
+    "parquet": {
+        "store": "data",
+        "shards": "a-{0..9}.parquet",
+        "prefix": "a/",
+        "columns": ["label"],
+        "fields": {"bytes": "image"},
+        "sample_key": "id",
+        "where": [{"column": "width", "op": ">=", "value": 256}],
+        "window": 4,
+        **VISITS,
+    },
+    "tfrecord": {
+        "store": "data",
+        "shards": "a-{0..9}",
+        "prefix": "a/",
+        "index": "a.index",
+        "decode": "bytes",
+        "fields": {"bytes": "image/encoded"},
+        "texts": ["caption"],
+        "sample_key": "id",
+        "window": 4,
+        **VISITS,
+    },
+    "mds": {"store": "data", "prefix": "a", "fields": {"bytes": "image"}, "sample_key": "id", "window": 4, **VISITS},
     "mix": {
         "sources": {"a": {"source": {"range": {"count": 5}}, "weight": 2}},
         "stop": {"samples": 5},
@@ -71,6 +95,10 @@ STAGES: dict[str, dict[str, Any]] = {
     "disaggregate": {"name": "mine", "queue": 7},
     "collate": {"ragged": "pad", **TASKS},
     "transfer": {"device": "host", **TASKS},
+    "route": {
+        "by": {"field": "kind"}, "paths": {"a": [{"sleep": {"mean_ms": 1}}]}, "else_": [], "name": "mine", "queue": 7, "order": "input",
+        "on_error": "dead_letter", "max_failures": {"rate": 0.5},
+    },
 }  # fmt: skip
 SINKS: dict[str, dict[str, Any]] = {"sink": {"queue": 5}}
 CONSUMERS: dict[str, dict[str, Any]] = {
@@ -82,6 +110,11 @@ CONSUMERS: dict[str, dict[str, Any]] = {
 DOCUMENT: dict[str, dict[str, Any]] = {
     "set": {"name": "all", "seed": 5, "threads": 2, "interval_s": 0.5, "buffer_mib": 64, "max_failures": {"count": 9}},
 }
+
+
+def member(name: str) -> str:
+    """Member of the document for an argument; `else` for `else_`."""
+    return name.removesuffix("_")
 
 
 def checked(document: dict[str, Any]) -> subprocess.CompletedProcess[str]:
@@ -144,12 +177,13 @@ class Parts(unittest.TestCase):
                 found: Any = document.to_dict()
                 for step in filter(None, pointer.split("/")):
                     found = found[int(step) if step.isdecimal() else step]
-                self.assertEqual(found, {**found, **given} if pointer == "" else given)
+                expected = {member(name): value for name, value in given.items()}
+                self.assertEqual(found, {**found, **expected} if pointer == "" else expected)
                 if pointer != "/source/index":
                     whole = document.to_dict()
                     for members in (whole["source"] or {}).values():
-                        for name in set(members) & EXCLUDED if "key" in members or "index" in members else ():
-                            del members[name]
+                        for name in {name for member in members for name in EXCLUDING.get(member, ())}:
+                            members.pop(name, None)
                     result = checked(whole)
                     self.assertEqual(result.returncode, 0, result.stderr)
 
@@ -162,10 +196,10 @@ class Parts(unittest.TestCase):
                 for step in filter(None, [*steps, last]):
                     part = part[int(step) if step.isdecimal() else step]
                 for name in given:
-                    part[name] = [[]]
+                    part[member(name)] = [[]]
                 result = checked(spoiled)
                 for name in given:
-                    self.assertIn(f"{pointer}/{name}", result.stderr)
+                    self.assertIn(f"{pointer}/{member(name)}", result.stderr)
 
 
 class Documents(unittest.TestCase):

@@ -30,8 +30,8 @@ pub use read::{MAX_FAULTS, read_all, read_value};
 pub use route::{ELSE, MAX_ROUTE_DEPTH, ROUTE_FIELD, Route, RouteBy};
 pub use set::{parse_setting, set};
 pub use source::{
-    ColumnType, Comparison, IndexSource, KeyPart, LabelOrigin, LabelTable, ListSource, Literal, MdsSource,
-    Missing, MixPart, MixSource, Operator, ParquetSource, RangeSource, RecordDecoding, RecordForm,
+    ColumnType, ComparedValue, Comparison, IndexSource, KeyPart, LabelOrigin, LabelTable, ListSource,
+    MdsSource, Missing, MixPart, MixSource, Operator, ParquetSource, RangeSource, RecordDecoding, RecordForm,
     RecordObjects, RecordsSource, Source, TableSource, TarSource, TfrecordSource,
 };
 pub(crate) use stage::Settings;

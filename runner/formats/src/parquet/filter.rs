@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use penstock_types::spec::{Comparison, Literal, Operator};
+use penstock_types::spec::{ComparedValue, Comparison, Operator};
 
 use super::columns::{Kind, Leaf};
 use super::decode::Column;
@@ -68,7 +68,7 @@ impl Selected {
 
 /// Checks that the values of a column can be compared with that of the document.
 pub(super) fn check(comparison: &Comparison, leaf: &Leaf) -> Result<(), FileFault> {
-    let is_text = matches!(comparison.value, Literal::Text(_));
+    let is_text = matches!(comparison.value, ComparedValue::Text(_));
     let reason = match leaf.kind {
         _ if !leaf.lists.is_empty() => "has lists, which are not compared",
         Kind::Text if !is_text => "has texts, and `where` compares it with a number",
@@ -92,7 +92,7 @@ pub(super) fn check(comparison: &Comparison, leaf: &Leaf) -> Result<(), FileFaul
 /// True if a row meets a comparison. A null meets none.
 pub(super) fn meets(comparison: &Comparison, column: &Column, row: usize) -> bool {
     let order = match &comparison.value {
-        Literal::Text(text) => column.content(row).map(|content| content.cmp(text.as_bytes())),
+        ComparedValue::Text(text) => column.content(row).map(|content| content.cmp(text.as_bytes())),
         number => match (column.int(row), column.real(row)) {
             (Some(int), _) => compare_int(int, number),
             (_, Some(real)) if real.is_nan() => return comparison.op == Operator::NotEqual,
@@ -123,9 +123,9 @@ pub(super) fn may_meet(comparison: &Comparison, leaf: &Leaf, chunk: &Chunk, stat
 }
 
 /// Order of an encoded bound and a value; `None` if it is not known.
-fn compare_bound(bound: &[u8], kind: Kind, value: &Literal) -> Option<Ordering> {
+fn compare_bound(bound: &[u8], kind: Kind, value: &ComparedValue) -> Option<Ordering> {
     match (kind, value) {
-        (Kind::Text, Literal::Text(text)) => Some(bound.cmp(text.as_bytes())),
+        (Kind::Text, ComparedValue::Text(text)) => Some(bound.cmp(text.as_bytes())),
         (Kind::Int { is_unsigned: false, .. }, number) => match bound.len() {
             4 => compare_int(i32::from_le_bytes(bound.try_into().ok()?).into(), number),
             8 => compare_int(i64::from_le_bytes(bound.try_into().ok()?), number),
@@ -137,14 +137,14 @@ fn compare_bound(bound: &[u8], kind: Kind, value: &Literal) -> Option<Ordering> 
     }
 }
 
-fn compare_int(int: i64, value: &Literal) -> Option<Ordering> {
+fn compare_int(int: i64, value: &ComparedValue) -> Option<Ordering> {
     match value {
-        Literal::Bool(is_true) => Some(int.cmp(&i64::from(*is_true))),
-        Literal::Int(other) => Some(int.cmp(other)),
-        Literal::Real(_) | Literal::Text(_) => match compare_real(int as f64, value)? {
+        ComparedValue::Bool(is_true) => Some(int.cmp(&i64::from(*is_true))),
+        ComparedValue::Int(other) => Some(int.cmp(other)),
+        ComparedValue::Real(_) | ComparedValue::Text(_) => match compare_real(int as f64, value)? {
             // Numbers beyond 2^53 may be equal only because they were rounded.
             Ordering::Equal => match value {
-                Literal::Real(real) => Some(i128::from(int).cmp(&(*real as i128))),
+                ComparedValue::Real(real) => Some(i128::from(int).cmp(&(*real as i128))),
                 _ => None,
             },
             order => Some(order),
@@ -152,12 +152,12 @@ fn compare_int(int: i64, value: &Literal) -> Option<Ordering> {
     }
 }
 
-fn compare_real(real: f64, value: &Literal) -> Option<Ordering> {
+fn compare_real(real: f64, value: &ComparedValue) -> Option<Ordering> {
     match value {
-        Literal::Bool(is_true) => real.partial_cmp(&f64::from(u8::from(*is_true))),
-        Literal::Int(other) => real.partial_cmp(&(*other as f64)),
-        Literal::Real(other) => real.partial_cmp(other),
-        Literal::Text(_) => None,
+        ComparedValue::Bool(is_true) => real.partial_cmp(&f64::from(u8::from(*is_true))),
+        ComparedValue::Int(other) => real.partial_cmp(&(*other as f64)),
+        ComparedValue::Real(other) => real.partial_cmp(other),
+        ComparedValue::Text(_) => None,
     }
 }
 
@@ -181,10 +181,10 @@ mod tests {
     #[test]
     fn large_numbers_are_compared_exactly() {
         let large = (1_i64 << 53) + 1;
-        assert_eq!(compare_int(large, &Literal::Real((1_i64 << 53) as f64)), Some(Ordering::Greater));
-        assert_eq!(compare_int(i64::MAX, &Literal::Real(2_f64.powi(63))), Some(Ordering::Less));
-        assert_eq!(compare_int(3, &Literal::Real(2.5)), Some(Ordering::Greater));
-        assert_eq!(compare_int(1, &Literal::Bool(true)), Some(Ordering::Equal));
-        assert_eq!(compare_real(f64::NAN, &Literal::Int(1)), None);
+        assert_eq!(compare_int(large, &ComparedValue::Real((1_i64 << 53) as f64)), Some(Ordering::Greater));
+        assert_eq!(compare_int(i64::MAX, &ComparedValue::Real(2_f64.powi(63))), Some(Ordering::Less));
+        assert_eq!(compare_int(3, &ComparedValue::Real(2.5)), Some(Ordering::Greater));
+        assert_eq!(compare_int(1, &ComparedValue::Bool(true)), Some(Ordering::Equal));
+        assert_eq!(compare_real(f64::NAN, &ComparedValue::Int(1)), None);
     }
 }

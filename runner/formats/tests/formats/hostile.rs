@@ -6,7 +6,7 @@ use bytes::Bytes;
 use penstock_engine::numbered::{Numbered, ReadFault};
 use penstock_formats::Shards;
 use penstock_formats::parquet::{Query, parquet_samples};
-use penstock_types::spec::{Comparison, Literal, Operator};
+use penstock_types::spec::{ComparedValue, Comparison, Operator};
 
 use crate::{data, store_of};
 
@@ -214,7 +214,7 @@ async fn a_file_that_is_cut_off_at_any_byte_is_refused() {
 #[tokio::test]
 async fn changed_bytes_give_samples_or_a_reason() {
     let filter =
-        vec![Comparison { column: "number".to_owned(), op: Operator::Less, value: Literal::Int(30) }];
+        vec![Comparison { column: "number".to_owned(), op: Operator::Less, value: ComparedValue::Int(30) }];
     let mut state = 7_u64;
     let mut random = || {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);

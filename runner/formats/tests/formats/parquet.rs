@@ -10,7 +10,7 @@ use penstock_engine::numbered::NumberedSource;
 use penstock_formats::parquet::{Query, parquet_samples};
 use penstock_formats::{Shards, expand};
 use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore, Wanted};
-use penstock_types::spec::{Comparison, Literal, Operator};
+use penstock_types::spec::{ComparedValue, Comparison, Operator};
 use penstock_types::traversal::{NextVisits, Shard, Traversal, TraversalSettings, Uneven};
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -136,11 +136,11 @@ async fn a_column_is_the_key_and_only_the_columns_that_are_named_are_fields() {
 
 #[tokio::test]
 async fn what_cannot_be_read_is_refused_with_a_reason() {
-    let compare = |column: &str, value: Literal| Query {
+    let compare = |column: &str, value: ComparedValue| Query {
         filter: vec![Comparison { column: column.to_owned(), op: Operator::Less, value }],
         ..query(&["id"])
     };
-    let text = Literal::Text("a".to_owned());
+    let text = ComparedValue::Text("a".to_owned());
     let mut faults = Vec::new();
     for (pattern, query, most) in [
         ("refused-brotli.parquet", query(&[]), MOST),
@@ -153,8 +153,8 @@ async fn what_cannot_be_read_is_refused_with_a_reason() {
         ("rows.parquet", query(&["id", "nonsense"]), MOST),
         ("rows.parquet", Query { key: Some("score".to_owned()), ..query(&[]) }, MOST),
         ("rows.parquet", compare("id", text.clone()), MOST),
-        ("rows.parquet", compare("kind", Literal::Int(3)), MOST),
-        ("lists.parquet", Query { fields: Vec::new(), ..compare("floats", Literal::Int(3)) }, MOST),
+        ("rows.parquet", compare("kind", ComparedValue::Int(3)), MOST),
+        ("lists.parquet", Query { fields: Vec::new(), ..compare("floats", ComparedValue::Int(3)) }, MOST),
         ("rows.parquet", query(&[]), 8_000),
         ("expected.json", query(&[]), MOST),
         ("missing.parquet", query(&[]), MOST),
@@ -214,10 +214,10 @@ proptest! {
         shuffle: bool, seed: u64,
     ) {
         let one = |column: &str, op: usize, value| Comparison { column: column.to_owned(), op: OPERATORS[op], value };
-        let mut filter = vec![one("id", id.0, Literal::Int(id.1))];
-        filter.extend(value.map(|(op, value)| one("value", op, Literal::Real(value as f64))));
-        filter.extend(score.map(|(op, score)| one("score", op, Literal::Real(score))));
-        filter.extend(kind.clone().map(|(op, kind)| one("kind", op, Literal::Text(kind))));
+        let mut filter = vec![one("id", id.0, ComparedValue::Int(id.1))];
+        filter.extend(value.map(|(op, value)| one("value", op, ComparedValue::Real(value as f64))));
+        filter.extend(score.map(|(op, score)| one("score", op, ComparedValue::Real(score))));
+        filter.extend(kind.clone().map(|(op, kind)| one("kind", op, ComparedValue::Text(kind))));
         let meets = |row: &Row| {
             let accepts = |op: usize, order: Option<std::cmp::Ordering>| order.is_some_and(|order| OPERATORS[op].accepts(order));
             accepts(id.0, int(row, "id").map(|found| found.cmp(&id.1)))

@@ -33,10 +33,13 @@ from penstock._parts import Document
 from penstock._parts import csv as csv
 from penstock._parts import index as index
 from penstock._parts import list as list
+from penstock._parts import mds as mds
 from penstock._parts import mix as mix
+from penstock._parts import parquet as parquet
 from penstock._parts import range as range
 from penstock._parts import records as records
 from penstock._parts import tar as tar
+from penstock._parts import tfrecord as tfrecord
 from penstock._parts import tsv as tsv
 from penstock._pipeline import Pipeline
 

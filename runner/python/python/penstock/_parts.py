@@ -48,6 +48,26 @@ class Shard(TypedDict):
 Uneven: TypeAlias = Literal["drop", "keep"]
 
 
+class Comparison(TypedDict):
+    """Comparison of a column's values with a value. A null meets no comparison."""
+
+    #: Name of the column.
+    column: str
+    #: Relation of the column's value to `value`.
+    op: Operator
+    #: A text for a column of texts, else a number or a truth value.
+    value: ComparedValue
+
+
+Operator: TypeAlias = Literal["==", "!=", "<", "<=", ">", ">="]
+
+
+ComparedValue: TypeAlias = bool | int | float | str
+
+
+RecordDecoding: TypeAlias = Literal["example", "bytes"]
+
+
 class MixPart(TypedDict):
     """A source of a mixture."""
 
@@ -99,13 +119,31 @@ class SourceTar(TypedDict):
     tar: TarSource
 
 
+class SourceParquet(TypedDict):
+    """Reads the rows of Parquet files."""
+
+    parquet: ParquetSource
+
+
+class SourceTfrecord(TypedDict):
+    """Reads the records in TFRecord files."""
+
+    tfrecord: TfrecordSource
+
+
+class SourceMds(TypedDict):
+    """Reads the samples in shards of MosaicML Streaming."""
+
+    mds: MdsSource
+
+
 class SourceMix(TypedDict):
     """Mixes the samples of several sources."""
 
     mix: MixSource
 
 
-Source: TypeAlias = SourceList | SourceIndex | SourceRange | SourceRecords | SourceCsv | SourceTsv | SourceTar | SourceMix
+Source: TypeAlias = SourceList | SourceIndex | SourceRange | SourceRecords | SourceCsv | SourceTsv | SourceTar | SourceParquet | SourceTfrecord | SourceMds | SourceMix
 
 
 class ListSource(TypedDict):
@@ -231,6 +269,91 @@ class TarSource(TypedDict):
     #: Fields of the samples, each with the names of its file, e.g. `{"bytes": "jpg;jpeg"}`. When missing, each file is a field with its
     #: own name.
     fields: NotRequired[Mapping[str, str]]
+    #: Number of shards whose samples a shuffle mixes at a time; all when missing.
+    window: NotRequired[int | None]
+    #: Permutes the samples, differently in every epoch.
+    shuffle: NotRequired[bool]
+    #: Part of the samples that this process reads; all when missing.
+    shard: NotRequired[Shard | None]
+    #: Number of passes over the source; `None` for an endless run.
+    epochs: NotRequired[int | None]
+    #: Maximum number of samples in one epoch, over all shards together; all when missing.
+    limit: NotRequired[int | None]
+
+
+class ParquetSource(TypedDict):
+    """Produces one sample for each row of Parquet files; each column is a field."""
+
+    #: Store that holds the files.
+    store: str
+    #: Keys of the files, e.g. `train-{00000..00041}.parquet`.
+    shards: NotRequired[str | None]
+    #: Prefix of the keys of the files, which end with `.parquet`; instead of `shards`.
+    prefix: NotRequired[str | None]
+    #: Columns that become fields; all when `fields` is missing, too. A column in a struct is named with it, e.g. `image.path`.
+    columns: NotRequired[Sequence[str]]
+    #: Further fields, each with the name of its column, e.g. `{"bytes": "image"}`.
+    fields: NotRequired[Mapping[str, str]]
+    #: Column whose values become the keys of the samples, instead of a field. When missing, keys are `FILE#ROW`.
+    sample_key: NotRequired[str | None]
+    #: Comparisons that a row meets, all of them; other rows are no samples.
+    where: NotRequired[Sequence[Comparison]]
+    #: Number of row groups whose rows a shuffle mixes at a time; all when missing.
+    window: NotRequired[int | None]
+    #: Permutes the samples, differently in every epoch.
+    shuffle: NotRequired[bool]
+    #: Part of the samples that this process reads; all when missing.
+    shard: NotRequired[Shard | None]
+    #: Number of passes over the source; `None` for an endless run.
+    epochs: NotRequired[int | None]
+    #: Maximum number of samples in one epoch, over all shards together; all when missing.
+    limit: NotRequired[int | None]
+
+
+class TfrecordSource(TypedDict):
+    """Produces one sample for each record in TFRecord files. Checksums are verified on every read."""
+
+    #: Store that holds the files.
+    store: str
+    #: Keys of the files, e.g. `train-{00000..01023}-of-01024`.
+    shards: NotRequired[str | None]
+    #: Prefix of the keys of the files, which have names such as `a.tfrecord` or `a.tfrecord-00000-of-00128`; instead of `shards`.
+    prefix: NotRequired[str | None]
+    #: Key of an index in that store, made by `penstock index create --tfrecord`; instead of `shards`. A shuffle needs an index.
+    index: NotRequired[str | None]
+    #: Content of the records.
+    decode: NotRequired[RecordDecoding]
+    #: Fields of the samples, each with the name of its feature, e.g. `{"bytes": "image/encoded"}`. When missing, each feature is a field
+    #: with its own name.
+    fields: NotRequired[Mapping[str, str]]
+    #: Features of bytes that are texts in UTF-8; the others are blobs.
+    texts: NotRequired[Sequence[str]]
+    #: Feature that is the key of the sample. When missing, the key is that of the file, `#`, and the number of the record.
+    sample_key: NotRequired[str | None]
+    #: Number of files whose samples a shuffle mixes at a time; all when missing.
+    window: NotRequired[int | None]
+    #: Permutes the samples, differently in every epoch.
+    shuffle: NotRequired[bool]
+    #: Part of the samples that this process reads; all when missing.
+    shard: NotRequired[Shard | None]
+    #: Number of passes over the source; `None` for an endless run.
+    epochs: NotRequired[int | None]
+    #: Maximum number of samples in one epoch, over all shards together; all when missing.
+    limit: NotRequired[int | None]
+
+
+class MdsSource(TypedDict):
+    """Produces one sample for each sample in the shards of MosaicML Streaming that an `index.json` describes."""
+
+    #: Store that holds the shards.
+    store: str
+    #: Folder of the `index.json` in the store; the whole store when empty.
+    prefix: NotRequired[str]
+    #: Fields of the samples, each with the name of its column, e.g. `{"bytes": "image"}`. When missing, each column is a field with its
+    #: own name.
+    fields: NotRequired[Mapping[str, str]]
+    #: Column that is the key of the sample. When missing, the key is that of the shard, `#`, and the number of the sample there.
+    sample_key: NotRequired[str | None]
     #: Number of shards whose samples a shuffle mixes at a time; all when missing.
     window: NotRequired[int | None]
     #: Permutes the samples, differently in every epoch.
@@ -841,6 +964,109 @@ def tar(
     index: Key of an index in that store, made by `penstock index create --tar`; instead of `shards`. A shuffle needs an index.
     fields: Fields of the samples, each with the names of its file, e.g. `{"bytes": "jpg;jpeg"}`. When missing, each file is a field
         with its own name.
+    window: Number of shards whose samples a shuffle mixes at a time; all when missing.
+    shuffle: Permutes the samples, differently in every epoch.
+    shard: Part of the samples that this process reads; all when missing.
+    epochs: Number of passes over the source; `None` for an endless run.
+    limit: Maximum number of samples in one epoch, over all shards together; all when missing.
+    """
+    return Document()
+
+
+@part("source")
+def parquet(
+    store: str,
+    *,
+    shards: str | None = None,
+    prefix: str | None = None,
+    columns: Sequence[str] = (),
+    fields: Mapping[str, str] = {},
+    sample_key: str | None = None,
+    where: Sequence[Comparison] = (),
+    window: int | None = None,
+    shuffle: bool = False,
+    shard: Shard | None = None,
+    epochs: int | None = 1,
+    limit: int | None = None,
+) -> Document:
+    """Produces one sample for each row of Parquet files; each column is a field.
+
+    store: Store that holds the files.
+    shards: Keys of the files, e.g. `train-{00000..00041}.parquet`.
+    prefix: Prefix of the keys of the files, which end with `.parquet`; instead of `shards`.
+    columns: Columns that become fields; all when `fields` is missing, too. A column in a struct is named with it, e.g. `image.path`.
+    fields: Further fields, each with the name of its column, e.g. `{"bytes": "image"}`.
+    sample_key: Column whose values become the keys of the samples, instead of a field. When missing, keys are `FILE#ROW`.
+    where: Comparisons that a row meets, all of them; other rows are no samples.
+    window: Number of row groups whose rows a shuffle mixes at a time; all when missing.
+    shuffle: Permutes the samples, differently in every epoch.
+    shard: Part of the samples that this process reads; all when missing.
+    epochs: Number of passes over the source; `None` for an endless run.
+    limit: Maximum number of samples in one epoch, over all shards together; all when missing.
+    """
+    return Document()
+
+
+@part("source")
+def tfrecord(
+    store: str,
+    *,
+    shards: str | None = None,
+    prefix: str | None = None,
+    index: str | None = None,
+    decode: RecordDecoding = "example",
+    fields: Mapping[str, str] = {},
+    texts: Sequence[str] = (),
+    sample_key: str | None = None,
+    window: int | None = None,
+    shuffle: bool = False,
+    shard: Shard | None = None,
+    epochs: int | None = 1,
+    limit: int | None = None,
+) -> Document:
+    """Produces one sample for each record in TFRecord files. Checksums are verified on every read.
+
+    store: Store that holds the files.
+    shards: Keys of the files, e.g. `train-{00000..01023}-of-01024`.
+    prefix: Prefix of the keys of the files, which have names such as `a.tfrecord` or `a.tfrecord-00000-of-00128`; instead of `shards`.
+    index: Key of an index in that store, made by `penstock index create --tfrecord`; instead of `shards`. A shuffle needs an index.
+    decode: Content of the records.
+      `example`: `tf.train.Example`: features become fields.
+      `bytes`: Bytes: a record becomes the field `bytes`.
+    fields: Fields of the samples, each with the name of its feature, e.g. `{"bytes": "image/encoded"}`. When missing, each feature is a
+        field with its own name.
+    texts: Features of bytes that are texts in UTF-8; the others are blobs.
+    sample_key: Feature that is the key of the sample. When missing, the key is that of the file, `#`, and the number of the record.
+    window: Number of files whose samples a shuffle mixes at a time; all when missing.
+    shuffle: Permutes the samples, differently in every epoch.
+    shard: Part of the samples that this process reads; all when missing.
+    epochs: Number of passes over the source; `None` for an endless run.
+    limit: Maximum number of samples in one epoch, over all shards together; all when missing.
+    """
+    return Document()
+
+
+@part("source")
+def mds(
+    store: str,
+    *,
+    prefix: str = "",
+    fields: Mapping[str, str] = {},
+    sample_key: str | None = None,
+    window: int | None = None,
+    shuffle: bool = False,
+    shard: Shard | None = None,
+    epochs: int | None = 1,
+    limit: int | None = None,
+) -> Document:
+    """Produces one sample for each sample in the shards of MosaicML Streaming that an `index.json` describes.
+
+    store: Store that holds the shards.
+    prefix: Folder of the `index.json` in the store; the whole store when empty.
+    fields: Fields of the samples, each with the name of its column, e.g. `{"bytes": "image"}`. When missing, each column is a field
+        with its own name.
+    sample_key: Column that is the key of the sample. When missing, the key is that of the shard, `#`, and the number of the sample
+        there.
     window: Number of shards whose samples a shuffle mixes at a time; all when missing.
     shuffle: Permutes the samples, differently in every epoch.
     shard: Part of the samples that this process reads; all when missing.

@@ -343,10 +343,35 @@ mod tests {
         assert_eq!(of_records("bytes"), "fields: `bytes`");
         assert_eq!(of_records("example"), "fields: not known before a run");
         assert_eq!(
-            fields(json!({ "mds": { "store": "s", "columns": { "bytes": "image" } } })),
+            fields(json!({ "mds": { "store": "s", "fields": { "bytes": "image" } } })),
             "fields: `bytes`"
         );
         assert_eq!(fields(json!({ "mds": { "store": "s" } })), "fields: not known before a run");
+    }
+
+    #[test]
+    fn fields_of_only_some_sources_of_a_mixture_are_named_with_these() {
+        let partial = |sources: Value| {
+            let mix = serde_json::from_value(json!({ "sources": sources })).unwrap();
+            let partial = Fields::partial(&mix);
+            partial
+                .into_iter()
+                .map(|(field, sources)| {
+                    format!("{field}: {}", sources.iter().map(|name| name.as_str()).collect::<String>())
+                })
+                .collect::<Vec<_>>()
+        };
+        let tar =
+            |fields: Value| json!({ "source": { "tar": { "store": "s", "index": "i", "fields": fields } } });
+        let [image, text] =
+            [json!({ "bytes": "jpg", "label": "cls" }), json!({ "bytes": "jpg", "text": "txt" })].map(tar);
+        let list = json!({ "source": { "list": { "store": "s" } } });
+        let unread = json!({ "source": { "list": { "store": "s" } }, "weight": 0 });
+        let open = json!({ "source": { "csv": { "store": "s", "key": "k" } } });
+        assert_eq!(partial(json!({ "a": image, "b": text })), ["label: a", "text: b"]);
+        assert_eq!(partial(json!({ "a": image, "b": list })), ["bytes: a", "label: a"]);
+        // A source that is not read lacks nothing, and a table may have any column.
+        assert_eq!(partial(json!({ "a": image, "b": unread, "c": open })), Vec::<String>::new());
     }
 
     proptest! {

@@ -355,7 +355,7 @@ pub struct Comparison {
     /// Relation of the column's value to `value`.
     pub op: Operator,
     /// A text for a column of texts, else a number or a truth value.
-    pub value: Literal,
+    pub value: ComparedValue,
 }
 
 /// Relation of two values. Texts are compared by their bytes.
@@ -384,7 +384,7 @@ pub enum Operator {
 /// A value that the values of a column are compared with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected a number, a text, `true` or `false`")]
-pub enum Literal {
+pub enum ComparedValue {
     /// A truth value; true equals 1.
     Bool(bool),
     /// A whole number.

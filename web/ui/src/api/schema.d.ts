@@ -1697,7 +1697,7 @@ export interface components {
             gives: string;
         };
         /** @description Kind of a stage without its settings, as named in documents. */
-        StageKindName: "aggregate" | "disaggregate" | "fetch" | "wasm" | "collate" | "transfer" | "sleep";
+        StageKindName: "aggregate" | "disaggregate" | "fetch" | "wasm" | "collate" | "transfer" | "sleep" | "path" | "route";
         /** @description Queue of a valid document. */
         ValidQueue: {
             /** @description Id of the stage that fills the queue, followed by `_queue`. */
@@ -2349,6 +2349,11 @@ export interface components {
             queues: components["schemas"]["QueueBook"][];
             /** @description Sample counts of the whole run: the sums over stages and queues. */
             total: components["schemas"]["RunBook"];
+            /**
+             * @description Sample counts of the sources of a mixture, in the order of their names; none for any other source.
+             * @default []
+             */
+            sources: components["schemas"]["SourceBook"][];
             /** @description Set if the counts of every stage and queue balance and agree with the counts of the adjacent ones. */
             balanced: boolean;
         };
@@ -2454,6 +2459,28 @@ export interface components {
              * @description Samples still in stages and queues.
              */
             left: number;
+        };
+        /** @description Sample counts of one source of a mixture. */
+        SourceBook: {
+            /** @description Name of the source. */
+            name: string;
+            /**
+             * Format: uint32
+             * @description Weight of the source.
+             */
+            weight: number;
+            /**
+             * Format: uint64
+             * @description Samples drawn from the source.
+             */
+            drawn: number;
+            /**
+             * Format: uint64
+             * @description Samples taken by the consumer that were drawn from the source, or made of one by fan-out.
+             */
+            delivered: number;
+            /** @description Set if the stages have changed the source's share by more than 5 %, and by more than chance does. */
+            shifted: boolean;
         };
         /** @description Failures of the same stage, class and message. */
         FailureGroup: {
@@ -3800,6 +3827,8 @@ export interface components {
             transfer: components["schemas"]["Transfer"];
         } | {
             sleep: components["schemas"]["Sleep"];
+        } | {
+            route: components["schemas"]["Route"];
         };
         /** @description Collects samples into batches; a batch never contains samples of two epochs. */
         Aggregate: {
@@ -4052,6 +4081,45 @@ export interface components {
         SleepShape: "uniform" | "exponential";
         /** @description Resource that a task of `sleep` occupies. */
         SleepOn: "async" | "thread";
+        /** @description Sends each sample down one of several paths, and joins the paths behind them. */
+        Route: {
+            /** @description Origin of the name of a sample's path. */
+            by: components["schemas"]["RouteBy"];
+            /**
+             * @description Paths by name, each a list of stages; an empty list passes samples on unchanged. A path takes the samples whose value is its name,
+             *     as a text or as a whole number.
+             */
+            paths: {
+                [key: string]: components["schemas"]["Stage"][];
+            };
+            /** @description Path of all other samples; they fail when it is missing. */
+            else?: components["schemas"]["Stage"][] | null;
+            /** @description Name of the stage in statistics; its kind when missing. */
+            name?: string | null;
+            /**
+             * @description Maximum number of items in the queue in front of each path, and in the queue after the stage.
+             * @default 2
+             */
+            queue: number;
+            /**
+             * @description Order in which samples leave the paths. With `input`, all stages in the paths keep the order, too.
+             * @default completion
+             */
+            order: components["schemas"]["Order"];
+            /**
+             * @description Handling of a sample without a path.
+             * @default skip
+             */
+            on_error: components["schemas"]["OnError"];
+            /** @description Limit of samples without a path, beyond which the run fails; no limit when missing. */
+            max_failures?: components["schemas"]["FailureLimit"] | null;
+        };
+        /** @description Origin of the name of a sample's path. */
+        RouteBy: {
+            field: string;
+        } | {
+            module: components["schemas"]["Wasm"];
+        };
         /** @description State of the machine's page cache before a pass. */
         PageCache: "warm" | "cold";
         /** @description Effect of a failed read, after the store's own retries. */
