@@ -90,6 +90,17 @@ impl RandomPipeline {
         Self { document, demands }
     }
 
+    /// Creates mixed pipeline number `number`: like [`Self::new`], with two sources by random weights.
+    pub fn mixed(number: u64) -> Self {
+        let mut chance = Chance::new(number.wrapping_add(2_000));
+        let mut mixed = Self::new(number.wrapping_add(100));
+        let mut source = || json!({ "source": { "range": { "count": 1_000_000, "shuffle": true } }, "weight": chance.from(1, 9) });
+        let sources = json!({ "a": source(), "b": source() });
+        mixed.document["source"] =
+            json!({ "mix": { "sources": sources, "pick": chance.pick(&["even", "random"]) } });
+        mixed
+    }
+
     /// Creates routed pipeline number `number`, and the records that it reads from the key `records.ndjson` of the store `here`: a route
     /// with 2 or 3 paths of up to 2 stages, in any order, between two stages; one of the paths takes all samples without a name of a path.
     pub fn routed(number: u64) -> (Self, String) {

@@ -58,6 +58,11 @@ fn random_pipelines_run_as_predicted_and_their_limit_is_reported() {
 }
 
 #[test]
+fn random_pipelines_with_mixtures_run_as_predicted_and_their_limit_is_reported() {
+    assert_predicted(|number| off(&RandomPipeline::mixed(number), "", 0.25));
+}
+
+#[test]
 fn random_pipelines_with_routes_run_as_predicted_and_their_limit_is_reported() {
     assert_predicted(|number| {
         let (pipeline, records) = RandomPipeline::routed(number);

@@ -25,6 +25,11 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
     ),
     (
         RUNNER,
+        "penstock index create --tfrecord --store records=s3://bucket/train --upload train.index",
+        "needs files",
+    ),
+    (
+        RUNNER,
         "penstock push crop_faces.wasm oci://ghcr.io/team/crop-faces:v1 --registry ghcr.io",
         "needs an account of a registry",
     ),
