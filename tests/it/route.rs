@@ -125,3 +125,40 @@ fn a_prediction_needs_the_shares_of_a_recorded_run() {
     let share = tasks("1:route/a") / tasks("1:route");
     assert!((share - 1.0 / 3.0).abs() < 0.03, "{share}");
 }
+
+#[test]
+fn the_report_warns_of_a_mixture_whose_shares_the_stages_change() {
+    let folder = Folder::new();
+    let source = |kind: &str, weight: u32| {
+        let lines =
+            (0..60 * weight).map(|key| format!("{}\n", json!({ "key": key.to_string(), "kind": kind })));
+        folder.write(&format!("{kind}.ndjson"), lines.collect::<String>());
+        json!({ "source": { "records": { "store": "here", "key": format!("{kind}.ndjson") } }, "weight": weight })
+    };
+    let document = |otherwise: bool| {
+        let mut route = json!({ "by": { "field": "kind" }, "paths": { "a": [] }, "on_error": "skip" });
+        if otherwise {
+            route["else"] = json!([]);
+        }
+        json!({
+            "max_failures": null, "stages": [{ "route": route }],
+            "source": { "mix": { "sources": { "a": source("a", 3), "b": source("b", 1) } } }
+        })
+    };
+    let shares = |snapshot: &RunSnapshot| -> Vec<(String, u64, u64, bool)> {
+        let books = snapshot.ledger.sources.iter();
+        books.map(|book| (book.name.clone(), book.drawn, book.delivered, book.shifted)).collect()
+    };
+    let kept = run(&folder, &document(true)).finish().exits(0).snapshot();
+    assert!(kept.ledger.balanced);
+    assert_eq!(shares(&kept), [("a".to_owned(), 180, 180, false), ("b".to_owned(), 60, 60, false)]);
+    let changed = run(&folder, &document(false)).finish().exits(0).snapshot();
+    assert!(changed.ledger.balanced);
+    assert_eq!(shares(&changed), [("a".to_owned(), 180, 180, true), ("b".to_owned(), 60, 0, true)]);
+    let report = Call::run(&folder.document(&document(false))).store("here", folder.path()).finish().exits(0);
+    assert!(
+        report.stdout.contains("the delivered shares of `a`, `b` are more than 5 % off"),
+        "{}",
+        report.stdout
+    );
+}

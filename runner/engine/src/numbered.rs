@@ -54,6 +54,10 @@ pub type Open = BoxFuture<'static, Result<Arc<dyn Numbered>, SourceFault>>;
 /// Maximum number of samples in a chunk.
 const CHUNK: u64 = 256;
 
+/// Maximum number of chunks that are read at a time: more than stores answer at once, and few enough that samples without content
+/// are not made long before they are needed.
+const MOST_AHEAD: u64 = 32;
+
 /// Aimed size of a chunk in bytes.
 const CHUNK_BYTES: u64 = 1 << 20;
 
@@ -108,7 +112,7 @@ impl NumberedSource {
                 .map_err(|fault| SourceFault::new(fault.to_string(), None))?;
             let mean = samples.mean_bytes().max(1);
             let chunk = (CHUNK_BYTES / mean).clamp(1, CHUNK);
-            let most = (self.ahead_bytes / (chunk * mean)).clamp(1, CHUNK) as usize;
+            let most = (self.ahead_bytes / (chunk * mean)).clamp(1, MOST_AHEAD) as usize;
             let chunk = chunk as usize;
             let reading = Reading { samples, traversal, chunk, most, ahead: VecDeque::new() };
             self.state = State::Open(Box::new(reading));
