@@ -132,7 +132,7 @@ impl MdsIndex {
             };
             let columns = match &last {
                 Some((known, columns)) if *known == json => columns.clone(),
-                _ => Arc::new(json.read(wanted, &fault)?),
+                _ => Arc::new(json.read(wanted, fault)?),
             };
             last = Some((json, columns.clone()));
             read.push(shard.read(folder, columns, most_bytes).map_err(fault)?);
