@@ -127,8 +127,8 @@ def checked(document: dict[str, Any]) -> subprocess.CompletedProcess[str]:
 
 def in_context(kind: str, stage: Callable[[penstock.Document], penstock.Document]) -> tuple[penstock.Document, int]:
     """Document with a stage of this kind, and the position of the stage."""
-    # `fetch` reads the objects that a field of the records names.
-    begun = penstock.records("data", key="lines.ndjson") if kind == "fetch" else penstock.list("data")
+    # `fetch` and `route` need a field, which records may have.
+    begun = penstock.records("data", key="lines.ndjson") if kind in ("fetch", "route") else penstock.list("data")
     if kind == "wasm":
         begun = begun.fetch()
     if kind in ("disaggregate", "collate"):
@@ -225,7 +225,7 @@ class Documents(unittest.TestCase):
 
         def some(parts: dict[str, dict[str, Any]]) -> dict[str, Any]:
             kind = chance.choice([*parts])
-            return {kind: {name: value for name, value in parts[kind].items() if chance.random() < 0.5 or name in NEEDED}}
+            return {kind: {member(name): value for name, value in parts[kind].items() if chance.random() < 0.5 or name in NEEDED}}
 
         for _ in range(300):
             document: dict[str, Any] = {"source": some(SOURCES), **some(DOCUMENT)["set"]}
@@ -302,7 +302,7 @@ class Documents(unittest.TestCase):
 
 
 # Arguments without a default.
-NEEDED = {"store", "count", "key", "sources", "module", "size", "mean_ms", "step_ms"}
+NEEDED = {"store", "count", "key", "sources", "module", "size", "mean_ms", "step_ms", "by", "paths"}
 
 
 class Pipelines(unittest.TestCase):
