@@ -79,7 +79,7 @@ impl IndexedShards {
                 }
                 let (size, most) = (content.end - content.start, self.most_bytes);
                 if size > most {
-                    let (name, key) = (&self.index.fields()[field], shown(&entry.key));
+                    let (name, key) = (shown(&self.index.fields()[field]), shown(&entry.key));
                     let reason = format!(
                         "the {name} of the sample {key} has {size} bytes, more than {most}; raise `buffer_mib`"
                     );

@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use penstock_engine::item::{Origin, Sample, Value};
 use penstock_engine::numbered::Open;
 use penstock_engine::ports::SourceFault;
-use penstock_storage::{AHEAD_BYTES, BoundedStore};
+use penstock_storage::{AHEAD_BYTES, BoundedStore, shown};
 use penstock_types::traversal::TraversalSettings;
 
 pub(crate) use scan::scan;
@@ -71,7 +71,7 @@ impl Decode for Files {
         let Some(name) = &self.names[field] else { return Ok(()) };
         let field = &self.fields[field];
         let value = value::of(field, content, self.most_bytes).map_err(|reason| {
-            format!("the field `{field}` of the sample `{}` {reason}", sample.key.escape_debug())
+            format!("the field {} of the sample {} {reason}", shown(field), shown(&sample.key))
         })?;
         sample.set(name.clone(), value);
         Ok(())

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use penstock_engine::ports::SourceFault;
-use penstock_storage::RangedObject;
+use penstock_storage::{RangedObject, shown};
 
 use super::members::{Member, Members};
 use super::names::split;
@@ -53,10 +53,10 @@ impl Samples {
             }
         };
         if fields.contains(&field) || fields.len() == MAX_FIELDS {
-            let sample = key.escape_debug();
+            let sample = shown(key);
             let reason = match fields.contains(&field) {
-                true => format!("has the field `{}` of the sample `{sample}` twice", field.escape_debug()),
-                false => format!("has more than {MAX_FIELDS} files for the sample `{sample}`"),
+                true => format!("has the field {} of the sample {sample} twice", shown(&field)),
+                false => format!("has more than {MAX_FIELDS} files for the sample {sample}"),
             };
             return Err(self.members.fault(member.content.start, &reason));
         }
