@@ -35,6 +35,11 @@ pub trait Numbered: Send + Sync {
 
     /// Bytes that are kept between reads, such as an index. They count towards the run's memory budget.
     fn kept_bytes(&self) -> u64;
+
+    /// Keys of the objects that hold the samples; empty if they are not known.
+    fn objects(&self) -> Vec<Arc<str>> {
+        Vec::new()
+    }
 }
 
 /// A read of numbered samples.
@@ -92,6 +97,11 @@ enum Ahead {
     Fault(SourceFault),
 }
 
+/// Number of samples that a source reads together: 1 to 256, of about 1 MiB.
+pub fn chunk(samples: &dyn Numbered) -> u64 {
+    (CHUNK_BYTES / samples.mean_bytes().max(1)).clamp(1, CHUNK)
+}
+
 impl<E: Into<SourceFault>> From<E> for ReadFault {
     fn from(fault: E) -> Self {
         Self { before: Vec::new(), fault: fault.into() }
@@ -110,8 +120,7 @@ impl NumberedSource {
             self.parts.set(samples.parts());
             let traversal = Traversal::in_units(samples.count(), samples.units(), self.settings)
                 .map_err(|fault| SourceFault::new(fault.to_string(), None))?;
-            let mean = samples.mean_bytes().max(1);
-            let chunk = (CHUNK_BYTES / mean).clamp(1, CHUNK);
+            let (mean, chunk) = (samples.mean_bytes().max(1), chunk(&*samples));
             let most = (self.ahead_bytes / (chunk * mean)).clamp(1, MOST_AHEAD) as usize;
             let chunk = chunk as usize;
             let reading = Reading { samples, traversal, chunk, most, ahead: VecDeque::new() };

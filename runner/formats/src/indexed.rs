@@ -8,12 +8,12 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use penstock_engine::item::{Origin, Sample};
 use penstock_engine::numbered::{Numbered, Open, ReadFault, ReadSamples};
 use penstock_engine::ports::SourceFault;
-use penstock_storage::{BoundedStore, shown};
+use penstock_storage::{BoundedStore, RAISE_BUFFER, shown};
 use tokio::task::spawn_blocking;
 
 use crate::index::{IndexKind, SampleIndex};
 use crate::ranges::{Read, Reads};
-use crate::shards::read_whole;
+use crate::shards::{Shards, read_whole};
 
 /// Decodes the files of samples.
 pub(crate) trait Decode: Send + Sync {
@@ -22,6 +22,15 @@ pub(crate) trait Decode: Send + Sync {
 
     /// Adds the content of a file to its sample. The error is a whole message.
     fn add(&self, sample: &mut Sample, field: usize, content: Bytes) -> Result<(), String>;
+}
+
+/// Origin of an index.
+#[derive(Clone, Debug)]
+pub enum IndexFrom {
+    /// Key of an object in the store of the shards.
+    Object(Arc<str>),
+    /// The headers in these shards, which are read once. The index is kept in memory.
+    Shards(Shards),
 }
 
 /// Samples of shards, with an index.
@@ -37,24 +46,17 @@ struct IndexedShards {
 /// A file: place of its sample in the chunk, and the number of its field.
 type File = (usize, usize);
 
-/// Samples of the shards that an index names, in any order. The index may take `most_bytes` of memory, and so may a file. `decode`
+/// Samples of the shards that an index describes, in any order. The index may take `most_bytes` of memory, and so may a file. `decode`
 /// receives the names of the fields.
 pub(crate) fn indexed_samples(
     store: BoundedStore,
-    index: &str,
+    index: IndexFrom,
     kind: IndexKind,
     most_bytes: u64,
     decode: impl FnOnce(&[String]) -> Box<dyn Decode> + Send + 'static,
 ) -> Open {
-    let key: Arc<str> = Arc::from(index);
     async move {
-        let bytes = read_whole(&store, &key, "index", most_bytes).await?;
-        let read = spawn_blocking(move || SampleIndex::read(bytes, kind)).await;
-        let read =
-            read.map_err(|error| SourceFault::new("reading the index was interrupted", Some(error.into())))?;
-        let index = read.map_err(|reason| {
-            SourceFault::new(format!("the index {} in store `{}` {reason}", shown(&key), store.name()), None)
-        })?;
+        let index = index.open(&store, kind, most_bytes).await?;
         let decode = decode(index.fields());
         let units = index.shards.iter().map(|shard| shard.samples).collect();
         let bytes: u64 = index.shards.iter().map(|shard| shard.version.size).fold(0, u64::saturating_add);
@@ -64,6 +66,49 @@ pub(crate) fn indexed_samples(
         Ok(samples)
     }
     .boxed()
+}
+
+impl From<&str> for IndexFrom {
+    fn from(key: &str) -> Self {
+        Self::Object(Arc::from(key))
+    }
+}
+
+impl From<Shards> for IndexFrom {
+    fn from(shards: Shards) -> Self {
+        Self::Shards(shards)
+    }
+}
+
+impl IndexFrom {
+    async fn open(
+        self,
+        store: &BoundedStore,
+        kind: IndexKind,
+        most_bytes: u64,
+    ) -> Result<SampleIndex, SourceFault> {
+        let key = match self {
+            Self::Object(key) => key,
+            Self::Shards(shards) => {
+                let index = SampleIndex::build(kind, store, &shards, |_, _| {}).await?;
+                if index.bytes() > most_bytes {
+                    let bytes = index.bytes();
+                    let reason = format!(
+                        "the index of the {kind} takes {bytes} bytes, more than the limit of {most_bytes}"
+                    );
+                    return Err(SourceFault::new(reason + RAISE_BUFFER, None));
+                }
+                return Ok(index);
+            }
+        };
+        let bytes = read_whole(store, &key, "index", most_bytes).await?;
+        let read = spawn_blocking(move || SampleIndex::read(bytes, kind)).await;
+        let read =
+            read.map_err(|error| SourceFault::new("reading the index was interrupted", Some(error.into())))?;
+        read.map_err(|reason| {
+            SourceFault::new(format!("the index {} in store `{}` {reason}", shown(&key), store.name()), None)
+        })
+    }
 }
 
 impl IndexedShards {
@@ -132,5 +177,9 @@ impl Numbered for IndexedShards {
 
     fn kept_bytes(&self) -> u64 {
         self.index.bytes()
+    }
+
+    fn objects(&self) -> Vec<Arc<str>> {
+        self.index.shards.iter().map(|shard| shard.key.clone()).collect()
     }
 }

@@ -19,6 +19,7 @@ mod value;
 
 pub use in_order::ShardStream;
 pub use index::{IndexFault, IndexKind, SampleIndex};
+pub use indexed::IndexFrom;
 pub use labels::{LabelTable, Labelling, labelled_samples};
 pub use records::{RecordFault, RecordFormat, RecordSource, SAMPLE_KEY, record_samples, sample_of};
 pub use select::Selection;

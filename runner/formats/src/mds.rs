@@ -21,7 +21,7 @@ use crate::index::numbered_key;
 use crate::ranges::Reads;
 use crate::select::Selection;
 use crate::shards::read_whole;
-use index::MdsIndex;
+use index::{MdsIndex, Shard};
 use open::{Content, OpenShards};
 
 /// Columns of the samples that a document reads.
@@ -160,5 +160,10 @@ impl Numbered for MdsSamples {
 
     fn kept_bytes(&self) -> u64 {
         self.index.bytes() + self.open.bytes()
+    }
+
+    fn objects(&self) -> Vec<Arc<str>> {
+        let file = |shard: &Shard| shard.compressed.as_ref().map_or(&shard.raw, |(_, zip)| zip).key.clone();
+        self.index.shards.iter().map(file).collect()
     }
 }

@@ -19,16 +19,21 @@ pub(crate) use scan::scan;
 
 use crate::in_order::{InOrder, ShardStream};
 use crate::index::IndexKind;
-use crate::indexed::{Decode, indexed_samples};
+use crate::indexed::{Decode, IndexFrom, indexed_samples};
 use crate::select::Selection;
 use crate::shards::Shards;
 use crate::value;
 use members::Member;
 use scan::Samples;
 
-/// Samples of the shards that an index names, in any order. The index may take `most_bytes` of memory, and so may a field.
-pub fn tar_samples(store: BoundedStore, index: &str, selection: Selection, most_bytes: u64) -> Open {
-    indexed_samples(store, index, IndexKind::Tar, most_bytes, move |fields| {
+/// Samples of the shards that an index describes, in any order. The index may take `most_bytes` of memory, and so may a field.
+pub fn tar_samples(
+    store: BoundedStore,
+    index: impl Into<IndexFrom>,
+    selection: Selection,
+    most_bytes: u64,
+) -> Open {
+    indexed_samples(store, index.into(), IndexKind::Tar, most_bytes, move |fields| {
         let names = fields.iter().map(|field| selection.name_of_file(field)).collect();
         Box::new(Files { fields: fields.to_vec(), names, most_bytes })
     })

@@ -21,7 +21,7 @@ use crate::build::Pack;
 use crate::entry::Entry;
 use crate::in_order::{InOrder, ShardStream};
 use crate::index::{IndexKind, ShardPacker, numbered_key};
-use crate::indexed::{Decode, indexed_samples};
+use crate::indexed::{Decode, IndexFrom, indexed_samples};
 use crate::shards::Shards;
 use frames::Frames;
 
@@ -31,10 +31,15 @@ const RECORD: &str = "record";
 /// Number of bytes that are read ahead for headers: small records lie between them.
 const SCAN_AHEAD: u64 = 4 << 20;
 
-/// Samples of the files that an index names, in any order. The index may take `most_bytes` of memory, and so may a record.
-pub fn tfrecord_samples(store: BoundedStore, index: &str, fields: RecordFields, most_bytes: u64) -> Open {
+/// Samples of the files that an index describes, in any order. The index may take `most_bytes` of memory, and so may a record.
+pub fn tfrecord_samples(
+    store: BoundedStore,
+    index: impl Into<IndexFrom>,
+    fields: RecordFields,
+    most_bytes: u64,
+) -> Open {
     let decode = move |_: &[String]| Box::new(Records { fields, most_bytes }) as Box<dyn Decode>;
-    indexed_samples(store, index, IndexKind::Tfrecord, most_bytes, decode)
+    indexed_samples(store, index.into(), IndexKind::Tfrecord, most_bytes, decode)
 }
 
 /// Samples of files in order; a record may have `most_bytes`. Files may be compressed with gzip.

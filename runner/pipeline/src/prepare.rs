@@ -59,7 +59,7 @@ pub struct Prepared<M = Module> {
     pub plan: Plan,
     pub(crate) runtime: Handle,
     /// Stores as seen by this run: reads through this value and its clones count as one user when runs take turns.
-    stores: Stores,
+    pub(crate) stores: Stores,
     modules: BTreeMap<String, M>,
     /// Labels that the source has found.
     pub(crate) labels: LabelsFound,

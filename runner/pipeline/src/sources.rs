@@ -1,6 +1,7 @@
 //! Sources of prepared pipelines: the only place that maps a kind of source to its implementation.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use futures::FutureExt;
@@ -14,8 +15,8 @@ use penstock_formats::parquet::{Query, parquet_samples};
 use penstock_formats::tar::{tar_samples, tar_stream};
 use penstock_formats::tfrecord::{RecordFields, count_records, tfrecord_samples, tfrecord_stream};
 use penstock_formats::{
-    IndexKind, LabelTable, Labelling, RecordFormat, RecordSource, SAMPLE_KEY, SampleIndex, Selection, Shards,
-    expand, labelled_samples, record_samples,
+    IndexFrom, IndexKind, LabelTable, Labelling, RecordFormat, RecordSource, SAMPLE_KEY, SampleIndex,
+    Selection, Shards, expand, labelled_samples, record_samples,
 };
 use penstock_storage::{AHEAD_BYTES, ListSource as StreamedList, Wanted, index_samples, list_samples};
 use penstock_types::spec::{
@@ -58,6 +59,15 @@ impl Prepared {
         }
     }
 
+    /// Opens the samples of the source, to be read by their numbers, with up to `reads` concurrent reads of each store. Shards without
+    /// an index get one in memory.
+    pub fn samples(&self, reads: NonZeroUsize) -> Open {
+        let mut own = self.clone();
+        own.stores = self.stores.with_reads(reads);
+        let source = &own.plan.source;
+        own.open(&source.spec, &source.id.to_string(), own.source_bytes())
+    }
+
     fn numbered(&self, source: &spec::Source, traversal: TraversalSettings) -> NumberedSource {
         let most_bytes = self.source_bytes();
         NumberedSource::new(
@@ -90,8 +100,8 @@ impl Prepared {
                 std::future::ready(Ok(Arc::new(RangeSamples(range.count)) as _)).boxed()
             }
             spec::Source::Tar(tar) => {
-                let index = tar.index.as_ref().expect("only tar shards with an index are read by numbers");
-                tar_samples(self.store(tar.store.as_str()), index.as_str(), selection(tar), most_bytes)
+                let index = index_from(tar.index.as_ref(), || shards(tar));
+                tar_samples(self.store(tar.store.as_str()), index, selection(tar), most_bytes)
             }
             spec::Source::Parquet(parquet) => {
                 let spec::ParquetSource { columns, fields, sample_key, filter, shuffle, window, .. } =
@@ -111,10 +121,9 @@ impl Prepared {
                 )
             }
             spec::Source::Tfrecord(source) => {
-                let index =
-                    source.index.as_ref().expect("only TFRecord files with an index are read by numbers");
+                let index = index_from(source.index.as_ref(), || files(source));
                 let store = self.store(source.store.as_str());
-                tfrecord_samples(store, index.as_str(), record_fields(source), most_bytes)
+                tfrecord_samples(store, index, record_fields(source), most_bytes)
             }
             spec::Source::Mds(source) => {
                 mds_samples(self.store(source.store.as_str()), &source.prefix, columns(source), most_bytes)
@@ -213,6 +222,11 @@ impl Prepared {
         // A source without samples ends before it reports a total.
         Ok(source.total().or(matches!(first, None | Some(Produced::EpochEnd)).then_some(0)))
     }
+}
+
+/// The index that a document names, or else one of `shards`.
+fn index_from(index: Option<&ObjectKey>, shards: impl FnOnce() -> Shards) -> IndexFrom {
+    index.map_or_else(|| shards().into(), |key| key.as_str().into())
 }
 
 /// Shards that a document names without an index.

@@ -103,6 +103,13 @@ impl Stores {
         Self(self.0.iter().map(|(name, found)| (name.clone(), entry(found))).collect())
     }
 
+    /// Creates a view of the stores with a separate limit of concurrent reads for each, independent of other users' reads.
+    #[must_use]
+    pub(crate) fn with_reads(&self, reads: NonZeroUsize) -> Self {
+        let entry = |entry: &Entry| Entry { store: entry.store.with_reads(reads), ..entry.clone() };
+        Self(self.0.iter().map(|(name, found)| (name.clone(), entry(found))).collect())
+    }
+
     /// True if the store is a folder of this machine.
     pub fn is_folder(&self, name: &str) -> bool {
         self.0.get(name).is_some_and(|entry| entry.root.is_some())

@@ -299,4 +299,8 @@ impl Numbered for Rows {
     fn kept_bytes(&self) -> u64 {
         self.kept + self.cache.used()
     }
+
+    fn objects(&self) -> Vec<Arc<str>> {
+        self.files.iter().map(|file| file.key.clone()).collect()
+    }
 }

@@ -228,6 +228,10 @@ impl Numbered for Records {
     fn kept_bytes(&self) -> u64 {
         self.kept_bytes
     }
+
+    fn objects(&self) -> Vec<Arc<str>> {
+        self.parts.iter().map(|part| part.part.object.key.clone()).collect()
+    }
 }
 
 /// Memory that is kept for the records of an object, in bytes.
