@@ -10,6 +10,8 @@ use penstock_tests::{Call, Folder, lines, photos, shown};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::formats::fixtures;
+
 fn storage() -> Call {
     Call::new(&["bench", "storage"])
 }
@@ -149,6 +151,113 @@ fn a_bucket_is_read_by_its_index_and_no_secret_is_printed() {
         json!({ "getitem": 120, "fetch": 12, "worker_loop": 4, "load_all": 2, "benchmark": 1 })
     );
     assert_eq!(cells(&kept)[0]["ceiling"]["against"], "s3");
+}
+
+/// A folder with the fixtures of all formats.
+fn shards() -> Folder {
+    let folder = Folder::new();
+    for (key, bytes) in fixtures() {
+        folder.write(&key, bytes);
+    }
+    folder.write("lines/0.ndjson", "{\"key\": \"a\", \"n\": 1}\n{\"key\": \"b\", \"n\": 2}\n");
+    folder
+}
+
+#[test]
+fn samples_of_each_format_are_measured_in_order_and_at_random() {
+    let folder = shards();
+    let call = |format: &str, prefix: &str| {
+        let call = storage().store("shards", folder.path()).set("/ceiling=false");
+        let call = call.argument(format!("--format={format}")).argument(format!("--prefix={prefix}"));
+        call.argument("--workers=2").argument("--repeats=2").argument("--batch-size=2")
+    };
+    for (format, prefix) in [
+        ("tar", "shard-"),
+        ("parquet", "parquet/rows"),
+        ("tfrecord", "tfrecord/train"),
+        ("mds", "mds/zstd"),
+        ("csv", "rows/"),
+        ("records", "lines/"),
+    ] {
+        let told = report(&call(format, prefix).json().finish().exits(0).stdout);
+        let count = told["objects"]["count"].as_u64().unwrap();
+        assert!(count > 1 && told["balanced"] == true, "{format}: {told}");
+        assert_eq!(cells(&told).len(), 2);
+        for cell in cells(&told) {
+            assert_eq!(
+                (cell["items"].as_u64(), &cell["items_per_read"]),
+                (Some(2 * count), &json!(2)),
+                "{format}"
+            );
+        }
+        let random = &told["actions"][1]["calls"];
+        assert_eq!((&random["action"], &random["time"]["n"]), (&json!("random"), &json!(200)), "{format}");
+        assert!(random["bytes"].as_u64().unwrap() > 0, "{format}");
+    }
+    let told = call("tar", "shard-").finish().exits(0);
+    for said in ["12 samples (`tar`) of store `shards` (folder), about ", "; opened in ", "\n random "] {
+        assert!(told.stdout.contains(said), "{said}: {}", told.stdout);
+    }
+}
+
+#[test]
+fn shards_of_a_bucket_feed_stages_with_their_own_fields() {
+    let server = Server::start(Settings::default()).unwrap();
+    for (key, bytes) in fixtures() {
+        server.put(&key, bytes);
+    }
+    let folder = Folder::new();
+    let dataset = json!({
+        "aws_access_key_id": "penstock-test", "aws_secret_access_key": "penstock-test-secret",
+        "bucket_name": "data", "endpoint_url": server.endpoint()
+    });
+    let dataset = folder.write("dataset.json", dataset.to_string());
+    let mut document = json!({
+        "source": { "tar": { "store": "shards", "shards": "shard-{00..02}.tar" } },
+        "stages": [{ "aggregate": { "size": 4 } }, { "collate": {} }], "ceiling": false, "counterfactuals": true,
+        "actions": [
+            { "whole_set": { "workers": [2], "batch_size": 4, "repeats": 2, "modes": ["async"] } },
+            { "index": { "repeat": 2 } }
+        ]
+    });
+    let call = |document: &Value| {
+        let document = folder.write("bench.json", document.to_string());
+        storage().argument(&document).store("shards", &dataset).json().finish()
+    };
+    let told = report(&call(&document).exits(0).stdout);
+    let cell = &cells(&told)[0];
+    // A batch has the samples of a shard, which are one request.
+    assert_eq!(
+        (&cell["items"], &cell["refused"], &cell["requests"]["made"]),
+        (&json!(24), &json!(0), &json!(6))
+    );
+    assert_eq!(told["objects"]["kind"], "s3");
+    assert_eq!(told["counterfactuals"].as_array().unwrap().len(), 3);
+    assert_eq!(told["actions"][1]["calls"]["time"]["n"], 2);
+
+    document["stages"] = json!([{ "wasm": { "module": "missing" } }]);
+    let told = call(&document).exits(2).stderr;
+    assert!(told.contains("/stages/0/wasm/module: "), "{told}");
+}
+
+#[test]
+fn sources_that_a_benchmark_cannot_read_are_refused() {
+    let folder = shards();
+    let call = |source: Value| {
+        let document = folder.write("bench.json", json!({ "source": source }).to_string());
+        storage().argument(&document).store("shards", folder.path()).finish()
+    };
+    let shard = json!({ "tar": { "store": "shards", "prefix": "shard-", "shuffle": true } });
+    let mix = json!({ "mix": { "sources": { "one": { "source": shard.clone() } } } });
+    let told = call(mix).exits(2).stderr;
+    assert!(told.contains("/source/mix: ") && told.contains("`tar`"), "{told}");
+    let told = call(shard).exits(2).stderr;
+    assert!(told.contains("/source/tar/shuffle: ") && told.contains("index"), "{told}");
+    let told = call(json!({ "tar": { "store": "shards", "index": "none.index" } })).exits(1).stderr;
+    assert!(told.contains("cannot open the samples") && told.contains("`none.index`"), "{told}");
+    let call = storage().store("shards", folder.path()).argument("--format=tar").argument("--suffix=.jpg");
+    let told = call.finish().exits(2).stderr;
+    assert!(told.contains("suffix"), "{told}");
 }
 
 /// Interrupts a benchmark once the reads of its first load are written; returns the loads in its report.

@@ -25,7 +25,7 @@ const FLOORS: [(&str, &[&str]); 17] = [
         ],
     ),
     ("penstock-stream", &["penstock-types", "penstock-engine"]),
-    ("penstock-bench", &["penstock-types", "penstock-engine", "penstock-storage"]),
+    ("penstock-bench", &["penstock-types", "penstock-engine", "penstock-storage", "penstock-formats"]),
     (
         "penstock-server",
         &[

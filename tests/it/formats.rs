@@ -17,7 +17,7 @@ const BUCKET: &str = "playground";
 const SECRET: [&str; 2] = ["penstock-test", "penstock-test-secret"];
 
 /// The fixtures of all formats, by their keys.
-fn fixtures() -> Vec<(String, Vec<u8>)> {
+pub(crate) fn fixtures() -> Vec<(String, Vec<u8>)> {
     let data = repository().join("runner/formats/tests/data");
     let mut files = Vec::new();
     for folder in ["", "parquet", "tfrecord", "mds/zstd", "mds/plain"] {

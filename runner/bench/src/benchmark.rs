@@ -25,7 +25,7 @@ use crate::spec::{BenchAction, BenchSpec, MAX_READS, PageCache, WarmUpKind, Whol
 use crate::subject::{BenchStoreKind, Subject};
 use crate::worker::{Cancel, FailedIn, ReadFailure};
 
-/// Creates the source anew, so that the benchmark can time the listing of the objects.
+/// Creates the source anew, so that the benchmark can time the listing of the objects, or the opening of the samples.
 pub type MakeSource = Arc<dyn Fn() -> BoxFuture<'static, Result<Box<dyn Source>, SourceFault>> + Send + Sync>;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -173,6 +173,11 @@ impl Running<'_> {
         if !self.benchmark.spec.survey {
             return Ok(());
         }
+        let joined = self.subject.joined;
+        let loads = self.benchmark.spec.whole_sets().flat_map(|set| Load::grid(set, joined));
+        if self.subject.samples.is_some() {
+            return self.check_memory(loads);
+        }
         self.follow.step(&BenchStep::Survey(self.subject.objects.len()));
         let surroundings = &self.benchmark.surroundings;
         let start = surroundings.clock.now();
@@ -180,7 +185,7 @@ impl Running<'_> {
         let surveyed = surroundings.runtime.block_on(survey).ok_or(BenchError::Stopped)?;
         self.subject = surveyed.map_err(BenchError::Subject)?;
         self.survey_s = Some((surroundings.clock.now() - start) as f64 * 1e-9);
-        self.check_memory(self.benchmark.spec.whole_sets().flat_map(Load::grid))
+        self.check_memory(loads)
     }
 
     /// Checks that the batches held by the workers of these loads fit into memory.
@@ -221,7 +226,8 @@ impl Running<'_> {
     }
 
     fn act(&mut self) -> Result<(), BenchError> {
-        let loads: usize = self.benchmark.spec.whole_sets().map(|set| Load::grid(set).len()).sum();
+        let joined = self.subject.joined;
+        let loads: usize = self.benchmark.spec.whole_sets().map(|set| Load::grid(set, joined).len()).sum();
         let mut number = 0;
         for action in &self.benchmark.spec.actions {
             match action {
@@ -230,7 +236,7 @@ impl Running<'_> {
                     // loads even if a later load fails.
                     let place = self.actions.len();
                     self.actions.push(ActionReport::WholeSet(Vec::new()));
-                    for load in Load::grid(set) {
+                    for load in Load::grid(set, joined) {
                         number += 1;
                         self.follow.step(&BenchStep::Load { number, of: loads, label: load.label() });
                         let mut cell = self.load(&load, set)?;
@@ -277,7 +283,7 @@ impl Running<'_> {
         }
         let ceilings = match self.ceilings.take() {
             Some(ceilings) => Ok(ceilings),
-            None => Ceilings::of(&self.subject).map_err(BenchError::Ceiling),
+            None => Ceilings::of(&self.benchmark.surroundings, &self.subject),
         };
         let found = ceilings.and_then(|ceilings| {
             self.ceilings.insert(ceilings).of_load(&self.benchmark.surroundings, load, cell)
@@ -354,7 +360,7 @@ impl Running<'_> {
             store: self.subject.store.name().to_string(),
             kind: self.subject.kind,
             count: order.len() as u64,
-            bytes: (!sizes.is_empty()).then(|| sizes.iter().sum()),
+            bytes: (!sizes.is_empty()).then(|| sizes.iter().sum()).or_else(|| self.subject.bytes()),
             min_bytes: sizes.first().copied(),
             median_bytes: sizes.get(sizes.len() / 2).copied(),
             max_bytes: sizes.last().copied(),

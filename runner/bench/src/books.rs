@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::{Fetch, ItemRead, LoadPass, LoadRecord, Span, WorkerLoop};
 use crate::report::LevelCounts;
-use crate::spec::{LoadMode, WarmUpKind};
+use crate::spec::WarmUpKind;
 
 /// Result of checking the ledger of a load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -57,8 +57,8 @@ pub fn audit(record: &LoadRecord) -> LoadBooks {
             fetches(record),
         ),
         ("workers", "the lifetime of a worker is the sum of waiting, reading and stages", workers(record)),
-        ("permits", "no more reads are in flight than there are permits", permits(record)),
-        ("little", "the counted reads in flight equal throughput times latency", little(record)),
+        ("permits", "no more items are in flight than the permits allow", permits(record)),
+        ("little", "the counted items in flight equal throughput times latency", little(record)),
     ];
     let checks: Vec<LoadBooksCheck> = checks
         .into_iter()
@@ -259,10 +259,7 @@ fn parts(record: &LoadRecord) -> Holds {
 }
 
 fn fetches(record: &LoadRecord) -> Holds {
-    let at_once = match record.load.mode {
-        LoadMode::Sync => 1,
-        LoadMode::Async => u64::from(record.load.permits_of_worker()),
-    };
+    let at_once = u64::from(record.load.permits_of_worker()) * u64::from(record.load.items_of_read());
     each_pass(record, |pass| {
         pass.fetches.iter().try_for_each(|fetch| {
             let (whole, read) = (fetch.span.nanos(), read_ns(&fetch.items));
@@ -326,12 +323,12 @@ fn workers(record: &LoadRecord) -> Holds {
 }
 
 fn permits(record: &LoadRecord) -> Holds {
-    each_pass(record, |pass| match pass.gauged.most <= record.load.permits() {
+    each_pass(record, |pass| match pass.gauged.most <= record.load.items_in_flight() {
         true => Ok(()),
         false => Err(format!(
-            "up to {} reads were in flight, but the limit is {}",
+            "up to {} items were in flight, but the limit is {}",
             pass.gauged.most,
-            record.load.permits()
+            record.load.items_in_flight()
         )),
     })
 }

@@ -110,15 +110,14 @@ pub(crate) fn reading<'a>(
     move |number| {
         let picked = pick(number);
         let object = &subject.objects[picked as usize];
-        let read = surroundings.cancel.unless(store.get(object.key.clone()));
+        let read = surroundings.cancel.unless(subject.read_one(&store, picked));
         match surroundings.runtime.block_on(read) {
-            Some((Ok(bytes), _)) if !object.is_same(&bytes) => {
-                let message =
-                    format!("object {} has other bytes than in the first read of this object", object.key);
+            Some(Ok(sample)) if !object.is_same(&sample) => {
+                let (noun, key) = (subject.noun(), &object.key);
+                let message = format!("{noun} {key} has other bytes than in the first read of this {noun}");
                 Err(ReadFailure { object: Some(picked), what: FailedIn::Storage, message })
             }
-            Some((Ok(bytes), _)) => Ok(bytes.len() as u64),
-            Some((Err(error), _)) => Err(ReadFailure::of(picked, &error)),
+            Some(read) => read.map(|sample| sample.bytes()),
             None => Ok(0),
         }
     }

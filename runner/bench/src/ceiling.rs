@@ -62,8 +62,17 @@ struct Loopback {
 
 impl Ceilings {
     /// Creates objects with the sizes of the objects of `subject`; the client reads the new objects from memory instead of from
-    /// storage.
-    pub(crate) fn of(subject: &Subject) -> io::Result<Self> {
+    /// storage. Samples of a format are taken from memory as they are, without requests and decoding.
+    pub(crate) fn of(surroundings: &Surroundings, subject: &Subject) -> Result<Self, BenchError> {
+        if subject.samples.is_none() {
+            return Self::of_objects(subject).map_err(BenchError::Ceiling);
+        }
+        let stages = Vec::new();
+        let subject = Subject { stages, ..subject.in_memory(surroundings, FOLDER_BYTES)? };
+        Ok(Self { subject: subject.going_round(ITEMS), _loopback: None, _folder: None })
+    }
+
+    fn of_objects(subject: &Subject) -> io::Result<Self> {
         let sizes: Vec<u64> = subject
             .order(0)
             .iter()

@@ -1,14 +1,11 @@
 //! Repetitions of a load with one of its parts replaced by a substitute that takes almost no time: the gain is the cost of the
 //! replaced part.
 
-use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures::stream::{self, StreamExt};
 use penstock_engine::item::Item;
 use penstock_engine::ports::{Fault, Items, Output, StopFlag, ThreadOp, ThreadOpFactory};
-use penstock_storage::{BoundedStore, MemoryStore, Store};
 use penstock_types::stats::Tick;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,15 +14,13 @@ use crate::accelerator::{AcceleratorReport, Fleet};
 use crate::load::{BenchError, LoadTimes, Surroundings};
 use crate::record::Load;
 use crate::spec::WarmUp;
-use crate::subject::{BenchStoreKind, StageOp, Subject};
+use crate::subject::{StageOp, Subject};
 
 /// Number of passes of each variant; the result is the median pass.
 const PASSES: u32 = 3;
 /// Maximum total size of the objects that are held in memory in place of storage. If the set is larger, only its first objects
 /// are held, and they are read repeatedly.
 const HELD_BYTES: u64 = 1 << 30;
-
-const READ_AT_ONCE: usize = 16;
 
 /// Result of a load with one part replaced by a substitute that takes almost no time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -102,7 +97,7 @@ fn variants(
     };
     let mut variants = vec![
         variant("nothing", "the unchanged load", subject.clone()),
-        variant("storage", "the same bytes in memory", in_memory(surroundings, subject)?),
+        variant("storage", "the same bytes in memory", subject.in_memory(surroundings, HELD_BYTES)?),
     ];
     for (place, stage) in subject.stages.iter().enumerate() {
         let mut without = subject.clone();
@@ -137,41 +132,6 @@ fn rate(surroundings: &Surroundings, variant: &Variant, load: &Load) -> Result<f
         passes.map(|pass| pass.order.len() as f64 / pass.span.seconds().max(1e-9)).collect();
     rates.sort_by(f64::total_cmp);
     Ok(rates[rates.len() / 2])
-}
-
-/// Copies the objects into memory. If not all of them fit, the objects that fit are read repeatedly.
-fn in_memory(surroundings: &Surroundings, subject: &Subject) -> Result<Subject, BenchError> {
-    let memory = MemoryStore::new(subject.store.name().clone());
-    let store = subject.store_with(READ_AT_ONCE);
-    let read = async {
-        let keys: Vec<Arc<str>> = subject.objects.iter().map(|object| object.key.clone()).collect();
-        let reads = stream::iter(keys).map(|key| async { (key.clone(), store.get(key).await.0) });
-        let mut reads = reads.buffered(READ_AT_ONCE);
-        let (mut held, mut bytes) = (Vec::new(), 0);
-        while let Some((key, found)) = reads.next().await {
-            let Ok(found) = found else { continue };
-            bytes += found.len() as u64;
-            held.push((key.clone(), Some(found.len() as u64)));
-            memory.put(key, found).await.map_err(BenchError::Store)?;
-            if bytes > HELD_BYTES {
-                break;
-            }
-        }
-        Ok(held)
-    };
-    let held = surroundings
-        .runtime
-        .block_on(surroundings.cancel.unless(read))
-        .unwrap_or(Err(BenchError::Stopped))?;
-    if held.is_empty() {
-        return Err(BenchError::NothingRead);
-    }
-    let count = u32::try_from(held.len()).unwrap_or(u32::MAX);
-    let store = BoundedStore::new(Arc::new(memory), NonZeroUsize::MIN);
-    let orders = subject.orders.iter().map(|order| order.iter().map(|object| object % count).collect());
-    let orders = orders.collect();
-    let stages = subject.stages.clone();
-    Ok(Subject { orders, stages, ..Subject::of(store, BenchStoreKind::Memory, held) })
 }
 
 /// Creates a stage that computes only its first result, and returns a copy of this result for every later call.

@@ -52,7 +52,8 @@ impl LoadReport {
             mode: load.mode,
             workers: load.workers,
             in_flight: load.permits_of_worker(),
-            permits: load.permits(),
+            permits: load.items_in_flight(),
+            items_per_read: load.items_of_read(),
             batch_size: load.batch_size,
             prefetch: load.prefetch,
             assignment: load.assignment,
@@ -186,7 +187,7 @@ fn little(record: &LoadRecord, elapsed_s: f64) -> Little {
     Little {
         in_flight,
         most: record.passes.iter().map(|pass| pass.gauged.most).max().unwrap_or_default(),
-        used: in_flight / f64::from(record.load.permits().max(1)),
+        used: in_flight / f64::from(record.load.items_in_flight().max(1)),
         by_law: if elapsed_s > 0.0 { sum / elapsed_s } else { 0.0 },
     }
 }

@@ -26,6 +26,7 @@ pub(crate) fn findings(report: &BenchReport) -> Vec<String> {
     }
     told.extend(report.cells().filter(|cell| !cell.books.balanced).map(void));
     told.extend(report.fastest().map(fastest));
+    told.extend(requests(report));
     told.extend(speed_up(report));
     told.extend(report.fastest().and_then(bound));
     if let Some(cells) = lost(report) {
@@ -81,14 +82,31 @@ fn void(cell: &LoadReport) -> String {
 }
 
 fn fastest(cell: &LoadReport) -> String {
+    let what = if cell.items_per_read > 1 { "samples" } else { "reads" };
     format!(
-        "The fastest load is `{}`: {:.1} items/s, {:.1} MB/s, with {:.1} of {} reads in flight.",
+        "The fastest load is `{}`: {:.1} items/s, {:.1} MB/s, with {:.1} of {} {what} in flight.",
         cell.label(),
         cell.items_per_s,
         cell.mb_per_s,
         cell.little.in_flight,
         cell.permits
     )
+}
+
+/// Requests of the fastest load that reads samples of a format; `None` for objects.
+fn requests(report: &BenchReport) -> Option<String> {
+    report.document.source.format()?;
+    let cell = report.fastest()?;
+    let per_sample = cell.requests.per_item?;
+    if cell.requests.made == 0 {
+        let reason = "its samples came from the memory in which this format keeps what it has read";
+        return Some(format!("The fastest load made no requests: {reason}."));
+    }
+    let takes = match cell.items_per_read {
+        1 => "takes one sample".to_owned(),
+        several => format!("takes up to {several} neighbouring samples"),
+    };
+    Some(format!("A read {takes}; the fastest load made {per_sample:.3} requests per sample."))
 }
 
 /// Compares the rates of an `async` and a `sync` load whose other settings are equal. If there are several such pairs, the pair
@@ -98,7 +116,7 @@ fn speed_up(report: &BenchReport) -> Option<String> {
         let of = |cell: &LoadReport| {
             (cell.workers, cell.batch_size, cell.prefetch, cell.assignment, cell.persistent)
         };
-        other.mode == LoadMode::Async && of(one) == of(other)
+        other.mode == LoadMode::Async && other.in_flight > 1 && of(one) == of(other)
     };
     let sound = || report.cells().filter(|cell| cell.books.balanced && cell.items > 0);
     let pairs = sound().filter(|cell| cell.mode == LoadMode::Sync);

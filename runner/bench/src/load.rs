@@ -114,8 +114,9 @@ struct Crew<'scope> {
 }
 
 impl Load {
-    /// Loads of a grid in the order in which they run: by mode, then by number of workers.
-    pub(crate) fn grid(set: &WholeSet) -> Vec<Self> {
+    /// Loads of a grid in the order in which they run: by mode, then by number of workers. A read may take up to `joined` neighbouring
+    /// items.
+    pub(crate) fn grid(set: &WholeSet, joined: u32) -> Vec<Self> {
         let of = |mode| {
             set.workers.iter().map(move |workers| Self {
                 mode,
@@ -125,6 +126,7 @@ impl Load {
                 prefetch: set.prefetch,
                 assignment: set.assignment,
                 persistent: set.persistent,
+                joined,
             })
         };
         set.modes.iter().flat_map(|mode| of(*mode)).collect()
@@ -414,6 +416,7 @@ mod tests {
                 prefetch: 1,
                 assignment: Assignment::Static,
                 persistent,
+                joined: 1,
             };
             let times = LoadTimes { warm_up: WarmUp::default(), passes: 2 };
             let mut calls = Calls::default();

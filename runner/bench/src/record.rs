@@ -20,6 +20,8 @@ pub struct Load {
     pub prefetch: u32,
     pub assignment: Assignment,
     pub persistent: bool,
+    /// Maximum number of neighbouring items that a read may take; 1 if each item is read separately.
+    pub joined: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -100,9 +102,10 @@ pub struct Fetch {
     pub lost_in_stages: u32,
 }
 
-/// One read of one object.
+/// One read of one object or sample. Samples that one read took have the same times.
 #[derive(Clone, Debug)]
 pub struct ItemRead {
+    /// Number of the object or sample.
     pub object: u32,
     /// Wait for a permit, in nanoseconds.
     pub permit_ns: u64,
@@ -112,7 +115,8 @@ pub struct ItemRead {
     pub bytes: Option<u64>,
     /// True if the bytes are the same as in the first read of the object; true for the first read.
     pub is_same: bool,
-    /// Times of the parts of the read; `verify` includes the checksum that the benchmark computes.
+    /// Times of the parts of the read; `verify` includes the checksum that the benchmark computes. The requests of a read of several
+    /// samples are counted for the first one.
     pub parts: ReadParts,
 }
 
@@ -128,16 +132,30 @@ impl Load {
         label(self.mode, self.workers, self.permits_of_worker())
     }
 
+    fn reads_of_batch(&self) -> u32 {
+        self.batch_size.div_ceil(self.joined)
+    }
+
+    /// Maximum number of items that one read takes. The reads of a batch take equal numbers, as far as possible.
+    pub fn items_of_read(&self) -> u32 {
+        self.batch_size.div_ceil(self.reads_of_batch())
+    }
+
     /// Maximum number of reads in flight of one worker.
     pub fn permits_of_worker(&self) -> u32 {
         match self.mode {
             LoadMode::Sync => 1,
-            LoadMode::Async => self.in_flight.min(self.batch_size),
+            LoadMode::Async => self.in_flight.min(self.reads_of_batch()),
         }
     }
 
     pub fn permits(&self) -> u32 {
         self.permits_of_worker().saturating_mul(self.workers)
+    }
+
+    /// Maximum number of items in flight of all workers together.
+    pub fn items_in_flight(&self) -> u32 {
+        self.permits().saturating_mul(self.items_of_read())
     }
 }
 

@@ -74,19 +74,19 @@ pub enum ReportState {
     Stopped,
 }
 
-/// Objects of a benchmark, with their sizes.
+/// Objects of a benchmark, or samples of a format, with their sizes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ObjectsReport {
     /// Name of the store.
     pub store: String,
     pub kind: BenchStoreKind,
     pub count: u64,
-    /// Total size in bytes; `null` if sizes were not read.
+    /// Total size in bytes; `null` if sizes were not read. For samples, their number times the mean size that the format states.
     pub bytes: Option<u64>,
     pub min_bytes: Option<u64>,
     pub median_bytes: Option<u64>,
     pub max_bytes: Option<u64>,
-    /// Time that listing the objects, or loading the index, took, in seconds.
+    /// Time that listing the objects, or loading or making the index, took, in seconds.
     pub index_s: f64,
     /// Time that reading all sizes took, in seconds; `null` if sizes were not read.
     pub survey_s: Option<f64>,
@@ -127,8 +127,11 @@ pub struct LoadReport {
     pub workers: u32,
     /// Maximum number of reads that one worker has in flight.
     pub in_flight: u32,
-    /// Maximum number of reads that all workers together have in flight.
+    /// Maximum number of items that all workers together have in flight.
     pub permits: u32,
+    /// Maximum number of items that one read takes: neighbouring samples of a format; 1 for objects.
+    #[serde(default = "one")]
+    pub items_per_read: u32,
     pub batch_size: u32,
     /// Maximum number of batches per worker that are begun but not delivered.
     pub prefetch: u32,
@@ -161,7 +164,7 @@ pub struct LoadReport {
     /// Megabits (10^6 bits) per second.
     pub mbit_per_s: f64,
     pub passes: Vec<PassReport>,
-    /// Number of reads in flight as counted, and by Little's law.
+    /// Number of items in flight as counted, and by Little's law.
     pub little: Little,
     /// Share of the workers' time spent reading, 0.0 to 1.0.
     pub busy: f64,
@@ -283,16 +286,16 @@ pub struct PassReport {
     pub cached: Option<f64>,
 }
 
-/// Mean number of reads in flight: throughput times latency (J. D. C. Little, 1961).
+/// Mean number of items in flight: throughput times latency (J. D. C. Little, 1961).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Little {
-    /// Mean number of reads in flight, as counted.
+    /// Mean number of items in flight, as counted.
     pub in_flight: f64,
-    /// Maximum number of reads that were in flight at the same time.
+    /// Maximum number of items that were in flight at the same time.
     pub most: u32,
-    /// Mean number of reads in flight as a share of the maximum, 0.0 to 1.0.
+    /// Mean number of items in flight as a share of the maximum, 0.0 to 1.0.
     pub used: f64,
-    /// Mean number of reads in flight by Little's law: reads per second times mean time of a read.
+    /// Mean number of items in flight by Little's law: items per second times mean time of a read.
     pub by_law: f64,
 }
 
@@ -313,7 +316,7 @@ pub struct LoadMoment {
     pub items_per_s: f64,
     /// Megabytes (10^6 bytes) per second.
     pub mb_per_s: f64,
-    /// Mean number of reads in flight.
+    /// Mean number of items in flight.
     pub in_flight: f64,
     /// Median time of the reads that ended in the moment, in seconds; `null` if no read ended in it.
     pub median_s: Option<f64>,
@@ -451,6 +454,10 @@ fn latency_bins(ranges: &[LatencyRange]) -> Vec<TimeBucket> {
         share: count as f64 / all as f64,
     });
     told.collect()
+}
+
+fn one() -> u32 {
+    1
 }
 
 pub(crate) fn label(mode: LoadMode, workers: u32, in_flight: u32) -> String {

@@ -2,10 +2,14 @@
 
 mod check;
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroUsize};
 
+use penstock_storage::DEFAULT_READS;
 use penstock_types::fault::SpecFault;
-use penstock_types::spec::{IndexSource, ListSource, Millis, Name, Stage, parse, read_all};
+use penstock_types::spec::{
+    IndexSource, ListSource, MdsSource, Millis, Name, ParquetSource, RecordsSource, Source, Stage,
+    TableSource, TarSource, TfrecordSource, parse, read_all,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
@@ -25,9 +29,9 @@ pub struct BenchSpec {
     /// Seed of all random choices: with the same seed, the benchmark reads the same objects in the same order.
     #[serde(default)]
     pub seed: u64,
-    /// Source of the objects to read.
+    /// Source of the objects or samples to read.
     pub source: DataSource,
-    /// Stages that each object passes after it is read, as in a pipeline after `fetch`: `wasm` and `collate`, with an `aggregate`
+    /// Stages that each object or sample passes after it is read, as in a pipeline after `fetch`: `wasm` and `collate`, with an `aggregate`
     /// of the batch size before stages that take whole batches. The time of stages is reported separately from that of storage.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<Stage>,
@@ -37,7 +41,8 @@ pub struct BenchSpec {
     /// Effect of a failed read.
     #[serde(default)]
     pub on_error: OnReadError,
-    /// Reads the size of every object first, so that the ledger can check the number of bytes of each read.
+    /// Reads the size of every object first, so that the ledger can check the number of bytes of each read. Sizes of samples are not
+    /// read.
     #[serde(default = "yes")]
     pub survey: bool,
     /// Measures each load also without storage, to find the limit of this client.
@@ -58,7 +63,7 @@ pub struct BenchSpec {
     pub counterfactuals: bool,
 }
 
-/// Source of the objects.
+/// Source of the objects, or of the samples of a format that holds many samples in one object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DataSource {
@@ -66,6 +71,20 @@ pub enum DataSource {
     List(ListSource),
     /// Keys in an index file.
     Index(IndexSource),
+    /// Samples in tar shards. Without an index, one is made in memory first.
+    Tar(TarSource),
+    /// Rows of Parquet files.
+    Parquet(ParquetSource),
+    /// Records in TFRecord files. Without an index, one is made in memory first.
+    Tfrecord(TfrecordSource),
+    /// Samples in shards of MosaicML Streaming.
+    Mds(MdsSource),
+    /// Lines of NDJSON objects.
+    Records(RecordsSource),
+    /// Rows of tables with commas.
+    Csv(TableSource),
+    /// Rows of tables with tabs.
+    Tsv(TableSource),
     /// Synthetic objects in memory, to measure the limit of the client without storage.
     Memory(MemorySource),
 }
@@ -238,11 +257,45 @@ impl BenchSpec {
         read_all(document, Vec::new(), Self::faults)
     }
 
+    /// Maximum number of reads that a load or a pool has in flight, and at least the default limit of a store.
+    pub fn reads(&self) -> NonZeroUsize {
+        let loads =
+            self.whole_sets().flat_map(|set| set.workers.iter().map(|workers| workers * set.in_flight));
+        let most = loads.chain([self.pool]).max().unwrap_or_default();
+        NonZeroUsize::new(most as usize).map_or(DEFAULT_READS, |most| most.max(DEFAULT_READS))
+    }
+
     pub fn whole_sets(&self) -> impl Iterator<Item = &WholeSet> {
         self.actions.iter().filter_map(|action| match action {
             BenchAction::WholeSet(set) => Some(set),
             _ => None,
         })
+    }
+}
+
+impl DataSource {
+    /// The same source in a pipeline; `None` for synthetic objects.
+    pub fn in_pipeline(&self) -> Option<Source> {
+        Some(match self.clone() {
+            Self::List(source) => Source::List(source),
+            Self::Index(source) => Source::Index(source),
+            Self::Tar(source) => Source::Tar(source),
+            Self::Parquet(source) => Source::Parquet(source),
+            Self::Tfrecord(source) => Source::Tfrecord(source),
+            Self::Mds(source) => Source::Mds(source),
+            Self::Records(source) => Source::Records(source),
+            Self::Csv(source) => Source::Csv(source),
+            Self::Tsv(source) => Source::Tsv(source),
+            Self::Memory(_) => return None,
+        })
+    }
+
+    /// Name of the format whose samples are read; `None` if whole objects are read.
+    pub fn format(&self) -> Option<&'static str> {
+        match self {
+            Self::List(_) | Self::Index(_) | Self::Memory(_) => None,
+            _ => self.in_pipeline().map(|source| source.kind()),
+        }
     }
 }
 

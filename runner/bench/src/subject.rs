@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
-use penstock_engine::item::Origin;
+use penstock_engine::item::{Origin, Sample, Value};
+use penstock_engine::numbered::{Numbered, chunk};
 use penstock_engine::ports::{Produced, Source, SourceFault, ThreadOpFactory};
 use penstock_engine::range::RangeSource;
 use penstock_storage::{BoundedStore, MemoryStore, StoreError};
@@ -58,6 +59,10 @@ pub struct Subject {
     /// Object numbers of each pass; never empty.
     pub(crate) orders: Vec<Arc<[u32]>>,
     pub(crate) stages: Vec<StageOp>,
+    /// Samples that are read in place of objects, by the positions in their origins.
+    pub(crate) samples: Option<Arc<dyn Numbered>>,
+    /// Maximum number of neighbouring samples that one read takes; 1 for objects.
+    pub(crate) joined: u32,
     /// Set if reads take permits from the store's own limit, in turn with the other users of the store.
     pub(crate) shares_permits: bool,
 }
@@ -75,6 +80,8 @@ pub(crate) struct SubjectObject {
 pub enum SubjectError {
     #[error("cannot list the objects")]
     Source(#[from] SourceFault),
+    #[error("cannot open the samples")]
+    Samples(#[source] SourceFault),
     #[error("there are no objects to read")]
     Empty,
     #[error("all passes together would read more than {MAX_READS} items; set a `limit`, or fewer `repeats`")]
@@ -136,7 +143,8 @@ impl Subject {
         if orders.is_empty() {
             return Err(SubjectError::Empty);
         }
-        Ok(Self { store, kind, objects: objects.into(), orders, stages, shares_permits: false })
+        let objects = objects.into();
+        Ok(Self { store, kind, objects, orders, stages, samples: None, joined: 1, shares_permits: false })
     }
 
     pub async fn memory(source: &MemorySource, seed: u64, passes: usize) -> Result<Self, SubjectError> {
@@ -173,8 +181,8 @@ impl Subject {
             let origin = Origin { index: index as u64, ..Origin::default() };
             SubjectObject { size, ..SubjectObject::new(key, origin) }
         });
-        let objects = objects.collect();
-        Self { store, kind, objects, orders: vec![order], stages: Vec::new(), shares_permits: false }
+        let (objects, orders, stages) = (objects.collect(), vec![order], Vec::new());
+        Self { store, kind, objects, orders, stages, samples: None, joined: 1, shares_permits: false }
     }
 
     /// Bounds the reads in flight by the store's own limit, which the other users of the store share.
@@ -194,6 +202,11 @@ impl Subject {
     /// Size of the largest object, in bytes; `None` if the size of any object is unknown.
     pub fn largest_bytes(&self) -> Option<u64> {
         self.objects.iter().try_fold(0, |largest: u64, object| Some(largest.max(object.size?)))
+    }
+
+    /// Noun for what is read.
+    pub(crate) fn noun(&self) -> &'static str {
+        if self.samples.is_some() { "sample" } else { "object" }
     }
 
     /// Number of reads in one pass.
@@ -248,28 +261,43 @@ impl Subject {
         Self { orders: vec![order.iter().copied().cycle().take(items).collect()], ..self.clone() }
     }
 
-    /// Reads every object once to fill the page cache.
+    /// Reads everything once to fill the page cache.
     pub(crate) async fn warm(&self) {
-        let keys: Vec<Arc<str>> = self.objects.iter().map(|object| object.key.clone()).collect();
         let store = self.store_with(WARMED_AT_ONCE);
-        // The error is ignored here, because the load reports every object that cannot be read.
-        stream::iter(keys)
-            .map(|key| store.get(key))
+        let mut numbers: Vec<u32> = (0..self.objects.len() as u32).collect();
+        numbers.sort_unstable_by_key(|number| self.objects[*number as usize].origin.index);
+        let neighbours = self.samples.as_deref().map_or(1, chunk) as usize;
+        // The error is ignored here, because the load reports everything that cannot be read.
+        stream::iter(numbers.chunks(neighbours))
+            .map(|numbers| self.read(&store, numbers))
             .buffer_unordered(WARMED_AT_ONCE)
             .for_each(async |_| ())
             .await;
     }
 
-    /// Total size of all objects, in bytes; `None` if any size is unknown.
+    /// Total size of all objects, in bytes; `None` if any size is unknown. An estimate for samples.
     pub(crate) fn bytes(&self) -> Option<u64> {
-        self.objects.iter().map(|object| object.size).sum()
+        match &self.samples {
+            Some(samples) => samples.mean_bytes().checked_mul(self.objects.len() as u64),
+            None => self.objects.iter().map(|object| object.size).sum(),
+        }
+    }
+
+    /// Keys of the objects that are read. Empty objects have no bytes that could be cached.
+    fn keys(&self) -> Vec<Arc<str>> {
+        match &self.samples {
+            Some(samples) => samples.objects(),
+            None => {
+                let objects = self.objects.iter().filter(|object| object.size != Some(0));
+                objects.map(|object| object.key.clone()).collect()
+            }
+        }
     }
 
     /// Drops all objects from the page cache. Returns true if at least one object could be dropped. An error is returned only
     /// after all objects were tried.
     pub(crate) async fn forget(&self) -> Result<bool, StoreError> {
-        let keys: Vec<Arc<str>> = self.objects.iter().map(|object| object.key.clone()).collect();
-        let mut forgotten = stream::iter(keys).map(|key| self.store.forget(key)).buffer_unordered(8);
+        let mut forgotten = stream::iter(self.keys()).map(|key| self.store.forget(key)).buffer_unordered(8);
         let mut is_any = Ok(false);
         while let Some(one) = forgotten.next().await {
             is_any = is_any.and_then(|is_any| Ok(is_any | one?));
@@ -280,12 +308,10 @@ impl Subject {
     /// Share of the objects' bytes in the page cache, measured on a sample of the objects. Objects whose share cannot be measured
     /// do not count; `None` if no share is known.
     pub(crate) async fn cached_share(&self) -> Option<f64> {
-        let step = self.objects.len().div_ceil(CACHE_PROBES).max(1);
-        // Empty objects have no bytes that could be cached.
-        let objects = self.objects.iter().filter(|object| object.size != Some(0));
-        let keys: Vec<Arc<str>> = objects.step_by(step).map(|object| object.key.clone()).collect();
+        let keys = self.keys();
+        let step = keys.len().div_ceil(CACHE_PROBES).max(1);
         let (mut sum, mut answered) = (0.0, 0.0);
-        for key in keys {
+        for key in keys.into_iter().step_by(step) {
             // The error is ignored here, because the load reports every object that cannot be read.
             if let Ok(share) = self.store.cached_share(key).await {
                 sum += share?;
@@ -301,9 +327,19 @@ impl SubjectObject {
         Self { key, origin, size: None, first: AtomicU64::new(0) }
     }
 
-    /// Returns true if the CRC-32 of the bytes is the same as in the first read of the object; true for the first read.
-    pub(crate) fn is_same(&self, bytes: &[u8]) -> bool {
-        let found = u64::from(crc32fast::hash(bytes)) | 1 << 32;
+    /// Returns true if the CRC-32 of the values is the same as in the first read of the object; true for the first read.
+    pub(crate) fn is_same(&self, sample: &Sample) -> bool {
+        let mut hasher = crc32fast::Hasher::new();
+        for field in &sample.fields {
+            match &field.value {
+                Value::Blob(bytes) => hasher.update(bytes),
+                Value::Text(text) => hasher.update(text.as_bytes()),
+                Value::Int(number) => hasher.update(&number.to_le_bytes()),
+                Value::Real(number) => hasher.update(&number.to_le_bytes()),
+                Value::Tensor(tensor) => hasher.update(&tensor.data),
+            }
+        }
+        let found = u64::from(hasher.finalize()) | 1 << 32;
         match self.first.compare_exchange(0, found, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => true,
             Err(first) => first == found,

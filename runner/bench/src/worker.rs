@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use penstock_engine::clock::Clock;
-use penstock_engine::item::{Item, Sample, Value};
+use penstock_engine::item::{Item, Sample};
 use penstock_engine::ports::{Failed, Items, Output, StopFlag, ThreadOp};
-use penstock_storage::{BYTES_FIELD, BoundedStore, StoreError, observe};
+use penstock_storage::{BoundedStore, ReadParts, StoreError, observe};
 use penstock_types::stats::Tick;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -19,8 +18,11 @@ use tokio_util::sync::CancellationToken;
 use crate::gauge::Gauge;
 use crate::load::BenchError;
 use crate::record::{Fetch, ItemRead, Load, Span, WorkerLoop};
-use crate::subject::{Subject, Takes};
+use crate::subject::{Subject, SubjectObject, Takes};
 use crate::window::BatchWindow;
+
+/// A sample that was read: a sample of a format, or the bytes of an object.
+pub(crate) type ReadSample = Result<Sample, ReadFailure>;
 
 /// Handle that cancels a benchmark; all work of the benchmark ends soon after.
 #[derive(Clone, Debug, Default)]
@@ -159,11 +161,7 @@ impl LoadWorker {
 
     /// Reads the items of a batch; `None` when cancelled. Reads run on the I/O runtime, so that this thread wakes once per batch
     /// and not once per item.
-    fn fetched(
-        self: &Arc<Self>,
-        pass: &Arc<PassWork>,
-        batch: u32,
-    ) -> Option<(Fetch, Vec<Result<Bytes, StoreError>>)> {
+    fn fetched(self: &Arc<Self>, pass: &Arc<PassWork>, batch: u32) -> Option<(Fetch, Vec<ReadSample>)> {
         let (worker, pass) = (self.clone(), pass.clone());
         let reading =
             self.runtime.spawn(async move { worker.cancel.unless(worker.fetch(&pass, batch)).await });
@@ -174,22 +172,26 @@ impl LoadWorker {
         })
     }
 
-    async fn fetch(&self, pass: &PassWork, batch: u32) -> (Fetch, Vec<Result<Bytes, StoreError>>) {
+    async fn fetch(&self, pass: &PassWork, batch: u32) -> (Fetch, Vec<ReadSample>) {
         let first = batch as usize * pass.batch_size;
         let objects = &pass.order[first..pass.order.len().min(first + pass.batch_size)];
         let start = self.clock.now();
         let between = &Gauge::starting_at(start);
-        let reads = objects.iter().copied().enumerate();
+        let size = self.load.items_of_read() as usize;
+        let firsts = (0..objects.len()).step_by(size);
+        let mut found: Vec<_> = firsts.clone().map(|_| Vec::new()).collect();
         // Reads may complete in any order: with `buffered`, one slow read would keep later reads from starting.
-        let mut reads = stream::iter(reads)
-            .map(|(place, object)| async move { (place, self.read(object, start, pass, between).await) })
+        let mut reads = stream::iter(firsts)
+            .map(|first| async move {
+                let objects = &objects[first..objects.len().min(first + size)];
+                (first, self.read(objects, start, pass, between).await)
+            })
             .buffer_unordered(self.load.permits_of_worker() as usize);
-        let mut found: Vec<_> = (0..objects.len()).map(|_| None).collect();
-        while let Some((place, read)) = reads.next().await {
-            found[place] = Some(read);
+        while let Some((first, read)) = reads.next().await {
+            found[first / size] = read;
         }
         drop(reads);
-        let (items, bytes) = found.into_iter().flatten().unzip();
+        let (items, samples) = found.into_iter().flatten().unzip();
         let span = Span { start, end: self.clock.now() };
         let fetch = Fetch {
             batch,
@@ -200,58 +202,63 @@ impl LoadWorker {
             stages: Vec::new(),
             lost_in_stages: 0,
         };
-        (fetch, bytes)
+        (fetch, samples)
     }
 
-    /// Reads one object, and compares its bytes with those of the first read.
+    /// Reads these objects or samples by one read, and compares their bytes with those of the first read.
     async fn read(
         &self,
-        number: u32,
+        numbers: &[u32],
         asked: Tick,
         pass: &PassWork,
         between: &Gauge,
-    ) -> (ItemRead, Result<Bytes, StoreError>) {
-        let object = &self.subject.objects[number as usize];
+    ) -> Vec<(ItemRead, ReadSample)> {
         let start = self.clock.now();
-        pass.gauge.begin(start);
-        between.begin(start);
-        let ((read, _), mut parts) = observe(self.store.get(object.key.clone())).await;
+        for gauge in [&pass.gauge, between] {
+            numbers.iter().for_each(|_| gauge.begin(start));
+        }
+        let (read, mut parts) = observe(self.subject.read(&self.store, numbers)).await;
         let came = self.clock.now();
-        let is_same = read.as_ref().map_or(true, |bytes| object.is_same(bytes));
-        let end = self.clock.now();
-        pass.gauge.end(end);
-        between.end(end);
-        parts.verify += Duration::from_nanos(end - came);
-        let item = ItemRead {
-            object: number,
-            permit_ns: start - asked,
-            span: Span { start, end },
-            bytes: read.as_ref().ok().map(|bytes| bytes.len() as u64),
-            is_same,
-            parts,
+        let objects = numbers.iter().map(|number| &self.subject.objects[*number as usize]);
+        let is_same = |(object, read): (&SubjectObject, &ReadSample)| {
+            read.as_ref().map_or(true, |sample| object.is_same(sample))
         };
-        (item, read)
+        let same: Vec<bool> = objects.zip(&read).map(is_same).collect();
+        let end = self.clock.now();
+        for gauge in [&pass.gauge, between] {
+            numbers.iter().for_each(|_| gauge.end(end));
+        }
+        if self.subject.samples.is_some() && parts.attempts > parts.retries + 1 {
+            // The times of several requests do not add up to that of the read.
+            parts = counts(parts);
+        }
+        parts.verify += Duration::from_nanos(end - came);
+        let items = numbers.iter().zip(read).zip(same).enumerate();
+        let items = items.map(|(place, ((number, read), is_same))| {
+            let item = ItemRead {
+                object: *number,
+                permit_ns: start - asked,
+                span: Span { start, end },
+                bytes: read.as_ref().ok().map(Sample::bytes),
+                is_same,
+                parts: if place == 0 { parts } else { times(parts) },
+            };
+            (item, read)
+        });
+        items.collect()
     }
 
-    fn made(
-        &self,
-        mut fetch: Fetch,
-        read: Vec<Result<Bytes, StoreError>>,
-        ops: &mut [(Takes, Box<dyn ThreadOp>)],
-    ) -> Made {
+    fn made(&self, mut fetch: Fetch, read: Vec<ReadSample>, ops: &mut [(Takes, Box<dyn ThreadOp>)]) -> Made {
         let mut failures = Vec::new();
         let mut samples = Vec::with_capacity(read.len());
         let mut objects = Vec::with_capacity(read.len());
         for (item, read) in fetch.items.iter().zip(read) {
             match read {
-                Ok(bytes) => {
-                    let object = &self.subject.objects[item.object as usize];
-                    let mut sample = Sample::new(object.key.clone(), object.origin);
-                    sample.set(Arc::from(BYTES_FIELD), Value::Blob(bytes));
+                Ok(sample) => {
                     objects.push(item.object);
                     samples.push((item.object, sample));
                 }
-                Err(error) => failures.push(ReadFailure::of(item.object, &error)),
+                Err(failure) => failures.push(failure),
             }
         }
         if !ops.is_empty() {
@@ -321,4 +328,15 @@ impl LoadWorker {
         }
         made
     }
+}
+
+/// Counts of requests, without times.
+fn counts(parts: ReadParts) -> ReadParts {
+    let ReadParts { attempts, retries, new_connections, .. } = parts;
+    ReadParts { attempts, retries, new_connections, ..ReadParts::default() }
+}
+
+/// Times, without counts of requests.
+fn times(parts: ReadParts) -> ReadParts {
+    ReadParts { attempts: 0, retries: 0, new_connections: 0, ..parts }
 }

@@ -112,23 +112,19 @@ impl BenchSpec {
 
     fn check_source(&self, faults: &mut Faults) {
         let place = Pointer::ROOT.key("source");
-        let (kind, epochs) = match &self.source {
-            DataSource::List(list) => ("list", list.epochs),
-            DataSource::Index(index) => ("index", index.epochs),
-            DataSource::Memory(memory) => {
-                let place = place.key("memory");
-                faults.at_most(place.key("count"), memory.count.get(), MAX_OBJECTS);
-                faults.at_most(place.key("bytes"), memory.bytes, MAX_OBJECT_BYTES);
-                if !self.stages.is_empty() {
-                    let message = "stages cannot read synthetic objects; omit the stages, or read a store";
-                    faults.add(place, message);
-                }
-                return;
+        if let DataSource::Memory(memory) = &self.source {
+            let place = place.key("memory");
+            faults.at_most(place.key("count"), memory.count.get(), MAX_OBJECTS);
+            faults.at_most(place.key("bytes"), memory.bytes, MAX_OBJECT_BYTES);
+            if !self.stages.is_empty() {
+                let message = "stages cannot read synthetic objects; omit the stages, or read a store";
+                faults.add(place, message);
             }
-        };
-        if epochs.is_none_or(|epochs| epochs.get() != 1) {
+        } else if let Some(source) = self.source.in_pipeline()
+            && source.traversal(0).epochs.is_none_or(|epochs| epochs.get() != 1)
+        {
             let message = "`repeats` of an action sets the number of passes; omit `epochs`";
-            faults.add(place.key(kind).key("epochs"), message);
+            faults.add(place.key(source.kind()).key("epochs"), message);
         }
     }
 

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set up its case should say where")]
 
+mod formats;
 mod golden;
 mod planted;
 mod stores;

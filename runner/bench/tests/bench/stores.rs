@@ -41,7 +41,7 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
-fn settings(latency: Latency) -> Settings {
+pub(crate) fn settings(latency: Latency) -> Settings {
     Settings { latency, secret_access_key: CANARY.to_owned(), remembers: false, ..Settings::default() }
 }
 
@@ -51,7 +51,7 @@ fn server(latency: Latency) -> Server {
     server
 }
 
-fn bucket(server: &Server) -> Arc<dyn Store> {
+pub(crate) fn bucket(server: &Server) -> Arc<dyn Store> {
     let settings = S3Settings {
         bucket: "data".to_owned(),
         endpoint: Some(server.endpoint()),
@@ -85,7 +85,7 @@ fn read(server: &Server, load: Value, on_error: &str) -> BenchReport {
     report
 }
 
-fn only(report: &BenchReport) -> &LoadReport {
+pub(crate) fn only(report: &BenchReport) -> &LoadReport {
     let wrong: Vec<_> =
         report.cells().flat_map(|cell| &cell.books.checks).filter(|check| !check.holds).collect();
     assert!(wrong.is_empty(), "{wrong:?}");

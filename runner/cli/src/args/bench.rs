@@ -14,6 +14,7 @@ pub(crate) enum BenchCommand {
     /// against the totals; figures whose ledger does not balance are marked void.
     #[command(after_help = "Examples:\n  penstock bench storage --store photos=./photos\n  \
         penstock bench storage --store photos=s3://bucket/train --suffix .jpg --workers 4,16 --in-flight 16 --out found\n  \
+        penstock bench storage --format tar --store shards=./shards --prefix train-\n  \
         penstock bench storage photos-bench.json --store photos=./photos\n\n\
         Exit codes: 0 measured, 1 something failed or a ledger does not balance, 2 bad input, 130 stopped by Ctrl-C.")]
     Storage(Box<BenchStorageArgs>),
@@ -38,13 +39,19 @@ pub(crate) struct BenchStorageArgs {
     /// Change the document before it is read, e.g. `/actions/0/whole_set/in_flight=16`.
     #[arg(long = "set", value_name = "/POINTER=VALUE")]
     pub(crate) settings: Vec<String>,
+    /// Read samples of this format instead of whole objects: in order, and at random.
+    #[arg(
+        long, conflicts_with = "file",
+        value_parser = ["tar", "parquet", "tfrecord", "mds", "records", "csv", "tsv"]
+    )]
+    pub(crate) format: Option<String>,
     /// Read only keys with this suffix, e.g. `.jpg`.
     #[arg(long, value_name = "TEXT", conflicts_with = "file")]
     pub(crate) suffix: Option<String>,
     /// Read only keys with this prefix.
     #[arg(long, value_name = "TEXT", conflicts_with = "file")]
     pub(crate) prefix: Option<String>,
-    /// Read at most this many objects.
+    /// Read at most this many objects or samples.
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,
     /// Read modes of the workers: `sync`, `async`, or both.

@@ -9,10 +9,11 @@ use std::time::Duration;
 use anyhow::Result;
 use futures::FutureExt;
 use penstock_bench::{
-    BenchReport, BenchStep, BenchStoreKind, Benchmark, Cancel, DataSource, StageOp, Subject, SubjectError,
-    Takes,
+    BenchReport, BenchSpec, BenchStep, BenchStoreKind, Benchmark, Cancel, DataSource, StageOp, Subject,
+    SubjectError, Takes,
 };
 use penstock_engine::clock::{Clock, MonotonicClock};
+use penstock_engine::ports::{Source, SourceFault};
 use penstock_pipeline::{Computing, Prepared};
 use penstock_types::plan::Unit;
 use tokio::runtime::Runtime;
@@ -76,12 +77,12 @@ fn prepare(
     let clock = MonotonicClock::start();
     let (subject, source) = match &spec.source {
         DataSource::Memory(memory) => (runtime.block_on(Subject::memory(memory, spec.seed, passes)), None),
-        DataSource::List(_) | DataSource::Index(_) => {
-            let prepared = document.plan(args, passes, runtime)?;
-            let opened = cancel.unless(opened(&prepared, document.store(), passes));
+        _ => {
+            let reading = Reading { spec: spec.clone(), prepared: document.plan(args, passes, runtime)? };
+            let opened = cancel.unless(reading.subject(passes));
             let Some(subject) = runtime.block_on(opened) else { return Ok(None) };
             let subject = subject?;
-            let again = move || std::future::ready(Ok(prepared.source())).boxed();
+            let again = move || reading.clone().list().boxed();
             (subject, Some(Arc::new(again) as penstock_bench::MakeSource))
         }
     };
@@ -93,12 +94,39 @@ fn prepare(
     Ok(Some(Benchmark::new(spec.clone(), subject, index, source, runtime.handle().clone(), cancel)))
 }
 
-async fn opened(prepared: &Prepared, name: &str, passes: usize) -> Result<Result<Subject, SubjectError>> {
-    let gone = || bad(format!("there is no store `{name}`"));
-    let store = prepared.stores().get(name).ok_or_else(gone)?.clone();
-    let kind = if prepared.stores().is_folder(name) { BenchStoreKind::Folder } else { BenchStoreKind::S3 };
-    let stages = prepared.computing().await?.into_iter().map(stage).collect();
-    Ok(Subject::open(store, kind, prepared.source(), passes, stages).await)
+/// Objects or samples of a benchmark, as a pipeline reads them.
+#[derive(Clone)]
+struct Reading {
+    spec: BenchSpec,
+    prepared: Prepared,
+}
+
+impl Reading {
+    async fn subject(&self, passes: usize) -> Result<Result<Subject, SubjectError>> {
+        let (prepared, plan) = (&self.prepared, &self.prepared.plan.source);
+        let name = plan.spec.store().map_or("", |name| name.as_str());
+        let gone = || bad(format!("there is no store `{name}`"));
+        let store = prepared.stores().get(name).ok_or_else(gone)?.clone();
+        let is_folder = prepared.stores().is_folder(name);
+        let kind = if is_folder { BenchStoreKind::Folder } else { BenchStoreKind::S3 };
+        let stages = prepared.computing().await?.into_iter().map(stage).collect();
+        if self.spec.source.format().is_none() {
+            return Ok(Subject::open(store, kind, prepared.source(), passes, stages).await);
+        }
+        Ok(match prepared.samples(self.spec.reads()).await {
+            Ok(samples) => Subject::of_samples(store, kind, samples, plan.traversal, passes, stages).await,
+            Err(fault) => Err(SubjectError::Samples(fault)),
+        })
+    }
+
+    /// Lists the objects, or opens the samples.
+    async fn list(self) -> Result<Box<dyn Source>, SourceFault> {
+        if self.spec.source.format().is_none() {
+            return Ok(self.prepared.source());
+        }
+        let samples = self.prepared.samples(self.spec.reads()).await?;
+        penstock_bench::visits(&*samples, self.prepared.plan.source.traversal)
+    }
 }
 
 fn stage(computing: Computing) -> StageOp {

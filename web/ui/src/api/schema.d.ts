@@ -3596,10 +3596,10 @@ export interface components {
              * @default 0
              */
             seed: number;
-            /** @description Source of the objects to read. */
+            /** @description Source of the objects or samples to read. */
             source: components["schemas"]["DataSource"];
             /**
-             * @description Stages that each object passes after it is read, as in a pipeline after `fetch`: `wasm` and `collate`, with an `aggregate`
+             * @description Stages that each object or sample passes after it is read, as in a pipeline after `fetch`: `wasm` and `collate`, with an `aggregate`
              *     of the batch size before stages that take whole batches. The time of stages is reported separately from that of storage.
              */
             stages?: components["schemas"]["Stage"][];
@@ -3614,7 +3614,8 @@ export interface components {
              */
             on_error: components["schemas"]["OnReadError"];
             /**
-             * @description Reads the size of every object first, so that the ledger can check the number of bytes of each read.
+             * @description Reads the size of every object first, so that the ledger can check the number of bytes of each read. Sizes of samples are not
+             *     read.
              * @default true
              */
             survey: boolean;
@@ -3669,11 +3670,25 @@ export interface components {
              */
             counterfactuals: boolean;
         };
-        /** @description Source of the objects. */
+        /** @description Source of the objects, or of the samples of a format that holds many samples in one object. */
         DataSource: {
             list: components["schemas"]["ListSource"];
         } | {
             index: components["schemas"]["IndexSource"];
+        } | {
+            tar: components["schemas"]["TarSource"];
+        } | {
+            parquet: components["schemas"]["ParquetSource"];
+        } | {
+            tfrecord: components["schemas"]["TfrecordSource"];
+        } | {
+            mds: components["schemas"]["MdsSource"];
+        } | {
+            records: components["schemas"]["RecordsSource"];
+        } | {
+            csv: components["schemas"]["TableSource"];
+        } | {
+            tsv: components["schemas"]["TableSource"];
         } | {
             memory: components["schemas"]["MemorySource"];
         };
@@ -3776,6 +3791,269 @@ export interface components {
             store: string;
             /** @description Key of the index in that store: a JSON array of keys. When missing, the `index` in the configuration of the store. */
             index?: string | null;
+            /**
+             * @description Permutes the samples, differently in every epoch.
+             * @default false
+             */
+            shuffle: boolean;
+            /** @description Part of the samples that this process reads; all when missing. */
+            shard?: components["schemas"]["Shard"] | null;
+            /**
+             * Format: uint32
+             * @description Number of passes over the source; `null` for an endless run.
+             * @default 1
+             */
+            epochs: number | null;
+            /**
+             * Format: uint64
+             * @description Maximum number of samples in one epoch, over all shards together; all when missing.
+             */
+            limit?: number | null;
+        };
+        /**
+         * @description Produces one sample for each group of neighbouring files with one key in tar shards, as WebDataset writes them: a file
+         *     `KEY.NAME` is the field `NAME` of the sample `KEY`.
+         */
+        TarSource: {
+            /** @description Store that holds the shards. */
+            store: string;
+            /** @description Keys of the shards, e.g. `train-{000..127}.tar`. */
+            shards?: string | null;
+            /** @description Prefix of the keys of the shards, which end with `.tar`; instead of `shards`. */
+            prefix?: string | null;
+            /** @description Key of an index in that store, made by `penstock index create --tar`; instead of `shards`. A shuffle needs an index. */
+            index?: string | null;
+            /**
+             * @description Fields of the samples, each with the names of its file, e.g. `{"bytes": "jpg;jpeg"}`. When missing, each file is a field
+             *     with its own name.
+             */
+            fields?: {
+                [key: string]: string;
+            };
+            /**
+             * Format: uint32
+             * @description Number of shards whose samples a shuffle mixes at a time; all when missing.
+             */
+            window?: number | null;
+            /**
+             * @description Permutes the samples, differently in every epoch.
+             * @default false
+             */
+            shuffle: boolean;
+            /** @description Part of the samples that this process reads; all when missing. */
+            shard?: components["schemas"]["Shard"] | null;
+            /**
+             * Format: uint32
+             * @description Number of passes over the source; `null` for an endless run.
+             * @default 1
+             */
+            epochs: number | null;
+            /**
+             * Format: uint64
+             * @description Maximum number of samples in one epoch, over all shards together; all when missing.
+             */
+            limit?: number | null;
+        };
+        /** @description Produces one sample for each row of Parquet files; each column is a field. */
+        ParquetSource: {
+            /** @description Store that holds the files. */
+            store: string;
+            /** @description Keys of the files, e.g. `train-{00000..00041}.parquet`. */
+            shards?: string | null;
+            /** @description Prefix of the keys of the files, which end with `.parquet`; instead of `shards`. */
+            prefix?: string | null;
+            /** @description Columns that become fields; all when `fields` is missing, too. A column in a struct is named with it, e.g. `image.path`. */
+            columns?: string[];
+            /** @description Further fields, each with the name of its column, e.g. `{"bytes": "image"}`. */
+            fields?: {
+                [key: string]: string;
+            };
+            /** @description Column whose values become the keys of the samples, instead of a field. When missing, keys are `FILE#ROW`. */
+            sample_key?: string | null;
+            /** @description Comparisons that a row meets, all of them; other rows are no samples. */
+            where?: components["schemas"]["Comparison"][];
+            /**
+             * Format: uint32
+             * @description Number of row groups whose rows a shuffle mixes at a time; all when missing.
+             */
+            window?: number | null;
+            /**
+             * @description Permutes the samples, differently in every epoch.
+             * @default false
+             */
+            shuffle: boolean;
+            /** @description Part of the samples that this process reads; all when missing. */
+            shard?: components["schemas"]["Shard"] | null;
+            /**
+             * Format: uint32
+             * @description Number of passes over the source; `null` for an endless run.
+             * @default 1
+             */
+            epochs: number | null;
+            /**
+             * Format: uint64
+             * @description Maximum number of samples in one epoch, over all shards together; all when missing.
+             */
+            limit?: number | null;
+        };
+        /** @description Comparison of a column's values with a value. A null meets no comparison. */
+        Comparison: {
+            /** @description Name of the column. */
+            column: string;
+            /** @description Relation of the column's value to `value`. */
+            op: components["schemas"]["Operator"];
+            /** @description A text for a column of texts, else a number or a truth value. */
+            value: components["schemas"]["ComparedValue"];
+        };
+        /** @description Relation of two values. Texts are compared by their bytes. */
+        Operator: "==" | "!=" | "<" | "<=" | ">" | ">=";
+        /** @description A value that the values of a column are compared with. */
+        ComparedValue: boolean | number | string;
+        /** @description Produces one sample for each record in TFRecord files. Checksums are verified on every read. */
+        TfrecordSource: {
+            /** @description Store that holds the files. */
+            store: string;
+            /** @description Keys of the files, e.g. `train-{00000..01023}-of-01024`. */
+            shards?: string | null;
+            /** @description Prefix of the keys of the files, which have names such as `a.tfrecord` or `a.tfrecord-00000-of-00128`; instead of `shards`. */
+            prefix?: string | null;
+            /** @description Key of an index in that store, made by `penstock index create --tfrecord`; instead of `shards`. A shuffle needs an index. */
+            index?: string | null;
+            /**
+             * @description Content of the records.
+             * @default example
+             */
+            decode: components["schemas"]["RecordDecoding"];
+            /**
+             * @description Fields of the samples, each with the name of its feature, e.g. `{"bytes": "image/encoded"}`. When missing, each feature is
+             *     a field with its own name.
+             */
+            fields?: {
+                [key: string]: string;
+            };
+            /** @description Features of bytes that are texts in UTF-8; the others are blobs. */
+            texts?: string[];
+            /** @description Feature that is the key of the sample. When missing, the key is that of the file, `#`, and the number of the record. */
+            sample_key?: string | null;
+            /**
+             * Format: uint32
+             * @description Number of files whose samples a shuffle mixes at a time; all when missing.
+             */
+            window?: number | null;
+            /**
+             * @description Permutes the samples, differently in every epoch.
+             * @default false
+             */
+            shuffle: boolean;
+            /** @description Part of the samples that this process reads; all when missing. */
+            shard?: components["schemas"]["Shard"] | null;
+            /**
+             * Format: uint32
+             * @description Number of passes over the source; `null` for an endless run.
+             * @default 1
+             */
+            epochs: number | null;
+            /**
+             * Format: uint64
+             * @description Maximum number of samples in one epoch, over all shards together; all when missing.
+             */
+            limit?: number | null;
+        };
+        /** @description Content of the records in TFRecord files. */
+        RecordDecoding: "example" | "bytes";
+        /** @description Produces one sample for each sample in the shards of MosaicML Streaming that an `index.json` describes. */
+        MdsSource: {
+            /** @description Store that holds the shards. */
+            store: string;
+            /**
+             * @description Folder of the `index.json` in the store; the whole store when empty.
+             * @default
+             */
+            prefix: string;
+            /**
+             * @description Fields of the samples, each with the name of its column, e.g. `{"bytes": "image"}`. When missing, each column is a field
+             *     with its own name.
+             */
+            fields?: {
+                [key: string]: string;
+            };
+            /** @description Column that is the key of the sample. When missing, the key is that of the shard, `#`, and the number of the sample there. */
+            sample_key?: string | null;
+            /**
+             * Format: uint32
+             * @description Number of shards whose samples a shuffle mixes at a time; all when missing.
+             */
+            window?: number | null;
+            /**
+             * @description Permutes the samples, differently in every epoch.
+             * @default false
+             */
+            shuffle: boolean;
+            /** @description Part of the samples that this process reads; all when missing. */
+            shard?: components["schemas"]["Shard"] | null;
+            /**
+             * Format: uint32
+             * @description Number of passes over the source; `null` for an endless run.
+             * @default 1
+             */
+            epochs: number | null;
+            /**
+             * Format: uint64
+             * @description Maximum number of samples in one epoch, over all shards together; all when missing.
+             */
+            limit?: number | null;
+        };
+        /** @description Produces one sample for every line of NDJSON objects: `key`, and the other members of the line as fields. */
+        RecordsSource: {
+            /** @description Store that holds the objects. */
+            store: string;
+            /** @description Key of the object in the store. */
+            key?: string | null;
+            /** @description Keys of several objects, e.g. `train-{000..127}.ndjson`; instead of `key`. */
+            shards?: string | null;
+            /** @description Prefix of the keys of several objects, in the order of their bytes; instead of `key`. */
+            prefix?: string | null;
+            /** @description Suffix of the keys that start with `prefix`; `.ndjson` when missing. */
+            suffix?: string | null;
+            /** @description Member that is the key of the sample. When missing, `key` or else the number of the line. */
+            sample_key?: string | null;
+            /**
+             * @description Permutes the samples, differently in every epoch.
+             * @default false
+             */
+            shuffle: boolean;
+            /** @description Part of the samples that this process reads; all when missing. */
+            shard?: components["schemas"]["Shard"] | null;
+            /**
+             * Format: uint32
+             * @description Number of passes over the source; `null` for an endless run.
+             * @default 1
+             */
+            epochs: number | null;
+            /**
+             * Format: uint64
+             * @description Maximum number of samples in one epoch, over all shards together; all when missing.
+             */
+            limit?: number | null;
+        };
+        /** @description Produces one sample for every row of tables whose first row names the columns: `key`, and the other columns as fields. */
+        TableSource: {
+            /** @description Store that holds the tables. */
+            store: string;
+            /** @description Key of the table in the store. */
+            key?: string | null;
+            /** @description Keys of several tables, e.g. `train-{000..127}.csv`; instead of `key`. */
+            shards?: string | null;
+            /** @description Prefix of the keys of several tables, in the order of their bytes; instead of `key`. */
+            prefix?: string | null;
+            /** @description Suffix of the keys that start with `prefix`; `.csv` or `.tsv` when missing. */
+            suffix?: string | null;
+            /** @description Column that is the key of the sample. When missing, `key` or else the number of the row. */
+            sample_key?: string | null;
+            /** @description Types of columns by name, e.g. `{"label": "int"}`. Columns without a type are texts. */
+            types?: {
+                [key: string]: components["schemas"]["ColumnType"];
+            };
             /**
              * @description Permutes the samples, differently in every epoch.
              * @default false
@@ -4262,7 +4540,7 @@ export interface components {
              */
             utilisation?: number | null;
         };
-        /** @description Objects of a benchmark, with their sizes. */
+        /** @description Objects of a benchmark, or samples of a format, with their sizes. */
         ObjectsReport: {
             /** @description Name of the store. */
             store: string;
@@ -4271,7 +4549,7 @@ export interface components {
             count: number;
             /**
              * Format: uint64
-             * @description Total size in bytes; `null` if sizes were not read.
+             * @description Total size in bytes; `null` if sizes were not read. For samples, their number times the mean size that the format states.
              */
             bytes?: number | null;
             /** Format: uint64 */
@@ -4282,7 +4560,7 @@ export interface components {
             max_bytes?: number | null;
             /**
              * Format: double
-             * @description Time that listing the objects, or loading the index, took, in seconds.
+             * @description Time that listing the objects, or loading or making the index, took, in seconds.
              */
             index_s: number;
             /**
@@ -4315,9 +4593,15 @@ export interface components {
             in_flight: number;
             /**
              * Format: uint32
-             * @description Maximum number of reads that all workers together have in flight.
+             * @description Maximum number of items that all workers together have in flight.
              */
             permits: number;
+            /**
+             * Format: uint32
+             * @description Maximum number of items that one read takes: neighbouring samples of a format; 1 for objects.
+             * @default 1
+             */
+            items_per_read: number;
             /** Format: uint32 */
             batch_size: number;
             /**
@@ -4381,7 +4665,7 @@ export interface components {
              */
             mbit_per_s: number;
             passes: components["schemas"]["PassReport"][];
-            /** @description Number of reads in flight as counted, and by Little's law. */
+            /** @description Number of items in flight as counted, and by Little's law. */
             little: components["schemas"]["Little"];
             /**
              * Format: double
@@ -4559,26 +4843,26 @@ export interface components {
              */
             cached?: number | null;
         };
-        /** @description Mean number of reads in flight: throughput times latency (J. D. C. Little, 1961). */
+        /** @description Mean number of items in flight: throughput times latency (J. D. C. Little, 1961). */
         Little: {
             /**
              * Format: double
-             * @description Mean number of reads in flight, as counted.
+             * @description Mean number of items in flight, as counted.
              */
             in_flight: number;
             /**
              * Format: uint32
-             * @description Maximum number of reads that were in flight at the same time.
+             * @description Maximum number of items that were in flight at the same time.
              */
             most: number;
             /**
              * Format: double
-             * @description Mean number of reads in flight as a share of the maximum, 0.0 to 1.0.
+             * @description Mean number of items in flight as a share of the maximum, 0.0 to 1.0.
              */
             used: number;
             /**
              * Format: double
-             * @description Mean number of reads in flight by Little's law: reads per second times mean time of a read.
+             * @description Mean number of items in flight by Little's law: items per second times mean time of a read.
              */
             by_law: number;
         };
@@ -4610,7 +4894,7 @@ export interface components {
             mb_per_s: number;
             /**
              * Format: double
-             * @description Mean number of reads in flight.
+             * @description Mean number of items in flight.
              */
             in_flight: number;
             /**

@@ -19,6 +19,7 @@ function load(mode: LoadReport['mode'], workers: number, items_per_s: number, mo
     workers,
     in_flight: mode === 'sync' ? 1 : 8,
     permits: mode === 'sync' ? workers : workers * 8,
+    items_per_read: 1,
     batch_size: 50,
     prefetch: 2,
     assignment: 'static',

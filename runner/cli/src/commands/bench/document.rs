@@ -1,7 +1,7 @@
 //! Document of a benchmark, and the pipeline that reads the same objects.
 
 use anyhow::Result;
-use penstock_bench::{BenchSpec, DataSource, preset};
+use penstock_bench::{BenchSpec, preset};
 use penstock_pipeline::{Outlets, Prepared};
 use penstock_types::fault::{self, Pointer, SpecFault};
 use penstock_types::manifest::Mode;
@@ -34,29 +34,23 @@ impl Document {
         Ok(Self { origin, spec, value })
     }
 
-    /// Name of the source's store; empty for memory.
-    pub(super) fn store(&self) -> &str {
-        match &self.spec.source {
-            DataSource::List(list) => list.store.as_str(),
-            DataSource::Index(index) => index.store.as_str(),
-            DataSource::Memory(_) => "",
-        }
-    }
-
-    /// Prepares a pipeline that reads the same objects as the benchmark and has the same stages.
+    /// Prepares a pipeline that reads the same objects or samples as the benchmark and has the same stages.
     pub(super) fn plan(&self, args: &BenchStorageArgs, passes: usize, runtime: &Runtime) -> Result<Prepared> {
         let mut source = self.value["source"].clone();
         if let Some(kind) = kind_of(&mut source) {
             kind.insert("epochs".to_owned(), json!(passes));
         }
-        let mut stages = vec![json!({ "fetch": {} })];
+        // Samples of a format have fields of their own.
+        let fetch = self.spec.source.format().is_none().then(|| json!({ "fetch": {} }));
+        let before = usize::from(fetch.is_some());
+        let mut stages = Vec::from_iter(fetch);
         stages.extend(self.value.get("stages").and_then(Value::as_array).cloned().unwrap_or_default());
         let pipeline = json!({
             "name": self.spec.name.as_str(), "seed": self.spec.seed, "source": source, "stages": stages,
             "consumer": { "discard": {} }, "threads": self.spec.whole_sets().flat_map(|set| set.workers.clone()).max().unwrap_or(1)
         });
-        // Pointers in faults are shifted by one stage, because the pipeline has a `fetch` before the stages of the benchmark.
-        let own = |place: usize| Some(Pointer::ROOT.key("stages").index(place.checked_sub(1)?));
+        // Pointers in faults are shifted by one stage if the pipeline has a `fetch` before the stages of the benchmark.
+        let own = |place: usize| Some(Pointer::ROOT.key("stages").index(place.checked_sub(before)?));
         let told = |found| faults(&self.origin, &fault::with_stages_moved(found, own));
         let spec = Spec::from_value(pipeline).map_err(told)?;
         let document = Pipeline { origin: self.origin.clone(), spec };
@@ -65,13 +59,15 @@ impl Document {
         let stateful =
             |kind: &StageKind| matches!(kind, StageKind::Wasm(wasm) if wasm.mode == Mode::Stateful);
         if let Some(stage) = prepared.plan.stages.iter().find(|stage| stateful(&stage.kind)) {
-            let place = Pointer::ROOT.key("stages").index(stage.id.position() as usize - 2).key("wasm");
+            let place =
+                Pointer::ROOT.key("stages").index(stage.id.position() as usize - 1 - before).key("wasm");
             let message = "a stateful module needs all samples in order, and each worker of a benchmark reads only some of them";
             return Err(faults(&self.origin, &[SpecFault::new(place, message)]));
         }
         let routes = |stage: &&StagePlan| matches!(stage.kind, StageKind::Route(_));
         if let Some(stage) = prepared.plan.stages.iter().find(routes) {
-            let place = Pointer::ROOT.key("stages").index(stage.id.position() as usize - 2).key("route");
+            let place =
+                Pointer::ROOT.key("stages").index(stage.id.position() as usize - 1 - before).key("route");
             let message = "the workers of a benchmark run all stages on each sample, and a route runs those of one path only";
             return Err(faults(&self.origin, &[SpecFault::new(place, message)]));
         }
@@ -79,19 +75,28 @@ impl Document {
     }
 }
 
-/// Creates the default document, which reads all objects of the single store.
+/// Creates the default document, which reads all objects of the single store, or all samples of a format.
 fn plain(args: &BenchStorageArgs) -> Result<Value> {
     let [store] = args.stores.stores.as_slice() else {
         return Err(bad("nothing to read; give a document or a single `--store NAME=LOCATION`"));
     };
     let name = store.split_once('=').map_or(store.as_str(), |(name, _)| name);
-    let mut list = json!({ "store": name });
+    let mut source = json!({ "store": name });
+    if args.format.is_some() {
+        source["prefix"] = json!("");
+    }
     for (field, given) in [("suffix", &args.suffix), ("prefix", &args.prefix)] {
         if let Some(given) = given {
-            list[field] = json!(given);
+            source[field] = json!(given);
         }
     }
-    Ok(json!({ "name": name, "source": { "list": list } }))
+    Ok(match &args.format {
+        None => json!({ "name": name, "source": { "list": source } }),
+        Some(format) => {
+            let actions = json!([{ "whole_set": {} }, { "random": {} }]);
+            json!({ "name": name, "source": { format: source }, "actions": actions })
+        }
+    })
 }
 
 /// Applies the flags of the command line to a document.

@@ -24,14 +24,20 @@ pub(super) fn report(report: &BenchReport) -> String {
 
 fn objects(report: &BenchReport) -> String {
     let objects = &report.objects;
-    let bytes = objects.bytes.map_or_else(String::new, |bytes| {
-        let median = objects.median_bytes.unwrap_or_default() as f64 / 1e3;
-        format!(", {:.1} MB, median {median:.1} kB", bytes as f64 / 1e6)
-    });
+    let (what, about, listed) = match report.document.source.format() {
+        None => ("objects".to_owned(), "", "listed"),
+        Some(format) => (format!("samples (`{format}`)"), "about ", "opened"),
+    };
+    let median = objects
+        .median_bytes
+        .map_or_else(String::new, |bytes| format!(", median {:.1} kB", bytes as f64 / 1e3));
+    let bytes = objects
+        .bytes
+        .map_or_else(String::new, |bytes| format!(", {about}{:.1} MB{median}", bytes as f64 / 1e6));
     let sizes = |time| format!(", sizes read in {}", duration(Some(time)));
     let survey = objects.survey_s.map_or_else(String::new, sizes);
     format!(
-        "{} objects of store `{}` ({}){bytes}; listed in {}{survey}. Cache: {}. {} cores.",
+        "{} {what} of store `{}` ({}){bytes}; {listed} in {}{survey}. Cache: {}. {} cores.",
         count(objects.count),
         objects.store,
         serde_json::to_value(objects.kind).ok().as_ref().and_then(|kind| kind.as_str()).unwrap_or_default(),
@@ -116,9 +122,12 @@ fn counts(cell: &LoadReport) -> String {
 fn calls(calls: &CallsReport) -> String {
     let pool = if calls.pool == 0 { String::new() } else { format!(", {} at a time", calls.pool) };
     let title = format!("{}{pool}", calls.action);
-    let header = [title.as_str(), "n", "mean", "median", "min", "max", "p90", "p99", "p99.9", "per s"];
+    let header =
+        [title.as_str(), "n", "mean", "median", "min", "max", "p90", "p99", "p99.9", "per s", "MB/s"];
     let mut only = row(vec![String::new()], &calls.time);
-    only.push(format!("{:.1}", calls.per_s));
+    only.extend(
+        [calls.per_s, calls.bytes as f64 / 1e6 / calls.elapsed_s.max(1e-9)].map(|rate| format!("{rate:.1}")),
+    );
     table(&header, std::iter::once(only))
 }
 
