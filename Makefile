@@ -30,6 +30,7 @@ COMPONENTIZE_PY := $(TARGET_DIR)/componentize-py/bin/componentize-py
 COMPONENTIZE_QJS := $(TARGET_DIR)/componentize-qjs/node_modules/.bin/componentize-qjs
 GO         := $(TARGET_DIR)/go/bin/go
 MATURIN    := $(TARGET_DIR)/maturin/bin/maturin
+BENCH_PYTHON := $(TARGET_DIR)/bench-python/bin/python tests/benches/python
 # A clean environment: the wheel and numpy, nothing else.
 PYTHON     := $(TARGET_DIR)/python/bin/python
 WHEELS     := $(TARGET_DIR)/wheels
@@ -250,19 +251,30 @@ bench: guests ## Measure what the design promises, as ratios in one run, and pri
 	@$(TARGET_DIR)/release/make-data photos $(DEMO)/photos --count $(PHOTOS) --seed 1
 	cargo bench --locked $(ALL) --bench call
 	cargo bench --locked $(ALL) --bench table
-	@$(MAKE) --no-print-directory bench-python
+	@$(MAKE) --no-print-directory bench-python bench-formats
 
-.PHONY: bench-python
-bench-python: photos wheel ## Measure the Python package beside PyTorch, grain and Pillow (installs them)
+.PHONY: bench-peers
+bench-peers: build wheel
 	python3 -m venv --clear $(TARGET_DIR)/bench-python
 	$(TARGET_DIR)/bench-python/bin/pip install --quiet --disable-pip-version-check -r tests/benches/python/requirements.txt \
 	  $(WHEELS)/release/penstock-*.whl
-	$(TARGET_DIR)/bench-python/bin/python tests/benches/python/hand_over.py --penstock $(PENSTOCK)
-	$(TARGET_DIR)/bench-python/bin/python tests/benches/python/photos.py --photos $(DEMO)/photos
-	$(TARGET_DIR)/bench-python/bin/python tests/benches/python/photos.py --photos $(DEMO)/photos --training --must 1.5 --aim 2
+
+.PHONY: bench-python
+bench-python: photos bench-peers ## Measure the Python package beside PyTorch, grain and Pillow (installs them)
+	$(BENCH_PYTHON)/hand_over.py --penstock $(PENSTOCK)
+	$(BENCH_PYTHON)/photos.py --photos $(DEMO)/photos
+	$(BENCH_PYTHON)/photos.py --photos $(DEMO)/photos --training --must 1.5 --aim 2
 	@$(TARGET_DIR)/release/make-data photos $(DEMO)/large --count 2000 --width 1920 --height 1080 --seed 1
-	$(TARGET_DIR)/bench-python/bin/python tests/benches/python/photos.py --photos $(DEMO)/large \
-	  --draft --only penstock "threads + Pillow" --must 1.5 --aim 2.5
+	$(BENCH_PYTHON)/photos.py --photos $(DEMO)/large --draft --only penstock "threads + Pillow" --must 1.5 --aim 2.5
+
+.PHONY: bench-formats
+bench-formats: bench-peers ## Measure the reading of shards and tables beside webdataset, datasets and pyarrow (installs them)
+	cargo build --locked --release -p penstock-s3-server
+	@$(TARGET_DIR)/release/make-data photos $(DEMO)/small --count $(PHOTOS) --width 200 --height 150 --seed 1
+	for job in tar shuffled parquet s3 first; do \
+	  $(BENCH_PYTHON)/formats.py $$job --photos $(DEMO)/small --data $(DEMO)/formats \
+	    --penstock $(PENSTOCK) --s3-server $(TARGET_DIR)/release/s3-server; \
+	done
 
 .PHONY: seeds
 seeds: ## Run the eight reference pipelines `002-*` and print their figures beside SPDL's

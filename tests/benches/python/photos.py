@@ -17,13 +17,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
-import statistics
-import subprocess
-import sys
-import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
@@ -32,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy
+from turns import Measured, measured, tell, timed
 
 SIZE, BATCH, THREADS = 224, 32, 2
 # Number of photos that a pool processes or keeps ready at a time.
@@ -42,70 +38,31 @@ MEAN, DEVIATION = numpy.array([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]], nu
 FACTOR, SHIFT = (1 / (255 * DEVIATION)).reshape(3, 1, 1), (-MEAN / DEVIATION).reshape(3, 1, 1)
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Results of one process."""
-
-    images: int
-    wall_s: float
-    cpu_s: float
-    #: Mean of all elements of all batches of a pass.
-    mean: float
-
-
 def main() -> None:
     arguments = parsed()
     if arguments.one:
         print(json.dumps(vars(one(arguments))))
         return
-    found: dict[str, list[Measured]] = {name: [] for name in arguments.only}
-    missing: dict[str, str] = {}
-    for _ in range(arguments.turns):
-        for name in found:
-            command = [sys.executable, __file__, *sys.argv[1:], f"--one={name}"]
-            ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            if ended.returncode == 0:
-                found[name].append(Measured(**json.loads(ended.stdout)))
-            else:
-                missing[name] = ended.stderr.strip().rpartition("\n")[2]
+    found, missing = measured(arguments.only, arguments.turns)
     job = "random crops" if arguments.training else "draft on" if arguments.draft else "draft off"
     print(f"{THREADS} threads, batches of {BATCH}, {SIZE} x {SIZE}, {job}; medians of {arguments.turns}\n")
-    print(f"{'':38} {'images/s':>9} {'CPU s / 1,000':>14} {'speed':>7} {'CPU':>7} {'mean':>9}")
-    rows = {name: (middle(turns, lambda turn: turn.images / turn.wall_s), middle(turns, lambda turn: 1000 * turn.cpu_s / turn.images))
-            for name, turns in found.items() if name not in missing}  # fmt: skip
-    speed, cpu = rows["penstock"]
-    for name, (own_speed, own_cpu) in rows.items():
-        mean = found[name][0].mean
-        print(f"{name:38} {own_speed:9.0f} {own_cpu:14.2f} {own_speed / speed:7.2f} {own_cpu / cpu:7.2f} {mean:9.4f}")
-    for name, why in missing.items():
-        print(f"{name:38} not measured: {why[:200]}")
-    best = max(own_speed for name, (own_speed, _) in rows.items() if name != "penstock")
-    verdict = "aim reached" if speed / best >= arguments.aim else "holds" if speed / best >= arguments.must else "MISSED"
-    print(f"\nPenstock against the best other: {speed / best:.2f}x; must {arguments.must}x, aim {arguments.aim}x: {verdict}")
-    print("\n`speed` and `CPU`: relative to Penstock. `mean`: mean of all numbers, to check that all candidates compute the same")
-
-
-def middle(turns: list[Measured], figure: Callable[[Measured], float]) -> float:
-    return statistics.median(map(figure, turns))
+    tell(found, missing, "images", "{:.4f}".format, arguments.must, arguments.aim)
+    print("\n`speed` and `CPU`: relative to Penstock. `check`: mean of all numbers, to check that all candidates compute the same")
 
 
 def one(arguments: argparse.Namespace) -> Measured:
     """Makes one measurement in this process."""
-    passes = PEERS[arguments.one](arguments)
+    return timed(PEERS[arguments.one](arguments), arguments.passes, seen, len)
+
+
+def seen(batches: Iterable[numpy.ndarray]) -> tuple[int, float]:
+    """Number of images, and mean of their numbers."""
     images, total = 0, 0.0
-    for batch in next(passes):
+    for batch in batches:
         assert batch.shape[1:] == (3, SIZE, SIZE) and batch.dtype == numpy.float32, (batch.shape, batch.dtype)
         images += len(batch)
         total += float(batch.mean()) * len(batch)
-    begin, used = time.perf_counter(), cpu()
-    for batches in islice(passes, arguments.passes):
-        assert sum(len(batch) for batch in batches) == images, "every pass returns every photo"
-    return Measured(arguments.passes * images, time.perf_counter() - begin, cpu() - used, total / images)
-
-
-def cpu() -> float:
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+    return images, total / images
 
 
 def penstock(arguments: argparse.Namespace) -> Iterator[Iterator[numpy.ndarray]]:
