@@ -140,14 +140,8 @@ pub(crate) fn fault(object: &RangedObject, at: u64, reason: &str) -> SourceFault
 
 impl Header {
     fn read(block: &[u8]) -> Result<Self, &'static str> {
-        let sum: u64 = block
-            .iter()
-            .enumerate()
-            .map(|(at, byte)| {
-                // The sum is that of the header with spaces in its place.
-                if (148..156).contains(&at) { 32 } else { u64::from(*byte) }
-            })
-            .sum();
+        // The sum is that of the header with spaces in its place.
+        let sum = sum(block) - sum(&block[148..156]) + 8 * u64::from(b' ');
         if number(&block[148..156]) != Some(sum) {
             return Err("has a header with a wrong checksum: is it a tar archive, and not compressed?");
         }
@@ -200,6 +194,10 @@ fn number(field: &[u8]) -> Option<u64> {
     }
     let digits = str::from_utf8(field).ok()?.trim_matches(['\0', ' ']);
     if digits.is_empty() { Some(0) } else { u64::from_str_radix(digits, 8).ok() }
+}
+
+fn sum(bytes: &[u8]) -> u64 {
+    bytes.iter().map(|byte| u64::from(*byte)).sum()
 }
 
 fn until_nul(text: &[u8]) -> String {
