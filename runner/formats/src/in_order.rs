@@ -7,8 +7,9 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use penstock_engine::item::{Origin, Sample};
 use penstock_engine::ports::{Produced, Source, SourceFault};
-use penstock_storage::{BoundedStore, RangedObject};
+use penstock_storage::{BoundedStore, RangedObject, StoreError};
 use penstock_types::traversal::{NextVisits, Traversal, TraversalSettings};
+use tokio::task::{JoinError, JoinSet};
 
 use crate::shards::Shards;
 
@@ -23,12 +24,18 @@ pub(crate) trait InOrder: Send + Sync {
     /// The next sample; `None` at the end of the shard. Unless `is_wanted`, its fields need not be read.
     fn next(&mut self, is_wanted: bool) -> BoxFuture<'_, Result<Option<Sample>, SourceFault>>;
 
+    /// Begins to read, before the first sample is asked for.
+    fn begin(&mut self);
+
     /// Bytes that are read ahead.
     fn ahead_bytes(&self) -> u64;
+
+    /// Bytes of the shard that are left.
+    fn left_bytes(&self) -> u64;
 }
 
-/// Starts to read a shard.
-pub(crate) type OpenShard = Box<dyn Fn(RangedObject) -> Box<dyn InOrder> + Send + Sync>;
+/// Starts to read a shard. At most this number of bytes is read ahead.
+pub(crate) type OpenShard = Box<dyn Fn(RangedObject, u64) -> Box<dyn InOrder> + Send + Sync>;
 
 /// Reads shards from their first to their last, once per epoch. Samples that other ranks visit are read, too. The order is that of the
 /// shards: a shuffle needs an index.
@@ -37,7 +44,18 @@ pub struct ShardStream {
     shards: Shards,
     open: OpenShard,
     settings: TraversalSettings,
+    /// Maximum number of bytes that are read ahead of the current sample.
+    ahead_bytes: u64,
     pass: Option<Pass>,
+}
+
+/// The shard after the current one. It is opened at once, and begun while the rest of the current one is on its way: the latency of a
+/// bucket does not pass at each shard.
+#[derive(Default)]
+struct Following {
+    /// A set of one task, if there is a shard: dropping the set cancels the opening.
+    opening: JoinSet<Result<RangedObject, StoreError>>,
+    begun: Option<Result<Box<dyn InOrder>, SourceFault>>,
 }
 
 /// A pass over the shards.
@@ -47,6 +65,7 @@ struct Pass {
     /// Number of shards that are read or being read.
     begun: usize,
     current: Option<Box<dyn InOrder>>,
+    following: Following,
     /// Number of samples that were read in this epoch.
     read: u64,
     /// Samples that were read and that this rank may visit, with their indexes.
@@ -65,9 +84,10 @@ impl ShardStream {
         store: BoundedStore,
         shards: Shards,
         settings: TraversalSettings,
+        ahead_bytes: u64,
         open: OpenShard,
     ) -> Self {
-        Self { store, shards, open, settings, pass: None }
+        Self { store, shards, open, settings, ahead_bytes, pass: None }
     }
 
     async fn next_chunk(&mut self) -> Result<Option<Produced>, SourceFault> {
@@ -82,6 +102,7 @@ impl ShardStream {
                     shards,
                     begun: 0,
                     current: None,
+                    following: Following::default(),
                     read: 0,
                     kept: VecDeque::new(),
                     next: None,
@@ -154,6 +175,10 @@ impl ShardStream {
         Ok(())
     }
 
+    fn open(&self, object: RangedObject) -> Box<dyn InOrder> {
+        (self.open)(object, self.ahead_bytes)
+    }
+
     /// True if no sample of the epoch is left to read.
     fn is_over(&self, pass: &Pass) -> bool {
         pass.is_counted || self.settings.limit.is_some_and(|limit| pass.read >= limit)
@@ -165,15 +190,21 @@ impl ShardStream {
             let samples = match &mut pass.current {
                 Some(samples) => samples,
                 None => {
-                    let Some(key) = pass.shards.get(pass.begun) else {
+                    if pass.begun == 0 {
+                        pass.following.open(&self.store, pass.shards.first());
+                    }
+                    let Some(samples) = pass.following.take(|object| self.open(object)).await else {
                         pass.is_counted = true;
                         return Ok(());
                     };
                     pass.begun += 1;
-                    let object = RangedObject::open(self.store.clone(), key.clone(), 0).await?;
-                    pass.current.insert((self.open)(object))
+                    pass.following.open(&self.store, pass.shards.get(pass.begun));
+                    pass.current.insert(samples?)
                 }
             };
+            if samples.left_bytes() <= self.ahead_bytes / 2 {
+                pass.following.begin(|object| self.open(object));
+            }
             let index = pass.read;
             let rank =
                 self.settings.shard.map_or((0, 1), |shard| (shard.rank.into(), u64::from(shard.world.get())));
@@ -195,6 +226,43 @@ impl ShardStream {
     }
 }
 
+impl Following {
+    fn open(&mut self, store: &BoundedStore, key: Option<&Arc<str>>) {
+        if let Some(key) = key {
+            self.opening.spawn(RangedObject::open(store.clone(), key.clone(), 0));
+        }
+    }
+
+    /// Begins to read the shard, once it is open.
+    fn begin(&mut self, open: impl FnOnce(RangedObject) -> Box<dyn InOrder>) {
+        if let Some(opened) = self.opening.try_join_next() {
+            self.begun = Some(Self::opened(opened).map(|object| {
+                let mut samples = open(object);
+                samples.begin();
+                samples
+            }));
+        }
+    }
+
+    /// The shard; `None` if there is none.
+    async fn take(
+        &mut self,
+        open: impl FnOnce(RangedObject) -> Box<dyn InOrder>,
+    ) -> Option<Result<Box<dyn InOrder>, SourceFault>> {
+        match self.begun.take() {
+            Some(begun) => Some(begun),
+            None => self.opening.join_next().await.map(|opened| Self::opened(opened).map(open)),
+        }
+    }
+
+    fn opened(
+        opened: Result<Result<RangedObject, StoreError>, JoinError>,
+    ) -> Result<RangedObject, SourceFault> {
+        Ok(opened
+            .map_err(|error| SourceFault::new("opening a shard was interrupted", Some(error.into())))??)
+    }
+}
+
 impl Pass {
     /// True if all shards are read.
     fn is_read(&self) -> bool {
@@ -203,6 +271,7 @@ impl Pass {
 
     fn rewind(&mut self) {
         (self.begun, self.current, self.read) = (0, None, 0);
+        self.following = Following::default();
         self.kept.clear();
     }
 }
@@ -219,7 +288,8 @@ impl Source for ShardStream {
     fn kept_bytes(&self) -> u64 {
         let of_pass = |pass: &Pass| {
             let kept: u64 = pass.kept.iter().map(|(_, sample)| sample.memory_bytes()).sum();
-            kept + pass.current.as_ref().map_or(0, |samples| samples.ahead_bytes())
+            let begun = pass.following.begun.as_ref().and_then(|samples| samples.as_ref().ok());
+            kept + pass.current.iter().chain(begun).map(|samples| samples.ahead_bytes()).sum::<u64>()
         };
         self.pass.as_ref().map_or(0, of_pass)
     }

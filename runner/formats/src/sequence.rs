@@ -34,6 +34,16 @@ impl Sequence {
         Self { blocks: Blocks::new(object, ahead_bytes), rest: Bytes::new() }
     }
 
+    /// Begins to read, as [`Blocks::begin`] does.
+    pub(crate) fn begin(&mut self) {
+        self.blocks.begin();
+    }
+
+    /// Bytes of the object that follow the position.
+    pub(crate) fn left_bytes(&self) -> u64 {
+        self.blocks.left_bytes() + self.rest.len() as u64
+    }
+
     /// Bytes that are read ahead.
     pub(crate) fn ahead_bytes(&self) -> u64 {
         self.blocks.ahead_bytes() + self.rest.len() as u64
@@ -83,6 +93,11 @@ impl Inflated {
     pub(crate) fn new(compressed: Sequence) -> Self {
         let decoder = MultiGzDecoder::new(BytesMut::new().writer());
         Self { compressed, decoder, position: 0, is_ended: false }
+    }
+
+    /// Bytes of the object that follow the position.
+    pub(crate) fn left_bytes(&self) -> u64 {
+        self.compressed.left_bytes()
     }
 
     pub(crate) fn ahead_bytes(&self) -> u64 {

@@ -52,8 +52,9 @@ pub fn tar_stream(
         store,
         shards,
         settings,
-        Box::new(move |object| {
-            let samples = Samples::new(object, AHEAD_BYTES.min(most_bytes));
+        AHEAD_BYTES.min(most_bytes),
+        Box::new(move |object, ahead_bytes| {
+            let samples = Samples::new(object, ahead_bytes);
             Box::new(Archive { samples, selection: selection.clone(), most_bytes })
         }),
     )
@@ -106,8 +107,16 @@ impl InOrder for Archive {
         .boxed()
     }
 
+    fn begin(&mut self) {
+        self.samples.members.bytes.begin();
+    }
+
     fn ahead_bytes(&self) -> u64 {
-        self.samples.ahead_bytes()
+        self.samples.members.bytes.ahead_bytes()
+    }
+
+    fn left_bytes(&self) -> u64 {
+        self.samples.members.bytes.left_bytes()
     }
 }
 

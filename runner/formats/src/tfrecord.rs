@@ -55,8 +55,9 @@ pub fn tfrecord_stream(
         store,
         files,
         settings,
-        Box::new(move |object| {
-            let frames = Frames::new(object, AHEAD_BYTES.min(most_bytes));
+        AHEAD_BYTES.min(most_bytes),
+        Box::new(move |object, ahead_bytes| {
+            let frames = Frames::new(object, ahead_bytes);
             Box::new(File { frames, fields: fields.clone(), most_bytes, read: 0 })
         }),
     )
@@ -137,8 +138,16 @@ impl InOrder for File {
         .boxed()
     }
 
+    fn begin(&mut self) {
+        self.frames.begin();
+    }
+
     fn ahead_bytes(&self) -> u64 {
         self.frames.ahead_bytes()
+    }
+
+    fn left_bytes(&self) -> u64 {
+        self.frames.left_bytes()
     }
 }
 

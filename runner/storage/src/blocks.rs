@@ -96,6 +96,18 @@ impl Blocks {
         Self { object, read_to: 0, reads: VecDeque::new(), ahead_to: 0, window: 1, most_reads }
     }
 
+    /// Begins to read before the first call of [`Self::next`], with half of the reads that may be in progress. For an object that will
+    /// surely be read.
+    pub fn begin(&mut self) {
+        self.window = (self.most_reads / 2).max(1);
+        self.read_ahead();
+    }
+
+    /// Bytes of the object that follow the position.
+    pub fn left_bytes(&self) -> u64 {
+        self.object.size() - self.read_to
+    }
+
     /// Bytes of the blocks that are read ahead, including reads in progress.
     pub fn ahead_bytes(&self) -> u64 {
         self.ahead_to - self.read_to
@@ -120,6 +132,21 @@ impl Blocks {
     /// Reads the next block; `None` at the end of the object. A failed read is reported in its place: the blocks before it were
     /// returned.
     pub async fn next(&mut self) -> Result<Option<Bytes>, SourceFault> {
+        self.read_ahead();
+        let Some((range, read)) = self.reads.front_mut() else { return Ok(None) };
+        let start = range.start;
+        let read = read.join_next().await.expect("the set has one task, whose end removes the set");
+        self.reads.pop_front();
+        let mut block =
+            read.map_err(|error| SourceFault::new("reading an object was interrupted", Some(error.into())))??;
+        drop(block.split_to((self.read_to - start) as usize));
+        self.window = self.most_reads.min(self.window + 1);
+        self.read_to += block.len() as u64;
+        Ok(Some(block))
+    }
+
+    /// Starts the reads that may be in progress.
+    fn read_ahead(&mut self) {
         while self.reads.len() < self.window && self.ahead_to < self.object.size() {
             let (object, start) = (self.object.clone(), self.ahead_to);
             self.ahead_to = object.size().min(start + BLOCK_BYTES);
@@ -131,15 +158,5 @@ impl Blocks {
             });
             self.reads.push_back((range, read));
         }
-        let Some((range, read)) = self.reads.front_mut() else { return Ok(None) };
-        let start = range.start;
-        let read = read.join_next().await.expect("the set has one task, whose end removes the set");
-        self.reads.pop_front();
-        let mut block =
-            read.map_err(|error| SourceFault::new("reading an object was interrupted", Some(error.into())))??;
-        drop(block.split_to((self.read_to - start) as usize));
-        self.window = self.most_reads.min(self.window + 1);
-        self.read_to += block.len() as u64;
-        Ok(Some(block))
     }
 }

@@ -28,7 +28,8 @@ pub(crate) struct Member {
 /// The files of an archive, in order.
 pub(crate) struct Members {
     object: RangedObject,
-    bytes: Sequence,
+    /// Bytes that follow the last header or content.
+    pub(super) bytes: Sequence,
 }
 
 /// A header.
@@ -49,11 +50,6 @@ struct Extension {
 impl Members {
     pub(crate) fn new(object: RangedObject, ahead_bytes: u64) -> Self {
         Self { bytes: Sequence::new(object.clone(), ahead_bytes), object }
-    }
-
-    /// Bytes that are read ahead.
-    pub(crate) fn ahead_bytes(&self) -> u64 {
-        self.bytes.ahead_bytes()
     }
 
     /// The next file; `None` at the end of the archive. The content of the file before it is skipped.

@@ -12,7 +12,7 @@ use crate::index::{FieldNames, IndexKind, MAX_FIELDS, ShardIndex, ShardPacker};
 
 /// The samples of an archive, in order.
 pub(super) struct Samples {
-    members: Members,
+    pub(super) members: Members,
     /// Key of the current sample, and the fields that were found.
     current: (String, Vec<String>),
     /// Key, field and place of the first file that was not returned.
@@ -22,10 +22,6 @@ pub(super) struct Samples {
 impl Samples {
     pub(super) fn new(object: RangedObject, ahead_bytes: u64) -> Self {
         Self { members: Members::new(object, ahead_bytes), current: Default::default(), next: None }
-    }
-
-    pub(super) fn ahead_bytes(&self) -> u64 {
-        self.members.ahead_bytes()
     }
 
     /// Key of the next sample; `None` at the end of the archive. All files of the sample before it must have been returned.

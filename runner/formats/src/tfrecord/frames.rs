@@ -37,6 +37,21 @@ impl Frames {
         Self { content: Content::Plain(Sequence::new(object.clone(), ahead_bytes)), object, ahead_bytes }
     }
 
+    /// Begins to read a file, before its first frame.
+    pub(super) fn begin(&mut self) {
+        if let Content::Plain(content) = &mut self.content {
+            content.begin();
+        }
+    }
+
+    /// Bytes of the file that follow the position.
+    pub(super) fn left_bytes(&self) -> u64 {
+        match &self.content {
+            Content::Plain(content) => content.left_bytes(),
+            Content::Gzip(content) => content.left_bytes(),
+        }
+    }
+
     pub(super) fn ahead_bytes(&self) -> u64 {
         match &self.content {
             Content::Plain(content) => content.ahead_bytes(),

@@ -1,4 +1,4 @@
-//! Tests of the blocks that the `records` source reads ahead.
+//! Tests of the blocks that the sources `records` and `tar` read ahead.
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -10,7 +10,8 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, pending};
 use futures::stream::BoxStream;
 use penstock_engine::ports::{Produced, Source};
-use penstock_formats::RecordSource;
+use penstock_formats::tar::tar_stream;
+use penstock_formats::{RecordSource, Selection, Shards};
 use penstock_s3_server::{Fault, Server, Settings, Trouble};
 use penstock_storage::{
     BoundedStore, IfThere, Keys, MemoryStore, S3Credentials, S3Settings, S3Store, Store, StoreError, Version,
@@ -177,6 +178,48 @@ async fn a_reading_that_ends_in_the_first_block_reads_no_other() {
     let settings = TraversalSettings { limit: Some(700), ..TraversalSettings::IN_ORDER };
     assert_eq!(drain(lines(&store, KEY, settings)).await.keys(), numbers(700));
     assert_eq!(*seen.starts.lock().unwrap(), [0]);
+}
+
+/// An archive with files of half a block.
+fn archive(name: &str, blocks: usize) -> Bytes {
+    let mut archive = Vec::new();
+    for number in 0..2 * blocks {
+        let mut header = [0; 512];
+        let name = format!("{name}-{number}.bin");
+        header[..name.len()].copy_from_slice(name.as_bytes());
+        header[124..135].copy_from_slice(format!("{:011o}", BLOCK / 2 - 512).as_bytes());
+        header[148..156].fill(b' ');
+        let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+        header[148..155].copy_from_slice(format!("{sum:07o}").as_bytes());
+        archive.extend_from_slice(&header);
+        archive.resize(archive.len() + BLOCK as usize / 2 - 512, b'y');
+    }
+    archive.into()
+}
+
+#[tokio::test]
+async fn the_next_shard_is_read_while_the_rest_of_the_one_before_is_on_its_way() {
+    let (store, seen) = store(0, 64, Behaviour { fails: None, hangs: Some(3 * BLOCK) }).await;
+    let shards = ["a", "b", "c"].map(Arc::from);
+    for key in &shards {
+        store.put(Arc::clone(key), archive(key, 4)).await.unwrap();
+    }
+    let shards = Shards::Keys(shards.to_vec());
+    let selection = Selection::default();
+    let mut source = tar_stream(store, shards, selection, TraversalSettings::IN_ORDER, u64::MAX);
+    let drained = async { while source.next().await.unwrap().is_some() {} };
+    let waits = async {
+        for _ in 0..10_000 {
+            yield_now().await;
+        }
+    };
+    tokio::select! {
+        () = drained => panic!("the reads hang"),
+        () = waits => {}
+    }
+    let starts = seen.starts.lock().unwrap();
+    let begun = starts.iter().filter(|start| **start == 0).count();
+    assert_eq!((begun, starts.len()), (2, 8), "{starts:?}");
 }
 
 #[tokio::test]
