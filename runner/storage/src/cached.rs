@@ -1,16 +1,19 @@
-//! Reads small files from this machine's memory, without waiting for storage.
+//! Reads small files, and small parts of files, from this machine's memory, without waiting for storage.
 
 use std::io::IoSliceMut;
+use std::ops::Range;
 
 use bytes::Bytes;
 use cap_std::fs::Dir;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, fstatfs, openat2};
 use rustix::io::{ReadWriteFlags, preadv2};
 
+use crate::folder::version;
 use crate::observe::{is_observed, note, now};
+use crate::store::Version;
 
-/// Maximum size in bytes of a file that is read on the caller's thread: at 64 KiB, copying costs as much as the switch of threads.
-const MOST_BYTES: u64 = 16 << 10;
+/// Maximum number of bytes that are read on the caller's thread: at 64 KiB, copying costs as much as the switch of threads.
+pub(crate) const MOST_BYTES: u64 = 16 << 10;
 
 /// Magic numbers of file systems on local disks or in memory: ext4, XFS, Btrfs, F2FS and tmpfs. On other file systems (NFS, FUSE,
 /// overlays of these), opening a file may wait for a server even if its name and bytes are in memory.
@@ -21,10 +24,11 @@ pub(crate) fn is_local(root: &Dir) -> bool {
     fstatfs(root).is_ok_and(|system| LOCAL.contains(&(system.f_type as u64)))
 }
 
-/// Reads the file named by `key`, which is a valid key, if the kernel has all of it in memory: the names of the path
-/// (`RESOLVE_CACHED`) and the bytes (`RWF_NOWAIT`). Returns `None` for all other files, also for those that cannot be read, are
-/// large, or are on another file system than `root`. A path that leads out of `root` is not followed.
-pub(crate) fn read(root: &Dir, key: &str) -> Option<Bytes> {
+/// Reads the file named by `key`, which is a valid key, or a part of it, if the kernel has all of that in memory: the names of the path
+/// (`RESOLVE_CACHED`) and the bytes (`RWF_NOWAIT`). Returns `None` for all other files, also for those that cannot be read, of which much
+/// is asked for, that are of another version than `of`, or on another file system than `root`. A path that leads out of `root` is not
+/// followed.
+pub(crate) fn read(root: &Dir, key: &str, part: Option<&Range<u64>>, of: Option<&Version>) -> Option<Bytes> {
     let start = is_observed().then(now);
     // `NONBLOCK`, `NOCTTY`: as for all files of a folder's store.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -32,15 +36,21 @@ pub(crate) fn read(root: &Dir, key: &str) -> Option<Bytes> {
         ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV | ResolveFlags::CACHED;
     let file = openat2(root, key, flags, Mode::empty(), resolve).ok()?;
     let stat = fstat(&file).ok()?;
-    let size = u64::try_from(stat.st_size).ok().filter(|size| *size <= MOST_BYTES)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return None;
     }
+    let size = u64::try_from(stat.st_size).ok()?;
+    let range = part.cloned().unwrap_or(0..size);
+    let length = range.end.checked_sub(range.start).filter(|length| *length <= MOST_BYTES)?;
+    if range.end > size || of.is_some_and(|of| *of != version(&stat)) {
+        return None;
+    }
     let opened = start.map(|start| start.elapsed());
-    let mut bytes = vec![0; usize::try_from(size).ok()?];
+    let mut bytes = vec![0; usize::try_from(length).ok()?];
     // Fewer bytes are read if only some are in memory, or if the file has become shorter.
     if !bytes.is_empty() {
-        let read = preadv2(&file, &mut [IoSliceMut::new(&mut bytes)], 0, ReadWriteFlags::NOWAIT).ok()?;
+        let read =
+            preadv2(&file, &mut [IoSliceMut::new(&mut bytes)], range.start, ReadWriteFlags::NOWAIT).ok()?;
         (read == bytes.len()).then_some(())?;
     }
     note(|parts| parts.attempts += 1);

@@ -13,7 +13,7 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use rustix::buffer::spare_capacity;
-use rustix::fs::{FileType, OFlags, fstat};
+use rustix::fs::{FileType, OFlags, Stat, fstat};
 use rustix::io::{pread, retry_on_intr};
 use tokio::task::coop::consume_budget;
 use tokio::task::spawn_blocking;
@@ -96,6 +96,30 @@ impl FolderStore {
             Ok(read)
         })
     }
+
+    /// Reads the object, or a part of it, on the caller's thread if that never waits, or else by `read`.
+    fn cached_or(
+        &self,
+        key: Arc<str>,
+        part: Option<Range<u64>>,
+        of: Option<Version>,
+        read: BoxFuture<'static, Result<Bytes, StoreError>>,
+    ) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+        let is_small =
+            part.as_ref().is_none_or(|part| part.end.saturating_sub(part.start) <= cached::MOST_BYTES);
+        if !self.is_local || !is_small || check_key(&key).is_err() {
+            return read;
+        }
+        let root = self.root.clone();
+        Box::pin(async move {
+            // A task that reads many files lets other tasks run in between.
+            consume_budget().await;
+            match cached::read(&root, &key, part.as_ref(), of.as_ref()) {
+                Some(bytes) => Ok(bytes),
+                None => read.await,
+            }
+        })
+    }
 }
 
 /// Runs `work` on a blocking thread, if the key is valid.
@@ -147,20 +171,9 @@ impl Store for FolderStore {
     }
 
     fn get(&self, key: Arc<str>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
-        let (root, is_local) = (self.root.clone(), self.is_local && check_key(&key).is_ok());
         let read =
             self.with_object(key.clone(), |asked, object| object.read_range(asked, 0..object.version.size));
-        if !is_local {
-            return read;
-        }
-        Box::pin(async move {
-            // A task that reads many files lets other tasks run in between.
-            consume_budget().await;
-            match cached::read(&root, &key) {
-                Some(bytes) => Ok(bytes),
-                None => read.await,
-            }
-        })
+        self.cached_or(key, None, None, read)
     }
 
     fn get_range(
@@ -169,11 +182,13 @@ impl Store for FolderStore {
         of: Option<Version>,
         range: Range<u64>,
     ) -> BoxFuture<'static, Result<Bytes, StoreError>> {
-        self.with_object(key, move |asked, object| {
+        let (part, version) = (range.clone(), of.clone());
+        let read = self.with_object(key.clone(), move |asked, object| {
             // A range read reports a more specific error if the object has become shorter.
             let read = object.read_range(asked, range)?;
             if of.is_none_or(|of| of == object.version) { Ok(read) } else { Err(asked.failed(CHANGED)) }
-        })
+        });
+        self.cached_or(key, Some(part), version, read)
     }
 
     fn version(&self, key: Arc<str>) -> BoxFuture<'static, Result<Version, StoreError>> {
@@ -202,6 +217,12 @@ impl Store for FolderStore {
     }
 }
 
+/// Version of a file. The inode number changes when the file is replaced, the modification time when it is written to.
+pub(crate) fn version(stat: &Stat) -> Version {
+    let tag = format!("{}-{}-{}", stat.st_ino, stat.st_mtime, stat.st_mtime_nsec);
+    Version { size: stat.st_size.cast_unsigned(), tag: Some(tag.into()) }
+}
+
 impl Object {
     fn open(root: &Dir, asked: &Asked) -> Result<Self, StoreError> {
         let mut options = OpenOptions::new();
@@ -212,12 +233,7 @@ impl Object {
         let file = root.open_with(&*asked.key, &options).map_err(|error| asked.not_opened(error))?;
         let stat = fstat(file.as_fd()).map_err(|error| asked.failed(io::Error::from(error)))?;
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => {
-                // The inode number changes when the file is replaced, the modification time when it is written to.
-                let tag = format!("{}-{}-{}", stat.st_ino, stat.st_mtime, stat.st_mtime_nsec);
-                let size = stat.st_size.cast_unsigned();
-                Ok(Self { file, version: Version { size, tag: Some(tag.into()) } })
-            }
+            FileType::RegularFile => Ok(Self { file, version: version(&stat) }),
             FileType::Directory => Err(asked.not_found()),
             _ => Err(asked.refused(NOT_REGULAR)),
         }

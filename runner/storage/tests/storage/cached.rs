@@ -1,4 +1,4 @@
-//! Tests of small files that are in memory, which are read without a switch of threads.
+//! Tests of small files and parts of files that are in memory, which are read without a switch of threads.
 
 use std::cell::Cell;
 use std::num::NonZeroUsize;
@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 
 use futures::FutureExt;
-use penstock_storage::{BoundedStore, ReadParts, StoreError, observe};
+use penstock_storage::{BoundedStore, ReadParts, StoreError, Version, observe};
 use rustix::fs::fstatfs;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
@@ -57,6 +57,30 @@ fn only_small_files_in_memory_are_read_without_a_blocking_thread() {
         drop(end);
         assert_eq!(read("large").await.0.unwrap(), LARGE);
         assert!(matches!(read("missing").await.0, Err(StoreError::NotFound { .. })));
+    });
+}
+
+#[test]
+fn only_small_parts_of_the_wanted_version_are_read_without_a_blocking_thread() {
+    let Some((_folder, store)) = folder() else { return };
+    let version = Builder::new_current_thread().build().unwrap();
+    let version = version.block_on(store.version(Arc::from("large"))).unwrap();
+    let other = Version { tag: Some("other".into()), ..version.clone() };
+    let (runtime, end) = runtime_without_blocking_threads();
+    runtime.block_on(async {
+        let read = |of: &Version, range| store.get_range(Arc::from("large"), Some(of.clone()), range);
+        let size = LARGE.len() as u64;
+        for range in [0..16 << 10, 1..size, 5..6] {
+            let expected = &LARGE[range.start as usize..range.end as usize];
+            assert_eq!(read(&version, range).now_or_never().unwrap().unwrap(), expected);
+        }
+        for (of, range) in [(&version, 0..size), (&version, size..size + 1), (&other, 0..5)] {
+            assert!(read(of, range).now_or_never().is_none());
+        }
+        drop(end);
+        assert_eq!(read(&version, 0..size).await.unwrap(), LARGE);
+        assert!(read(&version, size..size + 1).await.is_err());
+        assert!(read(&other, 0..5).await.is_err());
     });
 }
 
