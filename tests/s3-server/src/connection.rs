@@ -29,6 +29,9 @@ const CRC32: HeaderName = HeaderName::from_static("x-amz-checksum-crc32");
 /// Time for written bytes to reach the client before a reset of the connection, which discards data in transit.
 const UNDER_WAY: Duration = Duration::from_millis(20);
 
+/// Number of bytes that are sent at a time by a server with a limit of the bytes per second.
+const PACED: usize = 64 << 10;
+
 /// A response with a latency is woken this much before it is due, and its thread polls for requests until then. On an idle
 /// virtual machine, waking a thread takes up to 0.4 ms, by which responses would begin later than `Latency` says.
 const WAKE_UP: Duration = Duration::from_micros(1000);
@@ -75,7 +78,31 @@ async fn answer(
             tokio::task::yield_now().await;
         }
     }
-    answer
+    match shared.is_paced() {
+        true => answer.map(|answer| answer.map(|body| paced(body, shared))),
+        false => answer,
+    }
+}
+
+/// Sends a body as fast as the server's limit permits. Responses take turns.
+fn paced(body: UnsyncBoxBody<Bytes, Failure>, shared: Arc<Shared>) -> UnsyncBoxBody<Bytes, Failure> {
+    // Its methods have the names of those of bodies.
+    use futures::TryStreamExt;
+
+    let pieces = body.into_data_stream().map_ok(|mut rest| {
+        let pieces = std::iter::from_fn(move || {
+            (!rest.is_empty()).then(|| Ok::<_, Failure>(rest.split_to(PACED.min(rest.len()))))
+        });
+        stream::iter(pieces)
+    });
+    let sent = pieces.try_flatten().and_then(move |piece| {
+        let shared = shared.clone();
+        async move {
+            shared.wait_to_send(piece.len()).await;
+            Ok(Frame::data(piece))
+        }
+    });
+    UnsyncBoxBody::new(StreamBody::new(sent))
 }
 
 async fn answer_well(request: Request<Incoming>, shared: &Shared) -> Result<Answer, Failure> {

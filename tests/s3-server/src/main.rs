@@ -1,6 +1,7 @@
 //! `s3-server`: the server as a program, for benches that must not share their process with it.
 #![expect(clippy::print_stdout, reason = "it prints its address")]
 
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -34,6 +35,9 @@ struct Call {
     /// Number of responses of which one is slow; see `--tail`.
     #[arg(long, default_value_t = 100, value_name = "COUNT")]
     tail_every: u64,
+    /// Bytes per second that all responses together may have; without it, there is no limit.
+    #[arg(long, value_name = "BYTES")]
+    rate: Option<NonZeroU64>,
     /// Access key id of the clients.
     #[arg(long, default_value = "penstock-test")]
     access_key_id: String,
@@ -51,6 +55,7 @@ fn main() -> anyhow::Result<()> {
         latency,
         tail,
         tail_every,
+        rate,
         access_key_id,
         secret_access_key,
     } = Call::parse();
@@ -62,6 +67,7 @@ fn main() -> anyhow::Result<()> {
         access_key_id,
         secret_access_key,
         latency,
+        rate,
         conditions: Conditions::Kept,
         // Requests are not recorded, since the server may run for days.
         remembers: false,

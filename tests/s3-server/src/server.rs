@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +11,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
+use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_engine::timer::Timer;
+use penstock_types::stats::Tick;
 use s3s::auth::SimpleAuth;
 use s3s::service::{S3Service, S3ServiceBuilder};
 use tokio::net::TcpListener;
@@ -37,6 +40,8 @@ pub struct Settings {
     pub secret_access_key: String,
     /// Time until each response begins.
     pub latency: Latency,
+    /// Bytes per second that all responses together may have in their bodies; `None` for no limit.
+    pub rate: Option<NonZeroU64>,
     /// Handling of conditional requests.
     pub conditions: Conditions,
     /// Maximum number of keys on one page of a listing: 1000 on S3.
@@ -81,11 +86,20 @@ pub struct Seen {
     pub trouble: Option<Trouble>,
 }
 
+/// Limit of the bytes per second.
+struct Pace {
+    rate: NonZeroU64,
+    clock: MonotonicClock,
+    /// Time from which on the next bytes may be sent.
+    free: Mutex<Tick>,
+}
+
 /// State shared by all connections.
 pub(crate) struct Shared {
     pub(crate) service: S3Service,
     pub(crate) latency: Latency,
     pub(crate) timer: Timer,
+    pace: Option<Pace>,
     bucket: Bucket,
     bucket_name: String,
     faults: Mutex<Vec<Fault>>,
@@ -105,6 +119,7 @@ impl Default for Settings {
             access_key_id: "penstock-test".to_owned(),
             secret_access_key: "penstock-test-secret".to_owned(),
             latency: Latency::default(),
+            rate: None,
             conditions: Conditions::default(),
             page: 1000,
             remembers: true,
@@ -126,6 +141,11 @@ impl Server {
             service: service.build(),
             latency: settings.latency,
             timer: Timer::start()?,
+            pace: settings.rate.map(|rate| Pace {
+                rate,
+                clock: MonotonicClock::start(),
+                free: Mutex::new(Tick::ZERO),
+            }),
             bucket,
             bucket_name: settings.bucket,
             faults: Mutex::default(),
@@ -208,6 +228,23 @@ impl Shared {
     /// Bytes of an object in memory.
     pub(crate) fn object(&self, key: &str) -> Option<Bytes> {
         self.bucket.held(key)
+    }
+
+    /// True if the server has a limit of the bytes per second.
+    pub(crate) fn is_paced(&self) -> bool {
+        self.pace.is_some()
+    }
+
+    /// Waits until these bytes may be sent, after those of earlier calls.
+    pub(crate) async fn wait_to_send(&self, bytes: usize) {
+        let Some(Pace { rate, clock, free }) = &self.pace else { return };
+        let wait = {
+            let (now, mut free) = (clock.now(), lock(free));
+            let start = now.max(*free);
+            *free = start.after(Duration::from_secs_f64(bytes as f64 / rate.get() as f64));
+            Duration::from_nanos(*free - now)
+        };
+        self.timer.sleep(wait).await;
     }
 
     /// Counts a request; returns its fault and the time until its response may begin, counted from its arrival.
