@@ -268,11 +268,11 @@ bench-python: photos bench-peers ## Measure the Python package beside PyTorch, g
 	$(BENCH_PYTHON)/photos.py --photos $(DEMO)/large --draft --only penstock "threads + Pillow" --must 1.5 --aim 2.5
 
 .PHONY: bench-formats
-bench-formats: bench-peers ## Measure the reading of shards and tables beside webdataset, datasets and pyarrow (installs them)
+bench-formats: photos bench-peers ## Measure the reading of shards and tables beside webdataset, datasets and pyarrow (installs them)
 	cargo build --locked --release -p penstock-s3-server
 	@$(TARGET_DIR)/release/make-data photos $(DEMO)/small --count $(PHOTOS) --width 200 --height 150 --seed 1
 	for job in tar shuffled parquet s3 first; do \
-	  $(BENCH_PYTHON)/formats.py $$job --photos $(DEMO)/small --data $(DEMO)/formats \
+	  $(BENCH_PYTHON)/formats.py $$job --photos $(DEMO)/small --larger $(DEMO)/photos --data $(DEMO)/formats \
 	    --penstock $(PENSTOCK) --s3-server $(TARGET_DIR)/release/s3-server; \
 	done
 

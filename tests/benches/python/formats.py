@@ -10,8 +10,8 @@
 cache. All candidates deliver the bytes of the photos to Python, and the numbers: Penstock in batches of 64, others in samples, or in batches where
 that is faster. `penstock run` discards them in its own process. A process makes a first pass that is not counted, in which the
 samples are compared by their number, bytes, checksums and numbers, then passes that are. `s3` measures bytes per second from a server that begins
-each response after 20 ms, against plain requests for the same ranges, as many at a time. `first` measures the time to the first
-sample of 1,000,000 in shards with an index.
+each response after 20 ms and sends 250 MB/s, as a link of 2 Gbit/s does, against plain requests for the same ranges, as many at a time. `first` measures
+the time to the first sample of 1,000,000 in shards with an index.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from turns import Measured, cpu, measured, middle, tell, timed
 
 THREADS, BATCH = 2, 64
 SAMPLES, SHARDS, FILES = 20_000, 20, 4
-# Samples and shards of the set that the server has.
-REMOTE, REMOTE_SHARDS = 96_000, 8
+# Samples and shards of the set that the server has, of larger photos.
+REMOTE, REMOTE_SHARDS = 16_000, 8
 MANY, MANY_SHARDS = 1_000_000, 10
 # Number of samples that are shuffled in memory: as many as Penstock's window of shards has.
 WINDOW = 8
@@ -59,11 +59,13 @@ def main() -> None:
     prepare(arguments)
     must = MUST[arguments.job]
     if arguments.job == "s3":
-        with served(arguments.s3_server, folder(arguments), arguments.latency) as endpoint:
+        limit = [f"--rate={arguments.rate * 10**6}"] if arguments.rate else []
+        with served(arguments.s3_server, folder(arguments), f"--latency={arguments.latency}", *limit) as endpoint:
             with bucket(endpoint) as store:
                 make_index(arguments, store)
             sys.argv.append(f"--endpoint={endpoint}")
             found, missing = measured(arguments.only, arguments.turns)
+        print(f"shards from a server: {arguments.latency}, {arguments.rate or 'any'} MB/s; {THREADS} threads; medians of {arguments.turns}\n")
         tell(found, missing, "MB", str, must, must)
     elif arguments.job == "first":
         found, missing = measured(arguments.only, arguments.turns)
@@ -89,7 +91,7 @@ def prepare(arguments: argparse.Namespace) -> None:
     make = {
         "tar": partial(sets.tar, photos, SAMPLES, SHARDS),
         "parquet": partial(sets.parquet, photos, SAMPLES, FILES),
-        "remote": partial(sets.tar, photos, REMOTE, REMOTE_SHARDS),
+        "remote": partial(sets.tar, arguments.larger, REMOTE, REMOTE_SHARDS),
         "many": partial(sets.tiny, MANY, MANY_SHARDS),
     }
     path = folder(arguments)
@@ -343,10 +345,12 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--penstock", type=Path, default=Path("target/release/penstock"), help="the built program (target/release/penstock)")
     parser.add_argument("--s3-server", type=Path, default=Path("target/release/s3-server"), help="the built server (target/release/s3-server)")
     parser.add_argument("--photos", type=Path, default=Path("demo/small"), help="folder of JPEGs (demo/small, as `make bench-formats` makes)")
+    parser.add_argument("--larger", type=Path, default=Path("demo/photos"), help="folder of larger JPEGs, for `s3` (demo/photos)")
     parser.add_argument("--data", type=Path, default=Path("demo/formats"), help="folder for the data sets (demo/formats)")
     parser.add_argument("--turns", type=int, default=3, help="measurements of each candidate (3)")
     parser.add_argument("--passes", type=int, default=2, help="passes over the samples that one measurement counts (2)")
     parser.add_argument("--latency", default="20ms", help="time until a response of the server begins (20ms)")
+    parser.add_argument("--rate", type=int, default=250, help="MB/s of the server, of all responses together; 0 for no limit (250)")
     parser.add_argument("--only", nargs="+", help="candidates to measure (those of the job)")
     parser.add_argument("--one", help="measure only this candidate in this process, and print JSON")
     parser.add_argument("--endpoint", help="address of the server that is measured")

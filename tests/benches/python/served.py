@@ -21,12 +21,14 @@ BLOCK = 1 << 20
 
 
 @contextmanager
-def served(program: Path, folder: Path, latency: str) -> Iterator[str]:
-    """Serves a folder in the `with` block, with this time until each response begins; returns the address."""
-    with subprocess.Popen([program, f"--root={folder}", f"--latency={latency}"], stdout=subprocess.PIPE, text=True) as server:
+def served(program: Path, folder: Path, *options: str) -> Iterator[str]:
+    """Serves a folder in the `with` block; returns the address."""
+    with subprocess.Popen([program, f"--root={folder}", *options], stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
-            yield server.stdout.readline().strip()
+            address = server.stdout.readline().strip()
+            assert address, "the server did not start"
+            yield address
         finally:
             server.kill()
 
