@@ -1,4 +1,4 @@
-"""Measures the candidates of a benchmark in turns, each measurement in a process of its own."""
+"""Measures the candidates of a benchmark in turns, each measurement in a separate process."""
 
 from __future__ import annotations
 
