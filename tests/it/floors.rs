@@ -72,7 +72,7 @@ const FLOORS: [(&str, &[&str]); 17] = [
     ("penstock-guest", &["penstock-guest-macros"]),
     ("penstock-guest-macros", &[]),
     ("make-data", &[]),
-    ("penstock-s3-server", &["penstock-engine"]),
+    ("penstock-s3-server", &["penstock-types", "penstock-engine"]),
 ];
 
 /// Heavy dependencies, and the only crates that may depend on them.
