@@ -1,9 +1,12 @@
 //! Tests of carried fields: fields not named under `wants` are not passed to the guest, but added to its results.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use penstock_engine::item::{Item, Sample, Value};
 use penstock_engine::ports::{Output, StopFlag};
 use penstock_types::run::FailureClass;
+use penstock_wasm::StageSettings;
 use serde_json::json;
 
 use crate::support::{apply, build, module, samples, settings, text};
@@ -18,7 +21,9 @@ fn output(what: &str, label: Value) -> Output {
     sample.set("label", label);
     sample.set("text", Value::Text(what.into()));
     sample.set("weight", Value::Real(0.5));
-    apply(&mut *build(&module("carrying").stage(settings(json!({})))), sample)
+    // A slow machine needs more than a usual deadline for 65,536 children.
+    let settings = StageSettings { deadline: Duration::from_secs(10), ..settings(json!({})) };
+    apply(&mut *build(&module("carrying").stage(settings)), sample)
 }
 
 fn shown(sample: &Sample) -> String {
