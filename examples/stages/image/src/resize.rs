@@ -7,7 +7,7 @@ use crate::image::Image;
 use crate::step::{Rect, Size};
 use crate::view::{Resizing, View};
 
-/// Number of fractional bits of the weights.
+/// Number of fractional bits of Pillow's weights.
 const BITS: u32 = 22;
 
 /// The image at another size.
@@ -35,7 +35,11 @@ pub(crate) fn memory(image: Size, bytes_per_pixel: u64, view: &View) -> u64 {
 pub(crate) fn view(image: &Image, view: &View, reduction: u32) -> Image {
     let Size { width, height } = image.size;
     let [columns, rows] = Line::of(view, width as usize, height as usize, reduction as usize);
-    let (across, down) = (Taps::new(&columns.weights()), Taps::new(&rows.weights()));
+    let antialias = view.resize.is_none_or(|resize| resize.antialias);
+    let [across, down] = [columns, rows].map(|line| {
+        let weights = line.weights();
+        Taps::new(&weights, if antialias { BITS } else { short_bits(&weights) })
+    });
     let size = view.size();
     let pixels = match image.channels {
         1 => passes::<1>(image, &across, &down, rows_first(view, reduction)),
@@ -67,8 +71,16 @@ fn passes<const CHANNELS: usize>(image: &Image, across: &Taps, down: &Taps, rows
     }
 }
 
-/// Inputs of each output with whole weights, in units of 2^-22; the single weight `[1]` stands for a copy.
+/// Fractional bits of torchvision's weights without `antialias`: as many as let the largest weight fit into 16 bits with its sign.
+fn short_bits(weights: &Weights) -> u32 {
+    let largest = weights.shares.iter().copied().fold(0.0, f64::max);
+    let fits = |bits: &u32| (0.5 + largest * f64::from(2_u32 << bits)) as u32 >= 1 << 15;
+    (0..BITS).find(fits).unwrap_or(BITS)
+}
+
+/// Inputs of each output with whole weights, in units of 2^-`bits`; the single weight `[1]` stands for a copy.
 struct Taps {
+    bits: u32,
     spans: Vec<(usize, usize)>,
     weights: Vec<i32>,
     /// First of all inputs, and the end of them.
@@ -77,9 +89,9 @@ struct Taps {
 }
 
 impl Taps {
-    fn new(weights: &Weights) -> Self {
+    fn new(weights: &Weights, bits: u32) -> Self {
         let spans = weights.spans.iter().map(|span| (span.start, span.len())).collect();
-        let whole = |&share: &f64| (share * f64::from(1 << BITS)).round() as i32;
+        let whole = |&share: &f64| (share * f64::from(1 << bits)).round() as i32;
         let mut whole: Vec<i32> = weights.shares.iter().map(whole).collect();
         let mut at = 0;
         for span in &weights.spans {
@@ -89,6 +101,7 @@ impl Taps {
             at += span.len();
         }
         Self {
+            bits,
             spans,
             weights: whole,
             first: weights.spans.iter().map(|span| span.start).min().unwrap_or(0),
@@ -121,13 +134,13 @@ fn resize_columns<'a, const CHANNELS: usize>(
                 out.extend_from_slice(pixel);
                 continue;
             }
-            let mut sums = [1 << (BITS - 1); CHANNELS];
+            let mut sums = [1 << (across.bits - 1); CHANNELS];
             for (pixel, &weight) in pixels.iter().zip(weights) {
                 for (sum, &value) in sums.iter_mut().zip(pixel) {
                     *sum += i32::from(value) * weight;
                 }
             }
-            out.extend(sums.map(to_byte));
+            out.extend(sums.map(|sum| to_byte(sum, across.bits)));
         }
     }
     out
@@ -143,11 +156,11 @@ fn resize_rows(rows: &[&[u8]], stride: usize, down: &Taps) -> Vec<u8> {
             out.copy_from_slice(row);
             continue;
         }
-        sums.fill(1 << (BITS - 1));
+        sums.fill(1 << (down.bits - 1));
         for (row, &weight) in rows.iter().zip(weights) {
             add_row(row, weight, &mut sums);
         }
-        penstock_guest::map_chunks::<32, i32, u8>(&sums, out, to_byte);
+        penstock_guest::map_chunks::<32, i32, u8>(&sums, out, |sum| to_byte(sum, down.bits));
     }
     pixels
 }
@@ -165,6 +178,6 @@ fn add_row(row: &[u8], weight: i32, sums: &mut [i32]) {
     }
 }
 
-fn to_byte(sum: i32) -> u8 {
-    (sum >> BITS).clamp(0, 255) as u8
+fn to_byte(sum: i32, bits: u32) -> u8 {
+    (sum >> bits).clamp(0, 255) as u8
 }
