@@ -13,7 +13,7 @@ pub enum Shards {
     Keys(Vec<Arc<str>>),
     /// Keys of a listing, sorted by their bytes.
     Listed(Wanted),
-    /// Those keys of a listing that are TFRecord files by their names.
+    /// Keys of a listing that have names of TFRecord files.
     TfrecordFiles(Wanted),
 }
 

@@ -53,15 +53,15 @@ pub fn reader_seeds(format: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Reads the input as an object of this format.
-pub fn reader(format: &str, input: &[u8]) {
+/// Reads the input as an object of this format. Returns the number of samples that came out in both ways of reading, and were compared.
+pub fn reader(format: &str, input: &[u8]) -> usize {
     thread_local! {
         static RUNTIME: Runtime = Builder::new_current_thread().build().expect("a runtime is built");
     }
-    RUNTIME.with(|runtime| runtime.block_on(read(format, input)));
+    RUNTIME.with(|runtime| runtime.block_on(read(format, input)))
 }
 
-async fn read(format: &str, input: &[u8]) {
+async fn read(format: &str, input: &[u8]) -> usize {
     let store = BoundedStore::new(Arc::new(MemoryStore::new("memory")), NonZeroUsize::MIN);
     let object = || Shards::Keys(vec![Arc::from(KEY)]);
     let put = async |key: &str, bytes: Vec<u8>| {
@@ -75,7 +75,7 @@ async fn read(format: &str, input: &[u8]) {
                 tar_stream(store.clone(), object(), selection(), TraversalSettings::IN_ORDER, MOST_BYTES);
             let streamed = drain(Box::new(stream)).await;
             let indexed = |store| tar_samples(store, INDEX, selection(), MOST_BYTES);
-            compare_indexed(IndexKind::Tar, &store, indexed, streamed).await;
+            compare_indexed(IndexKind::Tar, &store, indexed, streamed).await
         }
         "tfrecord" => {
             put(KEY, with_checksums(input)).await;
@@ -87,7 +87,7 @@ async fn read(format: &str, input: &[u8]) {
                 tfrecord_stream(store.clone(), object(), fields(), TraversalSettings::IN_ORDER, MOST_BYTES);
             let streamed = drain(Box::new(stream)).await;
             let indexed = |store| tfrecord_samples(store, INDEX, fields(), MOST_BYTES);
-            compare_indexed(IndexKind::Tfrecord, &store, indexed, streamed).await;
+            compare_indexed(IndexKind::Tfrecord, &store, indexed, streamed).await
         }
         "parquet" => {
             put(KEY, input.to_vec()).await;
@@ -97,7 +97,7 @@ async fn read(format: &str, input: &[u8]) {
             };
             let in_order = drain(numbered(samples(), TraversalSettings::IN_ORDER)).await;
             let shuffled = TraversalSettings { shuffle: true, ..TraversalSettings::IN_ORDER };
-            compare_sets(in_order, drain(numbered(samples(), shuffled)).await);
+            compare_sets(in_order, drain(numbered(samples(), shuffled)).await)
         }
         "mds" => {
             let (index, shard) =
@@ -107,7 +107,7 @@ async fn read(format: &str, input: &[u8]) {
             let samples = || mds_samples(store.clone(), "", Columns::default(), MOST_BYTES);
             let in_order = drain(numbered(samples(), TraversalSettings::IN_ORDER)).await;
             let shuffled = TraversalSettings { shuffle: true, ..TraversalSettings::IN_ORDER };
-            compare_sets(in_order, drain(numbered(samples(), shuffled)).await);
+            compare_sets(in_order, drain(numbered(samples(), shuffled)).await)
         }
         "csv" | "ndjson" => {
             put(KEY, input.to_vec()).await;
@@ -118,7 +118,7 @@ async fn read(format: &str, input: &[u8]) {
             let stream = RecordSource::new(store.clone(), object(), form(), TraversalSettings::IN_ORDER);
             let streamed = drain(Box::new(stream.within(MOST_BYTES))).await;
             let samples = record_samples(store.clone(), object(), form(), MOST_BYTES);
-            compare_order(streamed, drain(numbered(samples, TraversalSettings::IN_ORDER)).await);
+            compare_order(streamed, drain(numbered(samples, TraversalSettings::IN_ORDER)).await)
         }
         other => panic!("no format `{other}`"),
     }
@@ -157,32 +157,37 @@ async fn compare_indexed(
     store: &BoundedStore,
     open: impl FnOnce(BoundedStore) -> Open,
     streamed: Drained,
-) {
+) -> usize {
     let shards = Shards::Keys(vec![Arc::from(KEY)]);
     match SampleIndex::build(kind, store, &shards, |_, _| {}).await {
         Ok(index) => {
             store.put(Arc::from(INDEX), index.to_bytes().into()).await.expect("the memory takes an index");
-            compare_order(streamed, drain(numbered(open(store.clone()), TraversalSettings::IN_ORDER)).await);
+            compare_order(streamed, drain(numbered(open(store.clone()), TraversalSettings::IN_ORDER)).await)
         }
-        Err(fault) => assert_printable(&fault.to_string()),
+        Err(fault) => {
+            assert_printable(&fault.to_string());
+            0
+        }
     }
 }
 
-/// If both ended without a fault, they have the same samples in the same order.
-fn compare_order(one: Drained, other: Drained) {
-    if one.ends_well() && other.ends_well() {
-        assert_eq!(one.samples.len(), other.samples.len());
-        for (one, other) in one.samples.iter().zip(&other.samples) {
-            assert!(same(one, other), "{one:?} and {other:?}");
-        }
+/// If both ended without a fault, they have the same samples in the same order. Returns the number of compared samples.
+fn compare_order(one: Drained, other: Drained) -> usize {
+    if !one.ends_well() || !other.ends_well() {
+        return 0;
     }
+    assert_eq!(one.samples.len(), other.samples.len());
+    for (one, other) in one.samples.iter().zip(&other.samples) {
+        assert!(same(one, other), "{one:?} and {other:?}");
+    }
+    one.samples.len()
 }
 
 /// If both ended without a fault, they have the same samples in any order.
-fn compare_sets(mut one: Drained, mut other: Drained) {
+fn compare_sets(mut one: Drained, mut other: Drained) -> usize {
     one.samples.sort_by_key(|sample| sample.origin.index);
     other.samples.sort_by_key(|sample| sample.origin.index);
-    compare_order(one, other);
+    compare_order(one, other)
 }
 
 /// Compares as text, in which numbers that are not equal to themselves are equal.

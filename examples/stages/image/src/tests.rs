@@ -91,7 +91,9 @@ fn ops_have_the_results_of_torchvision() {
         let made = if made_shape[2] == 1 { made.iter().flat_map(|&grey| [grey; 3]).collect() } else { made };
         assert_eq!(made_shape[..2], shape[..2], "{}", case["name"]);
         let (most, mean) = differences(&made, &expected);
-        assert!(most <= 1 && mean < 0.1, "{}: {most}, {mean}", case["name"]);
+        // Resizes have the very pixels.
+        let allowed = u8::from(!case["name"].as_str().unwrap().starts_with("Resize"));
+        assert!(most <= allowed && mean < 0.1, "{}: {most}, {mean}", case["name"]);
     }
 }
 

@@ -10,7 +10,9 @@ use penstock_fuzz::reader;
 
 static READER: LazyLock<String> = LazyLock::new(|| env::var("READER").expect("READER is set"));
 
-fuzz_target!(init: start(), |input: &[u8]| reader(&READER, input));
+fuzz_target!(init: start(), |input: &[u8]| {
+    reader(&READER, input);
+});
 
 /// Panics of the Parquet library are no findings: they are caught around its decoders, and are the reason why a file is refused.
 fn start() {
