@@ -174,6 +174,28 @@ impl QueueBook {
 }
 
 impl RunBook {
+    /// Sums of two books.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            made: self.made.saturating_add(other.made),
+            delivered: self.delivered.saturating_add(other.delivered),
+            dropped: self.dropped.saturating_add(other.dropped),
+            skipped: self.skipped.saturating_add(other.skipped),
+            dead_lettered: self.dead_lettered.saturating_add(other.dead_lettered),
+            discarded: self.discarded.saturating_add(other.discarded),
+            left: self.left.saturating_add(other.left),
+        }
+    }
+
+    /// The book with the number of samples made that all outcomes together give.
+    #[must_use]
+    pub fn closed(self) -> Self {
+        let made =
+            self.delivered + self.dropped + self.skipped + self.dead_lettered + self.discarded + self.left;
+        Self { made, ..self }
+    }
+
     /// True if every sample of the run is accounted for.
     pub fn balances(&self) -> bool {
         self.made

@@ -11,6 +11,7 @@ pub mod manifest;
 pub mod param_schema;
 pub mod plan;
 pub mod policy;
+pub mod resume;
 pub mod routes;
 pub mod run;
 pub mod series;

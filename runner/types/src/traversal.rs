@@ -6,6 +6,7 @@
 mod mixture;
 mod windows;
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -13,6 +14,8 @@ pub use mixture::{Draw, MAX_WEIGHTS, Mixture, MixtureFault, Part, Pick, Stop, ch
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 pub use windows::Windows;
+
+use crate::resume::{EpochShare, StartPoint, Visits};
 
 /// Part of the entries that this process visits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -94,6 +97,14 @@ pub struct Traversal {
     epoch: u32,
     /// Number of entries that this rank has visited in the current epoch.
     visited: u64,
+    /// Number of entries that this rank visits in the current epoch.
+    len: u64,
+    /// Epoch in which the visits begin.
+    begin: u32,
+    /// Epochs of which only a part is visited, because earlier runs have visited the rest.
+    shares: BTreeMap<u32, EpochShare>,
+    /// Visits of the current epoch, if it is one of these.
+    visits: Option<Visits>,
     /// Numbers of entries of the units, if a shuffle mixes only some units at a time.
     units: Arc<[u64]>,
     order: Order,
@@ -188,7 +199,49 @@ impl Traversal {
         let len_per_epoch = settings.len_per_epoch(count);
         let epoch = settings.first_epoch;
         let order = Order::new(count, &units, &settings, epoch);
-        Ok(Self { count, settings, len_per_epoch, epoch, visited: 0, units, order })
+        let (len, shares) = (len_per_epoch, BTreeMap::new());
+        Ok(Self {
+            count,
+            settings,
+            len_per_epoch,
+            epoch,
+            visited: 0,
+            len,
+            begin: epoch,
+            shares,
+            visits: None,
+            units,
+            order,
+        })
+    }
+
+    /// Continues where an earlier run has stopped.
+    #[must_use]
+    pub fn from(mut self, start: &StartPoint) -> Self {
+        self.settings.first_epoch = start.first_epoch();
+        self.shares.clone_from(start.epochs());
+        self.begin = start.epoch();
+        self.begin_epoch(start.epoch());
+        self
+    }
+
+    /// True if an epoch begins in which this rank visits some entries only, in another order than that of the source.
+    pub fn is_scattered(&self) -> bool {
+        self.shares.values().any(|share| !share.is_ascending())
+    }
+
+    /// True if this rank may visit the entry `index` of a source in order.
+    pub fn may_visit(&self, index: u64) -> bool {
+        match (self.shares.get(&self.epoch), &self.settings.shard) {
+            (Some(share), _) => share.may_visit(index),
+            (None, Some(shard)) => index % u64::from(shard.world.get()) == u64::from(shard.rank),
+            (None, None) => true,
+        }
+    }
+
+    /// Number of entries of the source, whoever visits them.
+    pub fn count(&self) -> u64 {
+        self.count
     }
 
     /// Number of entries that this rank visits in one epoch.
@@ -198,11 +251,12 @@ impl Traversal {
 
     /// True if this rank has visited all of its entries in the current epoch.
     pub fn is_epoch_visited(&self) -> bool {
-        self.visited == self.len_per_epoch
+        self.visited == self.len
     }
 
     /// Lower bound of the entries that this rank has not visited in the current epoch. Only for a traversal in order.
     pub fn unvisited_from(&self) -> u64 {
+        debug_assert!(self.visits.is_none(), "a part of an epoch is not visited in equal steps");
         self.visited * self.settings.shard.map_or(1, |shard| u64::from(shard.world.get()))
     }
 
@@ -215,18 +269,27 @@ impl Traversal {
         );
         self.count = count;
         self.len_per_epoch = self.settings.len_per_epoch(count);
+        self.visits = self.visits_of(self.epoch);
+        self.len = self.visits.as_ref().map_or(self.len_per_epoch, |visits| visits.len);
     }
 
     /// Number of entries that this rank visits in all epochs together; `None` for an endless traversal.
     pub fn total(&self) -> Option<u64> {
-        Some(self.len_per_epoch.saturating_mul(u64::from(self.settings.epochs?.get())))
+        let last = u64::from(self.settings.first_epoch) + u64::from(self.settings.epochs?.get());
+        let shares = self.shares.range(..u32::try_from(last).unwrap_or(u32::MAX));
+        let of_shares = shares.clone().filter_map(|(epoch, _)| Some(self.visits_of(*epoch)?.len));
+        let whole = last.saturating_sub(self.begin.into()).saturating_sub(shares.count() as u64);
+        Some(of_shares.fold(self.len_per_epoch.saturating_mul(whole), u64::saturating_add))
     }
 
     /// The next entries of one epoch, at most `most` (at least 1), or the epoch's end; `None` after the last epoch.
     pub fn next_visits(&mut self, most: usize) -> Option<NextVisits> {
         let epoch = self.epoch;
         let most = u64::try_from(most.max(1)).unwrap_or(u64::MAX);
-        let end = self.visited + most.min(self.len_per_epoch - self.visited);
+        if self.is_over() {
+            return None;
+        }
+        let end = self.visited + most.min(self.len - self.visited);
         if end == self.visited {
             return self.start_next_epoch().then_some(NextVisits::EpochEnd);
         }
@@ -237,9 +300,10 @@ impl Traversal {
 
     /// The entry that this rank visits at `position` of the current epoch.
     fn index_at(&self, position: u64) -> u64 {
-        let global = match &self.settings.shard {
-            Some(shard) => u64::from(shard.rank) + position * u64::from(shard.world.get()),
-            None => position,
+        let global = match (&self.visits, &self.settings.shard) {
+            (Some(visits), _) => visits.at(position),
+            (None, Some(shard)) => u64::from(shard.rank) + position * u64::from(shard.world.get()),
+            (None, None) => position,
         };
         self.order.at(global)
     }
@@ -251,10 +315,28 @@ impl Traversal {
         if self.len_per_epoch == 0 {
             return false;
         }
-        self.epoch = next;
-        self.visited = 0;
-        self.order = Order::new(self.count, &self.units, &self.settings, next);
+        self.begin_epoch(next);
         true
+    }
+
+    fn begin_epoch(&mut self, epoch: u32) {
+        self.epoch = epoch;
+        self.visited = 0;
+        self.visits = self.visits_of(epoch);
+        self.len = self.visits.as_ref().map_or(self.len_per_epoch, |visits| visits.len);
+        self.order = Order::new(self.count, &self.units, &self.settings, epoch);
+    }
+
+    /// Visits of an epoch of which a part is visited.
+    fn visits_of(&self, epoch: u32) -> Option<Visits> {
+        let count = self.settings.limit.map_or(self.count, |limit| limit.min(self.count));
+        Some(self.shares.get(&epoch)?.visits(count))
+    }
+
+    /// True if earlier runs have visited all epochs.
+    pub fn is_over(&self) -> bool {
+        let begun = self.epoch.saturating_sub(self.settings.first_epoch);
+        self.settings.epochs.is_some_and(|epochs| begun >= epochs.get())
     }
 }
 
