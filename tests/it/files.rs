@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 /// Number of kills of a run; `PENSTOCK_TEST_KILLS` overrides it.
 const KILLS: u64 = 10;
 
-const SAMPLES: u64 = 200;
-const BATCHES: u64 = 50;
+pub(crate) const SAMPLES: u64 = 200;
+pub(crate) const BATCHES: u64 = 50;
 
 /// Pipeline that sends records through a stage with overlapping tasks of different durations into files in the folder `out`.
 fn document() -> Value {
@@ -34,7 +34,7 @@ fn document() -> Value {
 }
 
 /// A folder with records and the document, and an empty folder `out`.
-fn prepared() -> (Folder, PathBuf) {
+pub(crate) fn prepared() -> (Folder, PathBuf) {
     let folder = Folder::new();
     let line = |number: u64| {
         format!(
@@ -48,7 +48,7 @@ fn prepared() -> (Folder, PathBuf) {
     (folder, document)
 }
 
-fn call(folder: &Folder, document: &Path) -> Call {
+pub(crate) fn call(folder: &Folder, document: &Path) -> Call {
     Call::run(document).store("here", folder.path()).store("out", &folder.join("out")).json()
 }
 
@@ -57,7 +57,7 @@ fn run(folder: &Folder, document: &Path) -> Finished {
 }
 
 /// All objects in the folder `train` of `out`, without the drafts that a killed run left.
-fn objects(out: &Path) -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn objects(out: &Path) -> BTreeMap<String, Vec<u8>> {
     let Ok(entries) = fs::read_dir(out.join("train")) else { return BTreeMap::new() };
     entries
         .map(|entry| entry.unwrap())
@@ -67,7 +67,7 @@ fn objects(out: &Path) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-fn batches(objects: &BTreeMap<String, Vec<u8>>) -> u64 {
+pub(crate) fn batches(objects: &BTreeMap<String, Vec<u8>>) -> u64 {
     objects.keys().filter(|name| name.ends_with(".safetensors")).count() as u64
 }
 
@@ -141,7 +141,7 @@ fn a_shape_that_overflows_in_a_batch_fails_its_sample() {
 }
 
 /// A random number generator; it only needs to be reproducible.
-fn random(state: &mut u64) -> u64 {
+pub(crate) fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *state >> 33
 }

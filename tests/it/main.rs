@@ -34,6 +34,7 @@ mod photos;
 mod predict;
 mod registry;
 mod replay;
+mod resume;
 mod route;
 mod s3_runs;
 mod sandbox;

@@ -209,6 +209,15 @@ pub(crate) struct RunArgs {
     /// Write spec.json, windows.ndjson, snapshot.json, times.json and errors.ndjson (and dead letters) into this new folder.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    /// Keep the state of the run in this file: written at the end of each window and of the run.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) state: Option<PathBuf>,
+    /// Continue from the state in this file; it may be the file of `--state`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) resume: Option<PathBuf>,
+    /// Resume although the document, a module or the data differs.
+    #[arg(long, requires = "resume")]
+    pub(crate) force: bool,
     /// Show no progress and no tables.
     #[arg(long, short)]
     pub(crate) quiet: bool,

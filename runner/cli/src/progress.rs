@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use penstock_engine::running::StopReason;
-use penstock_pipeline::{Ended, Run};
+use penstock_pipeline::{Ended, Run, StateFile};
 use penstock_types::run::RunSnapshot;
 use penstock_types::verdict::VerdictSpan;
 
@@ -94,7 +94,13 @@ impl Progress {
 }
 
 /// Displays the progress of a run until it ends, and stops the run after `time`.
-pub(crate) fn watch(run: Run, time: Option<Duration>, quiet: bool) -> Ended {
+/// Keeps its state in `state`.
+pub(crate) fn watch(
+    run: Run,
+    time: Option<Duration>,
+    quiet: bool,
+    mut state: Option<&mut StateFile>,
+) -> Ended {
     let mut progress = Progress::new(quiet);
     loop {
         let elapsed = Duration::from_secs_f64(run.snapshot().elapsed_s);
@@ -105,7 +111,11 @@ pub(crate) fn watch(run: Run, time: Option<Duration>, quiet: bool) -> Ended {
         if run.wait_for(left.unwrap_or(LOOK).min(LOOK)) {
             break;
         }
-        progress.show(&run.snapshot());
+        let snapshot = run.snapshot();
+        progress.show(&snapshot);
+        if let Some(state) = &mut state {
+            state.update(&run, Duration::from_secs_f64(snapshot.elapsed_s));
+        }
     }
     progress.clear();
     run.wait()

@@ -3,7 +3,7 @@
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
 use penstock_types::fault::listed;
-use penstock_types::ledger::{Ledger, SourceBook};
+use penstock_types::ledger::{Ledger, RunBook, SourceBook};
 use penstock_types::policy::StageKindName;
 use penstock_types::run::{FailureGroup, LabelsRecord, QueueRecord, RunSnapshot, RunState, StageRecord};
 use penstock_types::stats::SlotShares;
@@ -159,12 +159,18 @@ fn ledger(snapshot: &RunSnapshot) -> String {
         let lost = [book.dropped, book.skipped, book.dead_lettered, book.discarded, book.left];
         row(&book.id, book.taken, book.made, book.out, lost)
     });
+    let of_run = |id: &str, book: &RunBook| {
+        let lost = [book.dropped, book.skipped, book.dead_lettered, book.discarded, book.left];
+        row(id, 0, book.made, book.delivered, lost)
+    };
     let total = &snapshot.ledger.total;
-    let lost = [total.dropped, total.skipped, total.dead_lettered, total.discarded, total.left];
-    let whole = row("whole run", 0, total.made, total.delivered, lost);
+    let earlier = snapshot.resumed.iter();
+    let runs = earlier
+        .flat_map(|earlier| [of_run("earlier runs", earlier), of_run("all runs", &earlier.plus(total))]);
+    let whole = std::iter::once(of_run("whole run", total)).chain(runs);
     let verdict =
         if snapshot.ledger.balanced { "The ledger balances." } else { "THE LEDGER DOES NOT BALANCE." };
-    format!("{}\n{verdict}", table(&header, stages.chain([whole])))
+    format!("{}\n{verdict}", table(&header, stages.chain(whole)))
 }
 
 /// Formats the draws and deliveries of each source of a mixture, with a warning for shares that the stages have changed.

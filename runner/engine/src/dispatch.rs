@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
+use penstock_types::resume::Progress;
 use penstock_types::run::{FailureGroup, RunState};
 use penstock_types::stats::Tick;
 use tokio::runtime::Handle;
@@ -15,7 +16,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::clock::Clock;
 use crate::graph::Graph;
-use crate::item::Item;
+use crate::handed::Handed;
+use crate::item::{Item, Origin};
 use crate::ports::{Ending, Fault, Observer, Produced, SlotWatch, StopFlag, TaskOp, TaskSlot};
 use crate::schedule::{
     DoneTask, FailedTask, FailureGroups, OpTime, RunReader, RunSums, Schedule, SinkDelivery, Task, WorkerJob,
@@ -66,6 +68,8 @@ struct DispatchState {
     /// Takers that sleep; the others spin.
     sleeping_takers: usize,
     expected: Option<u64>,
+    /// Number of samples in one pass over the source, if known.
+    count: Option<u64>,
     stopped: Option<StopReason>,
     ended_at: Option<Tick>,
     /// Set once the owner thread and all workers have exited.
@@ -125,6 +129,7 @@ impl Dispatcher {
                 takers: 0,
                 sleeping_takers: 0,
                 expected: None,
+                count: None,
                 stopped: None,
                 ended_at: None,
                 owner_ended: false,
@@ -206,9 +211,15 @@ impl Dispatcher {
     }
 
     /// Returns the next item for the consumer; `None` when the run is over, or when the consumer has received the last item.
-    /// Appends further items to `more` if the consumer can take them without waiting, `most` items in all.
-    pub(crate) fn take_blocking(self: &Arc<Self>, most: usize, more: &mut Vec<Item>) -> Option<Item> {
-        match self.deliver(None, most, more) {
+    /// Appends further items to `more` if the consumer can take them without waiting, `most` items in all. Settles what the
+    /// consumer has completed before.
+    pub(crate) fn take_blocking(
+        self: &Arc<Self>,
+        most: usize,
+        more: &mut Vec<Item>,
+        handed: &mut Handed,
+    ) -> Option<Item> {
+        match self.deliver(None, most, more, handed) {
             SinkDelivery::Item(item) => Some(item),
             SinkDelivery::Wait | SinkDelivery::Ended | SinkDelivery::Over => None,
         }
@@ -216,7 +227,7 @@ impl Dispatcher {
 
     /// Returns the next item for a caller that takes items without a consumer, if one arrives within `most`.
     pub(crate) fn take_within(self: &Arc<Self>, most: Duration) -> Taken {
-        match self.deliver(Some(self.clock.now().after(most)), 1, &mut Vec::new()) {
+        match self.deliver(Some(self.clock.now().after(most)), 1, &mut Vec::new(), &mut Handed::default()) {
             SinkDelivery::Item(item) => Taken::Item(item),
             SinkDelivery::Wait => Taken::NotYet,
             SinkDelivery::Ended => {
@@ -229,9 +240,16 @@ impl Dispatcher {
 
     /// Takes the next delivery from the sink queue; returns [`SinkDelivery::Wait`] if nothing arrives before `until`. `most` and
     /// `more` as in [`Self::take_blocking`].
-    fn deliver(self: &Arc<Self>, until: Option<Tick>, most: usize, more: &mut Vec<Item>) -> SinkDelivery {
+    fn deliver(
+        self: &Arc<Self>,
+        until: Option<Tick>,
+        most: usize,
+        more: &mut Vec<Item>,
+        handed: &mut Handed,
+    ) -> SinkDelivery {
         let mut now = self.clock.now();
         let mut state = self.lock();
+        handed.settle(&mut state.schedule);
         let wait = self.arrived.wait_since(now);
         let mut spins = self.arrived.spins();
         loop {
@@ -271,12 +289,13 @@ impl Dispatcher {
     }
 
     /// Hands a result of the source to the schedule, once the schedule accepts it. Returns false when the source must end.
-    /// `expected` is the total number of samples of the source, if known; `kept_bytes` is the memory that the source keeps
+    /// `expected` is the total number of samples of the source, and `count` that of a pass of all ranks, if known; `kept_bytes` is the memory that the source keeps
     /// between chunks.
     pub(crate) async fn offer(
         self: &Arc<Self>,
         produced: Result<Option<Produced>, String>,
         expected: Option<u64>,
+        count: Option<u64>,
         kept_bytes: u64,
     ) -> bool {
         let goes_on = matches!(produced, Ok(Some(_)));
@@ -286,6 +305,7 @@ impl Dispatcher {
             let wake_ups = {
                 let mut state = self.lock();
                 state.expected = expected;
+                state.count = count;
                 if state.schedule.is_over() {
                     return false;
                 }
@@ -372,6 +392,18 @@ impl Dispatcher {
         let (run_state, expected, result) = (state.run_state(), state.expected, also(&state.schedule));
         drop(state);
         (RunReading { sums: reader.add(), state: run_state, expected }, result)
+    }
+
+    /// Records that the caller, who takes items without a consumer, hands out an item with these samples.
+    pub(crate) fn hand_out(&self, samples: &[Origin]) {
+        self.lock().schedule.hand_out(1, samples.iter().copied());
+    }
+
+    /// Samples settled so far.
+    pub(crate) fn progress(&self) -> Progress {
+        let mut state = self.lock();
+        let count = state.count;
+        state.schedule.progress(count)
     }
 
     /// Failures by group, most frequent first, and the number of failures in no group.

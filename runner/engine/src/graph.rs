@@ -26,10 +26,12 @@ pub struct Graph {
     pub stack_bytes: usize,
     /// Memory limit in bytes for items between ops: items in queues and in slots, and batches that are being collected.
     pub buffer_bytes: u64,
+    /// Samples of this run that earlier runs have settled: by epoch, number of the visit in the epoch, and hashes of fan-outs.
+    pub known: Vec<(u32, u64, Vec<u64>)>,
     /// Limit of failed samples over all stages; a rate is relative to the number of samples made by the source and the fan-outs.
     pub max_failures: Option<FailureLimit>,
-    /// Permits epochs in which every sample fails; without it, such an epoch fails the run.
-    pub all_may_fail: bool,
+    /// Number of the first epoch that fails the run if all of its samples fail.
+    pub all_may_fail_before: u32,
     pub interval: Duration,
     /// Enables the measurement of stages and queues. Disabled only to determine the overhead of measuring.
     pub measured: bool,
@@ -126,8 +128,10 @@ impl Graph {
             routes: self.routes.clone(),
             sink: self.sink_node.shape(),
             buffer_bytes: self.buffer_bytes,
+            known: self.known.clone(),
+            hands_out_later: self.consumer.as_ref().is_none_or(|consumer| consumer.completed().is_some()),
             max_failures: self.max_failures,
-            all_may_fail: self.all_may_fail,
+            all_may_fail_before: self.all_may_fail_before,
             measured: self.measured,
         }
     }

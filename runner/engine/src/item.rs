@@ -30,14 +30,33 @@ pub struct Sample {
 
 /// Origin of a sample in the source. Independent of the number of threads and ranks, and of the order in which samples are
 /// processed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Origin {
     /// Number of the pass over the source, from 0.
     pub epoch: u32,
+    /// Number of the visit in the run, modulo 2^32, by which the engine recognizes the samples of a position. Set by the engine;
+    /// all samples made from one sample have its ticket.
+    pub ticket: u32,
     /// Position in the unshuffled source, from 0.
     pub index: u64,
     /// Hash of the fan-outs that the sample has passed; 0 before the first fan-out.
     pub path: u64,
+}
+
+/// Compares the place in the source, which is the same in every run, unlike the ticket.
+impl PartialEq for Origin {
+    fn eq(&self, other: &Self) -> bool {
+        (self.epoch, self.index, self.path) == (other.epoch, other.index, other.path)
+    }
+}
+
+impl Eq for Origin {}
+
+impl Origin {
+    /// Origin of the sample at `index` of the source, before any fan-out.
+    pub fn at(epoch: u32, index: u64) -> Self {
+        Self { epoch, index, ..Self::default() }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -244,6 +263,17 @@ impl Item {
             Self::Batch(samples) => samples.first().map(|sample| (&sample.key, sample.origin)),
             Self::Collated(batch) => batch.keys.first().zip(batch.origins.first().copied()),
         }
+    }
+
+    /// Origins of the samples, in order.
+    pub fn origins(&self) -> impl ExactSizeIterator<Item = Origin> + '_ {
+        let (samples, origins): (&[Sample], &[Origin]) = match self {
+            Self::Sample(sample) => (std::slice::from_ref(sample), &[]),
+            Self::Batch(samples) => (samples, &[]),
+            Self::Collated(batch) => (&[], &batch.origins),
+        };
+        let count = samples.len() + origins.len();
+        (0..count).map(move |at| samples.get(at).map_or_else(|| origins[at], |sample| sample.origin))
     }
 
     /// Splits the item into samples; see [`Collated::into_samples`].

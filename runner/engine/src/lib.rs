@@ -9,6 +9,7 @@ pub mod clock;
 pub mod consumers;
 mod dispatch;
 pub mod graph;
+mod handed;
 pub mod item;
 pub mod memory;
 pub mod mixed;

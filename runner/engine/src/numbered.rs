@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use penstock_types::resume::StartPoint;
 use penstock_types::traversal::{NextVisits, Traversal, TraversalSettings};
 use tokio::task::JoinSet;
 
@@ -72,6 +73,7 @@ pub struct NumberedSource {
     /// Bytes that chunks may take that are read ahead.
     ahead_bytes: u64,
     parts: SourceParts,
+    start: Option<Arc<StartPoint>>,
     state: State,
 }
 
@@ -111,7 +113,13 @@ impl<E: Into<SourceFault>> From<E> for ReadFault {
 impl NumberedSource {
     /// Creates a source that opens the samples at its first call.
     pub fn new(open: Open, settings: TraversalSettings, ahead_bytes: u64) -> Self {
-        Self { settings, ahead_bytes, parts: SourceParts::default(), state: State::Closed(open) }
+        Self { settings, ahead_bytes, parts: SourceParts::default(), start: None, state: State::Closed(open) }
+    }
+
+    /// Continues where an earlier run has stopped.
+    #[must_use]
+    pub fn from(self, start: Option<Arc<StartPoint>>) -> Self {
+        Self { start, ..self }
     }
 
     async fn reading(&mut self) -> Result<&mut Reading, SourceFault> {
@@ -120,6 +128,7 @@ impl NumberedSource {
             self.parts.set(samples.parts());
             let traversal = Traversal::in_units(samples.count(), samples.units(), self.settings)
                 .map_err(|fault| SourceFault::new(fault.to_string(), None))?;
+            let traversal = continued(traversal, self.start.as_deref())?;
             let (mean, chunk) = (samples.mean_bytes().max(1), chunk(&*samples));
             let most = (self.ahead_bytes / (chunk * mean)).clamp(1, MOST_AHEAD) as usize;
             let chunk = chunk as usize;
@@ -130,6 +139,22 @@ impl NumberedSource {
             State::Open(reading) => Ok(reading),
             State::Closed(_) => unreachable!("it was opened"),
         }
+    }
+}
+
+/// The traversal from the place on where an earlier run has stopped. Fails if the source has another number of samples since.
+fn continued(traversal: Traversal, start: Option<&StartPoint>) -> Result<Traversal, SourceFault> {
+    let Some(start) = start else { return Ok(traversal) };
+    match start.count().filter(|count| *count != traversal.count()) {
+        Some(before) => {
+            let message = format!(
+                "the source has {} samples, and had {before} when the state was written, so that positions stand for other samples; \
+                 restore the data, or resume with `force`",
+                traversal.count()
+            );
+            Err(SourceFault::new(message, None))
+        }
+        None => Ok(traversal.from(start)),
     }
 }
 
@@ -180,6 +205,13 @@ impl Source for NumberedSource {
     fn total(&self) -> Option<u64> {
         match &self.state {
             State::Open(reading) => reading.traversal.total(),
+            State::Closed(_) => None,
+        }
+    }
+
+    fn count(&self) -> Option<u64> {
+        match &self.state {
+            State::Open(reading) => Some(reading.samples.count()),
             State::Closed(_) => None,
         }
     }

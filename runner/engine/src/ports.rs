@@ -30,6 +30,11 @@ pub trait Source: Send {
         SourceParts::default()
     }
 
+    /// Number of samples in one pass of all ranks; `None` while it is not known.
+    fn count(&self) -> Option<u64> {
+        None
+    }
+
     /// Bytes that the source keeps between chunks, such as listed keys. They count towards the run's memory budget.
     fn kept_bytes(&self) -> u64 {
         0
@@ -124,6 +129,12 @@ pub trait Consumer: Send {
     /// panic. May wait while `stop` is not set, and must return within two seconds once `stop` is set. An error fails the run.
     fn finish(&mut self, _ending: Ending, _stop: &StopFlag) -> Result<(), Fault> {
         Ok(())
+    }
+
+    /// Number of items, from the first, that the consumer has completed: a resumed run does not repeat them. `None` if an item
+    /// counts as handed out as soon as the consumer takes it. Read after each call of [`Self::consume`] and [`Self::finish`].
+    fn completed(&self) -> Option<u64> {
+        None
     }
 
     /// Number of samples that the consumer took but did not complete, read after [`Self::finish`]. The ledger counts them as left
@@ -298,6 +309,15 @@ impl Items {
             Self::None => 0,
             Self::One(item) => item.samples(),
             Self::Many(items) => items.iter().map(Item::samples).sum(),
+        }
+    }
+
+    /// The items, in order.
+    pub(crate) fn as_slice(&self) -> &[Item] {
+        match self {
+            Self::None => &[],
+            Self::One(item) => std::slice::from_ref(item),
+            Self::Many(items) => items,
         }
     }
 

@@ -205,8 +205,10 @@ impl Simulation {
             sink: scenario.sink_node.shape(),
             // The sizes of the samples are unknown, so a byte budget cannot apply here.
             buffer_bytes: u64::MAX,
+            known: Vec::new(),
+            hands_out_later: false,
             max_failures: None,
-            all_may_fail: true,
+            all_may_fail_before: u32::MAX,
             measured: true,
         };
         let ops = scenario.stages.into_iter().map(|stage| match stage.work {

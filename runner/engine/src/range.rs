@@ -65,10 +65,14 @@ impl Source for RangeSource {
     fn total(&self) -> Option<u64> {
         self.traversal.total()
     }
+
+    fn count(&self) -> Option<u64> {
+        Some(self.traversal.count())
+    }
 }
 
 fn numbered(epoch: u32, index: u64) -> Sample {
-    Sample::new(Arc::<str>::from(index.to_string()), Origin { epoch, index, path: 0 })
+    Sample::new(Arc::<str>::from(index.to_string()), Origin::at(epoch, index))
 }
 
 #[cfg(test)]
@@ -94,6 +98,6 @@ mod tests {
         assert_eq!(ends, [300]);
         assert_eq!(seen.len(), 600);
         assert_eq!(seen[299], numbered(0, 299));
-        assert_eq!(seen[300], Sample::new("0", Origin { epoch: 1, index: 0, path: 0 }));
+        assert_eq!(seen[300], Sample::new("0", Origin::at(1, 0)));
     }
 }

@@ -170,7 +170,7 @@ mod tests {
         let shares = PathShares::new(&[300, 0, 600, 100], 7, "route").unwrap();
         let mut drawn = [0_u32; 4];
         for index in 0..10_000 {
-            let sample = Sample::new("k", Origin { epoch: 0, index, path: 0 });
+            let sample = Sample::new("k", Origin::at(0, index));
             drawn[shares.of(&sample).unwrap_or(3)] += 1;
         }
         let expected = [3_000, 0, 6_000, 1_000];

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use penstock_types::ledger::Ledger;
+use penstock_types::resume::Progress;
 use penstock_types::run::{FailureGroup, QueueRecord, RunState, StageRecord};
 use penstock_types::stats::Tick;
 use penstock_types::text::with_causes;
@@ -18,6 +19,8 @@ use crate::clock::Clock;
 use crate::dispatch::{Dispatcher, OwnerGuard, PanicGuard};
 pub use crate::dispatch::{StopReason, Taken};
 use crate::graph::Graph;
+use crate::handed::Handed;
+use crate::item::Origin;
 use crate::ports::{Consumer, Fault, Observer, Source};
 use crate::record::Recorder;
 use crate::worker::run_worker;
@@ -117,6 +120,16 @@ impl RunHandle {
     /// `most`. Several threads may call this method. The run ends once it has no more items.
     pub fn take(&self, most: Duration) -> Taken {
         self.dispatcher.take_within(most)
+    }
+
+    /// Records that an item that was taken, with these samples, is handed out to the user: a resumed run does not repeat it.
+    pub fn hand_out(&self, samples: &[Origin]) {
+        self.dispatcher.hand_out(samples);
+    }
+
+    /// Samples settled so far: handed out, left out on purpose, or failed.
+    pub fn progress(&self) -> Progress {
+        self.dispatcher.progress()
     }
 
     pub fn view(&self) -> RunView {
@@ -240,14 +253,20 @@ fn run_consumer(dispatcher: &Arc<Dispatcher>, mut consumer: Box<dyn Consumer>) {
     let _guard = PanicGuard(dispatcher.clone());
     let fail = |message| dispatcher.event(|schedule, _| schedule.consumer_failed(message));
     let (most, mut more) = (consumer.takes_at_once(), Vec::new());
-    while let Some(item) = dispatcher.take_blocking(most, &mut more) {
+    let completes_later = consumer.completed().is_some();
+    let mut handed = Handed::default();
+    while let Some(item) = dispatcher.take_blocking(most, &mut more, &mut handed) {
         for item in iter::once(item).chain(more.drain(..)) {
+            if completes_later {
+                handed.take(&item);
+            }
             match catch_unwind(AssertUnwindSafe(|| consumer.consume(item, dispatcher.stop_flag()))) {
                 Ok(Ok(())) => {}
                 Ok(Err(fault)) => fail(cannot_continue(&fault)),
                 // The panic may have left the consumer in an inconsistent state, so `finish` is not called.
                 Err(panic) => return fail(format!("the consumer {}", Fault::of_panic(&*panic).message)),
             }
+            handed.complete(consumer.completed().unwrap_or(0));
         }
     }
     let ending = dispatcher.ending();
@@ -255,7 +274,11 @@ fn run_consumer(dispatcher: &Arc<Dispatcher>, mut consumer: Box<dyn Consumer>) {
         Ok(finished) => {
             let finished = finished.map_err(|fault| cannot_continue(&fault));
             let unfinished = consumer.unfinished();
-            dispatcher.event(|schedule, _| schedule.consumer_done(finished, unfinished));
+            handed.complete(consumer.completed().unwrap_or(0));
+            dispatcher.event(|schedule, _| {
+                handed.settle(schedule);
+                schedule.consumer_done(finished, unfinished);
+            });
         }
         Err(panic) => dispatcher.fail(format!("the consumer {}", Fault::of_panic(&*panic).message)),
     }
@@ -271,7 +294,7 @@ async fn run_source(dispatcher: Arc<Dispatcher>, mut source: Box<dyn Source>) {
             }
             Err(panic) => Err(Fault::of_panic(&*panic).message.to_string()),
         };
-        if !dispatcher.offer(produced, source.total(), source.kept_bytes()).await {
+        if !dispatcher.offer(produced, source.total(), source.count(), source.kept_bytes()).await {
             return;
         }
     }
@@ -297,7 +320,7 @@ mod tests {
     use crate::clock::MonotonicClock;
     use crate::consumers::Discard;
     use crate::graph::{GraphNode, StageNode, StageWork};
-    use crate::item::{Item, Origin, Sample};
+    use crate::item::{Item, Sample};
     use crate::ports::{Output, Produced, SourceFault, StopFlag, ThreadOp, ThreadOpFactory};
     use crate::range::RangeSource;
 
@@ -406,8 +429,9 @@ mod tests {
             consumer,
             stack_bytes: 1 << 20,
             buffer_bytes: u64::MAX,
+            known: Vec::new(),
             max_failures: None,
-            all_may_fail: false,
+            all_may_fail_before: 0,
             interval: Duration::from_secs(1),
             measured: true,
         }

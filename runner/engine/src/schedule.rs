@@ -15,6 +15,7 @@ mod pipe;
 mod queue;
 mod room;
 mod route;
+mod settled;
 mod shape;
 mod sink;
 mod source;
@@ -28,8 +29,9 @@ use std::collections::VecDeque;
 use std::iter;
 use std::ops::RangeInclusive;
 
-use penstock_types::ledger::Ledger;
+use penstock_types::ledger::{Ledger, RunBook};
 use penstock_types::policy::{FailureLimit, Order};
+use penstock_types::resume::Progress;
 use penstock_types::routes::RouteSpan;
 use penstock_types::stats::{BookRow, QueueMeter, QueueSums, TaskSums, Tick};
 
@@ -42,13 +44,14 @@ use self::pipe::SHORT_BATCH_NANOS;
 use self::queue::{Queue, Take};
 use self::room::NodesBehind;
 use self::route::Routing;
+use self::settled::Settled;
 pub(crate) use self::shape::{ChainShape, NodeShape, StageRule, StageShape};
 use self::sink::SinkEnd;
 use self::source::SourceEnd;
 use self::stage::{Kind, Stage};
 use self::work::WorkList;
 pub(crate) use self::work::{DoneTask, OpCall, OpTime, RunsOn, Task, WorkerJob};
-use crate::item::Item;
+use crate::item::{Item, Origin};
 use crate::parts::PartBooks;
 use crate::ports::{Fault, Output, Produced};
 use crate::route::Route;
@@ -73,10 +76,11 @@ pub(crate) struct Schedule {
     work: WorkList,
     failed_samples: u64,
     epochs: EpochBooks,
+    settled: Settled,
+    hands_out_later: bool,
     /// Tasks that failed since the last `take_failures`.
     failed: Vec<FailedTask>,
     max_failures: Option<FailureLimit>,
-    all_may_fail: bool,
     /// Number of ops still to be built before the source starts.
     preparing: usize,
     /// Nodes that are stopped, because a stage downstream of them failed the run; empty before.
@@ -166,6 +170,8 @@ impl Schedule {
             .enumerate()
             .map(|(position, stage)| Stage::new(position, stage, measured))
             .collect();
+        let stateful = |stage: &Stage| matches!(&stage.kind, Kind::Pipe(pipe) if matches!(pipe.runs_on(), RunsOn::OneThread(_)));
+        let settled = Settled::new(shape.known, stages.iter().rposition(stateful));
         let mut schedule = Self {
             source: SourceEnd::new(shape.source.id),
             parts: PartBooks::of(shape.parts),
@@ -178,10 +184,11 @@ impl Schedule {
             budget: ByteBudget::new(shape.buffer_bytes),
             work: WorkList::default(),
             failed_samples: 0,
-            epochs: EpochBooks::default(),
+            epochs: EpochBooks::judged_from(shape.all_may_fail_before),
+            settled,
+            hands_out_later: shape.hands_out_later,
             failed: Vec::new(),
             max_failures: shape.max_failures,
-            all_may_fail: shape.all_may_fail,
             preparing: 0,
             dead: Vec::new(),
             error: None,
@@ -206,6 +213,7 @@ impl Schedule {
             Ok(produced) => self.source.offer(produced, &mut self.budget),
             Err(message) => {
                 self.error.get_or_insert(message);
+                self.settled.cut();
                 self.source.offer(None, &mut self.budget);
             }
         }
@@ -330,7 +338,7 @@ impl Schedule {
         let Kind::Pipe(pipe) = &mut stage.kind else { return };
         let fatal = outcome.as_mut().ok().and_then(|output| output.fatal.take());
         let (before, made) = (pipe.task_bytes(task.slot), stage.core.book.made);
-        let failed = pipe.complete(task.slot, outcome, time, &mut stage.core, now);
+        let failed = pipe.complete(task.slot, outcome, time, &mut stage.core, &mut self.settled, now);
         if stage.core.book.made > made {
             self.epochs.added(pipe.epoch(), stage.core.book.made - made);
         }
@@ -358,6 +366,9 @@ impl Schedule {
             Take::Item(item, bytes) => {
                 self.budget.release(bytes);
                 self.parts.deliver(&item);
+                if !self.hands_out_later {
+                    self.settled.hand_out(&item);
+                }
                 self.consumer_waits = false;
                 self.settle(last, now);
                 SinkDelivery::Item(item)
@@ -371,6 +382,28 @@ impl Schedule {
                 SinkDelivery::Ended
             }
         }
+    }
+
+    /// Records that delivered items with these samples were handed out.
+    pub(crate) fn hand_out(&mut self, items: u64, samples: impl Iterator<Item = Origin>) {
+        self.settled.items += items;
+        samples.for_each(|origin| self.settled.hand_out_sample(origin));
+    }
+
+    /// Samples settled so far. `count` is the number of samples in the source, if known.
+    pub(crate) fn progress(&mut self, count: Option<u64>) -> Progress {
+        let total = self.ledger().total;
+        let settled = &self.settled;
+        let book = RunBook {
+            delivered: settled.handed,
+            dropped: total.dropped.saturating_sub(settled.suppressed),
+            skipped: total.skipped.saturating_sub(settled.unsettled_failures),
+            dead_lettered: total.dead_lettered,
+            discarded: total.discarded.saturating_sub(settled.unsettled_discards),
+            ..RunBook::default()
+        };
+        let items = settled.items;
+        Progress { epochs: self.settled.progress(), settled: book.closed(), items, count }
     }
 
     /// Ends the run after the consumer has finished, with or without an error, unless the run is over. `unfinished` is the
@@ -583,7 +616,7 @@ impl Schedule {
         let (before, behind) = self.queues.split_at_mut(node);
         let [output, queues @ ..] = behind else { return (false, false) };
         let Some(input) = before.last_mut() else {
-            let put = self.source.step(output, &mut self.epochs, &mut self.parts, now);
+            let put = self.source.step(output, &mut self.epochs, &mut self.settled, &mut self.parts, now);
             self.end_after_lost_epoch();
             return (false, put);
         };
@@ -595,9 +628,9 @@ impl Schedule {
             NodesBehind { stages, queues, sink_is_empty: self.sink.is_empty(), first: node + 1, beside };
         let behind = |is_clear| nodes.demand(is_clear);
         let behind = &behind;
-        let epochs = &mut self.epochs;
+        let (epochs, settled) = (&mut self.epochs, &mut self.settled);
         let mut step =
-            StageStep { now, input, output, budget, behind, work, epochs, took: false, put: false };
+            StageStep { now, input, output, budget, behind, work, epochs, settled, took: false, put: false };
         match own.get_mut(node - 1) {
             Some(Stage { core, kind: Kind::Pipe(pipe) }) => pipe.step(core, &mut step),
             Some(Stage { core, kind: Kind::Aggregate(aggregate) }) => aggregate.step(core, &mut step),
@@ -634,6 +667,7 @@ impl Schedule {
             && let Some(message) = self.lost_epoch()
         {
             self.error = Some(message);
+            self.settled.cut();
             self.source.end(&mut self.budget);
             self.mark(0);
         }
@@ -654,7 +688,7 @@ impl Schedule {
 
     /// Reason for ending the run after an epoch in which every sample failed.
     fn lost_epoch(&self) -> Option<String> {
-        self.epochs.lost().filter(|_| !self.all_may_fail).map(str::to_owned)
+        self.epochs.lost().map(str::to_owned)
     }
 
     /// Reason for ending the run after failures in `stage`, if any of the limits is exceeded.
@@ -677,6 +711,7 @@ impl Schedule {
     /// more items.
     fn cut(&mut self, stage: usize, message: String) {
         self.error = Some(message);
+        self.settled.cut();
         self.source.end(&mut self.budget);
         let own = self.routes.iter().map(|routing| &routing.route().span).find(|span| span.join == stage + 1);
         let (failed, is_join) = own.map_or((stage + 1, false), |span| (span.input() + 1, true));

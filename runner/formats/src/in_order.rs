@@ -8,6 +8,7 @@ use futures::future::BoxFuture;
 use penstock_engine::item::{Origin, Sample};
 use penstock_engine::ports::{Produced, Source, SourceFault};
 use penstock_storage::{BoundedStore, RangedObject, StoreError};
+use penstock_types::resume::StartPoint;
 use penstock_types::traversal::{NextVisits, Traversal, TraversalSettings};
 use tokio::task::{JoinError, JoinSet};
 
@@ -46,6 +47,7 @@ pub struct ShardStream {
     settings: TraversalSettings,
     /// Maximum number of bytes that are read ahead of the current sample.
     ahead_bytes: u64,
+    start: Option<Arc<StartPoint>>,
     pass: Option<Pass>,
 }
 
@@ -87,15 +89,33 @@ impl ShardStream {
         ahead_bytes: u64,
         open: OpenShard,
     ) -> Self {
-        Self { store, shards, open, settings, ahead_bytes, pass: None }
+        Self { store, shards, open, settings, ahead_bytes, start: None, pass: None }
+    }
+
+    /// Continues where an earlier run has stopped. The samples before are read, but not returned.
+    #[must_use]
+    pub fn from(self, start: Option<Arc<StartPoint>>) -> Self {
+        Self { start, ..self }
+    }
+
+    fn traversal(&self) -> Result<Traversal, SourceFault> {
+        let traversal =
+            Traversal::new(0, self.settings).map_err(|fault| SourceFault::new(fault.to_string(), None))?;
+        let Some(start) = &self.start else { return Ok(traversal) };
+        let traversal = traversal.from(start);
+        if traversal.is_scattered() {
+            let message = "the positions that are left are not in the order of the shards: a source without an index resumes with the same \
+                           number of ranks only; create an index with `penstock index create`";
+            return Err(SourceFault::new(message, None));
+        }
+        Ok(traversal)
     }
 
     async fn next_chunk(&mut self) -> Result<Option<Produced>, SourceFault> {
         let mut pass = match self.pass.take() {
             Some(pass) => pass,
             None => {
-                let traversal = Traversal::new(0, self.settings)
-                    .map_err(|fault| SourceFault::new(fault.to_string(), None))?;
+                let traversal = self.traversal()?;
                 let shards = self.shards.keys(&self.store).await?;
                 Pass {
                     traversal,
@@ -120,6 +140,9 @@ impl ShardStream {
     async fn chunk(&self, pass: &mut Pass) -> Result<Option<Produced>, SourceFault> {
         if let Some(fault) = pass.fault.take() {
             return Err(fault);
+        }
+        if pass.traversal.is_over() {
+            return Ok(None);
         }
         let mut chunk = Vec::new();
         let filled = self.fill(pass, &mut chunk).await;
@@ -158,7 +181,7 @@ impl ShardStream {
             }
             match pass.kept.pop_front() {
                 Some((_, mut sample)) => {
-                    sample.origin = Origin { epoch, index, path: 0 };
+                    sample.origin = Origin::at(epoch, index);
                     bytes += sample.memory_bytes();
                     chunk.push(sample);
                     pass.next = None;
@@ -206,9 +229,7 @@ impl ShardStream {
                 pass.following.begin(|object| self.open(object));
             }
             let index = pass.read;
-            let rank =
-                self.settings.shard.map_or((0, 1), |shard| (shard.rank.into(), u64::from(shard.world.get())));
-            let is_visited = index % rank.1 == rank.0;
+            let is_visited = pass.traversal.may_visit(index);
             let Some(sample) = samples.next(is_visited).await? else {
                 pass.current = None;
                 continue;
@@ -283,6 +304,11 @@ impl Source for ShardStream {
 
     fn total(&self) -> Option<u64> {
         self.pass.as_ref().filter(|pass| pass.is_counted).and_then(|pass| pass.traversal.total())
+    }
+
+    fn count(&self) -> Option<u64> {
+        let pass = self.pass.as_ref().filter(|pass| pass.is_counted && self.settings.limit.is_none());
+        pass.map(|pass| pass.known)
     }
 
     fn kept_bytes(&self) -> u64 {

@@ -132,7 +132,7 @@ impl IndexedShards {
                 }
                 reads.push(shard, content, (place, field));
             }
-            samples.push(Sample::new(entry.key, Origin { epoch, index, path: 0 }));
+            samples.push(Sample::new(entry.key, Origin::at(epoch, index)));
         }
         Ok((samples, reads))
     }

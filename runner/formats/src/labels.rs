@@ -81,7 +81,7 @@ impl Labelled {
         for (sample, &index) in samples.iter_mut().zip(indexes) {
             sample.key =
                 self.keys.get(index as usize).expect("samples are read by numbers below their count");
-            sample.origin = Origin { epoch, index, path: 0 };
+            sample.origin = Origin::at(epoch, index);
             if let Some(folders) = &self.folders {
                 sample.fields.push(Field { name: label.clone(), value: Value::Int(folders.class_of(index)) });
             }

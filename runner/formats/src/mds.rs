@@ -111,7 +111,7 @@ impl MdsSamples {
     fn sample(&self, epoch: u32, index: u64, content: &Bytes) -> Result<Sample, SourceFault> {
         let (shard, number) = self.index.starts.find(index);
         let shard = &self.index.shards[shard];
-        let mut sample = Sample::new(numbered_key(&shard.raw.key, number), Origin { epoch, index, path: 0 });
+        let mut sample = Sample::new(numbered_key(&shard.raw.key, number), Origin::at(epoch, index));
         shard.columns.add(&mut sample, content).map_err(|reason| {
             let key = numbered_key(&shard.raw.key, number);
             SourceFault::new(format!("the sample {} {reason}", shown(&key)), None)

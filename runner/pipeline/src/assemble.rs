@@ -83,8 +83,9 @@ impl Parts<'_> {
             threads: self.threads,
             stack_bytes: WORKER_STACK_BYTES,
             buffer_bytes: plan.buffer_bytes,
+            known: Vec::new(),
             max_failures: plan.max_failures,
-            all_may_fail: false,
+            all_may_fail_before: 0,
             interval: plan.interval,
             measured: true,
         })
@@ -98,8 +99,16 @@ impl Parts<'_> {
             ConsumerPlan::Simulate { step, jitter } => Box::new(Simulate::new(*step, *jitter, plan.seed)),
             ConsumerPlan::Stream { .. } => unreachable!("a server brings the consumer of its streams"),
             ConsumerPlan::Files(files) => {
-                let opened = FilesFolder::new(self.prepared.store(&files.store), files).open(files).await?;
-                let consumer = FilesConsumer::new(opened, self.prepared.runtime.clone());
+                let start = self.prepared.start_point();
+                let earlier = start.items();
+                let folder = FilesFolder::new(self.prepared.store(&files.store), files);
+                let opened = folder.open(files, earlier).await?;
+                let consumer = FilesConsumer::new(
+                    opened,
+                    earlier,
+                    start.settled().delivered,
+                    self.prepared.runtime.clone(),
+                );
                 watched.files = Some(consumer.count());
                 Box::new(consumer)
             }

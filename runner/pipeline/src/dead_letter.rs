@@ -131,7 +131,7 @@ impl<'a> DeadLetter<'a> {
 impl ReadLetter {
     /// Restores the sample as it came into the stage.
     pub(crate) fn into_sample(self) -> Result<Sample, LetterFault> {
-        let origin = Origin { epoch: self.epoch, index: self.index, path: self.path };
+        let origin = Origin { epoch: self.epoch, index: self.index, path: self.path, ..Origin::default() };
         let mut sample = Sample::new(self.key, origin);
         for KeptField { name, value } in self.fields {
             let shown = printable(&name, MAX_SHOWN_KEY);
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_dead_letter_restores_a_sample_bit_by_bit() {
-        let origin = Origin { epoch: 3, index: u64::MAX, path: u64::MAX - 1 };
+        let origin = Origin { epoch: 3, index: u64::MAX, path: u64::MAX - 1, ..Origin::default() };
         let mut sample = Sample::new("a\n\"b", origin);
         sample.set("blob", Value::Blob(vec![0, 255, 7].into()));
         sample.set("text", Value::Text("ä\u{0}".into()));

@@ -69,6 +69,11 @@ pub enum FilesError {
         /// Settings in the document that must have the value `input`.
         unordered: Vec<Pointer>,
     },
+    /// Batches that an interrupted run has written are missing.
+    #[error(
+        "{place} has no `{name}`, one of the {earlier} batches that the state counts; resume from a state that fits the folder"
+    )]
+    Missing { place: String, name: String, earlier: u64 },
     /// The folder contains an unrelated object.
     #[error("{place} holds `{name}`, {what}; write to another prefix, or remove it")]
     Foreign { place: String, name: String, what: String },
@@ -91,7 +96,9 @@ impl FilesFolder {
     }
 
     /// Checks the folder's contents, and writes the manifest if it is missing.
-    pub(crate) async fn open(self, plan: &FilesPlan) -> Result<Opened, FilesError> {
+    ///
+    /// A resumed run begins behind the first `earlier` batches, which must be there.
+    pub(crate) async fn open(self, plan: &FilesPlan, earlier: u64) -> Result<Opened, FilesError> {
         let own = Manifest::of(plan);
         let (mut there, mut has_manifest) = self.look().await?;
         if !has_manifest && there.is_empty() {
@@ -114,9 +121,14 @@ impl FilesFolder {
         if !differences.is_empty() {
             return Err(FilesError::Another { place: self.to_string(), differences });
         }
-        if !there.is_empty() && !plan.unordered.is_empty() {
+        if let Some(missing) = (0..earlier).find(|number| !there.contains(number)) {
+            let name = batch_name(missing);
+            return Err(FilesError::Missing { place: self.to_string(), name, earlier });
+        }
+        let later = there.range(earlier..).count();
+        if later > 0 && !plan.unordered.is_empty() {
             let unordered = plan.unordered.clone();
-            return Err(FilesError::Unordered { place: self.to_string(), files: there.len(), unordered });
+            return Err(FilesError::Unordered { place: self.to_string(), files: later, unordered });
         }
         // Readers trust `complete`, so it is removed while batches that it counts are missing.
         if manifest.complete.is_some_and(|complete| complete.batches != there.len() as u64) {

@@ -18,6 +18,7 @@ mod params;
 pub mod predict;
 mod prepare;
 mod replay;
+mod resume;
 mod room;
 mod run;
 mod runner;
@@ -36,6 +37,7 @@ pub use replay::{
     Letters, MAX_LETTER_BYTES, ReplayFault, ReplayReport, StageLetters, StageReplay, Unreadable,
     UnreadableLetter,
 };
+pub use resume::StateFile;
 pub use room::DiskRoom;
 pub use run::{Ended, Run, RunFacts, core_share};
 pub use runner::{Computing, ReadyRun, RunEnds, Runner, StartError, cores, shape_of};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use penstock_formats::expand;
 use penstock_storage::{BoundedStore, check_key, check_prefix};
@@ -10,6 +11,7 @@ use penstock_types::plan::{
     ConsumerPlan, Draft, Fields, Known, ModuleFacts, Plan, StageKind, StagePlan, WasmPlan,
 };
 use penstock_types::policy::OnError;
+use penstock_types::resume::StartPoint;
 use penstock_types::spec::{MixPart, Source, Spec};
 use penstock_wasm::Module;
 use tokio::runtime::Handle;
@@ -63,6 +65,8 @@ pub struct Prepared<M = Module> {
     modules: BTreeMap<String, M>,
     /// Labels that the source has found.
     pub(crate) labels: LabelsFound,
+    /// Place where the runs continue; `None` if they begin at the beginning.
+    pub(crate) start: Option<Arc<StartPoint>>,
 }
 
 /// Checks a document in its context. On failure, returns all faults in the order of the document.
@@ -93,6 +97,7 @@ pub fn prepare<M: Clone>(spec: &Spec, context: &Context<'_, M>) -> Result<Prepar
         stores: context.stores.for_run(),
         modules: found.values().map(|(facts, module)| (facts.digest.clone(), module.clone())).collect(),
         labels: LabelsFound::default(),
+        start: None,
     })
 }
 
@@ -171,6 +176,7 @@ impl Prepared<()> {
             stores: self.stores,
             modules,
             labels: self.labels,
+            start: self.start,
         })
     }
 }

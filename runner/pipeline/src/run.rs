@@ -4,8 +4,10 @@ use std::time::{Duration, SystemTime};
 
 use penstock_engine::ports::{Observer, SampleFailure, Sums};
 use penstock_engine::running::{RunHandle, RunView, Running, StopReason, Taken};
+use penstock_types::ledger::RunBook;
 use penstock_types::plan::Plan;
 use penstock_types::policy::{FailureLimit, StageKindName};
+use penstock_types::resume::{StartPoint, Token};
 use penstock_types::run::{RunId, RunSnapshot, StageRecord, Window};
 use penstock_types::series::TaskTimes;
 use penstock_types::stats::Histogram;
@@ -26,6 +28,7 @@ pub struct Run {
     handle: RunHandle,
     facts: RunFacts,
     watcher: Arc<Watcher>,
+    start: Arc<StartPoint>,
 }
 
 /// Result of a run that has ended.
@@ -36,6 +39,8 @@ pub struct Ended {
     pub logs: BTreeMap<String, LogLines>,
     /// Error that made the output incomplete, if there was one.
     pub output: Result<(), OutputError>,
+    /// State from which another run continues.
+    pub state: Token,
 }
 
 /// Constant properties of a run, with handles to the counters of its parts. Cheap to clone.
@@ -46,6 +51,9 @@ pub struct RunFacts {
     failure_limit: Option<String>,
     started_at: String,
     threads: u32,
+    interval: Duration,
+    /// Samples settled by the runs that this one continues.
+    resumed: Option<RunBook>,
     watched: Watched,
     machine: MachineReading,
     verdicts: Verdicts,
@@ -80,8 +88,28 @@ pub(crate) struct Watcher {
 }
 
 impl Run {
-    pub(crate) fn new(running: Running, facts: RunFacts, watcher: Arc<Watcher>) -> Self {
-        Self { handle: running.handle(), running, facts, watcher }
+    pub(crate) fn new(
+        running: Running,
+        facts: RunFacts,
+        watcher: Arc<Watcher>,
+        start: Arc<StartPoint>,
+    ) -> Self {
+        Self { handle: running.handle(), running, facts, watcher, start }
+    }
+
+    /// State from which another run continues: what is handed out, left out or failed is not repeated.
+    pub fn state(&self) -> Token {
+        self.start.after(&self.handle.progress())
+    }
+
+    /// Place where the run began.
+    pub fn start(&self) -> &Arc<StartPoint> {
+        &self.start
+    }
+
+    /// Length of a measuring window.
+    pub(crate) fn interval(&self) -> Duration {
+        self.facts.interval
     }
 
     pub fn id(&self) -> &str {
@@ -126,12 +154,12 @@ impl Run {
     /// Waits until the run has ended and its output is written.
     pub fn wait(self) -> Ended {
         let snapshot = self.facts.snapshot(self.running.wait());
-        let logs = self.facts.logs();
+        let (logs, state) = (self.facts.logs(), self.start.after(&self.handle.progress()));
         let output = match &self.watcher.output {
             Some(output) => output.finish(&snapshot, &self.watcher.times(&snapshot)),
             None => Ok(()),
         };
-        Ended { snapshot, logs, output }
+        Ended { snapshot, logs, output, state }
     }
 }
 
@@ -140,6 +168,7 @@ impl RunFacts {
         id: Option<RunId>,
         plan: &Plan,
         threads: u32,
+        resumed: Option<RunBook>,
         watched: Watched,
         verdicts: Verdicts,
     ) -> Self {
@@ -149,6 +178,8 @@ impl RunFacts {
             failure_limit: plan.max_failures.map(|limit: FailureLimit| limit.in_words("samples")),
             started_at: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
             threads,
+            interval: plan.interval,
+            resumed,
             watched,
             machine: MachineReading::now(),
             verdicts,
@@ -205,6 +236,7 @@ impl RunFacts {
             queues: view.queues,
             machine,
             ledger: view.ledger,
+            resumed: self.resumed.clone(),
             failure_limit: self.failure_limit.clone(),
             failures: view.failures,
             failures_not_listed: view.failures_not_listed,

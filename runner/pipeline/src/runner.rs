@@ -9,6 +9,7 @@ use penstock_engine::memory::{BatchMemory, Pool};
 use penstock_engine::ports::{Consumer, Observer, Source as SampleSource, ThreadOpFactory};
 use penstock_types::fault::SpecFault;
 use penstock_types::plan::{Fields, Plan, StagePlan};
+use penstock_types::resume::StartPoint;
 use penstock_types::run::RunId;
 use penstock_types::spec::Spec;
 use penstock_types::verdict::PipelineShape;
@@ -73,6 +74,7 @@ pub struct ReadyRun {
     facts: RunFacts,
     watcher: Arc<Watcher>,
     transfers: Transfers,
+    start: Arc<StartPoint>,
 }
 
 impl fmt::Debug for ReadyRun {
@@ -95,7 +97,7 @@ impl ReadyRun {
         observers.insert(0, self.watcher.clone());
         observers.push(Arc::new(self.transfers));
         let running = self.graph.start(self.runtime, self.clock, observers).map_err(StartError::Thread)?;
-        Ok(Run::new(running, self.facts, self.watcher))
+        Ok(Run::new(running, self.facts, self.watcher, self.start))
     }
 }
 
@@ -219,7 +221,7 @@ impl Prepared {
     ) -> Result<ReadyRun, StartError> {
         let plan = &self.plan;
         let threads = plan.threads.unwrap_or_else(cores).max(1);
-        let all_may_fail = ends.source.is_some();
+        let has_own_source = ends.source.is_some();
         let source = ends.source.take().unwrap_or_else(|| self.source());
         let (id, consumer, is_taken) = (ends.id.take(), ends.consumer.take(), ends.is_taken);
         let parts = self.parts(threads, ends);
@@ -233,15 +235,22 @@ impl Prepared {
             given => given,
         };
         let graph = parts.assemble(source, consumer, &mut watched).await?;
-        let graph = Graph { all_may_fail, ..graph };
+        let start = self.start_point();
+        let resumed = self.start.as_ref().map(|start| start.settled().clone());
+        let all_may_fail_before = match has_own_source {
+            true => u32::MAX,
+            // Earlier runs have delivered samples of the epochs that are begun.
+            false => start.epochs().last_key_value().map_or(0, |(epoch, _)| epoch.saturating_add(1)),
+        };
+        let graph = Graph { all_may_fail_before, known: start.children().collect(), ..graph };
         if let Some(output) = &output {
             output.begin()?;
         }
         let transfers = watched.transfers.clone();
-        let facts = RunFacts::new(id, plan, threads, watched, verdicts.clone());
+        let facts = RunFacts::new(id, plan, threads, resumed, watched, verdicts.clone());
         let watcher = Arc::new(Watcher::new(output, plan, verdicts));
         let (runtime, clock) = (self.runtime.clone(), Arc::new(MonotonicClock::start()));
-        Ok(ReadyRun { graph, runtime, clock, facts, watcher, transfers })
+        Ok(ReadyRun { graph, runtime, clock, facts, watcher, transfers, start })
     }
 }
 

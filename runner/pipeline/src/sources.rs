@@ -35,25 +35,38 @@ impl Prepared {
     pub fn source(&self) -> Box<dyn Source> {
         let (source, most_bytes) = (&self.plan.source, self.source_bytes());
         let traversal = source.traversal;
+        // A source in order finds a position only by its number.
+        let is_resumed = self.start.is_some();
         match &source.spec {
-            spec::Source::List(list) if !traversal.shuffle && !is_labelled(list) => {
+            spec::Source::List(list) if !traversal.shuffle && !is_labelled(list) && !is_resumed => {
                 let store = self.store(list.store.as_str());
                 Box::new(StreamedList::new(store, &list.prefix, &list.suffix, traversal).within(most_bytes))
             }
-            spec::Source::Records(_) | spec::Source::Csv(_) | spec::Source::Tsv(_) if !traversal.shuffle => {
+            spec::Source::Records(_) | spec::Source::Csv(_) | spec::Source::Tsv(_)
+                if !traversal.shuffle && !is_resumed =>
+            {
                 Box::new(self.records(&source.spec).within(most_bytes))
             }
             spec::Source::Range(range) => {
                 let traversal = Traversal::new(range.count, traversal);
-                Box::new(RangeSource::new(traversal.expect("a plan's shard was checked")))
+                let traversal = traversal.expect("a plan's shard was checked");
+                Box::new(RangeSource::new(match &self.start {
+                    Some(start) => traversal.from(start),
+                    None => traversal,
+                }))
             }
             spec::Source::Tar(tar) if tar.index.is_none() => {
                 let (store, selection) = (self.store(tar.store.as_str()), selection(tar));
-                Box::new(tar_stream(store, shards(tar), selection, traversal, most_bytes))
+                Box::new(
+                    tar_stream(store, shards(tar), selection, traversal, most_bytes).from(self.start.clone()),
+                )
             }
             spec::Source::Tfrecord(source) if source.index.is_none() => {
                 let (store, fields) = (self.store(source.store.as_str()), record_fields(source));
-                Box::new(tfrecord_stream(store, files(source), fields, traversal, most_bytes))
+                Box::new(
+                    tfrecord_stream(store, files(source), fields, traversal, most_bytes)
+                        .from(self.start.clone()),
+                )
             }
             numbered => Box::new(self.numbered(numbered, traversal)),
         }
@@ -75,6 +88,7 @@ impl Prepared {
             traversal,
             AHEAD_BYTES.min(most_bytes / 4),
         )
+        .from(self.start.clone())
     }
 
     /// Opens the samples of the source with this `name`, to be read by their numbers. They may keep `most_bytes`.

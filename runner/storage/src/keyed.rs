@@ -54,7 +54,7 @@ fn samples(keys: &PackedKeys, first: u64, epoch: u32, indexes: Vec<u64>) -> Vec<
     // Cannot be out of range: a traversal over `keys.len()` entries yields only smaller indexes.
     let sample = |index: u64| {
         let key = keys.get(usize::try_from(index.checked_sub(first)?).ok()?)?;
-        Some(Sample::new(key, Origin { epoch, index, path: 0 }))
+        Some(Sample::new(key, Origin::at(epoch, index)))
     };
     indexes.into_iter().filter_map(sample).collect()
 }

@@ -101,6 +101,13 @@ impl Source for ListSource {
         listed.traversal.total()
     }
 
+    fn count(&self) -> Option<u64> {
+        let listed = self.listed.as_ref().filter(|listed| listed.next.is_none())?;
+        // A limit ends the listing early.
+        let count = listed.traversal.count();
+        self.settings.limit.is_none_or(|limit| count < limit).then_some(count)
+    }
+
     fn kept_bytes(&self) -> u64 {
         self.listed.as_ref().map_or(0, |listed| listed.found.keys.bytes())
     }

@@ -245,7 +245,9 @@ impl Client {
         let fields = contents.fields.into_iter().map(|field| data.column(field, samples));
         Ok(Collated {
             keys: contents.keys,
-            origins: places.map(|((epoch, index), path)| Origin { epoch, index, path }).collect(),
+            origins: places
+                .map(|((epoch, index), path)| Origin { epoch, index, path, ..Origin::default() })
+                .collect(),
             fields: fields
                 .collect::<Option<_>>()
                 .ok_or_else(|| garbled("the data of a batch does not match its fields"))?,

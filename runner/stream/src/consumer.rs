@@ -142,6 +142,10 @@ impl Consumer for StreamConsumer {
         taken.and(closed)
     }
 
+    fn completed(&self) -> Option<u64> {
+        Some(self.shared.outbox().acknowledged())
+    }
+
     fn unfinished(&self) -> u64 {
         self.lost + self.shared.outbox().samples()
     }

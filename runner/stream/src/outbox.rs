@@ -97,6 +97,11 @@ impl Outbox {
         self.waiting.len()
     }
 
+    /// Number of batches, from the first, that are all acknowledged.
+    pub(crate) fn acknowledged(&self) -> u64 {
+        self.waiting.first_key_value().map_or(self.next, |(seq, _)| *seq)
+    }
+
     pub(crate) fn samples(&self) -> u64 {
         self.waiting.values().map(|waiting| waiting.parcel.samples).sum()
     }

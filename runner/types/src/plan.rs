@@ -53,6 +53,8 @@ pub struct Plan {
     pub consumer: ConsumerPlan,
     /// Limit of failures over all stages, beyond which the run fails.
     pub max_failures: Option<FailureLimit>,
+    /// Document without the settings that cannot change the batches: equal recipes over the same data make the same batches.
+    pub recipe: Value,
 }
 
 /// Plan of the source.

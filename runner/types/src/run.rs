@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{EnumString, IntoStaticStr, VariantArray};
 
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, RunBook};
 use crate::machine::MachineFigures;
 use crate::policy::StageKindName;
 use crate::stats::{QueueFigures, TaskFigures, per_second};
@@ -104,6 +104,9 @@ pub struct RunSnapshot {
     pub machine: Option<MachineFigures>,
     /// Counts of all samples by outcome, for each stage and queue.
     pub ledger: Ledger,
+    /// Samples that earlier runs have settled, by outcome, if this run continues them. A sample that they have left is made again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumed: Option<RunBook>,
     /// Limit of failures over all stages, in words; `null` where the run has none, even if stages have limits of their own.
     #[serde(default)]
     pub failure_limit: Option<String>,

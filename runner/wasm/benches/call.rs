@@ -35,7 +35,7 @@ fn settings() -> StageSettings {
 }
 
 fn sample(bytes: usize) -> Sample {
-    let mut sample = Sample::new("photos/0001.jpg", Origin { epoch: 0, index: 1, path: 0 });
+    let mut sample = Sample::new("photos/0001.jpg", Origin::at(0, 1));
     sample.set("blob", Value::Blob(Bytes::from(vec![7; bytes])));
     sample
 }

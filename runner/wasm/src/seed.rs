@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn seeds_never_change() {
-        let origin = Origin { epoch: 1, index: 42, path: 0 };
+        let origin = Origin::at(1, 42);
         assert_eq!(item_seed(7, "augment", &Origin::default()), 0xa9f5_11af_486b_ffd0);
         assert_eq!(item_seed(7, "augment", &origin), 0xa407_d250_d26b_775b);
         assert_eq!(child_path(0, 0), 0xa706_dd2f_4d19_7e6f);
@@ -82,7 +82,11 @@ mod tests {
                 for epoch in 0..3 {
                     for index in 0..10 {
                         for path in [0, child_path(0, 0), child_path(0, 1)] {
-                            seeds.insert(item_seed(document, stage, &Origin { epoch, index, path }));
+                            seeds.insert(item_seed(
+                                document,
+                                stage,
+                                &Origin { epoch, index, path, ..Origin::default() },
+                            ));
                         }
                     }
                 }

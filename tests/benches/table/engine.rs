@@ -293,6 +293,7 @@ fn graph(
         threads,
         stack_bytes: 2 << 20,
         buffer_bytes: 1 << 30,
+        known: Vec::new(),
         max_failures: None,
         all_may_fail: false,
         interval: Duration::from_secs(1),

@@ -127,7 +127,7 @@ impl Stage {
     }
 
     fn sample(&mut self, key: &str, answer: &[u8]) -> Sample {
-        let origin = Origin { epoch: 0, index: self.made, path: 0 };
+        let origin = Origin::at(0, self.made);
         self.made += 1;
         let mut sample = Sample::new(key, origin);
         sample.set("answer", EngineValue::Blob(Bytes::copy_from_slice(answer)));

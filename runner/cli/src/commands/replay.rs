@@ -42,7 +42,7 @@ pub(crate) fn replay(runtime: &Runtime, args: &ReplayArgs) -> Result<u8> {
     for (stage, prepared) in &plans {
         let run = runtime.block_on(prepared.start_replay(&letters, stage, output.clone()))?;
         interrupts.stop(&run);
-        let Ended { snapshot, output, .. } = watch(run, None, args.json);
+        let Ended { snapshot, output, .. } = watch(run, None, args.json, None);
         output.context("the output of the replay is incomplete")?;
         let replay = StageReplay::of(stage, snapshot);
         if !args.json {

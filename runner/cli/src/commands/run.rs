@@ -1,5 +1,11 @@
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
 use anyhow::{Context, Result};
-use penstock_pipeline::{Ended, Outlets, OutputFolder};
+use penstock_pipeline::{Ended, Outlets, OutputFolder, StateFile};
+use penstock_types::resume::{MAX_TOKEN_BYTES, Token, TokenFault};
+use penstock_types::text::with_causes;
 use tokio::runtime::Runtime;
 
 use crate::args::RunArgs;
@@ -12,7 +18,7 @@ use crate::text::{count, say_as, warn};
 /// Runs a pipeline until it ends, Ctrl-C stops it, or the time of `--for` has passed.
 pub(crate) fn run(runtime: &Runtime, args: &RunArgs) -> Result<u8> {
     let outlets = Outlets { keeps_letters: args.out.is_some(), streams: false, writes_anywhere: true };
-    let (document, prepared) = Document::prepared(&args.pipeline, runtime, outlets)?;
+    let (document, mut prepared) = Document::prepared(&args.pipeline, runtime, outlets)?;
     let document = serde_json::to_value(&document.spec).context("cannot serialize the document")?;
     let output = args
         .out
@@ -20,13 +26,24 @@ pub(crate) fn run(runtime: &Runtime, args: &RunArgs) -> Result<u8> {
         .map(|folder| OutputFolder::at(folder, document))
         .transpose()
         .map_err(|error| bad(error.to_string()))?;
+    let state = args.state.clone().map(StateFile::at).transpose();
+    let mut file = state.map_err(|error| bad(with_causes(&error)))?;
+    if let Some(path) = &args.resume {
+        let shown = path.display();
+        let text =
+            read_state(path).map_err(|error| bad(format!("cannot read the state `{shown}`: {error}")))?;
+        Token::read(&text)
+            .and_then(|state| prepared.resume(state, args.force))
+            .map_err(|fault| bad(format!("cannot resume from `{shown}`: {}", in_words(&fault))))?;
+    }
     let interrupts = Interrupts::listen(runtime)?;
     let run = runtime.block_on(prepared.start(output)).map_err(|error| match error.is_refusal() {
         true => bad(error.to_string()),
         false => error.into(),
     })?;
     interrupts.stop(&run);
-    let Ended { snapshot, logs, output } = watch(run, args.time, args.quiet);
+    let Ended { snapshot, logs, output, state } = watch(run, args.time, args.quiet, file.as_mut());
+    let kept = file.map_or(Ok(()), |file| file.write(&state));
     if args.json || !args.quiet {
         say_as(args.json, &snapshot, report)?;
     }
@@ -34,5 +51,20 @@ pub(crate) fn run(runtime: &Runtime, args: &RunArgs) -> Result<u8> {
         warn(&format!("[{stage}] logged too much: {} lines were dropped", count(logs.dropped)));
     }
     output.context("the run's output is incomplete")?;
+    kept.context("the state of the run is not kept")?;
     Ok(exit_code(snapshot.state, snapshot.error.as_deref()))
+}
+
+/// Reads a state, up to its maximum size.
+fn read_state(path: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    File::open(path)?.take(MAX_TOKEN_BYTES + 1).read_to_end(&mut text)?;
+    Ok(text)
+}
+
+fn in_words(fault: &TokenFault) -> String {
+    match fault {
+        TokenFault::Differs(_) => format!("{fault}; pass `--force` to resume nevertheless"),
+        _ => fault.to_string(),
+    }
 }

@@ -162,7 +162,7 @@ pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
 }
 
 fn sample(index: u64, image_bytes: usize) -> Sample {
-    let mut sample = Sample::new(format!("{index}.jpg"), Origin { epoch: 0, index, path: 0 });
+    let mut sample = Sample::new(format!("{index}.jpg"), Origin::at(0, index));
     let data = vec![fill(index); image_bytes].into();
     let image = Tensor { dtype: Dtype::Uint8, shape: vec![image_bytes as u32], data };
     sample.set("image", Value::Tensor(image));

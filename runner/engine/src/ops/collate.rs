@@ -345,7 +345,7 @@ mod tests {
     }
 
     fn sample(index: u64, fields: &[(&str, Value)]) -> Sample {
-        let mut sample = Sample::new(format!("{index}.jpg"), Origin { epoch: 0, index, path: 0 });
+        let mut sample = Sample::new(format!("{index}.jpg"), Origin::at(0, index));
         for (name, value) in fields {
             sample.set(*name, value.clone());
         }

@@ -45,15 +45,15 @@ mod tests {
 
     #[test]
     fn numbers_depend_on_seed_name_and_every_part_of_the_origin() {
-        let origin = Origin { epoch: 1, index: 2, path: 3 };
+        let origin = Origin { epoch: 1, index: 2, path: 3, ..Origin::default() };
         let first = |random: Random, origin: Origin| random.at(&origin).next();
         let base = first(Random::named(7, "delay"), origin);
         assert_eq!(base, first(Random::named(7, "delay"), origin));
         for other in [
             first(Random::named(8, "delay"), origin),
             first(Random::named(7, "delays"), origin),
-            first(Random::named(7, "delay"), Origin { epoch: 2, index: 1, path: 3 }),
-            first(Random::named(7, "delay"), Origin { epoch: 1, index: 3, path: 2 }),
+            first(Random::named(7, "delay"), Origin { epoch: 2, index: 1, path: 3, ..Origin::default() }),
+            first(Random::named(7, "delay"), Origin { epoch: 1, index: 3, path: 2, ..Origin::default() }),
             first(Random::named(7, "delay"), Origin { path: 0, ..origin }),
         ] {
             assert_ne!(base, other);

@@ -107,7 +107,7 @@ mod tests {
     };
 
     fn sample(index: u64) -> Sample {
-        Sample::new(index.to_string(), Origin { epoch: 0, index, path: 0 })
+        Sample::new(index.to_string(), Origin::at(0, index))
     }
 
     fn times(plan: SleepPlan) -> Vec<(Duration, bool)> {

@@ -107,7 +107,7 @@ mod tests {
         // Three quarters of the durations are 1 ms, the others 10 ms.
         (0..1000).for_each(|n| histogram.record(if n % 4 == 0 { 10_000_000 } else { 1_000_000 }));
         let times = RecordedTimes::new(&histogram, 3.25e-3, 7, "decode");
-        let item = |index| Item::Sample(Sample::new("k", Origin { epoch: 0, index, path: 0 }));
+        let item = |index| Item::Sample(Sample::new("k", Origin::at(0, index)));
         let drawn: Vec<u64> = (0..20_000).map(|index| times.of(&item(index))).collect();
         let mean = drawn.iter().sum::<u64>() as f64 / drawn.len() as f64;
         assert!((mean / 3.25e6 - 1.0).abs() < 0.02, "{mean}");

@@ -1,6 +1,4 @@
-use super::budget::ByteBudget;
 use super::core::{Core, Hand, StageStep, bytes_in, samples_in};
-use super::epochs::EpochBooks;
 use super::queue::Take;
 use crate::item::{Item, Sample};
 
@@ -41,7 +39,7 @@ impl Aggregate {
                     Take::Empty => return,
                     // The check of the plan excludes this stage in paths of routes, where marks are.
                     Take::Mark => {}
-                    end @ (Take::EpochEnd | Take::Ended) => self.flush(end, core, step.budget, step.epochs),
+                    end @ (Take::EpochEnd | Take::Ended) => self.flush(end, core, step),
                 },
             }
         }
@@ -95,14 +93,14 @@ impl Aggregate {
         }
     }
 
-    fn flush(&mut self, end: Take, core: &mut Core, budget: &mut ByteBudget, epochs: &mut EpochBooks) {
+    fn flush(&mut self, end: Take, core: &mut Core, step: &mut StageStep<'_>) {
         self.end = Some(end);
         let Some(epoch) = self.collected.first().map(|sample| sample.origin.epoch) else { return };
         if self.drop_last {
             core.book.discarded += self.collected.len() as u64;
-            epochs.discarded(epoch, self.collected.len() as u64);
-            self.collected.clear();
-            budget.release(std::mem::take(&mut self.collected_bytes));
+            step.epochs.discarded(epoch, self.collected.len() as u64);
+            self.collected.drain(..).for_each(|sample| step.settled.discard(sample.origin));
+            step.budget.release(std::mem::take(&mut self.collected_bytes));
         } else if self.batch.is_none() {
             self.batch = Some((self.take_collected(), None));
         }

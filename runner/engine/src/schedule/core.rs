@@ -7,6 +7,7 @@ use super::budget::{Behind, ByteBudget};
 use super::epochs::EpochBooks;
 use super::failures::{FailedTask, exceeds, too_many};
 use super::queue::{Queue, Take};
+use super::settled::Settled;
 use super::work::WorkList;
 use crate::item::Item;
 
@@ -41,6 +42,7 @@ pub(crate) struct StageStep<'a> {
     pub(crate) behind: &'a dyn Fn(bool) -> Behind,
     pub(crate) work: &'a mut WorkList,
     pub(crate) epochs: &'a mut EpochBooks,
+    pub(crate) settled: &'a mut Settled,
     /// Set if an item was taken, so that the upstream stage may now have room.
     pub(crate) took: bool,
     /// Set if an item was put, so that the downstream stage may now have work.

@@ -7,6 +7,8 @@ pub(crate) struct EpochBooks {
     books: VecDeque<EpochBook>,
     /// Description of the first epoch in which every sample failed.
     lost: Option<String>,
+    /// First epoch whose samples may not all fail.
+    judged_from: u32,
 }
 
 #[derive(Debug)]
@@ -25,6 +27,11 @@ struct EpochBook {
 const MAX_EPOCHS: usize = 1024;
 
 impl EpochBooks {
+    /// Creates books without samples; all samples of epochs before `epoch` may fail.
+    pub(crate) fn judged_from(epoch: u32) -> Self {
+        Self { judged_from: epoch, ..Self::default() }
+    }
+
     /// Counts a sample made by the source, which makes one epoch after the other.
     pub(crate) fn made(&mut self, epoch: u32) {
         if let Some(book) = self.books.back_mut().filter(|book| book.epoch == epoch) {
@@ -70,7 +77,7 @@ impl EpochBooks {
     fn change(&mut self, epoch: u32, change: impl FnOnce(&mut EpochBook)) {
         let Some(book) = self.books.iter_mut().rev().find(|book| book.epoch == epoch) else { return };
         change(book);
-        let lost = book.lost();
+        let lost = book.lost().filter(|_| epoch >= self.judged_from);
         self.lost = self.lost.take().or(lost);
     }
 }

@@ -5,6 +5,7 @@ use penstock_types::policy::{FailureLimit, OnError, RATE_NEEDS_TASKS, USUAL_NEED
 use penstock_types::run::{Disposition, FailureClass, FailureGroup, FailureRecord};
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
 
+use crate::item::Origin;
 use crate::ports::{Failed, Fault, SampleFailure};
 
 /// Maximum number of failure groups of a run; failures outside these groups are only counted.
@@ -58,6 +59,11 @@ impl FailedTask {
 
     pub(crate) fn samples(&self) -> u64 {
         self.failed.len() as u64 + self.lost.as_ref().map_or(0, |(_, lost)| *lost)
+    }
+
+    /// Origins of the samples that the op returned as failed.
+    pub(crate) fn origins(&self) -> impl Iterator<Item = Origin> + '_ {
+        self.failed.iter().map(|failed| failed.sample.origin)
     }
 
     pub(crate) fn disposition(&self) -> Disposition {
@@ -202,10 +208,10 @@ pub(crate) fn lost_samples(missing: u64) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::item::{Origin, Sample};
+    use crate::item::Sample;
 
     fn failed(index: u64) -> Failed {
-        let origin = Origin { epoch: 0, index, path: 0 };
+        let origin = Origin::at(0, index);
         let sample = Sample { key: format!("{index}.txt").into(), origin, fields: Vec::new() };
         Failed { sample, fault: Fault::new(FailureClass::Storage, format!("no object `{index}.txt`")) }
     }

@@ -1,13 +1,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use penstock_types::policy::Order;
+use penstock_types::policy::{OnError, Order};
 use penstock_types::stats::{Slot, Tick};
 
 use super::budget::{ByteBudget, ResultSizes};
 use super::core::{Core, StageStep};
 use super::failures::{FailedTask, lost_samples};
 use super::queue::Take;
+use super::settled::Settled;
 use super::work::{OpCall, OpTime, RunsOn, Task, WorkerJob};
 use crate::item::{Item, Origin, Sample};
 use crate::ports::{Failed, Fault, Items, Output};
@@ -28,6 +29,8 @@ pub(crate) struct Pipe {
     border: Option<Border>,
     /// Samples that the op holds between calls.
     held: u64,
+    /// Tickets of the samples taken since the op last held none: they stay unsettled until it holds none again.
+    since_empty: Vec<u32>,
     /// Memory of the held samples outside of a WebAssembly guest, in bytes.
     held_bytes: u64,
     /// Set if the op's results take no more memory than their inputs.
@@ -69,6 +72,8 @@ struct TaskSlot {
     input_bytes: u64,
     /// Bytes held for this slot: until the op is done, its reservation; afterwards, the results not yet put into the next queue.
     bytes: u64,
+    /// Tickets of the samples taken.
+    tickets: Vec<u32>,
     /// Key and origin of the first sample taken, in case the op loses it.
     first: Option<(Arc<str>, Origin)>,
     results: Results,
@@ -121,6 +126,7 @@ impl Pipe {
             ready: VecDeque::new(),
             border: None,
             held: 0,
+            since_empty: Vec::new(),
             held_bytes: 0,
             keeps_size,
             sizes: ResultSizes::default(),
@@ -164,15 +170,17 @@ impl Pipe {
         outcome: Result<Output, Fault>,
         time: OpTime,
         core: &mut Core,
+        settled: &mut Settled,
         now: Tick,
     ) -> Option<FailedTask> {
         let (came_in, held) = (self.slots[slot].inside, self.held);
         let had = came_in + held;
         let was_task = self.slots[slot].first.is_some();
-        let (output, fault) = match outcome {
+        let (mut output, fault) = match outcome {
             Ok(output) => (output, None),
             Err(fault) => (Output::default(), Some(fault)),
         };
+        output.dropped += settled.suppress(self.stage, &mut output.items);
         let passed_on = output.items.samples();
         let given = passed_on + output.dropped + output.failed.len() as u64 + output.held;
         // Without a result, all samples inside the op are lost. The failure of an op without samples, e.g. in `finish`, counts
@@ -191,6 +199,24 @@ impl Pipe {
             u64::MAX => time.wall,
             before => before - before / 8 + time.wall / 8,
         };
+        let is_fatal = core.on_error == OnError::Fail && (lost > 0 || !output.failed.is_empty());
+        let mut taken = std::mem::take(&mut self.slots[slot].tickets);
+        if is_fatal {
+            // A resumed run tries the samples again.
+            settled.unsettled_failures += output.failed.len() as u64 + lost;
+            taken.clear();
+        } else if output.held > 0 {
+            self.since_empty.append(&mut taken);
+        }
+        let failed = if is_fatal { &[][..] } else { &output.failed[..] };
+        if output.held == 0 && !self.since_empty.is_empty() {
+            taken.append(&mut self.since_empty);
+            settled.release(&taken, &output.items, failed);
+        } else {
+            settled.replace(&taken, &output.items, failed);
+        }
+        taken.clear();
+        self.slots[slot].tickets = taken;
         core.book.dropped += output.dropped;
         core.meter.on_instances(output.instances);
         core.meter.on_replaced(output.replaced);
@@ -386,6 +412,7 @@ impl Pipe {
         self.slots[slot].bytes = reserved;
         core.book.taken += samples;
         self.slots[slot].inside = samples;
+        self.slots[slot].tickets.extend(item.origins().map(|origin| origin.ticket));
         let first = first_of(&item);
         self.epoch = first.1.epoch;
         self.slots[slot].first = Some(first);

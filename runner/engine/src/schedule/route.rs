@@ -345,6 +345,7 @@ impl Schedule {
             let Some((task, epoch)) = failed else { return moved };
             self.failed_samples += task.samples();
             self.epochs.failed(epoch, task.samples(), || task.in_words());
+            self.settled.fail(&task, self.stages[self.routes[route].route.span.join - 1].core.on_error);
             self.failed.push(task);
             let join = self.routes[route].route.span.join;
             if self.error.is_none()

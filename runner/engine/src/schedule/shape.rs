@@ -15,10 +15,16 @@ pub(crate) struct ChainShape {
     pub(crate) routes: Vec<Route>,
     pub(crate) sink: NodeShape,
     pub(crate) buffer_bytes: u64,
+    /// Samples that earlier runs have settled: by epoch, number of the visit in the epoch, and hashes of fan-outs.
+    pub(crate) known: Vec<(u32, u64, Vec<u64>)>,
+    /// Set if a delivered item is handed out only when [`Schedule::hand_out`] says so.
+    ///
+    /// [`Schedule::hand_out`]: super::Schedule::hand_out
+    pub(crate) hands_out_later: bool,
     /// Limit of failed samples over all stages; a rate is relative to the number of samples made by the source and the fan-outs.
     pub(crate) max_failures: Option<FailureLimit>,
-    /// Permits epochs in which every sample fails; without it, such an epoch fails the run.
-    pub(crate) all_may_fail: bool,
+    /// Number of the first epoch that fails the run if all of its samples fail.
+    pub(crate) all_may_fail_before: u32,
     pub(crate) measured: bool,
 }
 

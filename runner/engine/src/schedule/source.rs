@@ -7,6 +7,7 @@ use super::budget::ByteBudget;
 use super::core::{Hand, bytes_in, samples_in};
 use super::epochs::EpochBooks;
 use super::queue::Queue;
+use super::settled::Settled;
 use crate::item::{Item, Sample};
 use crate::parts::PartBooks;
 use crate::ports::Produced;
@@ -118,6 +119,7 @@ impl SourceEnd {
         &mut self,
         output: &mut Queue,
         epochs: &mut EpochBooks,
+        settled: &mut Settled,
         parts: &mut PartBooks,
         now: Tick,
     ) -> bool {
@@ -139,9 +141,10 @@ impl SourceEnd {
                 }
             }
             match self.chunk.pop_front() {
-                Some(Next::Sample(sample)) => {
+                Some(Next::Sample(mut sample)) => {
                     self.book.made += 1;
                     epochs.made(sample.origin.epoch);
+                    settled.make(&mut sample.origin);
                     parts.draw(&sample.origin);
                     self.chunk_bytes -= sample.memory_bytes();
                     self.hand = Some((Item::Sample(sample), None));
@@ -149,11 +152,13 @@ impl SourceEnd {
                 Some(Next::EpochEnd) => {
                     output.put_epoch_end();
                     epochs.end();
+                    settled.end_epoch();
                     put = true;
                 }
                 None if self.ended => {
                     self.closed = true;
                     epochs.end();
+                    settled.end_epoch();
                     output.close(now);
                     put = true;
                 }

@@ -2,6 +2,7 @@
 //! without threads or a clock.
 
 mod budget;
+mod resume;
 mod routes;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -44,8 +45,10 @@ fn shape(stages: Vec<StageShape>, sink: usize) -> ChainShape {
         routes: Vec::new(),
         sink: node(id, sink),
         buffer_bytes: u64::MAX,
+        known: Vec::new(),
+        hands_out_later: false,
         max_failures: None,
-        all_may_fail: true,
+        all_may_fail_before: u32::MAX,
         measured: true,
     }
 }
@@ -60,7 +63,7 @@ fn read(schedule: &mut Schedule, now: Tick) -> RunSums {
 /// Samples of four bytes each.
 fn samples(keys: std::ops::Range<u64>, epoch: u32) -> Vec<Sample> {
     let sample = |key: u64| {
-        let mut sample = Sample::new(key.to_string(), Origin { epoch, index: key, path: 0 });
+        let mut sample = Sample::new(key.to_string(), Origin::at(epoch, key));
         sample.set("four", Value::Blob(Bytes::from_static(&[0; 4])));
         sample
     };
@@ -667,11 +670,15 @@ fn all_kept(count: usize) -> Vec<Sample> {
 }
 
 /// A run of two epochs whose op fails the samples of `failing`, drops those of `dropping` and duplicates the others.
-fn run_of_two_epochs(failing: &'static [&str], dropping: &'static [&str], all_may_fail: bool) -> Schedule {
+fn run_of_two_epochs(
+    failing: &'static [&str],
+    dropping: &'static [&str],
+    all_may_fail_before: u32,
+) -> Schedule {
     let stages = vec![stage(1, 2, pipe(2, Order::Completion, RunsOn::AnyThread))];
     let epoch = |epoch: u32| Produced::Samples(samples(0..3, epoch));
     let chunks = vec![epoch(0), Produced::EpochEnd, epoch(1)];
-    let mut schedule = Schedule::new(ChainShape { all_may_fail, ..shape(stages, 50) }, Tick::ZERO);
+    let mut schedule = Schedule::new(ChainShape { all_may_fail_before, ..shape(stages, 50) }, Tick::ZERO);
     while let Some(job) = schedule.take_job(0, Tick::ZERO) {
         schedule.prepared(job.task.stage, Ok(()), Tick::ZERO);
     }
@@ -702,10 +709,10 @@ fn run_of_two_epochs(failing: &'static [&str], dropping: &'static [&str], all_ma
 
 #[test]
 fn an_epoch_in_which_every_sample_fails_ends_the_run() {
-    let first = run_of_two_epochs(&["0/0", "0/1", "0/2"], &[], false);
+    let first = run_of_two_epochs(&["0/0", "0/1", "0/2"], &[], 0);
     let expected = "all 3 samples of epoch 0 failed, the first in stage `1`: sample `0` failed: damaged";
     assert_eq!(first.error(), Some(expected));
-    let second = run_of_two_epochs(&["1/0", "1/1", "1/2"], &[], false);
+    let second = run_of_two_epochs(&["1/0", "1/1", "1/2"], &[], 0);
     assert!(second.error().is_some_and(|error| error.starts_with("all 3 samples of epoch 1 failed")));
 }
 
@@ -715,7 +722,7 @@ fn run_of_failing_batches(count: u64, drop_last: bool) -> Schedule {
         stage(1, 2, StageRule::Aggregate { size: 3, drop_last }),
         stage(2, 2, pipe(1, Order::Completion, RunsOn::AnyThread)),
     ];
-    let mut schedule = Schedule::new(ChainShape { all_may_fail: false, ..shape(stages, 3) }, Tick::ZERO);
+    let mut schedule = Schedule::new(ChainShape { all_may_fail_before: 0, ..shape(stages, 3) }, Tick::ZERO);
     let job = schedule.take_job(0, Tick::ZERO).unwrap();
     schedule.prepared(job.task.stage, Ok(()), Tick::ZERO);
     let fault = Fault::new(FailureClass::Data, "damaged");
@@ -780,9 +787,9 @@ fn an_epoch_continues_if_one_sample_is_delivered_or_dropped() {
     for (failing, dropping) in
         [(&["0/0", "0/1", "1/0", "1/1"][..], &[][..]), (&["0/1", "0/2", "1/1", "1/2"], &["0/0", "1/0"])]
     {
-        assert_eq!(run_of_two_epochs(failing, dropping, false).error(), None);
+        assert_eq!(run_of_two_epochs(failing, dropping, 0).error(), None);
     }
-    assert_eq!(run_of_two_epochs(&["0/0", "0/1", "0/2"], &[], true).error(), None);
+    assert_eq!(run_of_two_epochs(&["0/0", "0/1", "0/2"], &[], u32::MAX).error(), None);
 }
 
 #[test]

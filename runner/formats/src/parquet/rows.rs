@@ -135,7 +135,7 @@ impl Rows {
         let (group, columns) = (&self.groups[first.group], columns);
         let file = &self.files[group.file as usize];
         let sample = |member: &Member| {
-            let origin = Origin { epoch, index: member.index, path: 0 };
+            let origin = Origin::at(epoch, member.index);
             let sample = sample(file, group, columns.value(), member.row, origin);
             sample.map_err(|fault| {
                 let (named, row) = (group.named(file, self.reader.store()), group.first_row + member.row);

@@ -30,6 +30,8 @@ pub struct RecordSource {
     format: Arc<RecordFormat>,
     settings: TraversalSettings,
     reading: Option<InOrder>,
+    /// Number of records in one pass, once all are read.
+    count: Option<u64>,
     is_ended: bool,
     /// Fault that was found after samples that must be delivered first.
     fault: Option<SourceFault>,
@@ -46,6 +48,8 @@ struct InOrder {
     pending: VecDeque<(Arc<Part>, Piece)>,
     /// Number of records passed in this epoch, over all ranks.
     seen: u64,
+    /// Number of records in one pass, once all are read.
+    count: Option<u64>,
     /// This rank's record of the current round of the shard: a sequence of one record per rank. `Uneven::Drop` discards an
     /// incomplete last round.
     held: Option<Raw>,
@@ -85,7 +89,17 @@ impl RecordSource {
         settings: TraversalSettings,
     ) -> Self {
         let (format, most_bytes) = (Arc::new(format), u64::MAX);
-        Self { store, objects, format, settings, reading: None, is_ended: false, fault: None, most_bytes }
+        Self {
+            store,
+            objects,
+            format,
+            settings,
+            reading: None,
+            count: None,
+            is_ended: false,
+            fault: None,
+            most_bytes,
+        }
     }
 
     /// Limits the blocks that are read ahead to a quarter of `bytes`, the source's part of the run's budget.
@@ -131,7 +145,9 @@ impl RecordSource {
             self.reading = Some(InOrder::new(self.records().await?, self.settings));
         }
         let Some(reading) = &mut self.reading else { return Ok(None) };
-        let records = match reading.next_chunk().await? {
+        let chunk = reading.next_chunk().await?;
+        self.count = reading.count;
+        let records = match chunk {
             None => {
                 self.is_ended = true;
                 return Ok(None);
@@ -163,6 +179,10 @@ impl Source for RecordSource {
         .boxed()
     }
 
+    fn count(&self) -> Option<u64> {
+        self.count
+    }
+
     fn kept_bytes(&self) -> u64 {
         self.reading.as_ref().map_or(0, |InOrder { records, .. }| {
             let ahead = records.current.as_ref().map_or(0, Splitter::ahead_bytes);
@@ -182,6 +202,7 @@ impl InOrder {
             epoch: settings.first_epoch,
             pending: VecDeque::new(),
             seen: 0,
+            count: None,
             held: None,
         }
     }
@@ -209,6 +230,9 @@ impl InOrder {
         if !records.is_empty() {
             return Ok(Some(RawChunk::Records(records)));
         }
+        if self.seen < self.limit {
+            self.count = Some(self.seen);
+        }
         Ok(self.start_next_epoch().then_some(RawChunk::EpochEnd))
     }
 
@@ -220,7 +244,7 @@ impl InOrder {
         let world = u64::from(self.shard.world.get());
         let place = index % world;
         if place == u64::from(self.shard.rank) {
-            let origin = Origin { epoch: self.epoch, index, path: 0 };
+            let origin = Origin::at(self.epoch, index);
             self.held = Some(Raw { origin, part, piece });
         }
         match self.shard.uneven == Uneven::Keep || place + 1 == world {

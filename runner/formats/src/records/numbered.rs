@@ -170,7 +170,7 @@ impl Starts {
         let text = self.part.object.read(start..end).await?;
         let raw = |index: u64| {
             let range = (self.start_of(index) - start) as usize..(self.start_of(index + 1) - start) as usize;
-            let origin = Origin { epoch, index: first + (index - records.start), path: 0 };
+            let origin = Origin::at(epoch, first + (index - records.start));
             let piece =
                 Piece { number: self.number_of(index), start: self.start_of(index), text: text.slice(range) };
             Raw { origin, part: self.part.clone(), piece }

@@ -10,6 +10,7 @@ use penstock_engine::ports::Source;
 use penstock_formats::tar::{tar_samples, tar_stream};
 use penstock_formats::{IndexKind, SampleIndex, Selection, Shards, expand};
 use penstock_storage::BoundedStore;
+use penstock_types::resume::{EpochProgress, Progress, StartPoint, Token};
 use penstock_types::traversal::{NextVisits, Shard, Traversal, TraversalSettings, Uneven};
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -244,7 +245,7 @@ proptest! {
     #[test]
     fn samples_are_visited_in_the_order_of_a_traversal(
         world in 1_u32..5, rank in 0_u32..5, keep: bool, shuffle: bool, seed: u64, window in proptest::option::of(1_u32..4),
-        limit in proptest::option::of(0_u64..15), epochs in 1_u32..4,
+        limit in proptest::option::of(0_u64..15), epochs in 1_u32..4, settled in 0_u64..13,
     ) {
         let uneven = if keep { Uneven::Keep } else { Uneven::Drop };
         let shard = Some(Shard { rank: rank % world, world: NonZeroU32::new(world).unwrap(), uneven });
@@ -252,7 +253,17 @@ proptest! {
         let settings = TraversalSettings { seed, shuffle, window, shard, limit, epochs: NonZeroU32::new(epochs), first_epoch: 0 };
         let all: Vec<String> = SHARDS.iter().flat_map(|shard| expected(shard)).map(|sample| sample.key).collect();
         let (mut keys, mut ends) = (Vec::new(), Vec::new());
-        let mut traversal = Traversal::in_units(all.len() as u64, [4, 4, 4].into(), settings).unwrap();
+        let traversal = Traversal::in_units(all.len() as u64, [4, 4, 4].into(), settings).unwrap();
+        // A run has settled the first samples, except one in the middle.
+        let begin = StartPoint::new(Token::new(BTreeMap::new(), &settings), shard).unwrap();
+        let settled = settled.min(traversal.len_per_epoch());
+        let ranges = [(0, settled / 2), (settled / 2 + 1, settled.saturating_sub(settled / 2 + 1))];
+        let ranges = ranges.into_iter().filter(|(_, count)| *count > 0).collect();
+        let epochs = vec![EpochProgress { settled: ranges, ..EpochProgress::default() }];
+        let token = begin.after(&Progress { epochs, ..Progress::default() });
+        let start = Arc::new(StartPoint::new(token, shard).unwrap());
+        let mut traversal = traversal.from(&start);
+        let start = Some(start);
         while let Some(visits) = traversal.next_visits(7) {
             match visits {
                 NextVisits::Visits { indexes, .. } => keys.extend(indexes.iter().map(|index| all[*index as usize].clone())),
@@ -262,9 +273,17 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let (samples, found, fault) = runtime.block_on(async {
             let store = store().await;
+            let (shards, selection) = (expand("shard-{00..02}.tar").unwrap(), Selection::default());
             match shuffle {
-                true => drain(indexed(&store, "shard-{00..02}.tar", settings).await).await,
-                false => drain(stream(&store, "shard-{00..02}.tar", settings)).await,
+                true => {
+                    drop(indexed(&store, "shard-{00..02}.tar", settings).await);
+                    let samples = tar_samples(store.clone(), "index", selection, MOST);
+                    drain(Box::new(NumberedSource::new(samples, settings, MOST).from(start))).await
+                }
+                false => {
+                    let stream = tar_stream(store.clone(), Shards::Keys(shards), selection, settings, MOST);
+                    drain(Box::new(stream.from(start))).await
+                }
             }
         });
         prop_assert_eq!(fault, None);

@@ -302,7 +302,7 @@ mod tests {
     use super::*;
 
     fn batch(fields: Vec<(&str, Stacked)>) -> Collated {
-        let origin = |index| Origin { epoch: 1, index, path: 0 };
+        let origin = |index| Origin::at(1, index);
         Collated {
             keys: vec!["a".into(), "b\n".into()],
             origins: vec![origin(5), origin(3)],

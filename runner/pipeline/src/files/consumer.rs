@@ -33,12 +33,18 @@ pub(crate) struct FilesConsumer {
     runtime: Handle,
     manifest: Manifest,
     there: BTreeSet<u64>,
+    /// Number of the first batch of this run.
+    first: u64,
     /// Number of the next batch.
     next: u64,
-    /// Samples of all batches so far.
+    /// Batches that are written although an earlier one is not.
+    done: BTreeSet<u64>,
+    /// Number of the first batch that is not written.
+    unwritten: u64,
+    /// Samples of all batches so far, those of interrupted runs included.
     samples: u64,
-    /// Writes in flight; each returns the number of samples in its batch.
-    under_way: JoinSet<Result<u64, Fault>>,
+    /// Writes in flight; each returns the number of its batch, and the number of samples in it.
+    under_way: JoinSet<Result<(u64, u64), Fault>>,
     /// Samples of batches that are neither written nor abandoned.
     pending: u64,
     count: Arc<FilesCount>,
@@ -58,16 +64,21 @@ enum Broken {
 }
 
 impl FilesConsumer {
-    /// Creates a consumer for an opened folder. Writes run on `runtime`.
-    pub(crate) fn new(opened: Opened, runtime: Handle) -> Self {
+    /// Creates a consumer for an opened folder, whose first batch has the number `first`. Writes run on `runtime`.
+    ///
+    /// Interrupted runs have written `samples` samples before.
+    pub(crate) fn new(opened: Opened, first: u64, samples: u64, runtime: Handle) -> Self {
         let Opened { place, manifest, there } = opened;
         Self {
             place,
             runtime,
             manifest,
             there,
-            next: 0,
-            samples: 0,
+            first,
+            next: first,
+            done: BTreeSet::new(),
+            unwritten: first,
+            samples,
             under_way: JoinSet::new(),
             pending: 0,
             count: Arc::default(),
@@ -96,7 +107,7 @@ impl FilesConsumer {
                     compare(&place, key, number, size, head).await?;
                     count.already_there.fetch_add(1, Ordering::Relaxed);
                 }
-                Ok(samples)
+                Ok((number, samples))
             },
             &self.runtime,
         );
@@ -142,9 +153,17 @@ impl FilesConsumer {
         first_fault.map_or(Ok(()), Err)
     }
 
-    fn settle(&mut self, done: Result<Result<u64, Fault>, tokio::task::JoinError>) -> Result<(), Broken> {
+    fn settle(
+        &mut self,
+        done: Result<Result<(u64, u64), Fault>, tokio::task::JoinError>,
+    ) -> Result<(), Broken> {
         let unwritten = |error| Err(fault(format!("a batch was not written: {error}")));
-        self.pending -= done.unwrap_or_else(unwritten).map_err(Broken::Fault)?;
+        let (number, samples) = done.unwrap_or_else(unwritten).map_err(Broken::Fault)?;
+        self.pending -= samples;
+        self.done.insert(number);
+        while self.done.remove(&self.unwritten) {
+            self.unwritten += 1;
+        }
         Ok(())
     }
 
@@ -168,7 +187,7 @@ impl FilesConsumer {
         self.under_way.spawn_on(
             async move {
                 let written = place.store.put(place.key(Manifest::NAME), bytes).await;
-                written.map(|()| 0).map_err(unanswered)
+                written.map(|()| (u64::MAX, 0)).map_err(unanswered)
             },
             &self.runtime,
         );
@@ -211,6 +230,10 @@ impl Consumer for FilesConsumer {
             Err(Broken::Stopping) => self.wait_for_the_last(),
             Err(Broken::Fault(fault)) => self.wait_for_the_last().and(Err(fault)),
         }
+    }
+
+    fn completed(&self) -> Option<u64> {
+        Some(self.unwritten - self.first)
     }
 
     fn unfinished(&self) -> u64 {

@@ -10,7 +10,7 @@ use penstock_types::run::FailureClass;
 use crate::folder_with;
 
 fn sample(key: &str) -> Sample {
-    let mut sample = Sample::new(key, Origin { epoch: 1, index: 2, path: 3 });
+    let mut sample = Sample::new(key, Origin { epoch: 1, index: 2, path: 3, ..Origin::default() });
     sample.set("label", Value::Int(4));
     sample
 }

@@ -26,7 +26,7 @@ async fn keys_are_numbered_in_the_order_of_the_index_and_need_not_exist() {
     assert_eq!(source.total(), Some(4));
     let all = drain(indexed(store, "index.json", TraversalSettings::IN_ORDER)).await;
     assert_eq!(all.keys(), ["b.jpg", "a/1.jpg", "gone.jpg", "a/1.jpg"]);
-    assert_eq!(all.samples[3].origin, Origin { epoch: 0, index: 3, path: 0 });
+    assert_eq!(all.samples[3].origin, Origin::at(0, 3));
     assert!(all.samples[0].fields.is_empty());
 }
 

@@ -36,7 +36,7 @@ async fn keys_are_filtered_at_both_ends_and_numbered_in_byte_order() {
     assert_eq!(all.keys(), ["a-b.jpg", "a/1.jpg", "a/2.JPG", "a/3.jpg", "a/note.txt", "b.jpg"]);
     let some = drain(ListSource::new(store, "a/", ".jpg", TraversalSettings::IN_ORDER)).await;
     assert_eq!(some.keys(), ["a/1.jpg", "a/3.jpg"]);
-    assert_eq!(some.samples[1].origin, Origin { epoch: 0, index: 1, path: 0 });
+    assert_eq!(some.samples[1].origin, Origin::at(0, 1));
 }
 
 #[tokio::test]

@@ -89,6 +89,7 @@ impl Plan {
                 // A limit on any stage replaces the default of the run.
                 *limit != FailureLimit::Usual || stages.iter().all(|stage| stage.max_failures.is_none())
             }),
+            recipe: recipe(spec, &stages),
             stages,
             fields,
         };

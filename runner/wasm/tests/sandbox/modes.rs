@@ -14,7 +14,7 @@ use crate::support::{
 };
 
 fn number(key: &str, index: u64, x: i64) -> Sample {
-    let mut sample = Sample::new(key, Origin { epoch: 0, index, path: 0 });
+    let mut sample = Sample::new(key, Origin::at(0, index));
     sample.set("x", Value::Int(x));
     sample
 }
@@ -64,7 +64,7 @@ fn children_have_their_own_keys_and_paths() {
     let mut op = build(&misbehaving("many"));
     let out = samples(apply(&mut *op, sample("a", 5)));
     assert_eq!(keys(&out), ["a/0", "a/1", "a/2"]);
-    assert_eq!(out[2].origin, Origin { epoch: 0, index: 5, path: child_path(0, 2) });
+    assert_eq!(out[2].origin, Origin { epoch: 0, index: 5, path: child_path(0, 2), ..Origin::default() });
     let seeds = out.iter().map(|child| item_seed(7, "next", &child.origin));
     assert_eq!(seeds.collect::<std::collections::HashSet<_>>().len(), 3);
 }
@@ -98,7 +98,7 @@ fn a_batch_is_passed_as_a_whole_and_its_remaining_samples_stay_together() {
     let out = samples(output);
     assert_eq!(keys(&out), ["a", "two", "two/b", "b"]);
     assert_eq!(out[0].field("sum"), Some(&Value::Int(5)));
-    assert_eq!(out[1].origin, Origin { epoch: 0, index: 3, path: child_path(0, 0) });
+    assert_eq!(out[1].origin, Origin { epoch: 0, index: 3, path: child_path(0, 0), ..Origin::default() });
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn packed_samples_are_dropped_when_the_epoch_ends() {
     assert_eq!((output.held, output.dropped), (0, 3));
     let out = samples(output);
     assert_eq!(keys(&out), ["pack-of-d"]);
-    assert_eq!(out[0].origin, Origin { epoch: 0, index: 4, path: child_path(0, 0) });
+    assert_eq!(out[0].origin, Origin { epoch: 0, index: 4, path: child_path(0, 0), ..Origin::default() });
     let next_epoch = apply(&mut *op, text("e", 0, "e"));
     assert_eq!((next_epoch.held, next_epoch.instances), (1, 0));
 }

@@ -71,14 +71,14 @@ pub(crate) fn build(factory: &StageFactory) -> Box<dyn ThreadOp> {
 
 /// Sample with a blob field and position `index` in the source.
 pub(crate) fn sample(key: &str, index: u64) -> Sample {
-    let mut sample = Sample::new(key, Origin { epoch: 0, index, path: 0 });
+    let mut sample = Sample::new(key, Origin::at(0, index));
     sample.set("blob", Value::Blob(Bytes::from_static(b"\x01\x02\x03")));
     sample
 }
 
 /// Sample with a text field.
 pub(crate) fn text(key: &str, index: u64, text: &str) -> Sample {
-    let mut sample = Sample::new(key, Origin { epoch: 0, index, path: 0 });
+    let mut sample = Sample::new(key, Origin::at(0, index));
     sample.set("text", Value::Text(text.into()));
     sample
 }

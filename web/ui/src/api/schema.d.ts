@@ -1887,6 +1887,8 @@ export interface components {
             machine?: components["schemas"]["MachineFigures"] | null;
             /** @description Counts of all samples by outcome, for each stage and queue. */
             ledger: components["schemas"]["Ledger"];
+            /** @description Samples that earlier runs have settled, by outcome, if this run continues them. A sample that they have left is made again. */
+            resumed?: components["schemas"]["RunBook"] | null;
             /**
              * @description Limit of failures over all stages, in words; `null` where the run has none, even if stages have limits of their own.
              * @default null

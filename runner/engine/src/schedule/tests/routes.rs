@@ -9,7 +9,7 @@ use crate::route::{Choice, FieldChoice, Route};
 const FIELDS: [&str; 3] = ["a", "b", "c"];
 
 #[derive(Clone, Debug)]
-enum Part {
+pub(super) enum Part {
     Pipe {
         concurrency: usize,
         order: Order,
@@ -26,14 +26,14 @@ enum Part {
 }
 
 /// A part with its position among the stages of the schedule.
-enum Placed {
+pub(super) enum Placed {
     Pipe { position: usize, rule: StageRule },
     Route { route: Route, paths: Vec<Vec<Placed>> },
 }
 
 /// Stages and routes of a schedule, and the same as a tree.
 #[derive(Default)]
-struct Flat {
+pub(super) struct Flat {
     stages: Vec<StageShape>,
     parts: Vec<Option<RoutePart>>,
     routes: Vec<(Choice, Order)>,
@@ -45,7 +45,7 @@ impl Flat {
         self.parts.push(part);
     }
 
-    fn list(&mut self, parts: &[Part], in_order: bool) -> Vec<Placed> {
+    pub(super) fn list(&mut self, parts: &[Part], in_order: bool) -> Vec<Placed> {
         parts.iter().map(|part| self.part(part, in_order)).collect()
     }
 
@@ -84,7 +84,7 @@ impl Flat {
         }
     }
 
-    fn shape(self, sink: usize, buffer_bytes: u64) -> ChainShape {
+    pub(super) fn shape(self, sink: usize, buffer_bytes: u64) -> ChainShape {
         let spans = RouteSpan::all(self.parts);
         let routes =
             spans.into_iter().zip(self.routes).map(|(span, (choice, order))| Route { span, choice, order });
@@ -154,7 +154,7 @@ fn any_part() -> impl Strategy<Value = Part> {
     })
 }
 
-fn any_parts() -> impl Strategy<Value = Vec<Part>> {
+pub(super) fn any_parts() -> impl Strategy<Value = Vec<Part>> {
     prop::collection::vec(any_part(), 1..4).prop_filter("a pipeline with a route of moderate size", |parts| {
         let mut flat = Flat::default();
         flat.list(parts, false);
@@ -162,9 +162,9 @@ fn any_parts() -> impl Strategy<Value = Vec<Part>> {
     })
 }
 
-fn routed_samples(count: u64, epoch: u32) -> Vec<Sample> {
-    let mut all = samples(0..count, epoch);
-    for (index, sample) in (0_u64..).zip(&mut all) {
+pub(super) fn routed_samples(numbers: std::ops::Range<u64>, epoch: u32) -> Vec<Sample> {
+    let mut all = samples(numbers.clone(), epoch);
+    for (index, sample) in numbers.zip(&mut all) {
         let hash = (index + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
         sample.set("a", Value::Int((hash % 4) as i64));
         sample.set("b", Value::Text((index % 3).to_string()));
@@ -183,7 +183,7 @@ fn data(epochs: &[u64]) -> (Vec<Produced>, Vec<Mark>) {
             chunks.push(Produced::EpochEnd);
             stream.push(Mark::EpochEnd);
         }
-        let samples = routed_samples(*count, epoch);
+        let samples = routed_samples(0..*count, epoch);
         stream.extend(samples.iter().cloned().map(|sample| Mark::Item(Item::Sample(sample))));
         chunks.push(Produced::Samples(samples));
     }

@@ -1,0 +1,377 @@
+//! Positions of the source whose samples are settled: handed out, left out on purpose, or failed.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use penstock_types::policy::OnError;
+use penstock_types::resume::EpochProgress;
+
+use super::failures::FailedTask;
+use crate::item::{Item, Origin};
+use crate::ports::{Failed, Items};
+
+/// Settled visits of a run. A visit is a sample that the source made; its number, counted over all epochs of the run, is its ticket. A
+/// fan-out adds samples with the same ticket, and the visit is settled with the last of them.
+///
+/// A bit for each visit from the first unsettled one on: a sample that takes long must not make the others cost more.
+#[derive(Debug, Default)]
+pub(crate) struct Settled {
+    /// Number of visits.
+    made: u64,
+    /// Visit of the first bit, a multiple of 64. All earlier visits are settled.
+    base: u64,
+    /// Bits of settled visits.
+    words: VecDeque<u64>,
+    /// Numbers of unsettled samples of visits that have other than one.
+    live: HashMap<u64, u64>,
+    /// Settled samples of unsettled visits, by the hashes of their fan-outs.
+    children: HashMap<u64, Vec<u64>>,
+    /// Tickets of samples that a stateful op has merged into others, by the visit that they are settled with.
+    followers: HashMap<u64, Vec<u32>>,
+    /// Samples that earlier runs have settled, by epoch and number of the visit in the epoch.
+    known: HashMap<(u32, u64), Vec<u64>>,
+    /// Same, of visits that this run has made.
+    repeated: HashMap<u64, Vec<u64>>,
+    /// Epochs that the source has begun, from the last settled one on.
+    epochs: VecDeque<EpochVisits>,
+    /// Samples handed out.
+    pub(crate) handed: u64,
+    /// Items handed out.
+    pub(crate) items: u64,
+    /// Samples that were made only to be left out again, because an earlier run has settled them.
+    pub(crate) suppressed: u64,
+    /// Samples that are counted as failed, and whose visits are not settled, because their failure ends the run.
+    pub(crate) unsettled_failures: u64,
+    /// Samples that are counted as discarded, and whose visits are not settled.
+    pub(crate) unsettled_discards: u64,
+    /// Last stage whose op keeps samples between calls: up to it, it needs all samples again.
+    last_stateful: Option<usize>,
+    /// Set once the source was ended before the end of its data.
+    is_cut: bool,
+}
+
+#[derive(Debug)]
+struct EpochVisits {
+    epoch: u32,
+    /// First visit.
+    first: u64,
+    /// Visit after the last one, if the epoch has ended.
+    end: Option<u64>,
+}
+
+impl Settled {
+    /// Starts where earlier runs have settled these samples: by epoch, number of the visit in the epoch, and hashes of fan-outs.
+    pub(crate) fn new(known: Vec<(u32, u64, Vec<u64>)>, last_stateful: Option<usize>) -> Self {
+        let known = known.into_iter().map(|(epoch, visit, hashes)| ((epoch, visit), hashes));
+        Self { known: known.collect(), last_stateful, ..Self::default() }
+    }
+
+    /// Gives a sample of the source its ticket.
+    pub(crate) fn make(&mut self, origin: &mut Origin) {
+        let visit = self.made;
+        if self.epochs.back().is_none_or(|last| last.end.is_some()) {
+            self.epochs.push_back(EpochVisits { epoch: origin.epoch, first: visit, end: None });
+        }
+        if visit - self.base == 64 * self.words.len() as u64 {
+            self.words.push_back(0);
+        }
+        origin.ticket = visit as u32;
+        self.made += 1;
+        if !self.known.is_empty()
+            && let Some(begun) = self.epochs.back()
+            && let Some(hashes) = self.known.remove(&(begun.epoch, visit - begun.first))
+        {
+            self.repeated.insert(visit, hashes.clone());
+            self.children.insert(visit, hashes);
+        }
+    }
+
+    /// Records that the source has made all samples of the epoch.
+    pub(crate) fn end_epoch(&mut self) {
+        if self.is_cut {
+            return;
+        }
+        if let Some(last) = self.epochs.back_mut() {
+            last.end.get_or_insert(self.made);
+        }
+        self.forget_settled();
+    }
+
+    /// Records that the source ends before the end of its data: what is discarded from now on is not settled.
+    pub(crate) fn cut(&mut self) {
+        self.is_cut = true;
+    }
+
+    /// Records that an item was handed out.
+    pub(crate) fn hand_out(&mut self, item: &Item) {
+        self.items += 1;
+        match item {
+            Item::Sample(sample) => self.hand_out_sample(sample.origin),
+            several => several.origins().for_each(|origin| self.hand_out_sample(origin)),
+        }
+    }
+
+    /// Records that a sample was handed out.
+    pub(crate) fn hand_out_sample(&mut self, origin: Origin) {
+        self.handed += 1;
+        self.settle(origin);
+    }
+
+    /// Settles a sample.
+    #[inline]
+    pub(crate) fn settle(&mut self, origin: Origin) {
+        let Some(visit) = self.open(origin.ticket) else { return };
+        if self.live.is_empty() || !self.remove(visit) {
+            self.settle_visit(visit);
+        } else {
+            self.children.entry(visit).or_default().push(origin.path);
+        }
+    }
+
+    /// Settles the samples of a failed task that were not taken by an op, unless a resumed run tries them again.
+    pub(crate) fn fail(&mut self, task: &FailedTask, on_error: OnError) {
+        match on_error {
+            OnError::Fail => self.unsettled_failures += task.samples(),
+            OnError::Skip | OnError::DeadLetter => task.origins().for_each(|origin| self.settle(origin)),
+        }
+    }
+
+    /// Discards a sample with an incomplete batch.
+    pub(crate) fn discard(&mut self, origin: Origin) {
+        match self.is_cut {
+            true => self.unsettled_discards += 1,
+            false => self.settle(origin),
+        }
+    }
+
+    /// Records that samples with the tickets `taken` became `items` and failures, or left no trace.
+    pub(crate) fn replace(&mut self, taken: &[u32], items: &Items, failed: &[Failed]) {
+        let items = items.as_slice();
+        if items.is_empty() && self.settle_run(taken) {
+            return;
+        }
+        // The other samples of their visits may outlive them.
+        let failed = if self.live.is_empty() { &[][..] } else { failed };
+        for origin in failed.iter().map(|failed| failed.sample.origin) {
+            if let Some(visit) = self.open(origin.ticket).filter(|visit| self.live.contains_key(visit)) {
+                self.children.entry(visit).or_default().push(origin.path);
+            }
+        }
+        let made = || items.iter().flat_map(Item::origins).map(|origin| origin.ticket);
+        // Most ops keep the order of the samples: those that left no trace are missing, and no ticket is new.
+        let mut rest = taken.iter();
+        if made().all(|ticket| rest.any(|taken| *taken == ticket)) {
+            let mut made = made().peekable();
+            for ticket in taken {
+                if made.next_if_eq(ticket).is_none() {
+                    self.leave_out(*ticket);
+                }
+            }
+        } else {
+            made().for_each(|ticket| self.add(ticket));
+            taken.iter().for_each(|ticket| self.leave_out(*ticket));
+        }
+    }
+
+    /// Records that an op that held samples holds none any more: the samples with the tickets `taken` became `items` and failures, or
+    /// others that were passed on before. Samples without a trace are settled with the last of the items, which may contain them.
+    pub(crate) fn release(&mut self, taken: &[u32], items: &Items, failed: &[Failed]) {
+        let last = items.as_slice().iter().flat_map(Item::origins).last();
+        let Some((leader, visit)) = last.and_then(|last| Some((last.ticket, self.open(last.ticket)?))) else {
+            return self.replace(taken, items, failed);
+        };
+        let (own, others): (Vec<u32>, Vec<u32>) = taken.iter().partition(|ticket| **ticket == leader);
+        self.followers.entry(visit).or_default().extend(others);
+        self.replace(&own, items, failed);
+    }
+
+    /// Removes samples that an earlier run has settled from the results of an op of `stage`. Returns their number.
+    pub(crate) fn suppress(&mut self, stage: usize, items: &mut Items) -> u64 {
+        if self.repeated.is_empty() || self.last_stateful.is_some_and(|last| stage < last) {
+            return 0;
+        }
+        let before = items.samples();
+        let mut is_known = |origin: Origin| {
+            let Some(visit) = self.open(origin.ticket) else { return false };
+            let Some(hashes) = self.repeated.get_mut(&visit) else { return false };
+            let place = hashes.iter().position(|hash| *hash == origin.path);
+            place.is_some_and(|place| {
+                hashes.swap_remove(place);
+                true
+            })
+        };
+        let mut keep = |item: &mut Item| match item {
+            Item::Sample(sample) => !is_known(sample.origin),
+            Item::Batch(samples) => {
+                samples.retain(|sample| !is_known(sample.origin));
+                !samples.is_empty()
+            }
+            // Its samples were single before.
+            Item::Collated(_) => true,
+        };
+        match items {
+            Items::None => {}
+            Items::One(item) => {
+                if !keep(item) {
+                    *items = Items::None;
+                }
+            }
+            Items::Many(several) => several.retain_mut(keep),
+        }
+        let suppressed = before - items.samples();
+        self.suppressed += suppressed;
+        suppressed
+    }
+
+    /// Progress by epoch.
+    pub(crate) fn progress(&mut self) -> Vec<EpochProgress> {
+        self.forget_settled();
+        let mut children: BTreeMap<u64, &Vec<u64>> =
+            self.children.iter().map(|(visit, hashes)| (*visit, hashes)).collect();
+        let epochs = self.epochs.iter().map(|epoch| {
+            let end = epoch.end.unwrap_or(self.made);
+            let later = children.split_off(&end);
+            let own = std::mem::replace(&mut children, later);
+            EpochProgress {
+                epoch: epoch.epoch,
+                settled: self.ranges(epoch.first, end),
+                ended: epoch.end.map(|end| end - epoch.first),
+                children: own
+                    .into_iter()
+                    .map(|(visit, hashes)| (visit - epoch.first, hashes.clone()))
+                    .collect(),
+            }
+        });
+        epochs.collect()
+    }
+
+    /// Forgets epochs before the last settled one, which another rank may not have settled.
+    fn forget_settled(&mut self) {
+        let frontier = self.frontier();
+        while self.epochs.get(1).is_some_and(|second| second.end.is_some_and(|end| end <= frontier)) {
+            self.epochs.pop_front();
+        }
+    }
+
+    /// Settled visits of `first..end`, as numbers from `first` on: first number and count.
+    fn ranges(&self, first: u64, end: u64) -> Vec<(u64, u64)> {
+        let mut ranges = Vec::new();
+        let mut begun = (first < self.base).then_some(first);
+        let mut visit = first.max(self.base);
+        while visit < end {
+            let word = (visit - self.base) / 64;
+            let bits = self.words[word as usize] >> (visit % 64);
+            let left = (64 - visit % 64).min(end - visit);
+            let alike = if bits & 1 == 1 { bits.trailing_ones() } else { bits.trailing_zeros() };
+            match (begun, bits & 1 == 1) {
+                (None, true) => begun = Some(visit),
+                (Some(start), false) => {
+                    ranges.push((start - first, visit - start));
+                    begun = None;
+                }
+                _ => {}
+            }
+            visit += u64::from(alike).clamp(1, left);
+        }
+        if let Some(start) = begun.filter(|start| *start < end) {
+            ranges.push((start - first, end - start));
+        }
+        ranges
+    }
+
+    /// Visit below which all are settled.
+    fn frontier(&self) -> u64 {
+        self.base + self.words.front().map_or(0, |word| word.trailing_ones().into())
+    }
+
+    /// The unsettled visit with this ticket.
+    #[inline]
+    fn open(&self, ticket: u32) -> Option<u64> {
+        let offset = ticket.wrapping_sub(self.base as u32);
+        let word = *self.words.get(offset as usize / 64)?;
+        let visit = self.base + u64::from(offset);
+        (visit < self.made && word >> (offset % 64) & 1 == 0).then_some(visit)
+    }
+
+    fn set(&mut self, visit: u64) {
+        let offset = visit - self.base;
+        self.words[offset as usize / 64] |= 1 << (offset % 64);
+        if !self.children.is_empty() {
+            self.children.remove(&visit);
+            self.repeated.remove(&visit);
+        }
+        self.forget_words();
+    }
+
+    /// Forgets visits before the first unsettled one.
+    fn forget_words(&mut self) {
+        while self.words.front() == Some(&u64::MAX) {
+            self.words.pop_front();
+            self.base += 64;
+        }
+    }
+
+    /// Settles the visits with these tickets word by word if they follow each other and have one sample each, as those of a large batch.
+    /// Returns false, and settles none, for any other tickets.
+    fn settle_run(&mut self, tickets: &[u32]) -> bool {
+        let ([first, ..], [.., last]) = (tickets, tickets) else { return true };
+        let is_run = self.live.is_empty()
+            && self.children.is_empty()
+            && self.followers.is_empty()
+            && tickets.is_sorted_by(|one, next| *next == one.wrapping_add(1));
+        let (true, Some(first), Some(last)) = (is_run, self.open(*first), self.open(*last)) else {
+            return false;
+        };
+        let (first, end) = (first - self.base, last + 1 - self.base);
+        for (word, start) in self.words.iter_mut().zip((0..).step_by(64)).skip((first / 64) as usize) {
+            if start >= end {
+                break;
+            }
+            let (from, to) = (first.max(start) - start, end.min(start + 64) - start);
+            *word |= u64::MAX >> (64 - (to - from)) << from;
+        }
+        self.forget_words();
+        true
+    }
+
+    /// Settles a visit, and the samples that are settled with it.
+    fn settle_visit(&mut self, visit: u64) {
+        self.set(visit);
+        let mut followers = if self.followers.is_empty() { None } else { self.followers.remove(&visit) };
+        while let Some(ticket) = followers.as_mut().and_then(Vec::pop) {
+            if let Some(visit) = self.open(ticket)
+                && !self.remove(visit)
+            {
+                self.set(visit);
+                followers
+                    .iter_mut()
+                    .for_each(|more| more.extend(self.followers.remove(&visit).into_iter().flatten()));
+            }
+        }
+    }
+
+    /// Adds a sample with this ticket.
+    fn add(&mut self, ticket: u32) {
+        if let Some(visit) = self.open(ticket) {
+            *self.live.entry(visit).or_insert(1) += 1;
+        }
+    }
+
+    /// Removes a sample that others have replaced, that failed, or that left no trace.
+    fn leave_out(&mut self, ticket: u32) {
+        if let Some(visit) = self.open(ticket)
+            && (self.live.is_empty() || !self.remove(visit))
+        {
+            self.settle_visit(visit);
+        }
+    }
+
+    /// Removes a sample of a visit. Returns false if it was the last one.
+    fn remove(&mut self, visit: u64) -> bool {
+        let Some(live) = self.live.get_mut(&visit) else { return false };
+        *live -= 1;
+        if *live == 1 {
+            self.live.remove(&visit);
+        }
+        true
+    }
+}

@@ -1,0 +1,331 @@
+//! Runs that stop at any moment and go on with other numbers of ranks deliver together what one run delivers.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use penstock_types::resume::{StartPoint, Token, TokenFault};
+use penstock_types::traversal::{
+    Mixture, NextVisits, Part, Pick, Shard, Stop, Traversal, TraversalSettings, Uneven,
+};
+
+use super::routes::{Flat, any_parts, routed_samples};
+use super::*;
+
+/// Results of a stage for a sample, as a function of its origin.
+fn made_of(stage: usize, sample: Sample) -> Result<Vec<Sample>, Sample> {
+    let Origin { epoch, index, path, .. } = sample.origin;
+    let hash = [u64::from(epoch), index, path].iter().fold(stage as u64 + 7, |hash, part| {
+        (hash ^ part).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(23)
+    });
+    let child = |number: u64| {
+        let mut child = sample.clone();
+        child.origin.path = (path ^ (number + 1)).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        child
+    };
+    match hash % 12 {
+        0 => Ok(Vec::new()),
+        1 => Err(sample),
+        2 => Ok((0..3).map(child).collect()),
+        _ => Ok(vec![sample]),
+    }
+}
+
+fn op(stage: usize, item: Item) -> Output {
+    outcomes(item, |sample| made_of(stage, sample))
+}
+
+/// An op without fan-out.
+fn one_to_one(stage: usize, item: Item) -> Output {
+    outcomes(item, |sample| match made_of(stage, sample.clone()) {
+        Ok(made) if made.len() > 1 => Ok(vec![sample]),
+        made => made,
+    })
+}
+
+fn outcomes(item: Item, made_of: impl Fn(Sample) -> Result<Vec<Sample>, Sample>) -> Output {
+    let is_batch = matches!(item, Item::Batch(_));
+    let (mut output, mut kept) = (Output::default(), Vec::new());
+    for sample in into_samples(item) {
+        match made_of(sample) {
+            Ok(made) if made.is_empty() => output.dropped += 1,
+            Ok(made) => kept.extend(made),
+            Err(sample) => {
+                output.failed.push(Failed { sample, fault: Fault::new(FailureClass::Data, "odd") })
+            }
+        }
+    }
+    output.items = match (is_batch, kept.len()) {
+        (_, 0) => Items::None,
+        (true, _) => Items::One(Item::Batch(kept)),
+        (false, 1) => Items::One(Item::Sample(kept.remove(0))),
+        (false, _) => Items::Many(kept.into_iter().map(Item::Sample).collect()),
+    };
+    output
+}
+
+/// What a run without a stop delivers of one entry, with the number of its samples that fail.
+fn delivered_of(stages: &[StageShape], sample: Sample) -> (Vec<Sample>, u64) {
+    let (mut samples, mut failed) = (vec![sample], 0);
+    for (position, stage) in stages.iter().enumerate() {
+        if matches!(stage.rule, StageRule::Pipe { .. }) {
+            let made = samples.into_iter().map(|sample| made_of(position, sample));
+            samples = made
+                .flat_map(|made| {
+                    made.unwrap_or_else(|_| {
+                        failed += 1;
+                        Vec::new()
+                    })
+                })
+                .collect();
+        }
+    }
+    (samples, failed)
+}
+
+/// A source whose samples have numbers.
+#[derive(Clone, Debug)]
+struct Data {
+    settings: TraversalSettings,
+    count: u64,
+    /// Numbers of samples of its shards; empty for a source without.
+    shards: Arc<[u64]>,
+    mixture: Option<Mixture>,
+}
+
+impl Data {
+    fn sample(&self, epoch: u32, index: u64) -> Sample {
+        let [mut sample] =
+            <[Sample; 1]>::try_from(routed_samples(index..index + 1, epoch)).expect("one index");
+        if let Some(mixture) = &self.mixture {
+            let draw = mixture.clone().at(index);
+            sample.key = format!("{} of {} in pass {}", draw.position, draw.part, draw.pass).into();
+        }
+        sample
+    }
+
+    fn traversal(&self, shard: Option<Shard>) -> Traversal {
+        let settings = TraversalSettings { shard, ..self.settings };
+        Traversal::in_units(self.count, self.shards.clone(), settings).unwrap()
+    }
+
+    fn chunks(&self, mut traversal: Traversal) -> Vec<Produced> {
+        let next = || {
+            Some(match traversal.next_visits(5)? {
+                NextVisits::EpochEnd => Produced::EpochEnd,
+                NextVisits::Visits { epoch, indexes } => {
+                    Produced::Samples(indexes.into_iter().map(|index| self.sample(epoch, index)).collect())
+                }
+            })
+        };
+        std::iter::from_fn(next).collect()
+    }
+}
+
+fn any_data() -> impl Strategy<Value = Data> {
+    let one = (0_u64..60).prop_map(|count| (count, Vec::new(), None));
+    let shards =
+        prop::collection::vec(0_u64..12, 1..8).prop_map(|shards| (shards.iter().sum(), shards, None));
+    let part = (1_u64..20, 1_u32..5).prop_map(|(len, weight)| Part { len, weight });
+    let mixture =
+        (prop::collection::vec(part, 1..4), any::<bool>(), 0..3).prop_map(|(parts, random, stop)| {
+            let pick = if random { Pick::Random } else { Pick::Even };
+            let stop = [Stop::First, Stop::All, Stop::Samples(40)][stop as usize];
+            let mixture = Mixture::new(&parts, pick, stop, 9).expect("weights of a mixture");
+            (mixture.len(), Vec::new(), Some(mixture))
+        });
+    (prop_oneof![one, shards, mixture], 1_u32..3, any::<bool>(), prop::option::of(1_u32..4)).prop_map(
+        |((count, shards, mixture), epochs, shuffle, window)| {
+            let window = window.and_then(NonZeroU32::new);
+            let epochs = NonZeroU32::new(epochs);
+            let settings =
+                TraversalSettings { shuffle, window, epochs, seed: 3, ..TraversalSettings::IN_ORDER };
+            Data { settings, count, shards: shards.into(), mixture }
+        },
+    )
+}
+
+/// A sample, whatever the way it took.
+fn place(sample: &Sample) -> (u32, u64, u64, String) {
+    (sample.origin.epoch, sample.origin.index, sample.origin.path, sample.key.to_string())
+}
+
+fn is_stateful(stage: &StageShape) -> bool {
+    matches!(stage.rule, StageRule::Pipe { runs_on: RunsOn::OneThread(_), .. })
+}
+
+/// One run of a rank, up to a number of events. Returns its state and the samples handed out.
+fn run(
+    shape: ChainShape,
+    op: fn(usize, Item) -> Output,
+    data: &Data,
+    (start, shard): (&StartPoint, Option<Shard>),
+    choices: &mut impl Iterator<Item = usize>,
+    most: usize,
+) -> (Token, Vec<Sample>) {
+    let later = shape.hands_out_later;
+    let shape = ChainShape { known: start.children().collect(), ..shape };
+    let mut driver = Driver::new(shape, data.chunks(data.traversal(shard).from(start)), 2);
+    driver.op = op;
+    let mut handed = 0;
+    for step in 0..most {
+        if driver.schedule.is_over() {
+            break;
+        }
+        let choice = choices.next().unwrap_or(0) + step;
+        driver.step(choice, true);
+        if later && (choice / 11 % 3 > 0 || driver.schedule.is_over()) {
+            for item in &driver.delivered[handed..] {
+                driver.schedule.hand_out(1, item.origins());
+            }
+            handed = driver.delivered.len();
+        }
+        assert!(step < 100_000, "the run does not end");
+    }
+    assert!(driver.ledger().balanced);
+    if !later {
+        handed = driver.delivered.len();
+    }
+    let token = start.after(&driver.schedule.progress(Some(data.count)));
+    let samples = driver.delivered.into_iter().take(handed).flat_map(into_samples).collect();
+    (Token::read(token.to_json().as_bytes()).unwrap(), samples)
+}
+
+/// Several runs, each with another number of ranks; each rank but those of the last run stops after a number of events. Returns the state
+/// in the end and all samples handed out; `None` if ranks get more than one epoch apart, which short epochs permit.
+fn over_worlds(
+    new_shape: impl Fn() -> ChainShape,
+    data: &Data,
+    worlds: &[u32],
+    stops: &[usize],
+    choices: Vec<usize>,
+) -> Option<(Token, Vec<Sample>)> {
+    let mut choices = choices.into_iter().cycle();
+    let mut delivered = Vec::new();
+    let shard = |rank, ranks| {
+        let world = NonZeroU32::new(ranks).expect("a rank at least");
+        Some(Shard { rank, world, uneven: Uneven::Keep })
+    };
+    let mut token =
+        Token::new(BTreeMap::new(), &TraversalSettings { shard: shard(0, worlds[0]), ..data.settings });
+    for (number, ranks) in worlds.iter().enumerate() {
+        let is_last = number + 1 == worlds.len();
+        let mut states = Vec::new();
+        for rank in 0..*ranks {
+            let shard = shard(rank, *ranks);
+            let start = match StartPoint::new(token.clone(), shard) {
+                Ok(start) => start,
+                Err(TokenFault::Apart(_)) => return None,
+                Err(fault) => panic!("{fault}"),
+            };
+            let most = if is_last { usize::MAX } else { stops[(rank as usize + number) % stops.len()] };
+            let (state, samples) = run(new_shape(), op, data, (&start, shard), &mut choices, most);
+            states.push(state);
+            delivered.extend(samples);
+        }
+        token = Token::merge(states).unwrap();
+    }
+    Some((token, delivered))
+}
+
+fn sorted(samples: &[Sample]) -> Vec<(u32, u64, u64, String)> {
+    let mut places: Vec<_> = samples.iter().map(place).collect();
+    places.sort_unstable();
+    places
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn interrupted_runs_deliver_together_what_one_run_delivers(
+        stages in any_stages(), data in any_data(), later: bool,
+        worlds in prop::collection::vec(1_u32..9, 1..4), stops in prop::collection::vec(0_usize..250, 8),
+        choices in prop::collection::vec(any::<usize>(), 200),
+    ) {
+        let stages: Vec<StageShape> = stages.into_iter().filter(|stage| !is_stateful(stage)).map(|stage| match stage.rule {
+            StageRule::Aggregate { size, .. } => StageShape { rule: StageRule::Aggregate { size, drop_last: false }, ..stage },
+            _ => stage,
+        }).collect();
+        let new_shape = || ChainShape { hands_out_later: later, ..shape(stages.clone(), 2) };
+        let Some((token, delivered)) = over_worlds(new_shape, &data, &worlds, &stops, choices) else { return Ok(()) };
+        let epochs = data.settings.epochs.map_or(0, NonZeroU32::get);
+        let entries = (0..epochs).flat_map(|epoch| (0..data.count).map(move |index| (epoch, index)));
+        let expected: Vec<(Vec<Sample>, u64)> =
+            entries.map(|(epoch, index)| delivered_of(&stages, data.sample(epoch, index))).collect();
+        let failed: u64 = expected.iter().map(|(_, failed)| failed).sum();
+        let expected: Vec<Sample> = expected.into_iter().flat_map(|(samples, _)| samples).collect();
+        let settled = token.settled();
+        prop_assert_eq!((settled.delivered, settled.skipped), (delivered.len() as u64, failed));
+        prop_assert!(settled.balances(), "{:?}", settled);
+        prop_assert_eq!(sorted(&delivered), sorted(&expected));
+    }
+
+    #[test]
+    fn interrupted_runs_with_routes_deliver_together_what_one_run_delivers(
+        parts in any_parts(), data in any_data(), later: bool,
+        worlds in prop::collection::vec(1_u32..9, 2..4), stops in prop::collection::vec(0_usize..250, 8),
+        choices in prop::collection::vec(any::<usize>(), 200),
+    ) {
+        let new_shape = || {
+            let mut flat = Flat::default();
+            flat.list(&parts, false);
+            ChainShape { hands_out_later: later, ..flat.shape(2, u64::MAX) }
+        };
+        if new_shape().stages.iter().any(is_stateful) {
+            return Ok(());
+        }
+        let (_, whole) = over_worlds(new_shape, &data, &[1], &stops, choices.clone()).expect("one rank is not apart");
+        let Some((token, delivered)) = over_worlds(new_shape, &data, &worlds, &stops, choices) else { return Ok(()) };
+        let settled = token.settled();
+        prop_assert!(settled.balances() && settled.delivered == delivered.len() as u64, "{:?}", settled);
+        prop_assert_eq!(sorted(&delivered), sorted(&whole));
+    }
+
+    #[test]
+    fn a_stateful_stage_repeats_only_what_it_held(count in 0_u64..40, stop in 0_usize..300, choices in prop::collection::vec(any::<usize>(), 100)) {
+        let stages = || vec![
+            stage(1, 2, pipe(2, Order::Input, RunsOn::AnyThread)),
+            stage(2, 2, pipe(1, Order::Input, RunsOn::OneThread(0))),
+            stage(3, 1, pipe(2, Order::Input, RunsOn::Tasks)),
+        ];
+        let settings = TraversalSettings { epochs: NonZeroU32::new(2), ..TraversalSettings::IN_ORDER };
+        let fresh = Token::new(BTreeMap::new(), &settings);
+        let mut choices = choices.into_iter().cycle();
+        let data = Data { settings, count, shards: [].into(), mixture: None };
+        let mut go_on = |token: &Token, most| {
+            let start = StartPoint::new(token.clone(), None).unwrap();
+            run(shape(stages(), 2), one_to_one, &data, (&start, None), &mut choices, most)
+        };
+        let (_, whole) = go_on(&fresh, usize::MAX);
+        let (token, mut parts) = go_on(&fresh, stop);
+        parts.extend(go_on(&token, usize::MAX).1);
+        let keys = |samples: &[Sample]| samples.iter().map(|sample| (sample.origin.epoch, sample.key.to_string())).collect::<Vec<_>>();
+        prop_assert_eq!(keys(&parts), keys(&whole));
+    }
+}
+
+#[test]
+fn a_failure_that_ends_the_run_is_tried_again_and_a_cut_batch_is_not_lost() {
+    let aggregate = StageRule::Aggregate { size: 100, drop_last: true };
+    let fails = StageShape { on_error: OnError::Fail, ..stage(1, 2, pipe(1, Order::Input, RunsOn::Tasks)) };
+    let settings = TraversalSettings::IN_ORDER;
+    let start = StartPoint::new(Token::new(BTreeMap::new(), &settings), None).unwrap();
+    let data = Data { settings, count: 8, shards: [].into(), mixture: None };
+    let shape = shape(vec![fails, stage(2, 2, aggregate)], 2);
+    let mut driver = Driver::new(shape, data.chunks(data.traversal(None)), 1);
+    driver.op = |_, item| match item.first() {
+        Some((_, origin)) if origin.index == 5 => {
+            Output::all_failed(into_samples(item), &Fault::new(FailureClass::Data, "odd"))
+        }
+        _ => Output::one(item),
+    };
+    for choice in 0..1000 {
+        driver.step(choice, true);
+    }
+    assert!(driver.schedule.error().is_some());
+    assert_eq!(driver.ledger().total.discarded, 5);
+    let token = start.after(&driver.schedule.progress(Some(8)));
+    assert_eq!(token.settled(), RunBook::default());
+    let rest = StartPoint::new(token, None).unwrap();
+    assert_eq!(data.traversal(None).from(&rest).total(), Some(8));
+}

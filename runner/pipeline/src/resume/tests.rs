@@ -1,0 +1,198 @@
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::path::Path;
+
+use penstock_device::HostMemory;
+use penstock_engine::item::Item;
+use penstock_engine::memory::Pool;
+use penstock_engine::running::{StopReason, Taken};
+use penstock_types::run::RunState;
+use penstock_types::spec::Spec;
+use penstock_types::traversal::{Shard, Uneven};
+use penstock_wasm::{Sandbox, SandboxSettings};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use super::*;
+use crate::modules::Modules;
+use crate::prepare::Outlets;
+use crate::runner::Runner;
+use crate::stores::Stores;
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for number in 0..23 {
+        fs::write(folder.path().join(format!("{number:02}.txt")), "x").unwrap();
+    }
+    let lines: String =
+        (0..31).map(|number| format!("{{\"key\": \"{number}\", \"number\": {number}}}\n")).collect();
+    fs::write(folder.path().join("lines.ndjson"), lines).unwrap();
+    folder
+}
+
+fn document(source: &Value, order: &str) -> Value {
+    json!({
+        "source": source, "seed": 7, "threads": 2, "max_failures": null,
+        "stages": [
+            { "sleep": { "mean_ms": 0.2, "jitter": 1, "on": "async", "concurrency": 3, "order": order, "fail_rate": 0.1 } },
+            { "aggregate": { "size": 3 } },
+        ],
+    })
+}
+
+fn prepared(runtime: &Runtime, folder: &Path, document: &Value) -> Prepared {
+    let mut stores = Stores::default();
+    stores.add_folder("here", folder).unwrap();
+    let modules = Modules::new(Sandbox::new(SandboxSettings::default()).unwrap());
+    let runner = Runner::new(runtime.handle().clone(), stores, modules);
+    runner.prepare(&Spec::from_value(document.clone()).unwrap(), Outlets::ALL).unwrap()
+}
+
+/// Takes up to `most` batches. Returns the keys in the order of delivery, and the state.
+fn run(runtime: &Runtime, prepared: &Prepared, most: usize) -> (Vec<String>, Token) {
+    let memory = Arc::new(Pool::new(HostMemory));
+    let run = runtime.block_on(prepared.start_taken(None, memory, 4)).unwrap();
+    let mut keys = Vec::new();
+    for _ in 0..most {
+        let Taken::Item(item) = run.take(LONG) else { break };
+        let origins: Vec<_> = item.origins().collect();
+        run.handle().hand_out(&origins);
+        let Item::Batch(samples) = item else { panic!("the document makes batches") };
+        keys.extend(samples.into_iter().map(|sample| format!("{} of {}", sample.key, sample.origin.epoch)));
+    }
+    run.stop(StopReason::Asked);
+    let ended = run.wait();
+    assert!(ended.snapshot.state != RunState::Failed, "{:?}", ended.snapshot.error);
+    (keys, Token::read(ended.state.to_json().as_bytes()).unwrap())
+}
+
+fn sorted(mut keys: Vec<String>) -> Vec<String> {
+    keys.sort_unstable();
+    keys
+}
+
+#[test]
+fn runs_over_every_kind_of_source_continue_where_they_stopped() {
+    let (runtime, folder) = (Runtime::new().unwrap(), folder());
+    let list = json!({ "list": { "store": "here", "suffix": ".txt" } });
+    let records = json!({ "records": { "store": "here", "key": "lines.ndjson", "epochs": 2 } });
+    let part = |source: &Value| json!({ "source": source, "weight": 2 });
+    let sources = [
+        json!({ "range": { "count": 40, "shuffle": true, "epochs": 2 } }),
+        json!({ "range": { "count": 40, "limit": 17, "epochs": 3 } }),
+        list.clone(),
+        json!({ "list": { "store": "here", "suffix": ".txt", "shuffle": true } }),
+        records.clone(),
+        json!({ "records": { "store": "here", "key": "lines.ndjson", "shuffle": true, "limit": 20 } }),
+        json!({ "mix": { "sources": { "a": part(&list), "b": part(&json!({ "range": { "count": 9, "shuffle": true } })) }, "epochs": 2 } }),
+    ];
+    for source in sources {
+        for order in ["completion", "input"] {
+            let document = document(&source, order);
+            let begun = prepared(&runtime, folder.path(), &document);
+            let (whole, end) = run(&runtime, &begun, usize::MAX);
+            assert!(end.settled().balances());
+            for stop in [0, 1, 4, 9, 1000] {
+                let (mut keys, state) = run(&runtime, &begun, stop);
+                let mut second = prepared(&runtime, folder.path(), &document);
+                second.resume(state, false).unwrap();
+                let (rest, second_end) = run(&runtime, &second, usize::MAX);
+                keys.extend(rest);
+                match order {
+                    // Each epoch's last batch may be cut elsewhere, but the order is the same.
+                    "input" => assert_eq!(keys, whole, "{source} stopped after {stop}"),
+                    _ => assert_eq!(sorted(keys), sorted(whole.clone()), "{source} stopped after {stop}"),
+                }
+                assert_eq!(second_end.settled(), end.settled(), "{source} stopped after {stop}");
+            }
+        }
+    }
+}
+
+#[test]
+fn ranks_of_another_number_continue_from_the_merged_states() {
+    let (runtime, folder) = (Runtime::new().unwrap(), folder());
+    for source in [
+        json!({ "list": { "store": "here", "suffix": ".txt" } }),
+        json!({ "range": { "count": 50, "shuffle": true } }),
+    ] {
+        let document = document(&source, "completion");
+        let whole = run(&runtime, &prepared(&runtime, folder.path(), &document), usize::MAX).0;
+        for (world, later) in [(2, 3), (5, 1), (1, 4)] {
+            let rank = |rank: u32, world: u32| {
+                let mut prepared = prepared(&runtime, folder.path(), &document);
+                let world = NonZeroU32::new(world).unwrap();
+                prepared.plan.source.traversal.shard = Some(Shard { rank, world, uneven: Uneven::Keep });
+                prepared
+            };
+            let (mut keys, mut states) = (Vec::new(), Vec::new());
+            for number in 0..world {
+                let (some, state) = run(&runtime, &rank(number, world), 1 + number as usize % 2);
+                keys.extend(some);
+                states.push(state);
+            }
+            let merged = Token::merge(states).unwrap();
+            for number in 0..later {
+                let mut prepared = rank(number, later);
+                prepared.resume(merged.clone(), false).unwrap();
+                keys.extend(run(&runtime, &prepared, usize::MAX).0);
+            }
+            assert_eq!(sorted(keys), sorted(whole.clone()), "{source} from {world} to {later}");
+        }
+    }
+}
+
+#[test]
+fn a_state_is_refused_with_what_differs_unless_it_is_forced() {
+    let (runtime, folder) = (Runtime::new().unwrap(), folder());
+    let source = |count: u32| json!({ "range": { "count": count } });
+    let (_, state) = run(&runtime, &prepared(&runtime, folder.path(), &document(&source(40), "input")), 2);
+    let refused = |document: &Value| {
+        let mut prepared = prepared(&runtime, folder.path(), document);
+        let fault = prepared.resume(state.clone(), false).unwrap_err().to_string();
+        prepared.resume(state.clone(), true).unwrap();
+        fault
+    };
+    let other = |pointer: &str, value: Value| {
+        let mut document = document(&source(40), "input");
+        *document.pointer_mut(pointer).unwrap() = value;
+        document
+    };
+    assert_eq!(
+        refused(&document(&source(41), "input")),
+        "the state belongs to another run: `/source` differs"
+    );
+    assert_eq!(
+        refused(&other("/stages/0/sleep/fail_rate", json!(0.2))),
+        "the state belongs to another run: `/stages/0/sleep` differs"
+    );
+    assert_eq!(refused(&other("/seed", json!(8))), "the state belongs to another run: `/seed` differs");
+    // These settings do not change the samples.
+    for same in [other("/threads", json!(1)), other("/stages/0/sleep/order", json!("completion"))] {
+        prepared(&runtime, folder.path(), &same).resume(state.clone(), false).unwrap();
+    }
+    let list = document(&json!({ "list": { "store": "here", "suffix": ".txt" } }), "input");
+    let (_, state) = run(&runtime, &prepared(&runtime, folder.path(), &list), 100);
+    fs::write(folder.path().join("later.txt"), "x").unwrap();
+    let mut prepared = prepared(&runtime, folder.path(), &list);
+    prepared.resume(state, false).unwrap();
+    let run = runtime.block_on(prepared.start_taken(None, Arc::new(Pool::new(HostMemory)), 4)).unwrap();
+    assert!(matches!(run.take(LONG), Taken::Over));
+    let error = run.wait().snapshot.error.unwrap();
+    assert!(error.contains("the source has 24 samples, and had 23 when the state was written"), "{error}");
+}
+
+#[test]
+fn a_state_file_is_written_atomically_and_its_folder_is_checked_first() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(StateFile::at(folder.path().join("missing/state.json")).is_err());
+    let file = StateFile::at(folder.path().join("state.json")).unwrap();
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    let settings = penstock_types::traversal::TraversalSettings::IN_ORDER;
+    file.write(&Token::new(BTreeMap::new(), &settings)).unwrap();
+    let names: Vec<_> =
+        fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["state.json"]);
+}

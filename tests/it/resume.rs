@@ -1,0 +1,105 @@
+//! Runs that continue where an earlier one was interrupted.
+
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+use std::{env, fs};
+
+use penstock_tests::{Call, Folder};
+use penstock_types::run::{RunSnapshot, RunState};
+use serde_json::{Value, json};
+
+use crate::files::{BATCHES, SAMPLES, batches, call, objects, prepared, random};
+
+/// Number of kills of a run.
+const KILLS: u64 = 10;
+
+fn with_state(call: Call, state: &Path) -> Call {
+    let call = call.argument("--state").argument(state);
+    if state.exists() { call.argument("--resume").argument(state) } else { call }
+}
+
+#[test]
+fn a_killed_run_continues_from_its_state_with_the_same_files() {
+    let (reference, document) = prepared();
+    call(&reference, &document).finish().exits(0);
+    let reference = objects(&reference.join("out"));
+    let mut seed = 11;
+    let mut resumed = 0;
+    let kills: u64 = env::var("PENSTOCK_TEST_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
+    for kill in 0..kills {
+        let (folder, document) = prepared();
+        let (out, state) = (folder.join("out"), folder.join("state.json"));
+        // Half a second, in which the state is written several times.
+        let slow = || call(&folder, &document).set("/interval_s=0.1").set("/stages/0/sleep/mean_ms=10");
+        let run = || with_state(slow(), &state);
+        // Killed twice at most, each time after another number of batches and some milliseconds.
+        for after in [kill * BATCHES / kills / 2, kill * BATCHES / kills] {
+            let call = run();
+            let mut child = call.start();
+            while batches(&objects(&out)) < after && child.try_wait().unwrap().is_none() {
+                sleep(Duration::from_millis(1));
+            }
+            sleep(Duration::from_micros(random(&mut seed) % 30_000));
+            child.kill().unwrap();
+            call.finished(child);
+        }
+        let items = fs::read(&state).ok().map_or(0, |state| {
+            let state: Value = serde_json::from_slice(&state).unwrap();
+            state["ranks"]["0"]["items"].as_u64().unwrap()
+        });
+        resumed += u64::from(items > 0);
+        let snapshot = run().finish().exits(0).snapshot();
+        let earlier = snapshot.resumed.unwrap_or_default();
+        assert_eq!(earlier.delivered, items * 4, "kill {kill}");
+        assert_eq!(earlier.delivered + snapshot.ledger.total.delivered, SAMPLES, "kill {kill}");
+        assert!(objects(&out) == reference, "kill {kill}: the files differ from those of an undisturbed run");
+    }
+    assert!(resumed > 0, "no run was resumed in its middle");
+}
+
+#[test]
+fn a_run_that_was_stopped_reports_earlier_samples_and_all_of_them() {
+    let folder = Folder::new();
+    let state = folder.join("state.json");
+    let document = folder.document(&json!({
+        "source": { "range": { "count": 100_000, "shuffle": true } }, "interval_s": 0.1,
+        "stages": [{ "sleep": { "mean_ms": 1, "concurrency": 4, "fail_rate": 0.1 } }],
+        "max_failures": null
+    }));
+    let first = with_state(Call::run(&document).json().set("/source/range/count=300"), &state);
+    let first = first.argument("--for=100ms").finish().exits(0).snapshot();
+    let second = with_state(Call::run(&document).json().set("/source/range/count=300"), &state);
+    let second: RunSnapshot = second.finish().exits(0).snapshot();
+    let earlier = second.resumed.clone().unwrap();
+    assert_eq!((first.state, second.state), (RunState::Completed, RunState::Completed));
+    assert!(earlier.balances() && earlier.left == 0, "{earlier:?}");
+    assert_eq!(earlier.delivered, first.ledger.total.delivered);
+    let all = earlier.plus(&second.ledger.total);
+    assert_eq!((all.made, all.left, all.delivered + all.skipped), (300, 0, 300));
+    let text =
+        with_state(Call::run(&document).set("/source/range/count=300"), &state).finish().exits(0).stdout;
+    let rows: Vec<&str> = text.lines().filter(|line| line.contains(" runs ")).collect();
+    assert!(rows.len() == 2 && rows[1].contains("300"), "{text}");
+}
+
+#[test]
+fn a_state_that_does_not_fit_is_refused() {
+    let folder = Folder::new();
+    let state = folder.join("state.json");
+    let document = folder.document(&json!({ "source": { "range": { "count": 10 } }, "stages": [] }));
+    with_state(Call::run(&document).json(), &state).finish().exits(0);
+    let other = || with_state(Call::run(&document).json().set("/source/range/count=20"), &state);
+    let stderr = other().finish().exits(2).stderr;
+    assert!(stderr.contains("`/source` differs; pass `--force` to resume nevertheless"), "{stderr}");
+    let snapshot = other().argument("--force").finish().exits(0).snapshot();
+    assert_eq!(snapshot.ledger.total.delivered, 10);
+    for (text, reason) in [("{", "not a state"), ("{\"version\": 9}", "version 9")] {
+        folder.write("bad.json", text);
+        let call = Call::run(&document).argument("--resume").argument(folder.join("bad.json"));
+        let stderr = call.finish().exits(2).stderr;
+        assert!(stderr.contains(reason), "{stderr}");
+    }
+    let call = Call::run(&document).argument("--state").argument(folder.join("missing/state.json"));
+    assert!(call.finish().exits(2).stderr.contains("cannot write"));
+}
