@@ -9,13 +9,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use penstock_device::HostMemory;
-use penstock_engine::item::{Collated, Item};
+use penstock_engine::item::{Collated, Item, Origin};
 use penstock_engine::memory::Pool;
 use penstock_engine::running::{RunHandle, StopReason, Taken};
 use penstock_pipeline::headspace::Headspace;
 use penstock_pipeline::{Ended, OutputError, Prepared, Run, Runner, StartError};
 use penstock_types::manifest::Mode;
 use penstock_types::plan::{ConsumerPlan, StageKind, StagePlan, WasmPlan};
+use penstock_types::resume::{StartPoint, Token, TokenFault};
 use penstock_types::run::{RunSnapshot, RunState};
 use penstock_types::text::with_causes;
 use penstock_types::traversal::{Shard, Uneven};
@@ -62,6 +63,10 @@ pub(crate) struct Running {
     handle: RunHandle,
     held: Held,
     max_held: usize,
+    /// Samples of the last batches that were returned, in order; settled once they are certain to be in the hands of the loop.
+    recent: Mutex<VecDeque<Vec<Origin>>>,
+    /// Place where the run began.
+    start: Arc<StartPoint>,
     /// Batches that arrived while the loop held too many; several if several threads called `next`.
     waiting: Mutex<VecDeque<Collated>>,
     /// `None` once the run has ended.
@@ -170,8 +175,10 @@ impl Loader {
     }
 
     /// Starts a run over a share of the source, beginning with the pass `first_epoch`, without a last pass if `endless`. `drained
-    /// = false` drops batches as they arrive. The run's own folder is created in `out`.
-    #[pyo3(signature = (first_epoch, shard=None, *, out=None, drained=true, endless=false))]
+    /// = false` drops batches as they arrive. The run's own folder is created in `out`. A `state` continues an earlier run; `force`
+    /// ignores that another pipeline has written it.
+    #[pyo3(signature = (first_epoch, shard=None, *, out=None, drained=true, endless=false, state=None, force=false))]
+    #[expect(clippy::too_many_arguments, reason = "the package's `Pipeline` passes them by name")]
     fn start(
         &self,
         py: Python<'_>,
@@ -180,6 +187,8 @@ impl Loader {
         out: Option<PathBuf>,
         drained: bool,
         endless: bool,
+        state: Option<&str>,
+        force: bool,
     ) -> PyResult<Running> {
         self.home.check()?;
         if self.is_running.swap(true, Ordering::AcqRel) {
@@ -188,12 +197,11 @@ impl Loader {
                  a second loop at the same time",
             ));
         }
-        let mut prepared = self.share(shard)?;
+        let mut prepared =
+            self.prepared_run(first_epoch, shard, endless, state, force).inspect_err(|_| {
+                self.is_running.store(false, Ordering::Release);
+            })?;
         let plan = &mut prepared.plan;
-        plan.source.traversal.first_epoch = first_epoch;
-        if endless {
-            plan.source.traversal.epochs = None;
-        }
         if !drained {
             plan.consumer = ConsumerPlan::Discard;
         }
@@ -220,6 +228,8 @@ impl Loader {
             handle: run.handle(),
             held: self.held.clone(),
             max_held: self.max_held,
+            recent: Mutex::default(),
+            start: run.start().clone(),
             waiting: Mutex::default(),
             run: Mutex::new(Some(run)),
             last: OnceLock::new(),
@@ -227,6 +237,19 @@ impl Loader {
             is_closed: AtomicBool::new(false),
             is_running: self.is_running.clone(),
         })
+    }
+
+    /// Checks that `state` is a state of this pipeline, or any state with `force`.
+    fn check_state(&self, state: &str, force: bool) -> PyResult<()> {
+        let checked = Token::read(state.as_bytes());
+        let checked =
+            checked.and_then(|token| if force { Ok(()) } else { self.prepared.check_state(&token) });
+        checked.map_err(|fault| refused(&fault))
+    }
+
+    /// State of a run that begins with the pass `first_epoch`, as JSON.
+    fn fresh_state(&self, first_epoch: u32, shard: Option<WrittenShard>) -> PyResult<String> {
+        Ok(self.prepared_run(first_epoch, shard, false, None, false)?.fresh_state().to_json())
     }
 
     /// Number of batches in one run over a share of the source if no sample fails or is dropped; `None` for endless runs.
@@ -245,6 +268,25 @@ impl Loader {
         let epochs = u64::from(epochs.get());
         Ok(plan.items_of(total / epochs).map(|items| items * epochs))
     }
+}
+
+fn refused(fault: &TokenFault) -> PyErr {
+    let force = match fault {
+        TokenFault::Differs(_) => "; pass `force=True` to resume nevertheless",
+        _ => "",
+    };
+    InvalidPipeline::new_err(format!("cannot resume: {fault}{force}"))
+}
+
+/// Merges the states of several ranks, each as JSON.
+#[pyfunction]
+pub(crate) fn merge_states(states: Vec<String>) -> PyResult<String> {
+    let states: Result<Vec<Token>, TokenFault> =
+        states.iter().map(|state| Token::read(state.as_bytes())).collect();
+    let merged = states.and_then(Token::merge);
+    merged
+        .map(|merged| merged.to_json())
+        .map_err(|fault| InvalidPipeline::new_err(format!("cannot merge: {fault}")))
 }
 
 /// Reason why the number of samples behind a stage is not known.
@@ -268,6 +310,30 @@ fn unknown_output(stage: &StagePlan) -> Option<String> {
 }
 
 impl Loader {
+    /// Pipeline for a run.
+    fn prepared_run(
+        &self,
+        first_epoch: u32,
+        shard: Option<WrittenShard>,
+        endless: bool,
+        state: Option<&str>,
+        force: bool,
+    ) -> PyResult<Prepared> {
+        let mut prepared = self.share(shard)?;
+        let traversal = &mut prepared.plan.source.traversal;
+        traversal.first_epoch = first_epoch;
+        if endless {
+            traversal.epochs = None;
+        }
+        if let Some(state) = state {
+            let token = Token::read(state.as_bytes());
+            let resumed = token.and_then(|token| prepared.resume(token, force));
+            resumed.map_err(|fault| refused(&fault))?;
+            prepared.begin_anew_if_over();
+        }
+        Ok(prepared)
+    }
+
     /// Pipeline for a share of the source; `None` keeps the share in the document.
     fn share(&self, shard: Option<WrittenShard>) -> PyResult<Prepared> {
         let mut prepared = self.prepared.clone();
@@ -300,12 +366,29 @@ impl Running {
             },
         };
         match self.held.lease(py, self.max_held) {
-            Ok(lease) => Ok(Some(Batch::new(batch, lease))),
+            Ok(lease) => {
+                locked(&self.recent).push_back(batch.origins.clone());
+                self.hand_out(self.max_held);
+                Ok(Some(Batch::new(batch, lease)))
+            }
             Err(error) => {
                 locked(&self.waiting).push_front(batch);
                 Err(error)
             }
         }
+    }
+
+    /// Number of the first pass of the run.
+    #[getter]
+    fn first_epoch(&self) -> u32 {
+        self.start.first_epoch()
+    }
+
+    /// State behind all returned batches except the last `pending` ones, as JSON.
+    fn state(&self, pending: usize) -> PyResult<String> {
+        self.home.check()?;
+        self.hand_out(pending);
+        Ok(self.start.after(&self.handle.progress()).to_json())
     }
 
     /// Figures of the run, as JSON.
@@ -329,6 +412,14 @@ impl Running {
 }
 
 impl Running {
+    /// Settles all returned batches except the last `pending` ones.
+    fn hand_out(&self, pending: usize) {
+        let mut recent = locked(&self.recent);
+        while recent.len() > pending {
+            recent.pop_front().iter().for_each(|samples| self.handle.hand_out(samples));
+        }
+    }
+
     /// Takes the next batch from the queue.
     fn take(&self, py: Python<'_>) -> PyResult<Option<Collated>> {
         loop {

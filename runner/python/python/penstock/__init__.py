@@ -41,7 +41,7 @@ from penstock._parts import records as records
 from penstock._parts import tar as tar
 from penstock._parts import tfrecord as tfrecord
 from penstock._parts import tsv as tsv
-from penstock._pipeline import Pipeline
+from penstock._pipeline import Pipeline, merge_states
 
 __all__ = [
     "Array",
@@ -59,6 +59,7 @@ __all__ = [
     "StreamError",
     "connect",
     "headspace",
+    "merge_states",
     "watch",
     "__version__",
 ]

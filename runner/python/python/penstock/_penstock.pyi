@@ -175,6 +175,12 @@ class Loader:
     def explain(self, shard: tuple[int, int, bool] | None) -> str:
         """Description of the pipeline for a share of the source."""
 
+    def check_state(self, state: str, force: bool) -> None:
+        """Checks that `state` is a state of this pipeline, or any state with `force`."""
+
+    def fresh_state(self, first_epoch: int, shard: tuple[int, int, bool] | None) -> str:
+        """State of a run that begins with the pass `first_epoch`, as JSON."""
+
     def start(
         self,
         first_epoch: int,
@@ -183,10 +189,12 @@ class Loader:
         out: str | PathLike[str] | None = None,
         drained: bool = True,
         endless: bool = False,
+        state: str | None = None,
+        force: bool = False,
     ) -> Running:
         """Starts a run over a share of the source, beginning with the pass `first_epoch`; one run at a time. It makes as many passes as in
         the document, or never ends with `endless`. `drained = false` drops batches as they arrive. The run's own folder is created in
-        `out`.
+        `out`. A `state` continues an earlier run; `force` ignores that another pipeline has written it.
         """
 
     def batches(self, shard: tuple[int, int, bool] | None) -> int | None:
@@ -198,6 +206,13 @@ class Running:
 
     def next(self) -> Batch | None:
         """Next batch; `None` after the last. Waits without the GIL, and handles Ctrl-C."""
+
+    @property
+    def first_epoch(self) -> int:
+        """Number of the first pass of the run."""
+
+    def state(self, pending: int) -> str:
+        """State behind all returned batches except the last `pending` ones, as JSON."""
 
     def snapshot(self) -> str:
         """Figures of the run, as JSON."""
@@ -231,6 +246,9 @@ def headspace_of(real: float, loader: float, consumer: float, snapshot: str) -> 
     """Computes the headspace from three rates in batches per second, as JSON, and describes the contradiction between them, if there is
     one. The figures of the sink queue come from a snapshot.
     """
+
+def merge_states(states: Sequence[str]) -> str:
+    """Merges the states of several ranks, each as JSON."""
 
 def compile_module() -> int:
     """Compiles one module, read from standard input, in a child process. Returns the exit code."""

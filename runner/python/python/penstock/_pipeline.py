@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -114,6 +114,8 @@ class Pipeline:
         self._uneven = uneven
         self._workers = workers
         self._lengths: dict[Share | None, int | None] = {}
+        #: State from which the next iteration continues, as JSON, and true if it may belong to another pipeline.
+        self._state: tuple[str, bool] | None = None
         self._options = {
             "document": json.loads(written),
             "stores": stores,
@@ -131,7 +133,7 @@ class Pipeline:
     def __reduce__(self) -> tuple[Any, ...]:
         rank = self._rank or rank_of_torch()
         number, world = rank or (None, None)
-        return _rebuilt, ({**self._options, "rank": number, "world": world, "epoch": self.epoch},)
+        return _rebuilt, ({**self._options, "rank": number, "world": world, "epoch": self.epoch}, self._state)
 
     @property
     def name(self) -> str:
@@ -204,6 +206,42 @@ class Pipeline:
         if self._run is not None:
             self._run.close()
 
+    def state_dict(self, pending: int = 0) -> dict[str, Any]:
+        """State of the active iteration, or of the last one, for a checkpoint: `load_state_dict` continues behind the last batch. It fits
+        into JSON. Positions of samples that were dropped or failed are not visited again; batches on their way are, so that nothing is
+        lost or repeated.
+
+        pending: number of the last batches that the training loop has not got, if something between it and the pipeline holds them.
+        """
+        pending = whole_number("pending", pending, 0)
+        if self._state is not None:
+            text = self._state[0]
+        elif self._run is not None:
+            text = self._run.state(pending)
+        else:
+            text = self._loader.fresh_state(whole_number("epoch", self.epoch, 0), self._share())
+        return dict(json.loads(text))
+
+    def load_state_dict(self, state: Mapping[str, Any], *, force: bool = False) -> None:
+        """Makes the next iteration continue from `state`, a result of `state_dict` or `merge_states`. With the same number of ranks, each
+        rank continues its own sequence; any other number needs the merged states of all ranks, and the rest is dealt anew.
+
+        force: continue although the document, a module or the data differs.
+
+        Raises InvalidPipeline if the state belongs to another pipeline; the error says what differs.
+        """
+        text = json.dumps(dict(state))
+        self._loader.check_state(text, force)
+        self._state = text, force
+
+    def get_state(self) -> bytes:
+        """`state_dict` as bytes, as Grain's iterators have it."""
+        return json.dumps(self.state_dict()).encode()
+
+    def set_state(self, state: bytes) -> None:
+        """`load_state_dict` of the bytes from `get_state`."""
+        self.load_state_dict(json.loads(state))
+
     def explain(self) -> str:
         """Describes the pipeline, for `print`: each part with its settings, and the queues between them. Numbers of items per epoch are
         known for the source `range`, and are exact as long as no sample fails, is dropped, or becomes several.
@@ -225,9 +263,12 @@ class Pipeline:
 
     def _start(self, *, out: str | os.PathLike[str] | None = None, drained: bool = True, endless: bool = False) -> _penstock.Running:
         refuse_second_sharding(self._found_rank())
-        run = self._loader.start(whole_number("epoch", self.epoch, 0), self._share(), out=out, drained=drained, endless=endless)
-        self.epoch += self._loader.epochs or 0
-        self._run = run
+        state, force = self._state or (None, False)
+        run = self._loader.start(
+            whole_number("epoch", self.epoch, 0), self._share(), out=out, drained=drained, endless=endless, state=state, force=force
+        )
+        self.epoch = run.first_epoch + (self._loader.epochs or 0)
+        self._run, self._state = run, None
         return run
 
     def _found_rank(self) -> Rank | None:
@@ -275,9 +316,19 @@ def _log_failures(pipeline: str, snapshot: dict[str, Any]) -> None:
         _LOGGER.warning("%s: %d more samples failed for other reasons, which are not listed", pipeline, unlisted)
 
 
-def _rebuilt(options: dict[str, Any]) -> Pipeline:
+def _rebuilt(options: dict[str, Any], state: tuple[str, bool] | None) -> Pipeline:
     """Rebuilds a pipeline in the process that unpickles it."""
-    return Pipeline(**options)
+    pipeline = Pipeline(**options)
+    pipeline._state = state
+    return pipeline
+
+
+def merge_states(states: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Merges the states of all ranks of a pipeline into one, from which any number of ranks can continue.
+
+    Raises InvalidPipeline for states of different pipelines or runs, and for two states of one rank.
+    """
+    return dict(json.loads(_penstock.merge_states([json.dumps(state) for state in states])))
 
 
 def _named(what: str, given: Mapping[str, Any] | None, example: str) -> list[tuple[str, Any]]:

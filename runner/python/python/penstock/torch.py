@@ -62,6 +62,14 @@ class IterableDataset(torch.utils.data.IterableDataset[dict[str, Any]]):
         """Sets the pass over the source with which the next iteration begins; by default, the pass after the previous iteration."""
         self.pipeline.epoch = epoch
 
+    def state_dict(self) -> dict[str, Any]:
+        """State of the pipeline behind the last batch, without worker processes."""
+        return self.pipeline.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Makes the next iteration continue from `state`."""
+        self.pipeline.load_state_dict(state)
+
 
 class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
     """A data loader over a pipeline. It has no worker processes, since the pipeline has threads, and no batch size, since the document
@@ -78,3 +86,11 @@ class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
     def set_epoch(self, epoch: int) -> None:
         """Sets the pass over the source with which the next iteration begins; by default, the pass after the previous iteration."""
         self.pipeline.epoch = epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        """State of the pipeline behind the last batch, for a checkpoint."""
+        return self.pipeline.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Makes the next iteration continue from `state`."""
+        self.pipeline.load_state_dict(state)

@@ -1,0 +1,112 @@
+"""States of pipelines: a training that was interrupted continues behind its last batch."""
+
+import json
+import pickle
+import unittest
+from collections import Counter
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any
+
+import penstock
+
+COUNT = 50
+
+
+def document(size: int = 4, **source: Any) -> dict[str, Any]:
+    """A pipeline some of whose samples fail, and whose batches come in any order."""
+    return {
+        "source": {"range": {"count": COUNT, "shuffle": True, **source}},
+        "seed": 7,
+        "stages": [
+            {"sleep": {"mean_ms": 1, "jitter": 1, "concurrency": 4, "order": "completion", "fail_rate": 0.1}},
+            {"aggregate": {"size": size}},
+            {"collate": {}},
+        ],
+        "max_failures": None,
+    }
+
+
+def keys(batches: Iterable[penstock.Batch]) -> Counter[str]:
+    return Counter(key for batch in batches for key in batch.samples)
+
+
+def stored(state: dict[str, Any]) -> dict[str, Any]:
+    """The state as a checkpoint gives it back."""
+    return dict(json.loads(json.dumps(state)))
+
+
+class States(unittest.TestCase):
+    def test_a_second_process_gets_what_the_first_one_did_not(self) -> None:
+        whole = keys(penstock.Pipeline(document()))
+        for stop in (0, 1, 5, COUNT):
+            with self.subTest(stop=stop), penstock.Pipeline(document()) as first:
+                seen = keys(islice(first, stop))
+                second = pickle.loads(pickle.dumps(penstock.Pipeline(document())))
+                second.load_state_dict(stored(first.state_dict()))
+                if stop < COUNT:
+                    self.assertEqual(seen + keys(second), whole)
+                    self.assertEqual(second.epoch, 1)
+                else:
+                    # Nothing is left of the first pass.
+                    self.assertEqual({batch.epoch for batch in second}, {1})
+
+    def test_batches_that_the_loop_has_not_got_come_again(self) -> None:
+        with penstock.Pipeline(document()) as first:
+            batches = list(islice(first, 6))
+            state = first.state_dict(pending=2)
+        second = penstock.Pipeline(document())
+        second.set_state(json.dumps(state).encode())
+        self.assertEqual(keys(batches[:4]) + keys(second), keys(penstock.Pipeline(document())))
+
+    def test_ordered_batches_are_the_same(self) -> None:
+        ordered = document()
+        ordered["stages"][0]["sleep"]["order"] = "input"
+        whole = [batch.samples for batch in penstock.Pipeline(ordered, settings={"/source/range/epochs": 2})]
+        for stop in range(0, len(whole), 3):
+            with penstock.Pipeline(ordered, settings={"/source/range/epochs": 2}) as first:
+                seen = [batch.samples for batch in islice(first, stop)]
+                second = penstock.Pipeline(ordered, settings={"/source/range/epochs": 2})
+                second.load_state_dict(first.state_dict())
+                self.assertEqual(seen + [batch.samples for batch in second], whole)
+
+    def test_ranks_of_another_number_share_what_is_left(self) -> None:
+        whole = keys(penstock.Pipeline(document()))
+        for world, later in ((3, 2), (2, 5), (4, 1)):
+            seen: Counter[str] = Counter()
+            states = []
+            for rank in range(world):
+                with penstock.Pipeline(document(), rank=rank, world=world, uneven="keep") as first:
+                    seen += keys(islice(first, 1 + rank % 2))
+                    states.append(stored(first.state_dict()))
+            merged = penstock.merge_states(states)
+            for rank in range(later):
+                second = penstock.Pipeline(document(), rank=rank, world=later, uneven="keep")
+                second.load_state_dict(merged)
+                seen += keys(second)
+            with self.subTest(world=world, later=later):
+                self.assertEqual(seen, whole)
+
+    def test_a_state_of_another_pipeline_is_refused_with_what_differs(self) -> None:
+        with penstock.Pipeline(document()) as first:
+            next(iter(first))
+            state = first.state_dict()
+        for other, differs in ((document(size=8), "`/stages/1/aggregate` differs"), (document(limit=20), "`/source` differs")):
+            pipeline = penstock.Pipeline(other)
+            with self.assertRaises(penstock.InvalidPipeline) as raised:
+                pipeline.load_state_dict(state)
+            self.assertIn(differs, str(raised.exception))
+            self.assertIn("force=True", str(raised.exception))
+            pipeline.load_state_dict(state, force=True)
+            self.assertTrue(keys(pipeline))
+        with self.assertRaises(penstock.InvalidPipeline):
+            penstock.Pipeline(document()).load_state_dict({"epoch": 3})
+        with self.assertRaises(penstock.InvalidPipeline):
+            penstock.merge_states([state, state])
+
+    def test_a_state_without_a_run_begins_at_the_beginning(self) -> None:
+        first = penstock.Pipeline(document(), epoch=3)
+        second = penstock.Pipeline(document())
+        second.load_state_dict(first.state_dict())
+        self.assertEqual(first.state_dict(), second.state_dict())
+        self.assertEqual({batch.epoch for batch in second}, {3})
