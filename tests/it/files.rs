@@ -56,13 +56,13 @@ fn run(folder: &Folder, document: &Path) -> Finished {
     call(folder, document).finish()
 }
 
-/// All objects in the folder `train` of `out`, without the drafts that a killed run left.
+/// All objects in the folder `train` of `out`, without the state and the drafts that a killed run left.
 pub(crate) fn objects(out: &Path) -> BTreeMap<String, Vec<u8>> {
     let Ok(entries) = fs::read_dir(out.join("train")) else { return BTreeMap::new() };
     entries
         .map(|entry| entry.unwrap())
         .map(|entry| (entry.file_name().into_string().unwrap(), entry.path()))
-        .filter(|(name, _)| !name.starts_with(".penstock-draft-"))
+        .filter(|(name, _)| !name.starts_with(".penstock-draft-") && name != "penstock-state.json")
         .map(|(name, path)| (name, fs::read(path).unwrap()))
         .collect()
 }
@@ -76,7 +76,7 @@ fn manifest(objects: &BTreeMap<String, Vec<u8>>) -> Value {
 }
 
 /// Header of a safetensors file.
-fn header(file: &[u8]) -> Value {
+pub(crate) fn header(file: &[u8]) -> Value {
     let length = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
     serde_json::from_slice(&file[8..8 + length]).unwrap()
 }

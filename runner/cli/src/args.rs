@@ -213,10 +213,13 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) state: Option<PathBuf>,
     /// Continue from the state in this file; it may be the file of `--state`.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", group = "earlier")]
     pub(crate) resume: Option<PathBuf>,
+    /// Continue the batches of the consumer `files` behind those that an interrupted run has written.
+    #[arg(long, group = "earlier")]
+    pub(crate) resume_files: bool,
     /// Resume although the document, a module or the data differs.
-    #[arg(long, requires = "resume")]
+    #[arg(long, requires = "earlier")]
     pub(crate) force: bool,
     /// Show no progress and no tables.
     #[arg(long, short)]

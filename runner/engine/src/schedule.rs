@@ -573,7 +573,8 @@ impl Schedule {
     }
 
     fn move_all(&mut self, now: Tick) {
-        let mut moved = false;
+        // An op that has ended may leave room for a refused one, although it moves nothing: it may hold its samples.
+        let mut moved = true;
         loop {
             while let Some(node) = self.dirty.pop_front() {
                 if is_dead(&self.dead, node) {

@@ -16,6 +16,7 @@ use penstock_types::plan::{
     ConsumerPlan, Plan, RoutePlan, SleepPlan, StageId, StageKind, StagePlan, WasmPlan,
 };
 use penstock_types::policy::Capacity;
+use penstock_types::resume::Progress;
 use penstock_types::spec::{Asset, SleepOn};
 use penstock_wasm::{StageFactory, StageSettings, WORKER_STACK_BYTES};
 
@@ -100,12 +101,13 @@ impl Parts<'_> {
             ConsumerPlan::Stream { .. } => unreachable!("a server brings the consumer of its streams"),
             ConsumerPlan::Files(files) => {
                 let start = self.prepared.start_point();
-                let earlier = start.items();
                 let folder = FilesFolder::new(self.prepared.store(&files.store), files);
-                let opened = folder.open(files, earlier).await?;
+                let earlier = self.prepared.start.as_ref().map(|start| start.items());
+                let state = start.after(&Progress::default()).to_json();
+                let opened = folder.open(files, earlier, state.into()).await?;
                 let consumer = FilesConsumer::new(
                     opened,
-                    earlier,
+                    start.items(),
                     start.settled().delivered,
                     self.prepared.runtime.clone(),
                 );

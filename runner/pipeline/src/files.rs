@@ -6,8 +6,12 @@
 //! own header of a batch, which contains a digest of the data, with the header of the existing file. Any other object in the
 //! folder is an error before the run.
 //!
-//! No batch is ever overwritten: each is put as a new object, and a batch that another run has written meanwhile is compared in
-//! the same way. If two runs start at the same time and make the same batches, both succeed; otherwise at most one does.
+//! Each batch is put as a new object, and a batch that another run has written meanwhile is compared in the same way. If two runs
+//! start at the same time and make the same batches, both succeed; otherwise at most one does. Only a resumed run without a fixed
+//! order overwrites batches: those that were written after its state.
+//!
+//! The command keeps the state of the run in `PREFIX/penstock-state.json`, from which a run continues without processing the data of
+//! the batches before.
 
 mod batch;
 mod consumer;
@@ -31,6 +35,9 @@ pub(crate) use self::manifest::differences;
 
 const MAX_DIFFERENCES: usize = 10;
 
+/// Name of the object with the state of the run.
+const STATE: &str = "penstock-state.json";
+
 /// The folder of a store for the batches of one pipeline.
 #[derive(Clone, Debug)]
 pub(crate) struct FilesFolder {
@@ -46,6 +53,8 @@ pub(crate) struct Opened {
     manifest: Manifest,
     /// Numbers of existing batches.
     there: BTreeSet<u64>,
+    /// Numbers of batches to be overwritten: the samples in them come again, in another order.
+    stale: BTreeSet<u64>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -71,9 +80,9 @@ pub enum FilesError {
     },
     /// Batches that an interrupted run has written are missing.
     #[error(
-        "{place} has no `{name}`, one of the {earlier} batches that the state counts; resume from a state that fits the folder"
+        "{place} has no `{name}`, which the state counts as written; resume from a state that fits the folder"
     )]
-    Missing { place: String, name: String, earlier: u64 },
+    Missing { place: String, name: String },
     /// The folder contains an unrelated object.
     #[error("{place} holds `{name}`, {what}; write to another prefix, or remove it")]
     Foreign { place: String, name: String, what: String },
@@ -97,13 +106,20 @@ impl FilesFolder {
 
     /// Checks the folder's contents, and writes the manifest if it is missing.
     ///
-    /// A resumed run begins behind the first `earlier` batches, which must be there.
-    pub(crate) async fn open(self, plan: &FilesPlan, earlier: u64) -> Result<Opened, FilesError> {
+    /// A resumed run begins behind the first `earlier` batches, which must be there. `state` is that of the run at its start: batches are
+    /// never without one.
+    pub(crate) async fn open(
+        self,
+        plan: &FilesPlan,
+        earlier: Option<u64>,
+        state: Bytes,
+    ) -> Result<Opened, FilesError> {
         let own = Manifest::of(plan);
         let (mut there, mut has_manifest) = self.look().await?;
         if !has_manifest && there.is_empty() {
             if self.store.put_new(self.key(Manifest::NAME), own.bytes()).await? {
-                return Ok(Opened { place: self, manifest: own, there });
+                self.put_state(state).await?;
+                return Ok(Opened { place: self, manifest: own, there, stale: BTreeSet::new() });
             }
             // Another run has just started in this folder. Its manifest must match even if it has not written a batch yet.
             (there, has_manifest) = self.look().await?;
@@ -121,21 +137,25 @@ impl FilesFolder {
         if !differences.is_empty() {
             return Err(FilesError::Another { place: self.to_string(), differences });
         }
-        if let Some(missing) = (0..earlier).find(|number| !there.contains(number)) {
+        if let Some(missing) = (0..earlier.unwrap_or(0)).find(|number| !there.contains(number)) {
             let name = batch_name(missing);
-            return Err(FilesError::Missing { place: self.to_string(), name, earlier });
+            return Err(FilesError::Missing { place: self.to_string(), name });
         }
-        let later = there.range(earlier..).count();
-        if later > 0 && !plan.unordered.is_empty() {
-            let unordered = plan.unordered.clone();
-            return Err(FilesError::Unordered { place: self.to_string(), files: later, unordered });
+        let mut stale = BTreeSet::new();
+        if !there.is_empty() && !plan.unordered.is_empty() {
+            let Some(earlier) = earlier else {
+                let unordered = plan.unordered.clone();
+                return Err(FilesError::Unordered { place: self.to_string(), files: there.len(), unordered });
+            };
+            stale = there.split_off(&earlier);
         }
         // Readers trust `complete`, so it is removed while batches that it counts are missing.
         if manifest.complete.is_some_and(|complete| complete.batches != there.len() as u64) {
             manifest.complete = None;
             self.store.put(self.key(Manifest::NAME), manifest.bytes()).await?;
         }
-        Ok(Opened { place: self, manifest, there })
+        self.put_state(state).await?;
+        Ok(Opened { place: self, manifest, there, stale })
     }
 
     /// The numbers of existing batches, and true if there is a manifest.
@@ -148,6 +168,7 @@ impl FilesFolder {
                 let name = key.strip_prefix(&*self.folder).unwrap_or(key);
                 if name == Manifest::NAME {
                     has_manifest = true;
+                } else if name == STATE {
                 } else if let Some(number) = batch_number(name) {
                     there.insert(number);
                 } else {
@@ -173,6 +194,17 @@ impl FilesFolder {
         }
         let bytes: Bytes = self.store.get_range(key, None, 0..size).await?;
         Manifest::read(&bytes).map_err(|reason| foreign(format!("which cannot be read: {reason}")))
+    }
+
+    /// Writes the state of the run.
+    pub(crate) async fn put_state(&self, state: Bytes) -> Result<(), StoreError> {
+        self.store.put(self.key(STATE), state).await
+    }
+
+    /// Reads the state of an interrupted run, at most `most` bytes of it.
+    pub(crate) async fn state(&self, most: u64) -> Result<Bytes, StoreError> {
+        let size = self.store.size(self.key(STATE)).await?;
+        self.store.get_range(self.key(STATE), None, 0..size.min(most)).await
     }
 
     fn key(&self, name: &str) -> Arc<str> {

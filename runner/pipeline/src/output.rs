@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use penstock_engine::ports::SampleFailure;
+use penstock_storage::StoreError;
 use penstock_types::run::{RunSnapshot, Window};
 use penstock_types::series::TaskTimes;
 use penstock_types::text::with_causes;
@@ -62,6 +63,11 @@ pub enum OutputError {
     File(PathBuf),
     #[error("cannot write `{}`", .path.display())]
     Write { path: PathBuf, source: Arc<io::Error> },
+    #[error("cannot read `{}`", .path.display())]
+    Read { path: PathBuf, source: Arc<io::Error> },
+    /// The store of the batches does not answer, or has no state.
+    #[error(transparent)]
+    State(Arc<StoreError>),
     /// Dead letters exceed the limit of the operator.
     #[error("{left_out} dead letters were left out, since at most {} MiB are kept (`limits.runs.dead_letters_mib`)", .most_bytes >> 20)]
     Full { left_out: u64, most_bytes: u64 },

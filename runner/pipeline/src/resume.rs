@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Write};
-use std::path::PathBuf;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_types::plan::Plan;
-use penstock_types::resume::{Progress, StartPoint, Token, TokenFault};
+use penstock_types::plan::{ConsumerPlan, Plan};
+use penstock_types::resume::{MAX_TOKEN_BYTES, Progress, StartPoint, Token, TokenFault};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+use tokio::runtime::Handle;
 
+use crate::files::FilesFolder;
 use crate::output::OutputError;
 use crate::prepare::Prepared;
 use crate::run::Run;
@@ -22,13 +24,29 @@ const OF_THE_SOURCE: [&str; 2] = ["shard", "epochs"];
 /// Number of hexadecimal digits of a digest that a state keeps.
 const DIGITS: usize = 16;
 
-/// File that contains the state of a run, written at the end of each window.
+/// File or object that contains the state of a run, written at the end of each window.
 #[derive(Debug)]
 pub struct StateFile {
-    path: PathBuf,
+    place: Place,
     /// Number of windows that had ended at the last write.
     windows: Option<u128>,
     is_broken: bool,
+}
+
+#[derive(Debug)]
+enum Place {
+    File(PathBuf),
+    /// The folder of the consumer `files`, beside its batches.
+    Batches(FilesFolder, Handle),
+}
+
+impl Prepared {
+    /// The state beside the batches of the consumer `files`; `None` for any other consumer.
+    pub fn state_of_files(&self) -> Option<StateFile> {
+        let ConsumerPlan::Files(files) = &self.plan.consumer else { return None };
+        let folder = FilesFolder::new(self.store(&files.store), files);
+        Some(StateFile::new(Place::Batches(folder, self.runtime.clone())))
+    }
 }
 
 impl<M> Prepared<M> {
@@ -121,13 +139,37 @@ fn recipe_of(plan: &Plan) -> BTreeMap<String, String> {
 }
 
 impl StateFile {
+    fn new(place: Place) -> Self {
+        Self { place, windows: None, is_broken: false }
+    }
+
+    /// A file with the state of an earlier run.
+    pub fn of_earlier_run(path: PathBuf) -> Self {
+        Self::new(Place::File(path))
+    }
+
     /// A file that gets the state of a run. Fails if it cannot be written.
     pub fn at(path: PathBuf) -> Result<Self, OutputError> {
-        let file = Self { path, windows: None, is_broken: false };
-        let part = file.part();
+        let part = part(&path);
         match File::create(&part).and_then(|_| fs::remove_file(&part)) {
-            Ok(()) => Ok(file),
-            Err(error) => Err(file.unwritten(error)),
+            Ok(()) => Ok(Self::new(Place::File(path))),
+            Err(error) => Err(unwritten(&path, error)),
+        }
+    }
+
+    /// Reads a state that was written before, up to its maximum size.
+    pub fn read(&self) -> Result<Vec<u8>, OutputError> {
+        let most = MAX_TOKEN_BYTES + 1;
+        match &self.place {
+            Place::Batches(folder, runtime) => match runtime.block_on(folder.state(most)) {
+                Ok(text) => Ok(text.into()),
+                Err(error) => Err(OutputError::State(Arc::new(error))),
+            },
+            Place::File(path) => {
+                let mut text = Vec::new();
+                let read = File::open(path).and_then(|file| file.take(most).read_to_end(&mut text));
+                read.map(|_| text).map_err(|error| OutputError::Read { path: path.clone(), source: Arc::new(error) })
+            }
         }
     }
 
@@ -152,30 +194,38 @@ impl StateFile {
 
     /// Writes a state atomically: complete or not at all.
     pub fn write(&self, state: &Token) -> Result<(), OutputError> {
-        let part = self.part();
-        let write = || {
-            let mut file = File::create(&part)?;
-            file.write_all(state.to_json().as_bytes())?;
-            file.write_all(b"\n")?;
-            file.sync_all()?;
-            fs::rename(&part, &self.path)
-        };
-        write().map_err(|error| {
-            // The caller gets the error of the write, not that of the removal.
-            fs::remove_file(&part).ok();
-            self.unwritten(error)
-        })
+        let text = state.to_json() + "\n";
+        match &self.place {
+            Place::Batches(folder, runtime) => {
+                let put = runtime.block_on(folder.put_state(text.into()));
+                put.map_err(|error| OutputError::State(Arc::new(error)))
+            },
+            Place::File(path) => {
+                let part = part(path);
+                let write = || {
+                    let mut file = File::create(&part)?;
+                    file.write_all(text.as_bytes())?;
+                    file.sync_all()?;
+                    fs::rename(&part, path)
+                };
+                write().map_err(|error| {
+                    // The caller gets the error of the write, not that of the removal.
+                    fs::remove_file(&part).ok();
+                    unwritten(path, error)
+                })
+            }
+        }
     }
+}
 
-    fn part(&self) -> PathBuf {
-        let mut part = self.path.clone().into_os_string();
-        part.push(".part");
-        part.into()
-    }
+fn part(path: &Path) -> PathBuf {
+    let mut part = path.to_owned().into_os_string();
+    part.push(".part");
+    part.into()
+}
 
-    fn unwritten(&self, error: io::Error) -> OutputError {
-        OutputError::Write { path: self.path.clone(), source: Arc::new(error) }
-    }
+fn unwritten(path: &Path, error: io::Error) -> OutputError {
+    OutputError::Write { path: path.to_owned(), source: Arc::new(error) }
 }
 
 #[cfg(test)]

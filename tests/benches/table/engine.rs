@@ -295,7 +295,7 @@ fn graph(
         buffer_bytes: 1 << 30,
         known: Vec::new(),
         max_failures: None,
-        all_may_fail: false,
+        all_may_fail_before: 0,
         interval: Duration::from_secs(1),
         measured,
     }

@@ -1,10 +1,6 @@
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::Path;
-
 use anyhow::{Context, Result};
 use penstock_pipeline::{Ended, Outlets, OutputFolder, StateFile};
-use penstock_types::resume::{MAX_TOKEN_BYTES, Token, TokenFault};
+use penstock_types::resume::{Token, TokenFault};
 use penstock_types::text::with_causes;
 use tokio::runtime::Runtime;
 
@@ -27,14 +23,21 @@ pub(crate) fn run(runtime: &Runtime, args: &RunArgs) -> Result<u8> {
         .transpose()
         .map_err(|error| bad(error.to_string()))?;
     let state = args.state.clone().map(StateFile::at).transpose();
-    let mut file = state.map_err(|error| bad(with_causes(&error)))?;
-    if let Some(path) = &args.resume {
-        let shown = path.display();
-        let text =
-            read_state(path).map_err(|error| bad(format!("cannot read the state `{shown}`: {error}")))?;
+    let mut file = state.map_err(|error| bad(with_causes(&error)))?.or_else(|| prepared.state_of_files());
+    let earlier = match &args.resume {
+        Some(path) => Some((StateFile::of_earlier_run(path.clone()), path.display().to_string())),
+        None if args.resume_files => match prepared.state_of_files() {
+            Some(file) => Some((file, "the folder of the batches".to_owned())),
+            None => return Err(bad("`--resume-files` needs a document with the consumer `files`")),
+        },
+        None => None,
+    };
+    if let Some((file, shown)) = earlier {
+        let refuse = |reason: String| bad(format!("cannot resume from {shown}: {reason}"));
+        let text = file.read().map_err(|error| refuse(with_causes(&error)))?;
         Token::read(&text)
             .and_then(|state| prepared.resume(state, args.force))
-            .map_err(|fault| bad(format!("cannot resume from `{shown}`: {}", in_words(&fault))))?;
+            .map_err(|fault| refuse(in_words(&fault)))?;
     }
     let interrupts = Interrupts::listen(runtime)?;
     let run = runtime.block_on(prepared.start(output)).map_err(|error| match error.is_refusal() {
@@ -53,13 +56,6 @@ pub(crate) fn run(runtime: &Runtime, args: &RunArgs) -> Result<u8> {
     output.context("the run's output is incomplete")?;
     kept.context("the state of the run is not kept")?;
     Ok(exit_code(snapshot.state, snapshot.error.as_deref()))
-}
-
-/// Reads a state, up to its maximum size.
-fn read_state(path: &Path) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    File::open(path)?.take(MAX_TOKEN_BYTES + 1).read_to_end(&mut text)?;
-    Ok(text)
 }
 
 fn in_words(fault: &TokenFault) -> String {

@@ -33,6 +33,7 @@ pub(crate) struct FilesConsumer {
     runtime: Handle,
     manifest: Manifest,
     there: BTreeSet<u64>,
+    stale: BTreeSet<u64>,
     /// Number of the first batch of this run.
     first: u64,
     /// Number of the next batch.
@@ -68,12 +69,13 @@ impl FilesConsumer {
     ///
     /// Interrupted runs have written `samples` samples before.
     pub(crate) fn new(opened: Opened, first: u64, samples: u64, runtime: Handle) -> Self {
-        let Opened { place, manifest, there } = opened;
+        let Opened { place, manifest, there, stale } = opened;
         Self {
             place,
             runtime,
             manifest,
             there,
+            stale,
             first,
             next: first,
             done: BTreeSet::new(),
@@ -92,11 +94,13 @@ impl FilesConsumer {
     fn begin(&mut self, file: File, number: u64, samples: u64) {
         let (place, count) = (self.place.clone(), self.count.clone());
         let (size, head) = (file.size(), file.head());
+        let is_stale = self.stale.remove(&number);
         let new = (!self.there.contains(&number)).then(|| file.into_bytes());
         self.under_way.spawn_on(
             async move {
                 let key = place.key(&batch_name(number));
                 let is_written = match new {
+                    Some(bytes) if is_stale => place.store.put(key.clone(), bytes).await.map(|()| true),
                     Some(bytes) => place.store.put_new(key.clone(), bytes).await,
                     None => Ok(false),
                 };
@@ -169,7 +173,7 @@ impl FilesConsumer {
 
     /// Marks the folder as complete for readers.
     fn mark_complete(&mut self, stop: &StopFlag) -> Result<(), Broken> {
-        if let Some(extra) = self.there.range(self.next..).next() {
+        if let Some(extra) = self.there.range(self.next..).chain(&self.stale).next() {
             return Err(Broken::Fault(fault(format!(
                 "{} holds `{}`, but this run made only {} batches; the source's data or its failures have changed since; write \
                  to another prefix, or remove the files",

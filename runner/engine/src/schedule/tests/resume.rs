@@ -173,7 +173,7 @@ fn run(
         }
         let choice = choices.next().unwrap_or(0) + step;
         driver.step(choice, true);
-        if later && (choice / 11 % 3 > 0 || driver.schedule.is_over()) {
+        if later && (!(choice / 11).is_multiple_of(3) || driver.schedule.is_over()) {
             for item in &driver.delivered[handed..] {
                 driver.schedule.hand_out(1, item.origins());
             }

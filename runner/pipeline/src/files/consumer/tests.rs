@@ -94,7 +94,7 @@ fn consumer(runtime: &Runtime) -> (Arc<Gated>, FilesConsumer, Receiver<()>) {
         unordered: Vec::new(),
     };
     let bounded = BoundedStore::new(Arc::new(Entry(store.clone())), NonZeroUsize::new(64).unwrap());
-    let opened = runtime.block_on(FilesFolder::new(bounded, &plan).open(&plan, 0)).unwrap();
+    let opened = runtime.block_on(FilesFolder::new(bounded, &plan).open(&plan, None, Bytes::new())).unwrap();
     (store, FilesConsumer::new(opened, 0, 0, runtime.handle().clone()), beginnings)
 }
 
