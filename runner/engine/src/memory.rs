@@ -5,8 +5,9 @@
 use std::any::Any;
 use std::fmt;
 use std::fs::read_to_string;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use bytes::Bytes;
 use procfs::process::Process;
@@ -41,6 +42,44 @@ pub trait Maker: fmt::Debug + Send + Sync + 'static {
 
     /// Makes a region of at least `len` bytes; `None` if the system has no more memory.
     fn make(&self, len: usize) -> Option<Self::Region>;
+
+    /// Sizes of pooled arrays in bytes. Smaller arrays use the heap, because they would leave most of a page unused.
+    fn sizes(&self) -> RangeInclusive<usize> {
+        4096..=usize::MAX
+    }
+
+    /// Maximum size of all free regions of a pool, in bytes.
+    fn most_free_bytes(&self) -> usize {
+        usize::MAX
+    }
+}
+
+/// Buffers of [`buffer`].
+#[derive(Clone, Copy, Debug)]
+struct Buffers;
+
+impl Maker for Buffers {
+    type Region = Vec<u8>;
+
+    /// The region is an eighth larger, so that the next, slightly larger array fits.
+    fn make(&self, len: usize) -> Option<Vec<u8>> {
+        Some(vec![0; len + len / 8])
+    }
+
+    fn sizes(&self) -> RangeInclusive<usize> {
+        64 << 10..=8 << 20
+    }
+
+    fn most_free_bytes(&self) -> usize {
+        32 << 20
+    }
+}
+
+/// A buffer of at least `len` bytes for a large read, with any content. The process keeps up to 32 MiB of free buffers: filling a new one takes
+/// four times as long, because the kernel clears each of its pages first. Returns `None` if `len` is below 64 KiB or above 8 MiB.
+pub fn buffer(len: usize) -> Option<Box<dyn Block>> {
+    static BUFFERS: LazyLock<Pool<Buffers>> = LazyLock::new(|| Pool::new(Buffers));
+    BUFFERS.take(len)
 }
 
 /// Pool of reusable regions. The most recently returned region is reused first, because it is most likely still in CPU caches.
@@ -57,9 +96,6 @@ struct Lent<M: Maker> {
     pool: Arc<PoolShared<M>>,
 }
 
-/// Minimum size of pooled arrays. Smaller arrays use the heap, because they would leave most of a page unused.
-const LEAST_BYTES: usize = 4096;
-
 /// Largest accepted ratio of a region's size to the requested size.
 const MAX_SIZE_RATIO: usize = 2;
 
@@ -75,7 +111,7 @@ impl<M: Maker> Pool<M> {
 
 impl<M: Maker> BatchMemory for Pool<M> {
     fn take(&self, len: usize) -> Option<Box<dyn Block>> {
-        if len < LEAST_BYTES {
+        if !self.0.maker.sizes().contains(&len) {
             return None;
         }
         let region = self.0.reuse(len).or_else(|| self.0.maker.make(len))?;
@@ -125,8 +161,19 @@ impl<M: Maker> AsMut<[u8]> for Lent<M> {
 
 impl<M: Maker> Drop for Lent<M> {
     fn drop(&mut self) {
+        let most = self.pool.maker.most_free_bytes();
         let mut free = self.pool.free.lock().unwrap_or_else(PoisonError::into_inner);
         free.extend(self.region.take());
+        // The regions that were returned last stay.
+        let sizes = free.iter().rev().scan(0, |sum: &mut usize, region| {
+            *sum = sum.saturating_add(region.as_ref().len());
+            Some(*sum)
+        });
+        let kept = sizes.take_while(|sum| *sum <= most).count();
+        let unkept = free.len() - kept;
+        let unkept: Vec<_> = free.drain(..unkept).collect();
+        drop(free);
+        drop(unkept);
     }
 }
 
@@ -283,8 +330,18 @@ mod tests {
     #[test]
     fn small_arrays_use_the_heap() {
         let pool = Pool::new(Counted::default());
-        assert_eq!(array(&pool, LEAST_BYTES - 1).len(), LEAST_BYTES - 1);
+        assert_eq!(array(&pool, 4095).len(), 4095);
         assert_eq!(pool.maker().0.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn few_free_buffers_are_kept() {
+        let pool = Pool::new(Buffers);
+        let blocks: Vec<_> = (0..10).map(|_| pool.take(4 << 20).unwrap()).collect();
+        drop(blocks);
+        let kept: usize = pool.0.free.lock().unwrap().iter().map(Vec::len).sum();
+        assert_eq!(kept, 7 * (4 << 20) * 9 / 8);
+        assert!(pool.take(9 << 20).is_none() && pool.take(1000).is_none());
     }
 
     #[test]

@@ -12,6 +12,7 @@ use cap_std::fs::{Dir, File, OpenOptions, OpenOptionsExt};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
+use penstock_engine::memory::{buffer, bytes_of};
 use rustix::buffer::spare_capacity;
 use rustix::fs::{FileType, OFlags, Stat, fstat};
 use rustix::io::{pread, retry_on_intr};
@@ -247,18 +248,35 @@ impl Object {
         }
         asked.check_range(&range, self.version.size)?;
         let most = usize::try_from(length).map_err(|error| asked.failed(error))?;
+        if let Some(mut buffer) = buffer(most) {
+            let bytes = &mut (*buffer).as_mut()[..most];
+            self.read_all(asked, range, |read, at| pread(self.file.as_fd(), &mut bytes[read..], at))?;
+            return Ok(bytes_of(buffer).slice(..most));
+        }
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(most).map_err(|error| asked.failed(error))?;
-        while bytes.len() < most {
-            let at = range.start + bytes.len() as u64;
-            let read = retry_on_intr(|| pread(self.file.as_fd(), spare_capacity(&mut bytes), at));
-            if read.map_err(|error| asked.failed(io::Error::from(error)))? == 0 {
-                return Err(asked.out_of_range(range, at));
-            }
-        }
+        self.read_all(asked, range, |_, at| pread(self.file.as_fd(), spare_capacity(&mut bytes), at))?;
         // The buffer may be longer than requested, because the allocator may have provided more capacity and the file may have
         // grown.
         bytes.truncate(most);
         Ok(Bytes::from(bytes))
+    }
+
+    /// Calls `read` with the number of bytes that were read, and the place of the next one, until all are read.
+    fn read_all(
+        &self,
+        asked: &Asked,
+        range: Range<u64>,
+        mut read: impl FnMut(usize, u64) -> rustix::io::Result<usize>,
+    ) -> Result<(), StoreError> {
+        let mut at = range.start;
+        while at < range.end {
+            let more = retry_on_intr(|| read((at - range.start) as usize, at));
+            match more.map_err(|error| asked.failed(io::Error::from(error)))? {
+                0 => return Err(asked.out_of_range(range, at)),
+                more => at += more as u64,
+            }
+        }
+        Ok(())
     }
 }

@@ -13,7 +13,7 @@ use penstock_types::run::FailureClass;
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
 
 use self::pad::{Padding, largest_shape, shape_name, stacked_shapes, unpaddable};
-use crate::item::{Collated, Column, Dtype, Item, Sample, Stacked, Tensor, Value};
+use crate::item::{Collated, Column, Dtype, Field, Item, Sample, Stacked, Tensor, Value};
 use crate::memory::{BatchMemory, Filling};
 use crate::ports::{Failed, Fault, Output, StopFlag, ThreadOp, ThreadOpFactory};
 
@@ -176,8 +176,10 @@ fn are_alike(samples: &[Sample], ragged: Ragged, stop: &StopFlag) -> Option<bool
 /// True if both samples have the same fields in the same order, and corresponding values can be stacked.
 fn are_in_order(a: &Sample, b: &Sample, ragged: Ragged) -> bool {
     let mut pairs = a.fields.iter().zip(&b.fields);
+    // Most samples of a source share their names: the text of the names need not be read.
+    let has_same_name = |a: &Field, b: &Field| Arc::ptr_eq(&a.name, &b.name) || a.name == b.name;
     a.fields.len() == b.fields.len()
-        && pairs.all(|(a, b)| a.name == b.name && Form::of(&a.value, ragged) == Form::of(&b.value, ragged))
+        && pairs.all(|(a, b)| has_same_name(a, b) && Form::of(&a.value, ragged) == Form::of(&b.value, ragged))
 }
 
 /// Positions of a sample's fields by name.

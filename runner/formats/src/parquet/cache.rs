@@ -10,9 +10,20 @@ use tokio::sync::{Notify, OnceCell};
 
 /// Memory that row groups share, in bytes. Values that are not used make room for others, those first that were not used for longest.
 pub(super) struct Cache<T> {
-    most: u64,
+    limits: Limits,
     memory: Arc<Memory>,
     kept: Mutex<Kept<T>>,
+}
+
+/// Maximum numbers of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// Of all values.
+    pub(super) all: u64,
+    /// Of values in use of which samples may share the memory.
+    pub(super) shared: u64,
+    /// Of values that are not used.
+    pub(super) unused: u64,
 }
 
 struct Kept<T> {
@@ -45,10 +56,16 @@ pub(super) struct InUse<T> {
 }
 
 impl<T> Cache<T> {
-    /// Keeps up to `most` bytes.
-    pub(super) fn new(most: u64) -> Self {
+    pub(super) fn new(limits: Limits) -> Self {
         let kept = Mutex::new(Kept { slots: HashMap::new(), uses: 0 });
-        Self { most, memory: Arc::default(), kept }
+        Self { limits, memory: Arc::default(), kept }
+    }
+
+    /// True if the values in use may stay so for as long as samples share their memory: what is left is enough to make others.
+    pub(super) fn can_share(&self) -> bool {
+        let kept = self.lock();
+        let in_use = kept.slots.values().filter(|slot| !slot.is_unused());
+        in_use.map(Slot::bytes).sum::<u64>() <= self.limits.shared
     }
 
     /// Bytes that are in use or kept.
@@ -85,7 +102,7 @@ impl<T> Cache<T> {
 
     /// Waits for `bytes`, which are at most the limit. A caller must not use a value meanwhile, so that all uses end.
     pub(super) async fn reserve(&self, bytes: u64) -> Reserved {
-        let bytes = bytes.min(self.most);
+        let bytes = bytes.min(self.limits.all);
         loop {
             let freed = self.memory.freed.notified();
             tokio::pin!(freed);
@@ -100,13 +117,17 @@ impl<T> Cache<T> {
     fn try_reserve(&self, bytes: u64) -> bool {
         loop {
             let mut kept = self.lock();
-            if self.used() + bytes <= self.most {
+            let (mut unused, mut first): (_, Option<(u64, usize)>) = (0, None);
+            for (number, slot) in kept.slots.iter().filter(|(_, slot)| slot.is_unused()) {
+                let use_of_slot = (slot.last_use, *number);
+                first = Some(first.map_or(use_of_slot, |first| first.min(use_of_slot)));
+                unused += slot.bytes();
+            }
+            if self.used() + bytes <= self.limits.all && unused <= self.limits.unused {
                 self.memory.used.fetch_add(bytes, Ordering::Relaxed);
                 return true;
             }
-            let unused =
-                kept.slots.iter().filter(|(_, slot)| slot.is_unused()).min_by_key(|(_, slot)| slot.last_use);
-            let Some(number) = unused.map(|(number, _)| *number) else { return false };
+            let Some((_, number)) = first else { return false };
             let slot = kept.slots.remove(&number);
             drop(kept);
             // Frees its memory, which takes no lock.
@@ -120,6 +141,11 @@ impl<T> Cache<T> {
 }
 
 impl<T> Slot<T> {
+    /// Bytes of the value, if it exists.
+    fn bytes(&self) -> u64 {
+        self.cell.get().map_or(0, |value| value.1.bytes)
+    }
+
     /// True if the value exists and only the slot refers to it: others begin to refer to it under the lock of the slots.
     fn is_unused(&self) -> bool {
         Arc::strong_count(&self.cell) == 1
@@ -162,6 +188,8 @@ mod tests {
 
     use super::*;
 
+    const LIMITS: Limits = Limits { all: 20, shared: 0, unused: 20 };
+
     async fn get(cache: &Cache<usize>, number: usize, makes: &AtomicU64) -> InUse<usize> {
         let make = |reserved| async move {
             makes.fetch_add(1, Ordering::Relaxed);
@@ -173,7 +201,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_value_is_made_once_for_all_its_users_and_kept_while_there_is_room() {
-        let (cache, makes) = (Cache::new(20), AtomicU64::new(0));
+        let (cache, makes) = (Cache::new(LIMITS), AtomicU64::new(0));
         let all = join_all([1, 1, 2, 1, 2].map(|number| get(&cache, number, &makes))).await;
         assert_eq!(all.iter().map(|value| *value.value()).collect::<Vec<_>>(), [1, 1, 2, 1, 2]);
         assert_eq!((makes.load(Ordering::Relaxed), cache.used()), (2, 20));
@@ -189,7 +217,7 @@ mod tests {
 
     #[tokio::test]
     async fn more_bytes_than_the_limit_wait_until_a_use_ends() {
-        let (cache, makes) = (Cache::new(20), AtomicU64::new(0));
+        let (cache, makes) = (Cache::new(LIMITS), AtomicU64::new(0));
         let (one, two) = (get(&cache, 1, &makes).await, get(&cache, 2, &makes).await);
         let third = get(&cache, 3, &makes);
         let end = async {
@@ -202,8 +230,32 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn values_are_shared_while_few_are_in_use() {
+        let (cache, makes) = (Cache::new(Limits { all: 40, shared: 20, unused: 40 }), AtomicU64::new(0));
+        let mut values = Vec::new();
+        for (number, can_share) in [(1, true), (2, true), (2, true), (3, false)] {
+            values.push(get(&cache, number, &makes).await);
+            assert_eq!(cache.can_share(), can_share, "{number}");
+        }
+        drop(values);
+        assert!(cache.can_share());
+    }
+
+    #[tokio::test]
+    async fn few_values_stay_when_they_are_not_used() {
+        let (cache, makes) = (Cache::new(Limits { all: 100, shared: 0, unused: 10 }), AtomicU64::new(0));
+        let held = get(&cache, 0, &makes).await;
+        for number in 1..9 {
+            drop(get(&cache, number, &makes).await);
+            assert!(cache.used() <= 30);
+        }
+        drop((held, get(&cache, 0, &makes).await));
+        assert_eq!(makes.load(Ordering::Relaxed), 9);
+    }
+
+    #[tokio::test]
     async fn a_failed_or_cancelled_reading_frees_its_memory() {
-        let cache = Cache::<usize>::new(20);
+        let cache = Cache::<usize>::new(LIMITS);
         let failed = cache.get(1, 20, |_| async { Err(SourceFault::new("no", None)) }).await;
         assert!(failed.is_err());
         assert_eq!(cache.used(), 0);

@@ -13,6 +13,9 @@ use super::pages::Pages;
 /// Number of rows that are decoded at a time.
 const BATCH: usize = 4096;
 
+/// Size of the smallest blobs that share the memory of their pages, in bytes: copying smaller ones takes less time.
+const LEAST_SHARED: usize = 1024;
+
 /// Values of a column in one row group.
 pub(super) struct Column {
     kind: Kind,
@@ -320,6 +323,12 @@ impl Column {
             Values::Bytes(values) if !self.is_null(row) => values.get(row).map(ByteArray::data),
             _ => None,
         }
+    }
+
+    /// Bytes of a blob that is large enough to share the memory of its page.
+    pub(super) fn large_blob(&self, row: usize) -> Option<&[u8]> {
+        let is_blob = self.kind == Kind::Blob && self.lists.is_none();
+        self.content(row).filter(|content| is_blob && content.len() >= LEAST_SHARED)
     }
 
     /// Value of a row; `None` for a null. The memory of the value is its own. The error is the end of a sentence about the column.

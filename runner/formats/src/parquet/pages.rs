@@ -6,6 +6,7 @@ use bytes::Bytes;
 use parquet::basic::{Encoding, Type as Physical};
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::ParquetError;
+use penstock_engine::memory::{Block, buffer, bytes_of};
 
 use super::columns::Leaf;
 use super::footer::Chunk;
@@ -102,45 +103,54 @@ impl Pages {
         if self.codec == 0 || !header.is_compressed {
             return Ok(content);
         }
-        let (size, packed) = (header.uncompressed - plain, &content[plain..]);
+        let (size, packed) = (header.uncompressed, &content[plain..]);
+        // A page without values has no bytes.
+        if size == plain {
+            return Ok(content.slice(..plain));
+        }
         let fault =
             |error: &dyn std::fmt::Display| format!("has a page that cannot be decompressed: {error}");
-        // A page without values has no bytes.
+        let mut buffer: Box<dyn Block> = buffer(size).unwrap_or_else(|| Box::new(vec![0; size]));
+        let (levels, values) = (*buffer).as_mut()[..size].split_at_mut(plain);
+        levels.copy_from_slice(&content[..plain]);
         let unpacked = match self.codec {
-            _ if size == 0 => Vec::new(),
             1 => {
                 let length = snap::raw::decompress_len(packed).map_err(|error| fault(&error))?;
-                if length != size {
-                    return Err(fault(&format!("it has {length} bytes, its header states {size}")));
+                if length != values.len() {
+                    let stated = values.len();
+                    return Err(fault(&format!("it has {length} bytes, its header states {stated}")));
                 }
-                snap::raw::Decoder::new().decompress_vec(packed).map_err(|error| fault(&error))?
+                snap::raw::Decoder::new().decompress(packed, values).map_err(|error| fault(&error))?
             }
             2 => {
-                let mut unpacked = Vec::with_capacity(size);
-                let mut decoder = flate2::read::MultiGzDecoder::new(packed).take(size as u64 + 1);
-                decoder.read_to_end(&mut unpacked).map_err(|error| fault(&error))?;
-                unpacked
+                let mut decoder = flate2::read::MultiGzDecoder::new(packed);
+                let mut read = 0;
+                while read < values.len()
+                    && let more @ 1.. = decoder.read(&mut values[read..]).map_err(|error| fault(&error))?
+                {
+                    read += more;
+                }
+                // A byte more is one too many.
+                read + decoder.read(&mut [0]).map_err(|error| fault(&error))?
             }
             6 => {
                 let decoder = match &mut self.zstd {
                     Some(decoder) => decoder,
                     none => none.insert(zstd::bulk::Decompressor::new().map_err(|error| fault(&error))?),
                 };
-                decoder.decompress(packed, size).map_err(|error| fault(&error))?
+                decoder.decompress_to_buffer(packed, values).map_err(|error| fault(&error))?
             }
-            7 => lz4_flex::block::decompress(packed, size).map_err(|error| fault(&error))?,
+            7 => lz4_flex::block::decompress_into(packed, values).map_err(|error| fault(&error))?,
             3 => return Err(unsupported("LZO")),
             4 => return Err(unsupported("Brotli")),
             5 => return Err(unsupported("the older form of LZ4")),
             other => return Err(unsupported(&format!("method {other}"))),
         };
-        if unpacked.len() != size {
-            return Err(fault(&format!("it does not have the {size} bytes that its header states")));
+        if unpacked != values.len() {
+            let stated = values.len();
+            return Err(fault(&format!("it does not have the {stated} bytes that its header states")));
         }
-        Ok(match plain {
-            0 => unpacked.into(),
-            _ => [&content[..plain], &unpacked].concat().into(),
-        })
+        Ok(bytes_of(buffer).slice(..size))
     }
 
     /// Checks what the decoders of the library rely on.

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use penstock_engine::item::{Field, Origin, Sample};
+use penstock_engine::item::{Field, Origin, Sample, Value};
 use penstock_engine::numbered::{Numbered, ReadFault, ReadSamples};
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{BoundedStore, RAISE_BUFFER};
 use tracing::warn;
 
-use super::cache::{Cache, InUse};
+use super::cache::{Cache, InUse, Limits};
 use super::columns::Query;
 use super::fault::FileFault;
 use super::filter::{self, Selected};
@@ -23,6 +24,9 @@ const AT_A_TIME: usize = 8;
 
 /// Bytes of the rows that follow in order, of which the row groups stay in memory.
 const IN_ORDER: u64 = 64 << 20;
+
+/// Bytes of row groups that stay in memory, though no sample uses them, if those of all rows that follow in order are more than that.
+const UNUSED_IN_ORDER: u64 = 8 << 20;
 
 /// Rows of Parquet files as samples.
 pub(super) struct Rows {
@@ -55,6 +59,20 @@ struct Member {
     place: usize,
 }
 
+/// A blob in the memory of its page. Its row group stays in use for as long as the blob does.
+struct Shared {
+    columns: Arc<InUse<Columns>>,
+    leaf: usize,
+    row: usize,
+}
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        let column = self.columns.value()[self.leaf].as_ref();
+        column.and_then(|column| column.large_blob(self.row)).unwrap_or_default()
+    }
+}
+
 impl Rows {
     /// Finds the rows that meet the comparisons of the query, by one pass over their columns. `most_bytes` bounds the row groups in
     /// memory and the marks of selected rows, which take an eighth of it at most.
@@ -66,13 +84,16 @@ impl Rows {
         order: ReadOrder,
         most_bytes: u64,
     ) -> Result<Self, SourceFault> {
-        let (reader, cache) = (Reader::new(store), Cache::new(most_bytes));
+        let (reader, cache) =
+            (Reader::new(store), Cache::new(Limits { all: most_bytes, shared: 0, unused: most_bytes }));
         let layout = |group: &Group| &*files[group.file as usize].layout;
+        let mut most_needed = 0;
         for group in groups.iter().filter(|group| group.count > 0) {
             let compared = |leaf: usize| layout(group).filter.contains(&leaf);
             let needed = group
                 .needed_bytes(layout(group), |leaf| layout(group).is_read(leaf))
                 .max(group.needed_bytes(layout(group), compared));
+            most_needed = most_needed.max(needed);
             if needed > most_bytes {
                 let named = group.named(&files[group.file as usize], reader.store());
                 let reason =
@@ -89,7 +110,7 @@ impl Rows {
             .filter(|group| group.count > 0)
             .map(|group| group.decoded_bytes(layout(group), |leaf| layout(group).is_read(leaf)))
             .collect();
-        let most = kept_bytes(&used, order, most_bytes)?;
+        let limits = limits(&used, order, most_bytes, most_needed)?;
         let rows = groups
             .iter()
             .filter(|group| group.count > 0)
@@ -106,7 +127,7 @@ impl Rows {
             );
         }
         let kept = groups.iter().map(Group::bytes).sum();
-        Ok(Self { reader, files, groups, starts, units, mean_bytes, cache: Cache::new(most), kept })
+        Ok(Self { reader, files, groups, starts, units, mean_bytes, cache: Cache::new(limits), kept })
     }
 
     /// Row group and row of a sample. Panics when `index` is not below the number of samples.
@@ -132,11 +153,12 @@ impl Rows {
             Ok(columns) => columns,
             Err(fault) => return vec![(first.place, Err(fault))],
         };
-        let (group, columns) = (&self.groups[first.group], columns);
+        let (group, columns) = (&self.groups[first.group], Arc::new(columns));
+        let can_share = self.cache.can_share();
         let file = &self.files[group.file as usize];
         let sample = |member: &Member| {
             let origin = Origin::at(epoch, member.index);
-            let sample = sample(file, group, columns.value(), member.row, origin);
+            let sample = sample(file, group, &columns, can_share, member.row, origin);
             sample.map_err(|fault| {
                 let (named, row) = (group.named(file, self.reader.store()), group.first_row + member.row);
                 SourceFault::new(format!("row {row} in {named} {fault}"), None)
@@ -196,17 +218,23 @@ async fn select(
     Ok(())
 }
 
-/// Memory for row groups of these sizes, of which a part stays in memory.
-fn kept_bytes(used: &[u64], order: ReadOrder, most_bytes: u64) -> Result<u64, SourceFault> {
+/// Memory for row groups of these sizes, of which a part stays in memory. Reading one of them takes up to `needed` bytes.
+fn limits(used: &[u64], order: ReadOrder, most_bytes: u64, needed: u64) -> Result<Limits, SourceFault> {
     let mut sizes = used.to_vec();
     sizes.sort_unstable_by(|one, other| other.cmp(one));
     let sum = |count: usize| sizes.iter().take(count).fold(0, |sum: u64, size| sum.saturating_add(*size));
     let window = order.window.map_or(usize::MAX, |window| window.get() as usize);
     if !order.shuffle {
-        return Ok(most_bytes.min(IN_ORDER.max(2 * sum(2))));
+        let all = most_bytes.min(IN_ORDER.max(2 * sum(2)));
+        // A row group can be read whatever samples share.
+        let shared = (all / 4 * 3).min(all.saturating_sub(needed));
+        let unused = if sum(usize::MAX) <= all { all } else { UNUSED_IN_ORDER.max(2 * sum(2)) };
+        return Ok(Limits { all, shared, unused });
     }
+    // In any other order, samples would keep more row groups than the window has.
+    let limits = Limits { all: most_bytes, shared: 0, unused: most_bytes };
     if sum(window) <= most_bytes {
-        return Ok(most_bytes);
+        return Ok(limits);
     }
     let fits = (1..sizes.len()).take_while(|count| sum(*count) <= most_bytes).count().max(1);
     if window < sizes.len() {
@@ -226,17 +254,18 @@ fn kept_bytes(used: &[u64], order: ReadOrder, most_bytes: u64) -> Result<u64, So
         may_use = most_bytes,
         "a shuffle of all row groups, which do not fit into memory, reads a row group for nearly each sample; set `window` to {fits} or less"
     );
-    Ok(most_bytes)
+    Ok(limits)
 }
 
 fn sample(
     file: &File,
     group: &Group,
-    columns: &Columns,
+    in_use: &Arc<InUse<Columns>>,
+    can_share: bool,
     row: u64,
     origin: Origin,
 ) -> Result<Sample, FileFault> {
-    let (layout, at) = (&file.layout, row as usize);
+    let (layout, columns, at) = (&file.layout, in_use.value(), row as usize);
     let column = |leaf: usize| columns[leaf].as_ref();
     let key = layout.key.and_then(column).and_then(|column| match column.int(at) {
         Some(number) => Some(number.to_string()),
@@ -249,7 +278,13 @@ fn sample(
     for field in &layout.fields {
         let Some(values) = column(field.leaf) else { continue };
         let name = &layout.leaves[field.leaf].name;
-        let value = values.value(at).map_err(|reason| FileFault::column(name, reason))?;
+        let value = match values.large_blob(at).filter(|_| can_share) {
+            Some(_) => {
+                let blob = Shared { columns: in_use.clone(), leaf: field.leaf, row: at };
+                Some(Value::Blob(Bytes::from_owner(blob)))
+            }
+            None => values.value(at).map_err(|reason| FileFault::column(name, reason))?,
+        };
         if let Some(value) = value {
             fields.push(Field { name: field.name.clone(), value });
         } else if field.path.and_then(column).is_some_and(|path| path.content(at).is_some()) {

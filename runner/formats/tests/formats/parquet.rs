@@ -5,6 +5,9 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 
+use parquet::data_type::{ByteArray, ByteArrayType};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
 use penstock_engine::item::{Dtype, Sample, Tensor, Value};
 use penstock_engine::numbered::NumberedSource;
 use penstock_formats::parquet::{Query, parquet_samples};
@@ -15,7 +18,7 @@ use penstock_types::traversal::{NextVisits, Shard, Traversal, TraversalSettings,
 use proptest::prelude::*;
 use serde::Deserialize;
 
-use crate::{data, drain};
+use crate::{data, drain, store_of};
 
 const MOST: u64 = 64 << 20;
 
@@ -184,6 +187,38 @@ async fn a_window_that_does_not_fit_into_memory_is_refused_with_one_that_does() 
     let (samples, fault) = read_within("rows.parquet", Query::default(), all, 16_000).await;
     assert_eq!((samples.len(), fault), (200, None));
     assert!(samples.iter().all(|sample| sample.field("id") == Some(&Value::Int(sample.origin.index as i64))));
+}
+
+/// A file of row groups with two large blobs each, of which each byte is the number of the row.
+fn blobs(groups: usize) -> Vec<u8> {
+    let schema = Arc::new(parse_message_type("message photos { REQUIRED BYTE_ARRAY image; }").unwrap());
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema, Default::default()).unwrap();
+    for group in 0..groups {
+        let values = [2 * group, 2 * group + 1].map(|row| ByteArray::from(vec![row as u8; 40_000]));
+        let mut rows = writer.next_row_group().unwrap();
+        let mut column = rows.next_column().unwrap().unwrap();
+        column.typed::<ByteArrayType>().write_batch(&values, None, None).unwrap();
+        column.close().unwrap();
+        rows.close().unwrap();
+    }
+    writer.into_inner().unwrap()
+}
+
+#[tokio::test]
+async fn samples_that_stay_keep_no_more_row_groups_than_are_counted() {
+    let most = 1 << 20;
+    let store = store_of(&[("photos.parquet", blobs(100))]).await;
+    let files = Shards::Keys(vec![Arc::from("photos.parquet")]);
+    let samples = parquet_samples(store, files, query(&["image"]), false, None, most).await.unwrap();
+    let mut held = Vec::new();
+    for first in (0..200).step_by(8) {
+        held.extend(samples.clone().read(0, (first..first + 8).step_by(2).collect()).await.unwrap());
+        assert!(samples.kept_bytes() <= most, "{}", samples.kept_bytes());
+    }
+    assert!(samples.kept_bytes() > most / 4);
+    for (sample, row) in held.iter().zip((0..).step_by(2)) {
+        assert_eq!(sample.field("image"), Some(&Value::Blob(vec![row; 40_000].into())));
+    }
 }
 
 fn int(row: &Row, name: &str) -> Option<i64> {
