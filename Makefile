@@ -251,13 +251,14 @@ bench: guests ## Measure what the design promises, as ratios in one run, and pri
 	@$(TARGET_DIR)/release/make-data photos $(DEMO)/photos --count $(PHOTOS) --seed 1
 	cargo bench --locked $(ALL) --bench call
 	cargo bench --locked $(ALL) --bench table
-	@$(MAKE) --no-print-directory bench-python bench-formats
+	@$(MAKE) --no-print-directory bench-python bench-formats bench-resume
 
 .PHONY: bench-peers
 bench-peers: build wheel
 	python3 -m venv --clear $(TARGET_DIR)/bench-python
 	$(TARGET_DIR)/bench-python/bin/pip install --quiet --disable-pip-version-check -r tests/benches/python/requirements.txt \
 	  $(WHEELS)/release/penstock-*.whl
+	$(TARGET_DIR)/bench-python/bin/pip install --quiet --disable-pip-version-check --no-deps mosaicml-streaming==0.13.0
 
 .PHONY: bench-python
 bench-python: photos bench-peers ## Measure the Python package beside PyTorch, grain and Pillow (installs them)
@@ -274,6 +275,12 @@ bench-formats: photos bench-peers ## Measure the reading of shards and tables be
 	for job in tar shuffled parquet s3 first; do \
 	  $(BENCH_PYTHON)/formats.py $$job --photos $(DEMO)/small --larger $(DEMO)/photos --data $(DEMO)/formats \
 	    --penstock $(PENSTOCK) --s3-server $(TARGET_DIR)/release/s3-server; \
+	done
+
+.PHONY: bench-resume
+bench-resume: rust-stages bench-peers ## Measure resume in mid-epoch beside torchdata, Grain, MosaicML Streaming and datasets (installs them)
+	for job in peers range tar; do \
+	  $(BENCH_PYTHON)/resume.py $$job --data $(DEMO)/resume --penstock $(PENSTOCK) --modules $(GUEST_DIR); \
 	done
 
 .PHONY: seeds

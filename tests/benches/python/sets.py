@@ -92,3 +92,28 @@ def file(field: str, content: bytes) -> Callable[[int], bytes]:
         return b"".join((key, name, mode, b"%06o" % (others + sum(key)), rest))
 
     return of
+
+
+def numbers_lines(count: int, folder: Path) -> None:
+    """Lines of NDJSON with the numbers below `count` as keys. The text of every third one is empty."""
+    with (folder / "numbers.ndjson").open("w") as file:
+        file.writelines(f'{{"key":"{number}","text":"{"" if number % 3 == 0 else "x"}"}}\n' for number in range(count))
+
+
+def numbers_parquet(count: int, files: int, folder: Path) -> None:
+    """The numbers below `count` in the column `number`."""
+    import pyarrow
+    import pyarrow.parquet
+
+    for part, numbers in parts(count, files):
+        table = pyarrow.table({"number": pyarrow.array(numbers, pyarrow.int64())})
+        pyarrow.parquet.write_table(table, folder / f"train-{part:05}-of-{files:05}.parquet", row_group_size=10_000)
+
+
+def numbers_mds(count: int, shard_bytes: int, folder: Path) -> None:
+    """Shards of MosaicML Streaming with the numbers below `count` in the column `number`."""
+    from streaming import MDSWriter
+
+    with MDSWriter(out=str(folder), columns={"number": "int64"}, size_limit=shard_bytes) as writer:
+        for number in range(count):
+            writer.write({"number": number})
