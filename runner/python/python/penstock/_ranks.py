@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from types import FrameType
+from typing import Any
 
 from penstock._penstock import InvalidPipeline
 from penstock._whole import whole_number
@@ -30,11 +31,13 @@ _LOCAL_RANKS = ("LOCAL_RANK", "SLURM_LOCALID")
 
 
 def rank_of_process(written: Rank | None) -> Rank | None:
-    """Rank of this process: from `torch.distributed` if it is initialised, else from the launcher, else from the document.
-    Raises InvalidPipeline if the document contradicts `torch.distributed` or the launcher.
+    """Rank of this process: from `torch.distributed` if it is initialised, else from Ray Train in one of its workers, else from the
+    launcher, else from the document. Raises InvalidPipeline if the document contradicts the others.
     """
     if (told := rank_of_torch()) is not None:
         teller = "`torch.distributed`"
+    elif (context := _context_of_ray()) is not None:
+        told, teller = (context.get_world_rank(), context.get_world_size()), "Ray Train"
     elif (told := _launched()) is not None:
         teller = "the launcher's environment"
     else:
@@ -95,13 +98,23 @@ def checked_rank(name: str, rank: int, world_name: str, world: int) -> Rank:
 
 
 def local_rank() -> int | None:
-    """Number of this process on its machine, from the launcher's environment."""
+    """Number of this process on its machine, from the launcher's environment, else from Ray Train."""
     for name in _LOCAL_RANKS:
         if (found := _environment(name)) is not None:
             if found.isdecimal():
                 return whole_number(name, int(found), 0)
             raise InvalidPipeline(f"the environment has {name}={found}; expected a whole number")
-    return None
+    context = _context_of_ray()
+    return None if context is None else int(context.get_local_rank())
+
+
+def _context_of_ray() -> Any:
+    """Context of this worker of Ray Train; `None` in any other process."""
+    train = sys.modules.get("ray.train")
+    try:
+        return None if train is None else train.get_context()
+    except (AttributeError, RuntimeError):
+        return None
 
 
 def _launched() -> Rank | None:

@@ -1,0 +1,261 @@
+"""Measures the rate at which photos become batches on two nodes of a Ray cluster on this machine, with one CPU each, and the memory for that.
+
+    python tests/benches/python/ray_cluster.py --photos demo/photos
+
+Candidates: Penstock in two workers of Ray Train, in two processes without Ray, and as a source of Ray Data; and Ray Data with `read_images` and
+`map_batches`, drained by the driver. All decode the same JPEGs, resize them to 224 x 224 (bilinear, the whole picture), and make normalised
+float32, channels first, in batches of 32, which the loop discards. Each measurement is a separate process with a cluster of its own, in turns: a
+first pass that is not counted, then passes that are. Memory is the largest sum over all processes, those of Ray included, with shared pages
+divided among them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy
+from turns import Measured, measured, middle
+
+SIZE, BATCH, WORKERS = 224, 32, 2
+MEAN, DEVIATION = numpy.array([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]], numpy.float32)
+FACTOR, SHIFT = (1 / (255 * DEVIATION)).reshape(3, 1, 1), (-MEAN / DEVIATION).reshape(3, 1, 1)
+
+# Memory of the object store of each node, in bytes.
+STORE = 400 << 20
+
+DOCUMENT: dict[str, Any] = {
+    "name": "photos",
+    "source": {"list": {"store": "photos", "suffix": ".jpg", "shuffle": True}},
+    "stages": [
+        {"fetch": {"concurrency": 4}},
+        {
+            "wasm": {
+                "module": "std/image",
+                "params": {
+                    "ops": [
+                        {"Resize": {"size": [SIZE, SIZE]}},
+                        {"ToDtype": {"dtype": "float32", "scale": True}},
+                        {"Normalize": {"mean": MEAN.tolist(), "std": DEVIATION.tolist()}},
+                    ]
+                },
+                "concurrency": 2,
+            }
+        },
+        {"aggregate": {"size": BATCH}},
+        {"collate": {}},
+    ],
+}
+
+
+def main() -> None:
+    arguments = parsed()
+    if arguments.one:
+        print(json.dumps(vars(CANDIDATES[arguments.one](arguments.photos, arguments.passes))))
+        return
+    found, missing = measured(list(CANDIDATES), arguments.turns)
+    if missing:
+        sys.exit("\n".join(f"{name}: {why}" for name, why in missing.items()))
+    rates = {name: middle(turns, lambda turn: turn.samples / turn.wall_s) for name, turns in found.items()}
+    print(f"{WORKERS} nodes with 1 CPU each, batches of {BATCH}, {SIZE} x {SIZE}; medians of {arguments.turns}\n")
+    print(f"{'':32} {'images/s':>10} {'peak MiB':>10}")
+    for name, turns in found.items():
+        print(f"{name:32} {rates[name]:10.0f} {middle(turns, lambda turn: turn.check):10.0f}")
+    missed = False
+    for other, must in (("Penstock, two processes", 0.95), ("Ray Data, read_images", 2.0)):
+        ratio = rates["Penstock in Ray Train"] / rates[other]
+        missed |= ratio < must
+        print(f"\nPenstock in Ray Train against {other}: {ratio:.2f}x; must {must}x: {'MISSED' if ratio < must else 'holds'}")
+    sys.exit(missed)
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """A process and all processes that it has started."""
+    yield pid
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            for child in children.read_text().split():
+                yield from descendants(int(child))
+        except OSError:
+            continue
+
+
+def memory_mib() -> float:
+    """Memory of this process and of all processes that it has started, in MiB."""
+    total = 0
+    for pid in descendants(os.getpid()):
+        try:
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return total / 1024
+
+
+class Watch:
+    """Watches the memory while a `with` block runs."""
+
+    def __enter__(self) -> Watch:
+        self.peak_mib, self._ended = 0.0, threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        return self
+
+    def _run(self) -> None:
+        while not self._ended.wait(0.3):
+            self.peak_mib = max(self.peak_mib, memory_mib())
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+
+@contextmanager
+def cluster() -> Iterator[None]:
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TRAIN_METRICS_ENABLED": "0", "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
+    import ray
+    from ray.cluster_utils import Cluster
+
+    # Ray writes to the standard output, which is for the result.
+    with os.fdopen(os.dup(1), "w") as output:
+        os.dup2(2, 1)
+        started = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": 100 << 20, "include_dashboard": False})
+        try:
+            for _ in range(WORKERS):
+                started.add_node(num_cpus=1, object_store_memory=STORE)
+            ray.init(address=started.address, log_to_driver=False)
+            yield
+        finally:
+            ray.shutdown()
+            started.shutdown()
+            os.dup2(output.fileno(), 1)
+
+
+def passes_of(pipeline: Any, passes: int, begin: Callable[[], Any]) -> dict[str, Any]:
+    """A pass, then, when all ranks have made theirs, the passes that are measured."""
+    for _ in pipeline:
+        pass
+    begin()
+    began, images = time.time(), 0
+    for _ in range(passes):
+        images += sum(batch.size for batch in pipeline)
+    return {"began": began, "ended": time.time(), "images": images}
+
+
+def together(parts: list[dict[str, Any]], watch: Watch) -> Measured:
+    wall = max(part["ended"] for part in parts) - min(part["began"] for part in parts)
+    return Measured(sum(part["images"] for part in parts), wall, 0, watch.peak_mib)
+
+
+def in_ray_train(photos: Path, passes: int) -> Measured:
+    def loop(config: dict[str, Any]) -> None:
+        import penstock.ray
+        import ray.train.collective
+
+        pipeline = penstock.ray.pipeline(DOCUMENT, stores={"photos": str(photos)})
+        part = passes_of(pipeline, passes, ray.train.collective.barrier)
+        Path(config["folder"], str(pipeline.rank)).write_text(json.dumps(part))
+
+    with cluster(), tempfile.TemporaryDirectory() as folder:
+        import ray.train.collective
+        from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+        with Watch() as watch:
+            DataParallelTrainer(
+                loop,
+                train_loop_config={"folder": folder},
+                scaling_config=ray.train.ScalingConfig(num_workers=WORKERS, resources_per_worker={"CPU": 1}),
+                run_config=ray.train.RunConfig(storage_path=folder, name="run"),
+            ).fit()
+        return together([json.loads(Path(folder, str(rank)).read_text()) for rank in range(WORKERS)], watch)
+
+
+def two_processes(photos: Path, passes: int) -> Measured:
+    spawn = multiprocessing.get_context("spawn")
+    barrier = spawn.Barrier(WORKERS)
+    results: Any = spawn.Queue()
+    with Watch() as watch:
+        ranks = [spawn.Process(target=process, args=(rank, photos, passes, barrier, results)) for rank in range(WORKERS)]
+        for rank in ranks:
+            rank.start()
+        parts = [results.get() for _ in ranks]
+    for rank in ranks:
+        rank.join()
+    return together(parts, watch)
+
+
+def process(rank: int, photos: Path, passes: int, barrier: Any, results: Any) -> None:
+    import penstock
+
+    pipeline = penstock.Pipeline(DOCUMENT, stores={"photos": photos}, threads=1, rank=rank, world=WORKERS)
+    results.put(passes_of(pipeline, passes, barrier.wait))
+
+
+def drained(data: Any, passes: int) -> Measured:
+    """Drains a data set of Ray Data in this process."""
+
+    def images() -> int:
+        total = 0
+        for batch in data.iter_batches(batch_size=BATCH, batch_format="numpy"):
+            assert batch["image"].shape[1:] == (3, SIZE, SIZE) and batch["image"].dtype == numpy.float32, batch["image"].shape
+            total += len(batch["image"])
+        return total
+
+    images()
+    with Watch() as watch:
+        began = time.perf_counter()
+        samples = sum(images() for _ in range(passes))
+        wall = time.perf_counter() - began
+    return Measured(samples, wall, 0, watch.peak_mib)
+
+
+def read_images(photos: Path, passes: int) -> Measured:
+    with cluster():
+        import ray.data
+
+        data = ray.data.read_images(str(photos), size=(SIZE, SIZE), mode="RGB").map_batches(normalised, batch_format="numpy")
+        return drained(data, passes)
+
+
+def normalised(batch: dict[str, numpy.ndarray]) -> dict[str, numpy.ndarray]:
+    return {"image": batch["image"].transpose(0, 3, 1, 2) * FACTOR + SHIFT}
+
+
+def as_source(photos: Path, passes: int) -> Measured:
+    with cluster():
+        import penstock.ray
+
+        return drained(penstock.ray.read(DOCUMENT, stores={"photos": str(photos)}), passes)
+
+
+CANDIDATES: dict[str, Callable[[Path, int], Measured]] = {
+    "Penstock in Ray Train": in_ray_train,
+    "Penstock, two processes": two_processes,
+    "Penstock as a source of Ray Data": as_source,
+    "Ray Data, read_images": read_images,
+}
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--photos", type=Path, required=True, help="folder with JPEGs")
+    parser.add_argument("--passes", type=int, default=3, help="passes that are measured")
+    parser.add_argument("--turns", type=int, default=3, help="measurements of each candidate")
+    parser.add_argument("--one", choices=list(CANDIDATES), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    arguments.photos = arguments.photos.absolute()
+    return arguments
+
+
+if __name__ == "__main__":
+    main()
