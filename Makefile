@@ -201,6 +201,15 @@ test-frameworks: rust-stages debug-wheel ## Test the Python package with PyTorch
 	$(TARGET_DIR)/frameworks/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(WHEELS)/debug/penstock-*.whl
 	MODULES=$(abspath $(GUEST_DIR)) $(TARGET_DIR)/frameworks/bin/python -m unittest discover -v tests/python/frameworks
 
+.PHONY: test-ray
+test-ray: debug-wheel ## Test the Python package on a Ray cluster of several nodes on this machine (installs 700 MB below target)
+	cargo build --locked $(ALL) --bins
+	python3 -m venv $(TARGET_DIR)/ray
+	$(TARGET_DIR)/ray/bin/pip install --quiet --disable-pip-version-check -r tests/python/ray/requirements.txt
+	$(TARGET_DIR)/ray/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(WHEELS)/debug/penstock-*.whl
+	PYTHONPATH=$(abspath tests/python):$(abspath tests/python/ray) MAKE_DATA=$(abspath $(TARGET_DIR))/debug/make-data \
+	  $(TARGET_DIR)/ray/bin/python -W ignore -m unittest discover -v tests/python/ray
+
 .PHONY: test
 test: guests rclone docker-registry wasi-libc schemathesis componentize-py componentize-qjs go ui ## Run all tests, in a browser too, and check format, lints and dependencies
 	cargo fmt --all --check
@@ -210,7 +219,7 @@ test: guests rclone docker-registry wasi-libc schemathesis componentize-py compo
 	cargo test --locked -p text
 	cd $(UI) && npm run check && npm test
 	@$(MAKE) --no-print-directory e2e
-	@$(MAKE) --no-print-directory test-python
+	@$(MAKE) --no-print-directory test-python test-ray
 
 .PHONY: test-fast
 test-fast: guests ## Run the tests of the libraries and the quick ones of whole runs, within minutes
@@ -267,6 +276,13 @@ bench-python: photos bench-peers ## Measure the Python package beside PyTorch, g
 	$(BENCH_PYTHON)/photos.py --photos $(DEMO)/photos --training --must 1.5 --aim 2
 	@$(TARGET_DIR)/release/make-data photos $(DEMO)/large --count 2000 --width 1920 --height 1080 --seed 1
 	$(BENCH_PYTHON)/photos.py --photos $(DEMO)/large --draft --only penstock "threads + Pillow" --must 1.5 --aim 2.5
+
+.PHONY: bench-ray
+bench-ray: photos wheel ## Measure the Python package in Ray Train beside Ray Data, on two nodes on this machine (installs both)
+	python3 -m venv $(TARGET_DIR)/bench-ray
+	$(TARGET_DIR)/bench-ray/bin/pip install --quiet --disable-pip-version-check -r tests/python/ray/requirements.txt pillow==13.0.0
+	$(TARGET_DIR)/bench-ray/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(WHEELS)/release/penstock-*.whl
+	$(TARGET_DIR)/bench-ray/bin/python -W ignore tests/benches/python/ray_cluster.py --photos $(DEMO)/photos
 
 .PHONY: bench-formats
 bench-formats: photos bench-peers ## Measure the reading of shards and tables beside webdataset, datasets and pyarrow (installs them)

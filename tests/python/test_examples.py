@@ -73,8 +73,9 @@ class Readme(unittest.TestCase):
     def test_the_packages_examples_run_in_order(self) -> None:
         first, document, shares, resumed, measured, streamed = blocks("runner/python/README.md", "python")
         (commands,) = blocks("runner/python/README.md", "sh not-run: run by tests/python/test_examples.py")
-        for other in blocks("runner/python/README.md", "python not-run: needs PyTorch and Lightning"):
-            compile(other, "README.md", "exec")
+        for needed in ("PyTorch and Lightning", "Ray"):
+            for other in blocks("runner/python/README.md", f"python not-run: needs {needed}"):
+                compile(other, "README.md", "exec")
         server = Server(f"--store=photos={photos()}")
         self.addCleanup(server.close)
         script = [

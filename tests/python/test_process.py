@@ -107,6 +107,13 @@ def spawned(rank: int) -> list[int]:
     return order_of(planes(8, rank=rank, world=2))
 
 
+class WithoutRay(unittest.TestCase):
+    def test_the_error_names_what_to_install(self) -> None:
+        with self.assertRaises(ImportError) as raised:
+            import penstock.ray  # noqa: F401
+        self.assertIn("pip install 'penstock[ray]'", str(raised.exception))
+
+
 class Signals(unittest.TestCase):
     def test_ctrl_c_ends_a_wait_within_a_second(self) -> None:
         child = program(INTERRUPTED)

@@ -144,7 +144,13 @@ class Reports(ray.train.UserCallback):
         self._named: int | None = None
 
     def after_report(self, run_context: Any, metrics: Sequence[Mapping[str, Any]], checkpoint: ray.train.Checkpoint | None) -> None:
-        ranks = [one["penstock"] for one in metrics if "penstock" in one]
+        try:
+            self._keep([one["penstock"] for one in metrics if "penstock" in one])
+        except OSError as error:
+            # Ray would end the training.
+            _LOGGER.warning("the figures of the ranks cannot be kept: %s", error)
+
+    def _keep(self, ranks: Sequence[Mapping[str, Any]]) -> None:
         folders = [self._folder / f"rank-{number}" for number in range(len(ranks))]
         for old in set(self._folder.glob("rank-*")) - set(folders):
             shutil.rmtree(old)
@@ -246,13 +252,15 @@ def _name(rank: int | str) -> str:
 
 def _state(checkpoint: ray.train.Checkpoint, rank: int, world: int) -> dict[str, Any] | None:
     """State of the pipeline in a checkpoint; `None` if it has none. Reads nothing but the states."""
-    files = checkpoint.filesystem.get_file_info(pyarrow.fs.FileSelector(checkpoint.path))
+    store = checkpoint.filesystem
+    assert store is not None, "Ray fills it in"
+    files = store.get_file_info(pyarrow.fs.FileSelector(checkpoint.path))
     names = [one.path for one in files if one.base_name.startswith("penstock-") and one.extension == "json"]
     if len(names) == world:
         names = [name for name in names if name.endswith(f"/{_name(rank)}")] or names
     states = []
     for name in names:
-        with checkpoint.filesystem.open_input_stream(name) as file:
+        with store.open_input_stream(name) as file:
             states.append(json.loads(file.read()))
     return merge_states(states) if states else None
 
