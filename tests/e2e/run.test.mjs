@@ -539,6 +539,44 @@ test('a run with the consumer `stream` shows how to connect', async () => {
   await code.waitFor({ state: 'detached' })
 })
 
+test('a stopped run is resumed, after a question if its module has changed', async () => {
+  const begun = async (document) => {
+    const run = await submit(document)
+    await open(`/runs/${run.id}`)
+    await page.waitForFunction(() => Number.parseInt(document.querySelector('dl.numbers dd').textContent) > 20)
+    assert.ok(await page.getByRole('button', { name: 'Resume' }).isDisabled())
+    await page.getByRole('button', { name: 'Stop', exact: true }).click()
+    await page.getByRole('button', { name: 'Stop the run' }).click()
+    return run
+  }
+  const resumed = (run) => page.waitForURL((url) => url.pathname.startsWith('/runs/') && !url.pathname.endsWith(run.id))
+  const run = await begun(sleepy(600, 10))
+  await page.getByRole('button', { name: 'Resume' }).click()
+  await resumed(run)
+  await page.getByText(/^Resumes run/).waitFor()
+  assert.equal(await page.getByRole('link', { name: /^run / }).getAttribute('href'), `/runs/${run.id}`)
+  const ledger = page.getByRole('region', { name: 'Ledger' })
+  await page.getByText('Duration').waitFor()
+  await ledger.scrollIntoViewIfNeeded()
+  await ledger.getByText(/all runs: *600 *made *= *600 *delivered/).waitFor()
+  assert.ok(await page.getByRole('button', { name: 'Resume' }).isDisabled(), 'nothing is left to do')
+  await shot(page, 'run-resumed')
+  assert.deepEqual(await violations(page), [])
+
+  const stages = [{ sleep: { name: 'nap', mean_ms: 5 } }, { wasm: { module: 'misbehaving', params: { how: 'many' } } }]
+  const other = await begun(sleepy(1_000_000, 5, { stages }))
+  const version = Buffer.concat([readFileSync(join(modules, 'guest_misbehaving.wasm')), Buffer.from([0, 2, 1, 110])])
+  assert.equal((await server.ask('POST', '/modules', new Uint8Array(version))).status, 201)
+  await page.getByRole('button', { name: 'Resume' }).click()
+  const dialog = page.getByRole('dialog', { name: /^Resume .* nevertheless\?$/ })
+  await dialog.getByText('`/stages/1/wasm/module` differs').waitFor()
+  await shot(page, 'run-differs')
+  await dialog.getByRole('button', { name: 'Resume the run' }).click()
+  await resumed(other)
+  await page.getByText(/^Resumes run/).waitFor()
+  await server.ask('POST', `${new URL(page.url()).pathname}/stop`)
+})
+
 test('a file larger than the limit is refused before it is sent', async () => {
   await open('/modules')
   const uploads = page.getByRole('region', { name: 'Uploads' })
@@ -551,5 +589,5 @@ test('a file larger than the limit is refused before it is sent', async () => {
 })
 
 test('the browser console has no errors', () => {
-  assert.deepEqual(browser.complaints.filter((line) => !/status of 422/.test(line)), [])
+  assert.deepEqual(browser.complaints.filter((line) => !/status of (409|422)/.test(line)), [])
 })

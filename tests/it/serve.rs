@@ -11,6 +11,7 @@ mod connections;
 mod events;
 mod life;
 mod quota;
+mod resume;
 mod stores;
 mod tags;
 mod tokens;

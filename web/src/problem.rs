@@ -59,6 +59,7 @@ impl ProblemKind {
     pub(crate) const METHOD_NOT_ALLOWED: Self =
         Self(StatusCode::METHOD_NOT_ALLOWED, "/problems/method-not-allowed");
     pub(crate) const IN_USE: Self = Self(StatusCode::CONFLICT, "/problems/in-use");
+    pub(crate) const RUN_DIFFERS: Self = Self(StatusCode::CONFLICT, "/problems/run-differs");
     pub(crate) const KEY_USED_OTHERWISE: Self =
         Self(StatusCode::UNPROCESSABLE_ENTITY, "/problems/key-used-otherwise");
     pub(crate) const TOO_LARGE: Self = Self(StatusCode::PAYLOAD_TOO_LARGE, "/problems/too-large");
@@ -136,6 +137,7 @@ impl From<RunsError> for ApiError {
             RunsError::Refused(_) => Self::new(ProblemKind::REFUSED, detail),
             RunsError::TooLarge { .. } => Self::new(ProblemKind::TOO_LARGE, detail),
             RunsError::Conflict(_) => Self::new(ProblemKind::IN_USE, detail),
+            RunsError::Differs(_) => Self::new(ProblemKind::RUN_DIFFERS, detail),
             RunsError::KeyReused => Self::new(ProblemKind::KEY_USED_OTHERWISE, detail),
             RunsError::QueueFull { .. } => {
                 Self { retry_after_s: Some(30), ..Self::new(ProblemKind::QUEUE_FULL, detail) }

@@ -14,8 +14,8 @@ use penstock_types::spec::{DeadlineMs, MemoryMib, OutputMib};
 
 pub(crate) use self::bench::{BenchCommand, BenchCompareArgs, BenchStorageArgs};
 pub(crate) use self::server::{
-    DataArgs, ModulesArgs, PullArgs, PushArgs, RegistryArgs, RunsArgs, ServeArgs, ServerArgs, StopArgs,
-    SubmitArgs, TokenAddArgs, TokenCommand, TokenRemoveArgs,
+    DataArgs, ModulesArgs, PullArgs, PushArgs, RegistryArgs, ResumeArgs, RunsArgs, ServeArgs, ServerArgs,
+    StopArgs, SubmitArgs, TokenAddArgs, TokenCommand, TokenRemoveArgs,
 };
 use crate::{BAD_INPUT, COMPLETED};
 
@@ -164,6 +164,10 @@ pub(crate) enum Command {
     /// Stop a run of a server.
     #[command(after_help = "Example:\n  penstock stop 0199c3c1-7a55-7e00-b07f-6b9a7d1f2f10")]
     Stop(StopArgs),
+    /// Continue a run of a server that has ended early, as a new run.
+    #[command(after_help = "Example:\n  penstock resume 0199c3c1-7a55-7e00-b07f-6b9a7d1f2f10\n\n\
+        Exit codes: 0 submitted, 1 failed, 2 refused.")]
+    Resume(ResumeArgs),
     /// List the modules of a server.
     #[command(after_help = "Example:\n  penstock modules")]
     Modules(ModulesArgs),

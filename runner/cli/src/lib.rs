@@ -92,6 +92,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, compiler: Option<Comp
         Command::Submit(args) => submit::submit(args),
         Command::Runs(args) => done(list::runs(args)),
         Command::Stop(args) => done(submit::stop(args)),
+        Command::Resume(args) => done(submit::resume(args)),
         Command::Modules(args) => done(list::modules(args)),
     };
     match outcome {

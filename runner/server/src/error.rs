@@ -20,6 +20,9 @@ pub enum RunsError {
     TooLarge { what: &'static str, limit_bytes: u64 },
     #[error("{0}")]
     Conflict(String),
+    /// Parts of a run that is to be resumed differ now.
+    #[error("the run cannot be resumed: {}; use `force` to resume it nevertheless", .0.join(", "))]
+    Differs(Vec<String>),
     #[error(
         "this Idempotency-Key was used in the last 24 hours for another request; use a new key for a new request"
     )]

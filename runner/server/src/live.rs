@@ -10,6 +10,7 @@ use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_engine::item::{Field, Sample, Value};
 use penstock_engine::ports::{Observer, SampleFailure, Sums};
 use penstock_engine::running::{RunHandle, StopReason};
+use penstock_types::resume::StartPoint;
 use penstock_types::run::{
     PayloadField, RunDetail, RunError, RunId, RunSnapshot, RunState, RunSummary, Window,
 };
@@ -22,7 +23,7 @@ use tokio::sync::watch;
 use crate::feed::{Event, Feed, RunLog};
 use crate::history::{Entry, History, HistoryError, MAX_ERRORS, MAX_LOGS, Registered, RowBuffer, runs};
 use crate::wire::LogEntry;
-use penstock_pipeline::RunFacts;
+use penstock_pipeline::{Run, RunFacts};
 use penstock_stream::StreamAddress;
 
 /// Maximum time between two writes of a run's data, in nanoseconds.
@@ -31,6 +32,8 @@ const WRITE_EVERY: u64 = 10_000_000_000;
 const MAX_UNWRITTEN_ERRORS: usize = 2_000;
 /// Maximum number of log lines that wait to be written; a new line replaces the oldest.
 const MAX_UNWRITTEN_LOGS: usize = 4_000;
+/// Maximum size of the state of a run that is kept, in bytes.
+const MAX_STATE_BYTES: usize = 1 << 20;
 /// Maximum number of fields of a failed sample that are stored for display.
 const SHOWN_FIELDS: usize = 16;
 /// Maximum number of bytes of a field that are stored for display as hexadecimal digits.
@@ -51,7 +54,7 @@ pub(crate) struct LiveRun {
     history: History,
     totals: Arc<Totals>,
     begun: OnceLock<Begun>,
-    started: OnceLock<RunHandle>,
+    started: OnceLock<(RunHandle, Arc<StartPoint>)>,
     /// Address of the batches of a run with the consumer `stream`; set once the stream is open.
     stream: OnceLock<StreamAddress>,
     /// Final summary, and the last snapshot if the run has started; set once the run has ended.
@@ -100,6 +103,8 @@ struct Pending {
     /// Number of items in each queue at the end of the last pulse, an interval of at most 250 ms.
     occupancy: Vec<usize>,
     written_at: u64,
+    /// Set while the state of the run is too large to be kept.
+    has_large_state: bool,
     /// Error of the last write to the history; `None` if it succeeded.
     broken: Option<String>,
     /// Error of the folder of dead letters; `None` if there was none.
@@ -167,8 +172,8 @@ impl LiveRun {
         }
     }
 
-    pub(crate) fn on_started(&self, handle: RunHandle) {
-        self.set_once(&self.started, handle, "started");
+    pub(crate) fn on_started(&self, run: &Run) {
+        self.set_once(&self.started, (run.handle(), run.start().clone()), "started");
         // A stop that was requested before this point has not reached the run.
         if *self.stop.borrow() {
             self.stop();
@@ -188,7 +193,7 @@ impl LiveRun {
     /// Stops the run, or prevents its start.
     pub(crate) fn stop(&self) {
         self.stop.send_replace(true);
-        if let Some(handle) = self.started.get() {
+        if let Some((handle, _)) = self.started.get() {
             handle.stop(StopReason::Asked);
         }
     }
@@ -342,6 +347,7 @@ impl LiveRun {
     pub(crate) fn write(&self, connection: &mut rusqlite::Connection) -> Result<(), HistoryError> {
         let unwritten = self.rows.unwritten();
         let lost = self.rows.lost();
+        let state = self.state();
         let entry = {
             let pending = self.pending();
             Entry {
@@ -352,6 +358,7 @@ impl LiveRun {
                 logs: pending.logs.iter().cloned().collect(),
                 errors_left_out: pending.errors_left_out,
                 logs_left_out: pending.logs_left_out(),
+                state,
             }
         };
         let written = crate::history::transact(connection, |transaction| {
@@ -378,6 +385,25 @@ impl LiveRun {
         }
         self.is_writing.store(false, Ordering::Release);
         written
+    }
+
+    /// State of the run once it has started; the inner `None` if no run can continue it.
+    fn state(&self) -> Option<Option<String>> {
+        let (handle, start) = self.started.get()?;
+        let is_done = |(summary, _): &(RunSummary, _)| {
+            let had_time = self.registered.for_s.is_none_or(|for_s| summary.elapsed_s < Some(for_s));
+            summary.state == RunState::Completed && had_time
+        };
+        if self.ended.get().is_some_and(is_done) {
+            return Some(None);
+        }
+        let state = start.after(&handle.progress()).to_json();
+        let is_large = state.len() > MAX_STATE_BYTES;
+        let was_large = std::mem::replace(&mut self.pending().has_large_state, is_large);
+        if is_large && !was_large {
+            tracing::warn!(run = %self.id(), bytes = state.len(), most = MAX_STATE_BYTES, "the state of the run is too large to be kept");
+        }
+        Some((!is_large).then_some(state))
     }
 
     /// Writes only the end of the run, on the writer's thread, after the other data could not be written.
@@ -458,7 +484,7 @@ impl LiveRun {
         if let Some((_, snapshot)) = self.ended.get() {
             return snapshot.clone();
         }
-        let (begun, handle) = self.begun.get().zip(self.started.get())?;
+        let (begun, (handle, _)) = self.begun.get().zip(self.started.get())?;
         Some(begun.facts.snapshot(handle.view()))
     }
 
@@ -471,6 +497,9 @@ impl LiveRun {
             summary,
             snapshot,
             cloned_from: self.registered.cloned_from.clone(),
+            resumes: self.registered.resumes.clone(),
+            // It can be resumed once its end is stored.
+            resumable: false,
             history: pending.gaps(pending.broken.clone(), lost),
             errors_left_out: pending.errors_left_out,
             logs_left_out: pending.logs_left_out(),

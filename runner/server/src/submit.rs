@@ -7,7 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use penstock_engine::ports::StopFlag;
 use penstock_types::plan::{ModuleFacts, Plan, StageKind};
-use penstock_types::run::{RunDetail, RunId, RunSummary};
+use penstock_types::resume::{Token, TokenFault};
+use penstock_types::run::{RunDetail, RunId, RunState, RunSummary};
 use penstock_types::spec::{Spec, Threads, parse};
 use penstock_types::tags::Tags;
 use sha2::{Digest, Sha256};
@@ -40,6 +41,13 @@ const LOOK_AT_ASSETS: Duration = Duration::from_secs(10);
 const RUN_BYTES: u64 = 16 << 10;
 /// Maximum time that `stop` waits for the end of a run.
 const STOP: Duration = Duration::from_secs(3);
+
+/// Run from which a new run stems.
+enum Origin {
+    Submitted,
+    CloneOf(RunId),
+    Resumes(RunId),
+}
 
 pub(crate) struct Checked {
     sent: RunSpec,
@@ -98,7 +106,7 @@ impl Runs {
         if let Some(known) = self.repeated(repeat.as_ref()).await? {
             return Ok(known);
         }
-        let (known, live) = self.register(checked, (for_s, tags), repeat, None).await?;
+        let (known, live) = self.register(checked, (for_s, tags), repeat, Origin::Submitted).await?;
         // From here on, a repeated submission finds the run.
         drop(turn);
         self.submitted(known, &live).await
@@ -106,12 +114,37 @@ impl Runs {
 
     /// Registers a new run of the document of a run; the names of modules are resolved again.
     pub async fn clone_run(&self, id: &RunId) -> Result<RunDetail, RunsError> {
-        let (stored, for_s) = self.stored_document(id).await?;
-        // The document is held as text while this request waits for a permit, because a JSON tree takes more memory.
-        let document = Bytes::from(stored.document.to_string());
-        drop(stored);
-        let checked = self.check(document).await?;
-        let (known, live) = self.register(checked, (for_s, Tags::default()), None, Some(id.clone())).await?;
+        let (checked, for_s) = self.check_again(id).await?;
+        let origin = Origin::CloneOf(id.clone());
+        let (known, live) = self.register(checked, (for_s, Tags::default()), None, origin).await?;
+        Ok(self.submitted(known, &live).await?.run)
+    }
+
+    /// Registers a new run that continues a run that has ended, from its last state. With `force`, a difference of modules or data is
+    /// ignored.
+    pub async fn resume(&self, id: &RunId, force: bool) -> Result<RunDetail, RunsError> {
+        let RunSummary { state: ended_as, tags, .. } = self.detail(id).await?.summary;
+        if !ended_as.is_over() || self.live(id).is_some() {
+            return Err(RunsError::Conflict("the run has not ended; stop it first".to_owned()));
+        }
+        let own = id.clone();
+        let refused = |why: &str| RunsError::Conflict(format!("the run cannot be resumed: {why}"));
+        let state = match self.history().read(move |connection| runs::state(connection, &own)).await? {
+            Some(Some(state)) => Ok(state),
+            Some(None) if ended_as == RunState::Completed => {
+                Err("it has completed, and nothing is left to do")
+            }
+            Some(None) => Err("its state was too large to be kept; clone it instead"),
+            None => Err("it never started, or an earlier version of the server ran it; clone it instead"),
+        };
+        let state = state.map_err(refused)?;
+        let (mut checked, for_s) = self.check_again(id).await?;
+        let resumed = Token::read(state.as_bytes()).and_then(|state| checked.prepared.resume(state, force));
+        resumed.map_err(|fault| match fault {
+            TokenFault::Differs(parts) => RunsError::Differs(parts),
+            fault => refused(&fault.to_string()),
+        })?;
+        let (known, live) = self.register(checked, (for_s, tags), None, Origin::Resumes(id.clone())).await?;
         Ok(self.submitted(known, &live).await?.run)
     }
 
@@ -186,10 +219,17 @@ impl Runs {
         checked: Checked,
         (for_s, tags): (Option<f64>, Tags),
         repeat: Option<Repeat>,
-        cloned_from: Option<RunId>,
+        origin: Origin,
     ) -> Result<(KnownSubmission, Arc<LiveRun>), RunsError> {
         let (place, open) = self.places()?;
-        self.0.workshop.take_room(RUN_BYTES + checked.spec.len() as u64)?;
+        let (cloned_from, resumes, begins_at) = match origin {
+            Origin::Submitted => (None, None, None),
+            Origin::CloneOf(run) => (Some(run), None, None),
+            // Kept from the start: the run can be resumed although it may never begin.
+            Origin::Resumes(run) => (None, Some(run), Some(checked.prepared.fresh_state().to_json())),
+        };
+        let state_bytes = begins_at.as_ref().map_or(0, String::len);
+        self.0.workshop.take_room(RUN_BYTES + (checked.spec.len() + state_bytes) as u64)?;
         let registered = Registered {
             summary: RunSummary {
                 id: uuid::Uuid::now_v7().to_string().into(),
@@ -204,6 +244,8 @@ impl Runs {
             layout: checked.layout,
             for_s,
             cloned_from,
+            resumes,
+            begins_at,
         };
         let parts = &self.0;
         let live = LiveRun::new(registered, parts.feed.clone(), self.history().clone(), parts.totals.clone());
@@ -348,6 +390,15 @@ impl Runs {
             names: guests().filter_map(|(_, wasm)| resolved.versions.get(&wasm.module).cloned()).collect(),
             prepared,
         })
+    }
+
+    /// Checks the document of a run again; also returns the `for_s` of its submission.
+    async fn check_again(&self, id: &RunId) -> Result<(Checked, Option<f64>), RunsError> {
+        let (stored, for_s) = self.stored_document(id).await?;
+        // The document is held as text while this request waits for a permit, because a JSON tree takes more memory.
+        let document = Bytes::from(stored.document.to_string());
+        drop(stored);
+        Ok((self.check(document).await?, for_s))
     }
 
     /// Total size of the assets of a document, in MiB; an asset whose size a store does not report counts as empty.

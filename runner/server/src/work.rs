@@ -84,7 +84,7 @@ pub(crate) fn work(workshop: &Workshop, client: &ClientId, live: &Arc<LiveRun>, 
     let limit = TimeLimit::starting_now(workshop);
     match start(workshop, client, live, job, limit) {
         Ok(Some(run)) => {
-            live.on_started(run.handle());
+            live.on_started(&run);
             live.write_soon(0);
             let Ended { snapshot, output, .. } = wait(run, job.time, limit);
             let output =

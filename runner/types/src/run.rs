@@ -184,6 +184,10 @@ pub struct RunDetail {
     pub snapshot: Option<RunSnapshot>,
     /// Run whose document this run repeats; `null` if there is none.
     pub cloned_from: Option<RunId>,
+    /// Run that this run continues; `null` if there is none.
+    pub resumes: Option<RunId>,
+    /// True if the run has ended before all samples were settled, and another run can continue it.
+    pub resumable: bool,
     /// Reason why the stored history of the run is incomplete; `null` while it is complete.
     pub history: Option<String>,
     /// Failed samples that are counted in the figures but not stored one by one.

@@ -46,6 +46,12 @@ fn a_run_is_stopped_and_its_follower_sees_it() {
     let id = submitted.lines().next().unwrap();
     let stopped = call(&served, &["stop", id]).finish().exits(0).stdout;
     assert_eq!(stopped, format!("{id} is stopped\n"));
+    let resumed = call(&served, &["resume", id]).finish().exits(0).stdout;
+    let resumed = resumed.lines().next().unwrap();
+    assert_eq!(served.get(&format!("/runs/{resumed}")).is(200).json()["resumes"], id);
+    let refused = call(&served, &["resume", resumed]).finish().exits(1).stderr;
+    assert!(refused.contains("the run has not ended; stop it first"), "{refused}");
+    call(&served, &["stop", resumed]).finish().exits(0);
     // Submits a second run, which the command follows.
     let follower = call(&served, &["submit", "--follow", "--json"]).argument(&file);
     let watching = follower.start();

@@ -409,6 +409,7 @@ fn a_token_gives_access_to_its_stores_only() {
     let failed = submit(&own, plain);
     over(&failed);
     asked(&served, &limited, "POST", &format!("{failed}/clone"), None).is(422);
+    asked(&served, &limited, "POST", &format!("{failed}/resume"), None).is(422);
     asked(&served, &limited, "POST", &format!("{failed}/replay"), None).is(404);
     asked(&served, &own, "POST", &format!("{failed}/replay"), None).is(200);
 

@@ -31,6 +31,14 @@ struct SubmitQuery {
 }
 
 #[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ResumeQuery {
+    /// Resumes the run although a module or the number of samples in the source differs now.
+    #[serde(default)]
+    force: bool,
+}
+
+#[derive(Deserialize, JsonSchema)]
 pub(super) struct RunPath {
     /// Id of the run.
     pub(super) id: RunId,
@@ -62,6 +70,12 @@ pub(super) fn routes(api: &mut ApiRouter) {
     .answer::<RunSpec>(200);
     api.route("POST /runs/{id}/stop", "Stop a run and wait until it has ended", stop_run);
     api.route("POST /runs/{id}/clone", "Submit a run's document again", clone_run).answer::<RunDetail>(201);
+    api.route("POST /runs/{id}/resume", "Continue a run that has ended, as a new run", resume_run)
+        .description(
+            "The new run begins where the state of the run ends. The status is 409 for a run that has not ended, that has no state, of which \
+             nothing is left to do, or, unless `force` is set, of which a module is another one now.",
+        )
+        .answer::<RunDetail>(201);
     api.route_for(Some(Role::Run), "PUT /runs/{id}/tags", "Replace the tags of a run", set_tags).description(
         "A run may have at most 16 tags of 1 to 64 characters each. The document of the run does not change.",
     );
@@ -135,6 +149,14 @@ async fn stop_run(app: App, InPath(path): InPath<RunPath>) -> ApiResult<Json<Run
 
 async fn clone_run(app: App, InPath(path): InPath<RunPath>) -> ApiResult<Response> {
     Ok(answer(app.runs.clone_run(&path.id).await?, true))
+}
+
+async fn resume_run(
+    app: App,
+    InPath(path): InPath<RunPath>,
+    InQuery(query): InQuery<ResumeQuery>,
+) -> ApiResult<Response> {
+    Ok(answer(app.runs.resume(&path.id, query.force).await?, true))
 }
 
 async fn set_tags(

@@ -233,6 +233,18 @@ pub(crate) struct StopArgs {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct ResumeArgs {
+    /// Id of the run.
+    #[arg(value_name = "RUN")]
+    pub(crate) run: String,
+    /// Resume although a module or the data differs.
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct ModulesArgs {
     #[command(flatten)]
     pub(crate) server: ServerArgs,

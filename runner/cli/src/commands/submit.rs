@@ -7,7 +7,7 @@ use penstock_types::run::RunDetail;
 use ureq::http::Method;
 
 use crate::COMPLETED;
-use crate::args::{StopArgs, SubmitArgs};
+use crate::args::{ResumeArgs, ServerArgs, StopArgs, SubmitArgs};
 use crate::client::{Client, query};
 use crate::input::{Document, bad};
 use crate::progress::Progress;
@@ -80,11 +80,25 @@ fn in_words(valid: &Validation) -> String {
 }
 
 pub(crate) fn stop(args: &StopArgs) -> Result<()> {
-    if args.run.is_empty() || args.run.contains(['/', '?', '#']) {
-        return Err(bad(format!("`{}` is not the id of a run; list runs with `penstock runs`", args.run)));
-    }
-    let client = Client::new(&args.server)?;
-    let empty = Some(("application/json", &b"{}"[..]));
-    let run: RunDetail = client.ask(Method::POST, &format!("/runs/{}/stop", args.run), empty, &[])?;
+    let (_, run) = act(&args.server, &args.run, "stop")?;
     Ok(say(&format!("{} is {}", run.summary.id, run.summary.state.name()))?)
+}
+
+/// Continues a run that has ended, as a new run.
+pub(crate) fn resume(args: &ResumeArgs) -> Result<()> {
+    let (client, run) =
+        act(&args.server, &args.run, if args.force { "resume?force=true" } else { "resume" })?;
+    let id = &run.summary.id;
+    Ok(say(&format!("{id}\n{}", client.page(&format!("/runs/{id}"))))?)
+}
+
+/// Sends an action on a run; returns the run in the response.
+fn act(server: &ServerArgs, run: &str, action: &str) -> Result<(Client, RunDetail)> {
+    if run.is_empty() || run.contains(['/', '?', '#']) {
+        return Err(bad(format!("`{run}` is not the id of a run; list runs with `penstock runs`")));
+    }
+    let client = Client::new(server)?;
+    let empty = Some(("application/json", &b"{}"[..]));
+    let run = client.ask(Method::POST, &format!("/runs/{run}/{action}"), empty, &[])?;
+    Ok((client, run))
 }

@@ -35,6 +35,9 @@ pub(crate) struct Registered {
     pub(crate) layout: Layout,
     pub(crate) for_s: Option<f64>,
     pub(crate) cloned_from: Option<RunId>,
+    pub(crate) resumes: Option<RunId>,
+    /// State from which the run begins, if it resumes another.
+    pub(crate) begins_at: Option<String>,
 }
 
 /// `Idempotency-Key` of a submission, and the digest of the request.
@@ -63,6 +66,8 @@ pub(crate) struct Entry {
     pub(crate) logs: Vec<LogEntry>,
     pub(crate) errors_left_out: u64,
     pub(crate) logs_left_out: u64,
+    /// State of a run that has started; the inner `None` if it cannot be resumed.
+    pub(crate) state: Option<Option<String>>,
 }
 
 /// Fields of a [`RunSummary`] that are columns of `runs` and do not change after the submission.
@@ -122,8 +127,8 @@ pub(crate) fn insert(
         }
     }
     transaction.execute(
-        "INSERT INTO runs (id, name, state, submitted_at, threads, memory_mib, modules, tags, digests, document, layout, for_s, cloned_from, key, request) \
-         VALUES (:id, :name, 'queued', :submitted_at, :threads, :memory_mib, :modules, :tags, :digests, :document, :layout, :for_s, :cloned_from, :key, :request)",
+        "INSERT INTO runs (id, name, state, submitted_at, threads, memory_mib, modules, tags, digests, document, layout, for_s, cloned_from, resumes, key, request) \
+         VALUES (:id, :name, 'queued', :submitted_at, :threads, :memory_mib, :modules, :tags, :digests, :document, :layout, :for_s, :cloned_from, :resumes, :key, :request)",
         named_params! {
             ":id": &*summary.id,
             ":name": summary.name,
@@ -137,6 +142,7 @@ pub(crate) fn insert(
             ":layout": serde_json::to_string(&run.layout)?,
             ":for_s": run.for_s,
             ":cloned_from": run.cloned_from.as_deref(),
+            ":resumes": run.resumes.as_deref(),
             ":key": repeat.map(|repeat| &repeat.key),
             ":request": repeat.map(|repeat| repeat.request.as_slice()),
         },
@@ -144,6 +150,9 @@ pub(crate) fn insert(
     for digest in spec.modules.values() {
         let insert = "INSERT OR IGNORE INTO run_modules (run, digest) VALUES (?1, ?2)";
         transaction.execute(insert, [&*summary.id, digest])?;
+    }
+    if run.begins_at.is_some() {
+        write_state(transaction, &summary.id, run.begins_at.as_deref())?;
     }
     Ok(KnownSubmission::No)
 }
@@ -210,7 +219,22 @@ pub(crate) fn write(
     if let Some((summary, snapshot)) = &entry.summary {
         write_summary(transaction, summary, snapshot.as_ref())?;
     }
+    if let Some(state) = &entry.state {
+        write_state(transaction, run, state.as_deref())?;
+    }
     Ok(())
+}
+
+fn write_state(transaction: &Transaction<'_>, run: &str, state: Option<&str>) -> Result<(), HistoryError> {
+    let mut write =
+        transaction.prepare_cached("INSERT OR REPLACE INTO resume_states (run, state) VALUES (?1, ?2)")?;
+    write.execute(params![run, state])?;
+    Ok(())
+}
+
+/// Returns the state from which a run is resumed, if it has one; the inner `None` if the run cannot be resumed.
+pub(crate) fn state(connection: &Connection, id: &str) -> Result<Option<Option<String>>, HistoryError> {
+    Ok(first(connection, "SELECT state FROM resume_states WHERE run = ?1", [id])?)
 }
 
 pub(crate) fn write_summary(
@@ -251,7 +275,8 @@ pub(crate) fn write_end(
 
 pub(crate) fn find(connection: &Connection, id: &str) -> Result<Option<RunDetail>, HistoryError> {
     let query = format!(
-        "SELECT {}, snapshot, cloned_from, history, errors_left_out, logs_left_out FROM runs WHERE id = ?1",
+        "SELECT {}, snapshot, cloned_from, resumes, history, errors_left_out, logs_left_out, \
+         EXISTS (SELECT 1 FROM resume_states WHERE run = id AND resume_states.state IS NOT NULL) AS has_state FROM runs WHERE id = ?1",
         columns()
     );
     let found = connection.query_row(&query, [id], |row| {
@@ -262,12 +287,16 @@ pub(crate) fn find(connection: &Connection, id: &str) -> Result<Option<RunDetail
         let history: Vec<String> = row.get::<_, Option<_>>("history")?.into_iter().chain(damage).collect();
         let left_out = |column: &str| row.get::<_, i64>(column).map(|count| count as u64);
         let (errors_left_out, logs_left_out) = (left_out("errors_left_out")?, left_out("logs_left_out")?);
-        let cloned_from = row.get::<_, Option<String>>("cloned_from")?.map(RunId::from);
+        let other = |column: &str| row.get::<_, Option<String>>(column).map(|id| id.map(RunId::from));
+        let (cloned_from, resumes) = (other("cloned_from")?, other("resumes")?);
+        let has_state: bool = row.get("has_state")?;
         Ok(summary(row)?.map(|summary| RunDetail {
+            resumable: has_state && summary.state.is_over(),
             summary,
             waiting: None,
             snapshot: snapshot.unwrap_or(None),
             cloned_from,
+            resumes,
             history: (!history.is_empty()).then(|| history.join("; ")),
             errors_left_out,
             logs_left_out,
@@ -479,4 +508,4 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<Result<RunSummary, HistoryError>> 
     Ok(parts())
 }
 
-const _: () = assert!(schema::VERSION == 7, "check the queries in this file when the schema changes");
+const _: () = assert!(schema::VERSION == 8, "check the queries in this file when the schema changes");

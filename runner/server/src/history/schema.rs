@@ -8,7 +8,8 @@ use super::runs::{CHANGING, FILL_VERDICTS, TAGS};
 const APPLICATION: i32 = 0x5053_544b;
 
 /// Statements that migrate each version of the schema to the next version. Never change the statements of a released version.
-const MIGRATIONS: [&str; 7] = [RUNS_AND_MODULES, BENCHMARKS, POSTCARD, PERMIT_WAIT, AUDIT, BOOKS, ROW_TIMES];
+const MIGRATIONS: [&str; 8] =
+    [RUNS_AND_MODULES, BENCHMARKS, POSTCARD, PERMIT_WAIT, AUDIT, BOOKS, ROW_TIMES, RESUME];
 
 const RUNS_AND_MODULES: &str = "
     CREATE TABLE runs (
@@ -140,6 +141,15 @@ const ROW_TIMES: &str = "";
 
 /// Packed ledgers of the rows of a chunk; NULL in chunks of earlier versions.
 const BOOKS: &str = "ALTER TABLE chunks ADD COLUMN books BLOB;";
+
+/// States from which runs are resumed. They have a table of their own, so that lists of runs need not read over them.
+const RESUME: &str = "
+    CREATE TABLE resume_states (
+        run TEXT PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
+        state TEXT                      -- NULL where the run cannot be resumed
+    ) STRICT;
+    ALTER TABLE runs ADD COLUMN resumes TEXT;
+";
 
 /// Version of the schema that this program reads and writes.
 pub(crate) const VERSION: i64 = MIGRATIONS.len() as i64;

@@ -16,7 +16,7 @@ use super::layout::LayoutStage;
 use super::read::columns;
 use super::runs::{Entry, Registered, insert, sweep, write};
 use super::{
-    CHECK_TIME, History, HistoryError, Layout, READERS, RowBuffer, RunRows, damage, schema, transact,
+    CHECK_TIME, History, HistoryError, Layout, READERS, RowBuffer, RunRows, damage, runs, schema, transact,
 };
 use crate::wire::{RunSpec, ValidQueue};
 
@@ -108,6 +108,8 @@ fn recorded(hours: u64) -> (tempfile::TempDir, Connection) {
         layout: layout(),
         for_s: None,
         cloned_from: None,
+        resumes: None,
+        begins_at: None,
     };
     let spec = RunSpec { document: json!({}), modules: BTreeMap::new() };
     transact(&mut connection, |transaction| insert(transaction, &run, &spec, None)).unwrap();
@@ -299,6 +301,26 @@ fn buffered_and_stored_rows_are_counted_once() {
         let counted: u64 = windows.iter().map(|window| window.stages[0].task.num_tasks).sum();
         assert_eq!((windows.len() as u64, counted), ((700 * QUARTER).div_ceil(width), tasks));
     }
+}
+
+#[test]
+fn the_state_of_a_run_is_replaced_and_removed_with_the_run() {
+    let (_folder, mut connection) = recorded(0);
+    let mut write = |state: Option<Option<String>>| {
+        let entry = Entry { state, ..Entry::default() };
+        transact(&mut connection, |transaction| write(transaction, "run", &entry, &Unwritten::default()))
+            .unwrap();
+        runs::interrupt_all(&connection).unwrap();
+        (runs::state(&connection, "run").unwrap(), runs::find(&connection, "run").unwrap().unwrap().resumable)
+    };
+    let state = |text: &str| Some(Some(text.to_owned()));
+    assert_eq!(write(None), (None, false));
+    assert_eq!(write(state("first")), (state("first"), true));
+    assert_eq!(write(state("second")), (state("second"), true));
+    assert_eq!(write(None), (state("second"), true));
+    assert_eq!(write(Some(None)), (Some(None), false));
+    transact(&mut connection, |transaction| runs::remove(transaction, "run")).unwrap();
+    assert_eq!(runs::state(&connection, "run").unwrap(), None);
 }
 
 #[test]

@@ -21,6 +21,7 @@ export const api = {
   submit: (document: PipelineDocument, key: string) => post<RunDetail>('/runs', document, { headers: { 'idempotency-key': key } }),
   stop: (id: string) => post<RunDetail>(`${run(id)}/stop`),
   clone: (id: string) => post<RunDetail>(`${run(id)}/clone`),
+  resume: (id: string, force: boolean) => post<RunDetail>(`${run(id)}/resume`, undefined, { query: { force } }),
   deleteRun: (id: string) => remove(run(id)),
   setTags: (id: string, tags: string[]) => put<RunTags>(`${run(id)}/tags`, { tags }),
   spec: (id: string, signal?: AbortSignal) => get<RunSpec>(`${run(id)}/spec`, {}, signal),

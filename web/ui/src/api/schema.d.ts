@@ -343,6 +343,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{id}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Continue a run that has ended, as a new run
+         * @description The new run begins where the state of the run ends. The status is 409 for a run that has not ended, that has no state, of which nothing is left to do, or, unless `force` is set, of which a module is another one now.
+         */
+        post: operations["resume_run"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{id}/tags": {
         parameters: {
             query?: never;
@@ -1796,6 +1816,10 @@ export interface components {
             snapshot?: components["schemas"]["RunSnapshot"] | null;
             /** @description Run whose document this run repeats; `null` if there is none. */
             cloned_from?: string | null;
+            /** @description Run that this run continues; `null` if there is none. */
+            resumes?: string | null;
+            /** @description True if the run has ended before all samples were settled, and another run can continue it. */
+            resumable: boolean;
             /** @description Reason why the stored history of the run is incomplete; `null` while it is complete. */
             history?: string | null;
             /**
@@ -6116,6 +6140,41 @@ export interface operations {
     clone_run: {
         parameters: {
             query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the run. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One run with all its details. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunDetail"];
+                };
+            };
+            /** @description Details of the error. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    resume_run: {
+        parameters: {
+            query?: {
+                /** @description Resumes the run although a module or the number of samples in the source differs now. */
+                force?: boolean;
+            };
             header?: never;
             path: {
                 /** @description Id of the run. */

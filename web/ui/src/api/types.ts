@@ -29,6 +29,7 @@ export type PipelineDocument = Record<string, unknown>
 export type SampleOffer = Answer<'SampleOffer'> & { document: PipelineDocument }
 export type System = Answer<'System'> & { samples: SampleOffer }
 
+export type RunBook = Answer<'RunBook'>
 export type SourceBook = Answer<'SourceBook'>
 export type ModuleSummary = Answer<'ModuleSummary'>
 export type ModuleDetail = Answer<'ModuleDetail'>
