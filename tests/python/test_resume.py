@@ -1,7 +1,13 @@
 """States of pipelines: a training that was interrupted continues behind its last batch."""
 
 import json
+import os
 import pickle
+import random
+import signal
+import subprocess
+import sys
+import time
 import unittest
 from collections import Counter
 from collections.abc import Iterable
@@ -9,8 +15,15 @@ from itertools import islice
 from typing import Any
 
 import penstock
+from kit import PATIENCE, folder
 
 COUNT = 50
+
+# Number of kills of trainings.
+KILLS = int(os.environ.get("PENSTOCK_TEST_KILLS", 10))
+
+# Number of batches between two checkpoints of a training.
+EACH = 3
 
 
 def document(size: int = 4, **source: Any) -> dict[str, Any]:
@@ -36,6 +49,62 @@ def stored(state: dict[str, Any]) -> dict[str, Any]:
     return dict(json.loads(json.dumps(state)))
 
 
+def train(checkpoint: str) -> None:
+    """Trains over two passes, from the checkpoint if there is one. A checkpoint has the keys so far, the state behind them, and true behind
+    the last batch.
+    """
+    pipeline = penstock.Pipeline(document(epochs=2))
+    seen: list[str] = []
+    if os.path.exists(checkpoint):
+        with open(checkpoint) as file:
+            seen, state, is_over = json.load(file)
+        if is_over:
+            return
+        pipeline.load_state_dict(state)
+
+    def save(is_over: bool) -> None:
+        with open(f"{checkpoint}.new", "w") as file:
+            json.dump([seen, pipeline.state_dict(), is_over], file)
+        os.replace(f"{checkpoint}.new", checkpoint)
+
+    for number, batch in enumerate(pipeline, 1):
+        seen += batch.samples
+        if number % EACH == 0:
+            save(is_over=False)
+    save(is_over=True)
+
+
+class Kills(unittest.TestCase):
+    def test_a_killed_training_gets_each_sample_once_relative_to_its_checkpoints(self) -> None:
+        whole = keys(penstock.Pipeline(document(epochs=2)))
+        chance = random.Random(11)
+        kills = resumed = trainings = 0
+        while kills < KILLS:
+            with folder() as here:
+                checkpoint = here / "checkpoint.json"
+                trainings += 1
+                while True:
+                    first = checkpoint.read_bytes() if checkpoint.exists() else None
+                    resumed += first is not None
+                    child = subprocess.Popen([sys.executable, __file__, "train", checkpoint])
+                    # Mostly waits for a new checkpoint: the interpreter takes longer to start than the batches take.
+                    end = time.monotonic() + (PATIENCE if chance.random() > 0.1 else 0)
+                    while child.poll() is None and time.monotonic() < end:
+                        if checkpoint.exists() and checkpoint.read_bytes() != first:
+                            break
+                        time.sleep(0.001)
+                    time.sleep(chance.random() * 0.02)
+                    child.kill()
+                    if child.wait() == 0:
+                        break
+                    self.assertEqual(child.returncode, -signal.SIGKILL)
+                    kills += 1
+                seen, _, _ = json.loads(checkpoint.read_bytes())
+                self.assertEqual(Counter(seen), whole)
+        print(f"{kills} kills of {trainings} trainings, of which {resumed} starts continued", file=sys.stderr)
+        self.assertGreater(resumed, 0)
+
+
 class States(unittest.TestCase):
     def test_a_second_process_gets_what_the_first_one_did_not(self) -> None:
         whole = keys(penstock.Pipeline(document()))
@@ -50,6 +119,16 @@ class States(unittest.TestCase):
                 else:
                     # Nothing is left of the first pass.
                     self.assertEqual({batch.epoch for batch in second}, {1})
+
+    def test_a_state_behind_the_last_batch_begins_the_next_pass(self) -> None:
+        count = sum(1 for _ in penstock.Pipeline(document()))
+        # The state may be taken before or after the pipeline knows that this batch is the last one.
+        for _ in range(20):
+            with penstock.Pipeline(document()) as first:
+                self.assertEqual(sum(1 for _ in islice(first, count)), count)
+                second = penstock.Pipeline(document())
+                second.load_state_dict(first.state_dict())
+            self.assertEqual([{batch.epoch for batch in second} for _ in range(2)], [{1}, {2}])
 
     def test_batches_that_the_loop_has_not_got_come_again(self) -> None:
         with penstock.Pipeline(document()) as first:
@@ -110,3 +189,7 @@ class States(unittest.TestCase):
         second.load_state_dict(first.state_dict())
         self.assertEqual(first.state_dict(), second.state_dict())
         self.assertEqual({batch.epoch for batch in second}, {3})
+
+
+if __name__ == "__main__":
+    train(sys.argv[2])

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -159,15 +159,35 @@ class Pipeline:
         """Iterates over the batches of a run, which starts with the request for the first batch. Leaving the loop early ends the run. A
         pipeline has one run at a time: for a second one at the same time, create another `Pipeline`.
         """
-        self._share()
-        return self._batches()
+        return self._iterate()
 
-    def _batches(self) -> Iterator[Batch]:
+    def _iterate(self, *, continues: bool = False) -> Iterator[Batch]:
+        """Iterates over the batches of a run. If a state was loaded that was taken behind the last batch, it is a run over the next pass, or
+        empty if it `continues`.
+        """
+        self._share()
+        return self._batches(continues)
+
+    def _batches(self, continues: bool) -> Iterator[Batch]:
+        is_resumed = self._state is not None
+        if (yield from self._run_through(continues)) == 0 and is_resumed and not continues:
+            yield from self._run_through()
+
+    def _run_through(self, continues: bool = False) -> Generator[Batch, None, int | None]:
+        """Iterates over the batches of one run, and returns their number if it has completed."""
+        state = self._state
         run = self._start(out=self._out)
+        if continues and state is not None and run.first_epoch != json.loads(state[0])["first_epoch"]:
+            # Nothing was left, so the run is one over the next pass.
+            self.epoch = run.first_epoch
+            run.close()
+            return 0
+        count = 0
         try:
             while (batch := run.next()) is not None:
                 if self._loader.epochs is None:
                     self.epoch = batch.epoch + 1
+                count += 1
                 yield batch
                 # Leaves the only reference to the loop, so that the memory of a released batch is free for the next one.
                 del batch
@@ -175,7 +195,9 @@ class Pipeline:
             try:
                 run.close()
             finally:
-                _log_failures(self.name, json.loads(run.snapshot()))
+                snapshot = json.loads(run.snapshot())
+                _log_failures(self.name, snapshot)
+        return count if snapshot["state"] == "completed" else None
 
     def __len__(self) -> int:
         """Number of batches of an iteration in which no sample fails or is dropped.
@@ -223,8 +245,9 @@ class Pipeline:
         return dict(json.loads(text))
 
     def load_state_dict(self, state: Mapping[str, Any], *, force: bool = False) -> None:
-        """Makes the next iteration continue from `state`, a result of `state_dict` or `merge_states`. With the same number of ranks, each
-        rank continues its own sequence; any other number needs the merged states of all ranks, and the rest is dealt anew.
+        """Makes the next iteration continue from `state`, a result of `state_dict` or `merge_states`. Behind the last batch, it begins the next
+        pass. With the same number of ranks, each rank continues its own sequence; any other number needs the merged states of all ranks, and
+        the rest is dealt anew.
 
         force: continue although the document, a module or the data differs.
 
@@ -329,6 +352,17 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     Raises InvalidPipeline for states of different pipelines or runs, and for two states of one rank.
     """
     return dict(json.loads(_penstock.merge_states([json.dumps(state) for state in states])))
+
+
+def merge_distinct(states: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Merges the states of all ranks, of which equal ones count once: a rank that has loaded the state of all returns it until its next
+    iteration begins.
+    """
+    distinct: list[Mapping[str, Any]] = []
+    for state in states:
+        if state not in distinct:
+            distinct.append(state)
+    return merge_states(distinct)
 
 
 def _named(what: str, given: Mapping[str, Any] | None, example: str) -> list[tuple[str, Any]]:
