@@ -195,7 +195,7 @@ test-python: rust-stages ui debug-wheel ## Test the Python package: its wheel, i
 	  MODULES=$(abspath $(GUEST_DIR)) $(PYTHON) -m unittest discover -v tests/python
 
 .PHONY: test-frameworks
-test-frameworks: rust-stages debug-wheel ## Test the Python package with PyTorch, Lightning, Accelerate and Jupyter (installs 5 GB below target)
+test-frameworks: rust-stages debug-wheel ## Test the Python package with PyTorch, Lightning, Accelerate, Orbax and Jupyter (installs 5 GB below target)
 	python3 -m venv $(TARGET_DIR)/frameworks
 	$(TARGET_DIR)/frameworks/bin/pip install --quiet --disable-pip-version-check -r tests/python/frameworks/requirements.txt
 	$(TARGET_DIR)/frameworks/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(WHEELS)/debug/penstock-*.whl
