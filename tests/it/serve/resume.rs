@@ -6,7 +6,7 @@ use std::path::Path;
 use penstock_tests::{Folder, Served, Serving, module};
 use serde_json::{Value, json};
 
-use super::{pause, sleepy};
+use super::sleepy;
 use crate::files::{BATCHES, SAMPLES, batches, call, objects, prepared, random};
 
 /// Number of kills of a server; `PENSTOCK_TEST_KILLS` overrides it.
