@@ -18,10 +18,11 @@ const PYTHON: &str = "runner/python/README.md";
 const BENCH: &str = "runner/bench/README.md";
 const GUEST: &str = "guest-sdk/README.md";
 const TRAIN: &str = "examples/train/README.md";
+const RAY: &str = "examples/ray/README.md";
 const MANUALS: [&str; 6] = [README, RUNNER, WEB, PYTHON, BENCH, GUEST];
 
 /// All manuals and READMEs with shell blocks.
-const WITH_SHELL: [&str; 7] = [README, RUNNER, WEB, PYTHON, BENCH, GUEST, TRAIN];
+const WITH_SHELL: [&str; 8] = [README, RUNNER, WEB, PYTHON, BENCH, GUEST, TRAIN, RAY];
 
 /// A fenced code block.
 struct Block {

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use penstock_s3_server::{Server, Settings};
 use penstock_tests::{Call, Folder, make_data, module, penstock, photos, repository};
 
-use super::{BENCH, GUEST, PYTHON, README, RUNNER, TRAIN, WEB, WITH_SHELL, blocks, text};
+use super::{BENCH, GUEST, PYTHON, RAY, README, RUNNER, TRAIN, WEB, WITH_SHELL, blocks, text};
 use crate::new::as_author;
 
 /// Shell blocks that no test of this file runs: file, first line, reason.
@@ -51,6 +51,7 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "target/train/bin/pip install torchvision                    # for the first script alone",
         "needs PyTorch and torchvision",
     ),
+    (RAY, "make wheel photos && python3 -m venv target/ray-example", "needs Ray"),
 ];
 
 /// Creates a folder with what the repository contains after `make`.
