@@ -158,8 +158,11 @@ fn a_rank_continues_its_own_part() {
 
 #[test]
 fn runs_that_cannot_be_resumed_are_refused_with_a_reason() {
-    let served =
-        Serving::default().argument("--threads=1").argument("--module").argument(module("mu-law")).start();
+    let served = Serving::default()
+        .argument("--threads=1")
+        .argument("--module")
+        .argument(module("guest-misbehaving"))
+        .start();
     let refused = |id: &str, status: u16, reason: &str| {
         let told = served.post(&format!("/runs/{id}/resume"), &json!({})).is(status).json();
         assert!(told["detail"].as_str().unwrap().contains(reason), "{told}");
@@ -171,9 +174,10 @@ fn runs_that_cannot_be_resumed_are_refused_with_a_reason() {
     refused(&done, 409, "it has completed, and nothing is left to do");
 
     let mut document = sleepy(1_000_000, 1.0);
-    document["stages"].as_array_mut().unwrap().push(json!({ "wasm": { "module": "mu-law" } }));
-    document["max_failures"] = Value::Null;
-    document["stages"][1]["wasm"]["on_error"] = json!("skip");
+    document["stages"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({ "wasm": { "module": "misbehaving", "params": { "how": "many" } } }));
     let active = served.submit(&document);
     served.until(&active, |run| run["state"] == "running");
     let waiting = served.submit(&document);
@@ -185,7 +189,7 @@ fn runs_that_cannot_be_resumed_are_refused_with_a_reason() {
     refused(&waiting, 409, "it never started");
 
     // The name now refers to another version of the module.
-    let mut bytes = std::fs::read(module("mu-law")).unwrap();
+    let mut bytes = std::fs::read(module("guest-misbehaving")).unwrap();
     bytes.extend([0, 2, 1, b'n']);
     served.upload(&bytes).is(201);
     assert_eq!(refused(&active, 409, "`/stages/1/wasm/module` differs"), "/problems/run-differs");
@@ -196,7 +200,7 @@ fn runs_that_cannot_be_resumed_are_refused_with_a_reason() {
     let again = resume(&served, forced);
     served.post(&format!("/runs/{again}/stop"), &json!({})).is(200);
     for version in [1, 2] {
-        served.ask("DELETE", &format!("/api/v1/modules/mu-law/versions/{version}"), None, &[]).is(204);
+        served.ask("DELETE", &format!("/api/v1/modules/misbehaving/versions/{version}"), None, &[]).is(204);
     }
     assert_eq!(refused(&again, 422, "1 fault was found"), "/problems/invalid-document");
 }
