@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import shutil
 import tempfile
 import threading
 import time
@@ -12,6 +14,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+# Logs and sockets of the clusters, and the address of the last one, which is not that of a cluster of the user. Paths of sockets are short.
+# Workers import this file, too.
+if "RAY_TMPDIR" not in os.environ:
+    os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
+    atexit.register(shutil.rmtree, os.environ["RAY_TMPDIR"], ignore_errors=True)
 
 # Read when Ray is imported, and by the processes of the cluster. Ray looks for workers that died, and for reports, every half second.
 os.environ |= {
@@ -40,11 +48,11 @@ STORE = 150 << 20
 
 
 @contextmanager
-def nodes(count: int, cpus: int = 1) -> Iterator[tuple[Cluster, list[Any]]]:
-    """A cluster of `count` nodes and a head without CPUs, to which this process is connected."""
+def nodes(count: int) -> Iterator[tuple[Cluster, list[Any]]]:
+    """A cluster of `count` nodes with a CPU each and a head without one, to which this process is connected."""
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False})
     try:
-        workers = [cluster.add_node(num_cpus=cpus, object_store_memory=STORE) for _ in range(count)]
+        workers = [cluster.add_node(num_cpus=1, object_store_memory=STORE) for _ in range(count)]
         ray.init(address=cluster.address, log_to_driver=False)
         yield cluster, workers
     finally:

@@ -34,16 +34,16 @@ class Pipeline:
     settings: changes to the document by JSON pointer, like `--set` on the command line: `{"/stages/3/aggregate/size": 64}`.
     threads:  number of worker threads; by default the number in the document, else the number of cores.
     rank, world: share of the source that this process reads. Without them, the share is determined at the first `iter` or `len`: from
-              `torch.distributed` if it is initialised, else from the launcher's variables, PENSTOCK_SHARD/PENSTOCK_SHARDS,
-              RANK/WORLD_SIZE (torchrun) or SLURM_PROCID/SLURM_NTASKS (srun), else from the document's `shard`. A document that
-              contradicts the others raises InvalidPipeline.
+              `torch.distributed` if it is initialised, else from Ray Train in one of its workers, else from the launcher's variables,
+              PENSTOCK_SHARD/PENSTOCK_SHARDS, RANK/WORLD_SIZE (torchrun) or SLURM_PROCID/SLURM_NTASKS (srun), else from the document's
+              `shard`. A document that contradicts the others raises InvalidPipeline.
     uneven:   handling of the last samples when `world` does not divide their number, instead of the document's setting: `drop`, so that all
               ranks get the same number, for training, or `keep`, so that none is left out, for validation.
     workers:  behaviour in several worker processes of a torch DataLoader: `raise`, the default, since each worker would read every
               sample; `share` the samples of their rank; or read `all` of them, if you share them by `rank` and `world`.
     device:   target of the `transfer` stages, instead of the targets in the document: `cuda:1`, `host` or `auto`. `auto` is the GPU with
-              the number from the launcher, LOCAL_RANK (torchrun) or SLURM_LOCALID (srun), if it exists; else the first GPU, or the
-              host if there is none.
+              the number from the launcher, LOCAL_RANK (torchrun) or SLURM_LOCALID (srun), or from Ray Train, if it exists; else the first
+              GPU, or the host if there is none.
     epoch:    first pass over the source, to resume a training.
     max_held: number of batches that the training loop may hold at a time, including arrays made from them; at least 2, since a loop
               still holds one while it requests the next.
