@@ -168,7 +168,8 @@ impl StateFile {
             Place::File(path) => {
                 let mut text = Vec::new();
                 let read = File::open(path).and_then(|file| file.take(most).read_to_end(&mut text));
-                read.map(|_| text).map_err(|error| OutputError::Read { path: path.clone(), source: Arc::new(error) })
+                read.map(|_| text)
+                    .map_err(|error| OutputError::Read { path: path.clone(), source: Arc::new(error) })
             }
         }
     }
@@ -199,7 +200,7 @@ impl StateFile {
             Place::Batches(folder, runtime) => {
                 let put = runtime.block_on(folder.put_state(text.into()));
                 put.map_err(|error| OutputError::State(Arc::new(error)))
-            },
+            }
             Place::File(path) => {
                 let part = part(path);
                 let write = || {
