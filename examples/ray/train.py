@@ -3,7 +3,7 @@
     python examples/ray/train.py --photos demo/photos --storage demo/ray
     python examples/ray/train.py --photos /data/photos --storage s3://bucket/runs --address ray-head:6379 --workers 1 8
 
-The mean stands for a model: its sums are in the checkpoint, so each photo counts once, whatever happens to the workers. With PyTorch, use
+The mean stands for a model: its sums are in the checkpoint, so each photo counts once even if workers are lost. With PyTorch, use
 `ray.train.torch.TorchTrainer`, and put the weights into the same folder.
 """
 

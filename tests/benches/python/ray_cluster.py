@@ -4,7 +4,7 @@
 
 Candidates: Penstock in two workers of Ray Train, in two processes without Ray, and as a source of Ray Data; and Ray Data with `read_images` and
 `map_batches`, in two workers of Ray Train and drained by the driver. All decode the same JPEGs, resize them to 224 x 224 (bilinear, the whole picture), and make normalised
-float32, channels first, in batches of 32, which the loop discards. Each measurement is a separate process with a cluster of its own, in turns: a
+float32, channels first, in batches of 32, which are discarded. Each measurement is a separate process with a cluster of its own, in turns: a
 first pass that is not counted, then passes that are. Memory is the largest sum over all processes, those of Ray included, with shared pages
 divided among them.
 """

@@ -88,8 +88,8 @@ def report(
     """Reports to Ray Train, as `ray.train.report` does: all workers have to call it equally often. The metrics get a member `penstock` with
     the figures of the pipeline, for `Reports`.
 
-    folder:  this worker's part of a checkpoint, to which the state of the pipeline is added. Each worker passes a folder of its own; that of
-             rank 0 usually has the model. Without it, there is no checkpoint.
+    folder:  part of a checkpoint, to which the state of the pipeline is added. Each worker passes a separate folder; that of rank 0 usually
+             has the model. Without a folder, there is no checkpoint.
     options: other options of `ray.train.report`.
     """
     checkpoint = None
@@ -181,8 +181,8 @@ class PenstockDatasource(ray.data.Datasource):
     `__key__`. Arrays are tensors of Ray Data, or numbers.
 
     A read task makes a range of samples, each once, and the same ones in the same order when it is tried again. For that, all stages keep
-    the order of the samples, the last batch of a range is kept, and the source is read once, whatever the document says. Options are those
-    of `penstock.Pipeline`; `epoch` chooses the order of a shuffle. Pass `threads` to Ray, too: `num_cpus=threads`.
+    the order of the samples, and `drop_last` and `epochs` of the document do not apply: no batch is discarded, and the source is read once.
+    Options are those of `penstock.Pipeline`; `epoch` chooses the order of a shuffle. Pass `threads` to Ray, too: `num_cpus=threads`.
     """
 
     def __init__(self, document: AnyDocument, *, threads: int = 1, settings: Mapping[str, Any] | None = None, **options: Any) -> None:
@@ -285,7 +285,7 @@ def _read(make: functools.partial[Pipeline], first: int, end: int) -> Iterator[p
 
 
 def _column(name: str, value: Array | Sequence[Any]) -> pyarrow.Array:
-    """Column of a field. It has memory of its own, since that of the batch is used again."""
+    """Column of a field, copied, since the memory of the batch is reused."""
     import numpy
 
     if isinstance(value, Array) or (len(value) and isinstance(value[0], Array)):
