@@ -71,9 +71,9 @@ class Readme(unittest.TestCase):
         self.assertIn("# uint8, [32, 3, 224, 224]", loop)
 
     def test_the_packages_examples_run_in_order(self) -> None:
-        first, document, shares, resumed, measured, streamed = blocks("runner/python/README.md", "python")
+        first, document, shares, resumed, continued, measured, streamed = blocks("runner/python/README.md", "python")
         (commands,) = blocks("runner/python/README.md", "sh not-run: run by tests/python/test_examples.py")
-        for needed in ("PyTorch and Lightning", "Ray"):
+        for needed in ("PyTorch and Lightning", "Ray", "Orbax"):
             for other in blocks("runner/python/README.md", f"python not-run: needs {needed}"):
                 compile(other, "README.md", "exec")
         server = Server(f"--store=photos={photos()}")
@@ -86,6 +86,8 @@ class Readme(unittest.TestCase):
             shares,
             resumed,
             "print('resumed', pipeline.epoch)",
+            continued,
+            "print('continued', rest)",
             measured,
             streamed.replace("http://127.0.0.1:7700", server.url),
             "print('streamed', batch.size)",
@@ -105,6 +107,8 @@ class Readme(unittest.TestCase):
         self.assertIn("document True 1", lines)
         self.assertIn("[10, 10, 10, 9, 9]", lines)
         self.assertIn("resumed 7", lines)
+        # 48 photos, of which the first batch had eight.
+        self.assertIn("continued 40", lines)
         self.assertEqual(lines[-1], "streamed 32")
 
     @contextmanager
