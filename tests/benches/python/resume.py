@@ -116,12 +116,12 @@ def outcomes(arguments: argparse.Namespace, name: str) -> dict[str, Outcome]:
     """Results of a candidate by case. The first case is the condition of the others."""
     found: dict[str, Outcome] = {}
     for case in arguments.cases:
-        print(f"{name}: {case}", file=sys.stderr)
         with tempfile.TemporaryDirectory() as folder:
             try:
                 found[case] = outcome(arguments, name, case, Path(folder))
             except Failed as error:
                 found[case] = Outcome(str(error))
+        print(f"{name}, {case}: {found[case]}", file=sys.stderr)
         if found["exact"].error:
             break
     return found
