@@ -41,7 +41,7 @@ from ray.cluster_utils import Cluster
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 # Maximum time for a change of the number of workers, in seconds.
-PATIENCE = 240.0
+PATIENCE = 600
 
 # Memory of the object store of each node, in bytes.
 STORE = 150 << 20
