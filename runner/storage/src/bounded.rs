@@ -103,6 +103,16 @@ impl BoundedStore {
         self.store.get_range(key, of, range).await
     }
 
+    /// Calls [`Store::may_be_cached`].
+    pub fn may_be_cached(&self) -> bool {
+        self.store.may_be_cached()
+    }
+
+    /// Calls [`Store::cached_range`], which takes no permit.
+    pub fn cached_range(&self, key: &str, of: &Version, range: Range<u64>) -> Option<Bytes> {
+        self.store.cached_range(key, of, range)
+    }
+
     pub async fn version(&self, key: Arc<str>) -> Result<Version, StoreError> {
         let _permit = self.permit().await;
         self.store.version(key).await

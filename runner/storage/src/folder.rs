@@ -115,7 +115,7 @@ impl FolderStore {
         Box::pin(async move {
             // A task that reads many files lets other tasks run in between.
             consume_budget().await;
-            match cached::read(&root, &key, part.as_ref(), of.as_ref()) {
+            match cached::read(&root, &key, part.as_ref(), of.as_ref(), cached::MOST_BYTES) {
                 Some(bytes) => Ok(bytes),
                 None => read.await,
             }
@@ -190,6 +190,17 @@ impl Store for FolderStore {
             if of.is_none_or(|of| of == object.version) { Ok(read) } else { Err(asked.failed(CHANGED)) }
         });
         self.cached_or(key, Some(part), version, read)
+    }
+
+    fn may_be_cached(&self) -> bool {
+        self.is_local
+    }
+
+    fn cached_range(&self, key: &str, of: &Version, range: Range<u64>) -> Option<Bytes> {
+        if !self.is_local || check_key(key).is_err() {
+            return None;
+        }
+        cached::read(&self.root, key, Some(&range), Some(of), u64::MAX)
     }
 
     fn version(&self, key: Arc<str>) -> BoxFuture<'static, Result<Version, StoreError>> {

@@ -60,6 +60,21 @@ pub(super) struct Reader {
     decoders: Semaphore,
 }
 
+/// A row group that is read and decoded.
+struct Decoding {
+    key: Arc<str>,
+    version: Version,
+    layout: Arc<Layout>,
+    chunks: Box<[Chunk]>,
+    rows: u64,
+    /// Positions of the columns.
+    wanted: Box<[usize]>,
+    /// Ranges of the file that are read, each with the columns in it, by their position among the wanted ones.
+    reads: Vec<(Range<u64>, Vec<usize>)>,
+    /// Memory that reading takes.
+    reserved: Reserved,
+}
+
 impl Group {
     /// Memory that the places take, in bytes.
     pub(super) fn bytes(&self) -> u64 {
@@ -107,16 +122,30 @@ impl Reader {
         is_wanted: impl Fn(usize) -> bool,
         reserved: Reserved,
     ) -> Result<(Columns, Reserved), SourceFault> {
-        let wanted: Vec<usize> = (0..group.chunks.len()).filter(|at| is_wanted(*at)).collect();
-        let bytes = self.fetch(file, group, &wanted).await?;
+        let wanted: Box<[usize]> = (0..group.chunks.len()).filter(|at| is_wanted(*at)).collect();
         let (layout, chunks, rows) = (file.layout.clone(), group.chunks.clone(), group.rows);
-        let interrupted = |error: Box<dyn std::error::Error + Send + Sync>| {
-            SourceFault::new("decoding a row group was interrupted", Some(error))
+        let reads = reads(&chunks, &wanted);
+        let (key, version) = (file.key.clone(), file.version.clone());
+        let decoding = Decoding { key, version, layout, chunks, rows, wanted, reads, reserved };
+        // The pages are still in the cache of the processor when they are decoded on the thread that has read them.
+        let tried = match self.store.may_be_cached() {
+            true => {
+                let store = self.store.clone();
+                self.on_decoder(move || match decoding.cached(&store) {
+                    Some(bytes) => Ok(decoding.run(bytes)),
+                    None => Err(decoding),
+                })
+                .await?
+            }
+            false => Err(decoding),
         };
-        let _permit = self.decoders.acquire().await.map_err(|error| interrupted(error.into()))?;
-        // A cancelled caller does not end the decoding, whose memory stays reserved.
-        let decoding = spawn_blocking(move || (decode_all(&layout, &chunks, rows, wanted, bytes), reserved));
-        let (decoded, mut reserved) = decoding.await.map_err(|error| interrupted(error.into()))?;
+        let (decoded, mut reserved) = match tried {
+            Ok(decoded) => decoded,
+            Err(decoding) => {
+                let bytes = decoding.fetch(&self.store).await?;
+                self.on_decoder(move || decoding.run(bytes)).await?
+            }
+        };
         let (columns, bytes) = decoded.map_err(|fault| {
             let remedy = "a column that `columns` does not name is not read";
             SourceFault::new(format!("{} {fault}; {remedy}", group.named(file, &self.store)), None)
@@ -125,57 +154,83 @@ impl Reader {
         Ok((columns, reserved))
     }
 
-    /// Reads the bytes of the columns at these positions. Columns that lie close to each other are read together.
-    async fn fetch(&self, file: &File, group: &Group, wanted: &[usize]) -> Result<Vec<Bytes>, SourceFault> {
-        let mut reads: Vec<(Range<u64>, Vec<usize>)> = Vec::new();
-        for (place, chunk) in wanted.iter().map(|at| &group.chunks[*at]).enumerate() {
-            let end = chunk.start + chunk.len;
-            match reads.last_mut() {
-                Some((range, places))
-                    if chunk.start.checked_sub(range.end).is_some_and(|gap| gap <= GAP)
-                        && end - range.start <= MAX_READ =>
-                {
-                    range.end = end;
-                    places.push(place);
-                }
-                _ => reads.push((chunk.start..end, vec![place])),
-            }
-        }
-        let reads = reads.into_iter().map(|(range, places)| async move {
-            let bytes =
-                self.store.get_range(file.key.clone(), Some(file.version.clone()), range.clone()).await?;
-            Ok::<_, SourceFault>((range.start, bytes, places))
-        });
-        let mut found = vec![Bytes::new(); wanted.len()];
-        for (start, bytes, places) in try_join_all(reads).await? {
-            for place in places {
-                let chunk = &group.chunks[wanted[place]];
-                let first = (chunk.start - start) as usize;
-                found[place] = bytes.slice(first..first + chunk.len as usize);
-            }
-        }
-        Ok(found)
+    /// Runs `work` on a blocking thread, with a permit.
+    async fn on_decoder<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, SourceFault> {
+        let interrupted = |error: Box<dyn std::error::Error + Send + Sync>| {
+            SourceFault::new("decoding a row group was interrupted", Some(error))
+        };
+        let _permit = self.decoders.acquire().await.map_err(|error| interrupted(error.into()))?;
+        // A cancelled caller does not end the work, and what that owns.
+        spawn_blocking(work).await.map_err(|error| interrupted(error.into()))
     }
 }
 
-/// Decodes columns; returns them with the bytes that they take.
-fn decode_all(
-    layout: &Layout,
-    chunks: &[Chunk],
-    rows: u64,
-    wanted: Vec<usize>,
-    bytes: Vec<Bytes>,
-) -> Result<(Columns, u64), FileFault> {
-    let (mut columns, mut size) = (Columns::new(), 0);
-    columns.resize_with(chunks.len(), || None);
-    for (at, bytes) in wanted.into_iter().zip(bytes) {
-        let (leaf, chunk) = (&layout.leaves[at], &chunks[at]);
-        // The library panics on some damaged values.
-        let decoded = catch_unwind(AssertUnwindSafe(|| decode(bytes, chunk, leaf, rows)));
-        let decoded = decoded.unwrap_or_else(|_| Err("has values that contradict themselves".to_owned()));
-        let column = decoded.map_err(|reason| FileFault::column(&leaf.name, reason))?;
-        size += column.bytes() + if column.keeps_pages() { chunk.uncompressed.max(chunk.len) } else { 0 };
-        columns[at] = Some(column);
+/// Ranges of the chunks at these positions. Columns that lie close to each other are read together.
+fn reads(chunks: &[Chunk], wanted: &[usize]) -> Vec<(Range<u64>, Vec<usize>)> {
+    let mut reads: Vec<(Range<u64>, Vec<usize>)> = Vec::new();
+    for (place, chunk) in wanted.iter().map(|at| &chunks[*at]).enumerate() {
+        let end = chunk.start + chunk.len;
+        match reads.last_mut() {
+            Some((range, places))
+                if chunk.start.checked_sub(range.end).is_some_and(|gap| gap <= GAP)
+                    && end - range.start <= MAX_READ =>
+            {
+                range.end = end;
+                places.push(place);
+            }
+            _ => reads.push((chunk.start..end, vec![place])),
+        }
     }
-    Ok((columns, size))
+    reads
+}
+
+impl Decoding {
+    /// Bytes of the wanted columns, if all of them are in the page cache.
+    fn cached(&self, store: &BoundedStore) -> Option<Vec<Bytes>> {
+        let reads =
+            self.reads.iter().map(|(range, _)| store.cached_range(&self.key, &self.version, range.clone()));
+        Some(self.split(reads.collect::<Option<_>>()?))
+    }
+
+    /// Reads the bytes of the wanted columns.
+    async fn fetch(&self, store: &BoundedStore) -> Result<Vec<Bytes>, SourceFault> {
+        let read =
+            |range: &Range<u64>| store.get_range(self.key.clone(), Some(self.version.clone()), range.clone());
+        Ok(self.split(try_join_all(self.reads.iter().map(|(range, _)| read(range))).await?))
+    }
+
+    fn split(&self, read: Vec<Bytes>) -> Vec<Bytes> {
+        let mut found = vec![Bytes::new(); self.wanted.len()];
+        for ((range, places), bytes) in self.reads.iter().zip(read) {
+            for place in places {
+                let chunk = &self.chunks[self.wanted[*place]];
+                let first = (chunk.start - range.start) as usize;
+                found[*place] = bytes.slice(first..first + chunk.len as usize);
+            }
+        }
+        found
+    }
+
+    /// Decodes the bytes of the wanted columns; returns them with the memory that they take, in bytes.
+    fn run(self, bytes: Vec<Bytes>) -> (Result<(Columns, u64), FileFault>, Reserved) {
+        (self.columns(bytes), self.reserved)
+    }
+
+    fn columns(&self, bytes: Vec<Bytes>) -> Result<(Columns, u64), FileFault> {
+        let (mut columns, mut size) = (Columns::new(), 0);
+        columns.resize_with(self.chunks.len(), || None);
+        for (&at, bytes) in self.wanted.iter().zip(bytes) {
+            let (leaf, chunk) = (&self.layout.leaves[at], &self.chunks[at]);
+            // The library panics on some damaged values.
+            let decoded = catch_unwind(AssertUnwindSafe(|| decode(bytes, chunk, leaf, self.rows)));
+            let decoded = decoded.unwrap_or_else(|_| Err("has values that contradict themselves".to_owned()));
+            let column = decoded.map_err(|reason| FileFault::column(&leaf.name, reason))?;
+            size += column.bytes() + if column.keeps_pages() { chunk.uncompressed.max(chunk.len) } else { 0 };
+            columns[at] = Some(column);
+        }
+        Ok((columns, size))
+    }
 }
