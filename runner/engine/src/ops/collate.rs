@@ -179,7 +179,16 @@ fn are_in_order(a: &Sample, b: &Sample, ragged: Ragged) -> bool {
     // Most samples of a source share their names: the text of the names need not be read.
     let has_same_name = |a: &Field, b: &Field| Arc::ptr_eq(&a.name, &b.name) || a.name == b.name;
     a.fields.len() == b.fields.len()
-        && pairs.all(|(a, b)| has_same_name(a, b) && Form::of(&a.value, ragged) == Form::of(&b.value, ragged))
+        && pairs.all(|(a, b)| has_same_name(a, b) && have_same_form(&a.value, &b.value, ragged))
+}
+
+fn have_same_form(a: &Value, b: &Value, ragged: Ragged) -> bool {
+    match (a, b) {
+        // Comparing the empty shapes of two numbers would take most of the time of a small batch: the processor compares no bytes
+        // at an address that does not exist, but slowly.
+        (Value::Int(_), Value::Int(_)) | (Value::Real(_), Value::Real(_)) => true,
+        _ => Form::of(a, ragged) == Form::of(b, ragged),
+    }
 }
 
 /// Positions of a sample's fields by name.

@@ -1,6 +1,7 @@
 //! Samples of the rows, read by their numbers.
 
 use std::collections::BTreeMap;
+use std::fmt::{self, Write};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -156,9 +157,10 @@ impl Rows {
         let (group, columns) = (&self.groups[first.group], Arc::new(columns));
         let can_share = self.cache.can_share();
         let file = &self.files[group.file as usize];
-        let sample = |member: &Member| {
+        let mut key = String::new();
+        let mut sample = |member: &Member| {
             let origin = Origin::at(epoch, member.index);
-            let sample = sample(file, group, &columns, can_share, member.row, origin);
+            let sample = sample(file, group, &columns, can_share, member.row, origin, &mut key);
             sample.map_err(|fault| {
                 let (named, row) = (group.named(file, self.reader.store()), group.first_row + member.row);
                 SourceFault::new(format!("row {row} in {named} {fault}"), None)
@@ -257,6 +259,7 @@ fn limits(used: &[u64], order: ReadOrder, most_bytes: u64, needed: u64) -> Resul
     Ok(limits)
 }
 
+/// Sample of a row. `key` is memory that the keys of several rows are written in.
 fn sample(
     file: &File,
     group: &Group,
@@ -264,16 +267,21 @@ fn sample(
     can_share: bool,
     row: u64,
     origin: Origin,
+    key: &mut String,
 ) -> Result<Sample, FileFault> {
     let (layout, columns, at) = (&file.layout, in_use.value(), row as usize);
     let column = |leaf: usize| columns[leaf].as_ref();
-    let key = layout.key.and_then(column).and_then(|column| match column.int(at) {
-        Some(number) => Some(number.to_string()),
-        None => column.content(at).map(|text| String::from_utf8_lossy(text).into_owned()),
-    });
-    let key = key
-        .filter(|key| !key.is_empty())
-        .unwrap_or_else(|| format!("{}#{}", file.key, group.first_row + row));
+    key.clear();
+    if let Some(column) = layout.key.and_then(column) {
+        match (column.int(at), column.content(at)) {
+            (Some(number), _) => append(key, format_args!("{number}")),
+            (None, Some(text)) => key.push_str(&String::from_utf8_lossy(text)),
+            (None, None) => {}
+        }
+    }
+    if key.is_empty() {
+        append(key, format_args!("{}#{}", file.key, group.first_row + row));
+    }
     let mut fields = Vec::with_capacity(layout.fields.len());
     for field in &layout.fields {
         let Some(values) = column(field.leaf) else { continue };
@@ -292,7 +300,12 @@ fn sample(
             return Err(FileFault::column(name, reason));
         }
     }
-    Ok(Sample { key: key.into(), origin, fields })
+    Ok(Sample { key: key.as_str().into(), origin, fields })
+}
+
+fn append(text: &mut String, more: fmt::Arguments<'_>) {
+    // Writing into memory cannot fail.
+    text.write_fmt(more).unwrap_or_default();
 }
 
 impl Numbered for Rows {

@@ -56,7 +56,10 @@ async fn windows_add_up_to_the_run_and_have_verdicts_of_their_own() {
         // If the windows meet inside a row of 0.25 s, both windows contain this row.
         let shared = match cut % 0.25 == 0.0 {
             true => None,
-            false => Some(figures(&runs, &id, Some(cut), Some(cut + 0.001)).await),
+            false => {
+                let end_of_row = (cut / 0.25).ceil() * 0.25;
+                Some(figures(&runs, &id, Some(cut), Some(f64::midpoint(cut, end_of_row))).await)
+            }
         };
         let sum = |of: &dyn Fn(&RunFigures) -> u64| {
             parts.iter().map(of).sum::<u64>() - shared.as_ref().map_or(0, of)

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 
 use futures::FutureExt;
-use penstock_storage::{BoundedStore, ReadParts, StoreError, Version, observe};
+use penstock_storage::{BoundedStore, MemoryStore, ReadParts, StoreError, Version, observe};
 use rustix::fs::fstatfs;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
@@ -82,6 +82,32 @@ fn only_small_parts_of_the_wanted_version_are_read_without_a_blocking_thread() {
         assert!(read(&version, size..size + 1).await.is_err());
         assert!(read(&other, 0..5).await.is_err());
     });
+}
+
+#[tokio::test]
+async fn parts_of_any_size_are_copied_from_memory_or_not_at_all() {
+    let bytes: Vec<u8> = (0..3 << 17).map(|at: u32| (at % 251) as u8).collect();
+    let (_folder, store) = folder_with(&[("x", &bytes)]);
+    let (version, size) = (store.version(Arc::from("x")).await.unwrap(), bytes.len() as u64);
+    let other = Version { tag: Some("other".into()), ..version.clone() };
+    if folder().is_some() {
+        for range in [0..size, 1..size, 5..6, 70_000..200_001, 7..7] {
+            let found = store.cached_range("x", &version, range.clone()).unwrap();
+            assert_eq!(found, bytes[range.start as usize..range.end as usize]);
+        }
+    }
+    for (key, of, range) in [
+        ("x", &other, 0..5),
+        ("x", &version, 0..size + 1),
+        ("x", &version, size + 1..size + 2),
+        ("y", &version, 0..5),
+        ("../x", &version, 0..5),
+        ("", &version, 0..5),
+    ] {
+        assert_eq!(store.cached_range(key, of, range), None);
+    }
+    let memory = BoundedStore::new(Arc::new(MemoryStore::new("data")), NonZeroUsize::MIN);
+    assert!(!memory.may_be_cached());
 }
 
 #[tokio::test]

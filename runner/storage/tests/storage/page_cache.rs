@@ -34,6 +34,8 @@ async fn a_file_that_was_read_is_cached_until_it_is_forgotten() {
         }
     }
     assert_eq!(left, Some(0.0));
+    let (version, all) = (store.version(key.clone()).await.unwrap(), 0..BYTES.len() as u64);
+    assert_eq!(store.cached_range(&key, &version, all), None);
     assert_eq!(store.get(key.clone()).await.0.unwrap(), BYTES);
     assert_eq!(store.cached_share(key).await.unwrap(), Some(1.0));
 }
