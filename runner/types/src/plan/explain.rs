@@ -149,7 +149,7 @@ impl Source {
                 };
                 let order = match (tar.shuffle, tar.window, &tar.index) {
                     (true, Some(window), _) => format!(", {window} shards mixed at a time"),
-                    (_, _, None) => ", in the order of the shards, since there is no index".to_owned(),
+                    (_, _, None) => ", in the order of the shards, since there is no index (a resumed run reads the samples before its place)".to_owned(),
                     _ => String::new(),
                 };
                 format!("one sample for each key in {shards} of the store `{}`{order}", tar.store)
@@ -168,7 +168,7 @@ impl Source {
                 };
                 let order = match (source.shuffle, source.window, &source.index) {
                     (true, Some(window), _) => format!(", {window} files mixed at a time"),
-                    (_, _, None) => ", in the order of the files, since there is no index".to_owned(),
+                    (_, _, None) => ", in the order of the files, since there is no index (a resumed run reads the samples before its place)".to_owned(),
                     _ => String::new(),
                 };
                 format!("one sample for each record in {files} of the store `{}`{order}", source.store)
