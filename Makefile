@@ -82,7 +82,10 @@ bindings: ## Generate the guest SDK's side of the contract, after a change of gu
 	$(TARGET_DIR)/wit-bindgen/bin/wit-bindgen rust guest-sdk/wit/stage.wit --world stage --format --out-dir $(TARGET_DIR)/bindings \
 	  --with penstock:stage/types@0.1.0=crate::export::types --pub-export-macro --export-macro-name export_component \
 	  --default-bindings-module ::penstock_guest::__private::bindings
+	$(TARGET_DIR)/wit-bindgen/bin/wit-bindgen rust guest-sdk/wit/stage.wit --world saving --format --out-dir $(TARGET_DIR)/bindings \
+	  --pub-export-macro --export-macro-name export_state --default-bindings-module ::penstock_guest::__private::state_bindings
 	cp $(TARGET_DIR)/bindings/stage.rs guest-sdk/src/bindings.rs
+	cp $(TARGET_DIR)/bindings/saving.rs guest-sdk/src/state_bindings.rs
 
 .PHONY: builders
 builders: ## Generate the Python of a document's parts, after a change of their types

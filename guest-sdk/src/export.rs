@@ -39,6 +39,16 @@ impl<S: Stage> StageSlot<S> {
         self.with(S::finish)
     }
 
+    /// Implements the export `save` of the contract.
+    pub fn save(&self) -> Vec<u8> {
+        self.with(|stage| stage.save())
+    }
+
+    /// Implements the export `load` of the contract.
+    pub fn load(&self, saved: &[u8]) -> Result<(), String> {
+        self.with(|stage| stage.load(saved))
+    }
+
     fn with<T>(&self, call: impl FnOnce(&mut S) -> T) -> T {
         let mut stage = self.0.borrow_mut();
         call(stage.as_mut().expect("the host calls `init` first, and goes on only when it succeeds"))
@@ -57,11 +67,11 @@ fn report_panic(panic: &std::panic::PanicHookInfo<'_>) {
     }
 }
 
-/// Exports a stage as the stage of the module, together with its manifest.
+/// Exports a stage as the stage of the module, together with its manifest, and with its state if that follows.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! __export {
-    ($stage:ty) => {
+    ($stage:ty $(, $state:ident)?) => {
         // The generated exports take raw pointers from the host; wasmtime upholds the host's side of the contract.
         #[expect(unsafe_code, reason = "exports and custom sections are unsafe attributes")]
         const _: () = {
@@ -92,10 +102,35 @@ macro_rules! __export {
 
             $crate::__private::bindings::export_component!(Component with_types_in $crate::__private::bindings);
 
+            $(
+                $crate::__export_state!(Component, SLOT, $state);
+            )?
+
             // SAFETY: the section contains plain bytes that only the host reads.
             #[used]
             #[unsafe(link_section = "penstock.manifest")]
             static MANIFEST: [u8; <$stage as Stage>::MANIFEST.len()] = <$stage as Stage>::MANIFEST.bytes();
         };
+    };
+}
+
+/// Exports the state of a stage.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! __export_state {
+    ($component:ident, $slot:ident, state) => {
+        impl $crate::__private::state_bindings::exports::penstock::stage::state::Guest for $component {
+            fn save() -> Vec<u8> {
+                $slot.with(|slot| slot.save())
+            }
+
+            fn load(saved: Vec<u8>) -> Result<(), String> {
+                $slot.with(|slot| slot.load(&saved))
+            }
+        }
+
+        $crate::__private::state_bindings::export_state!(
+            $component with_types_in $crate::__private::state_bindings
+        );
     };
 }

@@ -28,6 +28,11 @@ extern crate self as penstock_guest;
 #[expect(unreachable_pub, unsafe_code, reason = "generated")]
 #[doc(hidden)]
 pub mod bindings;
+#[cfg(target_family = "wasm")]
+#[rustfmt::skip]
+#[expect(unreachable_pub, unsafe_code, reason = "generated")]
+#[doc(hidden)]
+pub mod state_bindings;
 mod chunks;
 mod error;
 #[cfg(target_family = "wasm")]
@@ -77,6 +82,8 @@ pub mod __private {
     pub use crate::ops::named;
     pub use crate::params::{MemberReader, Rule};
     pub use crate::stage::Stage;
+    #[cfg(target_family = "wasm")]
+    pub use crate::state_bindings;
 }
 
 /// Exports nothing: only WebAssembly builds export a stage.
@@ -84,5 +91,5 @@ pub mod __private {
 #[macro_export]
 #[doc(hidden)]
 macro_rules! __export {
-    ($stage:ty) => {};
+    ($stage:ty $(, $state:ident)?) => {};
 }

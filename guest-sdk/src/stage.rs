@@ -120,6 +120,20 @@ pub trait StatefulStage: Sized + 'static {
     /// Returns all samples still held, at the end of an epoch. The stage must keep none, since samples of different epochs never
     /// mix.
     fn finish(&mut self) -> Vec<Item>;
+
+    /// Returns what the stage keeps between samples, at most 1 MiB, and no bytes if it is as new. With `save` and [`Self::load`], a run
+    /// that is resumed goes on exactly where it was, and so does a stage that fails; without, samples that were held are processed again.
+    ///
+    /// Called after each call of [`Self::process`] that returned samples, and after [`Self::finish`]. From then on, held samples are part
+    /// of the state: one that is returned later gets the fields that the stage does not want from the sample that is processed then.
+    fn save(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// Continues from a state that an instance with the same parameters has saved. Called once after [`Self::new`].
+    fn load(&mut self, _saved: &[u8]) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Common interface of all stages; implemented by the `stage` attribute.
@@ -136,5 +150,15 @@ pub trait Stage: Sized + 'static {
     /// Returns the samples held back, at the end of an epoch.
     fn finish(&mut self) -> Vec<Item> {
         Vec::new()
+    }
+
+    /// Returns the state between samples.
+    fn save(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// Continues from a state.
+    fn load(&mut self, _saved: &[u8]) -> Result<(), String> {
+        Ok(())
     }
 }

@@ -65,6 +65,16 @@ impl<S: Stage> Instance<S> {
     pub fn finish(&mut self) -> Vec<Item> {
         self.0.finish()
     }
+
+    /// Returns the state between samples, of a stage that saves it.
+    pub fn save(&self) -> Vec<u8> {
+        self.0.save()
+    }
+
+    /// Continues from a state that another instance with these params has saved.
+    pub fn load(&mut self, saved: &[u8]) -> Result<(), String> {
+        self.0.load(saved)
+    }
 }
 
 /// Manifest of a module that exports the stage `S`, as JSON.

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 
+import numpy
 import penstock
 from kit import PATIENCE, folder
 
@@ -148,6 +149,61 @@ class States(unittest.TestCase):
                 second = penstock.Pipeline(ordered, settings={"/source/range/epochs": 2})
                 second.load_state_dict(first.state_dict())
                 self.assertEqual(seen + [batch.samples for batch in second], whole)
+
+    def test_packing_goes_on_in_the_middle_of_a_row(self) -> None:
+        with folder() as here:
+            for number in range(60):
+                numpy.save(here / f"{number:02}.npy", numpy.arange(number * 1000, number * 1000 + number * 37 % 41))
+            packing = {
+                "source": {"list": {"store": "documents", "suffix": ".npy", "shuffle": True}},
+                "stages": [
+                    {"fetch": {"order": "input"}},
+                    {"wasm": {"module": "std/table", "params": {"ops": [{"Npy": {"field": "bytes", "to": "input_ids"}}]}, "order": "input"}},
+                    {"wasm": {"module": "std/pack", "params": {"length": 16}}},
+                    {"aggregate": {"size": 3}},
+                    {"collate": {}},
+                ],
+            }
+
+            def pipeline(**options: Any) -> penstock.Pipeline:
+                return penstock.Pipeline(packing, stores={"documents": here}, **options)
+
+            def rows(batches: Iterable[penstock.Batch]) -> list[Any]:
+                return [row for batch in batches for row in numpy.from_dlpack(batch["input_ids"]).tolist()]
+
+            whole = rows(pipeline())
+            self.assertEqual(sum(len([token for token in row if token]) for row in whole), sum(number * 37 % 41 for number in range(60)))
+            state: dict[str, Any] | None = None
+            seen: list[Any] = []
+            for stop in (1, 3, 0, 7, 2, 100):
+                with pipeline() as part:
+                    if state:
+                        part.load_state_dict(state)
+                    seen += rows(islice(part, stop))
+                    state = stored(part.state_dict())
+                    self.assertLess(len(json.dumps(state)), 4000)
+            self.assertEqual(seen, whole)
+            with pipeline() as first:
+                next(iter(first))
+                other = pipeline(rank=0, world=2)
+                with self.assertRaisesRegex(penstock.InvalidPipeline, "the stateful stage of rank 0"):
+                    other.load_state_dict(first.state_dict())
+                    next(iter(other))
+
+    def test_an_index_with_other_keys_is_refused(self) -> None:
+        with folder() as here:
+            for names in ("abcdef", "abcdeg"):
+                (here / "index.json").write_text(json.dumps(list(names)))
+                listed = {"source": {"index": {"store": "data", "index": "index.json"}}, "stages": [{"aggregate": {"size": 2}}, {"collate": {}}]}
+                made = penstock.Pipeline(listed, stores={"data": here})
+                if names == "abcdef":
+                    with made:
+                        next(iter(made))
+                        state = made.state_dict()
+                else:
+                    made.load_state_dict(state)
+                    with self.assertRaisesRegex(penstock.PenstockError, "has other files, keys or sizes"):
+                        next(iter(made))
 
     def test_ranks_of_another_number_share_what_is_left(self) -> None:
         whole = keys(penstock.Pipeline(document()))

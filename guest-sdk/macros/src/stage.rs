@@ -6,7 +6,7 @@ use syn::parse::Parser as _;
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned as _;
 use syn::{
-    Attribute, Error, FnArg, Item, ItemFn, ItemImpl, LitStr, Meta, MetaList, Result, Token, Type,
+    Attribute, Error, FnArg, ImplItem, Item, ItemFn, ItemImpl, LitStr, Meta, MetaList, Result, Token, Type,
     TypeReference,
 };
 
@@ -66,7 +66,7 @@ fn of_function(arguments: &Arguments, function: &ItemFn) -> Result<TokenStream> 
     let manifest = arguments.manifest("sample", &function.attrs, &params);
     let init = quote!(<#params as ::penstock_guest::Params>::from_json(params).map(|params| Self { params }));
     let process = one_by_one(&quote!(#name(#call)));
-    let exported = exported(&quote!(#name), &manifest, &init, &process, None);
+    let exported = exported(&quote!(#name), &manifest, &init, &process, &TokenStream::new(), false);
     Ok(quote! {
         #function
 
@@ -87,8 +87,10 @@ fn exported(
     manifest: &TokenStream,
     init: &TokenStream,
     process: &TokenStream,
-    finish: Option<TokenStream>,
+    of_stateful: &TokenStream,
+    saves: bool,
 ) -> TokenStream {
+    let state = saves.then(|| quote!(, state));
     quote! {
         impl ::penstock_guest::__private::Stage for #owner {
             const MANIFEST: ::penstock_guest::__private::Json = #manifest;
@@ -104,10 +106,10 @@ fn exported(
                 #process
             }
 
-            #finish
+            #of_stateful
         }
 
-        ::penstock_guest::__private::export!(#owner);
+        ::penstock_guest::__private::export!(#owner #state);
     }
 }
 
@@ -120,17 +122,31 @@ fn of_impl(arguments: &Arguments, block: &ItemImpl) -> Result<TokenStream> {
     let kind =
         block.trait_.as_ref().and_then(|(path, _)| path.segments.last()).map(|last| last.ident.to_string());
     let owner = &block.self_ty;
-    let finish = || {
-        quote! {
-            fn finish(&mut self) -> ::std::vec::Vec<::penstock_guest::Item> {
-                <Self as ::penstock_guest::StatefulStage>::finish(self)
-            }
+    let has = |name: &str| {
+        block.items.iter().any(|item| matches!(item, ImplItem::Fn(function) if function.sig.ident == name))
+    };
+    let saves = has("save");
+    if saves != has("load") {
+        return Err(Error::new(block.span(), "`save` and `load` belong together: implement both, or none"));
+    }
+    let stateful = quote! {
+        fn finish(&mut self) -> ::std::vec::Vec<::penstock_guest::Item> {
+            <Self as ::penstock_guest::StatefulStage>::finish(self)
+        }
+
+        fn save(&self) -> ::std::vec::Vec<u8> {
+            <Self as ::penstock_guest::StatefulStage>::save(self)
+        }
+
+        fn load(&mut self, saved: &[u8]) -> ::core::result::Result<(), ::std::string::String> {
+            <Self as ::penstock_guest::StatefulStage>::load(self, saved)
+                .map_err(|error| ::std::string::ToString::to_string(&error))
         }
     };
-    let (mode, contract, finish) = match kind.as_deref() {
-        Some("SampleStage") => ("sample", quote!(::penstock_guest::SampleStage), None),
-        Some("BatchStage") => ("batch", quote!(::penstock_guest::BatchStage), None),
-        Some("StatefulStage") => ("stateful", quote!(::penstock_guest::StatefulStage), Some(finish())),
+    let (mode, contract, of_stateful) = match kind.as_deref() {
+        Some("SampleStage") => ("sample", quote!(::penstock_guest::SampleStage), TokenStream::new()),
+        Some("BatchStage") => ("batch", quote!(::penstock_guest::BatchStage), TokenStream::new()),
+        Some("StatefulStage") => ("stateful", quote!(::penstock_guest::StatefulStage), stateful),
         _ => {
             return Err(Error::new(
                 block.span(),
@@ -148,7 +164,7 @@ fn of_impl(arguments: &Arguments, block: &ItemImpl) -> Result<TokenStream> {
         "batch" => quote!(<Self as #contract>::process(self, items)),
         _ => one_by_one(&quote!(<Self as #contract>::process(self, item))),
     };
-    let exported = exported(&quote!(#owner), &manifest, &init, &process, finish);
+    let exported = exported(&quote!(#owner), &manifest, &init, &process, &of_stateful, saves);
     Ok(quote! {
         #block
 

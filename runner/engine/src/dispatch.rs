@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
-use penstock_types::resume::Progress;
+use penstock_types::resume::{DataSet, Progress};
 use penstock_types::run::{FailureGroup, RunState};
 use penstock_types::stats::Tick;
 use tokio::runtime::Handle;
@@ -68,8 +68,8 @@ struct DispatchState {
     /// Takers that sleep; the others spin.
     sleeping_takers: usize,
     expected: Option<u64>,
-    /// Number of samples in one pass over the source, if known.
-    count: Option<u64>,
+    /// What the source reads.
+    data: DataSet,
     stopped: Option<StopReason>,
     ended_at: Option<Tick>,
     /// Set once the owner thread and all workers have exited.
@@ -129,7 +129,7 @@ impl Dispatcher {
                 takers: 0,
                 sleeping_takers: 0,
                 expected: None,
-                count: None,
+                data: DataSet::default(),
                 stopped: None,
                 ended_at: None,
                 owner_ended: false,
@@ -289,13 +289,13 @@ impl Dispatcher {
     }
 
     /// Hands a result of the source to the schedule, once the schedule accepts it. Returns false when the source must end.
-    /// `expected` is the total number of samples of the source, and `count` that of a pass of all ranks, if known; `kept_bytes` is the memory that the source keeps
-    /// between chunks.
+    /// `expected` is the total number of samples of the source, if known, and `data` what it reads; `kept_bytes` is the memory that the source
+    /// keeps between chunks.
     pub(crate) async fn offer(
         self: &Arc<Self>,
         produced: Result<Option<Produced>, String>,
         expected: Option<u64>,
-        count: Option<u64>,
+        data: DataSet,
         kept_bytes: u64,
     ) -> bool {
         let goes_on = matches!(produced, Ok(Some(_)));
@@ -305,7 +305,7 @@ impl Dispatcher {
             let wake_ups = {
                 let mut state = self.lock();
                 state.expected = expected;
-                state.count = count;
+                state.data = data;
                 if state.schedule.is_over() {
                     return false;
                 }
@@ -402,8 +402,8 @@ impl Dispatcher {
     /// Samples settled so far.
     pub(crate) fn progress(&self) -> Progress {
         let mut state = self.lock();
-        let count = state.count;
-        state.schedule.progress(count)
+        let data = state.data;
+        state.schedule.progress(data)
     }
 
     /// Failures by group, most frequent first, and the number of failures in no group.

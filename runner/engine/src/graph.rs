@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_types::policy::{Capacity, Concurrency, FailureLimit, OnError, Order, StageKindName};
+use penstock_types::resume::Kept;
 
 use crate::ports::{Consumer, Source, TaskOp, ThreadOpFactory};
 use crate::route::Route;
@@ -28,6 +29,8 @@ pub struct Graph {
     pub buffer_bytes: u64,
     /// Samples of this run that earlier runs have settled: by epoch, number of the visit in the epoch, and hashes of fan-outs.
     pub known: Vec<(u32, u64, Vec<u64>)>,
+    /// What the stateful stage has kept in earlier runs, for an op that saves its state.
+    pub kept: Kept,
     /// Limit of failed samples over all stages; a rate is relative to the number of samples made by the source and the fan-outs.
     pub max_failures: Option<FailureLimit>,
     /// Number of the first epoch that fails the run if all of its samples fail.
@@ -113,6 +116,15 @@ impl Graph {
         self.stages.iter().map(op).collect()
     }
 
+    /// True if the only stateful op saves its state.
+    fn saves(&self) -> bool {
+        let stateful = self.stages.iter().filter_map(|stage| match &stage.work {
+            StageWork::Threads { factory, stateful: true, .. } => Some(factory),
+            _ => None,
+        });
+        matches!(stateful.collect::<Vec<_>>()[..], [one] if one.saves())
+    }
+
     pub(crate) fn shape(&self) -> ChainShape {
         let stage = |(position, stage): (usize, &StageNode)| StageShape {
             node: stage.node.shape(),
@@ -129,6 +141,7 @@ impl Graph {
             sink: self.sink_node.shape(),
             buffer_bytes: self.buffer_bytes,
             known: self.known.clone(),
+            kept: self.saves().then(|| self.kept.clone()),
             hands_out_later: self.consumer.as_ref().is_none_or(|consumer| consumer.completed().is_some()),
             max_failures: self.max_failures,
             all_may_fail_before: self.all_may_fail_before,

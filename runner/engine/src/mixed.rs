@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::FutureExt;
 use futures::future::try_join_all;
+use penstock_types::resume::Hash;
 use penstock_types::traversal::{Draw, Mixture, MixtureFault, Order, Part, Pick, Stop, TraversalSettings};
 
 use crate::item::Sample;
@@ -104,6 +105,11 @@ impl Mixed {
 impl Numbered for Mixed {
     fn count(&self) -> u64 {
         self.count
+    }
+
+    fn digest(&self) -> Option<Hash> {
+        let mut digests = self.parts.iter().map(|part| part.samples.digest());
+        digests.try_fold(Hash::EMPTY, |hash, digest| Some(hash.with(&digest?.0.to_le_bytes())))
     }
 
     fn parts(&self) -> Vec<SourcePart> {

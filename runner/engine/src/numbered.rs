@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use penstock_types::resume::StartPoint;
+use penstock_types::resume::{DataSet, Hash, StartPoint};
 use penstock_types::traversal::{NextVisits, Traversal, TraversalSettings};
 use tokio::task::JoinSet;
 
@@ -17,6 +17,11 @@ use crate::ports::{Produced, Source, SourceFault};
 pub trait Numbered: Send + Sync {
     /// Number of samples in one pass.
     fn count(&self) -> u64;
+
+    /// Digest of what determines which samples the numbers stand for; `None` if only their count is known.
+    fn digest(&self) -> Option<Hash> {
+        None
+    }
 
     /// Numbers of samples of the units in which reading is cheap, such as shards; empty if each sample is read separately.
     fn units(&self) -> Arc<[u64]> {
@@ -84,6 +89,7 @@ enum State {
 
 struct Reading {
     samples: Arc<dyn Numbered>,
+    data: DataSet,
     traversal: Traversal,
     /// Number of samples in a chunk.
     chunk: usize,
@@ -128,11 +134,12 @@ impl NumberedSource {
             self.parts.set(samples.parts());
             let traversal = Traversal::in_units(samples.count(), samples.units(), self.settings)
                 .map_err(|fault| SourceFault::new(fault.to_string(), None))?;
-            let traversal = continued(traversal, self.start.as_deref())?;
+            let data = DataSet { count: Some(samples.count()), digest: samples.digest() };
+            let traversal = continued(traversal, data, self.start.as_deref())?;
             let (mean, chunk) = (samples.mean_bytes().max(1), chunk(&*samples));
             let most = (self.ahead_bytes / (chunk * mean)).clamp(1, MOST_AHEAD) as usize;
             let chunk = chunk as usize;
-            let reading = Reading { samples, traversal, chunk, most, ahead: VecDeque::new() };
+            let reading = Reading { samples, data, traversal, chunk, most, ahead: VecDeque::new() };
             self.state = State::Open(Box::new(reading));
         }
         match &mut self.state {
@@ -142,20 +149,27 @@ impl NumberedSource {
     }
 }
 
-/// The traversal from the place on where an earlier run has stopped. Fails if the source has another number of samples since.
-fn continued(traversal: Traversal, start: Option<&StartPoint>) -> Result<Traversal, SourceFault> {
+/// The traversal from the place on where an earlier run has stopped. Fails if the source has other samples since.
+fn continued(
+    traversal: Traversal,
+    data: DataSet,
+    start: Option<&StartPoint>,
+) -> Result<Traversal, SourceFault> {
     let Some(start) = start else { return Ok(traversal) };
-    match start.count().filter(|count| *count != traversal.count()) {
-        Some(before) => {
-            let message = format!(
-                "the source has {} samples, and had {before} when the state was written, so that positions stand for other samples; \
-                 restore the data, or resume with `force`",
-                traversal.count()
-            );
-            Err(SourceFault::new(message, None))
-        }
-        None => Ok(traversal.from(start)),
-    }
+    let before = start.data();
+    let differs =
+        match (before.count.filter(|count| Some(*count) != data.count), before.digest.zip(data.digest)) {
+            (Some(before), _) => format!("has {} samples, and had {before}", traversal.count()),
+            (None, Some((before, now))) if before != now => {
+                "has other files, keys or sizes than it had".to_owned()
+            }
+            _ => return Ok(traversal.from(start)),
+        };
+    let message = format!(
+        "the source {differs} when the state was written, so that positions stand for other samples; restore the data, or resume \
+         with `force`"
+    );
+    Err(SourceFault::new(message, None))
 }
 
 impl Reading {
@@ -209,10 +223,10 @@ impl Source for NumberedSource {
         }
     }
 
-    fn count(&self) -> Option<u64> {
+    fn data(&self) -> DataSet {
         match &self.state {
-            State::Open(reading) => Some(reading.samples.count()),
-            State::Closed(_) => None,
+            State::Open(reading) => reading.data,
+            State::Closed(_) => DataSet::default(),
         }
     }
 

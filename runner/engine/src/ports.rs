@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use penstock_types::resume::DataSet;
 use penstock_types::run::{Disposition, FailureClass, FailureRecord, RunState, Window};
 use penstock_types::stats::{BookRow, QueueSums, TaskSums, Tick};
 
@@ -30,9 +31,9 @@ pub trait Source: Send {
         SourceParts::default()
     }
 
-    /// Number of samples in one pass of all ranks; `None` while it is not known.
-    fn count(&self) -> Option<u64> {
-        None
+    /// The data of one pass of all ranks, as far as they are known.
+    fn data(&self) -> DataSet {
+        DataSet::default()
     }
 
     /// Bytes that the source keeps between chunks, such as listed keys. They count towards the run's memory budget.
@@ -113,6 +114,11 @@ pub trait ThreadOp {
 pub trait ThreadOpFactory: Send + Sync {
     /// Builds an op. Called once per worker thread, before that thread's first item of the stage.
     fn build(&self, stop: &StopFlag) -> Result<Box<dyn ThreadOp>, Fault>;
+
+    /// True if the op saves its state ([`Output::saved`]). Only the single stateful op of a graph may do so.
+    fn saves(&self) -> bool {
+        false
+    }
 }
 
 /// Drains the sink queue: the training loop, or a substitute for it. Runs on its own thread.
@@ -217,6 +223,8 @@ pub struct Output {
     pub held: u64,
     /// Memory of the held samples outside of a WebAssembly guest, in bytes.
     pub held_bytes: u64,
+    /// State of the op behind this call, if the op saves it: after each call that returned items, and after `finish`.
+    pub saved: Option<Arc<[u8]>>,
     /// Number of instances created during the call: 1 if a new instance had to replace a broken one.
     pub instances: u64,
     /// Number of created instances that replaced a broken one; set by the engine.
@@ -309,6 +317,14 @@ impl Items {
             Self::None => 0,
             Self::One(item) => item.samples(),
             Self::Many(items) => items.iter().map(Item::samples).sum(),
+        }
+    }
+
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [Item] {
+        match self {
+            Self::None => &mut [],
+            Self::One(item) => std::slice::from_mut(item),
+            Self::Many(items) => items,
         }
     }
 

@@ -166,6 +166,7 @@ enum ConsumerIs {
     Busy,
 }
 
+#[expect(clippy::large_enum_variant, reason = "there are as many events as ops that run")]
 enum Event {
     Op(OpUnderWay),
     Step,
@@ -206,6 +207,7 @@ impl Simulation {
             // The sizes of the samples are unknown, so a byte budget cannot apply here.
             buffer_bytes: u64::MAX,
             known: Vec::new(),
+            kept: None,
             hands_out_later: false,
             max_failures: None,
             all_may_fail_before: u32::MAX,

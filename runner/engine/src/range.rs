@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use penstock_types::plan::LEAST_SAMPLE_BYTES;
+use penstock_types::resume::DataSet;
 use penstock_types::traversal::{NextVisits, Traversal};
 
 use crate::item::{Origin, Sample};
@@ -66,8 +67,8 @@ impl Source for RangeSource {
         self.traversal.total()
     }
 
-    fn count(&self) -> Option<u64> {
-        Some(self.traversal.count())
+    fn data(&self) -> DataSet {
+        DataSet { count: Some(self.traversal.count()), digest: None }
     }
 }
 

@@ -294,7 +294,7 @@ async fn run_source(dispatcher: Arc<Dispatcher>, mut source: Box<dyn Source>) {
             }
             Err(panic) => Err(Fault::of_panic(&*panic).message.to_string()),
         };
-        if !dispatcher.offer(produced, source.total(), source.count(), source.kept_bytes()).await {
+        if !dispatcher.offer(produced, source.total(), source.data(), source.kept_bytes()).await {
             return;
         }
     }
@@ -430,6 +430,7 @@ mod tests {
             stack_bytes: 1 << 20,
             buffer_bytes: u64::MAX,
             known: Vec::new(),
+            kept: penstock_types::resume::Kept::default(),
             max_failures: None,
             all_may_fail_before: 0,
             interval: Duration::from_secs(1),

@@ -31,7 +31,7 @@ use std::ops::RangeInclusive;
 
 use penstock_types::ledger::{Ledger, RunBook};
 use penstock_types::policy::{FailureLimit, Order};
-use penstock_types::resume::Progress;
+use penstock_types::resume::{DataSet, Progress};
 use penstock_types::routes::RouteSpan;
 use penstock_types::stats::{BookRow, QueueMeter, QueueSums, TaskSums, Tick};
 
@@ -171,7 +171,7 @@ impl Schedule {
             .map(|(position, stage)| Stage::new(position, stage, measured))
             .collect();
         let stateful = |stage: &Stage| matches!(&stage.kind, Kind::Pipe(pipe) if matches!(pipe.runs_on(), RunsOn::OneThread(_)));
-        let settled = Settled::new(shape.known, stages.iter().rposition(stateful));
+        let settled = Settled::new(shape.known, shape.kept, stages.iter().rposition(stateful));
         let mut schedule = Self {
             source: SourceEnd::new(shape.source.id),
             parts: PartBooks::of(shape.parts),
@@ -390,8 +390,8 @@ impl Schedule {
         samples.for_each(|origin| self.settled.hand_out_sample(origin));
     }
 
-    /// Samples settled so far. `count` is the number of samples in the source, if known.
-    pub(crate) fn progress(&mut self, count: Option<u64>) -> Progress {
+    /// Samples settled so far. `data` is what the source reads.
+    pub(crate) fn progress(&mut self, data: DataSet) -> Progress {
         let total = self.ledger().total;
         let settled = &self.settled;
         let book = RunBook {
@@ -403,7 +403,9 @@ impl Schedule {
             ..RunBook::default()
         };
         let items = settled.items;
-        Progress { epochs: self.settled.progress(), settled: book.closed(), items, count }
+        let (epochs, kept, finished) =
+            (self.settled.progress(), self.settled.kept(), self.settled.finished());
+        Progress { epochs, settled: book.closed(), items, data, kept, finished }
     }
 
     /// Ends the run after the consumer has finished, with or without an error, unless the run is over. `unfinished` is the

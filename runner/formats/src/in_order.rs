@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use penstock_engine::item::{Origin, Sample};
 use penstock_engine::ports::{Produced, Source, SourceFault};
 use penstock_storage::{BoundedStore, RangedObject, StoreError};
-use penstock_types::resume::StartPoint;
+use penstock_types::resume::{DataSet, StartPoint};
 use penstock_types::traversal::{NextVisits, Traversal, TraversalSettings};
 use tokio::task::{JoinError, JoinSet};
 
@@ -306,9 +306,9 @@ impl Source for ShardStream {
         self.pass.as_ref().filter(|pass| pass.is_counted).and_then(|pass| pass.traversal.total())
     }
 
-    fn count(&self) -> Option<u64> {
+    fn data(&self) -> DataSet {
         let pass = self.pass.as_ref().filter(|pass| pass.is_counted && self.settings.limit.is_none());
-        pass.map(|pass| pass.known)
+        DataSet { count: pass.map(|pass| pass.known), digest: None }
     }
 
     fn kept_bytes(&self) -> u64 {

@@ -9,11 +9,12 @@ use penstock_engine::item::{Origin, Sample};
 use penstock_engine::numbered::{Numbered, Open, ReadFault, ReadSamples};
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{BoundedStore, RAISE_BUFFER, shown};
+use penstock_types::resume::Hash;
 use tokio::task::spawn_blocking;
 
 use crate::index::{IndexKind, SampleIndex};
 use crate::ranges::{Read, Reads};
-use crate::shards::{Shards, read_whole};
+use crate::shards::{Shards, digest, read_whole};
 
 /// Decodes the files of samples.
 pub(crate) trait Decode: Send + Sync {
@@ -146,6 +147,11 @@ impl IndexedShards {
 }
 
 impl Numbered for IndexedShards {
+    fn digest(&self) -> Option<Hash> {
+        let shards = self.index.shards.iter();
+        Some(digest(shards.map(|shard| (&*shard.key, shard.version.size, shard.samples))))
+    }
+
     fn count(&self) -> u64 {
         self.index.samples()
     }

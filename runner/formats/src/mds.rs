@@ -15,12 +15,13 @@ use penstock_engine::item::{Origin, Sample};
 use penstock_engine::numbered::{Numbered, Open, ReadFault, ReadSamples};
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{BoundedStore, shown};
+use penstock_types::resume::Hash;
 use tokio::task::spawn_blocking;
 
 use crate::index::numbered_key;
 use crate::ranges::Reads;
 use crate::select::Selection;
-use crate::shards::read_whole;
+use crate::shards::{digest, read_whole};
 use index::{MdsIndex, Shard};
 use open::{Content, OpenShards};
 
@@ -121,6 +122,10 @@ impl MdsSamples {
 }
 
 impl Numbered for MdsSamples {
+    fn digest(&self) -> Option<Hash> {
+        Some(digest(self.index.shards.iter().map(|shard| (&*shard.raw.key, shard.raw.bytes, shard.samples))))
+    }
+
     fn count(&self) -> u64 {
         self.index.starts.count()
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{BoundedStore, MAX_INDEX_BYTES, RAISE_BUFFER, RangedObject, Wanted, shown};
+use penstock_types::resume::Hash;
 
 /// Shards that a document names.
 #[derive(Clone, Debug)]
@@ -47,6 +48,13 @@ impl Shards {
             }
         }
     }
+}
+
+/// Digest of shards: of the key, size and number of samples of each.
+pub(crate) fn digest<'a>(shards: impl Iterator<Item = (&'a str, u64, u64)>) -> Hash {
+    shards.fold(Hash::EMPTY, |hash, (key, size, samples)| {
+        hash.with(key.as_bytes()).with(&size.to_le_bytes()).with(&samples.to_le_bytes())
+    })
 }
 
 impl Starts {

@@ -11,12 +11,11 @@ use penstock_engine::ports::{Consumer, Source, TaskOp, ThreadOpFactory};
 use penstock_engine::route::{Choice, FieldChoice, Route};
 use penstock_engine::timer::Timer;
 use penstock_storage::{FetchOp, StoreError};
-use penstock_types::manifest::Mode;
 use penstock_types::plan::{
     ConsumerPlan, Plan, RoutePlan, SleepPlan, StageId, StageKind, StagePlan, WasmPlan,
 };
 use penstock_types::policy::Capacity;
-use penstock_types::resume::Progress;
+use penstock_types::resume::{Kept, Progress};
 use penstock_types::spec::{Asset, SleepOn};
 use penstock_wasm::{StageFactory, StageSettings, WORKER_STACK_BYTES};
 
@@ -85,6 +84,7 @@ impl Parts<'_> {
             stack_bytes: WORKER_STACK_BYTES,
             buffer_bytes: plan.buffer_bytes,
             known: Vec::new(),
+            kept: Kept::default(),
             max_failures: plan.max_failures,
             all_may_fail_before: 0,
             interval: plan.interval,
@@ -142,7 +142,7 @@ impl Parts<'_> {
             StageKind::Wasm(wasm) => {
                 let factory = self.guest(stage, wasm).await?;
                 watched.guests.insert(stage.id.to_string(), factory.clone());
-                threads(Arc::new(factory), wasm.mode == Mode::Stateful)
+                threads(Arc::new(factory), stage.kind.is_stateful())
             }
             StageKind::Collate { ragged } => {
                 let memory = gpus.memory().unwrap_or_else(|| self.memory.clone());
@@ -194,7 +194,7 @@ impl Parts<'_> {
             };
             assets.insert(name.to_string(), bytes.map_err(unreadable)?);
         }
-        Ok(self.prepared.module(wasm).stage(StageSettings {
+        let factory = self.prepared.module(wasm).stage(StageSettings {
             name: stage.seeded_as.clone(),
             params: wasm.params.clone().into(),
             deadline: wasm.deadline,
@@ -203,7 +203,11 @@ impl Parts<'_> {
             held_bytes: wasm.memory_bytes.min(self.prepared.plan.buffer_bytes / HELD_SHARE),
             assets,
             document_seed: self.prepared.plan.seed,
-        }))
+        });
+        let stateful = self.prepared.plan.stages.iter().filter(|stage| stage.kind.is_stateful()).count();
+        let saves = stateful == 1 && stage.kind.is_stateful() && factory.module().saves();
+        let kept = self.prepared.start.as_ref().map(|start| start.kept().state.clone());
+        Ok(if saves { factory.saving(kept.unwrap_or_default().into()) } else { factory })
     }
 
     /// The timer that all sleeps of the run share.

@@ -242,7 +242,8 @@ impl Prepared {
             // Earlier runs have delivered samples of the epochs that are begun.
             false => start.epochs().last_key_value().map_or(0, |(epoch, _)| epoch.saturating_add(1)),
         };
-        let graph = Graph { all_may_fail_before, known: start.children().collect(), ..graph };
+        let (known, kept) = (start.children().collect(), start.kept().clone());
+        let graph = Graph { all_may_fail_before, known, kept, ..graph };
         if let Some(output) = &output {
             output.begin()?;
         }

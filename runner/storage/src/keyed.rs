@@ -7,6 +7,7 @@ use penstock_engine::item::{Origin, Sample};
 use penstock_engine::numbered::{Numbered, ReadSamples};
 use penstock_engine::ports::Produced;
 use penstock_types::plan::LEAST_SAMPLE_BYTES;
+use penstock_types::resume::Hash;
 use penstock_types::traversal::NextVisits;
 
 use crate::keys::PackedKeys;
@@ -27,6 +28,10 @@ impl KeyedSamples {
 impl Numbered for KeyedSamples {
     fn count(&self) -> u64 {
         self.0.len() as u64
+    }
+
+    fn digest(&self) -> Option<Hash> {
+        Some(self.0.digest())
     }
 
     fn mean_bytes(&self) -> u64 {

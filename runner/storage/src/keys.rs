@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use penstock_types::resume::Hash;
 use tracing::warn;
 
 /// The keys of a page, in order, stored in one string.
@@ -58,6 +59,11 @@ pub struct PackedKeys {
 }
 
 impl PackedKeys {
+    /// Digest of all keys.
+    pub fn digest(&self) -> Hash {
+        Hash::EMPTY.with(&self.packed)
+    }
+
     pub fn len(&self) -> usize {
         self.len
     }

@@ -5,6 +5,7 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use penstock_engine::numbered::Open;
 use penstock_engine::ports::{Produced, Source, SourceFault};
+use penstock_types::resume::DataSet;
 use penstock_types::traversal::{Traversal, TraversalSettings};
 use tokio::task::JoinSet;
 
@@ -101,11 +102,12 @@ impl Source for ListSource {
         listed.traversal.total()
     }
 
-    fn count(&self) -> Option<u64> {
-        let listed = self.listed.as_ref().filter(|listed| listed.next.is_none())?;
+    fn data(&self) -> DataSet {
+        let listed = self.listed.as_ref().filter(|listed| listed.next.is_none());
         // A limit ends the listing early.
-        let count = listed.traversal.count();
-        self.settings.limit.is_none_or(|limit| count < limit).then_some(count)
+        let is_whole = |count: &u64| self.settings.limit.is_none_or(|limit| *count < limit);
+        let count = listed.map(|listed| listed.traversal.count()).filter(is_whole);
+        DataSet { count, digest: None }
     }
 
     fn kept_bytes(&self) -> u64 {

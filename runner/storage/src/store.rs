@@ -68,8 +68,7 @@ pub trait Store: Send + Sync {
 
     /// Copies exactly `range` of this version of the object, if all of it is in this machine's page cache. Takes the time of the copy,
     /// but never waits for storage. Returns `None` for anything else, also for faults, which [`Self::get_range`] reports.
-    fn cached_range(&self, key: &str, of: &Version, range: Range<u64>) -> Option<Bytes> {
-        drop((key, of, range));
+    fn cached_range(&self, _key: &str, _of: &Version, _range: Range<u64>) -> Option<Bytes> {
         None
     }
 

@@ -415,6 +415,11 @@ impl StageKind {
         }
     }
 
+    /// True if the op keeps samples between calls.
+    pub fn is_stateful(&self) -> bool {
+        matches!(self, Self::Wasm(wasm) if wasm.mode == Mode::Stateful)
+    }
+
     /// True if results take no more memory than their inputs.
     pub fn keeps_size(&self) -> bool {
         match self {

@@ -42,6 +42,9 @@ pub struct Token {
     pub recipe: BTreeMap<String, String>,
     /// Number of samples in the source, if it was known.
     pub count: Option<u64>,
+    /// Digest of the index of the source, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<Hash>,
     /// Number of positions in an epoch, if the document limits it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
@@ -60,6 +63,15 @@ pub struct Token {
     pub before: RunBook,
 }
 
+/// What determines which samples the positions of a source stand for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DataSet {
+    /// Number of samples, if it is known.
+    pub count: Option<u64>,
+    /// Digest of their index: of the keys of the samples, or of the keys, sizes and numbers of samples of their files.
+    pub digest: Option<Hash>,
+}
+
 /// Positions that a rank has settled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -71,6 +83,42 @@ pub struct RankState {
     pub settled: RunBook,
     /// Items handed out so far.
     pub items: u64,
+    /// What the stateful stage kept.
+    #[serde(default, skip_serializing_if = "Kept::is_empty")]
+    pub kept: Kept,
+}
+
+/// What the stateful stage of a run kept, if its module can save that.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kept {
+    /// State of the stage behind all samples that are settled; empty if it is as new.
+    #[serde(with = "base64_text")]
+    pub state: Vec<u8>,
+    /// Samples made from later states that were handed out, by their hashes: those of each call of the stage that made samples, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub handed: Vec<Vec<Hash>>,
+}
+
+impl Kept {
+    fn is_empty(&self) -> bool {
+        self.state.is_empty() && self.handed.is_empty()
+    }
+}
+
+/// Bytes as text.
+mod base64_text {
+    use base64::Engine;
+    use base64::prelude::BASE64_STANDARD;
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&BASE64_STANDARD.encode(bytes))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        BASE64_STANDARD.decode(String::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
 }
 
 /// Positions of an epoch that a rank has settled, by their numbers among those dealt to the rank.
@@ -138,11 +186,35 @@ pub enum TokenFault {
         "some ranks have ended epoch {0}, whose number of samples is not known; resume with the same number of ranks"
     )]
     Uncounted(u32),
+    /// A rank's stateful stage has kept something.
+    #[error(
+        "the stateful stage of rank {0} has kept samples in its state, which no other rank can go on with; resume with the same number \
+         of ranks, or with `force`, which leaves them out"
+    )]
+    Kept(u32),
     /// Too many separate positions remain.
     #[error(
         "more than {MAX_STRIDES} separate ranges of positions remain; resume with the same number of ranks"
     )]
     TooMany,
+}
+
+/// True unless both are known and differ.
+fn agree<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
+    one.zip(other).is_none_or(|(one, other)| one == other)
+}
+
+impl Hash {
+    /// Hash of what `self` is the hash of, followed by these bytes (FNV-1a).
+    #[must_use]
+    pub fn with(self, bytes: &[u8]) -> Self {
+        let hash =
+            bytes.iter().fold(self.0, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+        Self(hash)
+    }
+
+    /// Hash of nothing.
+    pub const EMPTY: Self = Self(0xcbf2_9ce4_8422_2325);
 }
 
 fn list(ranks: &[u32]) -> String {
@@ -175,6 +247,7 @@ impl Token {
             version: VERSION,
             recipe,
             count: None,
+            digest: None,
             limit: settings.limit,
             first_epoch: settings.first_epoch,
             world: shard.world,
@@ -188,10 +261,12 @@ impl Token {
     /// The same positions of a pipeline with another recipe and traversal, or of other data.
     #[must_use]
     pub fn for_recipe(mut self, recipe: BTreeMap<String, String>, settings: &TraversalSettings) -> Self {
-        let epochs = self.ranks.values_mut().flat_map(|rank| &mut rank.epochs);
-        // There may be more of them now.
-        epochs.for_each(|epoch| epoch.ended = None);
-        Self { recipe, count: None, limit: settings.limit, ..self }
+        for rank in self.ranks.values_mut() {
+            // There may be more of them now.
+            rank.epochs.iter_mut().for_each(|epoch| epoch.ended = None);
+            rank.kept = Kept::default();
+        }
+        Self { recipe, count: None, digest: None, limit: settings.limit, ..self }
     }
 
     /// Reads a state that was written as JSON, and checks it.
@@ -240,10 +315,8 @@ impl Token {
                 ("the number of ranks", merged.world == state.world && merged.uneven == state.uneven),
                 ("the first epoch", merged.first_epoch == state.first_epoch),
                 ("what an earlier number of ranks has settled", merged.before == state.before),
-                (
-                    "the number of samples in the source",
-                    merged.count == state.count || merged.count.is_none() || state.count.is_none(),
-                ),
+                ("the number of samples in the source", agree(merged.count, state.count)),
+                ("the index of the source", agree(merged.digest, state.digest)),
             ];
             let differ: Vec<String> = same
                 .iter()
@@ -255,6 +328,7 @@ impl Token {
             }
             merged.check_recipe(&state.recipe)?;
             merged.count = merged.count.or(state.count);
+            merged.digest = merged.digest.or(state.digest);
             for (epoch, rest) in state.rests {
                 // A rank keeps the rest of an epoch only until it has settled it.
                 if *merged.rests.entry(epoch).or_insert_with(|| rest.clone()) != rest {

@@ -205,6 +205,11 @@ pub(crate) fn check_magic(bytes: &[u8]) -> Result<(), ModuleError> {
     Err(ModuleError::NotWasm { found })
 }
 
+/// True if the module can save its state.
+pub(crate) fn exports_state(exports: &[String]) -> bool {
+    exports.iter().any(|name| name.starts_with("penstock:stage/state@"))
+}
+
 fn check_exports(exports: &BTreeSet<String>) -> Result<(), ModuleError> {
     let is_transform = |name: &&String| name.starts_with("penstock:stage/transform@");
     match exports.iter().find(is_transform) {

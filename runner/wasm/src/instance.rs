@@ -13,11 +13,12 @@ use wasmtime::Store;
 
 use crate::bindings::Stage;
 use crate::bindings::exports::penstock::stage::transform::{ItemParam, ItemResult, Outcome};
-use crate::convert::at;
+use crate::bindings::saving::Saving;
+use crate::convert::{at, broken};
 use crate::counters::Counters;
 use crate::limits::{
-    Allowed, CallClock, INIT_FACTOR, MAX_CALL_OUTPUT_BYTES, MAX_FINISH_FACTOR, MAX_REASON_BYTES, MIN_INIT,
-    MemoryLimit,
+    Allowed, CallClock, INIT_FACTOR, MAX_CALL_OUTPUT_BYTES, MAX_FINISH_FACTOR, MAX_REASON_BYTES,
+    MAX_STATE_BYTES, MIN_INIT, MemoryLimit,
 };
 use crate::linker::{Guest, HostSide};
 use crate::log::LogSink;
@@ -48,6 +49,8 @@ pub(crate) struct StageParts {
 pub(crate) struct Instance {
     store: Store<Guest>,
     stage: Stage,
+    /// Set if the module saves its state.
+    saving: Option<Saving>,
     deadline: Duration,
     instances: u32,
     /// Maximum size of the results of one sample, in bytes.
@@ -77,13 +80,21 @@ impl Instance {
         let output_limit = output_limit(parts.output_bytes, 1);
         store.set_hostcall_fuel(fuel(output_limit));
         let instances = sandbox.instances;
-        let stage = module.pre.instantiate(&mut store).map_err(|error| {
+        let made = match &module.saving {
+            None => module.pre.instantiate(&mut store).map(|stage| (stage, None)),
+            Some(saving) => saving.instance_pre().instantiate(&mut store).and_then(|instance| {
+                let saving = Saving::new(&mut store, &instance)?;
+                Ok((Stage::new(&mut store, &instance)?, Some(saving)))
+            }),
+        };
+        let (stage, saving) = made.map_err(|error| {
             let facts = CallFacts { panic: store.data().host.panic(), instances, output_limit };
             within("could not start", CallEnd::of(&error, &facts))
         })?;
         let mut this = Self {
             store,
             stage,
+            saving,
             deadline: parts.deadline,
             instances,
             output_bytes: parts.output_bytes,
@@ -113,6 +124,36 @@ impl Instance {
         self.begin(held.clamp(1, MAX_FINISH_FACTOR as usize));
         let answer = self.stage.penstock_stage_transform().call_finish(&mut self.store);
         answer.map_err(|error| self.end(&error))
+    }
+
+    /// Returns the state of a guest that saves it.
+    pub(crate) fn save(&mut self) -> Result<Vec<u8>, CallEnd> {
+        self.begin(1);
+        let Some(saving) = &self.saving else { return Ok(Vec::new()) };
+        let answer = saving.penstock_stage_state().call_save(&mut self.store);
+        let state = answer.map_err(|error| within("`save` failed", self.end(&error)))?;
+        if state.len() > MAX_STATE_BYTES {
+            let (found, limit) = (state.len(), MAX_STATE_BYTES);
+            return Err(broken(format!("`save` returned {found} bytes, but the limit is {limit}")).into());
+        }
+        Ok(state)
+    }
+
+    /// Makes a new guest go on from a state.
+    pub(crate) fn load(&mut self, state: &[u8]) -> Result<(), CallEnd> {
+        self.begin(1);
+        let Some(saving) = &self.saving else { return Ok(()) };
+        match saving.penstock_stage_state().call_load(&mut self.store, state) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(reason)) => Err(CallEnd::Fault(Fault::new(
+                FailureClass::Bug,
+                format!(
+                    "`load` refused the state of an earlier run: {}",
+                    printable(&reason, MAX_REASON_BYTES)
+                ),
+            ))),
+            Err(error) => Err(within("`load` failed", self.end(&error))),
+        }
     }
 
     /// Begins a call with this number of samples. From now on, work of the host is charged to this call.

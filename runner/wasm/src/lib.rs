@@ -47,4 +47,9 @@ mod bindings {
         ownership: Borrowing { duplicate_if_necessary: true },
         imports: { default: trappable },
     });
+
+    /// What modules with a state export in addition.
+    pub(crate) mod saving {
+        wasmtime::component::bindgen!({ path: "../../guest-sdk/wit", world: "saving" });
+    }
 }

@@ -37,6 +37,9 @@ pub(crate) const MAX_RANK: usize = 16;
 pub(crate) const MAX_SHAPE_BYTES: u64 = 1 << 42;
 /// Maximum length of a guest's message in a fault, in bytes.
 pub(crate) const MAX_REASON_BYTES: usize = 1_024;
+/// Maximum size of the state that a stateful guest saves, in bytes.
+pub(crate) const MAX_STATE_BYTES: usize = 1 << 20;
+
 /// Maximum number of held samples that the host remembers for one stateful instance; beyond it, the oldest samples count as
 /// merged into others.
 pub(crate) const MAX_HELD: usize = 65_536;

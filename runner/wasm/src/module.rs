@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bindings::StagePre;
+use crate::bindings::saving::SavingPre;
 use crate::cache::Image;
 use crate::component::{ModuleKind, Outline};
 use crate::linker::Guest;
@@ -52,6 +53,8 @@ pub enum Compilation {
 pub(crate) struct ModuleParts {
     pub(crate) sandbox: Sandbox,
     pub(crate) pre: StagePre<Guest>,
+    /// Set if the module saves its state.
+    pub(crate) saving: Option<SavingPre<Guest>>,
     pub(crate) digest: String,
     pub(crate) size: u64,
     pub(crate) outline: Outline,
@@ -72,6 +75,11 @@ impl Module {
     /// `sha256:` and the hexadecimal digest of the uploaded bytes.
     pub fn digest(&self) -> &str {
         &self.0.digest
+    }
+
+    /// True if the module can save its state.
+    pub fn saves(&self) -> bool {
+        self.0.saving.is_some()
     }
 
     pub fn manifest(&self) -> &Manifest {

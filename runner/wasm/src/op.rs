@@ -33,25 +33,49 @@ pub(crate) struct GuestOp {
     held: HeldSamples,
     /// Origin of the last sample, from which the origins of new items returned by `finish` are derived.
     last: Origin,
+    /// State with which an instance begins; empty for a new one. `None` if the state is not saved.
+    saved: Option<Arc<[u8]>>,
 }
 
+/// Size of the origin with which a state begins.
+const ORIGIN_BYTES: usize = 20;
+
 impl GuestOp {
-    /// Creates an op with a running instance.
-    pub(crate) fn start(parts: Arc<StageParts>, stop: &StopFlag) -> Result<Self, CallEnd> {
-        let instance = Instance::start(&parts, stop.shared())?;
+    /// Creates an op with a running instance, which goes on from `saved`.
+    pub(crate) fn start(
+        parts: Arc<StageParts>,
+        saved: Option<Arc<[u8]>>,
+        stop: &StopFlag,
+    ) -> Result<Self, CallEnd> {
         let manifest = parts.module.manifest();
         // `fan_out` does not apply to stateful modules, because these may also return held samples.
         let fan_out = manifest.fan_out.filter(|_| manifest.mode != Mode::Stateful);
-        Ok(Self {
+        let mut op = Self {
             converter: Converter::new(parts.wants.clone(), parts.seed, parts.output_bytes, fan_out),
             held: HeldSamples::new(parts.held_bytes),
-            instance: Some(instance),
+            instance: None,
             stop: stop.clone(),
             made: 0,
             renewed: None,
             last: Origin::default(),
+            saved,
             parts,
-        })
+        };
+        op.instance = Some(op.new_instance()?);
+        Ok(op)
+    }
+
+    /// An instance with the last saved state.
+    fn new_instance(&mut self) -> Result<Instance, CallEnd> {
+        let mut instance = Instance::start(&self.parts, self.stop.shared())?;
+        if let Some(saved) = self.saved.as_ref().filter(|saved| !saved.is_empty()) {
+            let (origin, state) = saved
+                .split_first_chunk::<ORIGIN_BYTES>()
+                .ok_or_else(|| broken("was given a state that is too short"))?;
+            self.last = origin_of(origin);
+            instance.load(state)?;
+        }
+        Ok(instance)
     }
 
     fn mode(&self) -> Mode {
@@ -224,7 +248,7 @@ impl GuestOp {
     /// Calls `process` on the samples, with a new instance if there is none; returns one outcome per sample.
     fn call(&mut self, samples: &[Sample]) -> Result<Vec<Outcome>, CallEnd> {
         if self.instance.is_none() {
-            let started = Instance::start(&self.parts, self.stop.shared());
+            let started = self.new_instance();
             self.renewed = Some(monotonic());
             self.instance = Some(started?);
             self.made += 1;
@@ -266,6 +290,32 @@ impl GuestOp {
         Ok(outcomes.into_iter().next().expect("one outcome per sample, as `call` checks"))
     }
 
+    /// Saves the state behind a call, after which the samples that it held are part of the state. Without the state, what the call
+    /// returned fails.
+    fn save(&mut self, output: Output) -> Output {
+        let (Some(_), Some(instance)) = (&self.saved, &mut self.instance) else { return output };
+        let state = match instance.save() {
+            Ok(state) => state,
+            Err(end) => {
+                let returned = match output.items {
+                    Items::None => Vec::new(),
+                    Items::One(item) => item.into_samples(),
+                    Items::Many(items) => items.into_iter().flat_map(Item::into_samples).collect(),
+                };
+                let mut ended = self.failed_call(end, returned);
+                ended.failed.extend(output.failed);
+                return Output { dropped: output.dropped + ended.dropped, ..ended };
+            }
+        };
+        let saved: Arc<[u8]> = match state.is_empty() {
+            true => [].into(),
+            false => [&bytes_of(self.last)[..], &state].concat().into(),
+        };
+        self.saved = Some(saved.clone());
+        let merged = self.held.drain().len() as u64;
+        Output { saved: Some(saved), dropped: output.dropped + merged, held: 0, held_bytes: 0, ..output }
+    }
+
     /// Handles a failed call: fails its samples and all held samples.
     fn failed_call(&mut self, end: CallEnd, samples: Vec<Sample>) -> Output {
         match end {
@@ -277,6 +327,17 @@ impl GuestOp {
                 Output { held: self.held.len() as u64, ..Output::default() }
             }
         }
+    }
+
+    /// Handles a failed `finish`. The next epoch begins with a new state.
+    fn failed_finish(&mut self, end: CallEnd) -> Output {
+        let is_stopped = matches!(end, CallEnd::Stopped);
+        let output = self.failed_call(end, Vec::new());
+        if is_stopped || self.saved.is_none() {
+            return output;
+        }
+        self.saved = Some([].into());
+        Output { saved: self.saved.clone(), ..output }
     }
 
     fn charge_all(&mut self, fault: Fault, samples: Vec<Sample>) -> Output {
@@ -315,7 +376,10 @@ impl ThreadOp for GuestOp {
         match (self.mode(), item) {
             (Mode::Sample, Item::Sample(sample)) => self.apply_sample(sample),
             (Mode::Batch, Item::Batch(batch)) => self.apply_batch(batch),
-            (Mode::Stateful, Item::Sample(sample)) => self.apply_stateful(sample),
+            (Mode::Stateful, Item::Sample(sample)) => {
+                let output = self.apply_stateful(sample);
+                if output.items.samples() == 0 { output } else { self.save(output) }
+            }
             (mode, other) => {
                 let mut output = Output::default();
                 output.failed.extend(misfits(mode, other));
@@ -328,25 +392,31 @@ impl ThreadOp for GuestOp {
         if self.mode() != Mode::Stateful || stop.is_set() {
             return Output { held: self.held.len() as u64, ..Output::default() };
         }
+        if self.instance.is_none() && self.saved.as_ref().is_some_and(|saved| !saved.is_empty()) {
+            match self.new_instance() {
+                Ok(instance) => (self.instance, self.made) = (Some(instance), self.made + 1),
+                Err(end) => return self.failed_call(end, Vec::new()),
+            }
+        }
         // Without an instance there is no state, so there are no held samples to return.
         let Some(instance) = self.instance.as_mut() else { return Output::default() };
         let held = self.held.len();
         let items = match instance.finish(held) {
             Ok(items) => items,
-            Err(end) => return self.failed_call(end, Vec::new()),
+            Err(end) => return self.failed_finish(end),
         };
         let limit = MAX_CHILDREN.max(held);
         if items.len() > limit {
             let reason = format!("`finish` returned {} samples, but the limit is {limit}", items.len());
-            return self.charge_all(broken(reason), Vec::new());
+            return self.failed_finish(broken(reason).into());
         }
         let clock = instance.clock();
         let checked = items
             .iter()
             .try_for_each(|item| self.converter.check_items(std::slice::from_ref(item), None, clock));
         match checked {
-            Err(CallEnd::Fault(fault)) => return self.charge_all(at("`finish` ", &fault), Vec::new()),
-            Err(CallEnd::Stopped) => return self.failed_call(CallEnd::Stopped, Vec::new()),
+            Err(CallEnd::Fault(fault)) => return self.failed_finish(at("`finish` ", &fault).into()),
+            Err(CallEnd::Stopped) => return self.failed_finish(CallEnd::Stopped),
             Ok(()) => {}
         }
         let mut samples = Vec::with_capacity(items.len());
@@ -361,8 +431,24 @@ impl ThreadOp for GuestOp {
             samples.push(self.converter.sample(item, made_of));
         }
         let merged_into_others = self.held.drain().len() as u64;
-        self.done(Output { items: several(samples), dropped: merged_into_others, ..Output::default() })
+        let output =
+            self.done(Output { items: several(samples), dropped: merged_into_others, ..Output::default() });
+        self.save(output)
     }
+}
+
+fn bytes_of(origin: Origin) -> [u8; ORIGIN_BYTES] {
+    let mut bytes = [0; ORIGIN_BYTES];
+    bytes[..4].copy_from_slice(&origin.epoch.to_le_bytes());
+    bytes[4..12].copy_from_slice(&origin.index.to_le_bytes());
+    bytes[12..].copy_from_slice(&origin.path.to_le_bytes());
+    bytes
+}
+
+fn origin_of(bytes: &[u8; ORIGIN_BYTES]) -> Origin {
+    let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[at + byte]));
+    let epoch = u32::from_le_bytes(std::array::from_fn(|byte| bytes[byte]));
+    Origin { path: number(12), ..Origin::at(epoch, number(4)) }
 }
 
 /// Clock of the call that an instance has just answered.

@@ -13,9 +13,10 @@ use wasmtime::{
 };
 
 use crate::bindings::StagePre;
+use crate::bindings::saving::SavingPre;
 use crate::cache::{Cache, Code, Image, Purpose};
 use crate::compile::{CompilePermits, Compiler, Sharing};
-use crate::component::{ModuleKind, hex, outline};
+use crate::component::{ModuleKind, exports_state, hex, outline};
 use crate::error::{ModuleError, SandboxError};
 use crate::gate;
 use crate::limits;
@@ -137,10 +138,13 @@ impl Sandbox {
         let misfit =
             |error: wasmtime::Error| ModuleError::Export { found: printable(&format!("{error:#}"), 500) };
         signature::check(&self.0.engine, &component)?;
-        let pre = self.0.linker.instantiate_pre(&component).and_then(StagePre::new).map_err(misfit)?;
+        let instance = self.0.linker.instantiate_pre(&component).map_err(misfit)?;
+        let saving = exports_state(&outline.exports).then(|| SavingPre::new(instance.clone()));
+        let (pre, saving) = (StagePre::new(instance).map_err(misfit)?, saving.transpose().map_err(misfit)?);
         Ok(Module::new(ModuleParts {
             sandbox: self.clone(),
             pre,
+            saving,
             digest: digest_name(&digest),
             size: bytes.len() as u64,
             outline,

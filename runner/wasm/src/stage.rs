@@ -42,7 +42,11 @@ pub struct StageSettings {
 
 /// Factory of the ops of one stage, each of which has its own instance. Cheap to clone; all clones share counters and log.
 #[derive(Clone, Debug)]
-pub struct StageFactory(Arc<StageParts>);
+pub struct StageFactory {
+    parts: Arc<StageParts>,
+    /// State from which the op goes on; empty for a new one. `None` if the op does not save its state.
+    saved: Option<Arc<[u8]>>,
+}
 
 impl Module {
     /// Creates a stage that runs this module. No guest code runs before the stage's first op is built.
@@ -50,7 +54,7 @@ impl Module {
         let none = Map::new();
         let manifest = self.manifest();
         let wants = manifest.fields(settings.params.as_object().unwrap_or(&none)).wants;
-        StageFactory(Arc::new(StageParts {
+        let parts = Arc::new(StageParts {
             wants: wants.map(|wants| wants.into_iter().map(|want| want.field).collect()),
             params: settings.params.to_string(),
             deadline: settings.deadline,
@@ -63,37 +67,45 @@ impl Module {
             log: Arc::new(LogSink::new(&settings.name)),
             counters: Arc::new(Counters::new(&manifest.counters)),
             module: self.clone(),
-        }))
+        });
+        StageFactory { parts, saved: None }
     }
 }
 
 impl StageFactory {
+    /// Makes the op save its state, and go on from `state`, which an op of the same stage has saved; from the begin if it is empty. The
+    /// module must be able to save its state.
+    #[must_use]
+    pub fn saving(self, state: Arc<[u8]>) -> Self {
+        Self { saved: Some(state), ..self }
+    }
+
     pub fn module(&self) -> &Module {
-        &self.0.module
+        &self.parts.module
     }
 
     /// Fields that are passed to the module; `None` for all fields.
     pub fn wants(&self) -> Option<&[String]> {
-        self.0.wants.as_deref()
+        self.parts.wants.as_deref()
     }
 
     /// Sums of the declared counters over all instances so far, by name.
     pub fn counters(&self) -> BTreeMap<String, f64> {
-        self.0.counters.snapshot()
+        self.parts.counters.snapshot()
     }
 
     /// Peak memory of any of the stage's instances so far, in bytes. The memory of an instance never shrinks.
     pub fn memory_peak(&self) -> u64 {
-        self.0.memory_peak.load(Ordering::Relaxed)
+        self.parts.memory_peak.load(Ordering::Relaxed)
     }
 
     /// Lines that the stage's instances logged, from this number on, if they are still kept.
     pub fn logs_since(&self, number: u64) -> LogLines {
-        self.0.log.since(number)
+        self.parts.log.since(number)
     }
 
     pub fn logs(&self) -> LogLines {
-        self.0.log.since(0)
+        self.parts.log.since(0)
     }
 }
 
@@ -101,12 +113,16 @@ impl ThreadOpFactory for StageFactory {
     /// Builds an op with a running instance. Fails if the guest's `init` returns an error, traps or takes too long. `stop`
     /// interrupts the guest, so it must be the flag that is also passed to `apply`.
     fn build(&self, stop: &StopFlag) -> Result<Box<dyn ThreadOp>, Fault> {
-        match GuestOp::start(self.0.clone(), stop) {
+        match GuestOp::start(self.parts.clone(), self.saved.clone(), stop) {
             Ok(op) => Ok(Box::new(op)),
             Err(CallEnd::Fault(fault)) => Err(fault),
             Err(CallEnd::Stopped) => {
                 Err(Fault::new(FailureClass::Bug, "the run was stopped while the module started"))
             }
         }
+    }
+
+    fn saves(&self) -> bool {
+        self.saved.is_some()
     }
 }

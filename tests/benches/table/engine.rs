@@ -16,6 +16,7 @@ use penstock_engine::ports::{
 };
 use penstock_engine::timer::Timer;
 use penstock_types::policy::{Capacity, Concurrency, OnError, Order, StageKindName};
+use penstock_types::resume::Kept;
 use tokio::runtime::Runtime;
 
 use crate::{Bound, Row, median, take_turns};
@@ -294,6 +295,7 @@ fn graph(
         stack_bytes: 2 << 20,
         buffer_bytes: 1 << 30,
         known: Vec::new(),
+        kept: Kept::default(),
         max_failures: None,
         all_may_fail_before: 0,
         interval: Duration::from_secs(1),

@@ -114,6 +114,62 @@ impl StatefulStage for Pack {
         }
         self.padded(document.child(filled)).into_iter().collect()
     }
+
+    /// The open row and the document that its rest belongs to, as numbers of variable length, and the document's key.
+    fn save(&self) -> Vec<u8> {
+        let Some((document, filled)) = self.last.as_ref().filter(|_| !self.open.tokens.is_empty()) else {
+            return Vec::new();
+        };
+        let parts: Vec<u64> =
+            self.open.segments.chunk_by(|one, next| one == next).map(|part| part.len() as u64).collect();
+        let mut saved = Vec::new();
+        let head = [document.seed(), *filled as u64, parts.len() as u64];
+        let tokens = self.open.tokens.iter().map(|token| token.cast_unsigned());
+        head.into_iter().chain(parts).chain(tokens).for_each(|number| write_number(&mut saved, number));
+        saved.extend_from_slice(document.key().as_bytes());
+        saved
+    }
+
+    fn load(&mut self, mut saved: &[u8]) -> Result<()> {
+        let mut number = || read_number(&mut saved).context("the saved row is incomplete");
+        let (seed, filled, parts) = (number()?, number()? as usize, number()?);
+        let mut lengths = Vec::new();
+        for _ in 0..parts {
+            lengths.push(number()? as usize);
+            let tokens = lengths.iter().fold(0, |sum: usize, length| sum.saturating_add(*length));
+            ensure!(tokens < self.settings.length as usize, "the saved row is longer than `length`");
+        }
+        let mut open = Row::default();
+        for length in lengths {
+            let tokens = (0..length).map(|_| Ok(number()?.cast_signed())).collect::<Result<Vec<i64>>>()?;
+            open.push_document(&tokens);
+        }
+        let key = str::from_utf8(saved)?;
+        (self.open, self.last) = (open, Some((Item::new(key).with_seed(seed), filled)));
+        Ok(())
+    }
+}
+
+/// Appends a number with 7 bits in each byte, the lowest first; all bytes but the last have the highest bit set.
+fn write_number(bytes: &mut Vec<u8>, mut number: u64) {
+    while number > 0x7f {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+/// Reads a number from the begin of the bytes.
+fn read_number(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let byte = *bytes.split_off_first()?;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
 }
 
 impl Pack {

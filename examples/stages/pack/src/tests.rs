@@ -127,3 +127,42 @@ fn invalid_params_are_named() {
     let manifest = manifest::<Pack>();
     assert!(manifest.contains(r#""mode":"stateful","wants":["input_ids","attention_mask?"]"#), "{manifest}");
 }
+
+#[test]
+fn a_saved_row_goes_on_in_another_instance() {
+    let documents = || {
+        (1..40).map(|number| document(&format!("document {number}"), &vec![number - 20; number as usize % 9]))
+    };
+    for params in [r#"{"length": 8, "separator": 300}"#, r#"{"length": 12, "split_documents": false}"#] {
+        let mut whole = stage(params);
+        let mut expected: Vec<Outcome> =
+            documents().map(|item| whole.process(vec![item]).remove(0)).collect();
+        expected.push(Outcome::Many(whole.finish()));
+        let mut parts = stage(params);
+        let mut found = Vec::new();
+        for item in documents() {
+            found.extend(parts.process(vec![item]));
+            let saved = parts.save();
+            parts = stage(params);
+            if !saved.is_empty() {
+                parts.load(&saved).unwrap();
+            }
+        }
+        found.push(Outcome::Many(parts.finish()));
+        assert_eq!(found, expected);
+        assert!(parts.save().is_empty());
+    }
+}
+
+#[test]
+fn a_damaged_state_is_refused() {
+    let mut full = stage(r#"{"length": 8}"#);
+    full.process(vec![document("long", &[1; 12])]);
+    let saved = full.save();
+    for end in 0..saved.len() - "long".len() {
+        assert!(stage(r#"{"length": 8}"#).load(&saved[..end]).is_err(), "{end}");
+    }
+    let refused = stage(r#"{"length": 4}"#).load(&saved).unwrap_err();
+    assert_eq!(refused, "the saved row is longer than `length`");
+    assert!(stage(r#"{"length": 8}"#).load(&[0xff; 20]).is_err());
+}

@@ -31,6 +31,8 @@ pub(crate) struct Pipe {
     held: u64,
     /// Tickets of the samples taken since the op last held none: they stay unsettled until it holds none again.
     since_empty: Vec<u32>,
+    /// Samples that an op that saves its state has taken since it last did so.
+    since_saved: Vec<Origin>,
     /// Memory of the held samples outside of a WebAssembly guest, in bytes.
     held_bytes: u64,
     /// Set if the op's results take no more memory than their inputs.
@@ -127,6 +129,7 @@ impl Pipe {
             border: None,
             held: 0,
             since_empty: Vec::new(),
+            since_saved: Vec::new(),
             held_bytes: 0,
             keeps_size,
             sizes: ResultSizes::default(),
@@ -180,7 +183,17 @@ impl Pipe {
             Ok(output) => (output, None),
             Err(fault) => (Output::default(), Some(fault)),
         };
-        output.dropped += settled.suppress(self.stage, &mut output.items);
+        let saves = settled.saves && matches!(self.runs_on, RunsOn::OneThread(_));
+        let saved = output.saved.take().filter(|_| saves);
+        let is_saved = saved.is_some();
+        output.dropped += match saved {
+            Some(state) => {
+                let taken = self.slots[slot].first.iter().map(|(_, origin)| *origin);
+                let taken = self.since_saved.drain(..).chain(taken).collect();
+                settled.save(taken, &mut output.items, state, !was_task)
+            }
+            None => settled.suppress(self.stage, &mut output.items),
+        };
         let passed_on = output.items.samples();
         let given = passed_on + output.dropped + output.failed.len() as u64 + output.held;
         // Without a result, all samples inside the op are lost. The failure of an op without samples, e.g. in `finish`, counts
@@ -205,6 +218,11 @@ impl Pipe {
             // A resumed run tries the samples again.
             settled.unsettled_failures += output.failed.len() as u64 + lost;
             taken.clear();
+        } else if saves {
+            // Those of a call that saved the state are settled with what it made.
+            let later = self.slots[slot].first.iter().filter(|_| !is_saved);
+            self.since_saved.extend(later.map(|(_, origin)| *origin));
+            taken.clear();
         } else if output.held > 0 {
             self.since_empty.append(&mut taken);
         }
@@ -212,7 +230,7 @@ impl Pipe {
         if output.held == 0 && !self.since_empty.is_empty() {
             taken.append(&mut self.since_empty);
             settled.release(&taken, &output.items, failed);
-        } else {
+        } else if !saves {
             settled.replace(&taken, &output.items, failed);
         }
         taken.clear();

@@ -1,9 +1,10 @@
 //! Positions of the source whose samples are settled: handed out, left out on purpose, or failed.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 
 use penstock_types::policy::OnError;
-use penstock_types::resume::EpochProgress;
+use penstock_types::resume::{EpochProgress, Hash, Kept};
 
 use super::failures::FailedTask;
 use crate::item::{Item, Origin};
@@ -43,10 +44,47 @@ pub(crate) struct Settled {
     pub(crate) unsettled_failures: u64,
     /// Samples that are counted as discarded, and whose visits are not settled.
     pub(crate) unsettled_discards: u64,
-    /// Last stage whose op keeps samples between calls: up to it, it needs all samples again.
+    /// Last stage whose op keeps samples between calls and cannot save them: up to it, it needs all samples again.
     last_stateful: Option<usize>,
+    /// Set if the only stateful op saves its state.
+    pub(crate) saves: bool,
+    /// State of the op at the last save point that was removed.
+    state: Arc<[u8]>,
+    /// Save points with unsettled samples, and all after the first of them.
+    points: VecDeque<SavePoint>,
+    /// Number of save points that were removed.
+    first_point: u64,
+    /// Number of epochs that the source has ended.
+    ends: u64,
+    /// Number of epochs that the op has finished, with all that it made at their ends settled.
+    finished: u64,
+    /// Samples that earlier runs have settled, by the save points that the op makes again.
+    known_points: VecDeque<Vec<u64>>,
+    /// Set if there were any.
+    has_known_points: bool,
     /// Set once the source was ended before the end of its data.
     is_cut: bool,
+}
+
+/// Bit of the tickets that stand for save points instead of visits.
+const POINT: u32 = 1 << 31;
+
+/// A call of the stateful op that saved its state. The samples that it returned have the ticket of this point: they may be made of any
+/// samples before, which are in its state as far as they are not in these.
+#[derive(Debug)]
+struct SavePoint {
+    /// Samples that the op has taken since the point before. They are settled once this point is removed.
+    taken: Vec<Origin>,
+    /// Number of unsettled samples.
+    live: u64,
+    /// State of the op behind the call.
+    state: Arc<[u8]>,
+    /// True if the op was called at the end of an epoch.
+    is_finish: bool,
+    /// Settled samples, by their hashes.
+    handed: Vec<u64>,
+    /// Samples that earlier runs have settled, and that this run has not made yet.
+    repeated: Vec<u64>,
 }
 
 #[derive(Debug)]
@@ -54,15 +92,39 @@ struct EpochVisits {
     epoch: u32,
     /// First visit.
     first: u64,
-    /// Visit after the last one, if the epoch has ended.
-    end: Option<u64>,
+    /// Visit after the last one, if the epoch has ended, and number of epochs that had ended then.
+    end: Option<(u64, u64)>,
+}
+
+/// Hash of a sample among those of a save point, which may be made of any samples.
+fn hash(origin: Origin) -> u64 {
+    let Origin { epoch, index, path, .. } = origin;
+    [index, path].iter().fold(u64::from(epoch), |hash, part| {
+        (hash ^ part).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
+    })
 }
 
 impl Settled {
-    /// Starts where earlier runs have settled these samples: by epoch, number of the visit in the epoch, and hashes of fan-outs.
-    pub(crate) fn new(known: Vec<(u32, u64, Vec<u64>)>, last_stateful: Option<usize>) -> Self {
-        let known = known.into_iter().map(|(epoch, visit, hashes)| ((epoch, visit), hashes));
-        Self { known: known.collect(), last_stateful, ..Self::default() }
+    /// Starts where earlier runs have settled these samples: by epoch, number of the visit in the epoch, and hashes of fan-outs. `kept` is
+    /// what the only stateful op had kept, if it saves its state.
+    pub(crate) fn new(
+        known: Vec<(u32, u64, Vec<u64>)>,
+        kept: Option<Kept>,
+        last_stateful: Option<usize>,
+    ) -> Self {
+        let known = known.into_iter().map(|(epoch, visit, hashes)| ((epoch, visit), hashes)).collect();
+        let Some(Kept { state, handed }) = kept else {
+            return Self { known, last_stateful, ..Self::default() };
+        };
+        let hashes = |hashes: Vec<Hash>| hashes.into_iter().map(|Hash(hash)| hash).collect();
+        Self {
+            known,
+            saves: true,
+            state: state.into(),
+            has_known_points: !handed.is_empty(),
+            known_points: handed.into_iter().map(hashes).collect(),
+            ..Self::default()
+        }
     }
 
     /// Gives a sample of the source its ticket.
@@ -74,7 +136,7 @@ impl Settled {
         if visit - self.base == 64 * self.words.len() as u64 {
             self.words.push_back(0);
         }
-        origin.ticket = visit as u32;
+        origin.ticket = visit as u32 & !POINT;
         self.made += 1;
         if !self.known.is_empty()
             && let Some(begun) = self.epochs.back()
@@ -90,8 +152,9 @@ impl Settled {
         if self.is_cut {
             return;
         }
+        self.ends += 1;
         if let Some(last) = self.epochs.back_mut() {
-            last.end.get_or_insert(self.made);
+            last.end.get_or_insert((self.made, self.ends));
         }
         self.forget_settled();
     }
@@ -119,6 +182,11 @@ impl Settled {
     /// Settles a sample.
     #[inline]
     pub(crate) fn settle(&mut self, origin: Origin) {
+        if let Some(point) = self.point_of(origin.ticket) {
+            point.handed.push(hash(origin));
+            point.live -= 1;
+            return self.remove_points();
+        }
         let Some(visit) = self.open(origin.ticket) else { return };
         if self.live.is_empty() || !self.remove(visit) {
             self.settle_visit(visit);
@@ -150,9 +218,12 @@ impl Settled {
             return;
         }
         // The other samples of their visits may outlive them.
-        let failed = if self.live.is_empty() { &[][..] } else { failed };
+        let failed = if self.live.is_empty() && self.points.is_empty() { &[][..] } else { failed };
         for origin in failed.iter().map(|failed| failed.sample.origin) {
-            if let Some(visit) = self.open(origin.ticket).filter(|visit| self.live.contains_key(visit)) {
+            if let Some(point) = self.point_of(origin.ticket) {
+                point.handed.push(hash(origin));
+            } else if let Some(visit) = self.open(origin.ticket).filter(|visit| self.live.contains_key(visit))
+            {
                 self.children.entry(visit).or_default().push(origin.path);
             }
         }
@@ -184,16 +255,62 @@ impl Settled {
         self.replace(&own, items, failed);
     }
 
+    /// Records that the op that saves its state has made `items` of the samples `taken` since the last save point, and of its state.
+    /// Removes those that an earlier run has settled, and returns their number.
+    pub(crate) fn save(
+        &mut self,
+        taken: Vec<Origin>,
+        items: &mut Items,
+        state: Arc<[u8]>,
+        is_finish: bool,
+    ) -> u64 {
+        let handed = self.known_points.pop_front().unwrap_or_default();
+        let ticket = POINT | (self.first_point + self.points.len() as u64) as u32;
+        for item in items.as_mut_slice() {
+            match item {
+                Item::Sample(sample) => sample.origin.ticket = ticket,
+                Item::Batch(samples) => samples.iter_mut().for_each(|sample| sample.origin.ticket = ticket),
+                Item::Collated(batch) => batch.origins.iter_mut().for_each(|origin| origin.ticket = ticket),
+            }
+        }
+        self.points.push_back(SavePoint {
+            taken,
+            live: 0,
+            state,
+            is_finish,
+            repeated: handed.clone(),
+            handed,
+        });
+        let suppressed = self.remove_known(items);
+        if let Some(point) = self.points.back_mut() {
+            point.live = items.samples();
+        }
+        self.remove_points();
+        suppressed
+    }
+
     /// Removes samples that an earlier run has settled from the results of an op of `stage`. Returns their number.
     pub(crate) fn suppress(&mut self, stage: usize, items: &mut Items) -> u64 {
-        if self.repeated.is_empty() || self.last_stateful.is_some_and(|last| stage < last) {
+        if (self.repeated.is_empty() && !self.has_known_points)
+            || self.last_stateful.is_some_and(|last| stage < last)
+        {
             return 0;
         }
+        self.remove_known(items)
+    }
+
+    fn remove_known(&mut self, items: &mut Items) -> u64 {
         let before = items.samples();
         let mut is_known = |origin: Origin| {
-            let Some(visit) = self.open(origin.ticket) else { return false };
-            let Some(hashes) = self.repeated.get_mut(&visit) else { return false };
-            let place = hashes.iter().position(|hash| *hash == origin.path);
+            let (hashes, hash) = match self.point_of(origin.ticket) {
+                Some(point) => (&mut point.repeated, hash(origin)),
+                None => {
+                    let Some(visit) = self.open(origin.ticket) else { return false };
+                    let Some(hashes) = self.repeated.get_mut(&visit) else { return false };
+                    (hashes, origin.path)
+                }
+            };
+            let place = hashes.iter().position(|known| *known == hash);
             place.is_some_and(|place| {
                 hashes.swap_remove(place);
                 true
@@ -222,19 +339,36 @@ impl Settled {
         suppressed
     }
 
+    /// What the stateful op has kept, if it saves that.
+    pub(crate) fn kept(&self) -> Option<Kept> {
+        let open = self.points.iter().map(|point| &point.handed).chain(&self.known_points);
+        let mut handed: Vec<Vec<Hash>> =
+            open.map(|hashes| hashes.iter().copied().map(Hash).collect()).collect();
+        while handed.last().is_some_and(Vec::is_empty) {
+            handed.pop();
+        }
+        self.saves.then(|| Kept { state: self.state.to_vec(), handed })
+    }
+
+    /// Number of epochs of this run that the stateful op has finished, if it saves its state.
+    pub(crate) fn finished(&self) -> Option<u64> {
+        // A source that is ended early has not ended its epoch.
+        self.saves.then(|| self.finished.min(self.ends))
+    }
+
     /// Progress by epoch.
     pub(crate) fn progress(&mut self) -> Vec<EpochProgress> {
         self.forget_settled();
         let mut children: BTreeMap<u64, &Vec<u64>> =
             self.children.iter().map(|(visit, hashes)| (*visit, hashes)).collect();
         let epochs = self.epochs.iter().map(|epoch| {
-            let end = epoch.end.unwrap_or(self.made);
+            let end = epoch.end.map_or(self.made, |(end, _)| end);
             let later = children.split_off(&end);
             let own = std::mem::replace(&mut children, later);
             EpochProgress {
                 epoch: epoch.epoch,
                 settled: self.ranges(epoch.first, end),
-                ended: epoch.end.map(|end| end - epoch.first),
+                ended: epoch.end.map(|(end, _)| end - epoch.first),
                 children: own
                     .into_iter()
                     .map(|(visit, hashes)| (visit - epoch.first, hashes.clone()))
@@ -246,8 +380,9 @@ impl Settled {
 
     /// Forgets epochs before the last settled one, which another rank may not have settled.
     fn forget_settled(&mut self) {
-        let frontier = self.frontier();
-        while self.epochs.get(1).is_some_and(|second| second.end.is_some_and(|end| end <= frontier)) {
+        let (frontier, finished) = (self.frontier(), self.finished().unwrap_or(u64::MAX));
+        let is_settled = |(end, number): (u64, u64)| end <= frontier && number <= finished;
+        while self.epochs.get(1).is_some_and(|second| second.end.is_some_and(is_settled)) {
             self.epochs.pop_front();
         }
     }
@@ -283,10 +418,30 @@ impl Settled {
         self.base + self.words.front().map_or(0, |word| word.trailing_ones().into())
     }
 
+    /// The save point with this ticket.
+    #[inline]
+    fn point_of(&mut self, ticket: u32) -> Option<&mut SavePoint> {
+        let place = ticket.wrapping_sub(self.first_point as u32) & !POINT;
+        if ticket & POINT == 0 { None } else { self.points.get_mut(place as usize) }
+    }
+
+    /// Removes the first save points as far as all of their samples are settled, and settles what they were made of.
+    fn remove_points(&mut self) {
+        while let Some(point) = self.points.pop_front_if(|point| point.live == 0) {
+            self.first_point += 1;
+            self.finished += u64::from(point.is_finish);
+            self.state = point.state;
+            point.taken.into_iter().for_each(|origin| self.settle(origin));
+        }
+    }
+
     /// The unsettled visit with this ticket.
     #[inline]
     fn open(&self, ticket: u32) -> Option<u64> {
-        let offset = ticket.wrapping_sub(self.base as u32);
+        if ticket & POINT != 0 {
+            return None;
+        }
+        let offset = ticket.wrapping_sub(self.base as u32) & !POINT;
         let word = *self.words.get(offset as usize / 64)?;
         let visit = self.base + u64::from(offset);
         (visit < self.made && word >> (offset % 64) & 1 == 0).then_some(visit)
@@ -351,14 +506,19 @@ impl Settled {
 
     /// Adds a sample with this ticket.
     fn add(&mut self, ticket: u32) {
-        if let Some(visit) = self.open(ticket) {
+        if let Some(point) = self.point_of(ticket) {
+            point.live += 1;
+        } else if let Some(visit) = self.open(ticket) {
             *self.live.entry(visit).or_insert(1) += 1;
         }
     }
 
     /// Removes a sample that others have replaced, that failed, or that left no trace.
     fn leave_out(&mut self, ticket: u32) {
-        if let Some(visit) = self.open(ticket)
+        if let Some(point) = self.point_of(ticket) {
+            point.live -= 1;
+            self.remove_points();
+        } else if let Some(visit) = self.open(ticket)
             && (self.live.is_empty() || !self.remove(visit))
         {
             self.settle_visit(visit);

@@ -1,4 +1,5 @@
 use penstock_types::policy::{FailureLimit, OnError, Order};
+use penstock_types::resume::Kept;
 
 use super::work::RunsOn;
 use crate::parts::SourceParts;
@@ -17,6 +18,8 @@ pub(crate) struct ChainShape {
     pub(crate) buffer_bytes: u64,
     /// Samples that earlier runs have settled: by epoch, number of the visit in the epoch, and hashes of fan-outs.
     pub(crate) known: Vec<(u32, u64, Vec<u64>)>,
+    /// What the only stateful op has kept in earlier runs; `None` if it does not save its state.
+    pub(crate) kept: Option<Kept>,
     /// Set if a delivered item is handed out only when [`Schedule::hand_out`] says so.
     ///
     /// [`Schedule::hand_out`]: super::Schedule::hand_out

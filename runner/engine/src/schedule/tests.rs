@@ -46,6 +46,7 @@ fn shape(stages: Vec<StageShape>, sink: usize) -> ChainShape {
         sink: node(id, sink),
         buffer_bytes: u64::MAX,
         known: Vec::new(),
+        kept: None,
         hands_out_later: false,
         max_failures: None,
         all_may_fail_before: u32::MAX,
@@ -189,6 +190,8 @@ struct Driver {
     chunks: VecDeque<Produced>,
     running: Vec<(Task, OpCall)>,
     joiners: BTreeMap<usize, Joiner>,
+    /// Op of the stateful stage, if that saves its state.
+    packer: Option<resume::Packer>,
     op: fn(usize, Item) -> Output,
     workers: usize,
     now: u64,
@@ -198,12 +201,14 @@ struct Driver {
 impl Driver {
     fn new(shape: ChainShape, chunks: Vec<Produced>, workers: usize) -> Self {
         let rule = shape.stages.iter().map(|stage| stage.rule).collect();
+        let packer = shape.kept.as_ref().map(|kept| resume::Packer::load(&kept.state));
         let mut driver = Self {
             schedule: Schedule::new(shape, Tick::ZERO),
             rule,
             chunks: chunks.into(),
             running: Vec::new(),
             joiners: BTreeMap::new(),
+            packer,
             op: apply,
             workers,
             now: 0,
@@ -291,6 +296,10 @@ impl Driver {
     fn result(&mut self, (task, work): (Task, OpCall)) -> DoneTask {
         let stateful = matches!(self.rule[task.stage], StageRule::Pipe { runs_on: RunsOn::OneThread(_), .. });
         let output = match work {
+            OpCall::Apply(item) if stateful && let Some(packer) = &mut self.packer => {
+                packer.apply(into_samples(item).remove(0))
+            }
+            OpCall::Finish if let Some(packer) = &mut self.packer => packer.finish(),
             OpCall::Apply(item) if stateful => {
                 let joiner = self.joiners.entry(task.stage).or_default();
                 joiner.apply(into_samples(item).remove(0))

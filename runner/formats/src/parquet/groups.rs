@@ -126,7 +126,7 @@ impl Reader {
         let (layout, chunks, rows) = (file.layout.clone(), group.chunks.clone(), group.rows);
         let reads = reads(&chunks, &wanted);
         let (key, version) = (file.key.clone(), file.version.clone());
-        let decoding = Decoding { key, version, layout, chunks, rows, wanted, reads, reserved };
+        let decoding = Box::new(Decoding { key, version, layout, chunks, rows, wanted, reads, reserved });
         // The pages are still in the cache of the processor when they are decoded on the thread that has read them.
         let tried = match self.store.may_be_cached() {
             true => {

@@ -12,6 +12,7 @@ use penstock_engine::item::{Field, Origin, Sample, Value};
 use penstock_engine::numbered::{Numbered, ReadFault, ReadSamples};
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{BoundedStore, RAISE_BUFFER};
+use penstock_types::resume::Hash;
 use tracing::warn;
 
 use super::cache::{Cache, InUse, Limits};
@@ -19,6 +20,7 @@ use super::columns::Query;
 use super::fault::FileFault;
 use super::filter::{self, Selected};
 use super::groups::{Columns, File, Group, Reader};
+use crate::shards::digest;
 
 /// Number of row groups that one read waits for at a time.
 const AT_A_TIME: usize = 8;
@@ -309,6 +311,11 @@ fn append(text: &mut String, more: fmt::Arguments<'_>) {
 }
 
 impl Numbered for Rows {
+    fn digest(&self) -> Option<Hash> {
+        let groups = self.groups.iter().map(|group| (&self.files[group.file as usize], group));
+        Some(digest(groups.map(|(file, group)| (&*file.key, file.version.size, group.count))))
+    }
+
     fn count(&self) -> u64 {
         self.starts.last().copied().unwrap_or(0)
     }

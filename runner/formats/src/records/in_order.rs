@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 use penstock_engine::item::Origin;
 use penstock_engine::ports::{Produced, Source, SourceFault};
 use penstock_storage::{BoundedStore, RangedObject};
+use penstock_types::resume::DataSet;
 use penstock_types::traversal::{Shard, TraversalSettings, Uneven};
 
 use super::ahead_bytes;
@@ -179,8 +180,8 @@ impl Source for RecordSource {
         .boxed()
     }
 
-    fn count(&self) -> Option<u64> {
-        self.count
+    fn data(&self) -> DataSet {
+        DataSet { count: self.count, digest: None }
     }
 
     fn kept_bytes(&self) -> u64 {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use super::rest::{Places, Rest, Stride};
-use super::{ALONE, EpochState, Hash, RankState, Token, TokenFault};
+use super::{ALONE, DataSet, EpochState, Hash, Kept, RankState, Token, TokenFault};
 use crate::ledger::RunBook;
 use crate::traversal::{Shard, Uneven};
 
@@ -19,7 +19,7 @@ pub struct StartPoint {
     settled: RunBook,
     /// Epochs of which this rank visits a part.
     pub(super) epochs: BTreeMap<u32, EpochShare>,
-    first: u32,
+    pub(super) first: u32,
 }
 
 /// Positions of an epoch that are left to a rank, in the order of their visits. They are a sequence of numbers, and a number `k` is
@@ -93,9 +93,9 @@ impl StartPoint {
         &self.epochs
     }
 
-    /// Number of samples in the source when the state was written, if it was known.
-    pub fn count(&self) -> Option<u64> {
-        self.token.count
+    /// The data of the source when the state was written, as far as they were known.
+    pub fn data(&self) -> DataSet {
+        DataSet { count: self.token.count, digest: self.token.digest }
     }
 
     /// Samples settled before, by all ranks of the state.
@@ -106,6 +106,11 @@ impl StartPoint {
     /// Items that this rank handed out before.
     pub fn items(&self) -> u64 {
         self.state.items
+    }
+
+    /// What the stateful stage of this rank kept.
+    pub fn kept(&self) -> &Kept {
+        &self.state.kept
     }
 
     /// Settled samples of positions that are visited again: epoch, number of the visit in the epoch, and hashes of fan-outs.
@@ -211,6 +216,9 @@ impl Token {
         if self.ranks.len() as u64 != u64::from(self.world.get()) {
             let ranks = self.ranks.keys().copied().collect();
             return Err(TokenFault::Ranks { ranks, world: self.world });
+        }
+        if let Some((rank, _)) = self.ranks.iter().find(|(_, rank)| !rank.kept.is_empty()) {
+            return Err(TokenFault::Kept(*rank));
         }
         let listed = || self.ranks.values().flat_map(|rank| rank.epochs.iter());
         let last = listed().map(|epoch| epoch.epoch).max();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::deal::StartPoint;
 use super::rest::Rest;
-use super::{EpochState, Hash, RankState, Token};
+use super::{DataSet, EpochState, Hash, Kept, RankState, Token};
 use crate::ledger::RunBook;
 
 /// Progress of a run since its start.
@@ -16,8 +16,12 @@ pub struct Progress {
     pub settled: RunBook,
     /// Items handed out in this run.
     pub items: u64,
-    /// Number of samples in the source, if it is known.
-    pub count: Option<u64>,
+    /// The data of the source, as far as they are known.
+    pub data: DataSet,
+    /// What the stateful stage kept; `None` if it cannot save that, or is where it began.
+    pub kept: Option<Kept>,
+    /// Number of epochs whose end the stateful stage has finished, if it saves its state: until then, an epoch has not ended.
+    pub finished: Option<u64>,
 }
 
 /// Progress of a run in one epoch. Numbers count the visits of this run.
@@ -37,7 +41,8 @@ impl StartPoint {
     /// State of this rank after a run that began here.
     pub fn after(&self, progress: &Progress) -> Token {
         let mut token = self.token.clone();
-        token.count = progress.count.or(token.count);
+        token.count = progress.data.count.or(token.count);
+        token.digest = progress.data.digest.or(token.digest);
         let begun = progress.epochs.first().map(|epoch| epoch.epoch);
         let mut epochs: Vec<EpochState> =
             progress.epochs.iter().map(|progress| self.epoch_after(progress)).collect();
@@ -68,13 +73,32 @@ impl StartPoint {
                 epochs.insert(place, EpochState { ended: Some(0), ..EpochState::begun(*epoch) });
             }
         }
+        if let Some(finished) = progress.finished {
+            let next = u64::from(self.first) + finished;
+            if begun.is_none() {
+                // Nothing was left but to finish it.
+                let finished = epochs.iter_mut().filter(|state| {
+                    (u64::from(self.first)..next).contains(&state.epoch.into()) && state.ended.is_none()
+                });
+                finished.for_each(|state| state.ended = Some(state.top()));
+            }
+            epochs
+                .iter_mut()
+                .filter(|state| u64::from(state.epoch) >= next)
+                .for_each(|state| state.ended = None);
+        }
         if let Some(first) = epochs.first() {
             token.rests = token.rests.split_off(&first.epoch);
         }
         let settled = self.state.settled.plus(&progress.settled);
         token.ranks = BTreeMap::from([(
             self.rank,
-            RankState { epochs, settled, items: self.state.items + progress.items },
+            RankState {
+                epochs,
+                settled,
+                items: self.state.items + progress.items,
+                kept: progress.kept.clone().unwrap_or_else(|| self.state.kept.clone()),
+            },
         )]);
         token
     }

@@ -75,7 +75,11 @@ impl Rank {
         while epochs.len() > 1 && is_settled(&epochs[0]) && is_settled(&epochs[1]) {
             epochs.remove(0);
         }
-        self.start.after(&Progress { epochs, count: Some(self.count), ..Progress::default() })
+        self.start.after(&Progress {
+            epochs,
+            data: DataSet { count: Some(self.count), digest: None },
+            ..Progress::default()
+        })
     }
 }
 

@@ -1,9 +1,10 @@
 //! Tests of the three modes, of fan-out, and of the effect of a broken instance in each mode.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use penstock_engine::item::{Collated, Item, Origin, Sample, Value};
-use penstock_engine::ports::{Items, Output, StopFlag, ThreadOp};
+use penstock_engine::ports::{Items, Output, StopFlag, ThreadOp, ThreadOpFactory};
 use penstock_types::run::FailureClass;
 use penstock_wasm::StageSettings;
 use penstock_wasm::seed::{child_path, item_seed};
@@ -276,4 +277,81 @@ fn an_epoch_without_samples_finishes_without_items() {
     let output = finish(&mut *stateful("pack"));
     assert_eq!((output.held, output.dropped), (0, 0));
     assert!(samples(output).is_empty());
+}
+
+/// Op of the stage that keeps two samples and returns the oldest, with its state.
+fn saving(state: &[u8]) -> Box<dyn ThreadOp> {
+    let factory = module("stateful").stage(settings(json!("swap"))).saving(state.into());
+    assert!(factory.saves());
+    build(&factory)
+}
+
+/// Applies an op to samples with these keys, and returns the keys of the results of the last call, with the state behind it.
+fn after(op: &mut dyn ThreadOp, keys_in: &[(&str, u64)]) -> (Vec<String>, Option<Arc<[u8]>>) {
+    let mut last = (Vec::new(), None);
+    for (key, index) in keys_in {
+        let output = apply(op, text(key, *index, "x"));
+        let saved = output.saved.clone();
+        last = (keys(&samples(output)).into_iter().map(str::to_owned).collect(), saved);
+    }
+    last
+}
+
+#[test]
+fn a_saved_state_goes_on_in_another_instance() {
+    let mut first = saving(&[]);
+    for (key, index) in [("a", 0), ("b", 1)] {
+        let output = apply(&mut *first, text(key, index, "x"));
+        assert_eq!((output.held, &output.saved), (index + 1, &None));
+    }
+    let output = apply(&mut *first, text("c", 2, "x"));
+    // `a` is returned, `b` and `c` are in the state.
+    assert_eq!((output.held, output.held_bytes, output.dropped), (0, 0, 2));
+    let state = output.saved.clone().unwrap();
+    assert_eq!(keys(&samples(output)), ["a"]);
+    let mut second = saving(&state);
+    for op in [&mut first, &mut second] {
+        let (returned, saved) = after(&mut **op, &[("d", 3)]);
+        assert_eq!(returned, ["b"]);
+        assert_ne!(saved.unwrap(), state);
+        let output = finish(&mut **op);
+        assert_eq!(output.saved.as_deref(), Some(&[][..]));
+        assert_eq!(keys(&samples(output)), ["c", "d"]);
+    }
+}
+
+#[test]
+fn a_failure_takes_only_the_samples_since_the_last_state() {
+    let mut op = saving(&[]);
+    assert_eq!(after(&mut *op, &[("a", 0), ("b", 1), ("c", 2)]).0, ["a"]);
+    let failed = apply(&mut *op, text("trap", 3, "x"));
+    let failed: Vec<&str> = failed.failed.iter().map(|failed| &*failed.sample.key).collect();
+    assert_eq!(failed, ["trap"]);
+    assert_eq!(after(&mut *op, &[("d", 4)]).0, ["b"]);
+    // An epoch that cannot be finished leaves nothing to the next one.
+    assert_eq!(after(&mut *op, &[("late", 5)]).0, ["c"]);
+    let output = finish(&mut *op);
+    assert_eq!((output.failed.len(), output.saved.as_deref()), (1, Some(&[][..])));
+    assert_eq!(after(&mut *op, &[("e", 6), ("f", 7), ("g", 8)]).0, ["e"]);
+}
+
+#[test]
+fn a_state_that_cannot_be_saved_or_loaded_is_a_fault() {
+    for (key, message) in
+        [("stuck", "`save` failed: "), ("huge", "`save` returned 1048577 bytes, but the limit is 1048576")]
+    {
+        let mut op = saving(&[]);
+        apply(&mut *op, text("a", 0, "x"));
+        apply(&mut *op, text(key, 1, "x"));
+        let output = apply(&mut *op, text("c", 2, "x"));
+        assert_eq!((output.items.samples(), output.failed.len(), output.saved), (0, 3, None));
+        assert!(output.failed[0].fault.message.contains(message), "{}", output.failed[0].fault.message);
+    }
+    let factory = module("stateful").stage(settings(json!("swap")));
+    for (state, message) in
+        [(&b"short"[..], "too short"), (&[0xff; 40][..], "`load` refused the state of an earlier run: ")]
+    {
+        let fault = factory.clone().saving(state.into()).build(&StopFlag::default()).err().unwrap();
+        assert!(fault.message.contains(message), "{}", fault.message);
+    }
 }

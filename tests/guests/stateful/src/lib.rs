@@ -1,15 +1,22 @@
 //! A guest of mode `stateful`. With params `"pack"` it packs texts of three samples into one; with `"swap"` it is a buffer of two
 //! samples that returns the oldest. A key that contains `trap`, `drop`, `burst` or `shape` selects that outcome; a sample whose
-//! key contains `hide` is held although the guest reports it as dropped, and one with `late` traps in `finish`.
+//! key contains `hide` is held although the guest reports it as dropped, and one with `late` traps in `finish`. The state has a line for each sample
+//! held; one with `stuck` in its key traps when it is saved, and one with `huge` makes the state too large.
 #![expect(unsafe_code, reason = "the generated bindings and the manifest's section need it")]
 #![expect(clippy::unwrap_used, reason = "a panic is a trap, which tests look for")]
 
 use std::sync::Mutex;
 
 mod bindings {
-    wit_bindgen::generate!({ path: "../../../guest-sdk/wit", world: "stage" });
+    wit_bindgen::generate!({
+        path: "../../../guest-sdk/wit",
+        inline: "package test:guest; world guest { include penstock:stage/stage@0.1.0; include penstock:stage/saving@0.1.0; }",
+        world: "test:guest/guest",
+        generate_all,
+    });
 }
 
+use bindings::exports::penstock::stage::state::Guest as State;
 use bindings::exports::penstock::stage::transform::{Guest, Item, Outcome};
 use bindings::penstock::stage::types::{Dtype, Field, Tensor, Value};
 
@@ -42,6 +49,28 @@ impl Guest for Stateful {
             std::process::abort();
         }
         if *packs && !inside.is_empty() { vec![packed(&inside)] } else { inside }
+    }
+}
+
+impl State for Stateful {
+    fn save() -> Vec<u8> {
+        let (_, inside) = &*INSIDE.lock().unwrap();
+        let has = |what: &str| inside.iter().any(|item| item.key.contains(what));
+        if has("stuck") {
+            std::process::abort();
+        }
+        let lines: String = inside.iter().map(|item| format!("{} {}\n", item.seed, item.key)).collect();
+        if has("huge") { vec![0; (1 << 20) + 1] } else { lines.into_bytes() }
+    }
+
+    fn load(saved: Vec<u8>) -> Result<(), String> {
+        let text = String::from_utf8(saved).map_err(|error| error.to_string())?;
+        for line in text.lines() {
+            let (seed, key) = line.split_once(' ').ok_or("a line without a key")?;
+            let seed = seed.parse().map_err(|_| "a line without a seed")?;
+            INSIDE.lock().unwrap().1.push(Item { key: key.into(), seed, fields: Vec::new() });
+        }
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use penstock_types::resume::{StartPoint, Token, TokenFault};
+use penstock_types::resume::{DataSet, Kept, Progress, StartPoint, Token, TokenFault};
 use penstock_types::traversal::{
     Mixture, NextVisits, Part, Pick, Shard, Stop, Traversal, TraversalSettings, Uneven,
 };
@@ -82,6 +82,75 @@ fn delivered_of(stages: &[StageShape], sample: Sample) -> (Vec<Sample>, u64) {
     (samples, failed)
 }
 
+/// An op that packs parts of samples into rows of four, and saves its state.
+#[derive(Debug, Default)]
+pub(super) struct Packer {
+    open: Vec<String>,
+    last: Origin,
+    held: u64,
+}
+
+impl Packer {
+    pub(super) fn load(state: &[u8]) -> Self {
+        if state.is_empty() {
+            return Self::default();
+        }
+        let text = str::from_utf8(state).unwrap();
+        let mut lines = text.lines();
+        let place: Vec<u64> =
+            lines.next().unwrap().split(' ').map(|number| number.parse().unwrap()).collect();
+        let last = Origin { path: place[2], ..Origin::at(place[0] as u32, place[1]) };
+        Self { open: lines.map(str::to_owned).collect(), last, held: 0 }
+    }
+
+    fn save(&mut self, rows: Vec<Vec<String>>) -> Output {
+        let Origin { epoch, index, path, .. } = self.last;
+        let saved = match self.open.is_empty() {
+            true => Vec::new(),
+            false => format!("{epoch} {index} {path}\n{}", self.open.join("\n")).into_bytes(),
+        };
+        let row = |(row, number): (Vec<String>, u64)| {
+            let mut sample = Sample::new(row.join(" "), self.last);
+            sample.origin.path = (path ^ (number + 5)).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+            Item::Sample(sample)
+        };
+        let items = Items::Many(rows.into_iter().zip(0..).map(row).collect());
+        Output {
+            items,
+            dropped: std::mem::take(&mut self.held),
+            saved: Some(saved.into()),
+            ..Output::default()
+        }
+    }
+
+    pub(super) fn apply(&mut self, sample: Sample) -> Output {
+        self.last = sample.origin;
+        let parts = sample.origin.index % 7;
+        if parts == 0 {
+            return Output { dropped: 1, held: self.held, ..Output::default() };
+        }
+        let mut rows = Vec::new();
+        for part in 0..parts {
+            self.open.push(format!("{}/{part}", sample.key));
+            if self.open.len() == 4 {
+                rows.push(std::mem::take(&mut self.open));
+            }
+        }
+        if rows.is_empty() {
+            self.held += 1;
+            return Output { held: self.held, ..Output::default() };
+        }
+        self.save(rows)
+    }
+
+    pub(super) fn finish(&mut self) -> Output {
+        let rest = std::mem::take(&mut self.open);
+        // Several rows, of which some may be handed out before a stop.
+        let rows = rest.chunks(2).map(<[String]>::to_vec).collect();
+        self.save(rows)
+    }
+}
+
 /// A source whose samples have numbers.
 #[derive(Clone, Debug)]
 struct Data {
@@ -101,6 +170,10 @@ impl Data {
             sample.key = format!("{} of {} in pass {}", draw.position, draw.part, draw.pass).into();
         }
         sample
+    }
+
+    fn set(&self) -> DataSet {
+        DataSet { count: Some(self.count), digest: None }
     }
 
     fn traversal(&self, shard: Option<Shard>) -> Traversal {
@@ -163,7 +236,8 @@ fn run(
     most: usize,
 ) -> (Token, Vec<Sample>) {
     let later = shape.hands_out_later;
-    let shape = ChainShape { known: start.children().collect(), ..shape };
+    let kept = shape.kept.map(|_| start.kept().clone());
+    let shape = ChainShape { known: start.children().collect(), kept, ..shape };
     let mut driver = Driver::new(shape, data.chunks(data.traversal(shard).from(start)), 2);
     driver.op = op;
     let mut handed = 0;
@@ -185,7 +259,7 @@ fn run(
     if !later {
         handed = driver.delivered.len();
     }
-    let token = start.after(&driver.schedule.progress(Some(data.count)));
+    let token = start.after(&driver.schedule.progress(data.set()));
     let samples = driver.delivered.into_iter().take(handed).flat_map(into_samples).collect();
     (Token::read(token.to_json().as_bytes()).unwrap(), samples)
 }
@@ -302,6 +376,50 @@ proptest! {
         let keys = |samples: &[Sample]| samples.iter().map(|sample| (sample.origin.epoch, sample.key.to_string())).collect::<Vec<_>>();
         prop_assert_eq!(keys(&parts), keys(&whole));
     }
+
+    #[test]
+    fn a_stage_that_saves_its_state_goes_on_where_it_was(
+        count in 0_u64..40, size in 1_usize..5, later: bool, stops in prop::collection::vec(0_usize..200, 3),
+        choices in prop::collection::vec(any::<usize>(), 100),
+    ) {
+        let new_shape = || ChainShape { kept: Some(Kept::default()), hands_out_later: later, ..shape(vec![
+            stage(1, 2, pipe(2, Order::Input, RunsOn::AnyThread)),
+            stage(2, 2, pipe(1, Order::Input, RunsOn::OneThread(0))),
+            stage(3, 1, pipe(2, Order::Input, RunsOn::Tasks)),
+            stage(4, 1, StageRule::Aggregate { size, drop_last: false }),
+        ], 2) };
+        let settings = TraversalSettings { epochs: NonZeroU32::new(2), ..TraversalSettings::IN_ORDER };
+        let fresh = Token::new(BTreeMap::new(), &settings);
+        let mut choices = choices.into_iter().cycle();
+        let data = Data { settings, count, shards: [].into(), mixture: None };
+        let mut go_on = |token: &Token, most| {
+            let start = StartPoint::new(token.clone(), None).unwrap();
+            run(new_shape(), op, &data, (&start, None), &mut choices, most)
+        };
+        let (end, whole) = go_on(&fresh, usize::MAX);
+        let (mut token, mut parts) = (fresh, Vec::new());
+        for stop in stops.into_iter().chain([usize::MAX]) {
+            let (state, samples) = go_on(&token, stop);
+            token = state;
+            parts.extend(samples);
+        }
+        prop_assert_eq!(parts.iter().map(place).collect::<Vec<_>>(), whole.iter().map(place).collect::<Vec<_>>());
+        prop_assert_eq!(&token.ranks[&0].epochs.last(), &end.ranks[&0].epochs.last());
+        prop_assert!(token.settled().balances() && token.settled().delivered == whole.len() as u64);
+        prop_assert_eq!(&token.ranks[&0].kept, &Kept::default());
+    }
+}
+
+#[test]
+fn what_a_stage_has_kept_belongs_to_its_rank() {
+    let settings = TraversalSettings::IN_ORDER;
+    let start = StartPoint::new(Token::new(BTreeMap::new(), &settings), None).unwrap();
+    let kept = Some(Kept { state: vec![7], handed: Vec::new() });
+    let token = start.after(&Progress { kept, ..Progress::default() });
+    let two = Some(Shard { rank: 0, world: NonZeroU32::new(2).unwrap(), uneven: Uneven::Keep });
+    assert_eq!(StartPoint::new(token.clone(), two), Err(TokenFault::Kept(0)));
+    let forced = token.for_recipe(BTreeMap::new(), &settings);
+    assert!(StartPoint::new(forced, two).is_ok());
 }
 
 #[test]
@@ -324,7 +442,7 @@ fn a_failure_that_ends_the_run_is_tried_again_and_a_cut_batch_is_not_lost() {
     }
     assert!(driver.schedule.error().is_some());
     assert_eq!(driver.ledger().total.discarded, 5);
-    let token = start.after(&driver.schedule.progress(Some(8)));
+    let token = start.after(&driver.schedule.progress(data.set()));
     assert_eq!(token.settled(), RunBook::default());
     let rest = StartPoint::new(token, None).unwrap();
     assert_eq!(data.traversal(None).from(&rest).total(), Some(8));
