@@ -396,7 +396,7 @@ impl Dispatcher {
 
     /// Records that the caller, who takes items without a consumer, hands out an item with these samples.
     pub(crate) fn hand_out(&self, samples: &[Origin]) {
-        self.lock().schedule.hand_out(1, samples.iter().copied());
+        self.lock().schedule.hand_out(1, samples);
     }
 
     /// Samples settled so far.

@@ -34,7 +34,8 @@ impl Handed {
     /// Reports the completed items.
     pub(crate) fn settle(&mut self, schedule: &mut Schedule) {
         if self.items > 0 {
-            schedule.hand_out(std::mem::take(&mut self.items), self.samples.drain(..));
+            schedule.hand_out(std::mem::take(&mut self.items), &self.samples);
+            self.samples.clear();
         }
     }
 }

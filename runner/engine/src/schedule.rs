@@ -385,9 +385,9 @@ impl Schedule {
     }
 
     /// Records that delivered items with these samples were handed out.
-    pub(crate) fn hand_out(&mut self, items: u64, samples: impl Iterator<Item = Origin>) {
+    pub(crate) fn hand_out(&mut self, items: u64, samples: &[Origin]) {
         self.settled.items += items;
-        samples.for_each(|origin| self.settled.hand_out_sample(origin));
+        self.settled.hand_out_samples(samples);
     }
 
     /// Samples settled so far. `data` is what the source reads.

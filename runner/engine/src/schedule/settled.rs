@@ -168,15 +168,21 @@ impl Settled {
     pub(crate) fn hand_out(&mut self, item: &Item) {
         self.items += 1;
         match item {
-            Item::Sample(sample) => self.hand_out_sample(sample.origin),
-            several => several.origins().for_each(|origin| self.hand_out_sample(origin)),
+            Item::Sample(sample) => {
+                self.handed += 1;
+                self.settle(sample.origin);
+            }
+            several => self.hand_out_samples(&several.origins().collect::<Vec<_>>()),
         }
     }
 
-    /// Records that a sample was handed out.
-    pub(crate) fn hand_out_sample(&mut self, origin: Origin) {
-        self.handed += 1;
-        self.settle(origin);
+    /// Records that samples were handed out.
+    pub(crate) fn hand_out_samples(&mut self, origins: &[Origin]) {
+        self.handed += origins.len() as u64;
+        let tickets: Vec<u32> = origins.iter().map(|origin| origin.ticket).collect();
+        if !self.settle_run(&tickets) {
+            origins.iter().for_each(|origin| self.settle(*origin));
+        }
     }
 
     /// Settles a sample.
@@ -214,7 +220,19 @@ impl Settled {
     /// Records that samples with the tickets `taken` became `items` and failures, or left no trace.
     pub(crate) fn replace(&mut self, taken: &[u32], items: &Items, failed: &[Failed]) {
         let items = items.as_slice();
-        if items.is_empty() && self.settle_run(taken) {
+        let is_same = match items {
+            [] => self.settle_run(taken),
+            [Item::Sample(sample)] => failed.is_empty() && [sample.origin.ticket] == *taken,
+            [several] => {
+                let tickets = several.origins().map(|origin| origin.ticket);
+                failed.is_empty()
+                    && several.samples() == taken.len() as u64
+                    && tickets.eq(taken.iter().copied())
+            }
+            _ => false,
+        };
+        // Most ops pass on what they took.
+        if is_same {
             return;
         }
         // The other samples of their visits may outlive them.

@@ -249,7 +249,7 @@ fn run(
         driver.step(choice, true);
         if later && (!(choice / 11).is_multiple_of(3) || driver.schedule.is_over()) {
             for item in &driver.delivered[handed..] {
-                driver.schedule.hand_out(1, item.origins());
+                driver.schedule.hand_out(1, &item.origins().collect::<Vec<_>>());
             }
             handed = driver.delivered.len();
         }
