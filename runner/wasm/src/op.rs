@@ -395,11 +395,13 @@ impl ThreadOp for GuestOp {
         if self.instance.is_none() && self.saved.as_ref().is_some_and(|saved| !saved.is_empty()) {
             match self.new_instance() {
                 Ok(instance) => (self.instance, self.made) = (Some(instance), self.made + 1),
-                Err(end) => return self.failed_call(end, Vec::new()),
+                Err(end) => return self.failed_finish(end),
             }
         }
         // Without an instance there is no state, so there are no held samples to return.
-        let Some(instance) = self.instance.as_mut() else { return Output::default() };
+        let Some(instance) = self.instance.as_mut() else {
+            return Output { saved: self.saved.clone(), ..Output::default() };
+        };
         let held = self.held.len();
         let items = match instance.finish(held) {
             Ok(items) => items,

@@ -333,6 +333,10 @@ fn a_failure_takes_only_the_samples_since_the_last_state() {
     let output = finish(&mut *op);
     assert_eq!((output.failed.len(), output.saved.as_deref()), (1, Some(&[][..])));
     assert_eq!(after(&mut *op, &[("e", 6), ("f", 7), ("g", 8)]).0, ["e"]);
+    finish(&mut *op);
+    // The state behind an epoch is known without an instance, too.
+    assert_eq!(apply(&mut *op, text("trap", 9, "x")).failed.len(), 1);
+    assert_eq!(finish(&mut *op).saved.as_deref(), Some(&[][..]));
 }
 
 #[test]
