@@ -68,7 +68,7 @@ struct DispatchState {
     /// Takers that sleep; the others spin.
     sleeping_takers: usize,
     expected: Option<u64>,
-    /// What the source reads.
+    /// Data set of the source.
     data: DataSet,
     stopped: Option<StopReason>,
     ended_at: Option<Tick>,
@@ -289,7 +289,7 @@ impl Dispatcher {
     }
 
     /// Hands a result of the source to the schedule, once the schedule accepts it. Returns false when the source must end.
-    /// `expected` is the total number of samples of the source, if known, and `data` what it reads; `kept_bytes` is the memory that the source
+    /// `expected` is the total number of samples of the source, if known, and `data` its data set; `kept_bytes` is the memory that the source
     /// keeps between chunks.
     pub(crate) async fn offer(
         self: &Arc<Self>,

@@ -390,7 +390,7 @@ impl Schedule {
         self.settled.hand_out_samples(samples);
     }
 
-    /// Samples settled so far. `data` is what the source reads.
+    /// Samples settled so far. `data` is the data set of the source.
     pub(crate) fn progress(&mut self, data: DataSet) -> Progress {
         let total = self.ledger().total;
         let settled = &self.settled;

@@ -63,7 +63,7 @@ pub struct Token {
     pub before: RunBook,
 }
 
-/// What determines which samples the positions of a source stand for.
+/// Facts that determine which samples the positions of a source stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DataSet {
     /// Number of samples, if it is known.
@@ -83,12 +83,12 @@ pub struct RankState {
     pub settled: RunBook,
     /// Items handed out so far.
     pub items: u64,
-    /// What the stateful stage kept.
+    /// State of the stateful stage, if it saves that.
     #[serde(default, skip_serializing_if = "Kept::is_empty")]
     pub kept: Kept,
 }
 
-/// What the stateful stage of a run kept, if its module can save that.
+/// State that the stateful stage of a run has saved, and what it had made of later ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kept {

@@ -62,20 +62,25 @@ impl GuestOp {
             parts,
         };
         op.instance = Some(op.new_instance()?);
+        op.last = op.saved()?.map_or(op.last, |(origin, _)| origin);
         Ok(op)
     }
 
     /// An instance with the last saved state.
-    fn new_instance(&mut self) -> Result<Instance, CallEnd> {
+    fn new_instance(&self) -> Result<Instance, CallEnd> {
         let mut instance = Instance::start(&self.parts, self.stop.shared())?;
-        if let Some(saved) = self.saved.as_ref().filter(|saved| !saved.is_empty()) {
-            let (origin, state) = saved
-                .split_first_chunk::<ORIGIN_BYTES>()
-                .ok_or_else(|| broken("was given a state that is too short"))?;
-            self.last = origin_of(origin);
+        if let Some((_, state)) = self.saved()? {
             instance.load(state)?;
         }
         Ok(instance)
+    }
+
+    /// Origin of the last sample before the state was saved, and the guest's state; `None` for a new state.
+    fn saved(&self) -> Result<Option<(Origin, &[u8])>, CallEnd> {
+        let Some(saved) = self.saved.as_ref().filter(|saved| !saved.is_empty()) else { return Ok(None) };
+        let parts = saved.split_first_chunk();
+        let (origin, state) = parts.ok_or_else(|| broken("was given a state that is too short"))?;
+        Ok(Some((origin_of(origin), state)))
     }
 
     fn mode(&self) -> Mode {

@@ -184,8 +184,8 @@ fn are_in_order(a: &Sample, b: &Sample, ragged: Ragged) -> bool {
 
 fn have_same_form(a: &Value, b: &Value, ragged: Ragged) -> bool {
     match (a, b) {
-        // Comparing the empty shapes of two numbers would take most of the time of a small batch: the processor compares no bytes
-        // at an address that does not exist, but slowly.
+        // Numbers have no shapes. Comparing two empty ones took a tenth of the CPU time of a pipeline with four numbers in each
+        // sample.
         (Value::Int(_), Value::Int(_)) | (Value::Real(_), Value::Real(_)) => true,
         _ => Form::of(a, ragged) == Form::of(b, ragged),
     }

@@ -184,7 +184,9 @@ impl Pipe {
             Err(fault) => (Output::default(), Some(fault)),
         };
         let saves = settled.saves && matches!(self.runs_on, RunsOn::OneThread(_));
-        let saved = output.saved.take().filter(|_| saves);
+        // Behind a failure that ends the run, a resumed run goes on from the state before.
+        let is_tried_again = core.on_error == OnError::Fail && !output.failed.is_empty();
+        let saved = output.saved.take().filter(|_| saves && !is_tried_again);
         let is_saved = saved.is_some();
         output.dropped += match saved {
             Some(state) => {

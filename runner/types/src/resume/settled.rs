@@ -18,7 +18,7 @@ pub struct Progress {
     pub items: u64,
     /// The data of the source, as far as they are known.
     pub data: DataSet,
-    /// What the stateful stage kept; `None` if it cannot save that, or is where it began.
+    /// State of the stateful stage; `None` if it does not save that.
     pub kept: Option<Kept>,
     /// Number of epochs whose end the stateful stage has finished, if it saves its state: until then, an epoch has not ended.
     pub finished: Option<u64>,

@@ -88,6 +88,8 @@ pub(super) struct Packer {
     open: Vec<String>,
     last: Origin,
     held: u64,
+    /// Set if `finish` fails.
+    fails: bool,
 }
 
 impl Packer {
@@ -100,7 +102,7 @@ impl Packer {
         let place: Vec<u64> =
             lines.next().unwrap().split(' ').map(|number| number.parse().unwrap()).collect();
         let last = Origin { path: place[2], ..Origin::at(place[0] as u32, place[1]) };
-        Self { open: lines.map(str::to_owned).collect(), last, held: 0 }
+        Self { open: lines.map(str::to_owned).collect(), last, ..Self::default() }
     }
 
     fn save(&mut self, rows: Vec<Vec<String>>) -> Output {
@@ -144,6 +146,11 @@ impl Packer {
     }
 
     pub(super) fn finish(&mut self) -> Output {
+        if self.fails {
+            let fault = Fault::new(FailureClass::Data, "odd");
+            let failed = Output::all_failed([Sample::new("finish", self.last)], &fault);
+            return Output { saved: Some([].into()), ..failed };
+        }
         let rest = std::mem::take(&mut self.open);
         // Several rows, of which some may be handed out before a stop.
         let rows = rest.chunks(2).map(<[String]>::to_vec).collect();
@@ -215,6 +222,13 @@ fn any_data() -> impl Strategy<Value = Data> {
             Data { settings, count, shards: shards.into(), mixture }
         },
     )
+}
+
+/// A source that is read in order, twice, and a state in which nothing of it is settled.
+fn two_epochs(count: u64) -> (Data, Token) {
+    let settings = TraversalSettings { epochs: NonZeroU32::new(2), ..TraversalSettings::IN_ORDER };
+    let data = Data { settings, count, shards: [].into(), mixture: None };
+    (data, Token::new(BTreeMap::new(), &settings))
 }
 
 /// A sample, whatever the way it took.
@@ -362,10 +376,8 @@ proptest! {
             stage(2, 2, pipe(1, Order::Input, RunsOn::OneThread(0))),
             stage(3, 1, pipe(2, Order::Input, RunsOn::Tasks)),
         ];
-        let settings = TraversalSettings { epochs: NonZeroU32::new(2), ..TraversalSettings::IN_ORDER };
-        let fresh = Token::new(BTreeMap::new(), &settings);
+        let (data, fresh) = two_epochs(count);
         let mut choices = choices.into_iter().cycle();
-        let data = Data { settings, count, shards: [].into(), mixture: None };
         let mut go_on = |token: &Token, most| {
             let start = StartPoint::new(token.clone(), None).unwrap();
             run(shape(stages(), 2), one_to_one, &data, (&start, None), &mut choices, most)
@@ -388,10 +400,8 @@ proptest! {
             stage(3, 1, pipe(2, Order::Input, RunsOn::Tasks)),
             stage(4, 1, StageRule::Aggregate { size, drop_last: false }),
         ], 2) };
-        let settings = TraversalSettings { epochs: NonZeroU32::new(2), ..TraversalSettings::IN_ORDER };
-        let fresh = Token::new(BTreeMap::new(), &settings);
+        let (data, fresh) = two_epochs(count);
         let mut choices = choices.into_iter().cycle();
-        let data = Data { settings, count, shards: [].into(), mixture: None };
         let mut go_on = |token: &Token, most| {
             let start = StartPoint::new(token.clone(), None).unwrap();
             run(new_shape(), op, &data, (&start, None), &mut choices, most)
@@ -408,6 +418,31 @@ proptest! {
         prop_assert!(token.settled().balances() && token.settled().delivered == whole.len() as u64);
         prop_assert_eq!(&token.ranks[&0].kept, &Kept::default());
     }
+}
+
+#[test]
+fn a_finish_that_ends_the_run_settles_nothing() {
+    let (data, fresh) = two_epochs(6);
+    let packs = || {
+        let stage = StageShape {
+            on_error: OnError::Fail,
+            ..stage(1, 2, pipe(1, Order::Input, RunsOn::OneThread(0)))
+        };
+        ChainShape { kept: Some(Kept::default()), ..shape(vec![stage], 2) }
+    };
+    let start = StartPoint::new(fresh, None).unwrap();
+    let (_, whole) = run(packs(), op, &data, (&start, None), &mut std::iter::empty(), usize::MAX);
+    let mut driver = Driver::new(packs(), data.chunks(data.traversal(None)), 1);
+    driver.packer = Some(Packer { fails: true, ..Packer::default() });
+    for choice in 0..1000 {
+        driver.step(choice, true);
+    }
+    assert!(driver.schedule.error().is_some());
+    let start = StartPoint::new(start.after(&driver.schedule.progress(data.set())), None).unwrap();
+    assert!(!start.kept().state.is_empty());
+    let mut parts: Vec<Sample> = driver.delivered.into_iter().flat_map(into_samples).collect();
+    parts.extend(run(packs(), op, &data, (&start, None), &mut std::iter::empty(), usize::MAX).1);
+    assert_eq!(sorted(&parts), sorted(&whole));
 }
 
 #[test]
