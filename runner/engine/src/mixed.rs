@@ -7,7 +7,6 @@ use futures::future::try_join_all;
 use penstock_types::resume::Hash;
 use penstock_types::traversal::{Draw, Mixture, MixtureFault, Order, Part, Pick, Stop, TraversalSettings};
 
-use crate::item::Sample;
 use crate::numbered::{Numbered, ReadFault, ReadSamples};
 use crate::parts::SourcePart;
 
@@ -140,12 +139,12 @@ impl Numbered for Mixed {
                 let read = part.samples.clone().read(pass, numbers);
                 async move { Ok::<_, ReadFault>((group.members, start, read.await?)) }
             });
-            let mut chunk: Vec<(usize, Sample)> = Vec::with_capacity(indexes.len());
+            let mut chunk = Vec::with_capacity(indexes.len());
             for (members, start, samples) in try_join_all(reads).await? {
-                for ((place, _), mut sample) in members.into_iter().zip(samples) {
+                for ((place, _), (mut sample, outcome)) in members.into_iter().zip(samples.into_outcomes()) {
                     sample.origin.epoch = epoch;
                     sample.origin.index += start;
-                    chunk.push((place, sample));
+                    chunk.push((place, (sample, outcome)));
                 }
             }
             chunk.sort_unstable_by_key(|(place, _)| *place);

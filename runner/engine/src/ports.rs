@@ -11,6 +11,7 @@ use penstock_types::resume::DataSet;
 use penstock_types::run::{Disposition, FailureClass, FailureRecord, RunState, Window};
 use penstock_types::stats::{BookRow, QueueSums, TaskSums, Tick};
 
+use crate::chunk::Chunk;
 use crate::item::{Item, Sample};
 use crate::parts::SourceParts;
 
@@ -46,16 +47,21 @@ pub trait Source: Send {
 #[derive(Debug)]
 pub enum Produced {
     /// Samples of one epoch, in order.
-    Samples(Vec<Sample>),
+    Samples(Chunk),
     /// End of an epoch; another epoch follows.
     EpochEnd,
 }
 
 impl Produced {
+    /// Samples of one epoch, in order.
+    pub fn samples(samples: impl Into<Chunk>) -> Self {
+        Self::Samples(samples.into())
+    }
+
     /// Bytes that the samples take in memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         match self {
-            Self::Samples(samples) => samples.iter().map(Sample::memory_bytes).sum(),
+            Self::Samples(chunk) => chunk.iter().map(Sample::memory_bytes).sum(),
             Self::EpochEnd => 0,
         }
     }

@@ -154,7 +154,7 @@ impl ShardStream {
             })),
             (filled, false) => {
                 pass.fault = filled.err();
-                Ok(Some(Produced::Samples(chunk)))
+                Ok(Some(Produced::samples(chunk)))
             }
         }
     }

@@ -173,10 +173,10 @@ impl Numbered for IndexedShards {
                 if let Err(reason) = self.decode.add(&mut samples[place], field, content) {
                     // Files are in the order of the samples: those before it are complete.
                     samples.truncate(place);
-                    return Err(ReadFault { before: samples, fault: SourceFault::new(reason, None) });
+                    return Err(ReadFault { before: samples.into(), fault: SourceFault::new(reason, None) });
                 }
             }
-            Ok(samples)
+            Ok(samples.into())
         }
         .boxed()
     }

@@ -74,7 +74,7 @@ struct Labelled {
 impl Labelled {
     async fn samples(&self, epoch: u32, indexes: &[u64]) -> Result<Vec<Sample>, ReadFault> {
         let mut samples = match &self.rows {
-            Some(rows) => rows.read(epoch, indexes).await?,
+            Some(rows) => rows.read(epoch, indexes).await?.into_kept(),
             None => indexes.iter().map(|_| Sample::new("", Origin::default())).collect(),
         };
         let label: Arc<str> = Arc::from(LABEL_FIELD);
@@ -100,7 +100,7 @@ impl Numbered for Labelled {
     }
 
     fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>) -> ReadSamples {
-        async move { self.samples(epoch, &indexes).await }.boxed()
+        async move { Ok(self.samples(epoch, &indexes).await?.into()) }.boxed()
     }
 
     fn kept_bytes(&self) -> u64 {

@@ -155,10 +155,10 @@ impl Numbered for MdsSamples {
             for (index, content) in indexes.into_iter().zip(contents) {
                 match self.sample(epoch, index, &content) {
                     Ok(sample) => samples.push(sample),
-                    Err(fault) => return Err(ReadFault { before: samples, fault }),
+                    Err(fault) => return Err(ReadFault { before: samples.into(), fault }),
                 }
             }
-            Ok(samples)
+            Ok(samples.into())
         }
         .boxed()
     }

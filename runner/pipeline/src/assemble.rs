@@ -14,7 +14,7 @@ use penstock_storage::{FetchOp, StoreError};
 use penstock_types::plan::{
     ConsumerPlan, Plan, RoutePlan, SleepPlan, StageId, StageKind, StagePlan, WasmPlan,
 };
-use penstock_types::policy::Capacity;
+use penstock_types::policy::{Capacity, OnError};
 use penstock_types::resume::{Kept, Progress};
 use penstock_types::spec::{Asset, SleepOn};
 use penstock_wasm::{StageFactory, StageSettings, WORKER_STACK_BYTES};
@@ -76,6 +76,7 @@ impl Parts<'_> {
             name: plan.name.clone(),
             source,
             source_node: node(&plan.source.id, &plan.source.id.to_string(), plan.source.queue),
+            source_on_error: OnError::Skip,
             stages,
             routes: routes(plan, |route, _| Some(Choice::Field(field_choice(route)))).unwrap_or_default(),
             sink_node: node(&plan.sink.id, &plan.sink.id.to_string(), plan.sink.queue),

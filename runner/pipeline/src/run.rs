@@ -17,7 +17,7 @@ use penstock_wasm::{LogLines, StageFactory};
 use crate::dead_letter::LetterStage;
 use crate::devices::Transfers;
 use crate::files::FilesCount;
-use crate::labels::LabelsFound;
+use crate::found::Found;
 use crate::machine::MachineReading;
 use crate::output::{OutputError, OutputFolder};
 
@@ -48,6 +48,8 @@ pub struct Ended {
 pub struct RunFacts {
     id: RunId,
     name: String,
+    /// Id of the source.
+    source: String,
     failure_limit: Option<String>,
     started_at: String,
     threads: u32,
@@ -67,7 +69,7 @@ pub(crate) struct Watched {
     /// Counters of a consumer that writes files.
     pub(crate) files: Option<Arc<FilesCount>>,
     pub(crate) transfers: Transfers,
-    pub(crate) labels: LabelsFound,
+    pub(crate) found: Found,
 }
 
 /// Verdicts of a run: updated by the thread that keeps its time, read by any thread.
@@ -175,6 +177,7 @@ impl RunFacts {
         Self {
             id: id.unwrap_or_else(|| uuid::Uuid::now_v7().to_string().into()),
             name: plan.name.clone(),
+            source: plan.source.id.to_string(),
             failure_limit: plan.max_failures.map(|limit: FailureLimit| limit.in_words("samples")),
             started_at: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
             threads,
@@ -230,7 +233,10 @@ impl RunFacts {
             modules: modules.collect(),
             counters: counters.filter(|(_, counters)| !counters.is_empty()).collect(),
             files: self.watched.files.as_ref().map(|files| files.record()),
-            labels: self.watched.labels.record(),
+            labels: self.watched.found.labels(),
+            fields: self.watched.found.notes(&self.source).fields().map(|fields| (*fields).clone()),
+            left_out: self.watched.found.left_out(),
+            warnings: self.watched.found.warnings(),
             transfers: self.watched.transfers.record(),
             stages: view.stages,
             queues: view.queues,
@@ -270,9 +276,10 @@ impl Verdicts {
 impl Watcher {
     pub(crate) fn new(output: Option<Arc<OutputFolder>>, plan: &Plan, verdicts: Verdicts) -> Self {
         let stages = plan.stages.iter().map(|stage| (stage.id.to_string(), LetterStage::of(stage)));
+        let source = (plan.source.id.to_string(), LetterStage::default());
         Self {
             output,
-            stages: stages.collect(),
+            stages: stages.chain([source]).collect(),
             times: Mutex::new(vec![Histogram::default(); plan.stages.len()]),
             machine: Mutex::new(MachineReading::now()),
             verdicts,

@@ -21,7 +21,7 @@ use penstock_formats::{
 use penstock_storage::{AHEAD_BYTES, ListSource as StreamedList, Wanted, index_samples, list_samples};
 use penstock_types::spec::{
     self, ColumnType, LabelOrigin, ListSource, MdsSource, MixSource, ObjectKey, RecordDecoding, RecordForm,
-    RecordsSource, TableSource, TarSource, TfrecordSource,
+    RecordsSource, Suffix, TableSource, TarSource, TfrecordSource,
 };
 use penstock_types::traversal::{Traversal, TraversalSettings};
 
@@ -40,7 +40,7 @@ impl Prepared {
         match &source.spec {
             spec::Source::List(list) if !traversal.shuffle && !is_labelled(list) && !is_resumed => {
                 let store = self.store(list.store.as_str());
-                Box::new(StreamedList::new(store, &list.prefix, &list.suffix, traversal).within(most_bytes))
+                Box::new(StreamedList::new(store, wanted(list), traversal).within(most_bytes))
             }
             spec::Source::Records(_) | spec::Source::Csv(_) | spec::Source::Tsv(_)
                 if !traversal.shuffle && !is_resumed =>
@@ -124,7 +124,7 @@ impl Prepared {
                 let fields =
                     columns.iter().map(|column| (column.clone(), column.clone())).chain(fields).collect();
                 let query = Query { fields, key: sample_key.clone(), filter: filter.clone() };
-                let files = listed(parquet.shards.as_ref(), parquet.prefix.as_deref(), ".parquet");
+                let files = listed(parquet.shards.as_ref(), parquet.prefix.as_deref(), Suffix::One(".parquet".to_owned()));
                 parquet_samples(
                     self.store(parquet.store.as_str()),
                     files,
@@ -148,7 +148,7 @@ impl Prepared {
 
     fn list(&self, list: &ListSource, name: &str, most_bytes: u64) -> Open {
         let store = self.store(list.store.as_str());
-        let mut wanted = Wanted { prefix: list.prefix.clone(), suffix: list.suffix.clone(), except: None };
+        let mut wanted = wanted(list);
         if !is_labelled(list) {
             return list_samples(store, wanted, most_bytes);
         }
@@ -168,8 +168,8 @@ impl Prepared {
             }
         });
         let labelling = Labelling { by_folder: list.label == Some(LabelOrigin::Folder), table };
-        let (found, name) = (self.labels.clone(), name.to_owned());
-        labelled_samples(store, wanted, labelling, move |labels| found.add(name, labels), most_bytes)
+        let (found, name) = (self.found.clone(), name.to_owned());
+        labelled_samples(store, wanted, labelling, move |labels| found.add_labels(name, labels), most_bytes)
     }
 
     fn mix(&self, mix: &MixSource, most_bytes: u64) -> Open {
@@ -245,20 +245,31 @@ fn index_from(index: Option<&ObjectKey>, shards: impl FnOnce() -> Shards) -> Ind
 
 /// Shards that a document names without an index.
 fn shards(tar: &TarSource) -> Shards {
-    listed(tar.shards.as_ref(), tar.prefix.as_deref(), ".tar")
+    listed(tar.shards.as_ref(), tar.prefix.as_deref(), Suffix::One(".tar".to_owned()))
 }
 
 /// Shards that a document names by a pattern, or by the start of their keys.
-fn listed(pattern: Option<&ObjectKey>, prefix: Option<&str>, suffix: &str) -> Shards {
+fn listed(pattern: Option<&ObjectKey>, prefix: Option<&str>, suffix: Suffix) -> Shards {
     match pattern {
         Some(pattern) => {
             Shards::Keys(expand(pattern.as_str()).expect("a prepared plan's pattern was checked"))
         }
         None => Shards::Listed(Wanted {
             prefix: prefix.unwrap_or_default().to_owned(),
-            suffix: suffix.to_owned(),
-            except: None,
+            suffix,
+            ..Wanted::default()
         }),
+    }
+}
+
+/// Keys that a list takes.
+fn wanted(list: &ListSource) -> Wanted {
+    Wanted {
+        prefix: list.prefix.clone(),
+        suffix: list.suffix.clone(),
+        hidden: list.hidden,
+        links: list.links,
+        ..Wanted::default()
     }
 }
 

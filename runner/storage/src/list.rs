@@ -3,9 +3,11 @@
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
+use penstock_engine::notes::Notes;
 use penstock_engine::numbered::Open;
 use penstock_engine::ports::{Produced, Source, SourceFault};
 use penstock_types::resume::DataSet;
+use penstock_types::spec::{Links, Suffix};
 use penstock_types::traversal::{Traversal, TraversalSettings};
 use tokio::task::JoinSet;
 
@@ -55,9 +57,8 @@ const FULL_PAGE: usize = 1000;
 const AHEAD_BYTES: u64 = 16 << 20;
 
 impl ListSource {
-    /// Creates a source that visits the keys of `store` in order; an empty prefix or suffix matches all keys.
-    pub fn new(store: BoundedStore, prefix: &str, suffix: &str, settings: TraversalSettings) -> Self {
-        let wanted = Wanted { prefix: prefix.to_owned(), suffix: suffix.to_owned(), except: None };
+    /// Creates a source that visits the wanted keys of `store` in order.
+    pub fn new(store: BoundedStore, wanted: Wanted, settings: TraversalSettings) -> Self {
         Self { store, wanted, settings, most_bytes: MAX_INDEX_BYTES, listed: None }
     }
 
@@ -176,11 +177,21 @@ fn read_page(mut pages: Pages) -> PageRead {
     read
 }
 
+/// Keys of a listing that a source takes.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
+    /// Start of the keys.
     pub prefix: String,
-    pub suffix: String,
+    /// Ending of the keys.
+    pub suffix: Suffix,
+    /// Key that is not taken: that of a table of labels or of an index.
     pub except: Option<String>,
+    /// Set if keys in hidden folders behind the prefix are taken, too.
+    pub hidden: bool,
+    /// Links that are followed in a folder.
+    pub links: Links,
+    /// Notes that get what is left out.
+    pub notes: Notes,
 }
 
 /// The keys found by a listing, and the counts of all listed keys.
@@ -224,7 +235,7 @@ impl Found {
 
     fn add(&mut self, wanted: &Wanted, page: &Keys) {
         self.seen.count += page.len() as u64;
-        for key in page.iter().filter(|key| key.ends_with(&wanted.suffix)) {
+        for key in page.iter().filter(|key| wanted.suffix.takes(key)) {
             self.seen.with_suffix += 1;
             if wanted.except.as_deref() != Some(key) && !self.is_full() {
                 self.keys.push(key);
@@ -290,11 +301,11 @@ impl Wanted {
             Some(index) if seen.with_suffix > 0 => format!(" but the index {}", shown(index)),
             _ => String::new(),
         };
-        match (seen.count, self.suffix.as_str()) {
+        match (seen.count, &self.suffix) {
             (0, _) if self.prefix.is_empty() => format!("store `{store}` contains no objects"),
-            (0, _) | (_, "") => format!("store `{store}` holds no object{whose}{but}"),
+            (0, _) => format!("store `{store}` holds no object{whose}{but}"),
+            (_, suffix) if suffix.is_all() => format!("store `{store}` holds no object{whose}{but}"),
             (count, suffix) => {
-                let suffix = shown(suffix);
                 format!("none of the {count} objects of store `{store}`{that} ends with {suffix}{but}")
             }
         }
@@ -321,8 +332,8 @@ mod tests {
     #[test]
     fn the_excluded_index_is_named_if_no_other_key_is_found() {
         let message = |prefix: &str, suffix: &str, count, with_suffix| {
-            let (prefix, suffix) = (prefix.to_owned(), suffix.to_owned());
-            let wanted = Wanted { prefix, suffix, except: Some("a/index.json".to_owned()) };
+            let (prefix, suffix) = (prefix.to_owned(), Suffix::One(suffix.to_owned()));
+            let wanted = Wanted { prefix, suffix, except: Some("a/index.json".to_owned()), ..Wanted::default() };
             wanted.nothing_found("data", &Seen { count, with_suffix })
         };
         assert_eq!(message("", "", 1, 1), "store `data` holds no object but the index `a/index.json`");

@@ -102,7 +102,8 @@ pub enum FailureLimit {
         #[schemars(range(min = 0.0, max = 1.0))]
         f64,
     ),
-    /// Default without a setting in the document: [`USUAL_RATE`] of the samples, checked after [`USUAL_NEEDS_SAMPLES`] samples.
+    /// Default without a setting in the document: [`USUAL_RATE`] of the samples, checked after [`USUAL_NEEDS_SAMPLES`] samples, and at
+    /// the end of each epoch if [`USUAL_NEEDS_FAILURES`] of its samples failed.
     #[serde(skip)]
     Usual,
 }
@@ -113,6 +114,8 @@ pub const RATE_NEEDS_TASKS: u64 = 100;
 pub const USUAL_RATE: f64 = 0.05;
 /// Number of samples after which [`USUAL_RATE`] is checked.
 pub const USUAL_NEEDS_SAMPLES: u64 = 1_000;
+/// Number of failed samples from which on [`USUAL_RATE`] is checked at the end of an epoch.
+pub const USUAL_NEEDS_FAILURES: u64 = 10;
 
 impl FailureLimit {
     /// Limit of a run whose document sets none.

@@ -6,6 +6,7 @@ mod json;
 mod json_size;
 mod read;
 mod reader;
+mod reading;
 mod route;
 mod set;
 mod source;
@@ -34,6 +35,7 @@ pub use source::{
     MdsSource, Missing, MixPart, MixSource, Operator, ParquetSource, RangeSource, RecordDecoding, RecordForm,
     RecordObjects, RecordsSource, Source, TableSource, TarSource, TfrecordSource,
 };
+pub use reading::{FillValue, Links, OnDamage, Suffix, SuffixOf, WhenMissing};
 pub(crate) use stage::Settings;
 pub use stage::{
     Aggregate, Asset, Collate, Disaggregate, Fetch, Sleep, SleepOn, SleepShape, Stage, Transfer, Wasm,

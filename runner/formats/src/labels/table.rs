@@ -3,13 +3,14 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use penstock_engine::chunk::Chunk;
 use penstock_engine::item::Sample;
 use penstock_engine::numbered::{Numbered, ReadFault};
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{BoundedStore, PackedKeys, RAISE_BUFFER, Wanted, shown};
 use penstock_types::plan::LABEL_FIELD;
 use penstock_types::run::LabelsRecord;
-use penstock_types::spec::{KeyPart, Missing};
+use penstock_types::spec::{KeyPart, Missing, Suffix};
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
 
 use crate::records::{Limits, RecordFormat, open_records};
@@ -84,7 +85,7 @@ impl LabelTable {
             let numbers: Vec<u64> = (read..all.min(read + chunk)).collect();
             read += numbers.len() as u64;
             let samples = records.clone().read(0, numbers.clone()).await.map_err(|fault| fault.fault)?;
-            for (number, sample) in numbers.into_iter().zip(samples) {
+            for (number, sample) in numbers.into_iter().zip(samples.into_kept()) {
                 if by_folder && sample.field(LABEL_FIELD).is_some() {
                     let reason = "have the field `label`, which is also the number of the folder; rename one, or remove the other";
                     return Err(self.fault(reason));
@@ -120,7 +121,10 @@ impl LabelTable {
     fn listed<'a>(&self, sample: &'a Sample, wanted: &Wanted) -> Cow<'a, str> {
         match self.matches {
             KeyPart::Key => Cow::Borrowed(&sample.key),
-            KeyPart::Stem => Cow::Owned(format!("{}{}{}", wanted.prefix, sample.key, wanted.suffix)),
+            KeyPart::Stem => {
+                let suffix = if let Suffix::One(suffix) = &wanted.suffix { suffix } else { "" };
+                Cow::Owned(format!("{}{}{suffix}", wanted.prefix, sample.key))
+            }
         }
     }
 
@@ -156,7 +160,7 @@ impl LabelTable {
 
 impl Rows {
     /// Records of the keys with these indexes.
-    pub(super) async fn read(&self, epoch: u32, indexes: &[u64]) -> Result<Vec<Sample>, ReadFault> {
+    pub(super) async fn read(&self, epoch: u32, indexes: &[u64]) -> Result<Chunk, ReadFault> {
         let numbers = indexes.iter().map(|index| self.of_keys[*index as usize]).collect();
         self.records.clone().read(epoch, numbers).await.map_err(|ReadFault { fault, .. }| fault.into())
     }

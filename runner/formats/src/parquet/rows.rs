@@ -343,10 +343,10 @@ impl Numbered for Rows {
             for (_, sample) in read {
                 match sample {
                     Ok(sample) => samples.push(sample),
-                    Err(fault) => return Err(ReadFault { before: samples, fault }),
+                    Err(fault) => return Err(ReadFault { before: samples.into(), fault }),
                 }
             }
-            Ok(samples)
+            Ok(samples.into())
         }
         .boxed()
     }

@@ -163,7 +163,7 @@ impl RecordSource {
             }
             self.fault = Some(fault);
         }
-        Ok(Some(Produced::Samples(samples)))
+        Ok(Some(Produced::samples(samples)))
     }
 }
 

@@ -218,8 +218,8 @@ impl Numbered for Records {
             let reads = self.runs(&indexes).into_iter().map(|run| self.parts[run.part].read(run, epoch));
             let records = try_join_all(reads).await?.into_iter().flatten().collect();
             match parse(self.format.clone(), records).await? {
-                (samples, None) => Ok(samples),
-                (before, Some(fault)) => Err(ReadFault { before, fault }),
+                (samples, None) => Ok(samples.into()),
+                (before, Some(fault)) => Err(ReadFault { before: before.into(), fault }),
             }
         }
         .boxed()

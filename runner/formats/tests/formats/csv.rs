@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use serde::Deserialize;
 
 use crate::records::{drain, drain_boxed, one, records};
-use crate::{data, store_of};
+use crate::{data, store_of, wanted};
 
 const SHUFFLED: TraversalSettings =
     TraversalSettings { seed: 3, shuffle: true, ..TraversalSettings::IN_ORDER };
@@ -107,7 +107,7 @@ async fn keys_come_from_a_column_or_are_numbers_of_rows_with_the_header_as_the_f
     let all = RecordFormat::rows(b',', types);
     let found = read(one("t/1.csv"), all.clone()).await;
     assert_eq!(keys(&found), ["x", "3"]);
-    let wanted = Wanted { prefix: "t/".to_owned(), suffix: ".csv".to_owned(), except: None };
+    let wanted = wanted("t/", ".csv");
     let found = read(Shards::Listed(wanted.clone()), all.clone().of_several()).await;
     assert_eq!(keys(&found), ["x", "t/1.csv:3", "t/2.csv:2"]);
     assert_eq!(found[2].field("label"), Some(&Value::Int(9)));

@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use serde::Deserialize;
 
 use crate::records::drain;
-use crate::{data, store_of};
+use crate::{data, store_of, wanted};
 
 #[derive(Deserialize)]
 struct Folders {
@@ -28,7 +28,7 @@ type Found = Arc<Mutex<LabelsRecord>>;
 
 fn open(store: &BoundedStore, prefix: &str, suffix: &str, labelling: Labelling, most: u64) -> (Open, Found) {
     let table = labelling.table.as_ref().map(|table| table.key.to_string());
-    let wanted = Wanted { prefix: prefix.to_owned(), suffix: suffix.to_owned(), except: table };
+    let wanted = Wanted { except: table, ..wanted(prefix, suffix) };
     let found = Found::default();
     let on_found = found.clone();
     let open = labelled_samples(

@@ -12,13 +12,13 @@ use penstock_engine::item::{Dtype, Sample, Tensor, Value};
 use penstock_engine::numbered::NumberedSource;
 use penstock_formats::parquet::{Query, parquet_samples};
 use penstock_formats::{Shards, expand};
-use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore, Wanted};
+use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore};
 use penstock_types::spec::{ComparedValue, Comparison, Operator};
 use penstock_types::traversal::{NextVisits, Shard, Traversal, TraversalSettings, Uneven};
 use proptest::prelude::*;
 use serde::Deserialize;
 
-use crate::{data, drain, store_of};
+use crate::{data, drain, store_of, wanted};
 
 const MOST: u64 = 64 << 20;
 
@@ -103,8 +103,7 @@ async fn each_file_is_read_as_pyarrow_reads_it() {
 
 #[tokio::test]
 async fn files_of_a_listing_follow_each_other() {
-    let files =
-        Shards::Listed(Wanted { prefix: "codec-".to_owned(), suffix: ".parquet".to_owned(), except: None });
+    let files = Shards::Listed(wanted("codec-", ".parquet"));
     let open = parquet_samples(store(), files, query(&["number"]), false, None, MOST);
     let (samples, _, fault) =
         drain(Box::new(NumberedSource::new(open, TraversalSettings::IN_ORDER, MOST))).await;
@@ -212,7 +211,7 @@ async fn samples_that_stay_keep_no_more_row_groups_than_are_counted() {
     let samples = parquet_samples(store, files, query(&["image"]), false, None, most).await.unwrap();
     let mut held = Vec::new();
     for first in (0..200).step_by(8) {
-        held.extend(samples.clone().read(0, (first..first + 8).step_by(2).collect()).await.unwrap());
+        held.extend(samples.clone().read(0, (first..first + 8).step_by(2).collect()).await.unwrap().into_kept());
         assert!(samples.kept_bytes() <= most, "{}", samples.kept_bytes());
     }
     assert!(samples.kept_bytes() > most / 4);

@@ -42,7 +42,7 @@ pub(crate) async fn drain_boxed(mut source: Box<dyn Source>) -> Drained {
     let mut drained = Drained { samples: Vec::new(), ends: Vec::new(), fault: None };
     loop {
         match source.next().await {
-            Ok(Some(Produced::Samples(samples))) => drained.samples.extend(samples),
+            Ok(Some(Produced::Samples(samples))) => drained.samples.extend(samples.into_kept()),
             Ok(Some(Produced::EpochEnd)) => drained.ends.push(drained.samples.len()),
             Ok(None) => return drained,
             Err(fault) => {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use penstock_engine::item::{Origin, Sample, Value};
 use penstock_engine::ports::{Produced, Source, SourceFault};
 use penstock_formats::{RecordFormat, RecordSource, Shards};
-use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore, ListSource, OpenFault};
+use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore, ListSource, OpenFault, Wanted};
 use penstock_types::traversal::TraversalSettings;
 
 pub const MAX_INPUT_SAMPLES: usize = 10_000;
@@ -75,7 +75,7 @@ struct Samples<'a> {
 
 impl Samples<'_> {
     async fn folder(&mut self, path: &Path, place: &Path) -> Result<(), InputError> {
-        let mut source = ListSource::new(store(path, place)?, "", "", TraversalSettings::IN_ORDER);
+        let mut source = ListSource::new(store(path, place)?, Wanted::default(), TraversalSettings::IN_ORDER);
         while let Some(listed) = next(&mut source, path).await? {
             for sample in listed {
                 self.file(&path.join(&*sample.key), &sample.key, &place.join(&*sample.key)).await?;
@@ -140,7 +140,7 @@ fn store(path: &Path, folder: &Path) -> Result<BoundedStore, InputError> {
 
 async fn next(source: &mut dyn Source, path: &Path) -> Result<Option<Vec<Sample>>, InputError> {
     match source.next().await {
-        Ok(Some(Produced::Samples(samples))) => Ok(Some(samples)),
+        Ok(Some(Produced::Samples(samples))) => Ok(Some(samples.into_kept())),
         Ok(Some(Produced::EpochEnd)) => Ok(Some(Vec::new())),
         Ok(None) => Ok(None),
         Err(source) => Err(InputError::Source { path: path.to_owned(), source }),

@@ -98,12 +98,9 @@ impl Source {
     fn in_words(&self) -> String {
         match self {
             Source::List(list) => {
-                let ends = [("starting", list.prefix.as_str()), ("ending", list.suffix.as_str())];
-                let ends: Vec<String> = ends
-                    .iter()
-                    .filter(|(_, text)| !text.is_empty())
-                    .map(|(word, text)| format!(" {word} with `{}`", shown(text)))
-                    .collect();
+                let prefix = (!list.prefix.is_empty()).then(|| format!(" starting with `{}`", shown(&list.prefix)));
+                let suffix = (!list.suffix.is_all()).then(|| format!(" ending with {}", list.suffix));
+                let ends: Vec<String> = prefix.into_iter().chain(suffix).collect();
                 let label = match list.label {
                     Some(LabelOrigin::Folder) => ", labelled by folder",
                     None => "",
@@ -202,8 +199,8 @@ impl RecordObjects<'_> {
         let objects = match (self.key.or(self.shards), self.prefix) {
             (Some(key), _) => format!("`{}`", key.as_str()),
             (None, prefix) => {
-                let (prefix, suffix) = (shown(prefix.unwrap_or_default()), shown(self.suffix()));
-                format!("the objects that start with `{prefix}` and end with `{suffix}`")
+                let (prefix, suffix) = (shown(prefix.unwrap_or_default()), self.suffix());
+                format!("the objects that start with `{prefix}` and end with {suffix}")
             }
         };
         let record = match self.form {
