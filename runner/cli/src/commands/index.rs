@@ -12,6 +12,7 @@ use penstock_storage::{
     write_index,
 };
 use penstock_types::fault::listed;
+use penstock_types::spec::Suffix;
 use tokio::runtime::Runtime;
 
 use crate::args::IndexCreateArgs;
@@ -33,13 +34,14 @@ pub(crate) fn create(runtime: &Runtime, args: &IndexCreateArgs) -> Result<()> {
     let (name, store) = chosen(&stores, args)?;
     let mut wanted = Wanted {
         prefix: args.prefix.clone(),
-        suffix: args.suffix.clone(),
+        suffix: Suffix::One(args.suffix.clone()),
         except: own_key(&stores, &name, args),
+        ..Wanted::default()
     };
-    let has_suffix = !wanted.suffix.is_empty();
+    let has_suffix = !wanted.suffix.is_all();
     let of_shards = if args.tar {
         if !has_suffix {
-            wanted.suffix = ".tar".to_owned();
+            wanted.suffix = Suffix::One(".tar".to_owned());
         }
         Some((IndexKind::Tar, Shards::Listed(wanted.clone()), "samples", "shards"))
     } else if args.tfrecord {
