@@ -23,6 +23,11 @@ pub enum Outcome {
 }
 
 impl Chunk {
+    /// No samples, with room for some.
+    pub fn with_capacity(samples: usize) -> Self {
+        Self { samples: Vec::with_capacity(samples), ended: Vec::new() }
+    }
+
     /// Adds a sample that is passed on.
     pub fn push(&mut self, sample: Sample) {
         self.samples.push(sample);

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::FutureExt;
 use futures::future::try_join_all;
+use penstock_types::data_set::DataFields;
 use penstock_types::resume::Hash;
 use penstock_types::traversal::{Draw, Mixture, MixtureFault, Order, Part, Pick, Stop, TraversalSettings};
 
@@ -30,6 +31,7 @@ pub struct Mixed {
     mixture: Mutex<Mixture>,
     /// Pass over each source that was read last.
     passed: Mutex<Vec<Option<Pass>>>,
+    fields: Option<DataFields>,
 }
 
 /// Order of a source in a pass.
@@ -68,7 +70,13 @@ impl Mixed {
             starts.push(starts.last().copied().unwrap_or(0).saturating_add(length));
         }
         let passed = Mutex::new(vec![None; parts.len()]);
-        Ok(Self { parts, starts, passes, count: mixture.len(), mixture: Mutex::new(mixture), passed })
+        Ok(Self { parts, starts, passes, count: mixture.len(), mixture: Mutex::new(mixture), passed, fields: None })
+    }
+
+    /// The same with the fields of the samples of all sources.
+    #[must_use]
+    pub fn with_fields(self, fields: DataFields) -> Self {
+        Self { fields: Some(fields), ..self }
     }
 
     fn groups(&self, positions: &[u64]) -> Vec<Group> {
@@ -109,6 +117,10 @@ impl Numbered for Mixed {
     fn digest(&self) -> Option<Hash> {
         let mut digests = self.parts.iter().map(|part| part.samples.digest());
         digests.try_fold(Hash::EMPTY, |hash, digest| Some(hash.with(&digest?.0.to_le_bytes())))
+    }
+
+    fn fields(&self) -> Option<DataFields> {
+        self.fields.clone()
     }
 
     fn parts(&self) -> Vec<SourcePart> {

@@ -30,6 +30,8 @@ struct Noted {
 
 #[derive(Debug, Default)]
 struct Concerned {
+    /// Things that were counted.
+    known: BTreeSet<String>,
     count: u64,
     first: Vec<String>,
 }
@@ -61,8 +63,11 @@ impl Notes {
         let mut noted = self.lock();
         let concerned = noted.warnings.entry(warning).or_default();
         let name = printable(name, MAX_SHOWN_KEY);
-        if concerned.first.contains(&name) {
+        if concerned.known.contains(&name) {
             return;
+        }
+        if concerned.known.len() < MAX_KNOWN_PARTS {
+            concerned.known.insert(name.clone());
         }
         concerned.count += 1;
         if concerned.first.len() < FIRST_LEFT_OUT {
@@ -94,7 +99,7 @@ impl Notes {
     pub fn warnings(&self, source: &str) -> Vec<String> {
         let noted = self.lock();
         let left_out = noted.left_out.values().filter_map(|left_out| left_out.warning(source));
-        let others = noted.warnings.iter().map(|(warning, Concerned { count, first })| {
+        let others = noted.warnings.iter().map(|(warning, Concerned { count, first, .. })| {
             let more = if *count > first.len() as u64 { ", ..." } else { "" };
             let names: Vec<String> = first.iter().map(|name| format!("`{name}`")).collect();
             format!("the source `{source}`: {count} {warning} ({}{more})", names.join(", "))

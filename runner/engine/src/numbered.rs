@@ -145,8 +145,8 @@ impl NumberedSource {
             self.parts.set(samples.parts());
             let traversal = Traversal::in_units(samples.count(), samples.units(), self.settings)
                 .map_err(|fault| SourceFault::new(fault.to_string(), None))?;
-            let data = DataSet { count: Some(samples.count()), digest: samples.digest() };
-            let traversal = continued(traversal, data, self.start.as_deref())?;
+            let data = DataSet { count: Some(samples.count()), digest: samples.digest(), blocks: None };
+            let traversal = continued(traversal, &*samples, self.start.as_deref())?;
             let (mean, chunk) = (samples.mean_bytes().max(1), chunk(&*samples));
             let most = (self.ahead_bytes / (chunk * mean)).clamp(1, MOST_AHEAD) as usize;
             let chunk = chunk as usize;
@@ -163,16 +163,21 @@ impl NumberedSource {
 /// The traversal from the place on where an earlier run has stopped. Fails if the source has other samples since.
 fn continued(
     traversal: Traversal,
-    data: DataSet,
+    samples: &dyn Numbered,
     start: Option<&StartPoint>,
 ) -> Result<Traversal, SourceFault> {
     let Some(start) = start else { return Ok(traversal) };
     let before = start.data();
+    let digest = match before.blocks {
+        None => samples.digest(),
+        // Fewer blocks than before cannot be the same.
+        Some(blocks) => samples.digest_of(blocks).or(samples.digest()),
+    };
     let differs =
-        match (before.count.filter(|count| Some(*count) != data.count), before.digest.zip(data.digest)) {
+        match (before.count.filter(|count| *count != samples.count()), before.digest.zip(digest)) {
             (Some(before), _) => format!("has {} samples, and had {before}", traversal.count()),
             (None, Some((before, now))) if before != now => {
-                "has other files, keys or sizes than it had".to_owned()
+                "has other files, keys, sizes or bytes than it had".to_owned()
             }
             _ => return Ok(traversal.from(start)),
         };

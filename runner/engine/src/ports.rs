@@ -76,6 +76,8 @@ pub struct SourceFault {
     /// Underlying error, if there is one.
     #[source]
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    /// Set if the data are damaged, cut or missing: a source may leave them out and continue.
+    pub is_damage: bool,
 }
 
 /// An op that waits rather than computes (fetch, transfer): a future, run on the I/O runtime.
@@ -373,7 +375,12 @@ impl Fault {
 impl SourceFault {
     /// Creates a fault with an optional cause.
     pub fn new(message: impl Into<String>, source: Option<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self { message: message.into(), source }
+        Self { message: message.into(), source, is_damage: false }
+    }
+
+    /// Creates a fault of damaged data.
+    pub fn damage(message: impl Into<String>) -> Self {
+        Self { is_damage: true, ..Self::new(message, None) }
     }
 }
 

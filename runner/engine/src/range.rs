@@ -68,7 +68,7 @@ impl Source for RangeSource {
     }
 
     fn data(&self) -> DataSet {
-        DataSet { count: Some(self.traversal.count()), digest: None }
+        DataSet { count: Some(self.traversal.count()), ..DataSet::default() }
     }
 }
 

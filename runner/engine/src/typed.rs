@@ -32,6 +32,8 @@ pub struct Typing {
     pub missing: BTreeMap<String, WhenMissing>,
     /// Fields that an earlier run has learnt, which this one continues.
     pub earlier: Option<DataFields>,
+    /// Types that the document declares, by field.
+    pub declared: BTreeMap<String, FieldType>,
     /// Type of a field by its name, where the name determines it.
     pub kind_of: fn(&str) -> Option<FieldType>,
     /// Remedy for values of different types, for messages.
@@ -72,6 +74,7 @@ impl Default for Typing {
         Self {
             missing: BTreeMap::new(),
             earlier: None,
+            declared: BTreeMap::new(),
             kind_of: |_| None,
             cure: "make the values alike",
             notes: Notes::default(),
@@ -104,7 +107,9 @@ impl Typing {
                 (None, Some(fields)) => fields,
                 (None, None) => self.learn(&samples).await?,
             };
-            let typed: Arc<dyn Numbered> = Arc::new(Typed { samples, rules: self.rules(learnt)? });
+            let rules = self.rules(learnt)?;
+            let fields = self.notes.fields();
+            let typed: Arc<dyn Numbered> = Arc::new(Typed { samples, rules, fields });
             Ok(typed)
         }
         .boxed()
@@ -131,7 +136,16 @@ impl Typing {
     /// The rules, and the fields of the samples that they make. The error is the end of a sentence about `missing`.
     fn rules_for(&self, learnt: &DataFields) -> Result<(FieldRules, DataFields), String> {
         let mut fields = learnt.fields.clone();
-        for name in self.missing.keys().filter(|name| learnt.field(name).is_none()) {
+        // The samples that were not read may have fields that the document declares.
+        let is_all = learnt.learnt_from.is_none() && !learnt.is_open;
+        for (name, kind) in self.declared.iter().filter(|(name, _)| !is_all && learnt.field(name).is_none()) {
+            fields.push(DataField { name: name.as_str().into(), kind: *kind, optional: None });
+        }
+        let is_known = |fields: &[DataField], name: &str| fields.iter().any(|field| *field.name == *name);
+        for name in self.missing.keys() {
+            if is_known(&fields, name) {
+                continue;
+            }
             let Some(kind) = (self.kind_of)(name) else {
                 let near = suggestion(name, learnt.fields.iter().map(|field| &*field.name));
                 let of = match learnt.learnt_from {
@@ -440,6 +454,8 @@ fn put(data: &mut Vec<u8>, dtype: Dtype, number: f64) -> bool {
 struct Typed {
     samples: Arc<dyn Numbered>,
     rules: Arc<FieldRules>,
+    /// Fields of the samples, with those that are filled in.
+    fields: Option<Arc<DataFields>>,
 }
 
 impl Numbered for Typed {
@@ -449,6 +465,10 @@ impl Numbered for Typed {
 
     fn digest(&self) -> Option<Hash> {
         self.samples.digest()
+    }
+
+    fn fields(&self) -> Option<DataFields> {
+        self.fields.as_deref().cloned()
     }
 
     fn digest_of(&self, blocks: u64) -> Option<Hash> {

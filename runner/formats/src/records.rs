@@ -3,6 +3,7 @@
 mod format;
 mod in_order;
 mod json;
+mod kinds;
 mod layout;
 mod numbered;
 mod part;
@@ -13,7 +14,7 @@ pub use format::RecordFormat;
 pub use in_order::RecordSource;
 pub use json::{RecordFault, sample_of};
 pub use layout::SAMPLE_KEY;
-pub use numbered::record_samples;
+pub use numbered::{TYPES, record_samples};
 pub(crate) use numbered::{Limits, open_records};
 use penstock_storage::AHEAD_BYTES;
 

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, OnceLock};
 
@@ -6,11 +6,12 @@ use penstock_device::GpuError;
 use penstock_engine::consumers::{Discard, Simulate};
 use penstock_engine::graph::{Graph, GraphNode, StageNode, StageWork};
 use penstock_engine::memory::BatchMemory;
-use penstock_engine::ops::{Collate, SleepTask, SleepTimes};
+use penstock_engine::ops::{Collate, SleepTask, SleepTimes, Usual};
 use penstock_engine::ports::{Consumer, Source, TaskOp, ThreadOpFactory};
 use penstock_engine::route::{Choice, FieldChoice, Route};
 use penstock_engine::timer::Timer;
-use penstock_storage::{FetchOp, StoreError};
+use penstock_storage::{BYTES_FIELD, FetchOp, StoreError};
+use penstock_types::manifest::Mode;
 use penstock_types::plan::{
     ConsumerPlan, Plan, RoutePlan, SleepPlan, StageId, StageKind, StagePlan, WasmPlan,
 };
@@ -145,9 +146,11 @@ impl Parts<'_> {
                 watched.guests.insert(stage.id.to_string(), factory.clone());
                 threads(Arc::new(factory), stage.kind.is_stateful())
             }
-            StageKind::Collate { ragged } => {
+            StageKind::Collate(collate) => {
                 let memory = gpus.memory().unwrap_or_else(|| self.memory.clone());
-                threads(Arc::new(Collate::new(*ragged, Some(memory))), false)
+                let notes = self.prepared.found.notes(&self.prepared.plan.source.id.to_string());
+                let usual = Usual::of(notes, self.changed_before(stage));
+                threads(Arc::new(Collate::new(collate.clone(), usual, Some(memory))), false)
             }
             StageKind::Transfer { device } => {
                 tasks(gpus.transfer(&stage.id.to_string(), *device, &mut watched.transfers)?)
@@ -182,6 +185,26 @@ impl Parts<'_> {
             | StageWork::Gate { .. }
             | StageWork::Join { .. } => None,
         })
+    }
+
+    /// Names of the fields that the stages before `stage` may change; `None` if they may change all.
+    fn changed_before(&self, stage: &StagePlan) -> Option<BTreeSet<String>> {
+        let mut changed = BTreeSet::new();
+        for before in self.prepared.plan.stages.iter().take_while(|before| before.id != stage.id) {
+            match &before.kind {
+                StageKind::Fetch { .. } => drop(changed.insert(BYTES_FIELD.to_owned())),
+                StageKind::Wasm(wasm) => {
+                    let named = self.prepared.module(wasm).manifest().fields(&wasm.params);
+                    let (wants, makes) = (named.wants?, named.makes?);
+                    if wasm.mode == Mode::Stateful {
+                        return None;
+                    }
+                    changed.extend(wants.into_iter().map(|want| want.field).chain(makes));
+                }
+                _ => {}
+            }
+        }
+        Some(changed)
     }
 
     async fn guest(&self, stage: &StagePlan, wasm: &WasmPlan) -> Result<StageFactory, AssembleError> {

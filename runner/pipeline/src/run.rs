@@ -101,7 +101,7 @@ impl Run {
 
     /// State from which another run continues: what is handed out, left out or failed is not repeated.
     pub fn state(&self) -> Token {
-        self.start.after(&self.handle.progress())
+        self.facts.state(&self.start, &self.handle)
     }
 
     /// Place where the run began.
@@ -156,7 +156,7 @@ impl Run {
     /// Waits until the run has ended and its output is written.
     pub fn wait(self) -> Ended {
         let snapshot = self.facts.snapshot(self.running.wait());
-        let (logs, state) = (self.facts.logs(), self.start.after(&self.handle.progress()));
+        let (logs, state) = (self.facts.logs(), self.facts.state(&self.start, &self.handle));
         let output = match &self.watcher.output {
             Some(output) => output.finish(&snapshot, &self.watcher.times(&snapshot)),
             None => Ok(()),
@@ -187,6 +187,15 @@ impl RunFacts {
             machine: MachineReading::now(),
             verdicts,
         }
+    }
+
+    /// State from which another run continues.
+    pub fn state(&self, start: &StartPoint, handle: &RunHandle) -> Token {
+        let (mut state, learnt) = (start.after(&handle.progress()), self.watched.found.learnt());
+        if !learnt.is_empty() {
+            state.fields = learnt;
+        }
+        state
     }
 
     fn logs(&self) -> BTreeMap<String, LogLines> {

@@ -87,6 +87,7 @@ impl StoreError {
 impl From<StoreError> for SourceFault {
     fn from(error: StoreError) -> Self {
         let message = error.to_string();
+        let is_damage = matches!(error, StoreError::NotFound { .. } | StoreError::OutOfRange { .. });
         // The error's message is already part of the returned fault, so the error's cause is its source.
         let cause = match error {
             StoreError::Denied { source, .. } | StoreError::Io { source, .. } => Some(source),
@@ -95,7 +96,7 @@ impl From<StoreError> for SourceFault {
             | StoreError::TooLarge { .. }
             | StoreError::OutOfRange { .. } => None,
         };
-        Self::new(message, cause)
+        Self { is_damage, ..Self::new(message, cause) }
     }
 }
 

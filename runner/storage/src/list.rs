@@ -108,7 +108,7 @@ impl Source for ListSource {
         // A limit ends the listing early.
         let is_whole = |count: &u64| self.settings.limit.is_none_or(|limit| *count < limit);
         let count = listed.map(|listed| listed.traversal.count()).filter(is_whole);
-        DataSet { count, digest: None }
+        DataSet { count, ..DataSet::default() }
     }
 
     fn kept_bytes(&self) -> u64 {

@@ -77,13 +77,32 @@ pub enum Ragged {
     Pad,
     /// Turns tensor fields with at least one dimension into lists of tensors, which stay in host memory.
     List,
-    /// Fails the samples whose shapes differ from the most frequent shape in the batch; `on_error` applies to them.
+    /// Fails the samples whose shapes differ from `shape`, or else from the most frequent shape in the batch; `on_error` applies to
+    /// them.
     Skip,
 }
 
 impl Ragged {
     /// True for the default, which is not serialized, so that recipes of existing folders stay equal: a run that completes with
     /// `fail` makes the same batches as with `skip`, the behaviour of earlier versions.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    pub(crate) fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Handling of samples whose fields differ from those of their data set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Mismatch {
+    /// Fails the run, with any `on_error`.
+    #[default]
+    Fail,
+    /// Fails the samples that differ; `on_error` applies to them.
+    Skip,
+}
+
+impl Mismatch {
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     pub(crate) fn is_usual(&self) -> bool {
         *self == Self::default()

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use csv_core::ReadRecordResult;
 use penstock_engine::item::{Field, Value};
+use penstock_types::data_set::DataField;
 use penstock_types::spec::ColumnType;
 
 use super::RecordFault;
+use super::kinds::field_type;
 use super::layout::{KeyAndFields, Layout, MAX_COLUMNS, SAMPLE_KEY, reader};
 
 /// Columns of a table, in order.
@@ -38,6 +40,20 @@ pub(super) struct RowParser {
 }
 
 impl Columns {
+    /// Fields of the rows, in order. Of a column of texts, each row has a value.
+    pub(super) fn fields(&self) -> impl Iterator<Item = DataField> {
+        self.0.iter().filter_map(|Column { name, becomes }| {
+            let Becomes::Field(kind) = becomes else { return None };
+            let optional = (*kind == ColumnType::Text).then_some(false);
+            Some(DataField { name: name.clone(), kind: field_type(*kind), optional })
+        })
+    }
+
+    /// Names of the columns.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|column| &*column.name)
+    }
+
     /// Bytes that the columns take in memory.
     pub(super) fn bytes(&self) -> u64 {
         self.0.iter().map(|column| (size_of::<Column>() + column.name.len()) as u64).sum()
@@ -47,7 +63,7 @@ impl Columns {
 impl RowParser {
     pub(super) fn new(layout: &Layout) -> Self {
         let delimiter = match layout {
-            Layout::Lines => b',',
+            Layout::Lines { .. } => b',',
             Layout::Rows { delimiter, .. } => *delimiter,
         };
         Self { reader: reader(delimiter), text: Vec::new(), ends: Vec::new() }
@@ -65,11 +81,8 @@ impl RowParser {
         if let Some(twice) = names.iter().find(|name| !name.is_empty() && !seen.insert(**name)) {
             return Err(RecordFault::ColumnTwice { name: (*twice).to_owned() });
         }
-        if let Some(missing) = types.keys().map(String::as_str).chain(key).find(|name| !seen.contains(name)) {
-            let columns = names.iter().filter(|name| !name.is_empty()).take(20);
-            let columns =
-                columns.map(|name| format!("`{}`", name.escape_debug())).collect::<Vec<_>>().join(", ");
-            return Err(RecordFault::NoColumn { name: missing.to_owned(), columns });
+        if let Some(missing) = key.filter(|name| !seen.contains(name)) {
+            return Err(RecordFault::NoColumn { name: missing.to_owned(), columns: in_words(names.iter().copied()) });
         }
         let becomes = |name: &str| match name {
             "" => Becomes::Nothing,
@@ -139,8 +152,15 @@ impl RowParser {
     }
 }
 
+/// Names of columns in a message.
+pub(super) fn in_words<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    const MOST: usize = 20;
+    let names = names.filter(|name| !name.is_empty()).take(MOST);
+    names.map(|name| format!("`{}`", name.escape_debug())).collect::<Vec<_>>().join(", ")
+}
+
 /// Value of a column of this type; `None` if it is missing.
-fn value(kind: ColumnType, text: &str) -> Result<Option<Value>, ()> {
+pub(super) fn value(kind: ColumnType, text: &str) -> Result<Option<Value>, ()> {
     let trimmed = text.trim();
     Ok(Some(match kind {
         ColumnType::Text => Value::Text(text.to_owned()),
@@ -218,7 +238,6 @@ mod tests {
         assert_eq!(columns("a,\"a\"", None, &[]).unwrap_err(), "names the column `a` twice");
         let missing = "names no column `id`; its columns are `a`, `b\\n`";
         assert_eq!(columns("a,\"b\n\"", Some("id"), &[]).unwrap_err(), missing);
-        assert_eq!(columns("a,\"b\n\"", None, &[("id", ColumnType::Int)]).unwrap_err(), missing);
         let many = ",".repeat(MAX_COLUMNS);
         assert_eq!(
             columns(&many, None, &[]).unwrap_err(),

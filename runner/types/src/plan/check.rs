@@ -7,12 +7,12 @@ use std::time::Duration;
 use super::fields::Missing;
 use super::recipe::{recipe, unordered};
 use super::{
-    ConsumerPlan, Device, Fields, FilesPlan, Flow, Known, ModuleFacts, Plan, SinkPlan, SleepPlan, SourcePlan,
+    CollatePlan, ConsumerPlan, Device, Fields, FilesPlan, Flow, Known, ModuleFacts, Plan, SinkPlan, SleepPlan, SourcePlan,
     StageId, StageKind, StagePlan, StoreFacts, Unit, WasmPlan,
 };
 use crate::fault::{FaultKind, Pointer, SpecFault, listed, suggestion};
 use crate::manifest::Mode;
-use crate::policy::{Capacity, Concurrency, FailureLimit, Order};
+use crate::policy::{Capacity, Concurrency, FailureLimit, Order, Ragged};
 use crate::spec::{
     Consumer, DeviceName, Fetch, LabelTable, MAX_FAULTS, Millis, MixPart, MixSource, Name, RecordDecoding,
     RecordForm, RecordsSource, STD_PREFIX, Settings, Sleep, Source, Spec, Stage, TableSource, Wasm,
@@ -264,6 +264,8 @@ impl Check<'_> {
                 let of_examples = [
                     ("fields", !source.fields.is_empty()),
                     ("texts", !source.texts.is_empty()),
+                    ("scalars", !source.scalars.is_empty()),
+                    ("lists", !source.lists.is_empty()),
                     ("sample_key", source.sample_key.is_some()),
                 ];
                 for (name, _) in
@@ -409,7 +411,17 @@ impl Check<'_> {
                 self.assets(wasm, place);
                 StageKind::Wasm(self.wasm(wasm, facts, concurrency, place))
             }
-            Stage::Collate(collate) => StageKind::Collate { ragged: collate.ragged },
+            Stage::Collate(collate) => {
+                if !collate.shape.is_empty() && collate.ragged != Ragged::Skip {
+                    let hint = "set `ragged` to `skip`, or remove `shape`";
+                    self.fault(place.key("shape"), "only `\"ragged\": \"skip\"` has shapes", hint);
+                }
+                StageKind::Collate(CollatePlan {
+                    ragged: collate.ragged,
+                    shapes: collate.shape.clone(),
+                    mismatch: collate.mismatch,
+                })
+            }
             Stage::Transfer(transfer) => {
                 StageKind::Transfer { device: self.device(&transfer.device, &spec.consumer, place) }
             }
@@ -514,7 +526,7 @@ impl Check<'_> {
             StageKind::Route(route) => route.has_else,
             StageKind::Aggregate { .. }
             | StageKind::Disaggregate
-            | StageKind::Collate { .. }
+            | StageKind::Collate(_)
             | StageKind::Transfer { .. }
             | StageKind::Path(_) => true,
         };
@@ -605,7 +617,7 @@ impl<'a> Check<'a> {
         let is_cuda = matches!(stage, Stage::Transfer(transfer) if transfer.device.is_cuda());
         let takes: &[Unit] = match kind {
             StageKind::Aggregate { .. } => &[Samples],
-            StageKind::Disaggregate | StageKind::Collate { .. } => &[Batches],
+            StageKind::Disaggregate | StageKind::Collate(_) => &[Batches],
             StageKind::Wasm(_) if is_unknown => &[Samples, Batches],
             StageKind::Wasm(wasm) if wasm.mode == Mode::Batch => &[Batches],
             StageKind::Wasm(_) | StageKind::Path(_) | StageKind::Route(_) => &[Samples],

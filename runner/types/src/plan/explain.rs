@@ -290,8 +290,8 @@ impl StageKind {
                 format!("reads the object of each sample's {named} from the store `{store}`")
             }
             Self::Wasm(wasm) => wasm.in_words(),
-            Self::Collate { ragged } => {
-                let differ = match ragged {
+            Self::Collate(collate) => {
+                let differ = match collate.ragged {
                     Ragged::Fail => "different shapes fail the run",
                     Ragged::Pad => "pads different shapes with zeros",
                     Ragged::List => "gives tensors as lists",

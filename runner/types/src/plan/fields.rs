@@ -123,7 +123,7 @@ impl Fields {
             self.named.insert(BYTES_FIELD.to_owned(), Presence::Present);
         }
         // Padding adds a field of shapes for each tensor field, and the plan does not know which fields are tensors.
-        if matches!(kind, StageKind::Collate { ragged: Ragged::Pad }) {
+        if matches!(kind, StageKind::Collate(collate) if collate.ragged == Ragged::Pad) {
             self.others = Presence::Unknown;
         }
         self

@@ -77,7 +77,7 @@ impl Rank {
         }
         self.start.after(&Progress {
             epochs,
-            data: DataSet { count: Some(self.count), digest: None },
+            data: DataSet { count: Some(self.count), ..DataSet::default() },
             ..Progress::default()
         })
     }

@@ -644,6 +644,19 @@ impl Source {
         })
     }
 
+    /// Settings of the listing of its objects: true if keys in hidden folders are taken, and the links that are followed.
+    pub fn listing(&self) -> (bool, Links) {
+        match self {
+            Self::List(source) => (source.hidden, source.links),
+            Self::Records(source) => (source.hidden, source.links),
+            Self::Csv(source) | Self::Tsv(source) => (source.hidden, source.links),
+            Self::Tar(source) => (source.hidden, source.links),
+            Self::Parquet(source) => (source.hidden, source.links),
+            Self::Tfrecord(source) => (source.hidden, source.links),
+            Self::Index(_) | Self::Range(_) | Self::Mds(_) | Self::Mix(_) => (false, Links::All),
+        }
+    }
+
     /// Handling of damaged data.
     pub fn on_damage(&self) -> OnDamage {
         match self {

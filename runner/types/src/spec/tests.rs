@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::policy::{Concurrency, OnError, Order, Ragged};
+use crate::policy::{Concurrency, Mismatch, OnError, Order, Ragged};
 use crate::traversal::{Shard, Uneven};
 
 fn faults(document: &str) -> String {
@@ -404,6 +404,8 @@ fn plain_stage() -> impl Strategy<Value = Stage> {
         (ragged, settings()).prop_map(
             |(ragged, (name, queue, concurrency, order, on_error, max_failures))| Stage::Collate(Collate {
                 ragged,
+                shape: BTreeMap::from([("image".to_owned(), vec![3, 224])]),
+                mismatch: if order == Order::Input { Mismatch::Skip } else { Mismatch::Fail },
                 name,
                 queue,
                 concurrency,
