@@ -104,6 +104,11 @@ impl Run {
         self.facts.state(&self.start, &self.handle)
     }
 
+    /// Constant properties of the run.
+    pub fn facts(&self) -> &RunFacts {
+        &self.facts
+    }
+
     /// Place where the run began.
     pub fn start(&self) -> &Arc<StartPoint> {
         &self.start

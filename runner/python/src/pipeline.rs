@@ -13,7 +13,7 @@ use penstock_engine::item::{Collated, Item, Origin};
 use penstock_engine::memory::Pool;
 use penstock_engine::running::{RunHandle, StopReason, Taken};
 use penstock_pipeline::headspace::Headspace;
-use penstock_pipeline::{Ended, OutputError, Prepared, Run, Runner, StartError};
+use penstock_pipeline::{Ended, OutputError, Prepared, Run, RunFacts, Runner, StartError};
 use penstock_types::manifest::Mode;
 use penstock_types::plan::{ConsumerPlan, StageKind, StagePlan, WasmPlan};
 use penstock_types::resume::{StartPoint, Token, TokenFault};
@@ -67,6 +67,7 @@ pub(crate) struct Running {
     recent: Mutex<VecDeque<Vec<Origin>>>,
     /// Place where the run began.
     start: Arc<StartPoint>,
+    facts: RunFacts,
     /// Batches that arrived while the loop held too many; several if several threads called `next`.
     waiting: Mutex<VecDeque<Collated>>,
     /// `None` once the run has ended.
@@ -230,6 +231,7 @@ impl Loader {
             max_held: self.max_held,
             recent: Mutex::default(),
             start: run.start().clone(),
+            facts: run.facts().clone(),
             waiting: Mutex::default(),
             run: Mutex::new(Some(run)),
             last: OnceLock::new(),
@@ -388,7 +390,7 @@ impl Running {
     fn state(&self, pending: usize) -> PyResult<String> {
         self.home.check()?;
         self.hand_out(pending);
-        Ok(self.start.after(&self.handle.progress()).to_json())
+        Ok(self.facts.state(&self.start, &self.handle).to_json())
     }
 
     /// Figures of the run, as JSON.

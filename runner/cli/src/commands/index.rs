@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use penstock_formats::{IndexKind, SampleIndex, Shards};
+use penstock_formats::{Damage, IndexKind, SampleIndex, Shards};
 use penstock_pipeline::Stores;
 use penstock_storage::{
     BoundedStore, FolderStore, MAX_INDEX_BYTES, PackedKeys, Store, Wanted, check_key, check_prefix,
@@ -74,7 +74,7 @@ async fn scan(kind: IndexKind, store: &BoundedStore, shards: &Shards) -> Result<
             bar.set_message(format!("{done} of {all} {kind} of store `{}` are read", store.name()));
         }
     };
-    let index = SampleIndex::build(kind, store, shards, shown).await;
+    let index = SampleIndex::build(kind, store, shards, &Damage::default(), shown).await;
     if let Some(bar) = &bar {
         bar.finish_and_clear();
     }

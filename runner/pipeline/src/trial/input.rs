@@ -1,5 +1,6 @@
 //! Reads samples from files in the same form as a run.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use penstock_engine::item::{Origin, Sample, Value};
 use penstock_engine::ports::{Produced, Source, SourceFault};
-use penstock_formats::{RecordFormat, RecordSource, Shards};
+use penstock_engine::typed::Typing;
+use penstock_formats::{RecordFormat, RecordSource, Shards, TYPES};
 use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore, ListSource, OpenFault, Wanted};
 use penstock_types::traversal::TraversalSettings;
 
@@ -116,7 +118,8 @@ impl Samples<'_> {
         };
         let objects = Shards::Keys(vec![Arc::from(name)]);
         let settings = TraversalSettings::IN_ORDER;
-        let mut source = RecordSource::new(store(path, folder)?, objects, RecordFormat::lines(), settings);
+        let (format, typing) = (RecordFormat::lines(BTreeMap::new()), Typing { cure: TYPES, ..Typing::default() });
+        let mut source = RecordSource::new(store(path, folder)?, objects, format, settings, typing);
         while let Some(records) = next(&mut source, path).await? {
             records.into_iter().try_for_each(|sample| self.push(sample))?;
         }
