@@ -26,7 +26,7 @@ class _CacheDir(enum.Enum):
 
 
 class Field(NamedTuple):
-    """A field of the samples of a source; all samples have it with this type."""
+    """A field of the samples of a source, with the type of its values in all samples."""
 
     #: `bytes`, `text`, or the element type as NumPy names it, such as `int64`; `None` if each value states its own.
     type: str | None
