@@ -176,7 +176,12 @@ mod tests {
         let op = json!({ "properties": { "RandomResizedCrop": { "$ref": "#/$defs/crop" }, "Resize": {} }, "additionalProperties": false });
         let schema = json!({ "$defs": { "crop": crop }, "properties": { "ops": { "items": op } }, "additionalProperties": false });
         let params = json!({ "ops": [{ "RandomResizeCrop": {} }, { "RandomResizedCrop": { "sise": 3 } }, { "Blur": {} }], "op": 1 });
-        insta::assert_snapshot!(told(&schema, &params).join("\n"), @"");
+        insta::assert_snapshot!(told(&schema, &params).join("\n"), @"
+        /ops/0: the module `m` refuses this value: Additional properties are not allowed ('RandomResizeCrop' was unexpected); did you mean `RandomResizedCrop`?
+        /ops/1/RandomResizedCrop: the module `m` refuses this value: Additional properties are not allowed ('sise' was unexpected); did you mean `size`?
+        /ops/2: the module `m` refuses this value: Additional properties are not allowed ('Blur' was unexpected); expected `RandomResizedCrop`, `Resize`
+        the document: the module `m` refuses this value: Additional properties are not allowed ('op' was unexpected); did you mean `ops`?
+        ");
     }
 
     #[test]
