@@ -11,8 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy
 import penstock
 from kit import PATIENCE, clean, content, folder, image_ops, photo_document, photo_pipeline, photos, plane_document, plane_stage, wanted
+from penstock._document import json_of
 
 ROOT = Path(__file__).parents[2]
 PARTS = ROOT / "runner/python/python/penstock/_parts.py"
@@ -147,6 +149,29 @@ def every_part() -> list[tuple[str, dict[str, Any], penstock.Document]]:
     parts += [(f"/consumer/{kind}", given, getattr(begun, kind)(**given)) for kind, given in CONSUMERS.items()]
     parts += [("", given, begun.set(**given)) for given in DOCUMENT.values()]
     return parts
+
+
+class Numbers(unittest.TestCase):
+    def test_numbers_and_arrays_of_numpy_are_numbers_and_lists(self) -> None:
+        document = penstock.range(numpy.int64(50), limit=numpy.uint8(40)).sleep(mean_ms=numpy.float32(0.5), fail_rate=numpy.float64(0))
+        document = document.wasm("std/image", params={"ops": [{"Resize": {"size": numpy.array([8, 16])}}], "draft": numpy.bool_(True)})
+        same = penstock.range(50, limit=40).sleep(mean_ms=0.5, fail_rate=0.0)
+        same = same.wasm("std/image", params={"ops": [{"Resize": {"size": [8, 16]}}], "draft": True})
+        self.assertEqual(document, same)
+        self.assertEqual(penstock.Document.read({"source": {"range": {"count": numpy.int32(3)}}}).to_dict()["source"]["range"]["count"], 3)
+        for value in (numpy.array([1, 2])[0], numpy.arange(3)[2:]):
+            self.assertEqual(json.loads(json_of("it", {"value": value})), {"value": value.tolist()})
+
+    def test_values_that_json_does_not_have_are_refused(self) -> None:
+        for value in (numpy.float32("nan"), numpy.datetime64("2026-01-01"), numpy.complex64(1), object(), numpy.longdouble(1)):
+            with self.assertRaisesRegex(penstock.InvalidPipeline, "cannot be written as JSON"):
+                json_of("it", {"value": value})
+
+    def test_numbers_of_numpy_in_settings(self) -> None:
+        stages = [{"aggregate": {"size": 8}}, {"collate": {}}]
+        settings = {"/stages/0/aggregate/size": numpy.int64(5)}
+        pipeline = penstock.Pipeline({"source": {"range": {"count": 20}}, "stages": stages}, settings=settings)
+        self.assertEqual([batch.size for batch in pipeline], [5, 5, 5, 5])
 
 
 class Generated(unittest.TestCase):

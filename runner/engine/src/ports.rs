@@ -225,7 +225,7 @@ pub struct Output {
     pub dropped: u64,
     /// Samples that failed, each with its input.
     pub failed: Vec<Failed>,
-    /// Reason for ending the run as failed, regardless of `on_error`.
+    /// Reason for ending the run as failed, regardless of `on_error`. A resumed run takes the failed samples again.
     pub fatal: Option<String>,
     /// Samples that the op holds after the call (stateful modules); 0 for every other op.
     pub held: u64,

@@ -333,10 +333,10 @@ impl Schedule {
         }
     }
 
-    fn book(&mut self, DoneTask { task, mut outcome, time }: DoneTask, now: Tick) {
+    fn book(&mut self, DoneTask { task, outcome, time }: DoneTask, now: Tick) {
         let stage = &mut self.stages[task.stage];
         let Kind::Pipe(pipe) = &mut stage.kind else { return };
-        let fatal = outcome.as_mut().ok().and_then(|output| output.fatal.take());
+        let fatal = outcome.as_ref().ok().and_then(|output| output.fatal.clone());
         let (before, made) = (pipe.task_bytes(task.slot), stage.core.book.made);
         let failed = pipe.complete(task.slot, outcome, time, &mut stage.core, &mut self.settled, now);
         if stage.core.book.made > made {

@@ -142,7 +142,7 @@ impl Parts<'_> {
                 tasks(Arc::new(FetchOp::new(self.prepared.store(store)).of(object.as_deref())))
             }
             StageKind::Wasm(wasm) => {
-                let factory = self.guest(stage, wasm).await?;
+                let factory = self.prepared.guest(stage, wasm).await?;
                 watched.guests.insert(stage.id.to_string(), factory.clone());
                 threads(Arc::new(factory), stage.kind.is_stateful())
             }
@@ -207,33 +207,6 @@ impl Parts<'_> {
         Some(changed)
     }
 
-    async fn guest(&self, stage: &StagePlan, wasm: &WasmPlan) -> Result<StageFactory, AssembleError> {
-        let mut assets = BTreeMap::new();
-        for (name, Asset { store, key }) in &wasm.assets {
-            let (bytes, _) = self.prepared.store(store.as_str()).get(key.as_str().into()).await;
-            let unreadable = |source| AssembleError::Asset {
-                stage: stage.id.to_string(),
-                asset: name.to_string(),
-                source,
-            };
-            assets.insert(name.to_string(), bytes.map_err(unreadable)?);
-        }
-        let factory = self.prepared.module(wasm).stage(StageSettings {
-            name: stage.seeded_as.clone(),
-            params: wasm.params.clone().into(),
-            deadline: wasm.deadline,
-            memory_bytes: wasm.memory_bytes,
-            output_bytes: wasm.output_bytes,
-            held_bytes: wasm.memory_bytes.min(self.prepared.plan.buffer_bytes / HELD_SHARE),
-            assets,
-            document_seed: self.prepared.plan.seed,
-        });
-        let stateful = self.prepared.plan.stages.iter().filter(|stage| stage.kind.is_stateful()).count();
-        let saves = stateful == 1 && stage.kind.is_stateful() && factory.module().saves();
-        let kept = self.prepared.start.as_ref().map(|start| start.kept().state.clone());
-        Ok(if saves { factory.saving(kept.unwrap_or_default().into()) } else { factory })
-    }
-
     /// The timer that all sleeps of the run share.
     fn timer(&self) -> Result<Arc<Timer>, AssembleError> {
         if let Some(timer) = self.timer.get() {
@@ -241,6 +214,40 @@ impl Parts<'_> {
         }
         let timer = Arc::new(Timer::start().map_err(AssembleError::Timer)?);
         Ok(self.timer.get_or_init(|| timer).clone())
+    }
+}
+
+impl Prepared {
+    /// Factory of the op of a stage that runs a module, with its assets.
+    pub(crate) async fn guest(
+        &self,
+        stage: &StagePlan,
+        wasm: &WasmPlan,
+    ) -> Result<StageFactory, AssembleError> {
+        let mut assets = BTreeMap::new();
+        for (name, Asset { store, key }) in &wasm.assets {
+            let (bytes, _) = self.store(store.as_str()).get(key.as_str().into()).await;
+            let unreadable = |source| AssembleError::Asset {
+                stage: stage.id.to_string(),
+                asset: name.to_string(),
+                source,
+            };
+            assets.insert(name.to_string(), bytes.map_err(unreadable)?);
+        }
+        let factory = self.module(wasm).stage(StageSettings {
+            name: stage.seeded_as.clone(),
+            params: wasm.params.clone().into(),
+            deadline: wasm.deadline,
+            memory_bytes: wasm.memory_bytes,
+            output_bytes: wasm.output_bytes,
+            held_bytes: wasm.memory_bytes.min(self.plan.buffer_bytes / HELD_SHARE),
+            assets,
+            document_seed: self.plan.seed,
+        });
+        let stateful = self.plan.stages.iter().filter(|stage| stage.kind.is_stateful()).count();
+        let saves = stateful == 1 && stage.kind.is_stateful() && factory.module().saves();
+        let kept = self.start.as_ref().map(|start| start.kept().state.clone());
+        Ok(if saves { factory.saving(kept.unwrap_or_default().into()) } else { factory })
     }
 }
 

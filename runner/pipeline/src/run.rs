@@ -20,6 +20,7 @@ use crate::files::FilesCount;
 use crate::found::Found;
 use crate::machine::MachineReading;
 use crate::output::{OutputError, OutputFolder};
+use crate::spatial::spatial_warnings;
 
 /// A run in this process.
 #[derive(Debug)]
@@ -59,6 +60,7 @@ pub struct RunFacts {
     watched: Watched,
     machine: MachineReading,
     verdicts: Verdicts,
+    plan: Arc<Plan>,
 }
 
 /// Parts of a run that have counters of their own, which are read during the run.
@@ -191,6 +193,7 @@ impl RunFacts {
             watched,
             machine: MachineReading::now(),
             verdicts,
+            plan: Arc::new(plan.clone()),
         }
     }
 
@@ -232,6 +235,9 @@ impl RunFacts {
         let digest = |guest: &StageFactory| guest.module().digest().to_owned();
         let modules = self.watched.guests.iter().map(|(stage, guest)| (stage.clone(), digest(guest)));
         let counters = self.watched.guests.iter().map(|(stage, guest)| (stage.clone(), guest.counters()));
+        let fields = self.watched.found.notes(&self.source).fields();
+        let mut warnings = self.watched.found.warnings();
+        warnings.extend(spatial_warnings(&self.plan, fields.as_deref()));
         RunSnapshot {
             id: self.id.clone(),
             name: self.name.clone(),
@@ -248,9 +254,9 @@ impl RunFacts {
             counters: counters.filter(|(_, counters)| !counters.is_empty()).collect(),
             files: self.watched.files.as_ref().map(|files| files.record()),
             labels: self.watched.found.labels(),
-            fields: self.watched.found.notes(&self.source).fields().map(|fields| (*fields).clone()),
+            fields: fields.map(|fields| (*fields).clone()),
             left_out: self.watched.found.left_out(),
-            warnings: self.watched.found.warnings(),
+            warnings,
             transfers: self.watched.transfers.record(),
             stages: view.stages,
             queues: view.queues,

@@ -27,7 +27,7 @@ use pyo3::prelude::*;
 use crate::batch::{Batch, Held};
 use crate::checked::{Document, ModuleSource, prefer_gpu};
 use crate::command::compiler;
-use crate::errors::{InvalidPipeline, PenstockError, RunFailed};
+use crate::errors::{InvalidPipeline, PenstockError, RunFailed, invalid};
 use crate::logs;
 use crate::output::folder_of;
 use crate::process::{Home, SLICE, io, locked, wait_for};
@@ -124,6 +124,11 @@ impl Loader {
             let (stores, modules) = (document.stores(stores), document.modules(sandbox, modules));
             let runner = Runner::new(runtime.clone(), stores, modules);
             let mut prepared = document.prepare(&runner, keeps_letters)?;
+            // A module may refuse params that agree with its schema.
+            let refused = runtime.block_on(prepared.try_init());
+            if !refused.is_empty() {
+                return Err(invalid(&refused));
+            }
             if let Some(number) = local_rank {
                 prefer_gpu(&mut prepared.plan, number);
             }
@@ -254,21 +259,42 @@ impl Loader {
         Ok(self.prepared_run(first_epoch, shard, false, None, false)?.fresh_state().to_json())
     }
 
-    /// Number of batches in one run over a share of the source if no sample fails or is dropped; `None` for endless runs.
-    fn batches(&self, py: Python<'_>, shard: Option<WrittenShard>) -> PyResult<Option<u64>> {
+    /// Number of batches in one run over a share of the source if no sample fails or is dropped; `None` for endless runs. With a `state`,
+    /// of the run that continues from it; `force` ignores that another pipeline has written it.
+    #[pyo3(signature = (first_epoch, shard, *, state=None, force=false))]
+    fn batches(
+        &self,
+        py: Python<'_>,
+        first_epoch: u32,
+        shard: Option<WrittenShard>,
+        state: Option<&str>,
+        force: bool,
+    ) -> PyResult<Option<u64>> {
         self.home.check()?;
-        let prepared = self.share(shard)?;
-        let Some(epochs) = prepared.plan.source.traversal.epochs else { return Ok(None) };
+        let prepared = self.prepared_run(first_epoch, shard, false, state, force)?;
         let plan = &prepared.plan;
+        if plan.source.traversal.epochs.is_none() {
+            return Ok(None);
+        }
         // Checked before the samples of the source are counted, which may require reading all of them.
         if let Some(unknown) = plan.stages.iter().find_map(unknown_output) {
             return Err(PyTypeError::new_err(format!("the number of batches is not known: {unknown}")));
         }
-        let counted = wait_for(py, prepared.count())?;
+        let counted = wait_for(py, prepared.counts())?;
         let counted = counted.map_err(|fault| PenstockError::new_err(with_causes(&fault)))?;
-        let Some(total) = counted else { return Ok(None) };
-        let epochs = u64::from(epochs.get());
-        Ok(plan.items_of(total / epochs).map(|items| items * epochs))
+        let batches = |counts: Vec<(u64, u64)>| {
+            counts.into_iter().map(|(samples, epochs)| Some(plan.items_of(samples)? * epochs)).sum()
+        };
+        Ok(counted.and_then(batches))
+    }
+
+    /// Fields of the source's samples, as JSON, read from the source; `None` if the source does not know them.
+    fn fields(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.home.check()?;
+        let fields = wait_for(py, self.prepared.fields())?;
+        let fields = fields.map_err(|fault| PenstockError::new_err(with_causes(&fault)))?;
+        let written = fields.map(|fields| serde_json::to_string(&fields)).transpose();
+        written.map_err(|error| PenstockError::new_err(error.to_string()))
     }
 }
 

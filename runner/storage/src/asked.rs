@@ -49,6 +49,11 @@ impl Asked {
         StoreError::Denied { store, key, access, source: source.into() }
     }
 
+    pub(crate) fn without_credentials(&self, source: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
+        let Self { store, key, access } = self.clone();
+        StoreError::Credentials { store, key, access, source: source.into() }
+    }
+
     pub(crate) fn refused(&self, reason: &'static str) -> StoreError {
         StoreError::Refused { store: self.store.clone(), key: self.key.clone(), reason: reason.into() }
     }

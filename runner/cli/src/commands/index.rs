@@ -99,12 +99,17 @@ fn chosen<'a>(stores: &'a Stores, args: &IndexCreateArgs) -> Result<(String, &'a
     }
 }
 
+/// File to which the index is written; `None` for standard output, which `-` names.
+fn file_of(args: &IndexCreateArgs) -> Option<&Path> {
+    args.output.as_deref().filter(|path| *path != Path::new("-"))
+}
+
 /// Returns the key of the index if it is written into the store itself: the index must not contain its own key.
 fn own_key(stores: &Stores, name: &str, args: &IndexCreateArgs) -> Option<String> {
     if let Some(key) = &args.upload {
         return Some(key.clone());
     }
-    let file = args.output.clone().or_else(|| fs::read_link(STANDARD_OUTPUT).ok())?;
+    let file = file_of(args).map(Path::to_owned).or_else(|| fs::read_link(STANDARD_OUTPUT).ok())?;
     stores.key_of(name, &file)
 }
 
@@ -134,7 +139,7 @@ fn write(runtime: &Runtime, store: &BoundedStore, index: Vec<u8>, args: &IndexCr
         runtime.block_on(store.put(Arc::from(key.as_str()), index.into()))?;
         return Ok(format!("its object `{key}`"));
     }
-    match &args.output {
+    match file_of(args) {
         Some(path) => {
             write_file(runtime, index, path).with_context(|| format!("cannot write `{}`", path.display()))?;
             Ok(format!("`{}`", path.display()))

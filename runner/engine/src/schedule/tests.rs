@@ -2,6 +2,7 @@
 //! without threads or a clock.
 
 mod budget;
+mod outcomes;
 mod resume;
 mod routes;
 
@@ -803,11 +804,17 @@ fn an_epoch_continues_if_one_sample_is_delivered_or_dropped() {
 }
 
 #[test]
-fn the_default_limit_of_a_run_is_a_rate_after_a_thousand_samples() {
-    for (failed, of, is_exceeded) in
-        [(999, 999, false), (50, 1_000, false), (51, 1_000, true), (51, 1_100, false)]
-    {
-        assert_eq!(exceeds(FailureLimit::Usual, failed, of, true), is_exceeded, "{failed} of {of}");
+fn the_default_limit_is_a_rate_after_a_thousand_samples_and_after_ten_failed_ones_at_the_end() {
+    for (failed, of, over, is_exceeded) in [
+        (999, 999, false, false),
+        (50, 1_000, true, false),
+        (51, 1_000, false, true),
+        (51, 1_100, true, false),
+        (10, 199, true, true),
+        (10, 200, true, false),
+        (9, 9, true, false),
+    ] {
+        assert_eq!(exceeds(FailureLimit::Usual, failed, of, over), is_exceeded, "{failed} of {of}");
     }
 }
 

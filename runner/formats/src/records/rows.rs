@@ -165,7 +165,7 @@ pub(super) fn value(kind: ColumnType, text: &str) -> Result<Option<Value>, ()> {
     Ok(Some(match kind {
         ColumnType::Text => Value::Text(text.to_owned()),
         _ if trimmed.is_empty() => return Ok(None),
-        ColumnType::Int => Value::Int(trimmed.parse().map_err(drop)?),
+        ColumnType::Int => Value::Int(trimmed.parse().ok().or_else(|| whole_number(trimmed)).ok_or(())?),
         ColumnType::Float => Value::Real(trimmed.parse().map_err(drop)?),
         ColumnType::Bool => match trimmed.to_ascii_lowercase().as_str() {
             "true" | "1" => Value::Int(1),
@@ -173,6 +173,36 @@ pub(super) fn value(kind: ColumnType, text: &str) -> Result<Option<Value>, ()> {
             _ => return Err(()),
         },
     }))
+}
+
+/// Whole number that a decimal number such as `3.0` or `1e3` stands for, as libraries write whole numbers beside missing ones; `None` for any
+/// other text.
+fn whole_number(text: &str) -> Option<i64> {
+    let (is_negative, unsigned) = match text.strip_prefix('-') {
+        Some(unsigned) => (true, unsigned),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let (decimal, exponent) = match unsigned.split_once(['e', 'E']) {
+        Some((decimal, exponent)) => (decimal, exponent.parse::<i32>().ok()?),
+        None => (unsigned, 0),
+    };
+    let (whole, broken) = decimal.split_once('.').unwrap_or((decimal, ""));
+    let digits = || whole.bytes().chain(broken.bytes());
+    if digits().next().is_none() || !digits().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    // The number is `significant` times ten to the power of `power`.
+    let zeros = digits().rev().take_while(|digit| *digit == b'0').count();
+    let mut significant = 0_i128;
+    for digit in digits().take(whole.len() + broken.len() - zeros) {
+        significant = significant.checked_mul(10)?.checked_add((digit - b'0').into())?;
+    }
+    if significant == 0 {
+        return Some(0);
+    }
+    let power = i64::from(exponent) + i64::try_from(zeros).ok()? - i64::try_from(broken.len()).ok()?;
+    let number = significant.checked_mul(10_i128.checked_pow(u32::try_from(power).ok()?)?)?;
+    i64::try_from(if is_negative { -number } else { number }).ok()
 }
 
 #[cfg(test)]
@@ -206,6 +236,41 @@ mod tests {
         );
         assert_eq!(read(" 9223372036854775807 ,inf,0,\" x\"").unwrap()[3], text(" x"));
         assert_eq!(read(",,,").unwrap(), [text("")]);
+        for (whole, number) in [
+            ("3.0", 3),
+            ("-3.000", -3),
+            ("+7.", 7),
+            ("1e3", 1_000),
+            ("1.25E+2", 125),
+            ("1200e-2", 12),
+            ("0.0", 0),
+            ("-0.0e99", 0),
+            ("9223372036854775807.0", i64::MAX),
+            ("-9223372036854775808.0", i64::MIN),
+        ] {
+            assert_eq!(values("a", &types[..1], whole.as_bytes()).unwrap(), [Value::Int(number)], "{whole}");
+        }
+        for other in [
+            "7.5",
+            "3.0000001",
+            "1e-1",
+            "1.25e1",
+            "9223372036854775808.0",
+            "1e19",
+            "1e99999999999",
+            ".",
+            "e3",
+            "3.0.0",
+            "0x3",
+            "inf",
+            "nan",
+            "3,0",
+            "--3.0",
+            "3.-0",
+        ] {
+            let fault = values("a", &types[..1], format!("\"{other}\"").as_bytes()).unwrap_err();
+            assert_eq!(fault, format!("has `{other}` in the column `a`, which is no `int`"));
+        }
         for (row, fault) in [
             ("x,,,", "has `x` in the column `a`, which is no `int`"),
             ("9223372036854775808,,,", "has `9223372036854775808` in the column `a`, which is no `int`"),

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from penstock import _penstock
 from penstock._display import pipeline_html
@@ -23,6 +23,17 @@ _LOGGER = logging.getLogger("penstock")
 
 class _CacheDir(enum.Enum):
     USUAL = enum.auto()
+
+
+class Field(NamedTuple):
+    """A field of the samples of a source, with the type of its values in all samples."""
+
+    #: `bytes`, `text`, or the element type as NumPy names it, such as `int64`; `None` if each value states its own.
+    type: str | None
+    #: Number of dimensions of a value, 0 for a single one; `None` if values may differ in it.
+    dimensions: int | None
+    #: True if some samples lack the field, false if none does; `None` if this is not known.
+    optional: bool | None
 
 
 class Pipeline:
@@ -114,6 +125,7 @@ class Pipeline:
         self._uneven = uneven
         self._workers = workers
         self._lengths: dict[Share | None, int | None] = {}
+        self._fields: dict[str, Field] | None = None
         #: State from which the next iteration continues, as JSON, and true if it may belong to another pipeline.
         self._state: tuple[str, bool] | None = None
         self._options = {
@@ -196,19 +208,27 @@ class Pipeline:
                 run.close()
             finally:
                 snapshot = json.loads(run.snapshot())
+                _log_warnings(self.name, snapshot)
                 _log_failures(self.name, snapshot)
         return count if snapshot["state"] == "completed" else None
 
     def __len__(self) -> int:
-        """Number of batches of an iteration in which no sample fails or is dropped.
+        """Number of batches of an iteration in which no sample fails or is dropped. Behind `load_state_dict`, those that are left to this
+        rank.
 
         Raises TypeError if it is not known: for endless runs, stages that hold samples, and modules that may make several samples from
         one, or whose manifest lacks `fan_out`.
         """
         share = self._share()
-        if share not in self._lengths:
-            self._lengths[share] = self._loader.batches(share)
-        batches = self._lengths[share]
+        batches: int | None = 0
+        if self._state is not None:
+            state, force = self._state
+            batches = self._loader.batches(0, share, state=state, force=force)
+        if batches == 0:
+            # Of a state that leaves nothing, the iteration is the next pass.
+            if share not in self._lengths:
+                self._lengths[share] = self._loader.batches(0, share)
+            batches = self._lengths[share]
         if batches is None:
             raise TypeError("the source is read endlessly (`epochs` is null), so there is no last batch")
         return batches
@@ -265,6 +285,32 @@ class Pipeline:
         """`load_state_dict` of the bytes from `get_state`."""
         self.load_state_dict(json.loads(state))
 
+    @property
+    def fields(self) -> dict[str, Field]:
+        """Fields of the samples of the source with their types, by name; empty if the source does not know them. Unless a run has found
+        them, the first samples of the source are read.
+        """
+        if self._fields is None:
+            found = None if self._run is None else self.stats().get("fields")
+            if found is None and (text := self._loader.fields()) is not None:
+                found = json.loads(text)
+            if found is None:
+                return {}
+            self._fields = {field["name"]: Field(field["type"], field["dimensions"], field["optional"]) for field in found["fields"]}
+        return dict(self._fields)
+
+    @property
+    def left_out(self) -> dict[str, list[dict[str, Any]]]:
+        """Things that the source did not take in the active run, or in the last one, by the id of the source; in a mixture, by the name of the
+        source in it. Each entry has a `reason`, a `count` and the `first` of them.
+        """
+        return dict(self.stats().get("left_out", {}))
+
+    @property
+    def warnings(self) -> list[str]:
+        """Warnings about the data of the active run, or of the last one."""
+        return list(self.stats().get("warnings", []))
+
     def explain(self) -> str:
         """Describes the pipeline, for `print`: each part with its settings, and the queues between them. Numbers of items per epoch are
         known for the source `range`, and are exact as long as no sample fails, is dropped, or becomes several.
@@ -318,6 +364,12 @@ class Pipeline:
         """Parts of the pipeline, for a notebook; after a first run also figures, the verdict and a chart of readiness."""
         stats = None if self._run is None else self.stats()
         return pipeline_html(json.loads(self._loader.document), stats)
+
+
+def _log_warnings(pipeline: str, snapshot: dict[str, Any]) -> None:
+    """Logs the warnings about the data of a run."""
+    for warning in snapshot.get("warnings", []):
+        _LOGGER.warning("%s: %s", pipeline, warning)
 
 
 def _log_failures(pipeline: str, snapshot: dict[str, Any]) -> None:
