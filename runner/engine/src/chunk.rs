@@ -60,7 +60,11 @@ impl Chunk {
     pub fn into_kept(self) -> Vec<Sample> {
         match self.ended.is_empty() {
             true => self.samples,
-            false => self.into_outcomes().filter(|(_, outcome)| outcome.is_none()).map(|(sample, _)| sample).collect(),
+            false => self
+                .into_outcomes()
+                .filter(|(_, outcome)| outcome.is_none())
+                .map(|(sample, _)| sample)
+                .collect(),
         }
     }
 
@@ -135,10 +139,14 @@ mod tests {
         let mut chunk = Chunk::from(vec![sample(0), sample(1)]);
         chunk.push_ended(sample(2), Outcome::Dropped);
         chunk.push(sample(3));
-        let drop_odd = |sample: &mut Sample| Ok::<_, ()>((sample.origin.index % 2 == 1).then_some(Outcome::Dropped));
+        let drop_odd =
+            |sample: &mut Sample| Ok::<_, ()>((sample.origin.index % 2 == 1).then_some(Outcome::Dropped));
         chunk.try_change(drop_odd).unwrap();
-        let keys: Vec<String> =
-            chunk.into_outcomes().filter(|(_, outcome)| outcome.is_none()).map(|(sample, _)| sample.key.to_string()).collect();
+        let keys: Vec<String> = chunk
+            .into_outcomes()
+            .filter(|(_, outcome)| outcome.is_none())
+            .map(|(sample, _)| sample.key.to_string())
+            .collect();
         assert_eq!(keys, ["0"]);
         let mut chunk = Chunk::from(vec![sample(0), sample(1), sample(2)]);
         let fail = chunk.try_change(|sample| if sample.origin.index == 1 { Err(7) } else { Ok(None) });

@@ -70,7 +70,15 @@ impl Mixed {
             starts.push(starts.last().copied().unwrap_or(0).saturating_add(length));
         }
         let passed = Mutex::new(vec![None; parts.len()]);
-        Ok(Self { parts, starts, passes, count: mixture.len(), mixture: Mutex::new(mixture), passed, fields: None })
+        Ok(Self {
+            parts,
+            starts,
+            passes,
+            count: mixture.len(),
+            mixture: Mutex::new(mixture),
+            passed,
+            fields: None,
+        })
     }
 
     /// The same with the fields of the samples of all sources.

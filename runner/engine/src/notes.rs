@@ -40,7 +40,12 @@ impl Notes {
     /// Counts `count` things that are left out for this reason; `first` are the names of the first of them.
     pub fn leave_out<'a>(&self, reason: LeftOutReason, count: u64, first: impl IntoIterator<Item = &'a str>) {
         if count > 0 {
-            self.lock().leave_out(reason, count, None, first.into_iter().map(|key| printable(key, MAX_SHOWN_KEY)));
+            self.lock().leave_out(
+                reason,
+                count,
+                None,
+                first.into_iter().map(|key| printable(key, MAX_SHOWN_KEY)),
+            );
         }
     }
 

@@ -173,14 +173,13 @@ fn continued(
         // Fewer blocks than before cannot be the same.
         Some(blocks) => samples.digest_of(blocks).or(samples.digest()),
     };
-    let differs =
-        match (before.count.filter(|count| *count != samples.count()), before.digest.zip(digest)) {
-            (Some(before), _) => format!("has {} samples, and had {before}", traversal.count()),
-            (None, Some((before, now))) if before != now => {
-                "has other files, keys, sizes or bytes than it had".to_owned()
-            }
-            _ => return Ok(traversal.from(start)),
-        };
+    let differs = match (before.count.filter(|count| *count != samples.count()), before.digest.zip(digest)) {
+        (Some(before), _) => format!("has {} samples, and had {before}", traversal.count()),
+        (None, Some((before, now))) if before != now => {
+            "has other files, keys, sizes or bytes than it had".to_owned()
+        }
+        _ => return Ok(traversal.from(start)),
+    };
     let message = format!(
         "the source {differs} when the state was written, so that positions stand for other samples; restore the data, or resume \
          with `force`"

@@ -86,8 +86,9 @@ impl Typing {
     /// Rules for a data set with these fields. Fails if a setting names a field that the data set does not have, or that its type does
     /// not permit. The notes get the fields.
     pub fn rules(&self, learnt: DataFields) -> Result<Arc<FieldRules>, SourceFault> {
-        let (rules, made) =
-            self.rules_for(&learnt).map_err(|reason| SourceFault::new(format!("`missing` {reason}"), None))?;
+        let (rules, made) = self
+            .rules_for(&learnt)
+            .map_err(|reason| SourceFault::new(format!("`missing` {reason}"), None))?;
         self.notes.set_fields(Arc::new(learnt), Arc::new(made));
         Ok(Arc::new(rules))
     }
@@ -153,7 +154,10 @@ impl Typing {
                     None => "the data set".to_owned(),
                 };
                 let name = printable(name, MAX_SHOWN_KEY);
-                return Err(format!("names the field `{name}`, which {of} does not have; {near}{}", self.cure));
+                return Err(format!(
+                    "names the field `{name}`, which {of} does not have; {near}{}",
+                    self.cure
+                ));
             };
             fields.push(DataField { name: name.as_str().into(), kind, optional: Some(true) });
         }
@@ -166,10 +170,14 @@ impl Typing {
                 format!("cannot fill the field `{}`: {reason}", printable(&name, MAX_SHOWN_KEY))
             })?;
             let present = (*when == WhenMissing::Mask).then(|| Arc::from(format!("{name}{PRESENT}")));
-            made.fields.push(DataField { optional: if fill.is_some() { Some(false) } else { optional }, ..field });
+            made.fields
+                .push(DataField { optional: if fill.is_some() { Some(false) } else { optional }, ..field });
             if let Some(present) = &present {
                 if learnt.field(present).is_some() {
-                    return Err(format!("would make the field `{}`, which the data set has", printable(present, MAX_SHOWN_KEY)));
+                    return Err(format!(
+                        "would make the field `{}`, which the data set has",
+                        printable(present, MAX_SHOWN_KEY)
+                    ));
                 }
                 let kind = FieldType::tensor(Dtype::Boolean, 0);
                 made.fields.push(DataField { name: present.clone(), kind, optional: Some(false) });
@@ -185,8 +193,11 @@ impl Typing {
 
 /// Value for a missing one of this type. The error is a reason.
 fn fill(when: &WhenMissing, kind: FieldType) -> Result<Option<Fill>, String> {
-    let tensor = |dtype: Dtype, shape: Vec<u32>, data: Vec<u8>| Value::Tensor(Tensor { dtype, shape, data: data.into() });
-    let wrong = |value: &dyn std::fmt::Display| Err(format!("it {}, and `value` is {value}", kind.in_words()));
+    let tensor = |dtype: Dtype, shape: Vec<u32>, data: Vec<u8>| {
+        Value::Tensor(Tensor { dtype, shape, data: data.into() })
+    };
+    let wrong =
+        |value: &dyn std::fmt::Display| Err(format!("it {}, and `value` is {value}", kind.in_words()));
     let value = match (when, kind) {
         (WhenMissing::Fail, _) => return Ok(None),
         (WhenMissing::Drop, _) => return Ok(Some(Fill::Drop)),
@@ -203,8 +214,12 @@ fn fill(when: &WhenMissing, kind: FieldType) -> Result<Option<Fill>, String> {
         }
         (WhenMissing::Nan, FieldType::Real) => Value::Real(f64::NAN),
         // Nulls in lists become NaN where the source reads them.
-        (WhenMissing::Nan, FieldType::Tensor { dtype: Some(dtype), .. }) if is_float(dtype) => return Ok(None),
-        (WhenMissing::Nan, _) => return Err(format!("it {}, and only float numbers can be NaN", kind.in_words())),
+        (WhenMissing::Nan, FieldType::Tensor { dtype: Some(dtype), .. }) if is_float(dtype) => {
+            return Ok(None);
+        }
+        (WhenMissing::Nan, _) => {
+            return Err(format!("it {}, and only float numbers can be NaN", kind.in_words()));
+        }
         (WhenMissing::Value(value), kind) => match (value, kind) {
             (FillValue::Bool(is_true), FieldType::Int) => Value::Int((*is_true).into()),
             (FillValue::Int(number), FieldType::Int) => Value::Int(*number),
@@ -257,7 +272,8 @@ impl FieldRules {
     /// type of its field.
     pub fn apply(&self, sample: &mut Sample) -> Result<Option<Outcome>, SourceFault> {
         let is_same = |(field, rule): (&Field, &Rule)| {
-            (Arc::ptr_eq(&field.name, &rule.name) || field.name == rule.name) && has_type(&field.value, rule.kind)
+            (Arc::ptr_eq(&field.name, &rule.name) || field.name == rule.name)
+                && has_type(&field.value, rule.kind)
         };
         let are_all = sample.fields.len() == self.rules.len();
         if are_all && !self.fills && sample.fields.iter().zip(&self.rules).all(is_same) {
@@ -286,10 +302,12 @@ impl FieldRules {
             return Ok(None);
         }
         // The fields that are filled in stand in the order of the rules, as in other samples.
-        let mut given: Vec<Option<Field>> = std::mem::take(&mut sample.fields).into_iter().map(Some).collect();
+        let mut given: Vec<Option<Field>> =
+            std::mem::take(&mut sample.fields).into_iter().map(Some).collect();
         let mut outcome = None;
         for rule in &self.rules {
-            let place = given.iter().position(|field| field.as_ref().is_some_and(|field| field.name == rule.name));
+            let place =
+                given.iter().position(|field| field.as_ref().is_some_and(|field| field.name == rule.name));
             let field = place.and_then(|place| given[place].take());
             let is_present = field.is_some();
             match (field, &rule.fill) {
@@ -328,7 +346,10 @@ impl FieldRules {
             None => "the data set does not have".to_owned(),
         };
         let found = type_of(value).in_words();
-        self.fault(sample, &format!("the field `{}` {found}, a field that {of}", printable(name, MAX_SHOWN_KEY)))
+        self.fault(
+            sample,
+            &format!("the field `{}` {found}, a field that {of}", printable(name, MAX_SHOWN_KEY)),
+        )
     }
 
     fn learnt_in_words(&self) -> String {
@@ -372,9 +393,12 @@ fn converted(value: &Value, kind: FieldType) -> Option<Value> {
             is_same.then(|| list(Dtype::Float32, single.to_le_bytes().to_vec())).flatten()
         }
         (Value::Tensor(tensor), FieldType::Tensor { dtype: Some(dtype), dimensions }) => {
-            let has_dimensions = dimensions.is_none_or(|dimensions| dimensions as usize == tensor.shape.len());
+            let has_dimensions =
+                dimensions.is_none_or(|dimensions| dimensions as usize == tensor.shape.len());
             // The common type of the elements holds them all.
-            (has_dimensions && tensor.dtype.common(dtype) == Some(dtype)).then(|| cast(tensor, dtype)).flatten()
+            (has_dimensions && tensor.dtype.common(dtype) == Some(dtype))
+                .then(|| cast(tensor, dtype))
+                .flatten()
         }
         _ => None,
     }
@@ -441,9 +465,15 @@ fn put(data: &mut Vec<u8>, dtype: Dtype, number: f64) -> bool {
         Dtype::Boolean if number == 0.0 || number == 1.0 => data.push(int as u8),
         Dtype::Uint8 if is_whole && u8::try_from(int).is_ok() => data.push(int as u8),
         Dtype::Int8 if is_whole && i8::try_from(int).is_ok() => data.push(int as u8),
-        Dtype::Uint16 if is_whole && u16::try_from(int).is_ok() => data.extend_from_slice(&(int as u16).to_le_bytes()),
-        Dtype::Int16 if is_whole && i16::try_from(int).is_ok() => data.extend_from_slice(&(int as i16).to_le_bytes()),
-        Dtype::Int32 if is_whole && i32::try_from(int).is_ok() => data.extend_from_slice(&(int as i32).to_le_bytes()),
+        Dtype::Uint16 if is_whole && u16::try_from(int).is_ok() => {
+            data.extend_from_slice(&(int as u16).to_le_bytes())
+        }
+        Dtype::Int16 if is_whole && i16::try_from(int).is_ok() => {
+            data.extend_from_slice(&(int as i16).to_le_bytes())
+        }
+        Dtype::Int32 if is_whole && i32::try_from(int).is_ok() => {
+            data.extend_from_slice(&(int as i32).to_le_bytes())
+        }
         Dtype::Int64 if is_whole => data.extend_from_slice(&int.to_le_bytes()),
         _ => return false,
     }
@@ -557,21 +587,37 @@ mod tests {
             assert_eq!(converted(value, kind).unwrap().0.field("x"), Some(&expected));
         };
         is(Value::Int(3), FieldType::Real, Value::Real(3.0));
-        is(Value::Int(3), FieldType::tensor(Dtype::Int64, 1), array(Dtype::Int64, &[1], &3_i64.to_le_bytes()));
-        is(Value::Real(0.5), FieldType::tensor(Dtype::Float32, 1), array(Dtype::Float32, &[1], &0.5_f32.to_le_bytes()));
+        is(
+            Value::Int(3),
+            FieldType::tensor(Dtype::Int64, 1),
+            array(Dtype::Int64, &[1], &3_i64.to_le_bytes()),
+        );
+        is(
+            Value::Real(0.5),
+            FieldType::tensor(Dtype::Float32, 1),
+            array(Dtype::Float32, &[1], &0.5_f32.to_le_bytes()),
+        );
         is(
             array(Dtype::Int8, &[2], &[0xff, 1]),
             FieldType::tensor(Dtype::Int32, 1),
             array(Dtype::Int32, &[2], &[0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0]),
         );
-        is(array(Dtype::Uint8, &[1], &[200]), FieldType::tensor(Dtype::Float64, 1), array(Dtype::Float64, &[1], &200_f64.to_le_bytes()));
+        is(
+            array(Dtype::Uint8, &[1], &[200]),
+            FieldType::tensor(Dtype::Float64, 1),
+            array(Dtype::Float64, &[1], &200_f64.to_le_bytes()),
+        );
         for (value, kind, told) in [
             (
                 Value::Int((1 << 53) + 1),
                 FieldType::Real,
                 "is 9007199254740993, which float64 does not hold exactly, and in the data set it is a single float64",
             ),
-            (Value::Real(0.5), FieldType::Int, "is a single float64, and in the data set it is a single int64"),
+            (
+                Value::Real(0.5),
+                FieldType::Int,
+                "is a single float64, and in the data set it is a single int64",
+            ),
             (Value::Text("x".into()), FieldType::Int, "is a text, and in the data set it is a single int64"),
             (
                 array(Dtype::Int64, &[1], &[0; 8]),
@@ -602,7 +648,8 @@ mod tests {
         let only_b = || sample(&[("b", Value::Text("t".into()))]);
         let (left, outcome) = apply(&fields, &[], only_b()).unwrap();
         assert_eq!((left.field("a"), outcome), (None, None));
-        let names = |sample: &Sample| sample.fields.iter().map(|field| field.name.to_string()).collect::<Vec<_>>();
+        let names =
+            |sample: &Sample| sample.fields.iter().map(|field| field.name.to_string()).collect::<Vec<_>>();
         let (masked, _) = apply(&fields, &[("a", WhenMissing::Mask)], only_b()).unwrap();
         assert_eq!(names(&masked), ["a", "a.present", "b"]);
         assert_eq!(masked.field("a"), Some(&Value::Int(0)));
@@ -634,6 +681,9 @@ mod tests {
             told("label", WhenMissing::Nan),
             "`missing` cannot fill the field `label`: it is a single int64, and only float numbers can be NaN"
         );
-        assert!(apply(&fields, &[("x", WhenMissing::Value(FillValue::List(vec![1.0, 2.0])))], sample(&[])).is_ok());
+        assert!(
+            apply(&fields, &[("x", WhenMissing::Value(FillValue::List(vec![1.0, 2.0])))], sample(&[]))
+                .is_ok()
+        );
     }
 }

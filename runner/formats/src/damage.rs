@@ -23,7 +23,12 @@ impl Damage {
     }
 
     /// Leaves out the part `key`, or what follows in it, because of a fault; returns the fault if it ends the run.
-    pub(crate) fn part(&self, key: &Arc<str>, samples: Option<u64>, fault: SourceFault) -> Result<(), SourceFault> {
+    pub(crate) fn part(
+        &self,
+        key: &Arc<str>,
+        samples: Option<u64>,
+        fault: SourceFault,
+    ) -> Result<(), SourceFault> {
         if !self.skips() || !fault.is_damage {
             return Err(fault);
         }

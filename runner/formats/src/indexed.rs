@@ -61,7 +61,9 @@ pub(crate) fn indexed_samples(
     kind: IndexKind,
     damage: Damage,
     most_bytes: u64,
-    decode: impl FnOnce(&SampleIndex) -> Result<(Box<dyn Decode>, Option<DataFields>), SourceFault> + Send + 'static,
+    decode: impl FnOnce(&SampleIndex) -> Result<(Box<dyn Decode>, Option<DataFields>), SourceFault>
+    + Send
+    + 'static,
 ) -> Open {
     async move {
         let index = index.open(&store, kind, &damage, most_bytes).await?;
@@ -138,9 +140,11 @@ async fn sound(
                 let (size, before) = (version.size, shard.version.size);
                 // The reading notes where the shard ends.
                 let (pack, _) = scan(kind, object, damage.clone()).await?;
-                let found = pack(&mut names).ok_or_else(|| SourceFault::new("the index has too many fields", None))?;
+                let found = pack(&mut names)
+                    .ok_or_else(|| SourceFault::new("the index has too many fields", None))?;
                 let lost = shard.samples.saturating_sub(found.samples);
-                let cut = format!("{} has {size} bytes instead of {before}, as the index says", shown(&shard.key));
+                let cut =
+                    format!("{} has {size} bytes instead of {before}, as the index says", shown(&shard.key));
                 damage.part(&shard.key, Some(lost), SourceFault::damage(cut))?;
                 shards.push(found);
             }

@@ -23,8 +23,6 @@ pub use in_order::ShardStream;
 pub use index::{IndexFault, IndexKind, SampleIndex};
 pub use indexed::IndexFrom;
 pub use labels::{LabelTable, Labelling, labelled_samples};
-pub use records::{
-    RecordFault, RecordFormat, RecordSource, SAMPLE_KEY, TYPES, record_samples, sample_of,
-};
+pub use records::{RecordFault, RecordFormat, RecordSource, SAMPLE_KEY, TYPES, record_samples, sample_of};
 pub use select::Selection;
 pub use shards::{MAX_SHARDS, PatternFault, Shards, expand};

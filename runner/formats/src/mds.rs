@@ -101,7 +101,8 @@ async fn leave_out_damaged(
             Ok(version) if version.size == file.bytes => None,
             Ok(version) => {
                 let (found, stated) = (version.size, file.bytes);
-                let reason = format!("{} has {found} bytes instead of {stated}, as the index says", shown(&file.key));
+                let reason =
+                    format!("{} has {found} bytes instead of {stated}, as the index says", shown(&file.key));
                 Some(SourceFault::damage(reason))
             }
             Err(error) => Some(error.into()),
@@ -160,7 +161,12 @@ impl MdsSamples {
         }
     }
 
-    fn sample(&self, epoch: u32, index: u64, content: &Bytes) -> Result<(Sample, Option<Outcome>), SourceFault> {
+    fn sample(
+        &self,
+        epoch: u32,
+        index: u64,
+        content: &Bytes,
+    ) -> Result<(Sample, Option<Outcome>), SourceFault> {
         let (shard, number) = self.index.starts.find(index);
         let shard = &self.index.shards[shard];
         let mut sample = Sample::new(numbered_key(&shard.raw.key, number), Origin::at(epoch, index));
@@ -206,12 +212,15 @@ impl Numbered for MdsSamples {
             let fetches = wanted.into_iter().map(|(shard, wanted)| async move {
                 let places: Vec<usize> = wanted.iter().map(|(_, place)| *place).collect();
                 match own.fetch(shard, wanted).await {
-                    Ok(contents) => {
-                        Ok(contents.into_iter().map(|(place, content)| (place, Ok(content))).collect::<Vec<_>>())
-                    }
+                    Ok(contents) => Ok(contents
+                        .into_iter()
+                        .map(|(place, content)| (place, Ok(content)))
+                        .collect::<Vec<_>>()),
                     Err(fault) => {
                         let outcome = own.damage.sample(fault)?;
-                        Ok::<_, SourceFault>(places.into_iter().map(|place| (place, Err(outcome.clone()))).collect())
+                        Ok::<_, SourceFault>(
+                            places.into_iter().map(|place| (place, Err(outcome.clone()))).collect(),
+                        )
                     }
                 }
             });

@@ -46,7 +46,8 @@ impl Found {
 
     /// Fields that were learnt from some of the samples, by source.
     pub(crate) fn learnt(&self) -> BTreeMap<String, DataFields> {
-        let learnt = self.each().into_iter().filter_map(|(name, notes)| Some((name, (*notes.learnt()?).clone())));
+        let learnt =
+            self.each().into_iter().filter_map(|(name, notes)| Some((name, (*notes.learnt()?).clone())));
         learnt.filter(|(_, fields)| fields.learnt_from.is_some()).collect()
     }
 

@@ -10,22 +10,20 @@ use penstock_engine::mixed::{Mixed, MixedPart};
 use penstock_engine::numbered::{NumberedSource, Open};
 use penstock_engine::ports::{Produced, Source, SourceFault};
 use penstock_engine::range::{RangeSamples, RangeSource};
+use penstock_engine::typed::Typing;
 use penstock_formats::mds::{Columns, mds_samples};
 use penstock_formats::parquet::{Query, parquet_samples};
 use penstock_formats::tar::{tar_samples, tar_stream, tar_type, tar_types};
 use penstock_formats::tfrecord::{RecordFields, count_records, tfrecord_samples, tfrecord_stream};
-use penstock_engine::typed::Typing;
 use penstock_formats::{
-    Damage, TYPES,
-    IndexFrom, IndexKind, LabelTable, Labelling, RecordFormat, RecordSource, SAMPLE_KEY, SampleIndex,
-    Selection, Shards, expand, labelled_samples, record_samples,
+    Damage, IndexFrom, IndexKind, LabelTable, Labelling, RecordFormat, RecordSource, SAMPLE_KEY, SampleIndex,
+    Selection, Shards, TYPES, expand, labelled_samples, record_samples,
 };
 use penstock_storage::{AHEAD_BYTES, ListSource as StreamedList, Wanted, index_samples, list_samples};
 use penstock_types::data_set::{DataFields, FieldType};
 use penstock_types::spec::{
-    OnDamage, WhenMissing,
-    self, ColumnType, LabelOrigin, ListSource, MdsSource, MixSource, ObjectKey, RecordDecoding, RecordForm,
-    RecordsSource, Suffix, TableSource, TarSource, TfrecordSource,
+    self, ColumnType, LabelOrigin, ListSource, MdsSource, MixSource, ObjectKey, OnDamage, RecordDecoding,
+    RecordForm, RecordsSource, Suffix, TableSource, TarSource, TfrecordSource, WhenMissing,
 };
 use penstock_types::traversal::{Traversal, TraversalSettings};
 
@@ -132,15 +130,20 @@ impl Prepared {
                 tar_samples(self.store(tar.store.as_str()), index, selection(tar), damage, most_bytes)
             }
             spec::Source::Parquet(parquet) => {
-                let spec::ParquetSource { columns, fields, sample_key, filter, shuffle, window, missing, .. } =
-                    parquet;
+                let spec::ParquetSource {
+                    columns, fields, sample_key, filter, shuffle, window, missing, ..
+                } = parquet;
                 let nan = missing.iter().filter(|(_, when)| **when == WhenMissing::Nan);
                 let nan = nan.map(|(name, _)| name.clone()).collect();
                 let fields = fields.iter().map(|(field, column)| (field.to_string(), column.clone()));
                 let fields =
                     columns.iter().map(|column| (column.clone(), column.clone())).chain(fields).collect();
                 let query = Query { fields, key: sample_key.clone(), filter: filter.clone(), nan };
-                let files = self.listed(Listed::of(parquet.shards.as_ref(), parquet.prefix.as_deref(), ".parquet"), source, name);
+                let files = self.listed(
+                    Listed::of(parquet.shards.as_ref(), parquet.prefix.as_deref(), ".parquet"),
+                    source,
+                    name,
+                );
                 parquet_samples(
                     self.store(parquet.store.as_str()),
                     files,
@@ -205,7 +208,8 @@ impl Prepared {
         async move {
             let parts = try_join_all(opens).await?;
             let names: Vec<Arc<str>> = parts.iter().map(|part| part.name.clone()).collect();
-            let fields: Vec<_> = parts.iter().filter_map(|part| Some((part.name.clone(), part.samples.fields()?))).collect();
+            let fields: Vec<_> =
+                parts.iter().filter_map(|part| Some((part.name.clone(), part.samples.fields()?))).collect();
             let mixed = Mixed::new(parts, pick, stop, seed).map_err(|fault| {
                 let names = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
                 SourceFault::new(format!("the sources {names} cannot be mixed: {fault}"), None)
@@ -245,9 +249,15 @@ impl Prepared {
             spec::Source::Tar(tar) if tar.index.is_none() => {
                 let store = self.store(tar.store.as_str());
                 let damage = self.damage(&self.plan.source.spec, &name);
-                return of(SampleIndex::build(IndexKind::Tar, &store, &self.shards(tar, &name), &damage, |_, _| {})
-                    .await?
-                    .samples());
+                return of(SampleIndex::build(
+                    IndexKind::Tar,
+                    &store,
+                    &self.shards(tar, &name),
+                    &damage,
+                    |_, _| {},
+                )
+                .await?
+                .samples());
             }
             spec::Source::Tfrecord(source) if source.index.is_none() => {
                 let store = self.store(source.store.as_str());
@@ -296,10 +306,14 @@ impl Prepared {
                 (declared.collect(), |_| None, TYPES)
             }
             spec::Source::Csv(_) | spec::Source::Tsv(_) => (BTreeMap::new(), |_| None, TYPES),
-            spec::Source::Tar(tar) => (tar_types(&selection(tar)), tar_type, "name the files of a field in `fields`"),
-            spec::Source::Tfrecord(_) => {
-                (BTreeMap::new(), |_| None, "name the feature in `lists`, `scalars` or `texts`, or leave it out by `fields`")
+            spec::Source::Tar(tar) => {
+                (tar_types(&selection(tar)), tar_type, "name the files of a field in `fields`")
             }
+            spec::Source::Tfrecord(_) => (
+                BTreeMap::new(),
+                |_| None,
+                "name the feature in `lists`, `scalars` or `texts`, or leave it out by `fields`",
+            ),
             spec::Source::Mix(_) => (BTreeMap::new(), |_| None, "give the field one type in all sources"),
             _ => (BTreeMap::new(), |_| None, "write the data with one type, or leave the field out"),
         };
@@ -314,7 +328,12 @@ impl Prepared {
     }
 
     /// Shards or objects of the source with this name.
-    fn listed(&self, Listed { pattern, prefix, suffix }: Listed<'_>, source: &spec::Source, name: &str) -> Shards {
+    fn listed(
+        &self,
+        Listed { pattern, prefix, suffix }: Listed<'_>,
+        source: &spec::Source,
+        name: &str,
+    ) -> Shards {
         match pattern {
             Some(pattern) => {
                 Shards::Keys(expand(pattern.as_str()).expect("a prepared plan's pattern was checked"))
@@ -347,7 +366,9 @@ impl Prepared {
     fn objects(&self, source: &spec::Source, name: &str) -> (Shards, RecordFormat) {
         let objects = source.records().expect("the source reads records");
         let (key, types) = match source {
-            spec::Source::Records(RecordsSource { sample_key, types, .. }) => (sample_key.as_deref(), types.clone()),
+            spec::Source::Records(RecordsSource { sample_key, types, .. }) => {
+                (sample_key.as_deref(), types.clone())
+            }
             spec::Source::Csv(table) | spec::Source::Tsv(table) => {
                 (table.sample_key.as_deref(), table.types.clone())
             }
@@ -357,7 +378,8 @@ impl Prepared {
         match objects.key {
             Some(key) => (Shards::Keys(vec![Arc::from(key.as_str())]), format),
             None => {
-                let listed = Listed { pattern: objects.shards, prefix: objects.prefix, suffix: objects.suffix() };
+                let listed =
+                    Listed { pattern: objects.shards, prefix: objects.prefix, suffix: objects.suffix() };
                 (self.listed(listed, source, name), format.of_several())
             }
         }

@@ -333,7 +333,8 @@ mod tests {
     fn the_excluded_index_is_named_if_no_other_key_is_found() {
         let message = |prefix: &str, suffix: &str, count, with_suffix| {
             let (prefix, suffix) = (prefix.to_owned(), Suffix::One(suffix.to_owned()));
-            let wanted = Wanted { prefix, suffix, except: Some("a/index.json".to_owned()), ..Wanted::default() };
+            let wanted =
+                Wanted { prefix, suffix, except: Some("a/index.json".to_owned()), ..Wanted::default() };
             wanted.nothing_found("data", &Seen { count, with_suffix })
         };
         assert_eq!(message("", "", 1, 1), "store `data` holds no object but the index `a/index.json`");

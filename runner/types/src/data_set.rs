@@ -169,9 +169,7 @@ impl FieldType {
             }
             (Tensor { dtype: Some(dtype), dimensions: Some(1) }, single)
             | (single, Tensor { dtype: Some(dtype), dimensions: Some(1) }) => match (single, dtype) {
-                (Int, Dtype::Int64) | (Real, Dtype::Float32 | Dtype::Float64) => {
-                    Some(Self::tensor(dtype, 1))
-                }
+                (Int, Dtype::Int64) | (Real, Dtype::Float32 | Dtype::Float64) => Some(Self::tensor(dtype, 1)),
                 _ => None,
             },
             _ => None,
@@ -185,7 +183,8 @@ impl FieldType {
                 Self::Tensor { dtype, dimensions },
                 Self::Tensor { dtype: of_dtype, dimensions: of_dimensions },
             ) => {
-                of_dtype.is_none_or(|of| dtype == Some(of)) && of_dimensions.is_none_or(|of| dimensions == Some(of))
+                of_dtype.is_none_or(|of| dtype == Some(of))
+                    && of_dimensions.is_none_or(|of| dimensions == Some(of))
             }
             _ => self == of,
         }
@@ -259,7 +258,8 @@ impl TryFrom<FieldRecord> for DataField {
             (Some("float64"), Some(0)) => FieldType::Real,
             (None, dimensions) => FieldType::Tensor { dtype: None, dimensions },
             (Some(kind), dimensions) => {
-                let dtype = Dtype::named(kind).ok_or_else(|| format!("`{}` is no type of a field", printable(kind, 40)))?;
+                let dtype = Dtype::named(kind)
+                    .ok_or_else(|| format!("`{}` is no type of a field", printable(kind, 40)))?;
                 FieldType::Tensor { dtype: Some(dtype), dimensions }
             }
         };
@@ -485,8 +485,7 @@ mod tests {
     fn whole_and_broken_numbers_are_float64_whatever_their_order() {
         for values in [[int(1), REAL, int(2)], [REAL, int(1), int(2)], [int(1), int(2), REAL]] {
             let fields = learnt(&values).unwrap().finish(true);
-            let expected =
-                DataField { name: "n".into(), kind: FieldType::Real, optional: Some(false) };
+            let expected = DataField { name: "n".into(), kind: FieldType::Real, optional: Some(false) };
             assert_eq!(fields, DataFields::of(vec![expected]));
         }
     }
@@ -528,15 +527,18 @@ mod tests {
     #[test]
     fn records_are_read_as_they_were_written() {
         use FieldType::*;
-        let tensors = [Some(Dtype::Uint8), None].into_iter().flat_map(|dtype| {
-            [Some(0), Some(3), None].map(|dimensions| Tensor { dtype, dimensions })
-        });
+        let tensors = [Some(Dtype::Uint8), None]
+            .into_iter()
+            .flat_map(|dtype| [Some(0), Some(3), None].map(|dimensions| Tensor { dtype, dimensions }));
         for kind in [Bytes, Text, Int, Real].into_iter().chain(tensors) {
             let field = DataField { name: "f".into(), kind, optional: None };
             let text = serde_json::to_string(&field).unwrap();
             assert_eq!(serde_json::from_str::<DataField>(&text).unwrap(), field, "{text}");
         }
-        assert!(serde_json::from_str::<DataField>(r#"{"name":"f","type":"x","dimensions":0,"optional":null}"#).is_err());
+        assert!(
+            serde_json::from_str::<DataField>(r#"{"name":"f","type":"x","dimensions":0,"optional":null}"#)
+                .is_err()
+        );
     }
 
     #[test]

@@ -89,7 +89,8 @@ impl Dtype {
         };
         match (integer(self), integer(other), float(self), float(other)) {
             (Some((one_signed, one)), Some((two_signed, two)), ..) => {
-                let need = |is_signed: bool, bits: i32| bits + i32::from(!is_signed && (one_signed || two_signed));
+                let need =
+                    |is_signed: bool, bits: i32| bits + i32::from(!is_signed && (one_signed || two_signed));
                 let bits = need(one_signed, one).max(need(two_signed, two));
                 Some(match (bits, one_signed || two_signed) {
                     (..=8, true) => Self::Int8,

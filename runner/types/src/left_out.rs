@@ -27,7 +27,18 @@ pub struct LeftOut {
 
 /// Reason why a source did not take something.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema, IntoStaticStr,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    IntoStaticStr,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -133,7 +144,10 @@ mod tests {
             samples,
             first: first.iter().map(|key| (*key).to_owned()).collect(),
         };
-        assert_eq!(of(LeftOutReason::Suffix, 1, None, &["x.txt"]).in_words(), "1 key with another ending (`x.txt`)");
+        assert_eq!(
+            of(LeftOutReason::Suffix, 1, None, &["x.txt"]).in_words(),
+            "1 key with another ending (`x.txt`)"
+        );
         let many = of(LeftOutReason::Hidden, 7, None, &["a/.b", "a/.c"]);
         assert_eq!(many.in_words(), "7 hidden files (`a/.b`, `a/.c`, ...)");
         let damaged = of(LeftOutReason::Damage, 1, Some(10), &["`s-1.tar` is empty"]);

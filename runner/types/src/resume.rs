@@ -371,7 +371,8 @@ impl Token {
             }
             merged.check_recipe(&state.recipe)?;
             merged.count = merged.count.or(state.count);
-            let is_longer = merged.blocks.is_some_and(|merged| state.blocks.is_none_or(|blocks| blocks > merged));
+            let is_longer =
+                merged.blocks.is_some_and(|merged| state.blocks.is_none_or(|blocks| blocks > merged));
             if merged.digest.is_none() || state.digest.is_some() && is_longer {
                 (merged.digest, merged.blocks) = (state.digest, state.blocks);
             }

@@ -28,6 +28,7 @@ pub use consumer::{Consumer, Discard, Files, Simulate, Stream};
 pub use json::{JsonBounds, MAX_DEPTH, MAX_DOCUMENT_BYTES, parse, parse_within};
 pub use json_size::JsonSize;
 pub use read::{MAX_FAULTS, read_all, read_value};
+pub use reading::{FillValue, Links, OnDamage, Suffix, SuffixOf, WhenMissing};
 pub use route::{ELSE, MAX_ROUTE_DEPTH, ROUTE_FIELD, Route, RouteBy};
 pub use set::{parse_setting, set};
 pub use source::{
@@ -35,7 +36,6 @@ pub use source::{
     MdsSource, Missing, MixPart, MixSource, Operator, ParquetSource, RangeSource, RecordDecoding, RecordForm,
     RecordObjects, RecordsSource, Source, TableSource, TarSource, TfrecordSource,
 };
-pub use reading::{FillValue, Links, OnDamage, Suffix, SuffixOf, WhenMissing};
 pub(crate) use stage::Settings;
 pub use stage::{
     Aggregate, Asset, Collate, Disaggregate, Fetch, Sleep, SleepOn, SleepShape, Stage, Transfer, Wasm,

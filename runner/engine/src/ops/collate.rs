@@ -11,8 +11,8 @@ use penstock_types::policy::{Mismatch, Ragged};
 use penstock_types::run::FailureClass;
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
 
-use self::forms::{Form, are_in_order, have_shapes, most_common, put_in_order};
 pub use self::forms::Usual;
+use self::forms::{Form, are_in_order, have_shapes, most_common, put_in_order};
 use self::pad::{Padding, largest_shape, shape_name, stacked_shapes, unpaddable};
 use crate::item::{Collated, Column, Dtype, Item, Sample, Stacked, Tensor, Value};
 use crate::memory::{BatchMemory, Filling};
@@ -61,7 +61,8 @@ impl Collate {
         // Most batches are alike: one comparison for each sample.
         let has_fields = usual.mismatch(first).is_none();
         let mut rest = samples[1..].iter();
-        if has_fields && have_shapes(first, shapes) && rest.all(|sample| are_in_order(first, sample, ragged)) {
+        if has_fields && have_shapes(first, shapes) && rest.all(|sample| are_in_order(first, sample, ragged))
+        {
             return (!stop.is_set()).then_some(Kept { alike: samples, ..Kept::default() });
         }
         let (mut alike, mut failed, mut fatal) = (Vec::with_capacity(samples.len()), Vec::new(), None);
@@ -396,7 +397,8 @@ mod tests {
         let mut samples = audio(&[2, 1, 1]);
         samples[2].set("audio", tensor(&[1], 9));
         let output = op(Ragged::List, Mismatch::Skip).apply(Item::Batch(samples), &StopFlag::default());
-        let message = "field `audio` is uint8 with 1 dimension, in the data set it is uint8 with 2 dimensions";
+        let message =
+            "field `audio` is uint8 with 1 dimension, in the data set it is uint8 with 2 dimensions";
         assert_eq!(output.failed[0].fault.message.as_ref(), message);
         let Items::One(Item::Collated(batch)) = output.items else { panic!("no batch") };
         let Stacked::Tensors(tensors) = &batch.fields[0].values else { panic!("{:?}", batch.fields) };
@@ -454,14 +456,17 @@ mod tests {
             op.clone().apply(Item::Batch(vec![label(1, later)]), &StopFlag::default()).fatal
         };
         assert!(fatal(Some(Value::Int(2))).is_none());
-        assert!(fatal(None).unwrap().contains("field `label` is missing, in the data set it is a single int64"));
+        assert!(
+            fatal(None).unwrap().contains("field `label` is missing, in the data set it is a single int64")
+        );
         assert!(fatal(Some(Value::Real(2.0))).unwrap().contains("field `label` is a single float64"));
     }
 
     #[test]
     fn the_source_states_what_its_stages_do_not_change() {
         let field = |name: &str, kind| DataField { name: name.into(), kind, optional: Some(true) };
-        let fields = Arc::new(DataFields::of(vec![field("label", FieldType::Int), field("text", FieldType::Text)]));
+        let fields =
+            Arc::new(DataFields::of(vec![field("label", FieldType::Int), field("text", FieldType::Text)]));
         let notes = Notes::default();
         notes.set_fields(fields.clone(), fields);
         let usual = Usual::of(notes, Some(["text".to_owned()].into()));
@@ -492,7 +497,11 @@ mod tests {
         let settings = CollatePlan { ragged: Ragged::Skip, ..CollatePlan::default() };
         let mut op = Collate::new(settings, Usual::of(notes.clone(), None), None);
         let output = op.apply(Item::Batch(batch()), &StopFlag::default());
-        assert_eq!((output.failed.len(), notes.warnings("s").len()), (1, 1), "the majority decides, with a warning");
+        assert_eq!(
+            (output.failed.len(), notes.warnings("s").len()),
+            (1, 1),
+            "the majority decides, with a warning"
+        );
     }
 
     #[test]

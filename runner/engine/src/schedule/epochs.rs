@@ -49,7 +49,14 @@ impl EpochBooks {
         if self.books.len() == MAX_EPOCHS {
             self.books.pop_front();
         }
-        self.books.push_back(EpochBook { epoch, made: 1, failed: 0, first_failure: None, ended: false, passed: false });
+        self.books.push_back(EpochBook {
+            epoch,
+            made: 1,
+            failed: 0,
+            first_failure: None,
+            ended: false,
+            passed: false,
+        });
     }
 
     /// Counts samples that a fan-out added in `epoch`.

@@ -8,9 +8,9 @@ use penstock_types::stats::Tick;
 use super::budget::ByteBudget;
 use super::core::{Hand, bytes_in, samples_in};
 use super::epochs::EpochBooks;
+use super::failures::FailedTask;
 use super::queue::Queue;
 use super::settled::Settled;
-use super::failures::FailedTask;
 use crate::chunk::Outcome;
 use crate::item::{Item, Sample};
 use crate::parts::PartBooks;
@@ -177,8 +177,12 @@ impl SourceEnd {
                         }
                         Outcome::Failed(fault) => {
                             let epoch = sample.origin.epoch;
-                            let task =
-                                FailedTask::new(&self.book.id, self.on_error, vec![Failed { sample, fault }], None);
+                            let task = FailedTask::new(
+                                &self.book.id,
+                                self.on_error,
+                                vec![Failed { sample, fault }],
+                                None,
+                            );
                             match task.disposition() {
                                 Disposition::Skipped => self.book.skipped += 1,
                                 Disposition::DeadLettered => self.book.dead_lettered += 1,

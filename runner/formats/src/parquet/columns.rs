@@ -221,9 +221,7 @@ impl Tree {
         let field = self.fields.iter().find(|field| *field.name == *name).cloned();
         let leaf = || self.leaves.iter().position(|leaf| *leaf.name == *name);
         let column = || Some(FieldPlan { name: Arc::from(name), leaf: leaf()?, path: None });
-        field
-            .or_else(column)
-            .ok_or_else(|| FileFault::NoColumn { name: escaped(name), known: self.known() })
+        field.or_else(column).ok_or_else(|| FileFault::NoColumn { name: escaped(name), known: self.known() })
     }
 
     /// Names of the columns that become fields, for messages.
@@ -269,7 +267,14 @@ impl Tree {
         let (depth, path) = (around.lists.len() as i16, ColumnPath::new(Vec::new()));
         let descr = Arc::new(ColumnDescriptor::new(Arc::new(node_type), around.level, depth, path));
         let kind = Kind::of(physical, node.annotation, length, scale);
-        self.leaves.push(Leaf { name: name.clone(), column, descr, kind, lists: around.lists.to_vec(), has_nan: false });
+        self.leaves.push(Leaf {
+            name: name.clone(),
+            column,
+            descr,
+            kind,
+            lists: around.lists.to_vec(),
+            has_nan: false,
+        });
         self.fields.push(FieldPlan { name, leaf: column, path: None });
         Ok(())
     }

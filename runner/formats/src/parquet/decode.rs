@@ -293,7 +293,8 @@ impl Column {
                                 self.values.add_null_element(self.kind);
                                 continue;
                             }
-                            let (one, behind) = rest.split_at_checked(1).ok_or("has fewer values than levels")?;
+                            let (one, behind) =
+                                rest.split_at_checked(1).ok_or("has fewer values than levels")?;
                             add(&mut self.values, one)?;
                             rest = behind;
                         }
@@ -434,8 +435,7 @@ impl Column {
 }
 
 /// Reason for a row with a null in its list.
-const NULL_ELEMENT: &str =
-    "a null in a list, which cannot become a tensor (`\"missing\": \"nan\"` makes it NaN in a list of floating-point numbers)";
+const NULL_ELEMENT: &str = "a null in a list, which cannot become a tensor (`\"missing\": \"nan\"` makes it NaN in a list of floating-point numbers)";
 
 /// Length of a list that is null.
 const NULL: u32 = u32::MAX;

@@ -107,7 +107,10 @@ pub(super) async fn open(
     }
     let fields = DataFields::of_several(&parts).map_err(|fault| {
         let fault = fault.to_string().replace("the source ", "the file ");
-        SourceFault::new(format!("{fault}; write the files with equal columns, or name others in `columns`"), None)
+        SourceFault::new(
+            format!("{fault}; write the files with equal columns, or name others in `columns`"),
+            None,
+        )
     })?;
     Ok(Opened { files, groups, fields })
 }
@@ -128,8 +131,9 @@ async fn open_file(
     let footer = footer_of(&object, most_footer).await?.map_err(fault)?;
     let end = object.size() - TAIL - footer.len() as u64;
     let parse = spawn_blocking(move || parse(&footer, end, &query, &layouts));
-    let parsed =
-        parse.await.map_err(|error| SourceFault::new("reading a footer was interrupted", Some(error.into())))?;
+    let parsed = parse
+        .await
+        .map_err(|error| SourceFault::new("reading a footer was interrupted", Some(error.into())))?;
     let Parsed { layout, groups, fields } = parsed.map_err(fault)?;
     let file = File { key: key.clone(), version: object.version().clone(), layout };
     Ok((file, groups, fields))
@@ -157,12 +161,7 @@ async fn footer_of(object: &RangedObject, most: u64) -> Result<Result<Bytes, Fil
     Ok(Ok(tail.slice(..length as usize)))
 }
 
-fn parse(
-    footer: &Bytes,
-    end: u64,
-    query: &Query,
-    layouts: &Layouts,
-) -> Result<Parsed, FileFault> {
+fn parse(footer: &Bytes, end: u64, query: &Query, layouts: &Layouts) -> Result<Parsed, FileFault> {
     let layout = layout(schema::read(footer)?, query, layouts)?;
     let wanted: Vec<(usize, bool)> = layout
         .leaves
@@ -226,7 +225,9 @@ fn group(
     let mut comparisons = query.filter.iter().zip(&layout.filter);
     let may_match = comparisons.all(|(comparison, &leaf)| {
         // A row without the column has a null, which meets no comparison.
-        leaf.is_some_and(|leaf| filter::may_meet(comparison, &layout.leaves[leaf], &read.chunks[leaf], &read.statistics[leaf]))
+        leaf.is_some_and(|leaf| {
+            filter::may_meet(comparison, &layout.leaves[leaf], &read.chunks[leaf], &read.statistics[leaf])
+        })
     });
     let count = if may_match { read.rows } else { 0 };
     let chunks = read.chunks.as_slice().into();

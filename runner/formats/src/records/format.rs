@@ -145,7 +145,9 @@ impl RecordFormat {
         };
         let key = match key {
             Some(key) => key,
-            None if self.key.is_some() => return Err(RecordFault::NoKey { name: self.key_name().to_owned() }),
+            None if self.key.is_some() => {
+                return Err(RecordFault::NoKey { name: self.key_name().to_owned() });
+            }
             None => self.numbered(part, number),
         };
         Ok(Sample { key, origin, fields })

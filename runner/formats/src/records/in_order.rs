@@ -250,7 +250,13 @@ impl InOrder {
             };
             let first = self.pending.len();
             self.pending.extend(block);
-            let (read, lines) = (learner, self.pending.range(first..).map(|(part, line)| (part.clone(), line.clone())).collect::<Vec<_>>());
+            let (read, lines) = (
+                learner,
+                self.pending
+                    .range(first..)
+                    .map(|(part, line)| (part.clone(), line.clone()))
+                    .collect::<Vec<_>>(),
+            );
             let of = format.clone();
             let learning = spawn_blocking(move || {
                 let mut learner = read;

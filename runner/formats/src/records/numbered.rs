@@ -16,10 +16,10 @@ use penstock_types::data_set::{DataFields, Learner, TypeFault};
 use penstock_types::resume::Hash;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::{ahead_bytes, kinds};
 use super::format::RecordFormat;
 use super::part::{PART_BYTES, Part, Raw, parse};
 use super::split::{MAX_RECORD_BYTES, Piece, Splitter};
+use super::{ahead_bytes, kinds};
 use crate::shards::Shards;
 
 /// Samples of the records of one or several objects, in any order. The objects are read once for the starts of their records (8 bytes
@@ -88,7 +88,12 @@ fn fields(
     if format.has_columns() {
         let tables = parts.iter().filter_map(|part| part.part.columns.as_deref());
         let found = format.fields_of(tables);
-        return found.map_err(|reason| parts.first().map_or_else(|| SourceFault::new(reason.to_string(), None), |part| part.part.fault(1, &reason.to_string())));
+        return found.map_err(|reason| {
+            parts.first().map_or_else(
+                || SourceFault::new(reason.to_string(), None),
+                |part| part.part.fault(1, &reason.to_string()),
+            )
+        });
     }
     let mut learners = learners.into_iter();
     let first = learners.next().unwrap_or_default();
@@ -353,8 +358,8 @@ impl Lessons {
     async fn join_next(&mut self) -> Result<(), SourceFault> {
         let Some(running) = self.running.pop_front() else { return Ok(()) };
         let learnt = running.await;
-        let learnt =
-            learnt.map_err(|error| SourceFault::new("reading records was interrupted", Some(error.into())))?;
+        let learnt = learnt
+            .map_err(|error| SourceFault::new("reading records was interrupted", Some(error.into())))?;
         learnt.and_then(|more| self.learner.join(more)).map_err(|fault| differs(&fault))
     }
 }

@@ -82,7 +82,10 @@ impl RowParser {
             return Err(RecordFault::ColumnTwice { name: (*twice).to_owned() });
         }
         if let Some(missing) = key.filter(|name| !seen.contains(name)) {
-            return Err(RecordFault::NoColumn { name: missing.to_owned(), columns: in_words(names.iter().copied()) });
+            return Err(RecordFault::NoColumn {
+                name: missing.to_owned(),
+                columns: in_words(names.iter().copied()),
+            });
         }
         let becomes = |name: &str| match name {
             "" => Becomes::Nothing,

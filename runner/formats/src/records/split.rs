@@ -69,7 +69,16 @@ impl Splitter {
             })),
         };
         let part = Arc::new(Part { object, columns: None });
-        Self { part, format, blocks, ends, begun: BytesMut::new(), ended: 0, checksums: Vec::new(), last_end: 0 }
+        Self {
+            part,
+            format,
+            blocks,
+            ends,
+            begun: BytesMut::new(),
+            ended: 0,
+            checksums: Vec::new(),
+            last_end: 0,
+        }
     }
 
     /// Bytes of the blocks that are read ahead, including reads in progress.

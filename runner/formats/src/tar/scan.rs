@@ -118,10 +118,7 @@ pub(crate) async fn scan(object: RangedObject, damage: Damage) -> Result<Pack, S
     Ok(Box::new(|fields| scanned.pack(fields)))
 }
 
-async fn next_entry(
-    samples: &mut Samples,
-    fields: &mut FieldNames,
-) -> Result<Option<Entry>, SourceFault> {
+async fn next_entry(samples: &mut Samples, fields: &mut FieldNames) -> Result<Option<Entry>, SourceFault> {
     let Some(key) = samples.next_sample().await? else { return Ok(None) };
     let mut files = Vec::new();
     while let Some((field, member)) = samples.next_file().await? {

@@ -133,12 +133,7 @@ enum Numbers {
 
 /// Value of a feature: one element is a blob or text, a real or a whole number, several numbers are a tensor. `None` for a feature
 /// without a value.
-fn value_of(
-    feature: Feature,
-    record: &Bytes,
-    is_text: bool,
-    form: Numbers,
-) -> Result<Option<Value>, String> {
+fn value_of(feature: Feature, record: &Bytes, is_text: bool, form: Numbers) -> Result<Option<Value>, String> {
     let elements = match &feature {
         Feature::Floats(floats) => floats.len() / 4,
         Feature::Ints(ints) => ints.len() / 8,

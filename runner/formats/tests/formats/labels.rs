@@ -51,7 +51,8 @@ fn folders() -> Labelling {
 
 fn table(store: &BoundedStore, key: &str, matches: KeyPart, missing: Missing) -> Labelling {
     let types = BTreeMap::from([("n".to_owned(), ColumnType::Int)]);
-    let format = if key.ends_with(".csv") { RecordFormat::rows(b',', types) } else { RecordFormat::lines() };
+    let format =
+        if key.ends_with(".csv") { RecordFormat::rows(b',', types) } else { RecordFormat::lines([].into()) };
     let format = format.with_key(Some("id"));
     Labelling {
         by_folder: false,

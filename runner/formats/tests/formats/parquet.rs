@@ -10,6 +10,7 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use penstock_engine::item::{Dtype, Sample, Tensor, Value};
 use penstock_engine::numbered::NumberedSource;
+use penstock_formats::Damage;
 use penstock_formats::parquet::{Query, parquet_samples};
 use penstock_formats::{Shards, expand};
 use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore};
@@ -73,7 +74,8 @@ async fn read_within(
     most: u64,
 ) -> (Vec<Sample>, Option<String>) {
     let files = Shards::Keys(expand(pattern).unwrap());
-    let open = parquet_samples(store(), files, query, settings.shuffle, settings.window, most);
+    let open =
+        parquet_samples(store(), files, query, settings.shuffle, settings.window, Damage::default(), most);
     let (samples, _, fault) = drain(Box::new(NumberedSource::new(open, settings, most))).await;
     (samples, fault)
 }
@@ -104,7 +106,7 @@ async fn each_file_is_read_as_pyarrow_reads_it() {
 #[tokio::test]
 async fn files_of_a_listing_follow_each_other() {
     let files = Shards::Listed(wanted("codec-", ".parquet"));
-    let open = parquet_samples(store(), files, query(&["number"]), false, None, MOST);
+    let open = parquet_samples(store(), files, query(&["number"]), false, None, Damage::default(), MOST);
     let (samples, _, fault) =
         drain(Box::new(NumberedSource::new(open, TraversalSettings::IN_ORDER, MOST))).await;
     assert_eq!((samples.len(), fault), (5 * 40, None));
@@ -208,10 +210,13 @@ async fn samples_that_stay_keep_no_more_row_groups_than_are_counted() {
     let most = 1 << 20;
     let store = store_of(&[("photos.parquet", blobs(100))]).await;
     let files = Shards::Keys(vec![Arc::from("photos.parquet")]);
-    let samples = parquet_samples(store, files, query(&["image"]), false, None, most).await.unwrap();
+    let samples =
+        parquet_samples(store, files, query(&["image"]), false, None, Damage::default(), most).await.unwrap();
     let mut held = Vec::new();
     for first in (0..200).step_by(8) {
-        held.extend(samples.clone().read(0, (first..first + 8).step_by(2).collect()).await.unwrap().into_kept());
+        held.extend(
+            samples.clone().read(0, (first..first + 8).step_by(2).collect()).await.unwrap().into_kept(),
+        );
         assert!(samples.kept_bytes() <= most, "{}", samples.kept_bytes());
     }
     assert!(samples.kept_bytes() > most / 4);

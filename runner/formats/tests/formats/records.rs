@@ -7,6 +7,7 @@ use std::sync::Arc;
 use penstock_engine::item::{Sample, Value};
 use penstock_engine::numbered::NumberedSource;
 use penstock_engine::ports::{Produced, Source, SourceFault};
+use penstock_engine::typed::Typing;
 use penstock_formats::{RecordFormat, RecordSource, Shards, record_samples};
 use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore};
 use penstock_types::traversal::{NextVisits, Shard, Traversal, TraversalSettings, Uneven};
@@ -67,7 +68,7 @@ pub(crate) fn folder_with(files: &[(&str, &[u8])]) -> (tempfile::TempDir, Bounde
 
 /// The lines of one object, in order.
 pub(crate) fn lines(store: &BoundedStore, key: &str, settings: TraversalSettings) -> RecordSource {
-    RecordSource::new(store.clone(), one(key), RecordFormat::lines(), settings)
+    RecordSource::new(store.clone(), one(key), RecordFormat::lines([].into()), settings, Typing::default())
 }
 
 pub(crate) fn one(key: &str) -> Shards {
@@ -83,10 +84,10 @@ pub(crate) fn records(
 ) -> Box<dyn Source> {
     match settings.shuffle {
         true => {
-            let open = record_samples(store.clone(), objects, format, u64::MAX);
+            let open = Typing::default().samples(record_samples(store.clone(), objects, format, u64::MAX));
             Box::new(NumberedSource::new(open, settings, 0))
         }
-        false => Box::new(RecordSource::new(store.clone(), objects, format, settings)),
+        false => Box::new(RecordSource::new(store.clone(), objects, format, settings, Typing::default())),
     }
 }
 
@@ -95,7 +96,7 @@ async fn read(store: &BoundedStore, settings: TraversalSettings) -> Drained {
 }
 
 fn source(store: &BoundedStore, settings: TraversalSettings) -> Box<dyn Source> {
-    records(store, one("lines.ndjson"), RecordFormat::lines(), settings)
+    records(store, one("lines.ndjson"), RecordFormat::lines([].into()), settings)
 }
 
 fn file(text: &[u8]) -> (tempfile::TempDir, BoundedStore) {
@@ -267,7 +268,8 @@ proptest! {
 #[tokio::test]
 async fn line_starts_count_as_kept_memory_and_are_a_fault_beyond_the_limit() {
     let (_folder, store) = file("{\"n\": 1}\n".repeat(100).as_bytes());
-    let open = |bytes| record_samples(store.clone(), one("lines.ndjson"), RecordFormat::lines(), bytes);
+    let open =
+        |bytes| record_samples(store.clone(), one("lines.ndjson"), RecordFormat::lines([].into()), bytes);
     let source = |bytes| NumberedSource::new(open(bytes), SHUFFLED, 0);
     // This limit is too small to keep the object in memory, and just sufficient for the starts of its lines.
     let mut enough = source(100 * 8 + 256);

@@ -118,7 +118,8 @@ impl Samples<'_> {
         };
         let objects = Shards::Keys(vec![Arc::from(name)]);
         let settings = TraversalSettings::IN_ORDER;
-        let (format, typing) = (RecordFormat::lines(BTreeMap::new()), Typing { cure: TYPES, ..Typing::default() });
+        let (format, typing) =
+            (RecordFormat::lines(BTreeMap::new()), Typing { cure: TYPES, ..Typing::default() });
         let mut source = RecordSource::new(store(path, folder)?, objects, format, settings, typing);
         while let Some(records) = next(&mut source, path).await? {
             records.into_iter().try_for_each(|sample| self.push(sample))?;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::fields::Missing;
 use super::recipe::{recipe, unordered};
 use super::{
-    CollatePlan, ConsumerPlan, Device, Fields, FilesPlan, Flow, Known, ModuleFacts, Plan, SinkPlan, SleepPlan, SourcePlan,
-    StageId, StageKind, StagePlan, StoreFacts, Unit, WasmPlan,
+    CollatePlan, ConsumerPlan, Device, Fields, FilesPlan, Flow, Known, ModuleFacts, Plan, SinkPlan,
+    SleepPlan, SourcePlan, StageId, StageKind, StagePlan, StoreFacts, Unit, WasmPlan,
 };
 use crate::fault::{FaultKind, Pointer, SpecFault, listed, suggestion};
 use crate::manifest::Mode;

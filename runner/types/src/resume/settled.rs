@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::deal::StartPoint;
 use super::rest::Rest;
-use super::{SELECTION, DataSet, EpochState, Hash, Kept, RankState, Token};
+use super::{DataSet, EpochState, Hash, Kept, RankState, SELECTION, Token};
 use crate::ledger::RunBook;
 
 /// Progress of a run since its start.

@@ -145,7 +145,8 @@ impl Suffix {
 /// Endings in messages.
 impl Display for Suffix {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        let shown = |suffix: &String| format!("`{}`", crate::text::printable(suffix, crate::text::MAX_SHOWN_KEY));
+        let shown =
+            |suffix: &String| format!("`{}`", crate::text::printable(suffix, crate::text::MAX_SHOWN_KEY));
         match self {
             Self::One(suffix) => out.write_str(&shown(suffix)),
             Self::Several(several) => {
@@ -180,6 +181,9 @@ mod tests {
         assert_eq!(taken_by(json!("")).len(), 6);
         assert_eq!(taken_by(json!([])), Vec::<&str>::new());
         assert_eq!(suffix(json!([".gz", ".tar.gz"])).matched("x.tar.gz"), Some(7));
-        assert_eq!(suffix(json!({ "of": "std/image" })), Suffix::Of(SuffixOf { of: serde_json::from_value(json!("std/image")).unwrap() }));
+        assert_eq!(
+            suffix(json!({ "of": "std/image" })),
+            Suffix::Of(SuffixOf { of: serde_json::from_value(json!("std/image")).unwrap() })
+        );
     }
 }

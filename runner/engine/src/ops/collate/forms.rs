@@ -17,7 +17,8 @@ pub(super) const MISMATCH: &str = "set `missing` or `types` of the source, make 
                                    to `skip`";
 
 /// Remedy for tensors of different shapes.
-pub(super) const SHAPES: &str = "make shapes equal in a stage before, or set `ragged` to `pad`, `list` or `skip`";
+pub(super) const SHAPES: &str =
+    "make shapes equal in a stage before, or set `ragged` to `pad`, `list` or `skip`";
 
 /// Properties of a value that must be equal in all samples of a stacked field.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
