@@ -188,6 +188,30 @@ impl PackedKeys {
         })
     }
 
+    /// Keys that start with `start`, with their indexes, among keys that are sorted by their bytes.
+    pub fn starting_with(&self, start: &str) -> impl Iterator<Item = (usize, String)> {
+        let whole = |at: usize| {
+            let mut rest = &self.packed[at..];
+            let (_, length) = (take_number(&mut rest), take_number(&mut rest));
+            &rest[..length]
+        };
+        let before = self.blocks.partition_point(|at| whole(*at) < start.as_bytes());
+        let block = before.saturating_sub(1);
+        let (mut rest, mut key) = (self.blocks.get(block).map_or(&[][..], |at| &self.packed[*at..]), Vec::new());
+        let start = start.to_owned();
+        let keys = (block * BLOCK..self.len).map(move |index| {
+            unpack(&mut rest, &mut key);
+            (index, text(&key).to_owned())
+        });
+        let mut is_behind = false;
+        keys.map_while(move |(index, key)| {
+            let is_found = key.starts_with(&start);
+            is_behind |= is_found || *key > *start;
+            (is_found || !is_behind).then_some((index, key, is_found))
+        })
+        .filter_map(|(index, key, is_found)| is_found.then_some((index, key)))
+    }
+
     /// Removes the first `count` keys, or all. Takes time for each key.
     pub(crate) fn remove_first(&mut self, count: usize) {
         *self = self.iter().skip(count).collect();
@@ -338,6 +362,9 @@ mod tests {
             keys.iter().for_each(|key| packed.push(key));
             for key in keys.iter().chain(&others) {
                 prop_assert_eq!(packed.find(key), keys.iter().position(|other| other == key), "{}", key);
+                let expected = keys.iter().enumerate().filter(|(_, other)| other.starts_with(key.as_str()));
+                let expected: Vec<_> = expected.map(|(index, key)| (index, key.clone())).collect();
+                prop_assert_eq!(packed.starting_with(key).collect::<Vec<_>>(), expected, "{}", key);
             }
         }
     }

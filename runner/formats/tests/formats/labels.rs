@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use penstock_engine::item::{Sample, Value};
 use penstock_engine::numbered::{NumberedSource, Open};
-use penstock_formats::{LabelTable, Labelling, RecordFormat, labelled_samples};
+use penstock_formats::{Classes, LabelTable, Labelling, RecordFormat, labelled_samples};
 use penstock_storage::{BoundedStore, Wanted};
 use penstock_types::run::LabelsRecord;
 use penstock_types::spec::{ColumnType, KeyPart, Missing};
@@ -46,7 +46,7 @@ fn noted(found: &Found) -> LabelsRecord {
 }
 
 fn folders() -> Labelling {
-    Labelling { by_folder: true, table: None }
+    Labelling { classes: Some(Classes::Found), table: None }
 }
 
 fn table(store: &BoundedStore, key: &str, matches: KeyPart, missing: Missing) -> Labelling {
@@ -54,7 +54,7 @@ fn table(store: &BoundedStore, key: &str, matches: KeyPart, missing: Missing) ->
     let format = if key.ends_with(".csv") { RecordFormat::rows(b',', types) } else { RecordFormat::lines() };
     let format = format.with_key(Some("id"));
     Labelling {
-        by_folder: false,
+        classes: None,
         table: Some(LabelTable { store: store.clone(), key: Arc::from(key), format, matches, missing }),
     }
 }
@@ -161,7 +161,7 @@ async fn labels_that_contradict_each_other_or_do_not_fit_are_refused_with_a_reas
         let (open, _) = open(&store, "x/", "", table(&store, key, KeyPart::Key, Missing::Fail), u64::MAX);
         faults.push(read(open).await.unwrap_err());
     }
-    let both = Labelling { by_folder: true, ..table(&store, "l.csv", KeyPart::Key, Missing::Fail) };
+    let both = Labelling { classes: Some(Classes::Found), ..table(&store, "l.csv", KeyPart::Key, Missing::Fail) };
     faults.push(read(open(&store, "", "", both, u64::MAX).0).await.unwrap_err());
     faults.push(read(open(&store, "x/", "", folders(), u64::MAX).0).await.unwrap_err());
     let (small, _) = open(&store, "x/", "", table(&store, "l.csv", KeyPart::Key, Missing::Fail), 60);
@@ -192,7 +192,7 @@ proptest! {
             let settings = TraversalSettings { seed, shuffle, shard, ..TraversalSettings::IN_ORDER };
             let found = runtime.block_on(async {
                 let store = store(&keys.keys().map(String::as_str).collect::<Vec<_>>(), Some(("l.csv", &csv))).await;
-                let labelling = Labelling { by_folder, ..table(&store, "l.csv", KeyPart::Key, Missing::Skip) };
+                let labelling = Labelling { classes: by_folder.then_some(Classes::Found), ..table(&store, "l.csv", KeyPart::Key, Missing::Skip) };
                 // The smaller limit does not let the table stay in memory.
                 let most = if held { u64::MAX } else { 4 * (csv.len() as u64 - 1).min(700) + 3000 };
                 drain(NumberedSource::new(open(&store, "", "", labelling, most).0, settings, 0)).await
