@@ -183,7 +183,14 @@ impl Config {
 impl FolderConfig {
     /// Store in the folder `root`, with the default for every other setting.
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: FolderPath(root.into()), index: None, reads: None, writable: false }
+        Self { root: FolderPath(root.into()), links: Vec::new(), index: None, reads: None, writable: false }
+    }
+
+    /// Adds further folders into which links may lead.
+    #[must_use]
+    pub fn with_links(mut self, links: &[PathBuf]) -> Self {
+        self.links.extend(links.iter().cloned().map(FolderPath));
+        self
     }
 }
 
