@@ -370,6 +370,9 @@ pub(crate) struct IndexCreateArgs {
     /// `a.tfrecord-00000-of-00128` with `--tfrecord`.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) suffix: String,
+    /// Include keys in folders whose names begin with `.`, and in `__MACOSX`, behind the prefix.
+    #[arg(long)]
+    pub(crate) hidden: bool,
     /// Index the samples in tar shards instead of the keys, for the source `tar`.
     #[arg(long)]
     pub(crate) tar: bool,
