@@ -193,7 +193,10 @@ impl Arguments {
                 arguments.removes = Some(names);
             } else if list.path.is_ident("reads") {
                 if let Some(odd) = names.iter().find(|ending| ending.is_empty()) {
-                    return Err(Error::new(list.span(), format!("`{odd}` is no ending of a file such as `.jpg`")));
+                    return Err(Error::new(
+                        list.span(),
+                        format!("`{odd}` is no ending of a file such as `.jpg`"),
+                    ));
                 }
                 arguments.reads = Some(names);
             } else if list.path.is_ident("counters") {
@@ -233,7 +236,9 @@ impl Arguments {
                 "stateful" => String::new(),
                 _ => format!(r#""fan_out":{},"#, self.fan_out),
             },
-            self.reads.as_deref().map_or_else(String::new, |endings| format!(r#""reads":{},"#, list(endings))),
+            self.reads
+                .as_deref()
+                .map_or_else(String::new, |endings| format!(r#""reads":{},"#, list(endings))),
             list(&self.counters),
         );
         quote! {

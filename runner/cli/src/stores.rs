@@ -46,7 +46,9 @@ pub(crate) fn open(args: &StoreArgs, config: &Config) -> Result<Stores> {
     let mut faults = Vec::new();
     for (name, store) in config.stores.iter().filter(|(name, _)| !named.contains(name.as_str())) {
         let store = match store.clone() {
-            StoreConfig::Folder(folder) => StoreConfig::Folder(folder.with_links(&links.of_store(name.as_str()))),
+            StoreConfig::Folder(folder) => {
+                StoreConfig::Folder(folder.with_links(&links.of_store(name.as_str())))
+            }
             bucket @ StoreConfig::S3(_) => bucket,
         };
         if let Err(fault) = stores.add(name.as_str(), &store) {
@@ -87,9 +89,13 @@ impl<'a> StoreLinks<'a> {
 
     fn check(&self, stores: &Stores) -> Result<()> {
         for (name, folder) in &self.0 {
-            let wrong = |reason: String| Err(bad(format!("`--store-links {}`: {reason}", printable(folder, MAX_SHOWN))));
+            let wrong = |reason: String| {
+                Err(bad(format!("`--store-links {}`: {reason}", printable(folder, MAX_SHOWN))))
+            };
             match name {
-                Some(name) if stores.get(name).is_none() => return wrong(format!("there is no store `{name}`")),
+                Some(name) if stores.get(name).is_none() => {
+                    return wrong(format!("there is no store `{name}`"));
+                }
                 Some(name) if !stores.is_folder(name) => {
                     return wrong(format!("the store `{name}` is no folder, so it has no links"));
                 }

@@ -42,7 +42,12 @@ impl Notes {
     /// Counts `count` things that are left out for this reason; `first` are the names of the first of them.
     pub fn leave_out<'a>(&self, reason: LeftOutReason, count: u64, first: impl IntoIterator<Item = &'a str>) {
         if count > 0 {
-            self.lock().leave_out(reason, count, None, first.into_iter().map(|key| printable(key, MAX_SHOWN_KEY)));
+            self.lock().leave_out(
+                reason,
+                count,
+                None,
+                first.into_iter().map(|key| printable(key, MAX_SHOWN_KEY)),
+            );
         }
     }
 
@@ -138,7 +143,10 @@ impl Noted {
             LeftOutReason::Suffix if self.endings.count() > 0 => self.endings.first(),
             _ => left_out.first.clone(),
         };
-        self.left_out.values().map(|left_out| LeftOut { first: of_endings(left_out), ..left_out.clone() }).collect()
+        self.left_out
+            .values()
+            .map(|left_out| LeftOut { first: of_endings(left_out), ..left_out.clone() })
+            .collect()
     }
 
     fn leave_out(
@@ -188,7 +196,10 @@ mod tests {
             page.iter().for_each(|key| endings.add(key));
             notes.leave_out_endings(&endings);
         }
-        assert_eq!(notes.left_out()[0].in_words(), "4 keys with other endings (`.md` 2, no ending 1, `.txt` 1)");
+        assert_eq!(
+            notes.left_out()[0].in_words(),
+            "4 keys with other endings (`.md` 2, no ending 1, `.txt` 1)"
+        );
         assert_eq!((notes.warnings("0:src").len(), notes.rules().len()), (0, 0));
         ["b", "a", "b"].iter().for_each(|rule| notes.rule(rule));
         assert_eq!(notes.rules(), ["a", "b"]);

@@ -140,7 +140,9 @@ fn differing_classes(one: &RunSnapshot, other: &RunSnapshot) -> Vec<ClassesDelta
 
 impl ClassesDelta {
     fn of(source: &str, first: &LabelsRecord, second: &LabelsRecord) -> Self {
-        let numbers = |record: &LabelsRecord| -> BTreeMap<String, u64> { record.classes.iter().cloned().zip(0..).collect() };
+        let numbers = |record: &LabelsRecord| -> BTreeMap<String, u64> {
+            record.classes.iter().cloned().zip(0..).collect()
+        };
         let (one, other) = (numbers(first), numbers(second));
         let only = |of: &BTreeMap<String, u64>, not: &BTreeMap<String, u64>| {
             of.keys().filter(|name| !not.contains_key(*name)).take(FIRST_CLASSES).cloned().collect()

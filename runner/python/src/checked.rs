@@ -84,7 +84,11 @@ impl Document {
     }
 
     /// Adds the given stores, with the folders that their links may enter, except invalid ones, which are recorded as faults.
-    pub(crate) fn stores(&mut self, given: Vec<(String, String)>, links: &BTreeMap<String, Vec<PathBuf>>) -> Stores {
+    pub(crate) fn stores(
+        &mut self,
+        given: Vec<(String, String)>,
+        links: &BTreeMap<String, Vec<PathBuf>>,
+    ) -> Stores {
         let mut stores = Stores::default();
         for (name, what) in given {
             let links = links.get(&name).map_or(&[][..], Vec::as_slice);

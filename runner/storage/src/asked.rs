@@ -22,8 +22,7 @@ pub(crate) struct Asked {
 pub(crate) const NOT_REGULAR: &str = "it names a pipe, a socket or a device; only regular files are objects";
 const LEADS_OUTSIDE: &str = "it leads out of the store's folder; links are followed into other folders only if `--store-links` or the \
                              store's `links` names them";
-const WRITES_OUTSIDE: &str =
-    "it leads out of the store's folder; links on the way to a written object must be relative and stay inside";
+const WRITES_OUTSIDE: &str = "it leads out of the store's folder; links on the way to a written object must be relative and stay inside";
 /// Message for a read that is refused because it would mix two versions of an object.
 pub(crate) const CHANGED: &str = "the object changed while it was read";
 const LINK_CIRCLE: &str = "it leads through circular links";

@@ -78,9 +78,7 @@ impl FolderStore {
     ) -> Result<Self, OpenFault> {
         let (name, path) = (name.into(), path.as_ref().to_path_buf());
         match Roots::open(&path, links) {
-            Ok(roots) => {
-                Ok(Self { name, path, is_local: is_local(roots.own()), roots: Arc::new(roots) })
-            }
+            Ok(roots) => Ok(Self { name, path, is_local: is_local(roots.own()), roots: Arc::new(roots) }),
             Err((path, source)) => Err(OpenFault { store: name, path, source }),
         }
     }

@@ -197,7 +197,8 @@ impl PackedKeys {
         };
         let before = self.blocks.partition_point(|at| whole(*at) < start.as_bytes());
         let block = before.saturating_sub(1);
-        let (mut rest, mut key) = (self.blocks.get(block).map_or(&[][..], |at| &self.packed[*at..]), Vec::new());
+        let (mut rest, mut key) =
+            (self.blocks.get(block).map_or(&[][..], |at| &self.packed[*at..]), Vec::new());
         let start = start.to_owned();
         let keys = (block * BLOCK..self.len).map(move |index| {
             unpack(&mut rest, &mut key);

@@ -147,7 +147,10 @@ impl Roots {
                 return Err(Errno::LOOP.into());
             }
             let text = dir.read_link_contents(&path)?;
-            if index == 0 && rest.is_empty() && let Some(hash) = self.blobs.as_ref().and_then(|blobs| blobs.hash(&stack, &text)) {
+            if index == 0
+                && rest.is_empty()
+                && let Some(hash) = self.blobs.as_ref().and_then(|blobs| blobs.hash(&stack, &text))
+            {
                 return self.blob(hash);
             }
             stack.pop();

@@ -220,7 +220,7 @@ struct Found {
     /// Number of keys after which the rest of the listing is not needed.
     most: u64,
     seen: Seen,
-    /// What this listing left out.
+    /// Notes of what this listing left out, for its errors.
     left_out: Notes,
     /// Identities of the keys that were found through links.
     linked: HashSet<u64>,
@@ -340,7 +340,10 @@ impl Found {
 
     fn check_end(&self, wanted: &Wanted, store: &str) -> Result<(), SourceFault> {
         match self.count() == 0 {
-            true => Err(SourceFault::new(wanted.nothing_found(store, &self.seen, &self.left_out.left_out()), None)),
+            true => Err(SourceFault::new(
+                wanted.nothing_found(store, &self.seen, &self.left_out.left_out()),
+                None,
+            )),
             false => Ok(()),
         }
     }
@@ -396,7 +399,9 @@ impl Wanted {
     /// True if the key is in a hidden folder behind the folder of the prefix. A first folder that the prefix names is not hidden.
     fn is_hidden(&self, key: &str) -> bool {
         let start = self.prefix.rfind('/').map_or(0, |slash| slash + 1);
-        let Some((folders, _)) = key.get(start..).and_then(|rest| rest.rsplit_once('/')) else { return false };
+        let Some((folders, _)) = key.get(start..).and_then(|rest| rest.rsplit_once('/')) else {
+            return false;
+        };
         let named = &self.prefix[start..];
         let is_named = named.starts_with('.') || named.starts_with(MACOS_FOLDER);
         folders.split('/').skip(usize::from(is_named)).any(is_hidden_folder)
@@ -421,12 +426,16 @@ impl Wanted {
             reasons => ("gives", format!(": {reasons}")),
         };
         match (seen.count, &self.suffix) {
-            (0, _) if self.prefix.is_empty() && reasons.is_empty() => format!("store `{store}` contains no objects"),
+            (0, _) if self.prefix.is_empty() && reasons.is_empty() => {
+                format!("store `{store}` contains no objects")
+            }
             (count, suffix) if count == 0 || suffix.is_all() => {
                 format!("store `{store}` {holds} no object{whose}{but}{reasons}")
             }
             (count, suffix) => {
-                format!("none of the {count} objects of store `{store}`{that} ends with {suffix}{but}{reasons}")
+                format!(
+                    "none of the {count} objects of store `{store}`{that} ends with {suffix}{but}{reasons}"
+                )
             }
         }
     }
@@ -441,7 +450,9 @@ impl Wanted {
                 let more = if left_out.count > left_out.first.len() as u64 { ", ..." } else { "" };
                 let first = listed(left_out.first.iter().map(String::as_str));
                 let count = left_out.count;
-                Some(format!("{count} {lead} out of the folder: {first}{more}; `--store-links DIR` lets {them}"))
+                Some(format!(
+                    "{count} {lead} out of the folder: {first}{more}; `--store-links DIR` lets {them}"
+                ))
             }
             LeftOutReason::Hidden => {
                 Some(format!("{}; `\"hidden\": true` takes {them}", left_out.in_words()))
@@ -478,7 +489,8 @@ mod tests {
     fn the_excluded_index_is_named_if_no_other_key_is_found() {
         let message = |prefix: &str, suffix: &str, count, with_suffix| {
             let (prefix, suffix) = (prefix.to_owned(), Suffix::One(suffix.to_owned()));
-            let wanted = Wanted { prefix, suffix, except: Some("a/index.json".to_owned()), ..Wanted::default() };
+            let wanted =
+                Wanted { prefix, suffix, except: Some("a/index.json".to_owned()), ..Wanted::default() };
             wanted.nothing_found("data", &Seen { count, with_suffix }, &[])
         };
         assert_eq!(message("", "", 1, 1), "store `data` holds no object but the index `a/index.json`");

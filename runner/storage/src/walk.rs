@@ -162,7 +162,9 @@ impl Walk {
             },
             id => id,
         };
-        if let Some(id) = id && self.is_on_path(id) {
+        if let Some(id) = id
+            && self.is_on_path(id)
+        {
             return Ok(());
         }
         let names = match self.names(page, &path, &place, "") {
@@ -312,7 +314,9 @@ impl Walk {
         let (dir, path) = self.roots.folder(folder);
         match (dir.metadata(path.join(name)).map_err(NoTarget::from), self.links) {
             (Ok(metadata), _) => Ok(metadata.file_type()),
-            (Err(NoTarget::Outside), Links::All) => self.roots.resolve(folder, name).map(|target| target.kind),
+            (Err(NoTarget::Outside), Links::All) => {
+                self.roots.resolve(folder, name).map(|target| target.kind)
+            }
             (Err(fault), _) => Err(fault),
         }
     }

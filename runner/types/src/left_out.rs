@@ -85,7 +85,18 @@ impl Endings {
 
 /// Reason why a source did not take something.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema, IntoStaticStr,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    IntoStaticStr,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -163,7 +174,9 @@ impl LeftOut {
         }
         if !first.is_empty() {
             let shown = match reason {
-                LeftOutReason::Suffix => first.iter().filter_map(|ending| ending.rsplit_once(' ')?.1.parse::<u64>().ok()).sum(),
+                LeftOutReason::Suffix => {
+                    first.iter().filter_map(|ending| ending.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()
+                }
                 _ => first.len() as u64,
             };
             let more = if *count > shown { ", ..." } else { "" };
@@ -191,12 +204,17 @@ mod tests {
     #[test]
     fn keys_are_counted_by_the_part_behind_the_last_dot() {
         let mut endings = Endings::default();
-        ["x/b.JPG", "x/c.jpeg", "x/d.PNG", "x/e.webp", "x/notes.txt", "x/Thumbs.db"].iter().for_each(|key| endings.add(key));
+        ["x/b.JPG", "x/c.jpeg", "x/d.PNG", "x/e.webp", "x/notes.txt", "x/Thumbs.db"]
+            .iter()
+            .for_each(|key| endings.add(key));
         let words = |endings: &Endings| {
             let (count, first) = (endings.count(), endings.first());
             LeftOut { reason: LeftOutReason::Suffix, count, samples: None, first }.in_words()
         };
-        assert_eq!(words(&endings), "6 keys with other endings (`.JPG` 1, `.PNG` 1, `.db` 1, `.jpeg` 1, `.txt` 1, ...)");
+        assert_eq!(
+            words(&endings),
+            "6 keys with other endings (`.JPG` 1, `.PNG` 1, `.db` 1, `.jpeg` 1, `.txt` 1, ...)"
+        );
         let mut few = Endings::default();
         ["a.b/Makefile", ".gitignore", "a.tar.gz"].iter().for_each(|key| few.add(key));
         assert_eq!(words(&few), "3 keys with other endings (no ending 2, `.gz` 1)");
@@ -215,7 +233,10 @@ mod tests {
             samples,
             first: first.iter().map(|key| (*key).to_owned()).collect(),
         };
-        assert_eq!(of(LeftOutReason::Suffix, 1, None, &["`.txt` 1"]).in_words(), "1 key with another ending (`.txt` 1)");
+        assert_eq!(
+            of(LeftOutReason::Suffix, 1, None, &["`.txt` 1"]).in_words(),
+            "1 key with another ending (`.txt` 1)"
+        );
         let many = of(LeftOutReason::Hidden, 7, None, &["a/.b", "a/.c"]);
         assert_eq!(many.in_words(), "7 hidden files (`a/.b`, `a/.c`, ...)");
         let damaged = of(LeftOutReason::Damage, 1, Some(10), &["`s-1.tar` is empty"]);

@@ -1,7 +1,9 @@
 use std::path::Path;
 
 use anyhow::Result;
-use penstock_pipeline::compare::{ClassesDelta, Comparison, Delta, RankComparison, compare as compare_two, compare_ranks};
+use penstock_pipeline::compare::{
+    ClassesDelta, Comparison, Delta, RankComparison, compare as compare_two, compare_ranks,
+};
 use penstock_pipeline::predict::{Recording, RecordingError};
 use penstock_types::fault::listed;
 
@@ -57,13 +59,15 @@ fn in_words(comparison: &Comparison) -> String {
         }
     }
     let figures = table(&["", "first", "second", "change"], rows.into_iter());
-    let classes: String = comparison.classes.iter().map(|delta| format!("{}\n\n", classes_in_words(delta))).collect();
+    let classes: String =
+        comparison.classes.iter().map(|delta| format!("{}\n\n", classes_in_words(delta))).collect();
     format!("{}\n\n{classes}{changes}\n\n{figures}", comparison.sentence)
 }
 
 fn classes_in_words(delta: &ClassesDelta) -> String {
     let ClassesDelta { source, class_count: [first, second], only_first, only_second, moved } = delta;
-    let mut words = format!("The classes of `{source}` differ: {first} in the first run, {second} in the second.");
+    let mut words =
+        format!("The classes of `{source}` differ: {first} in the first run, {second} in the second.");
     for (run, names) in [("first", only_first), ("second", only_second)] {
         if !names.is_empty() {
             words += &format!(" Only the {run} has {}.", listed(names.iter().map(String::as_str)));

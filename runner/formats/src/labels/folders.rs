@@ -192,9 +192,9 @@ impl Folders {
 
     /// Digest of what `hash` is the digest of, and the names of the classes.
     pub(super) fn digest(&self, hash: Hash) -> Hash {
-        self.names.iter().fold(hash, |hash, name| {
-            hash.with(&(name.len() as u64).to_le_bytes()).with(name.as_bytes())
-        })
+        self.names
+            .iter()
+            .fold(hash, |hash, name| hash.with(&(name.len() as u64).to_le_bytes()).with(name.as_bytes()))
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -297,7 +297,8 @@ mod tests {
         classes: &Classes,
     ) -> Result<(Folders, PackedKeys, LabelsRecord), String> {
         let store = BoundedStore::new(Arc::new(MemoryStore::new("data")), NonZeroUsize::MIN);
-        let (wanted, mut record) = (Wanted { prefix: prefix.to_owned(), ..Wanted::default() }, LabelsRecord::default());
+        let (wanted, mut record) =
+            (Wanted { prefix: prefix.to_owned(), ..Wanted::default() }, LabelsRecord::default());
         let found = Folders::find(&store, &wanted, keys, classes, &mut record).await;
         let (mut folders, kept) = found.map_err(|fault| fault.to_string())?;
         folders.number(&kept);

@@ -119,7 +119,11 @@ impl LabelTable {
         record.without_label = without as u64;
         let first = keys.iter().zip(&of_keys).filter(|(_, number)| **number == NONE).map(|(key, _)| key);
         let first: Vec<String> = first.take(FIRST_LEFT_OUT).collect();
-        wanted.notes.leave_out(LeftOutReason::NoLabel, record.without_label, first.iter().map(String::as_str));
+        wanted.notes.leave_out(
+            LeftOutReason::NoLabel,
+            record.without_label,
+            first.iter().map(String::as_str),
+        );
         let kept =
             keys.iter().zip(&of_keys).filter(|(_, number)| **number != NONE).map(|(key, _)| key).collect();
         of_keys.retain(|number| *number != NONE);
@@ -139,7 +143,12 @@ impl LabelTable {
     }
 
     /// Index of the key that has this stem and one of the endings. Two such keys are a fault.
-    fn find_stem(&self, keys: &PackedKeys, wanted: &Wanted, stem: &str) -> Result<Option<usize>, SourceFault> {
+    fn find_stem(
+        &self,
+        keys: &PackedKeys,
+        wanted: &Wanted,
+        stem: &str,
+    ) -> Result<Option<usize>, SourceFault> {
         let Suffix::Several(endings) = &wanted.suffix else { return Ok(None) };
         let start = format!("{}{stem}", wanted.prefix);
         // The letter of an ending may have either case.
@@ -160,7 +169,9 @@ impl LabelTable {
                 Some((other, _)) if *other == index => {}
                 Some((_, other)) => {
                     let (stem, one, other) = (shown(stem), shown(other), shown(&key));
-                    return Err(self.fault(&format!("name {stem}, which is the stem of both {one} and {other}")));
+                    return Err(
+                        self.fault(&format!("name {stem}, which is the stem of both {one} and {other}"))
+                    );
                 }
                 None => found = Some((index, key)),
             }

@@ -5,9 +5,11 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 
 use penstock_engine::item::{Sample, Value};
-use penstock_engine::numbered::{NumberedSource, Open};
 use penstock_engine::notes::Notes;
-use penstock_formats::{Classes, LabelTable, Labelling, NEW_CLASSES, RecordFormat, SharedClasses, labelled_samples};
+use penstock_engine::numbered::{NumberedSource, Open};
+use penstock_formats::{
+    Classes, LabelTable, Labelling, NEW_CLASSES, RecordFormat, SharedClasses, labelled_samples,
+};
 use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore, Wanted};
 use penstock_types::left_out::LeftOutReason;
 use penstock_types::run::LabelsRecord;
@@ -163,7 +165,8 @@ async fn labels_that_contradict_each_other_or_do_not_fit_are_refused_with_a_reas
         let (open, _) = open(&store, "x/", "", table(&store, key, KeyPart::Key, Missing::Fail), u64::MAX);
         faults.push(read(open).await.unwrap_err());
     }
-    let both = Labelling { classes: Some(Classes::Found), ..table(&store, "l.csv", KeyPart::Key, Missing::Fail) };
+    let both =
+        Labelling { classes: Some(Classes::Found), ..table(&store, "l.csv", KeyPart::Key, Missing::Fail) };
     faults.push(read(open(&store, "", "", both, u64::MAX).0).await.unwrap_err());
     faults.push(read(open(&store, "x/", "", folders(), u64::MAX).0).await.unwrap_err());
     let (small, _) = open(&store, "x/", "", table(&store, "l.csv", KeyPart::Key, Missing::Fail), 60);
@@ -221,11 +224,21 @@ fn labels(labels: &[(&str, i64)]) -> Vec<(String, i64)> {
 #[tokio::test]
 async fn a_class_folder_keeps_its_number_without_files() {
     let (_folder, store) = folder(&[
-        "train/a/0.jpg", "train/b/0.jpg", "train/c/0.jpg", "train/.ipynb_checkpoints/0.jpg", "val/a/0.jpg", "val/b/", "val/c/0.jpg",
-        "val/b2/0.txt", "val/__MACOSX/0.jpg",
+        "train/a/0.jpg",
+        "train/b/0.jpg",
+        "train/c/0.jpg",
+        "train/.ipynb_checkpoints/0.jpg",
+        "val/a/0.jpg",
+        "val/b/",
+        "val/c/0.jpg",
+        "val/b2/0.txt",
+        "val/__MACOSX/0.jpg",
     ]);
     let (found, notes) = labelled(&store, "val/", ".jpg", Classes::Found).await;
-    assert_eq!(found.unwrap(), (labels(&[("val/a/0.jpg", 0), ("val/c/0.jpg", 3)]), names(&["a", "b", "b2", "c"])));
+    assert_eq!(
+        found.unwrap(),
+        (labels(&[("val/a/0.jpg", 0), ("val/c/0.jpg", 3)]), names(&["a", "b", "b2", "c"]))
+    );
     assert!(notes.rules().contains(&NEW_CLASSES), "{:?}", notes.rules());
     let (found, notes) = labelled(&store, "train/", ".jpg", Classes::Found).await;
     assert_eq!(found.unwrap().0, labels(&[("train/a/0.jpg", 0), ("train/b/0.jpg", 1), ("train/c/0.jpg", 2)]));
@@ -247,7 +260,10 @@ async fn linked_folders_are_classes_and_links_that_lead_outside_are_refused() {
     let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, root.path().join(name)).unwrap();
     link("../pool/cat", "train/cat");
     let (found, _) = labelled(&store, "train/", "", Classes::Found).await;
-    assert_eq!(found.unwrap(), (labels(&[("train/cat/0.jpg", 0), ("train/dog/0.jpg", 1)]), names(&["cat", "dog"])));
+    assert_eq!(
+        found.unwrap(),
+        (labels(&[("train/cat/0.jpg", 0), ("train/dog/0.jpg", 1)]), names(&["cat", "dog"]))
+    );
     link("/nowhere", "train/bird");
     let (found, _) = labelled(&store, "train/", "", Classes::Found).await;
     assert_eq!(
@@ -283,13 +299,17 @@ async fn sources_of_a_mixture_share_their_classes() {
          the slash at the end of the prefix: `train/a`"
     );
     let (_, notes) = labelled(&in_folder, "train/", "", Classes::Found).await;
-    assert_eq!((notes.left_out()[0].reason, &*notes.left_out()[0].first[0]), (LeftOutReason::NoClass, "train/note"));
+    assert_eq!(
+        (notes.left_out()[0].reason, &*notes.left_out()[0].first[0]),
+        (LeftOutReason::NoClass, "train/note")
+    );
 }
 
 #[tokio::test]
 async fn stems_have_any_of_several_endings_but_not_two() {
     let table_text = "id,n\na,1\nb,2\nc.d,3\n";
-    let store = store(&["x/a.jpg", "x/a.txt", "x/b.PNG", "x/c.d.jpeg", "x/e.JPG"], Some(("l.csv", table_text))).await;
+    let store =
+        store(&["x/a.jpg", "x/a.txt", "x/b.PNG", "x/c.d.jpeg", "x/e.JPG"], Some(("l.csv", table_text))).await;
     let of = |keys: &BoundedStore, missing| {
         let labelling = table(keys, "l.csv", KeyPart::Stem, missing);
         let notes = Notes::default();
@@ -302,7 +322,10 @@ async fn stems_have_any_of_several_endings_but_not_two() {
     let seen: Vec<_> = samples.iter().map(|sample| (&*sample.key, int(sample, "n"))).collect();
     assert_eq!(seen, [("x/a.jpg", 1), ("x/b.PNG", 2), ("x/c.d.jpeg", 3)]);
     let left_out = notes.left_out();
-    assert_eq!(left_out.iter().map(|left_out| (left_out.reason, left_out.count)).collect::<Vec<_>>(), [(LeftOutReason::Suffix, 1), (LeftOutReason::NoLabel, 1)]);
+    assert_eq!(
+        left_out.iter().map(|left_out| (left_out.reason, left_out.count)).collect::<Vec<_>>(),
+        [(LeftOutReason::Suffix, 1), (LeftOutReason::NoLabel, 1)]
+    );
     store.put(Arc::from("x/b.jpg"), b"".as_slice().into()).await.unwrap();
     assert_eq!(
         read(of(&store, Missing::Skip).0).await.unwrap_err(),

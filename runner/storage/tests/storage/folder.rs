@@ -160,8 +160,7 @@ async fn writes_outside_the_folder_or_over_other_files_are_refused() {
         assert_eq!(Some(&new), refusals.last());
     }
     let reasons: Vec<&str> = refusals.iter().map(|text| text.split_once(": ").unwrap().1).collect();
-    let leads_outside =
-        "it leads out of the store's folder; links on the way to a written object must be relative and stay inside";
+    let leads_outside = "it leads out of the store's folder; links on the way to a written object must be relative and stay inside";
     assert_eq!(
         reasons,
         [

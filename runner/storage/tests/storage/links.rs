@@ -10,8 +10,8 @@ use futures::TryStreamExt;
 use penstock_engine::notes::Notes;
 use penstock_engine::ports::Source;
 use penstock_storage::{
-    BoundedStore, DEFAULT_READS, FolderStore, Folders, Keys, ListSource, NEW_HIDDEN, NEW_LINKS, Store, StoreError,
-    Wanted,
+    BoundedStore, DEFAULT_READS, FolderStore, Folders, Keys, ListSource, NEW_HIDDEN, NEW_LINKS, Store,
+    StoreError, Wanted,
 };
 use penstock_types::left_out::LeftOutReason;
 use penstock_types::spec::{Links, Suffix};
@@ -47,7 +47,10 @@ async fn text(store: &FolderStore, key: &str) -> String {
 
 async fn assert_refused(store: &FolderStore, key: &str) {
     let found = store.get(Arc::from(key)).await;
-    assert!(matches!(found, Err(StoreError::Refused { .. } | StoreError::NotFound { .. })), "`{key}` gave {found:?}");
+    assert!(
+        matches!(found, Err(StoreError::Refused { .. } | StoreError::NotFound { .. })),
+        "`{key}` gave {found:?}"
+    );
 }
 
 fn open(root: &Path) -> FolderStore {
@@ -76,12 +79,18 @@ async fn linked_folders_are_walked_and_circles_end() {
     }
     // A listing of all keys has those of the prefix, and no others that start with it.
     let all = listed(&store, "").await.0;
-    assert_eq!(all.iter().filter(|key| key.starts_with("train/")).collect::<Vec<_>>(), keys.iter().collect::<Vec<_>>());
+    assert_eq!(
+        all.iter().filter(|key| key.starts_with("train/")).collect::<Vec<_>>(),
+        keys.iter().collect::<Vec<_>>()
+    );
     let (before, left_out) = listed_with(&store, "train/", Links::Files).await;
     assert_eq!(before, ["train/dog/0.jpg"]);
     assert_eq!(left_out["link"].0, 3);
     let folders = |links| store.folders("train/", links);
-    let of = |names: &[&str]| Folders { names: names.iter().map(|name| (*name).to_owned()).collect(), ..Folders::default() };
+    let of = |names: &[&str]| Folders {
+        names: names.iter().map(|name| (*name).to_owned()).collect(),
+        ..Folders::default()
+    };
     assert_eq!(folders(Links::All).await.unwrap(), Some(of(&["cat", "dog"])));
     assert_eq!(folders(Links::Files).await.unwrap(), Some(of(&["dog"])));
     assert_eq!(store.folders("none/", Links::All).await.unwrap(), Some(of(&[])));
@@ -103,7 +112,10 @@ async fn the_cache_of_hugging_face_is_read_without_a_setting() {
     let store = open(&snapshot);
     let keys = ["data/deep/t-1.parquet", "t-0.parquet"].map(str::to_owned).to_vec();
     assert_eq!(listed(&store, "").await, (keys, BTreeMap::new()));
-    assert_eq!((text(&store, "t-0.parquet").await, text(&store, "data/deep/t-1.parquet").await), ("one".into(), "two".into()));
+    assert_eq!(
+        (text(&store, "t-0.parquet").await, text(&store, "data/deep/t-1.parquet").await),
+        ("one".into(), "two".into())
+    );
     let below = open(&snapshot.join("data"));
     assert_eq!(text(&below, "deep/t-1.parquet").await, "two");
 
@@ -226,11 +238,15 @@ async fn hostile_links_lead_nowhere_and_listings_end() {
     }
     let store = open(root);
     let (keys, left_out) = listed(&store, "").await;
-    assert_eq!((keys.len(), keys[0].as_str(), keys[1].as_str(), keys[40].as_str()), (41, "sub/x", "z-00", "z-39"));
+    assert_eq!(
+        (keys.len(), keys[0].as_str(), keys[1].as_str(), keys[40].as_str()),
+        (41, "sub/x", "z-00", "z-39")
+    );
     let total: u64 = left_out.values().map(|(count, _)| *count).sum();
     assert_eq!((total, left_out["link"].0), (links.len() as u64 + 2, 8), "{left_out:?}");
     assert_eq!(text(&store, "z-39").await, "x");
-    for key in links.iter().map(|(name, _)| *name).chain(["z-40", "f-magic/etc/passwd", "d-root/etc/passwd"]) {
+    for key in links.iter().map(|(name, _)| *name).chain(["z-40", "f-magic/etc/passwd", "d-root/etc/passwd"])
+    {
         assert_refused(&store, key).await;
     }
 }
@@ -271,13 +287,23 @@ async fn files_under_two_keys_are_counted_if_both_are_taken() {
     let (wanted, notes) = of_links("", ".jpg", Links::All);
     let keys: Vec<String> = wanted.list(&store, |_| {}).await.unwrap().iter().collect();
     let expected = [
-        "a/0.jpg", "a/1.jpg", "a/pool/4.jpg", "b/3.jpg", "b/same.jpg", "b/text.jpg", "c/0.jpg", "c/1.jpg", "c/pool/4.jpg",
+        "a/0.jpg",
+        "a/1.jpg",
+        "a/pool/4.jpg",
+        "b/3.jpg",
+        "b/same.jpg",
+        "b/text.jpg",
+        "c/0.jpg",
+        "c/1.jpg",
+        "c/pool/4.jpg",
         "pool/c/4.jpg",
     ];
     assert_eq!(keys, expected);
     assert_eq!(
         notes.warnings("s"),
-        ["the source `s`: 5 files are listed under two keys (`a/pool/4.jpg`, `b/same.jpg`, `c/0.jpg`, `c/1.jpg`, `c/pool/4.jpg`)"]
+        [
+            "the source `s`: 5 files are listed under two keys (`a/pool/4.jpg`, `b/same.jpg`, `c/0.jpg`, `c/1.jpg`, `c/pool/4.jpg`)"
+        ]
     );
     assert_eq!(notes.rules(), [NEW_LINKS]);
     let (wanted, notes) = of_links("b/", ".jpg", Links::All);
@@ -291,7 +317,8 @@ async fn files_under_two_keys_are_counted_if_both_are_taken() {
 #[tokio::test]
 async fn a_listing_without_keys_names_the_links_or_hidden_folders_that_explain_it() {
     let folder = tempfile::tempdir().unwrap();
-    let (root, cache): (PathBuf, PathBuf) = (folder.path().join("h/snapshots/abc"), folder.path().join("h/blobs"));
+    let (root, cache): (PathBuf, PathBuf) =
+        (folder.path().join("h/snapshots/abc"), folder.path().join("h/blobs"));
     create_dir_all(&root).unwrap();
     put(&cache, "77", b"");
     symlink("../../blobs/77", root.join("t-0.parquet")).unwrap();
@@ -319,8 +346,14 @@ async fn hidden_folders_behind_the_prefix_are_left_out_and_matching_files_are_co
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     for file in [
-        "t/.ipynb_checkpoints/0.jpg", "t/__MACOSX/a/._1.jpg", "t/__MACOSX/x.txt", "t/a/.x.jpg", "t/a/.y/2.jpg", "t/a/3.jpg",
-        "t/a/n.txt", ".h/4.jpg",
+        "t/.ipynb_checkpoints/0.jpg",
+        "t/__MACOSX/a/._1.jpg",
+        "t/__MACOSX/x.txt",
+        "t/a/.x.jpg",
+        "t/a/.y/2.jpg",
+        "t/a/3.jpg",
+        "t/a/n.txt",
+        ".h/4.jpg",
     ] {
         put(root, file, b"");
     }
@@ -361,7 +394,10 @@ async fn several_endings_are_taken_without_case_and_others_are_counted_by_ending
         }
     };
     let several = [".jpg", ".jpeg", ".png", ".webp"].map(str::to_owned).to_vec();
-    assert_eq!(count(Suffix::Several(several)).await, (5, "2 keys with other endings (`.db` 1, `.txt` 1)".to_owned()));
+    assert_eq!(
+        count(Suffix::Several(several)).await,
+        (5, "2 keys with other endings (`.db` 1, `.txt` 1)".to_owned())
+    );
     let (keys, words) = count(Suffix::One(".jpg".to_owned())).await;
     assert_eq!((keys, words.split_once(" (").unwrap().0), (1, "6 keys with other endings"));
 }

@@ -14,8 +14,9 @@ use crate::fault::{FaultKind, Pointer, SpecFault, listed, suggestion};
 use crate::manifest::Mode;
 use crate::policy::{Capacity, Concurrency, FailureLimit, Order};
 use crate::spec::{
-    Consumer, DeviceName, Fetch, LabelOrigin, LabelTable, ListSource, MAX_FAULTS, Millis, MixPart, MixSource, ModuleRef, Name, RecordDecoding,
-    RecordForm, RecordsSource, STD_PREFIX, Settings, Sleep, Source, Spec, Stage, Suffix, SuffixOf, TableSource, Wasm,
+    Consumer, DeviceName, Fetch, LabelOrigin, LabelTable, ListSource, MAX_FAULTS, Millis, MixPart, MixSource,
+    ModuleRef, Name, RecordDecoding, RecordForm, RecordsSource, STD_PREFIX, Settings, Sleep, Source, Spec,
+    Stage, Suffix, SuffixOf, TableSource, Wasm,
 };
 use crate::text::{MAX_SHOWN_KEY, printable};
 use crate::traversal::check_weights;
@@ -265,7 +266,11 @@ impl Check<'_> {
                 }
                 self.classes(list, &place.key("classes"));
                 if matches!(&list.suffix, Suffix::Several(several) if several.is_empty()) {
-                    self.fault(place.key("suffix"), "found no ending", "name at least one, or remove `suffix`");
+                    self.fault(
+                        place.key("suffix"),
+                        "found no ending",
+                        "name at least one, or remove `suffix`",
+                    );
                 }
             }
             Source::Records(RecordsSource { store, .. })
@@ -459,9 +464,14 @@ impl Check<'_> {
             let Source::List(ListSource { classes: Some(classes), .. }) = &part.source else { continue };
             match first {
                 Some((other, of_other)) if of_other != classes => {
-                    let place = place.key("sources").key(name.as_str()).key("source").key("list").key("classes");
+                    let place =
+                        place.key("sources").key(name.as_str()).key("source").key("list").key("classes");
                     let found = format!("the sources `{other}` and `{name}` name different classes");
-                    self.fault(place, found, "all sources of a mixture share one table of classes: name all of them in each");
+                    self.fault(
+                        place,
+                        found,
+                        "all sources of a mixture share one table of classes: name all of them in each",
+                    );
                 }
                 Some(_) => {}
                 None => first = Some((name, classes)),

@@ -98,7 +98,8 @@ impl Source {
     fn in_words(&self) -> String {
         match self {
             Source::List(list) => {
-                let prefix = (!list.prefix.is_empty()).then(|| format!(" starting with `{}`", shown(&list.prefix)));
+                let prefix =
+                    (!list.prefix.is_empty()).then(|| format!(" starting with `{}`", shown(&list.prefix)));
                 let suffix = (!list.suffix.is_all()).then(|| format!(" ending with {}", list.suffix));
                 let ends: Vec<String> = prefix.into_iter().chain(suffix).collect();
                 let label = match (list.label, &list.classes) {

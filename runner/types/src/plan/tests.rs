@@ -579,7 +579,8 @@ fn an_ending_of_a_module_is_replaced_by_those_that_its_manifest_lists() {
 #[test]
 fn classes_are_names_of_folders_and_the_same_in_a_mixture() {
     let faults = |source: &str| -> Vec<String> {
-        let found = check(&format!(r#"{{"source": {source}, "stages": []}}"#)).map_or_else(|faults| faults, |_| Vec::new());
+        let found = check(&format!(r#"{{"source": {source}, "stages": []}}"#))
+            .map_or_else(|faults| faults, |_| Vec::new());
         found.iter().map(|fault| fault.pointer.to_string()).collect()
     };
     let list = |rest: &str| faults(&format!(r#"{{"list": {{"store": "photos", {rest}}}}}"#));
@@ -589,7 +590,9 @@ fn classes_are_names_of_folders_and_the_same_in_a_mixture() {
     let wrong = list(r#""label": "folder", "classes": ["a", "", "b/c", "a"]"#);
     assert_eq!(wrong, [1, 2, 3].map(|index| format!("/source/list/classes/{index}")));
     let mix = |first: &str, second: &str| {
-        let part = |classes: &str| format!(r#"{{"source": {{"list": {{"store": "photos", "label": "folder"{classes}}}}}}}"#);
+        let part = |classes: &str| {
+            format!(r#"{{"source": {{"list": {{"store": "photos", "label": "folder"{classes}}}}}}}"#)
+        };
         faults(&format!(r#"{{"mix": {{"sources": {{"a": {}, "b": {}}}}}}}"#, part(first), part(second)))
     };
     assert_eq!(mix(r#", "classes": ["x", "y"]"#, ""), [""; 0]);
