@@ -5,8 +5,9 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use futures::FutureExt;
-use futures::future::try_join_all;
+use futures::future::{BoxFuture, try_join, try_join_all};
 use penstock_engine::mixed::{Mixed, MixedPart};
+use penstock_engine::notes::Notes;
 use penstock_engine::numbered::{NumberedSource, Open};
 use penstock_engine::ports::{Produced, Source, SourceFault};
 use penstock_engine::range::{RangeSamples, RangeSource};
@@ -16,8 +17,8 @@ use penstock_formats::parquet::{Query, parquet_samples};
 use penstock_formats::tar::{tar_samples, tar_stream, tar_type, tar_types};
 use penstock_formats::tfrecord::{RecordFields, count_records, tfrecord_samples, tfrecord_stream};
 use penstock_formats::{
-    Damage, IndexFrom, IndexKind, LabelTable, Labelling, RecordFormat, RecordSource, SAMPLE_KEY, SampleIndex,
-    Selection, Shards, TYPES, expand, labelled_samples, record_samples,
+    Classes, Damage, IndexFrom, IndexKind, LabelTable, Labelling, RecordFormat, RecordSource, SAMPLE_KEY,
+    SampleIndex, Selection, Shards, SharedClasses, TYPES, expand, labelled_samples, record_samples,
 };
 use penstock_storage::{AHEAD_BYTES, ListSource as StreamedList, Wanted, index_samples, list_samples};
 use penstock_types::data_set::{DataFields, FieldType};
@@ -37,12 +38,13 @@ impl Prepared {
     pub fn source(&self) -> Box<dyn Source> {
         let (source, most_bytes) = (&self.plan.source, self.source_bytes());
         let (traversal, name) = (source.traversal, source.id.to_string());
+        let notes = self.found.notes(&name);
         // A source in order finds a position only by its number.
         let is_resumed = self.start.is_some();
         match &source.spec {
             spec::Source::List(list) if !traversal.shuffle && !is_labelled(list) && !is_resumed => {
                 let store = self.store(list.store.as_str());
-                Box::new(StreamedList::new(store, wanted(list), traversal).within(most_bytes))
+                Box::new(StreamedList::new(store, wanted(list, notes), traversal).within(most_bytes))
             }
             // Of several ranks, each needs to know how many damaged objects are left out before the first sample.
             spec::Source::Records(_) | spec::Source::Csv(_) | spec::Source::Tsv(_)
@@ -106,7 +108,7 @@ impl Prepared {
     fn open_untyped(&self, source: &spec::Source, name: &str, most_bytes: u64) -> Open {
         let damage = self.damage(source, name);
         match source {
-            spec::Source::List(list) => self.list(list, name, most_bytes),
+            spec::Source::List(list) => self.list(list, name, &Classes::Found, most_bytes),
             spec::Source::Index(index) => {
                 let (store, index) = match &index.index {
                     Some(key) => (self.store(index.store.as_str()), Arc::from(key.as_str())),
@@ -167,9 +169,9 @@ impl Prepared {
         }
     }
 
-    fn list(&self, list: &ListSource, name: &str, most_bytes: u64) -> Open {
+    fn list(&self, list: &ListSource, name: &str, found: &Classes, most_bytes: u64) -> Open {
         let store = self.store(list.store.as_str());
-        let mut wanted = wanted(list);
+        let mut wanted = wanted(list, self.found.notes(name));
         if !is_labelled(list) {
             return list_samples(store, wanted, most_bytes);
         }
@@ -188,7 +190,11 @@ impl Prepared {
                 missing: labels.missing,
             }
         });
-        let labelling = Labelling { by_folder: list.label == Some(LabelOrigin::Folder), table };
+        let classes = is_by_folder(list).then(|| match &list.classes {
+            Some(given) => Classes::Given(given.clone()),
+            None => found.clone(),
+        });
+        let labelling = Labelling { classes, table };
         let (found, name) = (self.found.clone(), name.to_owned());
         labelled_samples(store, wanted, labelling, move |labels| found.add_labels(name, labels), most_bytes)
     }
@@ -196,17 +202,25 @@ impl Prepared {
     fn mix(&self, mix: &MixSource, most_bytes: u64) -> Open {
         let (seed, pick, stop) = (self.plan.source.traversal.seed, mix.pick, mix.stop);
         let drawn = mix.sources.iter().filter(|(_, part)| part.weight > 0);
+        let (classes, undrawn) = self.classes_of(mix);
         let share = most_bytes / drawn.clone().count().max(1) as u64;
         let opens = drawn.zip(1_u64..).map(|((name, part), number)| {
             // Sources of one length have orders of their own.
             let order = part.source.traversal(seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
-            let (name, weight, open) =
-                (Arc::from(name.as_str()), part.weight, self.open(&part.source, name.as_str(), share));
+            let open = match &part.source {
+                spec::Source::List(list) => {
+                    let labelled = self.list(list, name.as_str(), &classes, share);
+                    self.typing(&part.source, name.as_str()).samples(labelled)
+                }
+                source => self.open(source, name.as_str(), share),
+            };
+            let (name, weight) = (Arc::from(name.as_str()), part.weight);
             async move { Ok::<_, SourceFault>(MixedPart { name, samples: open.await?, weight, order }) }
         });
         let opens: Vec<_> = opens.collect();
         async move {
-            let parts = try_join_all(opens).await?;
+            // Together: each part that is labelled by folder waits for the classes of all others.
+            let (parts, _) = try_join(try_join_all(opens), try_join_all(undrawn)).await?;
             let names: Vec<Arc<str>> = parts.iter().map(|part| part.name.clone()).collect();
             let fields: Vec<_> =
                 parts.iter().filter_map(|part| Some((part.name.clone(), part.samples.fields()?))).collect();
@@ -219,6 +233,27 @@ impl Prepared {
             Ok(Arc::new(mixed.with_fields(fields)) as _)
         }
         .boxed()
+    }
+
+    /// Classes of the parts that are labelled by folder, and reads of those that are not drawn from: their classes keep their numbers.
+    fn classes_of(&self, mix: &MixSource) -> (Classes, Vec<BoxFuture<'static, Result<(), SourceFault>>>) {
+        let lists = || {
+            mix.sources.values().filter_map(|part| match &part.source {
+                spec::Source::List(list) if is_by_folder(list) => Some((list, part.weight > 0)),
+                _ => None,
+            })
+        };
+        if let Some(given) = lists().find_map(|(list, _)| list.classes.clone()) {
+            return (Classes::Given(given), Vec::new());
+        }
+        let shared = SharedClasses::of(lists().count());
+        let undrawn = lists().filter(|(_, is_drawn)| !is_drawn).map(|(list, _)| {
+            let (shared, store) = (shared.clone(), self.store(list.store.as_str()));
+            let wanted = wanted(list, Notes::default());
+            async move { shared.add(store, wanted).await }.boxed()
+        });
+        let undrawn = undrawn.collect();
+        (Classes::Shared(shared), undrawn)
     }
 
     /// Part of the memory budget that the source may keep, in bytes.
@@ -401,14 +436,19 @@ fn index_from(index: Option<&ObjectKey>, shards: impl FnOnce() -> Shards) -> Ind
 }
 
 /// Keys that a list takes.
-fn wanted(list: &ListSource) -> Wanted {
+fn wanted(list: &ListSource, notes: Notes) -> Wanted {
     Wanted {
         prefix: list.prefix.clone(),
         suffix: list.suffix.clone(),
+        except: None,
         hidden: list.hidden,
         links: list.links,
-        ..Wanted::default()
+        notes,
     }
+}
+
+fn is_by_folder(list: &ListSource) -> bool {
+    list.label == Some(LabelOrigin::Folder)
 }
 
 fn is_labelled(list: &ListSource) -> bool {

@@ -136,7 +136,7 @@ fn fresh(settings: &TraversalSettings) -> StartPoint {
 }
 
 fn state(driver: &mut Driver, start: &StartPoint, count: u64) -> RankState {
-    let data = DataSet { count: Some(count), digest: None };
+    let data = DataSet { count: Some(count), ..DataSet::default() };
     let mut token = start.after(&driver.schedule.progress(data));
     token.ranks.remove(&0).unwrap()
 }
@@ -247,7 +247,7 @@ proptest! {
                 prop_assert!(step < 100_000, "the run does not end");
             }
             prop_assert!(driver.ledger().balanced);
-            let token = start.after(&driver.schedule.progress(DataSet { count: Some(count), digest: None }));
+            let token = start.after(&driver.schedule.progress(DataSet { count: Some(count), ..DataSet::default() }));
             let total = driver.ledger().total;
             failed += total.skipped;
             dropped += total.dropped;
