@@ -10,6 +10,7 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use penstock_engine::item::{Dtype, Sample, Tensor, Value};
 use penstock_engine::numbered::NumberedSource;
+use penstock_engine::ports::{Produced, Source};
 use penstock_formats::Damage;
 use penstock_formats::parquet::{Query, parquet_samples};
 use penstock_formats::{Shards, expand};
@@ -76,8 +77,23 @@ async fn read_within(
     let files = Shards::Keys(expand(pattern).unwrap());
     let open =
         parquet_samples(store(), files, query, settings.shuffle, settings.window, Damage::default(), most);
-    let (samples, _, fault) = drain(Box::new(NumberedSource::new(open, settings, most))).await;
-    (samples, fault)
+    let mut source = NumberedSource::new(open, settings, most);
+    let mut samples = Vec::new();
+    loop {
+        match source.next().await {
+            Ok(Some(Produced::Samples(more))) => {
+                for (sample, outcome) in more.into_outcomes() {
+                    match outcome {
+                        None => samples.push(sample),
+                        Some(outcome) => return (samples, Some(format!("{}: {outcome:?}", sample.key))),
+                    }
+                }
+            }
+            Ok(Some(Produced::EpochEnd)) => {}
+            Ok(None) => return (samples, None),
+            Err(fault) => return (samples, Some(fault.to_string())),
+        }
+    }
 }
 
 async fn read(pattern: &str, query: Query, settings: TraversalSettings) -> (Vec<Sample>, Option<String>) {
