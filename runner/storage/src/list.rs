@@ -270,6 +270,8 @@ impl Found {
         }
         let (mut endings, mut hidden, mut first_hidden) = (Endings::default(), 0, Vec::new());
         let mut linked = page.linked().iter().peekable();
+        // The keys of a folder are neighbours.
+        let mut folder = ("", false);
         for (index, key) in page.iter().enumerate() {
             // The rest of the page is not needed.
             if self.is_full() {
@@ -278,7 +280,11 @@ impl Found {
             let linked = linked.next_if(|linked| linked.index == index);
             self.seen.count += 1;
             let is_wanted = wanted.suffix.takes(key);
-            if !wanted.hidden && wanted.is_hidden(key) {
+            let path = &key[..key.rfind('/').map_or(0, |slash| slash + 1)];
+            if path != folder.0 {
+                folder = (path, !wanted.hidden && wanted.is_hidden(path));
+            }
+            if folder.1 {
                 if is_wanted && wanted.except.as_deref() != Some(key) {
                     hidden += 1;
                     if first_hidden.len() < FIRST_LEFT_OUT {
