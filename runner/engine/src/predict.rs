@@ -167,7 +167,6 @@ enum ConsumerIs {
     Busy,
 }
 
-#[expect(clippy::large_enum_variant, reason = "there are as many events as ops that run")]
 enum Event {
     Op(OpUnderWay),
     Step,

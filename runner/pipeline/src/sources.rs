@@ -102,7 +102,30 @@ impl Prepared {
     /// Opens the samples of the source with this `name`, to be read by their numbers, with the types of their data set. They may keep
     /// `most_bytes`.
     fn open(&self, source: &spec::Source, name: &str, most_bytes: u64) -> Open {
-        self.typing(source, name).samples(self.open_untyped(source, name, most_bytes))
+        self.typed(source, name, self.open_untyped(source, name, most_bytes))
+    }
+
+    /// The samples of the source with this `name`, with the types of their data set. They are refused to a state of an earlier version, which
+    /// took other keys or classes of the same data set.
+    fn typed(&self, source: &spec::Source, name: &str, open: Open) -> Open {
+        let open = self.typing(source, name).samples(open);
+        if !self.start.as_ref().is_some_and(|start| start.is_selected_by_older_rules()) {
+            return open;
+        }
+        let notes = self.found.notes(name);
+        async move {
+            let samples = open.await?;
+            match notes.rules().first() {
+                Some(rule) => Err(SourceFault::new(
+                    format!(
+                        "the state was saved by an earlier version of Penstock, which took other data here: {rule}; or begin without the state"
+                    ),
+                    None,
+                )),
+                None => Ok(samples),
+            }
+        }
+        .boxed()
     }
 
     fn open_untyped(&self, source: &spec::Source, name: &str, most_bytes: u64) -> Open {
@@ -210,7 +233,7 @@ impl Prepared {
             let open = match &part.source {
                 spec::Source::List(list) => {
                     let labelled = self.list(list, name.as_str(), &classes, share);
-                    self.typing(&part.source, name.as_str()).samples(labelled)
+                    self.typed(&part.source, name.as_str(), labelled)
                 }
                 source => self.open(source, name.as_str(), share),
             };

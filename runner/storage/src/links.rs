@@ -175,7 +175,7 @@ impl Roots {
 
     /// Resolves a key of the store.
     pub(crate) fn resolve_key(&self, key: &str) -> Result<Target, NoTarget> {
-        self.resolve(&Place::OWN, key)
+        self.resolve(Place::OWN, key)
     }
 
     /// Opens a file for reading.
