@@ -432,13 +432,16 @@ mod tests {
 
     #[test]
     fn each_source_has_a_line_about_what_it_left_out() {
-        let of = |reason, count| LeftOut { reason, count, samples: None, first: vec!["a/b".to_owned()] };
+        let of = |reason, count| {
+            let first = if reason == LeftOutReason::Suffix { "`.b` 1" } else { "a/b" };
+            LeftOut { reason, count, samples: None, first: vec![first.to_owned()] }
+        };
         let left_out = BTreeMap::from([
             ("cats".to_owned(), vec![of(LeftOutReason::Suffix, 1), of(LeftOutReason::Hidden, 7)]),
             ("dogs".to_owned(), vec![of(LeftOutReason::Link, 2)]),
         ]);
         let expected = [
-            "[cats] left out 1 key with another ending (`a/b`); 7 hidden files (`a/b`, ...)",
+            "[cats] left out 1 key with another ending (`.b` 1); 7 hidden files (`a/b`, ...)",
             "[dogs] left out 2 links that are not followed (`a/b`, ...)",
         ];
         assert_eq!(left_out_lines(&left_out).collect::<Vec<_>>(), expected);
