@@ -137,6 +137,10 @@ impl RowParser {
             count += more;
         }
         self.ends.truncate(count);
+        if result != ReadRecordResult::Record {
+            // The next row is another one, not the rest of this one.
+            self.reader.reset();
+        }
         match result {
             ReadRecordResult::Record if count <= most => {}
             ReadRecordResult::InputEmpty => return Err(RecordFault::Quote),
@@ -225,6 +229,18 @@ mod tests {
         let columns = columns(header, None, types)?;
         let (_, fields) = parser().values(row, &columns).map_err(|fault| fault.to_string())?;
         Ok(fields.into_iter().map(|field| field.value).collect())
+    }
+
+    #[test]
+    fn a_row_without_an_end_does_not_change_the_next_one() {
+        let columns = columns("a,b", None, &[]).unwrap();
+        let mut parser = parser();
+        for broken in ["1,\"x", "1,2,3,4,5\n"] {
+            assert!(parser.values(broken.as_bytes(), &columns).is_err());
+            let (_, fields) = parser.values(b"3,y\n", &columns).unwrap();
+            let fields: Vec<Value> = fields.into_iter().map(|field| field.value).collect();
+            assert_eq!(fields, [Value::Text("3".to_owned()), Value::Text("y".to_owned())]);
+        }
     }
 
     #[test]
