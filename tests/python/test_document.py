@@ -23,10 +23,17 @@ PARTS = ROOT / "runner/python/python/penstock/_parts.py"
 TASKS: dict[str, Any] = {
     "name": "mine", "queue": 7, "concurrency": 3, "order": "input", "on_error": "dead_letter", "max_failures": {"rate": 0.5},
 }  # fmt: skip
+LISTING: dict[str, Any] = {"hidden": True, "links": "files"}
+DAMAGE: dict[str, Any] = {"missing": {"label": "drop"}, "on_damage": "skip"}
 VISITS: dict[str, Any] = {"shuffle": True, "shard": {"rank": 1, "world": 2, "uneven": "keep"}, "epochs": 3, "limit": 40}
 
 # Members of a source that runs only without others: of `key` or `index`, `shards` and `prefix`, it has one.
-EXCLUDING = {"key": {"shards", "prefix", "suffix"}, "index": {"shards", "prefix"}, "shards": {"prefix"}, "decode": {"fields", "texts", "sample_key"}}
+EXCLUDING = {
+    "key": {"shards", "prefix", "suffix"},
+    "index": {"shards", "prefix"},
+    "shards": {"prefix"},
+    "decode": {"fields", "texts", "scalars", "lists", "sample_key"},
+}
 OBJECTS: dict[str, Any] = {"key": "a", "shards": "a-{0..9}", "prefix": "a/", "suffix": ".txt", "sample_key": "id"}
 
 # Every argument of each kind of part, each with a value other than its default.
@@ -36,20 +43,25 @@ SOURCES: dict[str, dict[str, Any]] = {
         "prefix": "a/",
         "suffix": ".jpg",
         "label": "folder",
+        "classes": ["cat", "dog"],
+        "missing": {"label": "drop"},
+        **LISTING,
         "labels": {"key": "labels.csv", "match": "stem", "missing": "skip"},
         **VISITS,
     },
     "index": {"store": "data", "index": "index.json", **VISITS},
     "range": {"count": 50, **VISITS},
-    "records": {"store": "data", **OBJECTS, **VISITS},
-    "csv": {"store": "data", **OBJECTS, "types": {"age": "int"}, **VISITS},
-    "tsv": {"store": "data", **OBJECTS, "types": {"age": "int"}, **VISITS},
+    "records": {"store": "data", **OBJECTS, "types": {"age": "int"}, **LISTING, **DAMAGE, **VISITS},
+    "csv": {"store": "data", **OBJECTS, "types": {"age": "int"}, **LISTING, **DAMAGE, **VISITS},
+    "tsv": {"store": "data", **OBJECTS, "types": {"age": "int"}, **LISTING, **DAMAGE, **VISITS},
     "tar": {
         "store": "data",
         "shards": "a-{0..9}.tar",
         "prefix": "a/",
         "index": "a.index",
         "fields": {"bytes": "jpg"},
+        **LISTING,
+        **DAMAGE,
         "window": 4,
         **VISITS,
     },
@@ -61,6 +73,8 @@ SOURCES: dict[str, dict[str, Any]] = {
         "fields": {"bytes": "image"},
         "sample_key": "id",
         "where": [{"column": "width", "op": ">=", "value": 256}],
+        **LISTING,
+        **DAMAGE,
         "window": 4,
         **VISITS,
     },
@@ -72,11 +86,15 @@ SOURCES: dict[str, dict[str, Any]] = {
         "decode": "bytes",
         "fields": {"bytes": "image/encoded"},
         "texts": ["caption"],
+        "scalars": ["id"],
+        "lists": ["box"],
+        **LISTING,
+        **DAMAGE,
         "sample_key": "id",
         "window": 4,
         **VISITS,
     },
-    "mds": {"store": "data", "prefix": "a", "fields": {"bytes": "image"}, "sample_key": "id", "window": 4, **VISITS},
+    "mds": {"store": "data", "prefix": "a", "fields": {"bytes": "image"}, "sample_key": "id", "window": 4, **DAMAGE, **VISITS},
     "mix": {
         "sources": {"a": {"source": {"range": {"count": 5}}, "weight": 2}},
         "stop": {"samples": 5},
@@ -95,7 +113,7 @@ STAGES: dict[str, dict[str, Any]] = {
     "sleep": {"mean_ms": 1.5, "jitter": 0.5, "shape": "exponential", "on": "thread", "fail_rate": 0.25, **TASKS},
     "aggregate": {"size": 4, "drop_last": True, "name": "mine", "queue": 7},
     "disaggregate": {"name": "mine", "queue": 7},
-    "collate": {"ragged": "pad", **TASKS},
+    "collate": {"ragged": "skip", "shape": {"codes": [3, 1]}, "mismatch": "skip", **TASKS},
     "transfer": {"device": "host", **TASKS},
     "route": {
         "by": {"field": "kind"}, "paths": {"a": [{"sleep": {"mean_ms": 1}}]}, "else_": [], "name": "mine", "queue": 7, "order": "input",

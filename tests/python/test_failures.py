@@ -56,7 +56,7 @@ class Ragged(unittest.TestCase):
         return list(pipeline)
 
     def test_different_shapes_fail_the_run_by_default(self) -> None:
-        with self.assertRaisesRegex(penstock.RunFailed, r"field `codes` has shape \[5, 1\], the batch has \[3, 1\].*`ragged`.*`pad`, `list` or `skip`"):
+        with self.assertRaisesRegex(penstock.RunFailed, r"field `codes` has shape \[3, 1\], the batch has \[5, 1\].*`ragged`.*`pad`, `list` or `skip`"):
             self.batches(None)
 
     def test_padding_gives_one_array_and_the_shapes(self) -> None:

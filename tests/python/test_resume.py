@@ -239,7 +239,7 @@ class States(unittest.TestCase):
                         state = made.state_dict()
                 else:
                     made.load_state_dict(state)
-                    with self.assertRaisesRegex(penstock.PenstockError, "has other files, keys or sizes"):
+                    with self.assertRaisesRegex(penstock.PenstockError, "has other files, keys, sizes or bytes"):
                         next(iter(made))
 
     def test_ranks_of_another_number_share_what_is_left(self) -> None:

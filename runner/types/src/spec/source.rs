@@ -102,9 +102,11 @@ source! {
         labels: Option<LabelTable>,
         /// Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        #[schemars(extend("default" = false))]
         hidden: bool,
         /// Links in a folder that are followed: `all`, or `files` for those to files only.
         #[serde(default, skip_serializing_if = "Links::is_usual")]
+        #[schemars(extend("default" = Links::default()))]
         links: Links,
         /// Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or
         /// `{"value": -1}`.
@@ -158,9 +160,11 @@ source! {
         types: BTreeMap<String, ColumnType>,
         /// Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        #[schemars(extend("default" = false))]
         hidden: bool,
         /// Links in a folder that are followed: `all`, or `files` for those to files only.
         #[serde(default, skip_serializing_if = "Links::is_usual")]
+        #[schemars(extend("default" = Links::default()))]
         links: Links,
         /// Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or
         /// `{"value": -1}`.
@@ -168,6 +172,7 @@ source! {
         missing: BTreeMap<String, WhenMissing>,
         /// Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
         #[serde(default, skip_serializing_if = "OnDamage::is_usual")]
+        #[schemars(extend("default" = OnDamage::default()))]
         on_damage: OnDamage,
     }
 }
@@ -197,9 +202,11 @@ source! {
         types: BTreeMap<String, ColumnType>,
         /// Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        #[schemars(extend("default" = false))]
         hidden: bool,
         /// Links in a folder that are followed: `all`, or `files` for those to files only.
         #[serde(default, skip_serializing_if = "Links::is_usual")]
+        #[schemars(extend("default" = Links::default()))]
         links: Links,
         /// Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or
         /// `{"value": -1}`.
@@ -207,6 +214,7 @@ source! {
         missing: BTreeMap<String, WhenMissing>,
         /// Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
         #[serde(default, skip_serializing_if = "OnDamage::is_usual")]
+        #[schemars(extend("default" = OnDamage::default()))]
         on_damage: OnDamage,
     }
 }
@@ -325,9 +333,11 @@ source! {
         fields: BTreeMap<Name, String>,
         /// Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        #[schemars(extend("default" = false))]
         hidden: bool,
         /// Links in a folder that are followed: `all`, or `files` for those to files only.
         #[serde(default, skip_serializing_if = "Links::is_usual")]
+        #[schemars(extend("default" = Links::default()))]
         links: Links,
         /// Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or
         /// `{"value": -1}`.
@@ -335,6 +345,7 @@ source! {
         missing: BTreeMap<String, WhenMissing>,
         /// Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
         #[serde(default, skip_serializing_if = "OnDamage::is_usual")]
+        #[schemars(extend("default" = OnDamage::default()))]
         on_damage: OnDamage,
         /// Number of shards whose samples a shuffle mixes at a time; all when missing.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -367,9 +378,11 @@ source! {
         filter: Vec<Comparison>,
         /// Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        #[schemars(extend("default" = false))]
         hidden: bool,
         /// Links in a folder that are followed: `all`, or `files` for those to files only.
         #[serde(default, skip_serializing_if = "Links::is_usual")]
+        #[schemars(extend("default" = Links::default()))]
         links: Links,
         /// Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or
         /// `{"value": -1}`.
@@ -377,6 +390,7 @@ source! {
         missing: BTreeMap<String, WhenMissing>,
         /// Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
         #[serde(default, skip_serializing_if = "OnDamage::is_usual")]
+        #[schemars(extend("default" = OnDamage::default()))]
         on_damage: OnDamage,
         /// Number of row groups whose rows a shuffle mixes at a time; all when missing.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -420,9 +434,11 @@ source! {
         sample_key: Option<String>,
         /// Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        #[schemars(extend("default" = false))]
         hidden: bool,
         /// Links in a folder that are followed: `all`, or `files` for those to files only.
         #[serde(default, skip_serializing_if = "Links::is_usual")]
+        #[schemars(extend("default" = Links::default()))]
         links: Links,
         /// Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or
         /// `{"value": -1}`.
@@ -430,6 +446,7 @@ source! {
         missing: BTreeMap<String, WhenMissing>,
         /// Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
         #[serde(default, skip_serializing_if = "OnDamage::is_usual")]
+        #[schemars(extend("default" = OnDamage::default()))]
         on_damage: OnDamage,
         /// Number of files whose samples a shuffle mixes at a time; all when missing.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -532,6 +549,7 @@ source! {
         missing: BTreeMap<String, WhenMissing>,
         /// Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
         #[serde(default, skip_serializing_if = "OnDamage::is_usual")]
+        #[schemars(extend("default" = OnDamage::default()))]
         on_damage: OnDamage,
         /// Number of shards whose samples a shuffle mixes at a time; all when missing.
         #[serde(default, skip_serializing_if = "Option::is_none")]
