@@ -323,11 +323,6 @@ fn labels(snapshot: &RunSnapshot) -> String {
                 .collect();
             facts.push(format!("{} classes: {}{more}", count(labels.class_count), names.join(", ")));
         }
-        let left_out =
-            [(labels.without_class, "in no class folder"), (labels.without_label, "without a label")];
-        let left_out = left_out.iter().filter(|(number, _)| *number > 0);
-        facts
-            .extend(left_out.map(|(number, what)| format!("{} listed keys {what} left out", count(*number))));
         if labels.unused > 0 {
             let keys: Vec<String> =
                 labels.unused_keys.iter().map(|key| key.escape_debug().to_string()).collect();
