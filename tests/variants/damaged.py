@@ -289,7 +289,6 @@ def read_csv(shard: Shard, data: bytes) -> None:
         return
     names = rows[0]
     shard.odd = sorted(names) != ["id", "payload"]
-    quotes = text.count('"') % 2
     for row in rows[1:]:
         if not row:
             continue
@@ -302,7 +301,10 @@ def read_csv(shard: Shard, data: bytes) -> None:
         except ValueError as error:
             shard.bad_records += 1
             shard.fault = shard.fault or f"row: {error}"
-    if quotes:
-        shard.fault = shard.fault or "a quote without its end"
+    try:
+        list(csv.reader(io.StringIO(text, newline=""), strict=True))
+    except csv.Error as error:
+        if "end of data" in str(error):
+            shard.fault = shard.fault or "a quote without its end"
     if not shard.fault:
         shard.before = list(shard.read)

@@ -183,6 +183,8 @@ NEW = ["missing", "on_damage", "scalars", "lists", "links", "classes", "hidden"]
 def without_new(document: Mapping[str, Any]) -> dict[str, Any]:
     """A document without the settings that old versions do not know."""
     (form, source), = document["source"].items()
+    if form == "mix":
+        return dict(document)
     old = {name: value for name, value in source.items() if name not in NEW and not (form == "records" and name == "types")}
     if not isinstance(old.get("suffix", ""), str):
         del old["suffix"]

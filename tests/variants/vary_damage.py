@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import damaged
 from damaged import Shard
 from expect import described
-from kit import Outcome, Variant, collated, main
+from kit import Outcome, Sample, Variant, collated, main
 
 
 def make(variant: Variant) -> None:
@@ -69,7 +70,7 @@ def make(variant: Variant) -> None:
             if flags and outcome.code == 0:
                 check_kept(variant, outcome, Path(flags[1]), label)
     if len(outcomes) == 2 and all(outcome.code == 0 for outcome in outcomes.values()):
-        sets = [sorted(pairs(outcome)) for outcome in outcomes.values()]
+        sets = [sorted(pairs(outcome.samples)) for outcome in outcomes.values()]
         if sets[0] != sets[1]:
             variant.differ(f"{form}: in order and shuffled deliver other samples", [pair[0] for pair in sets[0]], [pair[0] for pair in sets[1]])
 
@@ -83,10 +84,10 @@ def create_index(variant: Variant, form: str, folder: Path) -> bool:
     return made.returncode == 0
 
 
-def pairs(outcome: Outcome) -> list[tuple[int, bytes]]:
-    """Delivered samples."""
+def pairs(samples: Sequence[Sample]) -> list[tuple[int, bytes]]:
+    """Numbers and payloads of samples; -1 and `?` stand for other values."""
     found = []
-    for sample in outcome.samples:
+    for sample in samples:
         number, data = sample.fields.get("id"), sample.fields.get("payload")
         found.append((int(number) if number is not None and not isinstance(number, bytes) else -1, data if isinstance(data, bytes) else b"?"))
     return found
@@ -98,7 +99,7 @@ def check(variant: Variant, outcome: Outcome, shards: list[Shard], form: str, mo
         return
     written = {pair for shard in shards for pair in shard.samples.items()}
     allowed = written | {pair for shard in shards for pair in shard.read}
-    delivered = pairs(outcome)
+    delivered = pairs(outcome.samples)
     partial = form == "tar" and any(shard.lacks_end or shard.fault for shard in shards)
     for number, data in delivered:
         if (number, data) not in allowed:

@@ -46,8 +46,34 @@ def load_torchvision(wheel: str) -> Any:
     return module
 
 
+def mixture(variant: Variant) -> None:
+    """A mixture of one source for each class, as weighted sampling needs it: all parts share one table of classes."""
+    rng = variant.rng
+    root = variant.folder("d")
+    names = folders.random_names(rng, rng.randint(2, 5))
+    names = [name for name in names if not any(other != name and name.startswith(other) for other in names)]
+    wanted = {}
+    for number, name in enumerate(sorted(names)):
+        for file in range(rng.randint(1, 3)):
+            folders.write(root / "train" / name / f"{file}.jpg", "x")
+            wanted[f"train/{name}/{file}.jpg"] = number
+    parts = {f"part-{number}": {"source": {"list": {"store": "d", "prefix": f"train/{name}", "label": "folder"}}, "weight": rng.randint(1, 3)}
+             for number, name in enumerate(rng.sample(names, len(names)))}
+    variant.note(f"mixture of the classes {sorted(names)}: {wanted}")
+    outcome = variant.run(collated({"mix": {"sources": parts, "stop": "all"}}, rng.choice([1, 5])), {"d": root})
+    variant.tags.append("mixture")
+    found = {sample.key: int(sample.fields["label"]) for sample in outcome.samples}
+    if outcome.code != 0:
+        variant.differ("mixture: refused what is right", f"{len(wanted)} samples", outcome.errors)
+    elif found != wanted:
+        variant.differ("mixture: other labels", sorted(wanted.items()), sorted(found.items()))
+
+
 def make(variant: Variant) -> None:
     rng = variant.rng
+    if rng.random() < 0.08:
+        mixture(variant)
+        return
     root = variant.folder("d")
     prefix = rng.choice(["", "train/", "deep/train/"])
     top = root / prefix
