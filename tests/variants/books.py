@@ -204,7 +204,7 @@ def make(variant: Variant) -> None:
     stop = rng.random() < variant.options.stops
     shuffle = rng.random() < 0.5 and (indexed or form not in ("tar", "tfrecord"))
     by_name = form in ("records", "csv", "parquet", "tar", "tfrecord") and not indexed and rng.random() < 0.5
-    expected, policies = judge(rng, parts, kinds)
+    expected, policies = judge(rng, parts, kinds, form == "parquet")
     source: dict[str, Any] = {"store": "d", "shuffle": shuffle}
     if policies:
         source["missing"] = policies
@@ -235,7 +235,7 @@ def make(variant: Variant) -> None:
     check(variant, outcomes, parts, expected, source, by_name, indexed or form == "mds", form)
 
 
-def judge(rng: random.Random, parts: list[Part], kinds: dict[str, str]) -> tuple[Expected, dict[str, Any]]:
+def judge(rng: random.Random, parts: list[Part], kinds: dict[str, str], in_footers: bool) -> tuple[Expected, dict[str, Any]]:
     """What is right, and policies that mostly let absent values pass."""
     rows = [row for part in parts for row in part.rows]
     expected = Expected(values={row["id"]: {} for row in rows})
@@ -250,14 +250,16 @@ def judge(rng: random.Random, parts: list[Part], kinds: dict[str, str]) -> tuple
         types[name] = kind
         has_gaps = any(value is None for value in columns[name].values())
         chosen[name] = rng.choices([None, "mask", "drop", "nan" if kind == "float" else "fits", "fits"], [1 if has_gaps else 6, 4, 3, 2, 2])[0]
+        if chosen[name] == "drop" and all(value is None for value in columns[name].values()):
+            chosen[name] = None
         if chosen[name] == "fits":
             policies[name] = {"value": rng.choice(FITS[kind])}
         elif chosen[name]:
             policies[name] = chosen[name]
-        if chosen[name] == "drop" and any(value is not None for value in columns[name].values()):
+        if chosen[name] == "drop":
             expected.dropped |= {number for number, value in columns[name].items() if value is None}
     for name in kinds:
-        judge_field(expected, name, columns[name], types[name], chosen[name], policies.get(name))
+        judge_field(expected, name, columns[name], types[name], chosen[name], policies.get(name), in_footers)
         if types[name] == "float" and not all(exact_float(value) for value in columns[name].values() if isinstance(value, int)):
             expected.may.append("a whole number that float64 does not hold")
     return expected, policies

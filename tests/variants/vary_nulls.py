@@ -32,10 +32,14 @@ def draw_policy(rng: Any, kind: str) -> Any:
     return rng.choices([None, "fail", "mask", "drop", "nan", "fits", "unfit"], [3, 1, 4, 4, 2 + 2 * (kind == "float"), 4 * bool(FITS[kind]), 1])[0]
 
 
-def judge(expected: Expected, values: dict[str, dict[int, Any]], kinds: dict[str, str], rng: Any) -> dict[str, Any]:
+def judge(expected: Expected, values: dict[str, dict[int, Any]], kinds: dict[str, str], rng: Any, in_footers: bool = False) -> dict[str, Any]:
     """Adds what is right for fields with gaps, and returns the policies of the document. `None` is an absent value."""
     policies: dict[str, Any] = {}
     chosen = {name: draw_policy(rng, kinds[name]) for name in values}
+    for name, column in values.items():
+        # To drop what lacks a field that no sample has is to drop all, or nothing.
+        if chosen[name] == "drop" and all(value is None for value in column.values()):
+            chosen[name] = None
     for name, policy in chosen.items():
         if policy == "fits":
             policies[name] = {"value": rng.choice(FITS[kinds[name]])}
@@ -48,14 +52,14 @@ def judge(expected: Expected, values: dict[str, dict[int, Any]], kinds: dict[str
             has_any = any(value is not None for value in column.values())
             expected.dropped |= {row for row, value in column.items() if value is None and has_any}
     for name, column in values.items():
-        judge_field(expected, name, column, kinds[name], chosen[name], policies.get(name))
+        judge_field(expected, name, column, kinds[name], chosen[name], policies.get(name), in_footers)
     if len(expected.dropped) == len(expected.values) and expected.dropped:
         expected.may.append("all samples are dropped")
     return policies
 
 
-def judge_field(expected: Expected, name: str, column: dict[int, Any], kind: str, chosen: str | None, policy: Any) -> None:
-    """Adds what is right for one field."""
+def judge_field(expected: Expected, name: str, column: dict[int, Any], kind: str, chosen: str | None, policy: Any, in_footers: bool = False) -> None:
+    """Adds what is right for one field. Footers tell its type, even if it never has a value."""
     absent = {row for row, value in column.items() if value is None}
     present = len(absent) < len(column)
     expected.types[name] = {"bool": "int"}.get(kind, kind)
@@ -64,9 +68,8 @@ def judge_field(expected: Expected, name: str, column: dict[int, Any], kind: str
         if chosen is not None:
             expected.may.append("a policy for a field without any value")
             expected.unknown |= {name, f"{name}.present"}
-            if chosen == "drop":
-                # The type is not known, and so the field may count as absent everywhere.
-                expected.may.append("all samples lack a field")
+        elif in_footers:
+            expected.may.append("a column without any value")
         del expected.types[name]
     elif chosen in (None, "fail"):
         if absent - expected.dropped:
@@ -87,7 +90,7 @@ def judge_field(expected: Expected, name: str, column: dict[int, Any], kind: str
         replaced = policy["value"]
     elif chosen == "unfit":
         expected.may.append("a value of another type")
-        if absent - expected.dropped:
+        if absent - expected.dropped and not (kind in ("int", "bool") and policy["value"] == 0.5):
             expected.forbid("a value in place of a missing one has another type", name)
         expected.unknown.add(name)
     for row, value in column.items():
@@ -194,7 +197,7 @@ def parquet(variant: Variant) -> None:
         values[name] = dict(enumerate(column))
         if kind.startswith("list"):
             broken[name] = {row for row, value in enumerate(column) if value is not None and None in value}
-    policies = judge(expected, values, flat, rng)
+    policies = judge(expected, values, flat, rng, in_footers=True)
     for name, rows in broken.items():
         if kinds[name] == "list of floats" and policies.get(name) == "nan":
             expected.may = [reason for reason in expected.may if "NaN" not in reason]
