@@ -122,7 +122,8 @@ def spoil(rng: random.Random, form: str, folder: Path, shard: Shard, kinds: Sequ
         shard.damage = f"{shard.damage} at {first} to {first + size} of {len(data)}"
     if bytes(data) == shard.data:
         shard.damage = ""
-    path.write_bytes(data)
+    else:
+        path.write_bytes(data)
 
 
 def read(form: str, folder: Path, shards: Sequence[Shard]) -> None:
@@ -296,15 +297,18 @@ def read_csv(shard: Shard, data: bytes) -> None:
         try:
             if len(row) != len(names):
                 raise ValueError("another number of values")
-            text = cells.get("payload")
-            shard.read.append((number_of(cells["id"]) if "id" in cells else -1, b"?" if text is None else text.encode("utf-8", "surrogateescape")))
+            value = cells.get("payload")
+            shard.read.append((number_of(cells["id"]) if "id" in cells else -1, b"?" if value is None else value.encode("utf-8", "surrogateescape")))
         except ValueError as error:
             shard.bad_records += 1
             shard.fault = shard.fault or f"row: {error}"
+    whole = shard.read
     try:
         list(csv.reader(io.StringIO(text, newline=""), strict=True))
     except csv.Error as error:
         if "end of data" in str(error):
             shard.fault = shard.fault or "a quote without its end"
-    if not shard.fault:
-        shard.before = list(shard.read)
+            whole = shard.read[:-1]
+    if not shard.fault.startswith(("not UTF-8", "csv")):
+        # Each other row is a fault of its own.
+        shard.before = [row for row in whole if shard.samples.get(row[0]) == row[1]]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kit import Outcome, Sample, Variant, same_number
+from kit import Outcome, Sample, Variant, field_types, same_number
 
 # Largest and smallest whole number of 64 bits.
 MOST, LEAST = 2**63 - 1, -(2**63)
@@ -81,7 +81,7 @@ def compare(variant: Variant, outcome: Outcome, expected: Expected) -> None:
     if outcome.code != 0:
         variant.tags.append("refused")
         if expected.refuse:
-            if not any(all(word in outcome.words for word in words) for words in expected.refuse.values()):
+            if not expected.may and not any(all(word in outcome.words for word in words) for words in expected.refuse.values()):
                 reason, words = next(iter(expected.refuse.items()))
                 variant.differ(f"message of a refusal: {reason}", f"the words {words}", outcome.errors)
         elif not expected.may:
@@ -92,6 +92,7 @@ def compare(variant: Variant, outcome: Outcome, expected: Expected) -> None:
         variant.differ(f"not refused: {reason}", "an end with exit code 1", described(outcome))
     if expected.refuse:
         return
+    snapshot_differs(variant, outcome, expected)
     ids = [sample_id(sample) for sample in outcome.samples]
     wanted = [number for number in expected.values if number not in expected.dropped | expected.failing]
     if sorted(ids, key=str) != sorted(wanted, key=str):
@@ -104,6 +105,23 @@ def compare(variant: Variant, outcome: Outcome, expected: Expected) -> None:
         variant.differ("number of dropped samples", len(expected.dropped), outcome.count("dropped"))
     if outcome.failed != len(expected.failing):
         variant.differ("number of failed samples", len(expected.failing), f"{outcome.failed}; {described(outcome)}")
+
+
+def snapshot_differs(variant: Variant, outcome: Outcome, expected: Expected) -> None:
+    """Compares the types of the data set in the snapshot with those that are right."""
+    fields = field_types(outcome.snapshot)
+    names = {"int": ("int64", "bool"), "float": ("float64",), "text": ("text",), "blob": ("bytes",), "bool": ("bool",)}
+    for name, word in expected.types.items():
+        if name in expected.unknown or word == "number" or not outcome.samples:
+            continue
+        entry = fields.get(name)
+        if entry is None:
+            variant.differ("a field is not in the snapshot", f"`{name}`: {word}", list(fields))
+            return
+        is_list = bool(entry.get("dimensions"))
+        if is_list != (word == "list") or word in names and entry.get("type") not in names[word]:
+            variant.differ("type in the snapshot", f"`{name}`: {word}", entry)
+            return
 
 
 def described(outcome: Outcome) -> str:

@@ -76,12 +76,19 @@ class Outcome:
         return self.count("skipped") + self.count("dead_lettered")
 
     @property
-    def left_out(self) -> list[dict[str, Any]]:
-        return self.snapshot.get("left_out") or []
+    def left_out(self) -> dict[str, list[dict[str, Any]]]:
+        """What sources did not take, by the name of the source."""
+        return self.snapshot.get("left_out") or {}
 
     @property
     def warnings(self) -> list[Any]:
         return self.snapshot.get("warnings") or []
+
+    @property
+    def lost_samples(self) -> int | None:
+        """Samples in damaged parts; `None` if their number is not known."""
+        parts = [part for source in (self.left_out or {}).values() for part in source if part.get("reason") == "damage"]
+        return None if any("samples" not in part for part in parts) else sum(part["samples"] for part in parts)
 
     @property
     def words(self) -> str:
@@ -273,12 +280,8 @@ def same_number(expected: float | int, found: Any) -> bool:
 
 def field_types(snapshot: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of the data set in a snapshot, by name; empty if it has none."""
-    fields = snapshot.get("fields")
-    if isinstance(fields, dict):
-        return fields
-    if isinstance(fields, list):
-        return {entry.get("name"): entry for entry in fields if isinstance(entry, dict)}
-    return {}
+    fields = (snapshot.get("fields") or {}).get("fields") or []
+    return {entry["name"]: entry for entry in fields}
 
 
 def collated(source: Mapping[str, Any], size: int = 1, **members: Any) -> dict[str, Any]:

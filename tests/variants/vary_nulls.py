@@ -59,7 +59,7 @@ def judge(expected: Expected, values: dict[str, dict[int, Any]], kinds: dict[str
 
 
 def judge_field(expected: Expected, name: str, column: dict[int, Any], kind: str, chosen: str | None, policy: Any, in_footers: bool = False) -> None:
-    """Adds what is right for one field. Footers tell its type, even if it never has a value."""
+    """Adds what is right for one field. Footers, or `types` of the document, tell its type, even if it never has a value."""
     absent = {row for row, value in column.items() if value is None}
     present = len(absent) < len(column)
     expected.types[name] = {"bool": "int"}.get(kind, kind)
@@ -151,7 +151,7 @@ def tables(variant: Variant) -> None:
     read = {"int": int, "float": float, "bool": lambda value: value == "True", "text": str}
     values = {name: {row: None if pd.isna(value) else read[kinds[name]](value) for row, value in enumerate(frame[name])} for name in kinds}
     expected = Expected(values={row: {} for row in range(count)})
-    policies = judge(expected, values, kinds, rng)
+    policies = judge(expected, values, kinds, rng, in_footers=True)
     finish(variant, "csv", {"key": "t.csv", "types": {"id": "int", **kinds}}, policies, expected, rng.choice([1, 4, 100]))
 
 

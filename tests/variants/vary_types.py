@@ -257,10 +257,10 @@ def tables(variant: Variant) -> None:
                 status, value = cell(types[column], row[column])
                 if status == "odd":
                     expected.forbid("a whole number that float64 does not hold, in a column of type float", column)
-                    expected.unknown.add(column)
+                    expected.unknown |= {column, f"{column}.present"}
                 if status == "bad":
                     expected.forbid(f"a cell that is no {types[column]}", column)
-                    expected.unknown.add(column)
+                    expected.unknown |= {column, f"{column}.present"}
                 values[column][int(row["id"])] = value
     masked = [name for name in columns if rng.random() < 0.6]
     for name in columns:
@@ -511,7 +511,8 @@ def records_of_features(variant: Variant) -> None:
     if shuffle or rng.random() < 0.2:
         made = subprocess.run([str(variant.options.penstock), "index", "create", "--tfrecord", "--store", f"d={folder}", "--upload", "t.index"], capture_output=True)
         if made.returncode:
-            variant.differ("index of sound data fails", 0, made.stderr.decode())
+            if not expected.refuse and not expected.may:
+                variant.differ("index of sound data fails", 0, made.stderr.decode())
             return
         source |= {"index": "t.index", "shuffle": shuffle}
     else:
