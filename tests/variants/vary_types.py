@@ -573,7 +573,7 @@ def judge_feature(expected: Expected, name: str, raw: dict[int, Any], is_text: b
         expected.forbid("several values in a feature of `scalars`", name)
         expected.unknown.add(name)
     kind = "list" if several else "text" if is_text else "blob" if kinds == {"bytes"} else {"int": "int", "float": "float"}.get(next(iter(kinds), ""), None)
-    if len(kinds) > 1:
+    if len(kinds) != 1:
         kind = None
     if scalar and 0 in counts and counts <= {0}:
         expected.may.append("a feature of `scalars` that never has a value")
