@@ -15,6 +15,7 @@ import math
 import os
 import random
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -318,8 +319,14 @@ def main(kind: str, make: Callable[[Variant], None], count: int = 500, more: Cal
     started = time.monotonic()
     reports: list[Report] = []
     lock = threading.Lock()
+    # A program that is stopped still reports what it has seen.
+    stopped = threading.Event()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, lambda *_: stopped.set())
 
     def one(number: int) -> None:
+        if stopped.is_set():
+            return
         while options.only is None and os.getloadavg()[0] > BUSY:
             time.sleep(1)
         report = run_variant(kind, make, number, options)
