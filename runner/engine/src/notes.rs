@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use penstock_types::data_set::DataFields;
-use penstock_types::left_out::{FIRST_LEFT_OUT, LeftOut, LeftOutReason};
+use penstock_types::left_out::{Endings, FIRST_LEFT_OUT, LeftOut, LeftOutReason};
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
 
 /// Maximum length of a description of damage, in bytes.
@@ -20,6 +20,10 @@ pub struct Notes(Arc<Mutex<Noted>>);
 #[derive(Debug, Default)]
 struct Noted {
     left_out: BTreeMap<LeftOutReason, LeftOut>,
+    /// Keys that are left out for their endings.
+    endings: Endings,
+    /// Rules that changed the selection.
+    rules: BTreeSet<&'static str>,
     /// Damaged parts.
     damaged: BTreeSet<Arc<str>>,
     /// Warnings: each with the things that it concerns.
@@ -38,8 +42,33 @@ impl Notes {
     /// Counts `count` things that are left out for this reason; `first` are the names of the first of them.
     pub fn leave_out<'a>(&self, reason: LeftOutReason, count: u64, first: impl IntoIterator<Item = &'a str>) {
         if count > 0 {
-            self.lock().leave_out(reason, count, None, first.into_iter().map(|key| printable(key, MAX_SHOWN_KEY)));
+            self.lock().leave_out(
+                reason,
+                count,
+                None,
+                first.into_iter().map(|key| printable(key, MAX_SHOWN_KEY)),
+            );
         }
+    }
+
+    /// Counts keys that are left out for their endings.
+    pub fn leave_out_endings(&self, endings: &Endings) {
+        if endings.count() > 0 {
+            let mut noted = self.lock();
+            noted.leave_out(LeftOutReason::Suffix, endings.count(), None, []);
+            noted.endings.join(endings);
+        }
+    }
+
+    /// Notes that a rule which is newer than the states of earlier versions changed the keys or classes of the source. `rule` is a sentence
+    /// that names the rule, and the setting that restores what was before.
+    pub fn rule(&self, rule: &'static str) {
+        self.lock().rules.insert(rule);
+    }
+
+    /// Rules that changed the keys or classes of the source, compared with earlier versions.
+    pub fn rules(&self) -> Vec<&'static str> {
+        self.lock().rules.iter().copied().collect()
     }
 
     /// Counts a damaged part, which is named by `key`, with the number of its samples if that is known; `description` states place and
@@ -87,13 +116,14 @@ impl Notes {
 
     /// Things that were left out so far, by reason.
     pub fn left_out(&self) -> Vec<LeftOut> {
-        self.lock().left_out.values().cloned().collect()
+        self.lock().left_out()
     }
 
     /// Warnings about the source `source`, those about things that were left out first.
     pub fn warnings(&self, source: &str) -> Vec<String> {
         let noted = self.lock();
-        let left_out = noted.left_out.values().filter_map(|left_out| left_out.warning(source));
+        let left_out = noted.left_out();
+        let left_out = left_out.iter().filter_map(|left_out| left_out.warning(source));
         let others = noted.warnings.iter().map(|(warning, Concerned { count, first })| {
             let more = if *count > first.len() as u64 { ", ..." } else { "" };
             let names: Vec<String> = first.iter().map(|name| format!("`{name}`")).collect();
@@ -108,6 +138,17 @@ impl Notes {
 }
 
 impl Noted {
+    fn left_out(&self) -> Vec<LeftOut> {
+        let of_endings = |left_out: &LeftOut| match left_out.reason {
+            LeftOutReason::Suffix if self.endings.count() > 0 => self.endings.first(),
+            _ => left_out.first.clone(),
+        };
+        self.left_out
+            .values()
+            .map(|left_out| LeftOut { first: of_endings(left_out), ..left_out.clone() })
+            .collect()
+    }
+
     fn leave_out(
         &mut self,
         reason: LeftOutReason,
@@ -145,6 +186,23 @@ mod tests {
         assert_eq!(counts, [(LeftOutReason::Suffix, 1), (LeftOutReason::Hidden, 7)]);
         assert_eq!(left_out[1].first, ["a", "b", "c", "d", "e"]);
         assert_eq!(notes.warnings("0:src").len(), 1, "the document selects by `suffix`");
+    }
+
+    #[test]
+    fn endings_are_counted_over_all_pages_and_rules_are_kept() {
+        let notes = Notes::default();
+        for page in [["a.txt", "b.md"], ["c.md", "d"]] {
+            let mut endings = Endings::default();
+            page.iter().for_each(|key| endings.add(key));
+            notes.leave_out_endings(&endings);
+        }
+        assert_eq!(
+            notes.left_out()[0].in_words(),
+            "4 keys with other endings (`.md` 2, no ending 1, `.txt` 1)"
+        );
+        assert_eq!((notes.warnings("0:src").len(), notes.rules().len()), (0, 0));
+        ["b", "a", "b"].iter().for_each(|rule| notes.rule(rule));
+        assert_eq!(notes.rules(), ["a", "b"]);
     }
 
     #[test]
