@@ -7,6 +7,7 @@ mod conformance;
 mod fetch;
 mod folder;
 mod index;
+mod links;
 mod list;
 mod memory;
 mod observe;

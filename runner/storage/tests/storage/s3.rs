@@ -109,6 +109,16 @@ async fn a_listing_of_several_pages_is_complete_and_sorted_and_contains_objects_
     let store = store(&server);
     assert!(listed(&store, "").await.into_iter().eq(expected));
     assert_eq!(server.seen().len(), 3);
+    for pages in [store.list(""), store.list_all("")] {
+        let pages: Vec<Keys> = pages.try_collect().await.unwrap();
+        let left_out: Vec<&str> = pages
+            .iter()
+            .flat_map(Keys::left_out)
+            .flat_map(|omitted| &omitted.first)
+            .map(String::as_str)
+            .collect();
+        assert_eq!(left_out, ["../up", "4//5", "6/./x"]);
+    }
     assert_eq!(listed(&store, "folder").await, [""; 0]);
 }
 
