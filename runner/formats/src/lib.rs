@@ -20,7 +20,7 @@ mod value;
 pub use in_order::ShardStream;
 pub use index::{IndexFault, IndexKind, SampleIndex};
 pub use indexed::IndexFrom;
-pub use labels::{LabelTable, Labelling, labelled_samples};
+pub use labels::{Classes, LabelTable, Labelling, NEW_CLASSES, SharedClasses, labelled_samples};
 pub use records::{RecordFault, RecordFormat, RecordSource, SAMPLE_KEY, record_samples, sample_of};
 pub use select::Selection;
 pub use shards::{MAX_SHARDS, PatternFault, Shards, expand};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{BoundedStore, MAX_INDEX_BYTES, RAISE_BUFFER, RangedObject, Wanted, shown};
+use penstock_types::left_out::Endings;
 use penstock_types::resume::Hash;
 
 /// Shards that a document names.
@@ -35,6 +36,9 @@ impl Shards {
                 let listed = wanted.list(store, |_| {}).await?;
                 let keys: Vec<Arc<str>> =
                     listed.iter().filter(|key| is_tfrecord(key)).map(Arc::from).collect();
+                let mut endings = Endings::default();
+                listed.iter().filter(|key| !is_tfrecord(key)).for_each(|key| endings.add(&key));
+                wanted.notes.leave_out_endings(&endings);
                 if keys.is_empty() {
                     let (all, prefix) = (listed.len(), shown(&wanted.prefix));
                     let reason = format!(

@@ -5,8 +5,9 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use futures::FutureExt;
-use futures::future::try_join_all;
+use futures::future::{BoxFuture, try_join, try_join_all};
 use penstock_engine::mixed::{Mixed, MixedPart};
+use penstock_engine::notes::Notes;
 use penstock_engine::numbered::{NumberedSource, Open};
 use penstock_engine::ports::{Produced, Source, SourceFault};
 use penstock_engine::range::{RangeSamples, RangeSource};
@@ -15,8 +16,8 @@ use penstock_formats::parquet::{Query, parquet_samples};
 use penstock_formats::tar::{tar_samples, tar_stream};
 use penstock_formats::tfrecord::{RecordFields, count_records, tfrecord_samples, tfrecord_stream};
 use penstock_formats::{
-    IndexFrom, IndexKind, LabelTable, Labelling, RecordFormat, RecordSource, SAMPLE_KEY, SampleIndex,
-    Selection, Shards, expand, labelled_samples, record_samples,
+    Classes, IndexFrom, IndexKind, LabelTable, Labelling, RecordFormat, RecordSource, SAMPLE_KEY, SampleIndex,
+    Selection, Shards, SharedClasses, expand, labelled_samples, record_samples,
 };
 use penstock_storage::{AHEAD_BYTES, ListSource as StreamedList, Wanted, index_samples, list_samples};
 use penstock_types::spec::{
@@ -34,18 +35,19 @@ impl Prepared {
     /// Builds the source that the document describes. A run reads it; the storage benchmark and [`Self::count`] read it without a run.
     pub fn source(&self) -> Box<dyn Source> {
         let (source, most_bytes) = (&self.plan.source, self.source_bytes());
+        let notes = self.found.notes(&source.id.to_string());
         let traversal = source.traversal;
         // A source in order finds a position only by its number.
         let is_resumed = self.start.is_some();
         match &source.spec {
             spec::Source::List(list) if !traversal.shuffle && !is_labelled(list) && !is_resumed => {
                 let store = self.store(list.store.as_str());
-                Box::new(StreamedList::new(store, wanted(list), traversal).within(most_bytes))
+                Box::new(StreamedList::new(store, wanted(list, notes), traversal).within(most_bytes))
             }
             spec::Source::Records(_) | spec::Source::Csv(_) | spec::Source::Tsv(_)
                 if !traversal.shuffle && !is_resumed =>
             {
-                Box::new(self.records(&source.spec).within(most_bytes))
+                Box::new(self.records(&source.spec, notes).within(most_bytes))
             }
             spec::Source::Range(range) => {
                 let traversal = Traversal::new(range.count, traversal);
@@ -58,13 +60,13 @@ impl Prepared {
             spec::Source::Tar(tar) if tar.index.is_none() => {
                 let (store, selection) = (self.store(tar.store.as_str()), selection(tar));
                 Box::new(
-                    tar_stream(store, shards(tar), selection, traversal, most_bytes).from(self.start.clone()),
+                    tar_stream(store, shards(tar, notes), selection, traversal, most_bytes).from(self.start.clone()),
                 )
             }
             spec::Source::Tfrecord(source) if source.index.is_none() => {
                 let (store, fields) = (self.store(source.store.as_str()), record_fields(source));
                 Box::new(
-                    tfrecord_stream(store, files(source), fields, traversal, most_bytes)
+                    tfrecord_stream(store, files(source, notes), fields, traversal, most_bytes)
                         .from(self.start.clone()),
                 )
             }
@@ -93,8 +95,9 @@ impl Prepared {
 
     /// Opens the samples of the source with this `name`, to be read by their numbers. They may keep `most_bytes`.
     fn open(&self, source: &spec::Source, name: &str, most_bytes: u64) -> Open {
+        let notes = self.found.notes(name);
         match source {
-            spec::Source::List(list) => self.list(list, name, most_bytes),
+            spec::Source::List(list) => self.list(list, name, &Classes::Found, most_bytes),
             spec::Source::Index(index) => {
                 let (store, index) = match &index.index {
                     Some(key) => (self.store(index.store.as_str()), Arc::from(key.as_str())),
@@ -107,14 +110,14 @@ impl Prepared {
             spec::Source::Records(RecordsSource { store, .. })
             | spec::Source::Csv(TableSource { store, .. })
             | spec::Source::Tsv(TableSource { store, .. }) => {
-                let (objects, format) = records(source);
+                let (objects, format) = records(source, notes);
                 record_samples(self.store(store.as_str()), objects, format, most_bytes)
             }
             spec::Source::Range(range) => {
                 std::future::ready(Ok(Arc::new(RangeSamples(range.count)) as _)).boxed()
             }
             spec::Source::Tar(tar) => {
-                let index = index_from(tar.index.as_ref(), || shards(tar));
+                let index = index_from(tar.index.as_ref(), || shards(tar, notes));
                 tar_samples(self.store(tar.store.as_str()), index, selection(tar), most_bytes)
             }
             spec::Source::Parquet(parquet) => {
@@ -124,7 +127,14 @@ impl Prepared {
                 let fields =
                     columns.iter().map(|column| (column.clone(), column.clone())).chain(fields).collect();
                 let query = Query { fields, key: sample_key.clone(), filter: filter.clone() };
-                let files = listed(parquet.shards.as_ref(), parquet.prefix.as_deref(), Suffix::One(".parquet".to_owned()));
+                let listing = Wanted {
+                    suffix: Suffix::One(".parquet".to_owned()),
+                    hidden: parquet.hidden,
+                    links: parquet.links,
+                    notes,
+                    ..Wanted::default()
+                };
+                let files = listed(parquet.shards.as_ref(), parquet.prefix.as_deref(), listing);
                 parquet_samples(
                     self.store(parquet.store.as_str()),
                     files,
@@ -135,7 +145,7 @@ impl Prepared {
                 )
             }
             spec::Source::Tfrecord(source) => {
-                let index = index_from(source.index.as_ref(), || files(source));
+                let index = index_from(source.index.as_ref(), || files(source, notes));
                 let store = self.store(source.store.as_str());
                 tfrecord_samples(store, index, record_fields(source), most_bytes)
             }
@@ -146,9 +156,9 @@ impl Prepared {
         }
     }
 
-    fn list(&self, list: &ListSource, name: &str, most_bytes: u64) -> Open {
+    fn list(&self, list: &ListSource, name: &str, found: &Classes, most_bytes: u64) -> Open {
         let store = self.store(list.store.as_str());
-        let mut wanted = wanted(list);
+        let mut wanted = wanted(list, self.found.notes(name));
         if !is_labelled(list) {
             return list_samples(store, wanted, most_bytes);
         }
@@ -167,7 +177,11 @@ impl Prepared {
                 missing: labels.missing,
             }
         });
-        let labelling = Labelling { by_folder: list.label == Some(LabelOrigin::Folder), table };
+        let classes = is_by_folder(list).then(|| match &list.classes {
+            Some(given) => Classes::Given(given.clone()),
+            None => found.clone(),
+        });
+        let labelling = Labelling { classes, table };
         let (found, name) = (self.found.clone(), name.to_owned());
         labelled_samples(store, wanted, labelling, move |labels| found.add_labels(name, labels), most_bytes)
     }
@@ -175,17 +189,22 @@ impl Prepared {
     fn mix(&self, mix: &MixSource, most_bytes: u64) -> Open {
         let (seed, pick, stop) = (self.plan.source.traversal.seed, mix.pick, mix.stop);
         let drawn = mix.sources.iter().filter(|(_, part)| part.weight > 0);
+        let (classes, undrawn) = self.classes_of(mix);
         let share = most_bytes / drawn.clone().count().max(1) as u64;
         let opens = drawn.zip(1_u64..).map(|((name, part), number)| {
             // Sources of one length have orders of their own.
             let order = part.source.traversal(seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
-            let (name, weight, open) =
-                (Arc::from(name.as_str()), part.weight, self.open(&part.source, name.as_str(), share));
+            let open = match &part.source {
+                spec::Source::List(list) => self.list(list, name.as_str(), &classes, share),
+                source => self.open(source, name.as_str(), share),
+            };
+            let (name, weight) = (Arc::from(name.as_str()), part.weight);
             async move { Ok::<_, SourceFault>(MixedPart { name, samples: open.await?, weight, order }) }
         });
         let opens: Vec<_> = opens.collect();
         async move {
-            let parts = try_join_all(opens).await?;
+            // Together: each part that is labelled by folder waits for the classes of all others.
+            let (parts, _) = try_join(try_join_all(opens), try_join_all(undrawn)).await?;
             let names: Vec<Arc<str>> = parts.iter().map(|part| part.name.clone()).collect();
             let mixed = Mixed::new(parts, pick, stop, seed).map_err(|fault| {
                 let names = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
@@ -196,15 +215,36 @@ impl Prepared {
         .boxed()
     }
 
+    /// Classes of the parts that are labelled by folder, and reads of those that are not drawn from: their classes keep their numbers.
+    fn classes_of(&self, mix: &MixSource) -> (Classes, Vec<BoxFuture<'static, Result<(), SourceFault>>>) {
+        let lists = || {
+            mix.sources.values().filter_map(|part| match &part.source {
+                spec::Source::List(list) if is_by_folder(list) => Some((list, part.weight > 0)),
+                _ => None,
+            })
+        };
+        if let Some(given) = lists().find_map(|(list, _)| list.classes.clone()) {
+            return (Classes::Given(given), Vec::new());
+        }
+        let shared = SharedClasses::of(lists().count());
+        let undrawn = lists().filter(|(_, is_drawn)| !is_drawn).map(|(list, _)| {
+            let (shared, store) = (shared.clone(), self.store(list.store.as_str()));
+            let wanted = wanted(list, Notes::default());
+            async move { shared.add(store, wanted).await }.boxed()
+        });
+        let undrawn = undrawn.collect();
+        (Classes::Shared(shared), undrawn)
+    }
+
     /// Part of the memory budget that the source may keep, in bytes.
     fn source_bytes(&self) -> u64 {
         self.plan.buffer_bytes / SOURCE_SHARE
     }
 
     /// Records of a source in their order.
-    fn records(&self, source: &spec::Source) -> RecordSource {
+    fn records(&self, source: &spec::Source, notes: Notes) -> RecordSource {
         let store = source.store().map(|name| self.store(name.as_str())).expect("records lie in a store");
-        let (objects, format) = records(source);
+        let (objects, format) = records(source, notes);
         RecordSource::new(store, objects, format, self.plan.source.traversal)
     }
 
@@ -218,16 +258,16 @@ impl Prepared {
         };
         let mut source: Box<dyn Source> = match &self.plan.source.spec {
             source @ (spec::Source::Records(_) | spec::Source::Csv(_) | spec::Source::Tsv(_)) => {
-                return of(self.records(source).within(self.source_bytes()).count().await?);
+                return of(self.records(source, Notes::default()).within(self.source_bytes()).count().await?);
             }
             spec::Source::Tar(tar) if tar.index.is_none() => {
                 let store = self.store(tar.store.as_str());
-                return of(SampleIndex::build(IndexKind::Tar, &store, &shards(tar), |_, _| {})
+                return of(SampleIndex::build(IndexKind::Tar, &store, &shards(tar, Notes::default()), |_, _| {})
                     .await?
                     .samples());
             }
             spec::Source::Tfrecord(source) if source.index.is_none() => {
-                return of(count_records(&self.store(source.store.as_str()), &files(source)).await?);
+                return of(count_records(&self.store(source.store.as_str()), &files(source, Notes::default())).await?);
             }
             spec::Source::Range(_) => self.source(),
             source => Box::new(self.numbered(source, traversal)),
@@ -244,33 +284,36 @@ fn index_from(index: Option<&ObjectKey>, shards: impl FnOnce() -> Shards) -> Ind
 }
 
 /// Shards that a document names without an index.
-fn shards(tar: &TarSource) -> Shards {
-    listed(tar.shards.as_ref(), tar.prefix.as_deref(), Suffix::One(".tar".to_owned()))
+fn shards(tar: &TarSource, notes: Notes) -> Shards {
+    let suffix = Suffix::One(".tar".to_owned());
+    let listing = Wanted { suffix, hidden: tar.hidden, links: tar.links, notes, ..Wanted::default() };
+    listed(tar.shards.as_ref(), tar.prefix.as_deref(), listing)
 }
 
 /// Shards that a document names by a pattern, or by the start of their keys.
-fn listed(pattern: Option<&ObjectKey>, prefix: Option<&str>, suffix: Suffix) -> Shards {
+fn listed(pattern: Option<&ObjectKey>, prefix: Option<&str>, listing: Wanted) -> Shards {
     match pattern {
         Some(pattern) => {
             Shards::Keys(expand(pattern.as_str()).expect("a prepared plan's pattern was checked"))
         }
-        None => Shards::Listed(Wanted {
-            prefix: prefix.unwrap_or_default().to_owned(),
-            suffix,
-            ..Wanted::default()
-        }),
+        None => Shards::Listed(Wanted { prefix: prefix.unwrap_or_default().to_owned(), ..listing }),
     }
 }
 
 /// Keys that a list takes.
-fn wanted(list: &ListSource) -> Wanted {
+fn wanted(list: &ListSource, notes: Notes) -> Wanted {
     Wanted {
         prefix: list.prefix.clone(),
         suffix: list.suffix.clone(),
+        except: None,
         hidden: list.hidden,
         links: list.links,
-        ..Wanted::default()
+        notes,
     }
+}
+
+fn is_by_folder(list: &ListSource) -> bool {
+    list.label == Some(LabelOrigin::Folder)
 }
 
 fn is_labelled(list: &ListSource) -> bool {
@@ -278,7 +321,7 @@ fn is_labelled(list: &ListSource) -> bool {
 }
 
 /// Objects of a source that reads records, and their format.
-fn records(source: &spec::Source) -> (Shards, RecordFormat) {
+fn records(source: &spec::Source, notes: Notes) -> (Shards, RecordFormat) {
     let objects = source.records().expect("the source reads records");
     let (key, types) = match source {
         spec::Source::Records(RecordsSource { sample_key, .. }) => (sample_key.as_deref(), BTreeMap::new()),
@@ -290,7 +333,15 @@ fn records(source: &spec::Source) -> (Shards, RecordFormat) {
     let format = format(objects.form, types).with_key(key);
     match objects.key {
         Some(key) => (Shards::Keys(vec![Arc::from(key.as_str())]), format),
-        None => (listed(objects.shards, objects.prefix, objects.suffix()), format.of_several()),
+        None => {
+            let (hidden, links) = match source {
+                spec::Source::Records(records) => (records.hidden, records.links),
+                spec::Source::Csv(table) | spec::Source::Tsv(table) => (table.hidden, table.links),
+                _ => unreachable!("other sources read no records"),
+            };
+            let listing = Wanted { suffix: objects.suffix(), hidden, links, notes, ..Wanted::default() };
+            (listed(objects.shards, objects.prefix, listing), format.of_several())
+        }
     }
 }
 
@@ -302,13 +353,16 @@ fn format(form: RecordForm, types: BTreeMap<String, ColumnType>) -> RecordFormat
 }
 
 /// TFRecord files that a document names without an index.
-fn files(source: &TfrecordSource) -> Shards {
+fn files(source: &TfrecordSource, notes: Notes) -> Shards {
     match &source.shards {
         Some(pattern) => {
             Shards::Keys(expand(pattern.as_str()).expect("a prepared plan's pattern was checked"))
         }
         None => Shards::TfrecordFiles(Wanted {
             prefix: source.prefix.clone().unwrap_or_default(),
+            hidden: source.hidden,
+            links: source.links,
+            notes,
             ..Wanted::default()
         }),
     }

@@ -98,12 +98,19 @@ impl Source {
     fn in_words(&self) -> String {
         match self {
             Source::List(list) => {
-                let prefix = (!list.prefix.is_empty()).then(|| format!(" starting with `{}`", shown(&list.prefix)));
+                let prefix =
+                    (!list.prefix.is_empty()).then(|| format!(" starting with `{}`", shown(&list.prefix)));
                 let suffix = (!list.suffix.is_all()).then(|| format!(" ending with {}", list.suffix));
                 let ends: Vec<String> = prefix.into_iter().chain(suffix).collect();
-                let label = match list.label {
-                    Some(LabelOrigin::Folder) => ", labelled by folder",
-                    None => "",
+                let label = match (list.label, &list.classes) {
+                    (Some(LabelOrigin::Folder), None) => {
+                        ", labelled by folder (a bucket shows no class without keys; `classes` names those, too)".to_owned()
+                    }
+                    (Some(LabelOrigin::Folder), Some(classes)) => {
+                        let noun = if classes.len() == 1 { "class" } else { "classes" };
+                        format!(", labelled by folder with {} named {noun}", classes.len())
+                    }
+                    (None, _) => String::new(),
                 };
                 let labels = list.labels.as_ref().map(|labels| {
                     let missing = match labels.missing {
