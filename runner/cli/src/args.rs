@@ -348,6 +348,9 @@ pub(crate) struct StoreArgs {
     /// the configuration.
     #[arg(long = "store", value_name = "NAME=LOCATION")]
     pub(crate) stores: Vec<String>,
+    /// Permit links in folders of stores to lead into this folder, too: in those of one store, or of all.
+    #[arg(long = "store-links", value_name = "[NAME=]DIR")]
+    pub(crate) links: Vec<String>,
     /// Configuration file of the operator, which defines stores.
     #[arg(long, value_name = "FILE", env = "PENSTOCK_CONFIG", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub(crate) config: Option<PathBuf>,
@@ -367,6 +370,9 @@ pub(crate) struct IndexCreateArgs {
     /// `a.tfrecord-00000-of-00128` with `--tfrecord`.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) suffix: String,
+    /// Include keys in folders whose names begin with `.`, and in `__MACOSX`, behind the prefix.
+    #[arg(long)]
+    pub(crate) hidden: bool,
     /// Index the samples in tar shards instead of the keys, for the source `tar`.
     #[arg(long)]
     pub(crate) tar: bool,

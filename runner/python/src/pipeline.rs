@@ -1,6 +1,6 @@
 //! A checked pipeline, and a run of it drained by a training loop.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
 use std::panic::resume_unwind;
 use std::path::PathBuf;
@@ -86,13 +86,14 @@ impl Loader {
     /// Checks a document with its stores and modules. `device` is the target of all transfers; `local_rank` is the GPU for
     /// transfers with `auto`. With `keeps_letters`, each run gets a folder for dead letters.
     #[new]
-    #[pyo3(signature = (document, *, settings, stores, modules, device, local_rank, max_held, keeps_letters, cache_dir, interpreter, library))]
+    #[pyo3(signature = (document, *, settings, stores, links, modules, device, local_rank, max_held, keeps_letters, cache_dir, interpreter, library))]
     #[expect(clippy::too_many_arguments, reason = "the package's `Pipeline` passes them by name")]
     fn new(
         py: Python<'_>,
         document: &[u8],
         settings: Vec<(String, String)>,
         stores: Vec<(String, String)>,
+        links: BTreeMap<String, Vec<PathBuf>>,
         modules: Vec<(String, ModuleSource)>,
         device: Option<&str>,
         local_rank: Option<u32>,
@@ -120,7 +121,7 @@ impl Loader {
                 ..SandboxSettings::default()
             })
             .map_err(|error| PenstockError::new_err(with_causes(&error)))?;
-            let (stores, modules) = (document.stores(stores), document.modules(sandbox, modules));
+            let (stores, modules) = (document.stores(stores, &links), document.modules(sandbox, modules));
             let runner = Runner::new(runtime.clone(), stores, modules);
             let mut prepared = document.prepare(&runner, keeps_letters)?;
             if let Some(number) = local_rank {

@@ -36,6 +36,7 @@ pub(crate) fn create(runtime: &Runtime, args: &IndexCreateArgs) -> Result<()> {
         prefix: args.prefix.clone(),
         suffix: Suffix::One(args.suffix.clone()),
         except: own_key(&stores, &name, args),
+        hidden: args.hidden,
         ..Wanted::default()
     };
     let has_suffix = !wanted.suffix.is_all();
@@ -61,6 +62,9 @@ pub(crate) fn create(runtime: &Runtime, args: &IndexCreateArgs) -> Result<()> {
         (index, format!("{} keys", count(keys.len() as u64)))
     };
     let place = write(runtime, store, index, args)?;
+    for left_out in wanted.notes.left_out() {
+        warn(&format!("left out of the index: {}", left_out.in_words()));
+    }
     warn(&format!("{found} of store `{name}` were written to {place}"));
     Ok(())
 }

@@ -1,6 +1,6 @@
 """Types of the native part. Use `penstock`; names with an underscore are private to the package."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any, final
 
@@ -145,6 +145,7 @@ class Loader:
         *,
         settings: Sequence[tuple[str, str]],
         stores: Sequence[tuple[str, str]],
+        links: Mapping[str, Sequence[str]],
         modules: Sequence[tuple[str, str | PathLike[str] | bytes]],
         device: str | None,
         local_rank: int | None,

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +30,8 @@ class Pipeline:
 
     document: path of a JSON document, the document as a dict, or a `Document`.
     stores:   location of each store in the document: a folder, a `*.json` file that describes a data set in S3, or `s3://bucket/prefix`.
+    links:    further folders into which links in the folder of a store may lead, by store: `{"photos": ["/pool"]}`. Other links that lead
+              out of the folder are left out, with a warning.
     modules:  content of each module in the document: the path of a `.wasm` file, or its bytes.
     settings: changes to the document by JSON pointer, like `--set` on the command line: `{"/stages/3/aggregate/size": 64}`.
     threads:  number of worker threads; by default the number in the document, else the number of cores.
@@ -64,6 +66,7 @@ class Pipeline:
         document: AnyDocument,
         *,
         stores: Mapping[str, str | os.PathLike[str]] | None = None,
+        links: Mapping[str, Sequence[str | os.PathLike[str]]] | None = None,
         modules: Mapping[str, str | os.PathLike[str] | bytes] | None = None,
         settings: Mapping[str, Any] | None = None,
         threads: int | None = None,
@@ -97,6 +100,7 @@ class Pipeline:
             written,
             settings=[(pointer, json_of(f"the setting `{pointer}`", value)) for pointer, value in changes.items()],
             stores=[(name, os.fspath(what)) for name, what in _named("stores", stores, "./photos")],
+            links=_links(links),
             modules=_named("modules", modules, "my_stage.wasm"),
             device=device,
             local_rank=local_rank(),
@@ -119,6 +123,7 @@ class Pipeline:
         self._options = {
             "document": json.loads(written),
             "stores": stores,
+            "links": links,
             "modules": modules,
             "settings": settings,
             "threads": threads,
@@ -374,6 +379,17 @@ def _named(what: str, given: Mapping[str, Any] | None, example: str) -> list[tup
         if not isinstance(name, str) or not isinstance(value, str | os.PathLike | bytes):
             raise InvalidPipeline(f"`{what}` has {name!r}: {value!r}; expected a text as name and a path as value")
     return list((given or {}).items())
+
+
+def _links(given: Mapping[str, Sequence[str | os.PathLike[str]]] | None) -> dict[str, list[str]]:
+    """Checks a dict of lists of folders."""
+    if not isinstance(given, Mapping | None):
+        raise InvalidPipeline(f"`links` is of type `{type(given).__name__}`; expected a dict by store, such as {{'photos': ['/pool']}}")
+    for name, folders in (given or {}).items():
+        is_list = isinstance(folders, Sequence) and not isinstance(folders, str | bytes)
+        if not isinstance(name, str) or not is_list or not all(isinstance(folder, str | os.PathLike) for folder in folders):
+            raise InvalidPipeline(f"`links` has {name!r}: {folders!r}; expected a store's name, and a list of paths")
+    return {name: [os.fspath(folder) for folder in folders] for name, folders in (given or {}).items()}
 
 
 def _cache(folder: str | os.PathLike[str] | _CacheDir | None) -> str | None:
