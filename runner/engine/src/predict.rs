@@ -22,7 +22,6 @@ use penstock_types::stats::Tick;
 
 use self::cores::Cores;
 pub use self::times::{OpTimes, RecordedTimes, StepTimes};
-use crate::chunk::Chunk;
 use crate::graph::GraphNode;
 use crate::item::{Item, Sample};
 use crate::parts::SourceParts;
@@ -167,6 +166,7 @@ enum ConsumerIs {
     Busy,
 }
 
+#[expect(clippy::large_enum_variant, reason = "there are as many events as ops that run")]
 enum Event {
     Op(OpUnderWay),
     Step,
@@ -200,7 +200,6 @@ impl Simulation {
         };
         let shape = ChainShape {
             source: scenario.source_node.shape(),
-            source_on_error: OnError::Skip,
             parts: SourceParts::default(),
             stages: stages().map(stage_shape).collect(),
             routes: scenario.routes.clone(),
@@ -443,8 +442,7 @@ impl PacedSource {
         let produced = self.source.next().now_or_never()?.ok()??;
         match produced {
             Produced::Samples(samples) if self.nanos > 0 => {
-                let single = |outcome| Produced::Samples(Chunk::from_iter([outcome]));
-                self.chunk.extend(samples.into_outcomes().map(single));
+                self.chunk.extend(samples.into_iter().map(|sample| Produced::Samples(vec![sample])));
                 self.chunk.pop_front()
             }
             other => Some(other),

@@ -122,7 +122,6 @@ fn facts(name: &str, mode: Mode) -> ModuleFacts {
         makes: Vec::new(),
         removes: None,
         fan_out: None,
-        reads: None,
         counters: Vec::new(),
         params: None,
     };

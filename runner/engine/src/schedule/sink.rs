@@ -25,13 +25,9 @@ impl SinkEnd {
                     self.core.book.taken += item.samples();
                     self.hand = Some((item, None));
                 }
-                Take::EpochEnd => step.epochs.pass(),
-                Take::Mark => {}
+                Take::EpochEnd | Take::Mark => {}
                 Take::Empty => return,
-                Take::Ended => {
-                    step.epochs.pass();
-                    self.core.close(step);
-                }
+                Take::Ended => self.core.close(step),
             }
         }
     }
