@@ -45,7 +45,7 @@ mod sample {
     /// Copies an item.
     ///
     /// Logs each copy.
-    #[stage(wants("text", "label"), makes(), counters("copied"))]
+    #[stage(wants("text", "label"), makes(), reads(".txt", ".md"), counters("copied"))]
     pub(crate) fn copy(item: Item, settings: &Settings) -> Result<Vec<Item>> {
         ensure!(item.key() != "bad", "the key is `{}`", item.key());
         count("copied", f64::from(settings.copies));
@@ -173,6 +173,7 @@ fn a_stage_without_arguments_wants_all_fields_and_takes_no_params() {
     assert_eq!(manifest["name"], "penstock-guest");
     assert_eq!(manifest["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(manifest["doc"], env!("CARGO_PKG_DESCRIPTION"), "it has no doc comment");
+    assert_eq!(manifest.get("reads"), None);
     assert_eq!(
         (&manifest["mode"], &manifest["wants"], &manifest["params"]),
         (&json!("sample"), &Json::Null, &Json::Null)
@@ -188,6 +189,7 @@ fn the_manifest_contains_the_arguments_of_the_attribute() {
     assert_eq!(manifest["wants"], json!(["text", "label"]));
     assert_eq!(manifest["makes"], json!([]));
     assert_eq!(manifest["counters"], json!(["copied"]));
+    assert_eq!(manifest["reads"], json!([".txt", ".md"]));
     assert_eq!(
         manifest["params"],
         json!({

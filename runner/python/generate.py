@@ -131,7 +131,10 @@ class Generator:
             if "properties" in whole:
                 self.types[name] = self.typed_dict(name, whole)
             elif "anyOf" in whole:
-                self.types[name] = f"{name}: TypeAlias = {self.type(whole)}"
+                # An alias is evaluated, so that it stands behind the types that it uses.
+                alias = f"{name}: TypeAlias = {self.type(whole)}"
+                del self.types[name]
+                self.types[name] = alias
             else:
                 words = ", ".join(json.dumps(option["const"]) for option in options if "const" in option)
                 made = {name + key.capitalize(): option for option in options for key in option.get("properties", ())}

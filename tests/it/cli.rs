@@ -174,6 +174,55 @@ fn a_quiet_run_prints_nothing() {
 }
 
 #[test]
+fn a_quiet_run_states_its_failures_on_standard_error() {
+    let folder = Folder::new();
+    let document = folder.document(&json!({
+        "source": { "range": { "count": 40 } },
+        "stages": [{ "sleep": { "mean_ms": 0, "fail_rate": 0.5, "order": "input" } }],
+    }));
+    let finished = Call::run(&document).argument("--quiet").finish().exits(1);
+    assert_eq!(finished.stdout, "");
+    assert_shown!(finished.stderr);
+    let finished = Call::run(&document).argument("--quiet").set("/max_failures=null").finish().exits(0);
+    assert_eq!(finished.stdout, "");
+    assert_shown!(finished.stderr);
+}
+
+#[test]
+fn a_check_starts_modules_on_request() {
+    let folder = Folder::new();
+    let ops = json!([{ "Normalize": { "mean": [0.5], "std": [0.5] } }, { "ToDtype": { "dtype": "float32", "scale": true } }]);
+    let document = folder.document(&json!({
+        "source": { "list": { "store": "here" } },
+        "stages": [{ "fetch": {} }, { "wasm": { "module": "std/image", "params": { "ops": ops } } }],
+    }));
+    let call = || Call::check(&document).store("here", folder.path());
+    call().finish().exits(0);
+    let told = call().argument("--init").finish().exits(2).stderr;
+    let fault = told.lines().last().unwrap();
+    assert!(
+        fault.starts_with("  /stages/1/wasm/params: the module `std/image` cannot start: `init` refused: "),
+        "{told}"
+    );
+    assert!(fault.contains("`ops[0]`: `Normalize`"), "{told}");
+    let set = "/stages/1/wasm/params/ops=[]";
+    call().set(set).argument("--init").argument("--stores").finish().exits(0);
+}
+
+#[test]
+fn boxes_beside_a_picture_that_is_flipped_are_warned_of() {
+    let folder = Folder::new();
+    let document = folder.document(&json!({
+        "source": { "parquet": { "store": "here", "prefix": "", "fields": { "bytes": "image" }, "columns": ["label", "boxes"] } },
+        "stages": [{ "wasm": { "module": "std/image", "params": { "ops": [{ "RandomHorizontalFlip": {} }, { "Resize": { "size": 64 } }] } } }],
+    }));
+    let finished = Call::check(&document).store("here", folder.path()).finish().exits(0);
+    assert_shown!(finished.stderr);
+    let unmoved = Call::check(&document).set("/stages/0/wasm/params/ops=[]").store("here", folder.path());
+    assert_eq!(unmoved.finish().exits(0).stderr, "");
+}
+
+#[test]
 fn a_closed_standard_output_ends_the_process_silently() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);

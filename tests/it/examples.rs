@@ -210,7 +210,11 @@ fn tables_and_labels_run_as_documents_and_the_report_says_what_is_left_out() {
     let lines = finished.stdout.lines().filter(|line| line.starts_with("[0:src] "));
     assert_eq!(
         lines.collect::<Vec<_>>(),
-        ["[0:src] 2 listed keys without a label left out; 1 labels of keys that are not listed (9)"]
+        [
+            "[0:src] left out 2 listed keys without a label (`faces/1.jpg`, `faces/3.jpg`)",
+            "[0:src] fields: age int64",
+            "[0:src] 1 labels of keys that are not listed (9)"
+        ]
     );
 }
 

@@ -72,7 +72,7 @@ fn samples(stores: Stores, source: &Value) -> Vec<Sample> {
         let mut all = Vec::new();
         while let Some(produced) = source.next().await.unwrap() {
             if let Produced::Samples(samples) = produced {
-                all.extend(samples);
+                all.extend(samples.into_kept());
             }
         }
         all

@@ -450,6 +450,7 @@ fn no_key_leads_out_of_its_store() {
     fs::write(
         &document,
         json!({
+            "max_failures": null,
             "source": { "records": { "store": "here", "key": "keys.ndjson" } },
             "stages": [{ "fetch": { "order": "input", "on_error": "dead_letter" } }]
         })

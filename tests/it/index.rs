@@ -49,6 +49,16 @@ fn an_index_is_printed_with_a_key_per_line_in_byte_order() {
 }
 
 #[test]
+fn a_dash_names_standard_output() {
+    let folder = store();
+    let expected = create(&folder).finish().exits(0).stdout;
+    let mut command = create(&folder).argument("--output").argument("-").command();
+    let output = command.current_dir(folder.path()).output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
+    assert!(!folder.join("-").exists());
+}
+
+#[test]
 fn prefix_and_suffix_choose_the_keys() {
     let folder = store();
     let with = |flags: &[&str]| {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 /// Document with a sleep that fails for a fifth of the samples, the same ones in every run.
 fn failing(on_error: &str) -> Value {
     json!({
-        "name": "failing", "seed": 3, "threads": 2, "interval_s": 0.05,
+        "name": "failing", "seed": 3, "threads": 2, "interval_s": 0.05, "max_failures": null,
         "source": { "range": { "count": 200 } },
         "stages": [
             { "sleep": { "mean_ms": 2, "concurrency": 4, "fail_rate": 0.2, "on_error": on_error, "order": "input" } },

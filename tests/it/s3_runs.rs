@@ -132,7 +132,6 @@ fn failures_of_a_bucket_are_retried_or_reported_with_their_samples() {
         server.inject(Fault::on(key, trouble).times(2));
     }
     let lasting = [
-        ("000020.jpg", Trouble::Status(403, "AccessDenied"), "denies reading"),
         ("000021.jpg", Trouble::Status(404, "NoSuchKey"), "has no object"),
         ("000022.jpg", Trouble::FlippedBit, "body checksum mismatch"),
         ("000023.jpg", Trouble::Reset, "the connection failed"),
@@ -150,7 +149,7 @@ fn failures_of_a_bucket_are_retried_or_reported_with_their_samples() {
     let finished = Call::run(&document).store("photos", &file).out(&out).json().finish().exits(0);
     let snapshot = finished.snapshot();
     assert!(snapshot.ledger.balanced);
-    assert_eq!((snapshot.ledger.total.delivered, snapshot.ledger.total.skipped), (96, 4));
+    assert_eq!((snapshot.ledger.total.delivered, snapshot.ledger.total.skipped), (97, 3));
     let mut errors: Vec<FailureRecord> = lines(&out.join("errors.ndjson"));
     errors.sort_by(|one, other| one.key.cmp(&other.key));
     assert_eq!(errors.len(), lasting.len());
@@ -158,9 +157,74 @@ fn failures_of_a_bucket_are_retried_or_reported_with_their_samples() {
         assert!(error.key.ends_with(key) && error.message.contains(said), "{error:?}");
     }
     let troubled = server.seen().into_iter().filter(|seen| seen.trouble.is_some()).count();
-    // Requests with faults: two for each of nine transient faults, one for each of two slow responses, one for each of two errors
-    // that are not retried (403 and 404), and five attempts for each of two lasting faults that are retried.
-    assert_eq!(troubled, 9 * 2 + 2 + 2 + 2 * 5);
+    // Requests with faults: two for each of nine transient faults, one for each of two slow responses, one for an error that is not
+    // retried (404), and five attempts for each of two lasting faults that are retried.
+    assert_eq!(troubled, 9 * 2 + 2 + 1 + 2 * 5);
+}
+
+#[test]
+fn credentials_that_expire_end_the_run_and_a_resumed_one_reads_the_rest() {
+    let folder = Folder::new();
+    let document = folder.document(&json!({
+        "source": { "index": { "store": "photos", "limit": 40 } }, "stages": [{ "fetch": { "concurrency": 4 } }],
+        "max_failures": null,
+    }));
+    let state = folder.join("state.json");
+    let call = |server: &Server, argument: &str| {
+        let file = folder.write("dataset.json", dataset(server).to_string());
+        Call::run(&document).store("photos", &file).json().argument(argument).argument(&state).finish()
+    };
+    for (code, status) in [("ExpiredToken", 400), ("AccessDenied", 403)] {
+        let server = bucket();
+        server.inject(Fault::on(".jpg", Trouble::Status(status, code)).after(18));
+        let finished = call(&server, "--state").exits(1);
+        let total = finished.snapshot().ledger.total;
+        // Four reads are in flight at most.
+        assert!((15..=18).contains(&total.delivered) && total.skipped <= 4, "{total:?}");
+        let said = "stage `1:fetch`: store `photos` denies reading `";
+        assert!(finished.stderr.contains(said), "{}", finished.stderr);
+        let remedy = format!("; check its credentials and permissions: {code}: ");
+        assert!(finished.stderr.contains(&remedy), "{}", finished.stderr);
+        let rest = call(&bucket(), "--resume").exits(0).snapshot().ledger.total;
+        assert_eq!((total.delivered + rest.delivered, rest.skipped), (40, 0));
+    }
+}
+
+#[test]
+fn a_check_of_stores_finds_a_bucket_that_does_not_exist_and_rights_that_are_missing() {
+    let server = bucket();
+    let folder = Folder::new();
+    let document = folder.document(&json!({
+        "source": { "list": { "store": "photos" } }, "stages": [{ "fetch": {} }]
+    }));
+    let checked = |dataset: &Value| {
+        let file = folder.write("dataset.json", dataset.to_string());
+        Call::check(&document).store("photos", &file).argument("--stores").finish()
+    };
+    assert_eq!(checked(&dataset(&server)).exits(0).stderr, "");
+    let mut other = dataset(&server);
+    other["bucket_name"] = json!("playgrounds");
+    let told = checked(&other).exits(2).stderr;
+    assert!(told.contains("  /source/list: ") && told.contains("NoSuchBucket"), "{told}");
+    server.inject(Fault::on(".jpg", Trouble::Status(403, "AccessDenied")));
+    let told = checked(&dataset(&server)).exits(2).stderr;
+    assert!(told.contains("  /stages/0/fetch: store `photos` denies reading `"), "{told}");
+}
+
+#[test]
+fn a_bucket_without_any_credentials_says_so() {
+    let server = bucket();
+    let (metadata, _) = metadata_service();
+    let folder = Folder::new();
+    let config = json!({ "stores": { "photos": { "s3": {
+        "bucket": "playground", "endpoint": server.endpoint(), "region": "us-east-1"
+    } } } });
+    let config = folder.write("penstock.json", config.to_string());
+    let document = folder.document(&json!({ "source": { "list": { "store": "photos" } }, "stages": [] }));
+    let call = Call::run(&document).argument("--config").argument(config);
+    let call = call.variable("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata).variable("HOME", folder.path());
+    let told = call.finish().exits(1).stderr;
+    assert!(told.contains("no credentials were found; set AWS_ACCESS_KEY_ID"), "{told}");
 }
 
 #[test]
@@ -266,8 +330,10 @@ fn a_wrong_secret_is_reported_and_never_printed() {
         .stderr(std::process::Stdio::piped());
     let finished = call.finished(command.spawn().unwrap()).exits(1);
     let errors: Vec<FailureRecord> = lines(&out.join("errors.ndjson"));
-    assert_eq!(errors.len(), 2);
     assert!(errors[0].message.starts_with("store `photos` denies reading `"), "{}", errors[0].message);
+    assert!(
+        finished.stderr.contains("error: the run failed: stage `1:fetch`: store `photos` denies reading `")
+    );
     let mut shown = vec![finished.stdout, finished.stderr];
     shown.extend(fs::read_dir(&out).unwrap().map(|file| fs::read_to_string(file.unwrap().path()).unwrap()));
     assert!(shown.iter().all(|text| !text.contains("CanaryOfTheSecretKey")));

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy
 import penstock
 from kit import PATIENCE, clean, content, folder, image_ops, photo_document, photo_pipeline, photos, plane_document, plane_stage, wanted
+from penstock._document import json_of
 
 ROOT = Path(__file__).parents[2]
 PARTS = ROOT / "runner/python/python/penstock/_parts.py"
@@ -21,10 +23,17 @@ PARTS = ROOT / "runner/python/python/penstock/_parts.py"
 TASKS: dict[str, Any] = {
     "name": "mine", "queue": 7, "concurrency": 3, "order": "input", "on_error": "dead_letter", "max_failures": {"rate": 0.5},
 }  # fmt: skip
+LISTING: dict[str, Any] = {"hidden": True, "links": "files"}
+DAMAGE: dict[str, Any] = {"missing": {"label": "drop"}, "on_damage": "skip"}
 VISITS: dict[str, Any] = {"shuffle": True, "shard": {"rank": 1, "world": 2, "uneven": "keep"}, "epochs": 3, "limit": 40}
 
 # Members of a source that runs only without others: of `key` or `index`, `shards` and `prefix`, it has one.
-EXCLUDING = {"key": {"shards", "prefix", "suffix"}, "index": {"shards", "prefix"}, "shards": {"prefix"}, "decode": {"fields", "texts", "sample_key"}}
+EXCLUDING = {
+    "key": {"shards", "prefix", "suffix"},
+    "index": {"shards", "prefix"},
+    "shards": {"prefix"},
+    "decode": {"fields", "texts", "scalars", "lists", "sample_key"},
+}
 OBJECTS: dict[str, Any] = {"key": "a", "shards": "a-{0..9}", "prefix": "a/", "suffix": ".txt", "sample_key": "id"}
 
 # Every argument of each kind of part, each with a value other than its default.
@@ -34,20 +43,25 @@ SOURCES: dict[str, dict[str, Any]] = {
         "prefix": "a/",
         "suffix": ".jpg",
         "label": "folder",
+        "classes": ["cat", "dog"],
+        "missing": {"label": "drop"},
+        **LISTING,
         "labels": {"key": "labels.csv", "match": "stem", "missing": "skip"},
         **VISITS,
     },
     "index": {"store": "data", "index": "index.json", **VISITS},
     "range": {"count": 50, **VISITS},
-    "records": {"store": "data", **OBJECTS, **VISITS},
-    "csv": {"store": "data", **OBJECTS, "types": {"age": "int"}, **VISITS},
-    "tsv": {"store": "data", **OBJECTS, "types": {"age": "int"}, **VISITS},
+    "records": {"store": "data", **OBJECTS, "types": {"age": "int"}, **LISTING, **DAMAGE, **VISITS},
+    "csv": {"store": "data", **OBJECTS, "types": {"age": "int"}, **LISTING, **DAMAGE, **VISITS},
+    "tsv": {"store": "data", **OBJECTS, "types": {"age": "int"}, **LISTING, **DAMAGE, **VISITS},
     "tar": {
         "store": "data",
         "shards": "a-{0..9}.tar",
         "prefix": "a/",
         "index": "a.index",
         "fields": {"bytes": "jpg"},
+        **LISTING,
+        **DAMAGE,
         "window": 4,
         **VISITS,
     },
@@ -59,6 +73,8 @@ SOURCES: dict[str, dict[str, Any]] = {
         "fields": {"bytes": "image"},
         "sample_key": "id",
         "where": [{"column": "width", "op": ">=", "value": 256}],
+        **LISTING,
+        **DAMAGE,
         "window": 4,
         **VISITS,
     },
@@ -70,11 +86,15 @@ SOURCES: dict[str, dict[str, Any]] = {
         "decode": "bytes",
         "fields": {"bytes": "image/encoded"},
         "texts": ["caption"],
+        "scalars": ["id"],
+        "lists": ["box"],
+        **LISTING,
+        **DAMAGE,
         "sample_key": "id",
         "window": 4,
         **VISITS,
     },
-    "mds": {"store": "data", "prefix": "a", "fields": {"bytes": "image"}, "sample_key": "id", "window": 4, **VISITS},
+    "mds": {"store": "data", "prefix": "a", "fields": {"bytes": "image"}, "sample_key": "id", "window": 4, **DAMAGE, **VISITS},
     "mix": {
         "sources": {"a": {"source": {"range": {"count": 5}}, "weight": 2}},
         "stop": {"samples": 5},
@@ -93,7 +113,7 @@ STAGES: dict[str, dict[str, Any]] = {
     "sleep": {"mean_ms": 1.5, "jitter": 0.5, "shape": "exponential", "on": "thread", "fail_rate": 0.25, **TASKS},
     "aggregate": {"size": 4, "drop_last": True, "name": "mine", "queue": 7},
     "disaggregate": {"name": "mine", "queue": 7},
-    "collate": {"ragged": "pad", **TASKS},
+    "collate": {"ragged": "skip", "shape": {"codes": [3, 1]}, "mismatch": "skip", **TASKS},
     "transfer": {"device": "host", **TASKS},
     "route": {
         "by": {"field": "kind"}, "paths": {"a": [{"sleep": {"mean_ms": 1}}]}, "else_": [], "name": "mine", "queue": 7, "order": "input",
@@ -147,6 +167,29 @@ def every_part() -> list[tuple[str, dict[str, Any], penstock.Document]]:
     parts += [(f"/consumer/{kind}", given, getattr(begun, kind)(**given)) for kind, given in CONSUMERS.items()]
     parts += [("", given, begun.set(**given)) for given in DOCUMENT.values()]
     return parts
+
+
+class Numbers(unittest.TestCase):
+    def test_numbers_and_arrays_of_numpy_are_numbers_and_lists(self) -> None:
+        document = penstock.range(numpy.int64(50), limit=numpy.uint8(40)).sleep(mean_ms=numpy.float32(0.5), fail_rate=numpy.float64(0))
+        document = document.wasm("std/image", params={"ops": [{"Resize": {"size": numpy.array([8, 16])}}], "draft": numpy.bool_(True)})
+        same = penstock.range(50, limit=40).sleep(mean_ms=0.5, fail_rate=0.0)
+        same = same.wasm("std/image", params={"ops": [{"Resize": {"size": [8, 16]}}], "draft": True})
+        self.assertEqual(document, same)
+        self.assertEqual(penstock.Document.read({"source": {"range": {"count": numpy.int32(3)}}}).to_dict()["source"]["range"]["count"], 3)
+        for value in (numpy.array([1, 2])[0], numpy.arange(3)[2:]):
+            self.assertEqual(json.loads(json_of("it", {"value": value})), {"value": value.tolist()})
+
+    def test_values_that_json_does_not_have_are_refused(self) -> None:
+        for value in (numpy.float32("nan"), numpy.datetime64("2026-01-01"), numpy.complex64(1), object(), numpy.longdouble(1)):
+            with self.assertRaisesRegex(penstock.InvalidPipeline, "cannot be written as JSON"):
+                json_of("it", {"value": value})
+
+    def test_numbers_of_numpy_in_settings(self) -> None:
+        stages = [{"aggregate": {"size": 8}}, {"collate": {}}]
+        settings = {"/stages/0/aggregate/size": numpy.int64(5)}
+        pipeline = penstock.Pipeline({"source": {"range": {"count": 20}}, "stages": stages}, settings=settings)
+        self.assertEqual([batch.size for batch in pipeline], [5, 5, 5, 5])
 
 
 class Generated(unittest.TestCase):

@@ -124,6 +124,12 @@ class Invalid(unittest.TestCase):
         self.assertNotIn("Traceback", told)
         penstock.Pipeline(plane_document(8), modules={"plane": good}, cache_dir=None)
 
+    def test_params_that_a_module_refuses_when_it_starts(self) -> None:
+        ops = [{"Normalize": {"mean": [0.5], "std": [0.5]}}, {"ToDtype": {"dtype": "float32", "scale": True}}]
+        stages = [{"fetch": {}}, {"wasm": {"module": "std/image", "params": {"ops": ops}}}, {"aggregate": {"size": 2}}, {"collate": {}}]
+        with self.assertRaisesRegex(penstock.InvalidPipeline, r"/stages/1/wasm/params: the module `std/image` cannot start: .*`ops\[0\]`: `Normalize`"):
+            penstock.Pipeline({"source": {"list": {"store": "d"}}, "stages": stages}, stores={"d": "."})
+
     def test_params_that_a_module_does_not_take(self) -> None:
         document = photo_document()
         document["stages"][1]["wasm"]["params"]["draft"] = "maybe"

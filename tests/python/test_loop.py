@@ -50,6 +50,23 @@ class Iterations(unittest.TestCase):
             with self.subTest(source):
                 self.assertEqual(len(pipeline), sum(1 for _ in pipeline))
 
+    def test_fields_and_what_is_left_out_come_from_the_source(self) -> None:
+        with folder() as data:
+            for name in ("cat/0.txt", "dog/0.txt"):
+                (data / name).parent.mkdir()
+                (data / name).write_text("x")
+            stages = [{"fetch": {}}, {"aggregate": {"size": 2}}, {"collate": {}}]
+            document = {"source": {"list": {"store": "d", "label": "folder"}}, "stages": stages}
+            pipeline = penstock.Pipeline(document, stores={"d": data})
+            self.assertIsInstance(pipeline.fields, dict)
+            for name, field in pipeline.fields.items():
+                self.assertIsInstance(field, penstock.Field, name)
+            with self.assertRaisesRegex(penstock.PenstockError, "iterate over the pipeline first"):
+                len(pipeline.left_out)
+            self.assertEqual(sum(batch.size for batch in pipeline), 2)
+            self.assertEqual((pipeline.left_out, pipeline.warnings), ({}, []))
+            self.assertEqual(pipeline.fields.get("label", penstock.Field("int64", 0, False)), penstock.Field("int64", 0, False))
+
     def test_records_are_counted_once(self) -> None:
         with folder() as here:
             lines = ["\n"] + [json.dumps({"key": str(number), "number": number}) + "\n" for number in range(43)]

@@ -75,6 +75,43 @@ def train(checkpoint: str) -> None:
     save(is_over=True)
 
 
+class Lengths(unittest.TestCase):
+    def document(self, size: int, drop_last: bool = False, **source: Any) -> dict[str, Any]:
+        stages = [{"aggregate": {"size": size, "drop_last": drop_last}}, {"collate": {}}]
+        return {"source": {"range": {"count": COUNT, **source}}, "stages": stages}
+
+    def test_len_tells_what_a_state_leaves(self) -> None:
+        for document in (self.document(2), self.document(4), self.document(4, True), self.document(3, shuffle=True, epochs=3)):
+            whole = len(penstock.Pipeline(document))
+            for stop in (1, 5, whole):
+                pipeline = penstock.Pipeline(document)
+                loop = iter(pipeline)
+                for _ in range(stop):
+                    next(loop)
+                state = stored(pipeline.state_dict())
+                loop.close()  # type: ignore[attr-defined]
+                rest = penstock.Pipeline(document)
+                rest.load_state_dict(state)
+                expected = len(rest)
+                self.assertEqual(expected, sum(1 for _ in rest), (document, stop))
+                self.assertEqual(len(rest), whole, "the next iteration is a whole one")
+
+    def test_len_tells_what_a_state_leaves_to_another_number_of_ranks(self) -> None:
+        states = []
+        for rank in range(2):
+            pipeline = penstock.Pipeline(self.document(4), rank=rank, world=2, uneven="keep")
+            for number, _ in enumerate(pipeline, 1):
+                states.append(stored(pipeline.state_dict()))
+                if number == 2:
+                    break
+        merged = penstock.merge_states([states[1], states[3]])
+        for world in (1, 2, 3):
+            for rank in range(world):
+                rest = penstock.Pipeline(self.document(4), rank=rank, world=world, uneven="keep")
+                rest.load_state_dict(merged)
+                self.assertEqual(len(rest), sum(1 for _ in rest), (rank, world))
+
+
 class Kills(unittest.TestCase):
     def test_a_killed_training_gets_each_sample_once_relative_to_its_checkpoints(self) -> None:
         whole = keys(penstock.Pipeline(document(epochs=2)))
@@ -202,7 +239,7 @@ class States(unittest.TestCase):
                         state = made.state_dict()
                 else:
                     made.load_state_dict(state)
-                    with self.assertRaisesRegex(penstock.PenstockError, "has other files, keys or sizes"):
+                    with self.assertRaisesRegex(penstock.PenstockError, "has other files, keys, sizes or bytes"):
                         next(iter(made))
 
     def test_ranks_of_another_number_share_what_is_left(self) -> None:

@@ -22,6 +22,7 @@ mod stage;
 /// - `makes("c")`: fields that the stage adds or replaces.
 /// - `removes("a")`: wanted fields that the stage removes; `removes()` is an empty list. Without the list, later stages
 ///   cannot rely on any of the wanted fields.
+/// - `reads(".jpg", ".png")`: endings of the files that the stage reads. The suffix `{"of": MODULE}` of a source stands for them.
 /// - `fan_out`: one sample may become several; without it, the runner refuses several results for one sample. Stateful stages
 ///   do not need it.
 /// - `counters("seen")`: counters that the stage may add to, at most 16.

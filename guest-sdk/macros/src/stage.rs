@@ -21,6 +21,7 @@ struct Arguments {
     wants: Option<Vec<String>>,
     makes: Vec<String>,
     removes: Option<Vec<String>>,
+    reads: Option<Vec<String>>,
     counters: Vec<String>,
     fan_out: bool,
 }
@@ -190,6 +191,14 @@ impl Arguments {
                 arguments.makes = names;
             } else if list.path.is_ident("removes") {
                 arguments.removes = Some(names);
+            } else if list.path.is_ident("reads") {
+                if let Some(odd) = names.iter().find(|ending| ending.is_empty()) {
+                    return Err(Error::new(
+                        list.span(),
+                        format!("`{odd}` is no ending of a file such as `.jpg`"),
+                    ));
+                }
+                arguments.reads = Some(names);
             } else if list.path.is_ident("counters") {
                 if names.len() > MAX_COUNTERS {
                     return Err(Error::new(
@@ -214,7 +223,7 @@ impl Arguments {
         };
         let list = |names: &[String]| json::strings(names.iter().map(String::as_str));
         let head = format!(
-            r#"{{"name":{},"version":{},"doc":{},"mode":"{mode}","wants":{},"makes":{},{}{}"counters":{},"params":"#,
+            r#"{{"name":{},"version":{},"doc":{},"mode":"{mode}","wants":{},"makes":{},{}{}{}"counters":{},"params":"#,
             json::string(&package("CARGO_PKG_NAME")),
             json::string(&package("CARGO_PKG_VERSION")),
             json::string(&doc),
@@ -227,6 +236,9 @@ impl Arguments {
                 "stateful" => String::new(),
                 _ => format!(r#""fan_out":{},"#, self.fan_out),
             },
+            self.reads
+                .as_deref()
+                .map_or_else(String::new, |endings| format!(r#""reads":{},"#, list(endings))),
             list(&self.counters),
         );
         quote! {
@@ -239,7 +251,7 @@ impl Arguments {
     }
 }
 
-const EXPECTED: &str = r#"expected `wants("field", ...)`, `makes("field", ...)`, `removes("field", ...)`, `counters("name", ...)` or `fan_out`"#;
+const EXPECTED: &str = r#"expected `wants("field", ...)`, `makes("field", ...)`, `removes("field", ...)`, `reads(".ending", ...)`, `counters("name", ...)` or `fan_out`"#;
 
 fn names(list: &MetaList) -> Result<Vec<String>> {
     let names = list.parse_args_with(Punctuated::<LitStr, Token![,]>::parse_terminated)?;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::stream::{self, StreamExt};
+use penstock_engine::chunk::Outcome;
 use penstock_engine::item::{Sample, Value};
 use penstock_engine::numbered::{Numbered, ReadSamples, chunk};
 use penstock_engine::ports::{Source, SourceFault};
@@ -55,8 +56,10 @@ impl Subject {
             let indexes = numbers.iter().map(|number| self.objects[*number as usize].origin.index);
             if let Ok(read) = samples.clone().read(0, indexes.collect()).await
                 && read.len() == numbers.len()
+                && let kept = read.into_kept()
+                && kept.len() == numbers.len()
             {
-                return read.into_iter().map(Ok).collect();
+                return kept.into_iter().map(Ok).collect();
             }
         }
         let mut read = Vec::with_capacity(numbers.len());
@@ -79,7 +82,11 @@ impl Subject {
         let failed = |message| ReadFailure { object: Some(number), what: FailedIn::Storage, message };
         let read = samples.clone().read(0, vec![object.origin.index]).await;
         let read = read.map_err(|fault| failed(with_causes(&fault.fault)))?;
-        read.into_iter().next().ok_or_else(|| failed("the sample is missing".to_owned()))
+        match read.into_outcomes().next() {
+            Some((sample, None)) => Ok(sample),
+            Some((_, Some(Outcome::Failed(fault)))) => Err(failed(fault.message.to_string())),
+            _ => Err(failed("the sample is missing".to_owned())),
+        }
     }
 
     /// Copies what is read into memory, until it has more than `most_bytes`. If not all of it fits, the part that fits is read

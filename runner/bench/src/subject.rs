@@ -121,7 +121,7 @@ impl Subject {
                     if reads > MAX_READS {
                         return Err(SubjectError::TooMany);
                     }
-                    for sample in samples {
+                    for sample in samples.into_kept() {
                         let next = u32::try_from(objects.len()).map_err(|_| SubjectError::TooMany)?;
                         let number = *numbers.entry(sample.origin.index).or_insert_with(|| {
                             objects.push(SubjectObject::new(sample.key, sample.origin));

@@ -63,9 +63,10 @@ pub(crate) enum Command {
         Exit codes: 0 completed (skipped samples included), 1 failed, 2 bad input, 130 stopped by Ctrl-C.")]
     Run(RunArgs),
     /// Check a pipeline document without running it, and list all its faults.
-    #[command(after_help = "Example:\n  penstock check photos.json --store photos=./photos\n\n\
+    #[command(after_help = "Examples:\n  penstock check photos.json --store photos=./photos\n  \
+        penstock check photos.json --store photos=./photos --init --stores\n\n\
         Exit codes: 0 it can run, 2 it cannot.")]
-    Check(PipelineArgs),
+    Check(CheckArgs),
     /// Predict the rate of a pipeline and the waits at its queues.
     ///
     /// The prediction applies the scheduling rules of a run in simulated time. The times of stages come from the document
@@ -225,9 +226,21 @@ pub(crate) struct RunArgs {
     /// Resume although the document, a module or the data differs.
     #[arg(long, requires = "earlier")]
     pub(crate) force: bool,
-    /// Show no progress and no tables.
+    /// Show no progress and no tables, only failures and warnings, on standard error.
     #[arg(long, short)]
     pub(crate) quiet: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CheckArgs {
+    #[command(flatten)]
+    pub(crate) pipeline: PipelineArgs,
+    /// Start each module once, with its params and assets.
+    #[arg(long)]
+    pub(crate) init: bool,
+    /// Open the source and try the other stores; print the fields of the samples, and what the source leaves out.
+    #[arg(long = "stores")]
+    pub(crate) tries_stores: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -348,6 +361,9 @@ pub(crate) struct StoreArgs {
     /// the configuration.
     #[arg(long = "store", value_name = "NAME=LOCATION")]
     pub(crate) stores: Vec<String>,
+    /// Permit links in folders of stores to lead into this folder, too: in those of one store, or of all.
+    #[arg(long = "store-links", value_name = "[NAME=]DIR")]
+    pub(crate) links: Vec<String>,
     /// Configuration file of the operator, which defines stores.
     #[arg(long, value_name = "FILE", env = "PENSTOCK_CONFIG", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub(crate) config: Option<PathBuf>,
@@ -367,13 +383,16 @@ pub(crate) struct IndexCreateArgs {
     /// `a.tfrecord-00000-of-00128` with `--tfrecord`.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) suffix: String,
+    /// Include keys in folders whose names begin with `.`, and in `__MACOSX`, behind the prefix.
+    #[arg(long)]
+    pub(crate) hidden: bool,
     /// Index the samples in tar shards instead of the keys, for the source `tar`.
     #[arg(long)]
     pub(crate) tar: bool,
     /// Index the records in TFRecord files instead of the keys, for the source `tfrecord`.
     #[arg(long, conflicts_with = "tar")]
     pub(crate) tfrecord: bool,
-    /// Write the index to this file instead of standard output.
+    /// Write the index to this file instead of standard output, which `-` names, too.
     #[arg(long, short, value_name = "FILE", conflicts_with = "upload")]
     pub(crate) output: Option<PathBuf>,
     /// Write the index into the store itself under this key, replacing an object that is there.

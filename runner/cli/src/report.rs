@@ -1,17 +1,25 @@
 //! Report of a run in text: summary lines, verdict, tables of stages and queues, and the ledger.
 
+use std::collections::BTreeMap;
+
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
+use penstock_types::data_set::{DataField, DataFields};
 use penstock_types::fault::listed;
 use penstock_types::ledger::{Ledger, RunBook, SourceBook};
+use penstock_types::left_out::LeftOut;
 use penstock_types::policy::StageKindName;
 use penstock_types::run::{FailureGroup, LabelsRecord, QueueRecord, RunSnapshot, RunState, StageRecord};
 use penstock_types::stats::SlotShares;
+use penstock_types::text::{MAX_SHOWN_KEY, printable};
 use penstock_types::verdict::{Advice, Goal, Verdict, VerdictKind, VerdictSpan};
 use serde_json::Value;
 
 use crate::text::{bracketed, count, dash, duration, paragraphs, percent, rate, warn};
 use crate::{COMPLETED, FAILED, STOPPED};
+
+/// Maximum number of fields in a list of a source's fields.
+const MOST_FIELDS: usize = 20;
 
 /// Full text report of a run that has ended.
 pub(crate) fn report(snapshot: &RunSnapshot) -> String {
@@ -24,8 +32,64 @@ pub(crate) fn report(snapshot: &RunSnapshot) -> String {
         ledger(snapshot),
         sources(&snapshot.ledger),
     ];
-    let rest = [failures(snapshot), files(snapshot), labels(snapshot), counters(snapshot), lines(snapshot)];
+    let data = snapshot.fields.as_ref().map_or_else(String::new, |fields| {
+        // The first node of a run is its source.
+        let source = snapshot.ledger.stages.first().map_or("", |book| book.id.as_str());
+        fields_line(source, fields)
+    });
+    let rest = [
+        failures(snapshot),
+        warnings(snapshot),
+        files(snapshot),
+        data,
+        labels(snapshot),
+        counters(snapshot),
+        lines(snapshot),
+    ];
     paragraphs(tables.into_iter().chain(rest))
+}
+
+/// Losses that a run without a report states, too: failed samples and warnings.
+pub(crate) fn losses(snapshot: &RunSnapshot) -> String {
+    let parts = [failures(snapshot), warnings(snapshot)];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
+}
+
+fn warnings(snapshot: &RunSnapshot) -> String {
+    warning_lines(&snapshot.warnings).collect::<Vec<_>>().join("\n")
+}
+
+/// Formats one line for each warning.
+pub(crate) fn warning_lines(warnings: &[String]) -> impl Iterator<Item = String> {
+    warnings.iter().map(|warning| format!("Warning: {warning}"))
+}
+
+/// Lists the fields of a source with their types.
+pub(crate) fn fields_line(source: &str, fields: &DataFields) -> String {
+    let named = fields.fields.iter().take(MOST_FIELDS).map(|DataField { name, kind, optional }| {
+        let optional = if *optional == Some(true) { " (optional)" } else { "" };
+        format!("{} {kind}{optional}", printable(name, MAX_SHOWN_KEY))
+    });
+    let mut named: Vec<String> = named.collect();
+    match fields.fields.len().checked_sub(MOST_FIELDS) {
+        Some(more @ 1..) => named.push(format!("and {} more", count(more as u64))),
+        _ if fields.is_open => named.push("possibly others".to_owned()),
+        _ => {}
+    }
+    let learnt = fields.learnt_from.map_or_else(String::new, |samples| match samples {
+        1 => ", learnt from the first sample".to_owned(),
+        samples => format!(", learnt from the first {} samples", count(samples)),
+    });
+    let named = if named.is_empty() { "none".to_owned() } else { named.join(", ") };
+    format!("[{source}] fields: {named}{learnt}")
+}
+
+/// Formats a line for each source that has left out something.
+pub(crate) fn left_out_lines(left_out: &BTreeMap<String, Vec<LeftOut>>) -> impl Iterator<Item = String> {
+    left_out.iter().map(|(source, left_out)| {
+        let reasons: Vec<String> = left_out.iter().map(LeftOut::in_words).collect();
+        format!("[{source}] left out {}", reasons.join("; "))
+    })
 }
 
 /// Prints the error of a failed run and returns the command's exit code.
@@ -170,7 +234,8 @@ fn ledger(snapshot: &RunSnapshot) -> String {
     let whole = std::iter::once(of_run("whole run", total)).chain(runs);
     let verdict =
         if snapshot.ledger.balanced { "The ledger balances." } else { "THE LEDGER DOES NOT BALANCE." };
-    format!("{}\n{verdict}", table(&header, stages.chain(whole)))
+    let left_out = left_out_lines(&snapshot.left_out).map(|line| format!("\n{line}"));
+    format!("{}\n{verdict}{}", table(&header, stages.chain(whole)), left_out.collect::<String>())
 }
 
 /// Formats the draws and deliveries of each source of a mixture, with a warning for shares that the stages have changed.
@@ -258,11 +323,6 @@ fn labels(snapshot: &RunSnapshot) -> String {
                 .collect();
             facts.push(format!("{} classes: {}{more}", count(labels.class_count), names.join(", ")));
         }
-        let left_out =
-            [(labels.without_class, "in no class folder"), (labels.without_label, "without a label")];
-        let left_out = left_out.iter().filter(|(number, _)| *number > 0);
-        facts
-            .extend(left_out.map(|(number, what)| format!("{} listed keys {what} left out", count(*number))));
         if labels.unused > 0 {
             let keys: Vec<String> =
                 labels.unused_keys.iter().map(|key| key.escape_debug().to_string()).collect();
@@ -279,7 +339,7 @@ fn labels(snapshot: &RunSnapshot) -> String {
 }
 
 fn counters(snapshot: &RunSnapshot) -> String {
-    let line = |(stage, counters): (&String, &std::collections::BTreeMap<String, f64>)| {
+    let line = |(stage, counters): (&String, &BTreeMap<String, f64>)| {
         let named: Vec<String> = counters.iter().map(|(name, value)| format!("{name} {value}")).collect();
         format!("[{stage}] counted {}", named.join(", "))
     };
@@ -329,4 +389,56 @@ pub(crate) fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) ->
     }
     let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use penstock_types::data_set::FieldType;
+    use penstock_types::left_out::LeftOutReason;
+
+    use super::*;
+
+    #[test]
+    fn fields_are_listed_with_their_types_up_to_a_limit() {
+        let field = |name: &str, kind, optional| DataField { name: name.into(), kind, optional };
+        let mut fields = DataFields::of(vec![
+            field("label", FieldType::Int, Some(false)),
+            field("image", FieldType::Bytes, None),
+            field("boxes", FieldType::Tensor { dtype: None, dimensions: Some(2) }, Some(true)),
+        ]);
+        let mut lines = vec![fields_line("0:src", &fields), fields_line("0:src", &DataFields::default())];
+        fields.learnt_from = Some(10_000);
+        lines.push(fields_line("0:src", &fields));
+        fields.is_open = true;
+        fields.learnt_from = Some(1);
+        lines.push(fields_line("0:src", &fields));
+        fields.fields = (0..23).map(|number| field(&format!("{number}"), FieldType::Text, None)).collect();
+        lines.push(fields_line("0:src", &fields));
+        let many: Vec<String> = (0..20).map(|number| format!("{number} text")).collect();
+        let expected = [
+            "[0:src] fields: label int64, image bytes, boxes array [2 dimensions] (optional)",
+            "[0:src] fields: none",
+            "[0:src] fields: label int64, image bytes, boxes array [2 dimensions] (optional), learnt from the first 10,000 samples",
+            "[0:src] fields: label int64, image bytes, boxes array [2 dimensions] (optional), possibly others, learnt from the first sample",
+            &format!("[0:src] fields: {}, and 3 more, learnt from the first sample", many.join(", ")),
+        ];
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn each_source_has_a_line_about_what_it_left_out() {
+        let of = |reason, count| {
+            let first = if reason == LeftOutReason::Suffix { "`.b` 1" } else { "a/b" };
+            LeftOut { reason, count, samples: None, first: vec![first.to_owned()] }
+        };
+        let left_out = BTreeMap::from([
+            ("cats".to_owned(), vec![of(LeftOutReason::Suffix, 1), of(LeftOutReason::Hidden, 7)]),
+            ("dogs".to_owned(), vec![of(LeftOutReason::Link, 2)]),
+        ]);
+        let expected = [
+            "[cats] left out 1 key with another ending (`.b` 1); 7 hidden files (`a/b`, ...)",
+            "[dogs] left out 2 links that are not followed (`a/b`, ...)",
+        ];
+        assert_eq!(left_out_lines(&left_out).collect::<Vec<_>>(), expected);
+    }
 }

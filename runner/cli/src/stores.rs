@@ -3,7 +3,7 @@
 //! Messages contain neither the content of a credentials file nor an address, which may include a password.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use penstock_pipeline::{Stores, WrittenFault};
@@ -41,11 +41,18 @@ pub(crate) fn open(args: &StoreArgs, config: &Config) -> Result<Stores> {
         once(&mut named, name, "--store")?;
         given.push((flag, name, what));
     }
+    let links = StoreLinks::of(&args.links);
     let mut stores = Stores::default();
     let mut faults = Vec::new();
     for (name, store) in config.stores.iter().filter(|(name, _)| !named.contains(name.as_str())) {
-        if let Err(fault) = stores.add(name.as_str(), store) {
-            faults.push(SpecFault::new(place(name, store), with_causes(&fault)));
+        let store = match store.clone() {
+            StoreConfig::Folder(folder) => {
+                StoreConfig::Folder(folder.with_links(&links.of_store(name.as_str())))
+            }
+            bucket @ StoreConfig::S3(_) => bucket,
+        };
+        if let Err(fault) = stores.add(name.as_str(), &store) {
+            faults.push(SpecFault::new(place(name, &store), with_causes(&fault)));
         }
     }
     if !faults.is_empty() {
@@ -54,12 +61,52 @@ pub(crate) fn open(args: &StoreArgs, config: &Config) -> Result<Stores> {
     }
     for (flag, name, what) in given {
         let shown = if what.contains("://") { format!("{name}=...") } else { printable(flag, MAX_SHOWN) };
-        stores.add_written(name, what).map_err(|fault| match fault {
+        stores.add_linked(name, what, &links.of_store(name)).map_err(|fault| match fault {
             WrittenFault::Dataset { file, faults } => unusable(&format!("`{file}`"), &faults),
             wrong => bad(format!("`--store {shown}`: {wrong}")),
         })?;
     }
+    links.check(&stores)?;
     Ok(stores)
+}
+
+/// Folders that links of stores may enter, with the name of the store; without a name, those of all stores.
+struct StoreLinks<'a>(Vec<(Option<&'a str>, &'a str)>);
+
+impl<'a> StoreLinks<'a> {
+    fn of(flags: &'a [String]) -> Self {
+        let split = |flag: &'a String| match flag.split_once('=') {
+            Some((name, folder)) if Name::new(name).is_some() => (Some(name), folder),
+            _ => (None, flag.as_str()),
+        };
+        Self(flags.iter().map(split).collect())
+    }
+
+    fn of_store(&self, name: &str) -> Vec<PathBuf> {
+        let is_of_store = |(of, _): &&(Option<&str>, &str)| of.is_none_or(|of| of == name);
+        self.0.iter().filter(is_of_store).map(|(_, folder)| PathBuf::from(folder)).collect()
+    }
+
+    fn check(&self, stores: &Stores) -> Result<()> {
+        for (name, folder) in &self.0 {
+            let wrong = |reason: String| {
+                Err(bad(format!("`--store-links {}`: {reason}", printable(folder, MAX_SHOWN))))
+            };
+            match name {
+                Some(name) if stores.get(name).is_none() => {
+                    return wrong(format!("there is no store `{name}`"));
+                }
+                Some(name) if !stores.is_folder(name) => {
+                    return wrong(format!("the store `{name}` is no folder, so it has no links"));
+                }
+                None if !stores.names().iter().any(|name| stores.is_folder(name)) => {
+                    return wrong("no store is a folder".to_owned());
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Pointer into the configuration to the store that could not be opened.

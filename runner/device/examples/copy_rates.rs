@@ -21,9 +21,9 @@ use penstock_device::{CudaTransfer, Gpu, PinnedMemory, pinned_share, slots_for};
 use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_engine::item::{Dtype, Item, Origin, Sample, Tensor, Value};
 use penstock_engine::memory::Pool;
-use penstock_engine::ops::Collate;
+use penstock_engine::ops::{Collate, Usual};
 use penstock_engine::ports::{Items, StopFlag, TaskOp, ThreadOpFactory};
-use penstock_types::policy::Ragged;
+use penstock_types::plan::CollatePlan;
 use serde_json::{Value as Json, json};
 
 type Error = Box<dyn std::error::Error>;
@@ -111,7 +111,8 @@ fn batch(memory: &Pool<PinnedMemory>, len: usize) -> Result<Item, Error> {
     let image = Tensor { dtype: Dtype::Uint8, shape: vec![u32::try_from(len)?], data: vec![7; len].into() };
     sample.set("image", Value::Tensor(image));
     let stop = StopFlag::default();
-    let mut collate = Collate::new(Ragged::Fail, Some(Arc::new(memory.clone()))).build(&stop)?;
+    let mut collate = Collate::new(CollatePlan::default(), Usual::default(), Some(Arc::new(memory.clone())))
+        .build(&stop)?;
     match collate.apply(Item::Batch(vec![sample]), &stop).items {
         Items::One(batch) => Ok(batch),
         Items::None | Items::Many(_) => Err("one sample makes one batch".into()),

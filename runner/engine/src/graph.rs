@@ -14,6 +14,8 @@ pub struct Graph {
     pub name: String,
     pub source: Box<dyn Source>,
     pub source_node: GraphNode,
+    /// Handling of samples that the source finds damaged: skipped or kept as dead letters.
+    pub source_on_error: OnError,
     pub stages: Vec<StageNode>,
     /// Routes by number; their gates and joins are among the stages.
     pub routes: Vec<Route>,
@@ -135,6 +137,7 @@ impl Graph {
         };
         ChainShape {
             source: self.source_node.shape(),
+            source_on_error: self.source_on_error,
             parts: self.source.parts(),
             stages: self.stages.iter().enumerate().map(stage).collect(),
             routes: self.routes.clone(),

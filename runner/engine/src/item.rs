@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+pub use penstock_types::dtype::Dtype;
 use penstock_types::plan::LEAST_SAMPLE_BYTES;
 
 use crate::memory::DeviceMemory;
@@ -84,22 +85,6 @@ pub struct Tensor {
     pub data: Bytes,
 }
 
-/// Element types, named as in NumPy and PyTorch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Dtype {
-    Boolean,
-    Uint8,
-    Int8,
-    Int16,
-    Uint16,
-    Int32,
-    Int64,
-    Float16,
-    Bfloat16,
-    Float32,
-    Float64,
-}
-
 /// A batch after `collate`: every field stacked over the samples.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Collated {
@@ -148,40 +133,6 @@ impl DeviceTensor {
 impl PartialEq for DeviceTensor {
     fn eq(&self, other: &Self) -> bool {
         self.dtype == other.dtype && self.shape == other.shape && Arc::ptr_eq(&self.memory, &other.memory)
-    }
-}
-
-impl Dtype {
-    /// Element types with their NumPy names and bytes per element, in the order of the enum's variants.
-    const TABLE: [(Self, &str, usize); 11] = [
-        (Self::Boolean, "bool", 1),
-        (Self::Uint8, "uint8", 1),
-        (Self::Int8, "int8", 1),
-        (Self::Int16, "int16", 2),
-        (Self::Uint16, "uint16", 2),
-        (Self::Int32, "int32", 4),
-        (Self::Int64, "int64", 8),
-        (Self::Float16, "float16", 2),
-        (Self::Bfloat16, "bfloat16", 2),
-        (Self::Float32, "float32", 4),
-        (Self::Float64, "float64", 8),
-    ];
-
-    pub fn all() -> impl Iterator<Item = Self> {
-        Self::TABLE.iter().map(|(dtype, ..)| *dtype)
-    }
-
-    pub fn named(name: &str) -> Option<Self> {
-        Self::all().find(|dtype| dtype.name() == name)
-    }
-
-    /// NumPy's name of the type, e.g. `uint8`.
-    pub fn name(self) -> &'static str {
-        Self::TABLE[self as usize].1
-    }
-
-    pub fn size(self) -> usize {
-        Self::TABLE[self as usize].2
     }
 }
 

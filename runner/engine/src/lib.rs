@@ -5,6 +5,7 @@
 //! finished read, the consumer) moves every item that can move, so that no item waits for a separate scheduler thread.
 //! Sources, ops and consumers plug in through [`ports`].
 
+pub mod chunk;
 pub mod clock;
 pub mod consumers;
 mod dispatch;
@@ -13,6 +14,7 @@ mod handed;
 pub mod item;
 pub mod memory;
 pub mod mixed;
+pub mod notes;
 pub mod numbered;
 pub mod ops;
 pub mod parts;
@@ -24,5 +26,6 @@ pub mod route;
 pub mod running;
 mod schedule;
 pub mod timer;
+pub mod typed;
 mod wake;
 mod worker;

@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::FutureExt;
 use futures::future::try_join_all;
+use penstock_types::data_set::DataFields;
 use penstock_types::resume::Hash;
 use penstock_types::traversal::{Draw, Mixture, MixtureFault, Order, Part, Pick, Stop, TraversalSettings};
 
-use crate::item::Sample;
 use crate::numbered::{Numbered, ReadFault, ReadSamples};
 use crate::parts::SourcePart;
 
@@ -31,6 +31,7 @@ pub struct Mixed {
     mixture: Mutex<Mixture>,
     /// Pass over each source that was read last.
     passed: Mutex<Vec<Option<Pass>>>,
+    fields: Option<DataFields>,
 }
 
 /// Order of a source in a pass.
@@ -69,7 +70,21 @@ impl Mixed {
             starts.push(starts.last().copied().unwrap_or(0).saturating_add(length));
         }
         let passed = Mutex::new(vec![None; parts.len()]);
-        Ok(Self { parts, starts, passes, count: mixture.len(), mixture: Mutex::new(mixture), passed })
+        Ok(Self {
+            parts,
+            starts,
+            passes,
+            count: mixture.len(),
+            mixture: Mutex::new(mixture),
+            passed,
+            fields: None,
+        })
+    }
+
+    /// The same with the fields of the samples of all sources.
+    #[must_use]
+    pub fn with_fields(self, fields: DataFields) -> Self {
+        Self { fields: Some(fields), ..self }
     }
 
     fn groups(&self, positions: &[u64]) -> Vec<Group> {
@@ -112,6 +127,10 @@ impl Numbered for Mixed {
         digests.try_fold(Hash::EMPTY, |hash, digest| Some(hash.with(&digest?.0.to_le_bytes())))
     }
 
+    fn fields(&self) -> Option<DataFields> {
+        self.fields.clone()
+    }
+
     fn parts(&self) -> Vec<SourcePart> {
         let parts = self.parts.iter().zip(&self.starts);
         let part = |(part, start): (&MixedPart, &u64)| SourcePart {
@@ -140,12 +159,12 @@ impl Numbered for Mixed {
                 let read = part.samples.clone().read(pass, numbers);
                 async move { Ok::<_, ReadFault>((group.members, start, read.await?)) }
             });
-            let mut chunk: Vec<(usize, Sample)> = Vec::with_capacity(indexes.len());
+            let mut chunk = Vec::with_capacity(indexes.len());
             for (members, start, samples) in try_join_all(reads).await? {
-                for ((place, _), mut sample) in members.into_iter().zip(samples) {
+                for ((place, _), (mut sample, outcome)) in members.into_iter().zip(samples.into_outcomes()) {
                     sample.origin.epoch = epoch;
                     sample.origin.index += start;
-                    chunk.push((place, sample));
+                    chunk.push((place, (sample, outcome)));
                 }
             }
             chunk.sort_unstable_by_key(|(place, _)| *place);

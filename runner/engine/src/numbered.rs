@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use penstock_types::data_set::DataFields;
 use penstock_types::resume::{DataSet, Hash, StartPoint};
 use penstock_types::traversal::{NextVisits, Traversal, TraversalSettings};
 use tokio::task::JoinSet;
 
-use crate::item::Sample;
+use crate::chunk::Chunk;
 use crate::parts::{SourcePart, SourceParts};
 use crate::ports::{Produced, Source, SourceFault};
 
@@ -20,6 +21,16 @@ pub trait Numbered: Send + Sync {
 
     /// Digest of what determines which samples the numbers stand for; `None` if only their count is known.
     fn digest(&self) -> Option<Hash> {
+        None
+    }
+
+    /// The same of the first `blocks` blocks of the objects, as a source in order digests them; `None` if these are not known.
+    fn digest_of(&self, _blocks: u64) -> Option<Hash> {
+        None
+    }
+
+    /// Fields of the samples, if the form of the data states their types, or all samples were read for these.
+    fn fields(&self) -> Option<DataFields> {
         None
     }
 
@@ -49,13 +60,13 @@ pub trait Numbered: Send + Sync {
 }
 
 /// A read of numbered samples.
-pub type ReadSamples = BoxFuture<'static, Result<Vec<Sample>, ReadFault>>;
+pub type ReadSamples = BoxFuture<'static, Result<Chunk, ReadFault>>;
 
 /// Reason why a sample could not be read.
 #[derive(Debug)]
 pub struct ReadFault {
     /// Samples before it.
-    pub before: Vec<Sample>,
+    pub before: Chunk,
     pub fault: SourceFault,
 }
 
@@ -100,7 +111,7 @@ struct Reading {
 
 /// A read in progress, as a set of one task: dropping the set cancels the read.
 enum Ahead {
-    Chunk(JoinSet<Result<Vec<Sample>, ReadFault>>),
+    Chunk(JoinSet<Result<Chunk, ReadFault>>),
     EpochEnd,
     Fault(SourceFault),
 }
@@ -112,7 +123,7 @@ pub fn chunk(samples: &dyn Numbered) -> u64 {
 
 impl<E: Into<SourceFault>> From<E> for ReadFault {
     fn from(fault: E) -> Self {
-        Self { before: Vec::new(), fault: fault.into() }
+        Self { before: Chunk::default(), fault: fault.into() }
     }
 }
 
@@ -134,8 +145,8 @@ impl NumberedSource {
             self.parts.set(samples.parts());
             let traversal = Traversal::in_units(samples.count(), samples.units(), self.settings)
                 .map_err(|fault| SourceFault::new(fault.to_string(), None))?;
-            let data = DataSet { count: Some(samples.count()), digest: samples.digest() };
-            let traversal = continued(traversal, data, self.start.as_deref())?;
+            let data = DataSet { count: Some(samples.count()), digest: samples.digest(), blocks: None };
+            let traversal = continued(traversal, &*samples, self.start.as_deref())?;
             let (mean, chunk) = (samples.mean_bytes().max(1), chunk(&*samples));
             let most = (self.ahead_bytes / (chunk * mean)).clamp(1, MOST_AHEAD) as usize;
             let chunk = chunk as usize;
@@ -152,19 +163,23 @@ impl NumberedSource {
 /// The traversal from the place on where an earlier run has stopped. Fails if the source has other samples since.
 fn continued(
     traversal: Traversal,
-    data: DataSet,
+    samples: &dyn Numbered,
     start: Option<&StartPoint>,
 ) -> Result<Traversal, SourceFault> {
     let Some(start) = start else { return Ok(traversal) };
     let before = start.data();
-    let differs =
-        match (before.count.filter(|count| Some(*count) != data.count), before.digest.zip(data.digest)) {
-            (Some(before), _) => format!("has {} samples, and had {before}", traversal.count()),
-            (None, Some((before, now))) if before != now => {
-                "has other files, keys or sizes than it had".to_owned()
-            }
-            _ => return Ok(traversal.from(start)),
-        };
+    let digest = match before.blocks {
+        None => samples.digest(),
+        // Fewer blocks than before cannot be the same.
+        Some(blocks) => samples.digest_of(blocks).or(samples.digest()),
+    };
+    let differs = match (before.count.filter(|count| *count != samples.count()), before.digest.zip(digest)) {
+        (Some(before), _) => format!("has {} samples, and had {before}", traversal.count()),
+        (None, Some((before, now))) if before != now => {
+            "has other files, keys, sizes or bytes than it had".to_owned()
+        }
+        _ => return Ok(traversal.from(start)),
+    };
     let message = format!(
         "the source {differs} when the state was written, so that positions stand for other samples; restore the data, or resume \
          with `force`"

@@ -7,7 +7,7 @@ mod sleep;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-pub use self::collate::Collate;
+pub use self::collate::{Collate, Usual};
 pub(crate) use self::random::Random;
 pub(crate) use self::sleep::origin;
 pub use self::sleep::{SleepTask, SleepTimes};

@@ -11,6 +11,7 @@ use penstock_types::resume::DataSet;
 use penstock_types::run::{Disposition, FailureClass, FailureRecord, RunState, Window};
 use penstock_types::stats::{BookRow, QueueSums, TaskSums, Tick};
 
+use crate::chunk::Chunk;
 use crate::item::{Item, Sample};
 use crate::parts::SourceParts;
 
@@ -46,16 +47,21 @@ pub trait Source: Send {
 #[derive(Debug)]
 pub enum Produced {
     /// Samples of one epoch, in order.
-    Samples(Vec<Sample>),
+    Samples(Chunk),
     /// End of an epoch; another epoch follows.
     EpochEnd,
 }
 
 impl Produced {
+    /// Samples of one epoch, in order.
+    pub fn samples(samples: impl Into<Chunk>) -> Self {
+        Self::Samples(samples.into())
+    }
+
     /// Bytes that the samples take in memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         match self {
-            Self::Samples(samples) => samples.iter().map(Sample::memory_bytes).sum(),
+            Self::Samples(chunk) => chunk.iter().map(Sample::memory_bytes).sum(),
             Self::EpochEnd => 0,
         }
     }
@@ -70,6 +76,8 @@ pub struct SourceFault {
     /// Underlying error, if there is one.
     #[source]
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    /// Set if the data are damaged, cut or missing: a source may leave them out and continue.
+    pub is_damage: bool,
 }
 
 /// An op that waits rather than computes (fetch, transfer): a future, run on the I/O runtime.
@@ -217,7 +225,7 @@ pub struct Output {
     pub dropped: u64,
     /// Samples that failed, each with its input.
     pub failed: Vec<Failed>,
-    /// Reason for ending the run as failed, regardless of `on_error`.
+    /// Reason for ending the run as failed, regardless of `on_error`. A resumed run takes the failed samples again.
     pub fatal: Option<String>,
     /// Samples that the op holds after the call (stateful modules); 0 for every other op.
     pub held: u64,
@@ -367,7 +375,12 @@ impl Fault {
 impl SourceFault {
     /// Creates a fault with an optional cause.
     pub fn new(message: impl Into<String>, source: Option<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self { message: message.into(), source }
+        Self { message: message.into(), source, is_damage: false }
+    }
+
+    /// Creates a fault of damaged data.
+    pub fn damage(message: impl Into<String>) -> Self {
+        Self { is_damage: true, ..Self::new(message, None) }
     }
 }
 

@@ -22,6 +22,7 @@ use penstock_types::stats::Tick;
 
 use self::cores::Cores;
 pub use self::times::{OpTimes, RecordedTimes, StepTimes};
+use crate::chunk::Chunk;
 use crate::graph::GraphNode;
 use crate::item::{Item, Sample};
 use crate::parts::SourceParts;
@@ -166,7 +167,6 @@ enum ConsumerIs {
     Busy,
 }
 
-#[expect(clippy::large_enum_variant, reason = "there are as many events as ops that run")]
 enum Event {
     Op(OpUnderWay),
     Step,
@@ -200,6 +200,7 @@ impl Simulation {
         };
         let shape = ChainShape {
             source: scenario.source_node.shape(),
+            source_on_error: OnError::Skip,
             parts: SourceParts::default(),
             stages: stages().map(stage_shape).collect(),
             routes: scenario.routes.clone(),
@@ -442,7 +443,8 @@ impl PacedSource {
         let produced = self.source.next().now_or_never()?.ok()??;
         match produced {
             Produced::Samples(samples) if self.nanos > 0 => {
-                self.chunk.extend(samples.into_iter().map(|sample| Produced::Samples(vec![sample])));
+                let single = |outcome| Produced::Samples(Chunk::from_iter([outcome]));
+                self.chunk.extend(samples.into_outcomes().map(single));
                 self.chunk.pop_front()
             }
             other => Some(other),

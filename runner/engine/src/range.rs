@@ -68,7 +68,7 @@ impl Source for RangeSource {
     }
 
     fn data(&self) -> DataSet {
-        DataSet { count: Some(self.traversal.count()), digest: None }
+        DataSet { count: Some(self.traversal.count()), ..DataSet::default() }
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
         let mut ends = Vec::new();
         while let Some(produced) = source.next().await.unwrap() {
             match produced {
-                Produced::Samples(samples) => seen.extend(samples),
+                Produced::Samples(samples) => seen.extend(samples.into_kept()),
                 Produced::EpochEnd => ends.push(seen.len()),
             }
         }

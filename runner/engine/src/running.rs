@@ -422,6 +422,7 @@ mod tests {
             name: "test".to_owned(),
             source: Box::new(source),
             source_node: node("source"),
+            source_on_error: OnError::Skip,
             threads: stages.len().max(1),
             stages,
             routes: Vec::new(),

@@ -173,7 +173,7 @@ impl Schedule {
         let stateful = |stage: &Stage| matches!(&stage.kind, Kind::Pipe(pipe) if matches!(pipe.runs_on(), RunsOn::OneThread(_)));
         let settled = Settled::new(shape.known, shape.kept, stages.iter().rposition(stateful));
         let mut schedule = Self {
-            source: SourceEnd::new(shape.source.id),
+            source: SourceEnd::new(shape.source.id, shape.source_on_error),
             parts: PartBooks::of(shape.parts),
             stages,
             sink: SinkEnd::new(shape.sink.id),
@@ -184,7 +184,7 @@ impl Schedule {
             budget: ByteBudget::new(shape.buffer_bytes),
             work: WorkList::default(),
             failed_samples: 0,
-            epochs: EpochBooks::judged_from(shape.all_may_fail_before),
+            epochs: EpochBooks::judged_from(shape.all_may_fail_before, shape.max_failures),
             settled,
             hands_out_later: shape.hands_out_later,
             failed: Vec::new(),
@@ -333,10 +333,10 @@ impl Schedule {
         }
     }
 
-    fn book(&mut self, DoneTask { task, mut outcome, time }: DoneTask, now: Tick) {
+    fn book(&mut self, DoneTask { task, outcome, time }: DoneTask, now: Tick) {
         let stage = &mut self.stages[task.stage];
         let Kind::Pipe(pipe) = &mut stage.kind else { return };
-        let fatal = outcome.as_mut().ok().and_then(|output| output.fatal.take());
+        let fatal = outcome.as_ref().ok().and_then(|output| output.fatal.clone());
         let (before, made) = (pipe.task_bytes(task.slot), stage.core.book.made);
         let failed = pipe.complete(task.slot, outcome, time, &mut stage.core, &mut self.settled, now);
         if stage.core.book.made > made {
@@ -619,7 +619,24 @@ impl Schedule {
         let (before, behind) = self.queues.split_at_mut(node);
         let [output, queues @ ..] = behind else { return (false, false) };
         let Some(input) = before.last_mut() else {
-            let put = self.source.step(output, &mut self.epochs, &mut self.settled, &mut self.parts, now);
+            let mut failed = Vec::new();
+            let put = self.source.step(
+                output,
+                &mut self.epochs,
+                &mut self.settled,
+                &mut self.parts,
+                &mut failed,
+                now,
+            );
+            if !failed.is_empty() {
+                self.failed_samples += failed.iter().map(FailedTask::samples).sum::<u64>();
+                self.failed.append(&mut failed);
+                if self.error.is_none()
+                    && let Some(message) = self.run_exceeded(false)
+                {
+                    self.end_source(message);
+                }
+            }
             self.end_after_lost_epoch();
             return (false, put);
         };
@@ -663,17 +680,21 @@ impl Schedule {
         moved
     }
 
-    /// Ends the source if every sample of an epoch failed. The end of an epoch can reveal this without a new failure. The stages
-    /// pass on their remaining items.
+    /// Ends the source if every sample of an epoch failed, or too many. The end of an epoch can reveal this without a new failure.
     fn end_after_lost_epoch(&mut self) {
         if self.error.is_none()
             && let Some(message) = self.lost_epoch()
         {
-            self.error = Some(message);
-            self.settled.cut();
-            self.source.end(&mut self.budget);
-            self.mark(0);
+            self.end_source(message);
         }
+    }
+
+    /// Ends the source with an error. The stages pass on their remaining items.
+    fn end_source(&mut self, message: String) {
+        self.error = Some(message);
+        self.settled.cut();
+        self.source.end(&mut self.budget);
+        self.mark(0);
     }
 
     /// Checks all failure limits once more: during the run, a maximum share of failures applies only after enough tasks, at the end always.
@@ -682,6 +703,8 @@ impl Schedule {
             let exceeded = self.exceeded(stage, true);
             self.error = self.error.take().or(exceeded);
         }
+        let exceeded = self.run_exceeded(true);
+        self.error = self.error.take().or(exceeded);
     }
 
     /// Message for an op's fatal error, with the name of the stage.
@@ -689,24 +712,26 @@ impl Schedule {
         Some(format!("stage `{}`: {}", self.stages[stage].core.id, fatal?))
     }
 
-    /// Reason for ending the run after an epoch in which every sample failed.
+    /// Reason for ending the run after an epoch in which every sample failed, or too many.
     fn lost_epoch(&self) -> Option<String> {
         self.epochs.lost().map(str::to_owned)
     }
 
     /// Reason for ending the run after failures in `stage`, if any of the limits is exceeded.
     fn exceeded(&self, stage: usize, over: bool) -> Option<String> {
-        let failures = self.failed_samples;
-        if failures == 0 {
+        if self.failed_samples == 0 {
             return None;
         }
-        let of_run = || {
-            let limit = self.max_failures?;
-            let made = self.source.made() + self.stages.iter().map(|stage| stage.core.book.made).sum::<u64>();
-            exceeds(limit, failures, made, over)
-                .then(|| too_many("run", limit, failures, &format!("{made} samples")))
-        };
-        self.stages[stage].core.exceeded(over).or_else(of_run).or_else(|| self.lost_epoch())
+        let of_stage = self.stages[stage].core.exceeded(over);
+        of_stage.or_else(|| self.run_exceeded(over)).or_else(|| self.lost_epoch())
+    }
+
+    /// Reason for ending the run after failures anywhere, if the limit of the run is exceeded.
+    fn run_exceeded(&self, over: bool) -> Option<String> {
+        let (limit, failures) = (self.max_failures?, self.failed_samples);
+        let made = self.source.made() + self.stages.iter().map(|stage| stage.core.book.made).sum::<u64>();
+        let is_exceeded = failures > 0 && exceeds(limit, failures, made, over);
+        is_exceeded.then(|| too_many("run", limit, failures, &format!("{made} samples")))
     }
 
     /// Fails the run because of too many failures in `stage`: the stage takes no more items, items upstream of it stay there, and

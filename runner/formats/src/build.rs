@@ -5,7 +5,9 @@ use std::sync::Arc;
 use futures::stream::{self, StreamExt};
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{BoundedStore, RangedObject};
+use penstock_types::data_set::Learner;
 
+use crate::damage::Damage;
 use crate::index::{FieldNames, IndexKind, MAX_FIELDS, SampleIndex, ShardIndex};
 use crate::shards::Shards;
 use crate::{tar, tfrecord};
@@ -13,39 +15,58 @@ use crate::{tar, tfrecord};
 /// Entries of one shard, to be packed with the numbers that the fields have in the whole index. `None` if there are too many fields.
 pub(crate) type Pack = Box<dyn FnOnce(&mut FieldNames) -> Option<ShardIndex> + Send>;
 
+/// Entries of one shard, and what its records teach about their features.
+pub(crate) type Scan = (Pack, Option<Learner>);
+
+/// Reads all that an index needs of a shard.
+pub(crate) async fn scan(kind: IndexKind, object: RangedObject, damage: Damage) -> Result<Scan, SourceFault> {
+    match kind {
+        IndexKind::Tar => Ok((tar::scan(object, damage).await?, None)),
+        IndexKind::Tfrecord => tfrecord::scan(object, damage).await,
+    }
+}
+
 impl SampleIndex {
-    /// Makes an index, by reading the headers in all shards, several shards at a time. `on_shard` receives the number of shards that are
-    /// done, and of all.
+    /// Makes an index, by reading the headers of tar shards and the records of TFRecord files, several shards at a time. `on_shard`
+    /// receives the number of shards that are done, and of all.
     pub async fn build(
         kind: IndexKind,
         store: &BoundedStore,
         shards: &Shards,
+        damage: &Damage,
         mut on_shard: impl FnMut(usize, usize),
     ) -> Result<Self, SourceFault> {
         let keys = shards.keys(store).await?;
         let all = keys.len();
         let scans = stream::iter(keys).map(|key: Arc<str>| {
-            let store = store.clone();
+            let (store, damage) = (store.clone(), damage.clone());
             async move {
-                let object = RangedObject::open(store, key, 0).await?;
-                match kind {
-                    IndexKind::Tar => tar::scan(object).await,
-                    IndexKind::Tfrecord => tfrecord::scan(object).await,
+                match RangedObject::open(store, key.clone(), 0).await {
+                    Ok(object) => scan(kind, object, damage).await.map(Some),
+                    Err(error) => damage.part(&key, None, error.into()).map(|()| None),
                 }
             }
         });
         let mut scans = scans.buffered((store.reads().get() / 4).max(1));
-        let (mut fields, mut done) = (FieldNames::default(), Vec::with_capacity(all));
-        while let Some(pack) = scans.next().await {
-            let Some(shard) = pack?(&mut fields) else {
+        let (mut fields, mut shards, mut done) = (FieldNames::default(), Vec::with_capacity(all), 0);
+        let mut learner: Option<Learner> = None;
+        while let Some(scan) = scans.next().await {
+            done += 1;
+            let Some((pack, learnt)) = scan? else { continue };
+            if let Some(more) = learnt {
+                let joined = learner.get_or_insert_default().join(more);
+                joined.map_err(|fault| SourceFault::new(fault.to_string(), None))?;
+            }
+            let Some(shard) = pack(&mut fields) else {
                 return Err(SourceFault::new(
                     format!("the {kind} have more than {MAX_FIELDS} different fields"),
                     None,
                 ));
             };
-            done.push(shard);
-            on_shard(done.len(), all);
+            shards.push(shard);
+            on_shard(done, all);
         }
-        Ok(Self::new(kind, fields.into_names(), done))
+        let types = learner.map(|learner| learner.finish(true));
+        Ok(Self::new(kind, fields.into_names(), shards, types))
     }
 }

@@ -5,13 +5,18 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use penstock_engine::chunk::{Chunk, Outcome};
 use penstock_engine::item::{Origin, Sample};
+use penstock_engine::notes::Notes;
 use penstock_engine::ports::{Produced, Source, SourceFault};
+use penstock_engine::typed::{FieldRules, Typing, learn};
 use penstock_storage::{BoundedStore, RangedObject, StoreError};
+use penstock_types::data_set::{DataFields, LEARN_BYTES, LEARN_SAMPLES, Learner};
 use penstock_types::resume::{DataSet, StartPoint};
 use penstock_types::traversal::{NextVisits, Traversal, TraversalSettings};
 use tokio::task::{JoinError, JoinSet};
 
+use crate::damage::Damage;
 use crate::shards::Shards;
 
 /// Size of a chunk in bytes.
@@ -22,8 +27,8 @@ const CHUNK: usize = 256;
 
 /// The samples of a shard, in order.
 pub(crate) trait InOrder: Send + Sync {
-    /// The next sample; `None` at the end of the shard. Unless `is_wanted`, its fields need not be read.
-    fn next(&mut self, is_wanted: bool) -> BoxFuture<'_, Result<Option<Sample>, SourceFault>>;
+    /// The next sample, with its outcome if it is damaged; `None` at the end of the shard. Unless `is_wanted`, its fields need not be read.
+    fn next(&mut self, is_wanted: bool) -> BoxFuture<'_, Result<Option<Made>, SourceFault>>;
 
     /// Begins to read, before the first sample is asked for.
     fn begin(&mut self);
@@ -35,8 +40,11 @@ pub(crate) trait InOrder: Send + Sync {
     fn left_bytes(&self) -> u64;
 }
 
+/// A sample, with its outcome if it is damaged.
+pub(crate) type Made = (Sample, Option<Outcome>);
+
 /// Starts to read a shard. At most this number of bytes is read ahead.
-pub(crate) type OpenShard = Box<dyn Fn(RangedObject, u64) -> Box<dyn InOrder> + Send + Sync>;
+pub(crate) type OpenShard = Box<dyn Fn(RangedObject, u64, Damage) -> Box<dyn InOrder> + Send + Sync>;
 
 /// Reads shards from their first to their last, once per epoch. Samples that other ranks visit are read, too. The order is that of the
 /// shards: a shuffle needs an index.
@@ -48,6 +56,12 @@ pub struct ShardStream {
     /// Maximum number of bytes that are read ahead of the current sample.
     ahead_bytes: u64,
     start: Option<Arc<StartPoint>>,
+    typing: Typing,
+    damage: Damage,
+    /// Set if samples may have further fields, whose names determine their types.
+    is_open: bool,
+    /// Rules of the fields, once these are known.
+    rules: Option<Arc<FieldRules>>,
     pass: Option<Pass>,
 }
 
@@ -71,7 +85,7 @@ struct Pass {
     /// Number of samples that were read in this epoch.
     read: u64,
     /// Samples that were read and that this rank may visit, with their indexes.
-    kept: VecDeque<(u64, Sample)>,
+    kept: VecDeque<(u64, Made)>,
     /// The next visit: epoch and index.
     next: Option<(u32, u64)>,
     /// Number of samples that are known, and whether these are all.
@@ -79,6 +93,10 @@ struct Pass {
     is_counted: bool,
     /// Reason why no sample follows those that were returned.
     fault: Option<SourceFault>,
+    /// Reason why no sample follows those that were read.
+    read_fault: Option<SourceFault>,
+    /// Number of the pass, from 0.
+    number: u64,
 }
 
 impl ShardStream {
@@ -89,7 +107,31 @@ impl ShardStream {
         ahead_bytes: u64,
         open: OpenShard,
     ) -> Self {
-        Self { store, shards, open, settings, ahead_bytes, start: None, pass: None }
+        let (typing, damage) = (Typing::default(), Damage::default());
+        Self {
+            store,
+            shards,
+            open,
+            settings,
+            ahead_bytes,
+            start: None,
+            typing,
+            damage,
+            is_open: false,
+            rules: None,
+            pass: None,
+        }
+    }
+
+    /// The same for samples that may have further fields than those that were learnt, whose names determine their types.
+    pub(crate) fn opened(self) -> Self {
+        Self { is_open: true, ..self }
+    }
+
+    /// The same with these types and this handling of damage.
+    #[must_use]
+    pub fn with(self, typing: Typing, damage: Damage) -> Self {
+        Self { typing, damage, ..self }
     }
 
     /// Continues where an earlier run has stopped. The samples before are read, but not returned.
@@ -101,6 +143,11 @@ impl ShardStream {
     fn traversal(&self) -> Result<Traversal, SourceFault> {
         let traversal =
             Traversal::new(0, self.settings).map_err(|fault| SourceFault::new(fault.to_string(), None))?;
+        if self.damage.skips() && self.settings.shard.is_some_and(|shard| shard.world.get() > 1) {
+            let message = "`on_damage` is `skip`, and without an index ranks could find different samples at a position; make an index \
+                           with `penstock index create`";
+            return Err(SourceFault::new(message, None));
+        }
         let Some(start) = &self.start else { return Ok(traversal) };
         let traversal = traversal.from(start);
         if traversal.is_scattered() {
@@ -129,12 +176,43 @@ impl ShardStream {
                     known: 0,
                     is_counted: false,
                     fault: None,
+                    read_fault: None,
+                    number: 0,
                 }
             }
         };
+        if self.rules.is_none() {
+            let learnt = match &self.typing.earlier {
+                Some(earlier) => earlier.clone(),
+                None => self.learn(&mut pass).await?,
+            };
+            self.rules = Some(self.typing.rules(learnt)?);
+        }
         let produced = self.chunk(&mut pass).await;
         self.pass = Some(pass);
         produced
+    }
+
+    /// Learns the fields from the first samples, which are kept.
+    async fn learn(&self, pass: &mut Pass) -> Result<DataFields, SourceFault> {
+        let (mut learner, mut bytes) = (Learner::default(), 0);
+        let most = self.settings.limit.map_or(LEARN_SAMPLES, |limit| limit.min(LEARN_SAMPLES));
+        while pass.read < most && bytes < LEARN_BYTES && !pass.is_counted {
+            let before = pass.read;
+            if let Err(fault) = self.read(pass, true).await {
+                // It is told behind the samples before it.
+                pass.read_fault = Some(fault);
+                break;
+            }
+            if let Some((_, (sample, None))) = pass.kept.back()
+                && pass.read > before
+            {
+                bytes += sample.bytes();
+                learn(&mut learner, sample).map_err(|fault| self.typing.fault(&fault))?;
+            }
+        }
+        let fields = learner.finish(pass.is_counted && !self.is_open);
+        Ok(DataFields { is_open: self.is_open, ..fields })
     }
 
     async fn chunk(&self, pass: &mut Pass) -> Result<Option<Produced>, SourceFault> {
@@ -144,7 +222,7 @@ impl ShardStream {
         if pass.traversal.is_over() {
             return Ok(None);
         }
-        let mut chunk = Vec::new();
+        let mut chunk = Chunk::default();
         let filled = self.fill(pass, &mut chunk).await;
         match (filled, chunk.is_empty()) {
             (Err(fault), true) => Err(fault),
@@ -160,7 +238,7 @@ impl ShardStream {
     }
 
     /// Adds the next samples of the epoch; none at its end.
-    async fn fill(&self, pass: &mut Pass, chunk: &mut Vec<Sample>) -> Result<(), SourceFault> {
+    async fn fill(&self, pass: &mut Pass, chunk: &mut Chunk) -> Result<(), SourceFault> {
         let mut bytes = 0;
         while chunk.len() < CHUNK && bytes < CHUNK_BYTES {
             if pass.next.is_none() {
@@ -171,7 +249,7 @@ impl ShardStream {
                 } else if self.is_over(pass) {
                     return Ok(());
                 } else {
-                    self.read(pass).await?;
+                    self.read(pass, false).await?;
                     continue;
                 }
             }
@@ -180,10 +258,14 @@ impl ShardStream {
                 pass.kept.pop_front();
             }
             match pass.kept.pop_front() {
-                Some((_, mut sample)) => {
+                Some((_, (mut sample, outcome))) => {
                     sample.origin = Origin::at(epoch, index);
+                    let outcome = match (outcome, &self.rules) {
+                        (None, Some(rules)) => rules.apply(&mut sample)?,
+                        (outcome, _) => outcome,
+                    };
                     bytes += sample.memory_bytes();
-                    chunk.push(sample);
+                    chunk.add(sample, outcome);
                     pass.next = None;
                 }
                 None if pass.is_read() => {
@@ -192,14 +274,16 @@ impl ShardStream {
                         None,
                     ));
                 }
-                None => self.read(pass).await?,
+                None => self.read(pass, false).await?,
             }
         }
         Ok(())
     }
 
-    fn open(&self, object: RangedObject) -> Box<dyn InOrder> {
-        (self.open)(object, self.ahead_bytes)
+    fn open(&self, object: RangedObject, pass: u64) -> Box<dyn InOrder> {
+        // What is left out is counted in the first pass.
+        let notes = if pass == 0 { self.damage.notes.clone() } else { Notes::default() };
+        (self.open)(object, self.ahead_bytes, Damage { notes, ..self.damage })
     }
 
     /// True if no sample of the epoch is left to read.
@@ -207,8 +291,12 @@ impl ShardStream {
         pass.is_counted || self.settings.limit.is_some_and(|limit| pass.read >= limit)
     }
 
-    /// Reads the next sample, or notices the end of the shards.
-    async fn read(&self, pass: &mut Pass) -> Result<(), SourceFault> {
+    /// Reads the next sample, or notices the end of the shards. It is kept if it may be visited, or if `keeps`.
+    async fn read(&self, pass: &mut Pass, keeps: bool) -> Result<(), SourceFault> {
+        if let Some(fault) = pass.read_fault.take() {
+            return Err(fault);
+        }
+        let number = pass.number;
         loop {
             let samples = match &mut pass.current {
                 Some(samples) => samples,
@@ -216,23 +304,37 @@ impl ShardStream {
                     if pass.begun == 0 {
                         pass.following.open(&self.store, pass.shards.first());
                     }
-                    let Some(samples) = pass.following.take(|object| self.open(object)).await else {
+                    let Some(samples) = pass.following.take(|object| self.open(object, number)).await else {
                         pass.is_counted = true;
                         return Ok(());
                     };
                     pass.begun += 1;
                     pass.following.open(&self.store, pass.shards.get(pass.begun));
-                    pass.current.insert(samples?)
+                    match samples {
+                        Ok(samples) => pass.current.insert(samples),
+                        Err(fault) => {
+                            self.damage.part(&pass.shards[pass.begun - 1], None, fault)?;
+                            continue;
+                        }
+                    }
                 }
             };
             if samples.left_bytes() <= self.ahead_bytes / 2 {
-                pass.following.begin(|object| self.open(object));
+                pass.following.begin(|object| self.open(object, number));
             }
             let index = pass.read;
-            let is_visited = pass.traversal.may_visit(index);
-            let Some(sample) = samples.next(is_visited).await? else {
-                pass.current = None;
-                continue;
+            let is_visited = keeps || pass.traversal.may_visit(index);
+            let sample = match samples.next(is_visited).await {
+                Ok(Some(sample)) => sample,
+                Ok(None) => {
+                    pass.current = None;
+                    continue;
+                }
+                Err(fault) => {
+                    pass.current = None;
+                    self.damage.part(&pass.shards[pass.begun - 1], None, fault)?;
+                    continue;
+                }
             };
             pass.read += 1;
             if is_visited {
@@ -292,6 +394,7 @@ impl Pass {
 
     fn rewind(&mut self) {
         (self.begun, self.current, self.read) = (0, None, 0);
+        self.number += 1;
         self.following = Following::default();
         self.kept.clear();
     }
@@ -308,12 +411,12 @@ impl Source for ShardStream {
 
     fn data(&self) -> DataSet {
         let pass = self.pass.as_ref().filter(|pass| pass.is_counted && self.settings.limit.is_none());
-        DataSet { count: pass.map(|pass| pass.known), digest: None }
+        DataSet { count: pass.map(|pass| pass.known), ..DataSet::default() }
     }
 
     fn kept_bytes(&self) -> u64 {
         let of_pass = |pass: &Pass| {
-            let kept: u64 = pass.kept.iter().map(|(_, sample)| sample.memory_bytes()).sum();
+            let kept: u64 = pass.kept.iter().map(|(_, (sample, _))| sample.memory_bytes()).sum();
             let begun = pass.following.begun.as_ref().and_then(|samples| samples.as_ref().ok());
             kept + pass.current.iter().chain(begun).map(|samples| samples.ahead_bytes()).sum::<u64>()
         };

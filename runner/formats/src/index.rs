@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use penstock_storage::Version;
+use penstock_types::data_set::DataFields;
 use serde::{Deserialize, Serialize};
 
 use crate::entry::{Entry, Packer, Unpacker};
@@ -37,6 +38,8 @@ pub struct SampleIndex {
     fields: Vec<String>,
     pub(crate) shards: Vec<ShardIndex>,
     starts: Starts,
+    /// Types of the features of all records, by their names in the records.
+    types: Option<DataFields>,
 }
 
 /// Names of fields, numbered in the order in which they are found.
@@ -53,6 +56,8 @@ pub(crate) struct ShardIndex {
     entries: Bytes,
     /// Position in `entries` of each entry that stands for itself.
     groups: Vec<u32>,
+    /// Number of files of each field of the index; missing ones have none.
+    counts: Vec<u64>,
 }
 
 /// Writes the entries of a shard.
@@ -61,12 +66,15 @@ pub(crate) struct ShardPacker {
     alignment: u64,
     groups: Vec<u32>,
     samples: u64,
+    counts: Vec<u64>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct HeaderJson {
     fields: Vec<String>,
     shards: Vec<ShardJson>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    types: Option<DataFields>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -136,15 +144,40 @@ impl FieldNames {
         (number < MAX_FIELDS).then_some(number as u32)
     }
 
+    /// Names in the order of their numbers.
+    pub(crate) fn of(names: Vec<String>) -> Self {
+        Self(names)
+    }
+
     pub(crate) fn into_names(self) -> Vec<String> {
         self.0
     }
 }
 
 impl SampleIndex {
-    pub(crate) fn new(kind: IndexKind, fields: Vec<String>, shards: Vec<ShardIndex>) -> Self {
+    pub(crate) fn new(
+        kind: IndexKind,
+        fields: Vec<String>,
+        shards: Vec<ShardIndex>,
+        types: Option<DataFields>,
+    ) -> Self {
         let starts = Starts::new(shards.iter().map(|shard| shard.samples));
-        Self { kind, fields, shards, starts }
+        Self { kind, fields, shards, starts, types }
+    }
+
+    /// The same with these shards.
+    pub(crate) fn with_shards(self, fields: Vec<String>, shards: Vec<ShardIndex>) -> Self {
+        Self::new(self.kind, fields, shards, self.types)
+    }
+
+    /// Types of the features of all records, if the index has them.
+    pub(crate) fn types(&self) -> Option<&DataFields> {
+        self.types.as_ref()
+    }
+
+    /// Number of files of the field with this number.
+    pub(crate) fn count(&self, field: usize) -> u64 {
+        self.shards.iter().filter_map(|shard| shard.counts.get(field)).sum()
     }
 
     /// Number of samples.
@@ -178,7 +211,8 @@ impl SampleIndex {
             samples: shard.samples,
             bytes: shard.entries.len() as u64,
         });
-        let header = HeaderJson { fields: self.fields.clone(), shards: shards.collect() };
+        let (fields, types) = (self.fields.clone(), self.types.clone());
+        let header = HeaderJson { fields, shards: shards.collect(), types };
         let header = serde_json::to_vec(&header).expect("texts and numbers are JSON");
         let mut bytes = [&self.kind.magic()[..], &(header.len() as u64).to_le_bytes(), &header].concat();
         self.shards.iter().for_each(|shard| bytes.extend_from_slice(&shard.entries));
@@ -195,7 +229,7 @@ impl SampleIndex {
         let length = little_endian(&start[8..]);
         let length = usize::try_from(length).ok().filter(|length| *length <= bytes.len());
         let header = bytes.split_to(length.ok_or_else(|| damaged("it ends in its header"))?);
-        let HeaderJson { fields, shards } =
+        let HeaderJson { fields, shards, types } =
             serde_json::from_slice(&header).map_err(|error| damaged(&format!("its header: {error}")))?;
         if fields.len() > MAX_FIELDS {
             return Err(damaged("it has more than 256 fields"));
@@ -211,7 +245,7 @@ impl SampleIndex {
         if !bytes.is_empty() {
             return Err(damaged("it is longer than its header says"));
         }
-        Ok(Self::new(kind, fields, read))
+        Ok(Self::new(kind, fields, read, types))
     }
 
     /// Position of a sample's shard, and the places of the sample in the shard. A sample without a key gets that of the shard and its
@@ -237,7 +271,7 @@ impl ShardIndex {
         entries: Bytes,
         fields: usize,
     ) -> Option<Self> {
-        let (mut groups, alignment) = (Vec::new(), kind.alignment());
+        let (mut groups, mut counts, alignment) = (Vec::new(), vec![0; fields], kind.alignment());
         let mut unpacker = Unpacker::new(&entries, alignment);
         for number in 0..samples {
             if number % GROUP == 0 {
@@ -251,6 +285,7 @@ impl ShardIndex {
             if !entry.files.iter().all(is_valid) {
                 return None;
             }
+            entry.files.iter().for_each(|(field, _)| counts[*field as usize] += 1);
         }
         (unpacker.position(&entries) == entries.len()).then_some(Self {
             key: Arc::from(key),
@@ -259,6 +294,7 @@ impl ShardIndex {
             alignment,
             entries,
             groups,
+            counts,
         })
     }
 
@@ -276,7 +312,7 @@ impl ShardIndex {
 impl ShardPacker {
     pub(crate) fn new(kind: IndexKind) -> Self {
         let alignment = kind.alignment();
-        Self { packer: Packer::new(alignment), alignment, groups: Vec::new(), samples: 0 }
+        Self { packer: Packer::new(alignment), alignment, groups: Vec::new(), samples: 0, counts: Vec::new() }
     }
 
     /// Adds an entry whose files follow the files before it.
@@ -286,11 +322,16 @@ impl ShardPacker {
         }
         self.packer.push(entry);
         self.samples += 1;
+        for (field, _) in &entry.files {
+            let field = *field as usize;
+            self.counts.resize(self.counts.len().max(field + 1), 0);
+            self.counts[field] += 1;
+        }
     }
 
     pub(crate) fn finish(self, key: Arc<str>, version: Version) -> ShardIndex {
-        let Self { packer, alignment, groups, samples } = self;
-        ShardIndex { key, version, samples, alignment, entries: packer.finish().into(), groups }
+        let Self { packer, alignment, groups, samples, counts } = self;
+        ShardIndex { key, version, samples, alignment, entries: packer.finish().into(), groups, counts }
     }
 }
 

@@ -6,12 +6,13 @@ mod table;
 use std::sync::Arc;
 
 use folders::Folders;
+pub use folders::{Classes, NEW_CLASSES, SharedClasses};
 use futures::FutureExt;
 use penstock_engine::item::{Field, Origin, Sample, Value};
 use penstock_engine::numbered::{Numbered, Open, ReadFault, ReadSamples};
-use penstock_engine::ports::SourceFault;
 use penstock_storage::{BoundedStore, MAX_INDEX_BYTES, PackedKeys, Wanted};
 use penstock_types::plan::{LABEL_FIELD, LEAST_SAMPLE_BYTES};
+use penstock_types::resume::Hash;
 use penstock_types::run::LabelsRecord;
 pub use table::LabelTable;
 use table::Rows;
@@ -19,9 +20,9 @@ use table::Rows;
 /// Labels that listed samples get.
 #[derive(Clone, Debug)]
 pub struct Labelling {
-    /// Adds the field [`LABEL_FIELD`]: the number of the first folder of the key below the folder of the prefix, among these folders
-    /// sorted by their bytes, as torchvision's `ImageFolder` numbers them. Keys outside of such folders are left out.
-    pub by_folder: bool,
+    /// Adds the field [`LABEL_FIELD`]: the number of the first folder of the key below the folder of the prefix, among these classes. Those
+    /// found are numbered as torchvision's `ImageFolder` with `allow_empty=True` does. Keys outside of such folders are left out.
+    pub classes: Option<Classes>,
     /// Adds the fields of the record with the sample's key in this table.
     pub table: Option<LabelTable>,
 }
@@ -41,16 +42,14 @@ pub fn labelled_samples(
         let mut keys = wanted.list_at_most(most_bytes / 2, &store, |_| {}).await?;
         let mut record = LabelsRecord::default();
         let mut folders = None;
-        if labelling.by_folder {
-            let found = Folders::below(&wanted.prefix, keys, &mut record);
-            let (found, kept) = found
-                .map_err(|reason| SourceFault::new(format!("store `{}` {reason}", store.name()), None))?;
+        if let Some(classes) = &labelling.classes {
+            let (found, kept) = Folders::find(&store, &wanted, keys, classes, &mut record).await?;
             (folders, keys) = (Some(found), kept);
         }
         let mut rows = None;
         if let Some(table) = &labelling.table {
             let left = most_bytes - keys.bytes();
-            let (found, kept) = table.join(keys, &wanted, labelling.by_folder, left, &mut record).await?;
+            let (found, kept) = table.join(keys, &wanted, folders.is_some(), left, &mut record).await?;
             (rows, keys) = (Some(found), kept);
         }
         keys.shrink();
@@ -74,7 +73,7 @@ struct Labelled {
 impl Labelled {
     async fn samples(&self, epoch: u32, indexes: &[u64]) -> Result<Vec<Sample>, ReadFault> {
         let mut samples = match &self.rows {
-            Some(rows) => rows.read(epoch, indexes).await?,
+            Some(rows) => rows.read(epoch, indexes).await?.into_kept(),
             None => indexes.iter().map(|_| Sample::new("", Origin::default())).collect(),
         };
         let label: Arc<str> = Arc::from(LABEL_FIELD);
@@ -95,12 +94,21 @@ impl Numbered for Labelled {
         self.keys.len() as u64
     }
 
+    fn digest(&self) -> Option<Hash> {
+        let keys = self.keys.digest();
+        let classes = self.folders.as_ref().map_or(keys, |folders| folders.digest(keys));
+        Some(match self.rows.as_ref().and_then(Rows::digest) {
+            Some(rows) => classes.with(String::from(rows).as_bytes()),
+            None => classes,
+        })
+    }
+
     fn mean_bytes(&self) -> u64 {
         LEAST_SAMPLE_BYTES + self.rows.as_ref().map_or(0, Rows::mean_bytes)
     }
 
     fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>) -> ReadSamples {
-        async move { self.samples(epoch, &indexes).await }.boxed()
+        async move { Ok(self.samples(epoch, &indexes).await?.into()) }.boxed()
     }
 
     fn kept_bytes(&self) -> u64 {

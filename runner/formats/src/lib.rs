@@ -1,6 +1,7 @@
 //! Formats that hold many samples in one object: readers, and their indexes.
 
 mod build;
+mod damage;
 mod entry;
 mod in_order;
 mod index;
@@ -17,10 +18,11 @@ pub mod tar;
 pub mod tfrecord;
 mod value;
 
+pub use damage::Damage;
 pub use in_order::ShardStream;
 pub use index::{IndexFault, IndexKind, SampleIndex};
 pub use indexed::IndexFrom;
-pub use labels::{LabelTable, Labelling, labelled_samples};
-pub use records::{RecordFault, RecordFormat, RecordSource, SAMPLE_KEY, record_samples, sample_of};
+pub use labels::{Classes, LabelTable, Labelling, NEW_CLASSES, SharedClasses, labelled_samples};
+pub use records::{RecordFault, RecordFormat, RecordSource, SAMPLE_KEY, TYPES, record_samples, sample_of};
 pub use select::Selection;
 pub use shards::{MAX_SHARDS, PatternFault, Shards, expand};

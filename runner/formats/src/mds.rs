@@ -11,17 +11,20 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
+use penstock_engine::chunk::{Chunk, Outcome};
 use penstock_engine::item::{Origin, Sample};
 use penstock_engine::numbered::{Numbered, Open, ReadFault, ReadSamples};
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{BoundedStore, shown};
+use penstock_types::data_set::DataFields;
 use penstock_types::resume::Hash;
 use tokio::task::spawn_blocking;
 
+use crate::damage::Damage;
 use crate::index::numbered_key;
 use crate::ranges::Reads;
 use crate::select::Selection;
-use crate::shards::{digest, read_whole};
+use crate::shards::{digest, read_whole, versions};
 use index::{MdsIndex, Shard};
 use open::{Content, OpenShards};
 
@@ -36,7 +39,13 @@ pub struct Columns {
 
 /// Samples of the shards that `PREFIX/index.json` names, in any order. What is kept of the shards may take `most_bytes`: their indexes
 /// of samples, and shards that are compressed as a whole.
-pub fn mds_samples(store: BoundedStore, prefix: &str, columns: Columns, most_bytes: u64) -> Open {
+pub fn mds_samples(
+    store: BoundedStore,
+    prefix: &str,
+    columns: Columns,
+    damage: Damage,
+    most_bytes: u64,
+) -> Open {
     let folder = match prefix {
         "" => String::new(),
         prefix => format!("{}/", prefix.strip_suffix('/').unwrap_or(prefix)),
@@ -47,11 +56,22 @@ pub fn mds_samples(store: BoundedStore, prefix: &str, columns: Columns, most_byt
         let read = spawn_blocking(move || MdsIndex::read(&bytes, &folder, &columns, most_bytes)).await;
         let read =
             read.map_err(|error| SourceFault::new("reading the index was interrupted", Some(error.into())))?;
-        let index = read.map_err(|reason| {
+        let mut index = read.map_err(|reason| {
             SourceFault::new(format!("the index {} in store `{}` {reason}", shown(&key), store.name()), None)
         })?;
+        if damage.skips() {
+            leave_out_damaged(&mut index, &store, &damage).await?;
+        }
+        let named = |shard: &Shard| (shard.raw.key.clone(), DataFields::of(shard.columns.fields()));
+        let mut parts: Vec<_> = index.shards.iter().map(named).collect();
+        // Most shards have the columns of the shard before.
+        parts.dedup_by(|(_, one), (_, other)| one == other);
+        let fields = DataFields::of_several(&parts).map_err(|fault| {
+            let fault = fault.to_string().replace("the source ", "the shard ");
+            SourceFault::new(format!("{fault}; write the shards with equal columns"), None)
+        })?;
         let open = OpenShards::new(store, &index, most_bytes);
-        let samples: Arc<dyn Numbered> = Arc::new(MdsSamples { index, open, most_bytes });
+        let samples: Arc<dyn Numbered> = Arc::new(MdsSamples { index, open, fields, damage, most_bytes });
         Ok(samples)
     }
     .boxed()
@@ -61,7 +81,39 @@ pub fn mds_samples(store: BoundedStore, prefix: &str, columns: Columns, most_byt
 struct MdsSamples {
     index: MdsIndex,
     open: OpenShards,
+    fields: DataFields,
+    damage: Damage,
     most_bytes: u64,
+}
+
+/// Removes shards from the index that are missing, or of another size than it says.
+async fn leave_out_damaged(
+    index: &mut MdsIndex,
+    store: &BoundedStore,
+    damage: &Damage,
+) -> Result<(), SourceFault> {
+    let keys = index.shards.iter().map(|shard| shard.stored().key.clone()).collect();
+    let versions = versions(store, keys).await;
+    let mut sound = Vec::with_capacity(versions.len());
+    for (shard, version) in std::mem::take(&mut index.shards).into_iter().zip(versions) {
+        let (file, samples) = (shard.stored(), Some(shard.samples));
+        let fault = match version {
+            Ok(version) if version.size == file.bytes => None,
+            Ok(version) => {
+                let (found, stated) = (version.size, file.bytes);
+                let reason =
+                    format!("{} has {found} bytes instead of {stated}, as the index says", shown(&file.key));
+                Some(SourceFault::damage(reason))
+            }
+            Err(error) => Some(error.into()),
+        };
+        match fault {
+            Some(fault) => damage.part(&file.key, samples, fault)?,
+            None => sound.push(shard),
+        }
+    }
+    *index = MdsIndex::of(sound);
+    Ok(())
 }
 
 impl MdsSamples {
@@ -109,21 +161,31 @@ impl MdsSamples {
         }
     }
 
-    fn sample(&self, epoch: u32, index: u64, content: &Bytes) -> Result<Sample, SourceFault> {
+    fn sample(
+        &self,
+        epoch: u32,
+        index: u64,
+        content: &Bytes,
+    ) -> Result<(Sample, Option<Outcome>), SourceFault> {
         let (shard, number) = self.index.starts.find(index);
         let shard = &self.index.shards[shard];
         let mut sample = Sample::new(numbered_key(&shard.raw.key, number), Origin::at(epoch, index));
-        shard.columns.add(&mut sample, content).map_err(|reason| {
+        let added = shard.columns.add(&mut sample, content).map_err(|reason| {
             let key = numbered_key(&shard.raw.key, number);
-            SourceFault::new(format!("the sample {} {reason}", shown(&key)), None)
-        })?;
-        Ok(sample)
+            SourceFault::damage(format!("the sample {} {reason}", shown(&key)))
+        });
+        let outcome = added.err().map(|fault| self.damage.sample(fault)).transpose()?;
+        Ok((sample, outcome))
     }
 }
 
 impl Numbered for MdsSamples {
     fn digest(&self) -> Option<Hash> {
         Some(digest(self.index.shards.iter().map(|shard| (&*shard.raw.key, shard.raw.bytes, shard.samples))))
+    }
+
+    fn fields(&self) -> Option<DataFields> {
+        Some(self.fields.clone())
     }
 
     fn count(&self) -> u64 {
@@ -146,15 +208,38 @@ impl Numbered for MdsSamples {
                 let (shard, number) = self.index.starts.find(*index);
                 wanted.entry(shard).or_default().push((number, place));
             }
-            let fetches = wanted.into_iter().map(|(shard, wanted)| self.fetch(shard, wanted));
+            let own = &self;
+            let fetches = wanted.into_iter().map(|(shard, wanted)| async move {
+                let places: Vec<usize> = wanted.iter().map(|(_, place)| *place).collect();
+                match own.fetch(shard, wanted).await {
+                    Ok(contents) => Ok(contents
+                        .into_iter()
+                        .map(|(place, content)| (place, Ok(content)))
+                        .collect::<Vec<_>>()),
+                    Err(fault) => {
+                        let outcome = own.damage.sample(fault)?;
+                        Ok::<_, SourceFault>(
+                            places.into_iter().map(|place| (place, Err(outcome.clone()))).collect(),
+                        )
+                    }
+                }
+            });
             let fetched: Vec<_> =
                 stream::iter(fetches).buffer_unordered(self.open.reads()).try_collect().await?;
-            let mut contents = vec![Bytes::new(); indexes.len()];
+            let mut contents = vec![Ok(Bytes::new()); indexes.len()];
             fetched.into_iter().flatten().for_each(|(place, content)| contents[place] = content);
-            let mut samples = Vec::with_capacity(indexes.len());
+            let mut samples = Chunk::with_capacity(indexes.len());
             for (index, content) in indexes.into_iter().zip(contents) {
-                match self.sample(epoch, index, &content) {
-                    Ok(sample) => samples.push(sample),
+                let made = match content {
+                    Ok(content) => self.sample(epoch, index, &content),
+                    Err(outcome) => {
+                        let (shard, number) = self.index.starts.find(index);
+                        let key = numbered_key(&self.index.shards[shard].raw.key, number);
+                        Ok((Sample::new(key, Origin::at(epoch, index)), Some(outcome)))
+                    }
+                };
+                match made {
+                    Ok((sample, outcome)) => samples.add(sample, outcome),
                     Err(fault) => return Err(ReadFault { before: samples, fault }),
                 }
             }
@@ -168,7 +253,6 @@ impl Numbered for MdsSamples {
     }
 
     fn objects(&self) -> Vec<Arc<str>> {
-        let file = |shard: &Shard| shard.compressed.as_ref().map_or(&shard.raw, |(_, zip)| zip).key.clone();
-        self.index.shards.iter().map(file).collect()
+        self.index.shards.iter().map(|shard| shard.stored().key.clone()).collect()
     }
 }

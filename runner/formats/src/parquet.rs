@@ -25,7 +25,9 @@ use penstock_storage::BoundedStore;
 
 pub use columns::Query;
 
+use crate::damage::Damage;
 use crate::shards::Shards;
+use open::Opened;
 use rows::{ReadOrder, Rows};
 
 /// Samples of the rows in Parquet files, in any order. Reading takes at most `most_bytes` of memory: an eighth for the places of the row
@@ -37,14 +39,16 @@ pub fn parquet_samples(
     query: Query,
     shuffle: bool,
     window: Option<NonZeroU32>,
+    damage: Damage,
     most_bytes: u64,
 ) -> Open {
     async move {
         let keys = files.keys(&store).await?;
-        let (files, groups) = open::open(&store, keys, query.clone(), most_bytes / 8).await?;
+        let Opened { files, groups, fields } =
+            open::open(&store, keys, query.clone(), &damage, most_bytes / 8).await?;
         let order = ReadOrder { shuffle, window };
         let samples: Arc<dyn Numbered> =
-            Arc::new(Rows::new(store, files, groups, &query, order, most_bytes / 2).await?);
+            Arc::new(Rows::new(store, (files, groups, fields), &query, order, damage, most_bytes / 2).await?);
         Ok(samples)
     }
     .boxed()

@@ -43,6 +43,11 @@ impl<T> Read<T> {
         self.shard == shard && gap.is_some_and(|gap| gap <= GAP) && part.end - self.range.start <= MAX_READ
     }
 
+    /// What the parts belong to.
+    pub(crate) fn into_parts(self) -> impl Iterator<Item = T> {
+        self.parts.into_iter().map(|(of, _)| of)
+    }
+
     /// Splits the bytes of the range into the parts. A part shares the memory of its neighbours, which stay in the same chunk.
     pub(crate) fn split(self, bytes: &Bytes) -> impl Iterator<Item = (T, Bytes)> {
         let start = self.range.start;

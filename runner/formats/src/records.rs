@@ -3,6 +3,7 @@
 mod format;
 mod in_order;
 mod json;
+mod kinds;
 mod layout;
 mod numbered;
 mod part;
@@ -13,8 +14,8 @@ pub use format::RecordFormat;
 pub use in_order::RecordSource;
 pub use json::{RecordFault, sample_of};
 pub use layout::SAMPLE_KEY;
-pub use numbered::record_samples;
 pub(crate) use numbered::{Limits, open_records};
+pub use numbered::{TYPES, record_samples};
 use penstock_storage::AHEAD_BYTES;
 
 /// Bytes that may be read ahead, of the memory of a source.

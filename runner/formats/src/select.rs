@@ -45,6 +45,11 @@ impl Selection {
         }
     }
 
+    /// Fields that are selected, each with its names in shards; none without a selection.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (&str, &Arc<str>)> {
+        self.0.iter().flatten().map(|(name, field)| (name.as_str(), field))
+    }
+
     /// True if the document selects `name`; false without a selection.
     pub(crate) fn is_named(&self, name: &str) -> bool {
         self.0.as_ref().is_some_and(|names| names.contains_key(name))

@@ -3,8 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::stream::{self, StreamExt};
 use penstock_engine::ports::SourceFault;
-use penstock_storage::{BoundedStore, MAX_INDEX_BYTES, RAISE_BUFFER, RangedObject, Wanted, shown};
+use penstock_storage::{
+    BoundedStore, MAX_INDEX_BYTES, RAISE_BUFFER, RangedObject, StoreError, Version, Wanted, shown,
+};
+use penstock_types::left_out::Endings;
 use penstock_types::resume::Hash;
 
 /// Shards that a document names.
@@ -35,6 +39,9 @@ impl Shards {
                 let listed = wanted.list(store, |_| {}).await?;
                 let keys: Vec<Arc<str>> =
                     listed.iter().filter(|key| is_tfrecord(key)).map(Arc::from).collect();
+                let mut endings = Endings::default();
+                listed.iter().filter(|key| !is_tfrecord(key)).for_each(|key| endings.add(&key));
+                wanted.notes.leave_out_endings(&endings);
                 if keys.is_empty() {
                     let (all, prefix) = (listed.len(), shown(&wanted.prefix));
                     let reason = format!(
@@ -91,6 +98,15 @@ fn is_tfrecord(key: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let part = end.strip_prefix('-').and_then(|part| part.split_once("-of-"));
     end.is_empty() || part.is_some_and(|(part, of)| is_number(part) && is_number(of))
+}
+
+/// Versions of objects, in order.
+pub(crate) async fn versions(store: &BoundedStore, keys: Vec<Arc<str>>) -> Vec<Result<Version, StoreError>> {
+    let asked = keys.into_iter().map(|key| {
+        let store = store.clone();
+        async move { store.version(key).await }
+    });
+    stream::iter(asked).buffered(store.reads().get()).collect().await
 }
 
 /// The whole object `key`, of at most `most_bytes`; `name` is a noun for messages.

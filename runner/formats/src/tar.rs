@@ -4,6 +4,7 @@ mod members;
 mod names;
 mod scan;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,12 +14,14 @@ use penstock_engine::item::{Origin, Sample, Value};
 use penstock_engine::numbered::Open;
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{AHEAD_BYTES, BoundedStore, shown};
+use penstock_types::data_set::{DataField, DataFields, FieldType, TypeFault};
 use penstock_types::traversal::TraversalSettings;
 
 pub(crate) use scan::scan;
 
-use crate::in_order::{InOrder, ShardStream};
-use crate::index::IndexKind;
+use crate::damage::Damage;
+use crate::in_order::{InOrder, Made, ShardStream};
+use crate::index::{IndexKind, SampleIndex};
 use crate::indexed::{Decode, IndexFrom, indexed_samples};
 use crate::select::Selection;
 use crate::shards::Shards;
@@ -31,12 +34,61 @@ pub fn tar_samples(
     store: BoundedStore,
     index: impl Into<IndexFrom>,
     selection: Selection,
+    damage: Damage,
     most_bytes: u64,
 ) -> Open {
-    indexed_samples(store, index.into(), IndexKind::Tar, most_bytes, move |fields| {
-        let names = fields.iter().map(|field| selection.name_of_file(field)).collect();
-        Box::new(Files { fields: fields.to_vec(), names, most_bytes })
+    indexed_samples(store, index.into(), IndexKind::Tar, damage, most_bytes, move |index| {
+        let names: Vec<_> = index.fields().iter().map(|field| selection.name_of_file(field)).collect();
+        let fields = Some(fields_of(index, &names)?);
+        let decode = Files { fields: index.fields().to_vec(), names, most_bytes };
+        Ok((Box::new(decode) as _, fields))
     })
+}
+
+/// Types of the fields that a document selects: the names of their files determine them.
+pub fn tar_types(selection: &Selection) -> BTreeMap<String, FieldType> {
+    selection.fields().map(|(name, field)| (field.as_ref().to_owned(), value::kind_of(name))).collect()
+}
+
+/// Type of a field of this name, if the document selects none.
+pub fn tar_type(name: &str) -> Option<FieldType> {
+    Some(value::kind_of(name))
+}
+
+/// Fields of the samples of an index. `names` are those of its fields in the samples.
+fn fields_of(index: &SampleIndex, names: &[Option<Arc<str>>]) -> Result<DataFields, SourceFault> {
+    let mut fields: Vec<DataField> = Vec::new();
+    let mut files: Vec<(usize, u64)> = Vec::new();
+    for (place, (file, name)) in index.fields().iter().zip(names).enumerate() {
+        let Some(name) = name else { continue };
+        let (kind, count) = (value::kind_of(file), index.count(place));
+        let Some(at) = fields.iter().position(|field| field.name == *name) else {
+            fields.push(DataField { name: name.clone(), kind, optional: None });
+            files.push((1, count));
+            continue;
+        };
+        if fields[at].kind != kind {
+            let fault = TypeFault::Differs {
+                name: name.as_ref().to_owned(),
+                one: fields[at].kind,
+                one_at: "some files".to_owned(),
+                other: kind,
+                other_at: format!("those named `.{file}`"),
+            };
+            return Err(SourceFault::new(format!("{fault}; name files of one kind in `fields`"), None));
+        }
+        files[at].0 += 1;
+        files[at].1 += count;
+    }
+    for (field, (names, count)) in fields.iter_mut().zip(files) {
+        // A sample may have several files of one field.
+        field.optional = match (count < index.samples(), names) {
+            (true, _) => Some(true),
+            (false, 1) => Some(false),
+            (false, _) => None,
+        };
+    }
+    Ok(DataFields::of(fields))
 }
 
 /// Samples of shards in order, with the selected fields, of at most `most_bytes` each.
@@ -53,11 +105,12 @@ pub fn tar_stream(
         shards,
         settings,
         AHEAD_BYTES.min(most_bytes),
-        Box::new(move |object, ahead_bytes| {
-            let samples = Samples::new(object, ahead_bytes);
-            Box::new(Archive { samples, selection: selection.clone(), most_bytes })
+        Box::new(move |object, ahead_bytes, damage| {
+            let samples = Samples::new(object, ahead_bytes, damage.clone());
+            Box::new(Archive { samples, selection: selection.clone(), damage, most_bytes })
         }),
     )
+    .opened()
 }
 
 /// Decodes the files of an index.
@@ -88,21 +141,26 @@ impl Decode for Files {
 struct Archive {
     samples: Samples,
     selection: Arc<Selection>,
+    damage: Damage,
     most_bytes: u64,
 }
 
 impl InOrder for Archive {
-    fn next(&mut self, is_wanted: bool) -> BoxFuture<'_, Result<Option<Sample>, SourceFault>> {
+    fn next(&mut self, is_wanted: bool) -> BoxFuture<'_, Result<Option<Made>, SourceFault>> {
         async move {
             let Some(key) = self.samples.next_sample().await? else { return Ok(None) };
             let mut sample = Sample::new(key, Origin::default());
+            let mut outcome = None;
             while let Some((field, member)) = self.samples.next_file().await? {
-                match self.selection.name_of_file(&field).filter(|_| is_wanted) {
-                    Some(name) => sample.set(name, self.value(&field, &member).await?),
+                match self.selection.name_of_file(&field).filter(|_| is_wanted && outcome.is_none()) {
+                    Some(name) => match self.value(&field, &member).await {
+                        Ok(value) => sample.set(name, value),
+                        Err(fault) => outcome = Some(self.damage.sample(fault)?),
+                    },
                     None => self.samples.skip(&member),
                 }
             }
-            Ok(Some(sample))
+            Ok(Some((sample, outcome)))
         }
         .boxed()
     }
@@ -127,7 +185,7 @@ impl Archive {
             let most = self.most_bytes;
             let reason =
                 format!("has the file `{name}` of {size} bytes, more than {most}; raise `buffer_mib`");
-            return Err(self.samples.fault(member, &reason));
+            return Err(SourceFault { is_damage: false, ..self.samples.fault(member, &reason) });
         }
         let content = self.samples.content(member).await?;
         value::of(field, content, self.most_bytes)

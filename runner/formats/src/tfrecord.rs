@@ -13,13 +13,15 @@ use penstock_engine::item::{Origin, Sample};
 use penstock_engine::numbered::Open;
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{AHEAD_BYTES, BoundedStore, RangedObject, shown};
+use penstock_types::data_set::Learner;
 use penstock_types::traversal::TraversalSettings;
 
 pub use fields::RecordFields;
 
-use crate::build::Pack;
+use crate::build::Scan;
+use crate::damage::Damage;
 use crate::entry::Entry;
-use crate::in_order::{InOrder, ShardStream};
+use crate::in_order::{InOrder, Made, ShardStream};
 use crate::index::{IndexKind, ShardPacker, numbered_key};
 use crate::indexed::{Decode, IndexFrom, indexed_samples};
 use crate::shards::Shards;
@@ -27,6 +29,9 @@ use frames::Frames;
 
 /// Name of the one field of an index: each sample has one record.
 const RECORD: &str = "record";
+
+/// Maximum size of a record whose features an index learns, in bytes.
+const MAX_LEARNT: u64 = 64 << 20;
 
 /// Number of bytes that are read ahead for headers: small records lie between them.
 const SCAN_AHEAD: u64 = 4 << 20;
@@ -36,10 +41,13 @@ pub fn tfrecord_samples(
     store: BoundedStore,
     index: impl Into<IndexFrom>,
     fields: RecordFields,
+    damage: Damage,
     most_bytes: u64,
 ) -> Open {
-    let decode = move |_: &[String]| Box::new(Records { fields, most_bytes }) as Box<dyn Decode>;
-    indexed_samples(store, index.into(), IndexKind::Tfrecord, most_bytes, decode)
+    indexed_samples(store, index.into(), IndexKind::Tfrecord, damage, most_bytes, move |index| {
+        let types = fields.types(index.types());
+        Ok((Box::new(Records { fields, most_bytes }) as _, types))
+    })
 }
 
 /// Samples of files in order; a record may have `most_bytes`. Files may be compressed with gzip.
@@ -56,9 +64,9 @@ pub fn tfrecord_stream(
         files,
         settings,
         AHEAD_BYTES.min(most_bytes),
-        Box::new(move |object, ahead_bytes| {
+        Box::new(move |object, ahead_bytes, damage| {
             let frames = Frames::new(object, ahead_bytes);
-            Box::new(File { frames, fields: fields.clone(), most_bytes, read: 0 })
+            Box::new(File { frames, fields: fields.clone(), damage, most_bytes, read: 0 })
         }),
     )
 }
@@ -76,20 +84,38 @@ pub async fn count_records(store: &BoundedStore, files: &Shards) -> Result<u64, 
     Ok(count)
 }
 
-/// Reads the headers of all records of a file.
-pub(crate) async fn scan(object: RangedObject) -> Result<Pack, SourceFault> {
+/// Reads all records of a file: their places, and the types of their features. Ends at a damaged length if damage is left out.
+pub(crate) async fn scan(object: RangedObject, damage: Damage) -> Result<Scan, SourceFault> {
     let mut frames = Frames::new(object.clone(), SCAN_AHEAD);
-    let mut packer = ShardPacker::new(IndexKind::Tfrecord);
-    while let Some(frame) = frames.next().await? {
-        if frames.is_compressed() {
-            let reason = "is compressed as a whole, so that its records cannot be found: decompress it, or read it without an index";
-            return Err(frames.fault(frame.start, reason));
+    let (mut packer, mut learner) = (ShardPacker::new(IndexKind::Tfrecord), Learner::default());
+    loop {
+        match next_entry(&mut frames, &mut learner).await {
+            Ok(Some(entry)) => packer.push(&entry),
+            Ok(None) => break,
+            Err(fault) => {
+                damage.part(&object.key, None, fault)?;
+                break;
+            }
         }
-        frames.skip(&frame).await?;
-        packer.push(&Entry { key: String::new(), files: vec![(0, frame)] });
     }
     let shard = packer.finish(object.key.clone(), object.version().clone());
-    Ok(Box::new(|fields| fields.number(RECORD).map(|_| shard)))
+    Ok((Box::new(|fields| fields.number(RECORD).map(|_| shard)), Some(learner)))
+}
+
+async fn next_entry(frames: &mut Frames, learner: &mut Learner) -> Result<Option<Entry>, SourceFault> {
+    let Some(frame) = frames.next().await? else { return Ok(None) };
+    if frames.is_compressed() {
+        let reason = "is compressed as a whole, so that its records cannot be found: decompress it, or read it without an index";
+        return Err(SourceFault { is_damage: false, ..frames.fault(frame.start, reason) });
+    }
+    if frame.end - frame.start > MAX_LEARNT {
+        frames.skip(&frame).await?;
+    } else if let Ok(record) = frames.record(&frame, MAX_LEARNT).await? {
+        // A damaged record fails where it is read.
+        let at = || format!("the record at byte {} of {}", frame.start, shown(&frames.object.key));
+        fields::learn(learner, &record, &at).map_err(|fault| SourceFault::new(fault.to_string(), None))?;
+    }
+    Ok(Some(Entry { key: String::new(), files: vec![(0, frame)] }))
 }
 
 /// Decodes the records of an index.
@@ -114,26 +140,29 @@ impl Decode for Records {
 struct File {
     frames: Frames,
     fields: Arc<RecordFields>,
+    damage: Damage,
     most_bytes: u64,
     /// Number of records that were read.
     read: u64,
 }
 
 impl InOrder for File {
-    fn next(&mut self, is_wanted: bool) -> BoxFuture<'_, Result<Option<Sample>, SourceFault>> {
+    fn next(&mut self, is_wanted: bool) -> BoxFuture<'_, Result<Option<Made>, SourceFault>> {
         async move {
             let Some(frame) = self.frames.next().await? else { return Ok(None) };
             let key = numbered_key(&self.frames.object.key, self.read);
             let mut sample = Sample::new(key, Origin::default());
             self.read += 1;
-            if is_wanted {
-                let record = self.frames.record(&frame, self.most_bytes).await?;
-                add(&self.fields, &mut sample, record, self.most_bytes)
-                    .map_err(|reason| SourceFault::new(reason, None))?;
-            } else {
+            if !is_wanted {
                 self.frames.skip(&frame).await?;
+                return Ok(Some((sample, None)));
             }
-            Ok(Some(sample))
+            let record = self.frames.record(&frame, self.most_bytes).await?;
+            let added = record.and_then(|record| {
+                add(&self.fields, &mut sample, record, self.most_bytes).map_err(SourceFault::damage)
+            });
+            let outcome = added.err().map(|fault| self.damage.sample(fault)).transpose()?;
+            Ok(Some((sample, outcome)))
         }
         .boxed()
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use penstock_engine::item::Value;
+use penstock_types::data_set::FieldType;
 
 /// Maximum length of a key, in bytes.
 const MAX_KEY: usize = 4096;
@@ -29,16 +30,25 @@ pub(crate) fn of(name: &str, content: Bytes, most: u64) -> Result<Value, String>
         }
         _ => content,
     };
-    let name = plain_name(name);
-    Ok(match name.rsplit_once('.').map_or(name, |(_, kind)| kind) {
-        "cls" | "cls2" | "id" | "index" | "inx" => {
+    Ok(match kind_of(name) {
+        FieldType::Int => {
             let text = text(&content)?;
             let number = text.trim().parse();
             Value::Int(number.map_err(|_| format!("is not a whole number: `{}`", shortened(&text)))?)
         }
-        "txt" | "text" | "transcript" | "json" | "jsn" => Value::Text(text(&content)?),
+        FieldType::Text => Value::Text(text(&content)?),
         _ => Value::Blob(content),
     })
+}
+
+/// Type of the values of a field by its name.
+pub(crate) fn kind_of(name: &str) -> FieldType {
+    let name = plain_name(name);
+    match name.rsplit_once('.').map_or(name, |(_, kind)| kind) {
+        "cls" | "cls2" | "id" | "index" | "inx" => FieldType::Int,
+        "txt" | "text" | "transcript" | "json" | "jsn" => FieldType::Text,
+        _ => FieldType::Bytes,
+    }
 }
 
 fn inflated(decoder: impl Read, most: u64) -> Result<Bytes, String> {

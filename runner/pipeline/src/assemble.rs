@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, OnceLock};
 
@@ -6,15 +6,16 @@ use penstock_device::GpuError;
 use penstock_engine::consumers::{Discard, Simulate};
 use penstock_engine::graph::{Graph, GraphNode, StageNode, StageWork};
 use penstock_engine::memory::BatchMemory;
-use penstock_engine::ops::{Collate, SleepTask, SleepTimes};
+use penstock_engine::ops::{Collate, SleepTask, SleepTimes, Usual};
 use penstock_engine::ports::{Consumer, Source, TaskOp, ThreadOpFactory};
 use penstock_engine::route::{Choice, FieldChoice, Route};
 use penstock_engine::timer::Timer;
-use penstock_storage::{FetchOp, StoreError};
+use penstock_storage::{BYTES_FIELD, FetchOp, StoreError};
+use penstock_types::manifest::Mode;
 use penstock_types::plan::{
     ConsumerPlan, Plan, RoutePlan, SleepPlan, StageId, StageKind, StagePlan, WasmPlan,
 };
-use penstock_types::policy::Capacity;
+use penstock_types::policy::{Capacity, OnError};
 use penstock_types::resume::{Kept, Progress};
 use penstock_types::spec::{Asset, SleepOn};
 use penstock_wasm::{StageFactory, StageSettings, WORKER_STACK_BYTES};
@@ -76,6 +77,7 @@ impl Parts<'_> {
             name: plan.name.clone(),
             source,
             source_node: node(&plan.source.id, &plan.source.id.to_string(), plan.source.queue),
+            source_on_error: OnError::Skip,
             stages,
             routes: routes(plan, |route, _| Some(Choice::Field(field_choice(route)))).unwrap_or_default(),
             sink_node: node(&plan.sink.id, &plan.sink.id.to_string(), plan.sink.queue),
@@ -140,13 +142,15 @@ impl Parts<'_> {
                 tasks(Arc::new(FetchOp::new(self.prepared.store(store)).of(object.as_deref())))
             }
             StageKind::Wasm(wasm) => {
-                let factory = self.guest(stage, wasm).await?;
+                let factory = self.prepared.guest(stage, wasm).await?;
                 watched.guests.insert(stage.id.to_string(), factory.clone());
                 threads(Arc::new(factory), stage.kind.is_stateful())
             }
-            StageKind::Collate { ragged } => {
+            StageKind::Collate(collate) => {
                 let memory = gpus.memory().unwrap_or_else(|| self.memory.clone());
-                threads(Arc::new(Collate::new(*ragged, Some(memory))), false)
+                let notes = self.prepared.found.notes(&self.prepared.plan.source.id.to_string());
+                let usual = Usual::of(notes, self.changed_before(stage));
+                threads(Arc::new(Collate::new(collate.clone(), usual, Some(memory))), false)
             }
             StageKind::Transfer { device } => {
                 tasks(gpus.transfer(&stage.id.to_string(), *device, &mut watched.transfers)?)
@@ -183,31 +187,24 @@ impl Parts<'_> {
         })
     }
 
-    async fn guest(&self, stage: &StagePlan, wasm: &WasmPlan) -> Result<StageFactory, AssembleError> {
-        let mut assets = BTreeMap::new();
-        for (name, Asset { store, key }) in &wasm.assets {
-            let (bytes, _) = self.prepared.store(store.as_str()).get(key.as_str().into()).await;
-            let unreadable = |source| AssembleError::Asset {
-                stage: stage.id.to_string(),
-                asset: name.to_string(),
-                source,
-            };
-            assets.insert(name.to_string(), bytes.map_err(unreadable)?);
+    /// Names of the fields that the stages before `stage` may change; `None` if they may change all.
+    fn changed_before(&self, stage: &StagePlan) -> Option<BTreeSet<String>> {
+        let mut changed = BTreeSet::new();
+        for before in self.prepared.plan.stages.iter().take_while(|before| before.id != stage.id) {
+            match &before.kind {
+                StageKind::Fetch { .. } => drop(changed.insert(BYTES_FIELD.to_owned())),
+                StageKind::Wasm(wasm) => {
+                    let named = self.prepared.module(wasm).manifest().fields(&wasm.params);
+                    let (wants, makes) = (named.wants?, named.makes?);
+                    if wasm.mode == Mode::Stateful {
+                        return None;
+                    }
+                    changed.extend(wants.into_iter().map(|want| want.field).chain(makes));
+                }
+                _ => {}
+            }
         }
-        let factory = self.prepared.module(wasm).stage(StageSettings {
-            name: stage.seeded_as.clone(),
-            params: wasm.params.clone().into(),
-            deadline: wasm.deadline,
-            memory_bytes: wasm.memory_bytes,
-            output_bytes: wasm.output_bytes,
-            held_bytes: wasm.memory_bytes.min(self.prepared.plan.buffer_bytes / HELD_SHARE),
-            assets,
-            document_seed: self.prepared.plan.seed,
-        });
-        let stateful = self.prepared.plan.stages.iter().filter(|stage| stage.kind.is_stateful()).count();
-        let saves = stateful == 1 && stage.kind.is_stateful() && factory.module().saves();
-        let kept = self.prepared.start.as_ref().map(|start| start.kept().state.clone());
-        Ok(if saves { factory.saving(kept.unwrap_or_default().into()) } else { factory })
+        Some(changed)
     }
 
     /// The timer that all sleeps of the run share.
@@ -217,6 +214,40 @@ impl Parts<'_> {
         }
         let timer = Arc::new(Timer::start().map_err(AssembleError::Timer)?);
         Ok(self.timer.get_or_init(|| timer).clone())
+    }
+}
+
+impl Prepared {
+    /// Factory of the op of a stage that runs a module, with its assets.
+    pub(crate) async fn guest(
+        &self,
+        stage: &StagePlan,
+        wasm: &WasmPlan,
+    ) -> Result<StageFactory, AssembleError> {
+        let mut assets = BTreeMap::new();
+        for (name, Asset { store, key }) in &wasm.assets {
+            let (bytes, _) = self.store(store.as_str()).get(key.as_str().into()).await;
+            let unreadable = |source| AssembleError::Asset {
+                stage: stage.id.to_string(),
+                asset: name.to_string(),
+                source,
+            };
+            assets.insert(name.to_string(), bytes.map_err(unreadable)?);
+        }
+        let factory = self.module(wasm).stage(StageSettings {
+            name: stage.seeded_as.clone(),
+            params: wasm.params.clone().into(),
+            deadline: wasm.deadline,
+            memory_bytes: wasm.memory_bytes,
+            output_bytes: wasm.output_bytes,
+            held_bytes: wasm.memory_bytes.min(self.plan.buffer_bytes / HELD_SHARE),
+            assets,
+            document_seed: self.plan.seed,
+        });
+        let stateful = self.plan.stages.iter().filter(|stage| stage.kind.is_stateful()).count();
+        let saves = stateful == 1 && stage.kind.is_stateful() && factory.module().saves();
+        let kept = self.start.as_ref().map(|start| start.kept().state.clone());
+        Ok(if saves { factory.saving(kept.unwrap_or_default().into()) } else { factory })
     }
 }
 

@@ -1,6 +1,8 @@
 //! Compares runs: the changes in their documents, the effect on the rate, and its cause.
 
-use penstock_types::run::{RunSnapshot, StageRecord};
+use std::collections::BTreeMap;
+
+use penstock_types::run::{LabelsRecord, RunSnapshot, StageRecord};
 use penstock_types::verdict::VerdictKind;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -14,6 +16,9 @@ const SAME: f64 = 0.02;
 const SAME_TIME: f64 = 0.05;
 /// Minimum change in the share of a stage's op time with a core that is reported as a cause.
 const DISTURBED: f64 = 0.1;
+
+/// Maximum number of classes that a comparison names.
+const FIRST_CLASSES: usize = 5;
 
 /// Comparison of two runs.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -30,8 +35,25 @@ pub struct Comparison {
     pub readiness: Delta,
     /// Limit of each run according to its verdict: a stage's id, `consumer`, `threads` or `nothing`.
     pub limits: [String; 2],
+    /// Sources whose classes differ: the same label then means different things.
+    pub classes: Vec<ClassesDelta>,
     /// Stages that both runs have.
     pub stages: Vec<StageDelta>,
+}
+
+/// Classes of one source that differ between two runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct ClassesDelta {
+    /// Id of the source; in a mixture, its name.
+    pub source: String,
+    /// Number of classes in the first and the second run.
+    pub class_count: [u64; 2],
+    /// Classes that only the first run has, the first five.
+    pub only_first: Vec<String>,
+    /// Classes that only the second run has, the first five.
+    pub only_second: Vec<String>,
+    /// First class that has another number, with its number in the first and the second run.
+    pub moved: Option<(String, [u64; 2])>,
 }
 
 /// One figure of both runs.
@@ -101,7 +123,41 @@ pub fn compare(first: &Recording, second: &Recording) -> Comparison {
         wait_s: of_sink(one, other, |sink| sink.ave_get_time_s),
         readiness: of_sink(one, other, |sink| sink.readiness),
         limits,
+        classes: differing_classes(one, other),
         stages,
+    }
+}
+
+/// Sources of both runs whose classes differ.
+fn differing_classes(one: &RunSnapshot, other: &RunSnapshot) -> Vec<ClassesDelta> {
+    let differs = |source: &String| {
+        let (first, second) = (one.labels.get(source)?, other.labels.get(source)?);
+        let is_same = first.class_count == second.class_count && first.classes == second.classes;
+        (!is_same).then(|| ClassesDelta::of(source, first, second))
+    };
+    one.labels.keys().filter_map(differs).collect()
+}
+
+impl ClassesDelta {
+    fn of(source: &str, first: &LabelsRecord, second: &LabelsRecord) -> Self {
+        let numbers = |record: &LabelsRecord| -> BTreeMap<String, u64> {
+            record.classes.iter().cloned().zip(0..).collect()
+        };
+        let (one, other) = (numbers(first), numbers(second));
+        let only = |of: &BTreeMap<String, u64>, not: &BTreeMap<String, u64>| {
+            of.keys().filter(|name| !not.contains_key(*name)).take(FIRST_CLASSES).cloned().collect()
+        };
+        let moved = first.classes.iter().find_map(|name| {
+            let numbers = [*one.get(name)?, *other.get(name)?];
+            (numbers[0] != numbers[1]).then(|| (name.clone(), numbers))
+        });
+        Self {
+            source: source.to_owned(),
+            class_count: [first.class_count, second.class_count],
+            only_first: only(&one, &other),
+            only_second: only(&other, &one),
+            moved,
+        }
     }
 }
 
@@ -273,5 +329,29 @@ impl StageDelta {
             ));
         }
         why
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_that_are_missing_added_or_moved_are_named() {
+        let record = |classes: &[&str]| LabelsRecord {
+            classes: classes.iter().map(|name| (*name).to_owned()).collect(),
+            class_count: classes.len() as u64,
+            ..LabelsRecord::default()
+        };
+        let delta = ClassesDelta::of("0:src", &record(&["a", "b", "c"]), &record(&["a", "c", "d"]));
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let expected = ClassesDelta {
+            source: "0:src".to_owned(),
+            class_count: [3, 3],
+            only_first: names(&["b"]),
+            only_second: names(&["d"]),
+            moved: Some(("c".to_owned(), [2, 1])),
+        };
+        assert_eq!(delta, expected);
     }
 }

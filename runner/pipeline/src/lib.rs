@@ -4,11 +4,12 @@
 
 mod assemble;
 pub mod compare;
+mod data;
 mod dead_letter;
 mod devices;
 mod files;
+mod found;
 pub mod headspace;
-mod labels;
 mod machine;
 pub mod memory;
 mod modules;
@@ -23,9 +24,11 @@ mod room;
 mod run;
 mod runner;
 mod sources;
+mod spatial;
 mod std_modules;
 mod stores;
 pub mod trial;
+mod tried;
 
 pub use assemble::AssembleError;
 pub use files::{DocumentChange, FilesError};
@@ -43,3 +46,4 @@ pub use run::{Ended, Run, RunFacts, core_share};
 pub use runner::{Computing, ReadyRun, RunEnds, Runner, StartError, cores, shape_of};
 pub use std_modules::{STD_VERSION, StdModule};
 pub use stores::{StoreFault, Stores, WrittenFault};
+pub use tried::TriedSource;

@@ -55,8 +55,8 @@ impl Modules {
 
     /// Modules that a document names.
     pub(crate) fn named(&self, spec: &Spec) -> NamedModules<Module> {
-        let found = spec.modules().into_iter().filter_map(|wasm| {
-            let written = wasm.module.as_str();
+        let found = spec.named_modules().into_iter().filter_map(|module| {
+            let written = module.as_str();
             let module = self.find(written)?;
             let name = written.split('@').next().filter(|name| self.loaded.contains_key(*name));
             let facts = facts(name.unwrap_or(&module.manifest().name), module);

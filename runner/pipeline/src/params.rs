@@ -3,7 +3,7 @@ use std::fmt::Display;
 
 use jsonschema::error::ValidationErrorKind;
 use jsonschema::{PatternOptions, ValidationError};
-use penstock_types::fault::{Pointer, SpecFault};
+use penstock_types::fault::{Pointer, SpecFault, listed, suggestion};
 use penstock_types::param_schema::{MAX_PARAM_CHECKS, param_schema_size, params_size};
 use penstock_types::plan::{ModuleFacts, Plan, StageKind};
 use penstock_types::spec::MAX_FAULTS;
@@ -13,6 +13,9 @@ use serde_json::{Map, Value};
 const PATTERN_BYTES: usize = 256 << 10;
 /// Maximum size of the cache of a regular expression's automaton, in bytes.
 const PATTERN_CACHE_BYTES: usize = 1 << 20;
+
+/// Maximum number of names that a fault lists if none of them is near to the one found.
+const MOST_NAMES: usize = 20;
 
 /// Checks the params of every WASM stage against the schema in its module's manifest.
 pub(crate) fn check_params(plan: &Plan, modules: &BTreeMap<String, ModuleFacts>) -> Vec<SpecFault> {
@@ -70,7 +73,12 @@ fn check(params: &Value, schema: &Value, module: &str, place: &Pointer, faults: 
                 let within = Pointer::parse(error.instance_path().as_str());
                 let steps = within.iter().flat_map(Pointer::steps);
                 let place = steps.fold(place.clone(), |place, step| place.key(&step));
-                SpecFault::new(place, format!("the module `{module}` refuses this value: {error}"))
+                let fault =
+                    SpecFault::new(place, format!("the module `{module}` refuses this value: {error}"));
+                match near_names(error, schema) {
+                    Some(hint) => fault.hint(hint),
+                    None => fault,
+                }
             };
             let errors = validator.iter_errors(params);
             let found =
@@ -79,6 +87,19 @@ fn check(params: &Value, schema: &Value, module: &str, place: &Pointer, faults: 
         }
         Err(error) => faults.push(unusable(&error)),
     }
+}
+
+/// Names that a schema has in place of unexpected ones; `None` for other errors.
+fn near_names(error: &ValidationError<'_>, schema: &Value) -> Option<String> {
+    let ValidationErrorKind::AdditionalProperties { unexpected } = error.kind() else { return None };
+    let (object, _) = error.schema_path().as_str().rsplit_once('/')?;
+    let known = || schema.pointer(object)?.get("properties")?.as_object();
+    let known: Vec<&str> = known()?.keys().map(String::as_str).collect();
+    let near: String = unexpected.iter().map(|name| suggestion(name, known.iter().copied())).collect();
+    if !near.is_empty() {
+        return Some(near.trim_end().to_owned());
+    }
+    (1..=MOST_NAMES).contains(&known.len()).then(|| format!("expected {}", listed(known)))
 }
 
 /// Returns the errors of the only alternative of `anyOf` or `oneOf` that accepts the type of the value, if there is one: they
@@ -147,6 +168,20 @@ mod tests {
         /size: the module `m` refuses this value: [1,2,3] has more than 2 items
         /size: the module `m` refuses this value: "a" is not valid under any of the schemas listed in the 'anyOf' keyword
         "#);
+    }
+
+    #[test]
+    fn a_mistyped_op_or_param_is_told_with_the_near_name() {
+        let crop = json!({ "properties": { "size": {}, "scale": {} }, "additionalProperties": false });
+        let op = json!({ "properties": { "RandomResizedCrop": { "$ref": "#/$defs/crop" }, "Resize": {} }, "additionalProperties": false });
+        let schema = json!({ "$defs": { "crop": crop }, "properties": { "ops": { "items": op } }, "additionalProperties": false });
+        let params = json!({ "ops": [{ "RandomResizeCrop": {} }, { "RandomResizedCrop": { "sise": 3 } }, { "Blur": {} }], "op": 1 });
+        insta::assert_snapshot!(told(&schema, &params).join("\n"), @"
+        /ops/0: the module `m` refuses this value: Additional properties are not allowed ('RandomResizeCrop' was unexpected); did you mean `RandomResizedCrop`?
+        /ops/1/RandomResizedCrop: the module `m` refuses this value: Additional properties are not allowed ('sise' was unexpected); did you mean `size`?
+        /ops/2: the module `m` refuses this value: Additional properties are not allowed ('Blur' was unexpected); expected `RandomResizedCrop`, `Resize`
+        the document: the module `m` refuses this value: Additional properties are not allowed ('op' was unexpected); did you mean `ops`?
+        ");
     }
 
     #[test]

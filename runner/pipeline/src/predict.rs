@@ -216,7 +216,7 @@ fn work(plan: &Plan, stage: &StagePlan, recorded: Option<RecordedStage<'_>>) -> 
         StageKind::Route(route) => Some(ScenarioWork::Join { route: route.route }),
         StageKind::Fetch { .. } | StageKind::Transfer { .. } => as_recorded(OpPlace::Task),
         StageKind::Wasm(wasm) => as_recorded(computes(wasm.mode == Mode::Stateful)),
-        StageKind::Collate { .. } => as_recorded(computes(false)),
+        StageKind::Collate(_) => as_recorded(computes(false)),
         StageKind::Sleep(sleep) => {
             let late = recorded.map_or(Duration::ZERO, |recorded| recorded.late());
             let times = OpTimes::Sleep { times: SleepTimes::new(*sleep, plan.seed, &stage.seeded_as), late };
@@ -242,7 +242,7 @@ fn consumer(plan: &Plan, recording: Option<&Recording>) -> Option<StepTimes> {
 
 fn assumptions(plan: &Plan, recording: Option<&Recording>, machine: Machine) -> Vec<String> {
     let is = |wanted: fn(&StageKind) -> bool| plan.stages.iter().any(|stage| wanted(&stage.kind));
-    let computes = is(|kind| matches!(kind, StageKind::Wasm(_) | StageKind::Collate { .. }));
+    let computes = is(|kind| matches!(kind, StageKind::Wasm(_) | StageKind::Collate(_)));
     let reads = is(|kind| matches!(kind, StageKind::Fetch { .. } | StageKind::Transfer { .. }));
     let mut assumed = Vec::new();
     if recording.is_some() {

@@ -17,7 +17,7 @@ use penstock_wasm::Module;
 use tokio::runtime::Handle;
 
 use crate::devices::check_devices;
-use crate::labels::LabelsFound;
+use crate::found::Found;
 use crate::param_patterns::check_patterns;
 use crate::params::check_params;
 use crate::stores::Stores;
@@ -62,9 +62,9 @@ pub struct Prepared<M = Module> {
     pub(crate) runtime: Handle,
     /// Stores as seen by this run: reads through this value and its clones count as one user when runs take turns.
     pub(crate) stores: Stores,
-    modules: BTreeMap<String, M>,
-    /// Labels that the source has found.
-    pub(crate) labels: LabelsFound,
+    pub(crate) modules: BTreeMap<String, M>,
+    /// Findings of the sources.
+    pub(crate) found: Found,
     /// Place where the runs continue; `None` if they begin at the beginning.
     pub(crate) start: Option<Arc<StartPoint>>,
 }
@@ -96,7 +96,7 @@ pub fn prepare<M: Clone>(spec: &Spec, context: &Context<'_, M>) -> Result<Prepar
         runtime: context.runtime.clone(),
         stores: context.stores.for_run(),
         modules: found.values().map(|(facts, module)| (facts.digest.clone(), module.clone())).collect(),
-        labels: LabelsFound::default(),
+        found: Found::default(),
         start: None,
     })
 }
@@ -175,7 +175,7 @@ impl Prepared<()> {
             runtime: self.runtime,
             stores: self.stores,
             modules,
-            labels: self.labels,
+            found: self.found,
             start: self.start,
         })
     }

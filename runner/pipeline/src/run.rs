@@ -17,9 +17,10 @@ use penstock_wasm::{LogLines, StageFactory};
 use crate::dead_letter::LetterStage;
 use crate::devices::Transfers;
 use crate::files::FilesCount;
-use crate::labels::LabelsFound;
+use crate::found::Found;
 use crate::machine::MachineReading;
 use crate::output::{OutputError, OutputFolder};
+use crate::spatial::spatial_warnings;
 
 /// A run in this process.
 #[derive(Debug)]
@@ -48,6 +49,8 @@ pub struct Ended {
 pub struct RunFacts {
     id: RunId,
     name: String,
+    /// Id of the source.
+    source: String,
     failure_limit: Option<String>,
     started_at: String,
     threads: u32,
@@ -57,6 +60,7 @@ pub struct RunFacts {
     watched: Watched,
     machine: MachineReading,
     verdicts: Verdicts,
+    plan: Arc<Plan>,
 }
 
 /// Parts of a run that have counters of their own, which are read during the run.
@@ -67,7 +71,7 @@ pub(crate) struct Watched {
     /// Counters of a consumer that writes files.
     pub(crate) files: Option<Arc<FilesCount>>,
     pub(crate) transfers: Transfers,
-    pub(crate) labels: LabelsFound,
+    pub(crate) found: Found,
 }
 
 /// Verdicts of a run: updated by the thread that keeps its time, read by any thread.
@@ -99,7 +103,12 @@ impl Run {
 
     /// State from which another run continues: what is handed out, left out or failed is not repeated.
     pub fn state(&self) -> Token {
-        self.start.after(&self.handle.progress())
+        self.facts.state(&self.start, &self.handle)
+    }
+
+    /// Constant properties of the run.
+    pub fn facts(&self) -> &RunFacts {
+        &self.facts
     }
 
     /// Place where the run began.
@@ -154,7 +163,7 @@ impl Run {
     /// Waits until the run has ended and its output is written.
     pub fn wait(self) -> Ended {
         let snapshot = self.facts.snapshot(self.running.wait());
-        let (logs, state) = (self.facts.logs(), self.start.after(&self.handle.progress()));
+        let (logs, state) = (self.facts.logs(), self.facts.state(&self.start, &self.handle));
         let output = match &self.watcher.output {
             Some(output) => output.finish(&snapshot, &self.watcher.times(&snapshot)),
             None => Ok(()),
@@ -175,6 +184,7 @@ impl RunFacts {
         Self {
             id: id.unwrap_or_else(|| uuid::Uuid::now_v7().to_string().into()),
             name: plan.name.clone(),
+            source: plan.source.id.to_string(),
             failure_limit: plan.max_failures.map(|limit: FailureLimit| limit.in_words("samples")),
             started_at: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
             threads,
@@ -183,7 +193,17 @@ impl RunFacts {
             watched,
             machine: MachineReading::now(),
             verdicts,
+            plan: Arc::new(plan.clone()),
         }
+    }
+
+    /// State from which another run continues.
+    pub fn state(&self, start: &StartPoint, handle: &RunHandle) -> Token {
+        let (mut state, learnt) = (start.after(&handle.progress()), self.watched.found.learnt());
+        if !learnt.is_empty() {
+            state.fields = learnt;
+        }
+        state
     }
 
     fn logs(&self) -> BTreeMap<String, LogLines> {
@@ -215,6 +235,9 @@ impl RunFacts {
         let digest = |guest: &StageFactory| guest.module().digest().to_owned();
         let modules = self.watched.guests.iter().map(|(stage, guest)| (stage.clone(), digest(guest)));
         let counters = self.watched.guests.iter().map(|(stage, guest)| (stage.clone(), guest.counters()));
+        let fields = self.watched.found.notes(&self.source).fields();
+        let mut warnings = self.watched.found.warnings();
+        warnings.extend(spatial_warnings(&self.plan, fields.as_deref()));
         RunSnapshot {
             id: self.id.clone(),
             name: self.name.clone(),
@@ -230,7 +253,10 @@ impl RunFacts {
             modules: modules.collect(),
             counters: counters.filter(|(_, counters)| !counters.is_empty()).collect(),
             files: self.watched.files.as_ref().map(|files| files.record()),
-            labels: self.watched.labels.record(),
+            labels: self.watched.found.labels(),
+            fields: fields.map(|fields| (*fields).clone()),
+            left_out: self.watched.found.left_out(),
+            warnings,
             transfers: self.watched.transfers.record(),
             stages: view.stages,
             queues: view.queues,
@@ -270,9 +296,10 @@ impl Verdicts {
 impl Watcher {
     pub(crate) fn new(output: Option<Arc<OutputFolder>>, plan: &Plan, verdicts: Verdicts) -> Self {
         let stages = plan.stages.iter().map(|stage| (stage.id.to_string(), LetterStage::of(stage)));
+        let source = (plan.source.id.to_string(), LetterStage::default());
         Self {
             output,
-            stages: stages.collect(),
+            stages: stages.chain([source]).collect(),
             times: Mutex::new(vec![Histogram::default(); plan.stages.len()]),
             machine: Mutex::new(MachineReading::now()),
             verdicts,

@@ -9,6 +9,7 @@ use penstock_engine::memory::{BatchMemory, Pool};
 use penstock_engine::ports::{Consumer, Observer, Source as SampleSource, ThreadOpFactory};
 use penstock_types::fault::SpecFault;
 use penstock_types::plan::{Fields, Plan, StagePlan};
+use penstock_types::policy::OnError;
 use penstock_types::resume::StartPoint;
 use penstock_types::run::RunId;
 use penstock_types::spec::Spec;
@@ -17,6 +18,7 @@ use tokio::runtime::Handle;
 
 use crate::assemble::{AssembleError, Parts};
 use crate::devices::Transfers;
+use crate::found::Found;
 use crate::modules::Modules;
 use crate::output::{OutputError, OutputFolder};
 use crate::prepare::{Context, Outlets, Prepared, prepare};
@@ -217,6 +219,15 @@ impl Prepared {
     pub async fn ready(
         &self,
         output: Option<Arc<OutputFolder>>,
+        ends: RunEnds,
+    ) -> Result<ReadyRun, StartError> {
+        // Each run finds what it finds.
+        Self { found: Found::default(), ..self.clone() }.ready_alone(output, ends).await
+    }
+
+    async fn ready_alone(
+        self,
+        output: Option<Arc<OutputFolder>>,
         mut ends: RunEnds,
     ) -> Result<ReadyRun, StartError> {
         let plan = &self.plan;
@@ -229,7 +240,7 @@ impl Prepared {
         // A consumer that replaces the document's takes time for its items, so the verdict may name it as the limit.
         let shape = if consumer.is_some() || is_taken { shape.with_working_consumer() } else { shape };
         let verdicts = Verdicts::of(shape);
-        let mut watched = Watched { labels: self.labels.clone(), ..Watched::default() };
+        let mut watched = Watched { found: self.found.clone(), ..Watched::default() };
         let consumer = match consumer {
             None if !is_taken => Some(parts.consumer(&mut watched).await?),
             given => given,
@@ -243,7 +254,8 @@ impl Prepared {
             false => start.epochs().last_key_value().map_or(0, |(epoch, _)| epoch.saturating_add(1)),
         };
         let (known, kept) = (start.children().collect(), start.kept().clone());
-        let graph = Graph { all_may_fail_before, known, kept, ..graph };
+        let source_on_error = if output.is_some() { OnError::DeadLetter } else { OnError::Skip };
+        let graph = Graph { all_may_fail_before, known, kept, source_on_error, ..graph };
         if let Some(output) = &output {
             output.begin()?;
         }

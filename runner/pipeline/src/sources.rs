@@ -5,23 +5,26 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use futures::FutureExt;
-use futures::future::try_join_all;
+use futures::future::{BoxFuture, try_join, try_join_all};
 use penstock_engine::mixed::{Mixed, MixedPart};
+use penstock_engine::notes::Notes;
 use penstock_engine::numbered::{NumberedSource, Open};
 use penstock_engine::ports::{Produced, Source, SourceFault};
 use penstock_engine::range::{RangeSamples, RangeSource};
+use penstock_engine::typed::Typing;
 use penstock_formats::mds::{Columns, mds_samples};
 use penstock_formats::parquet::{Query, parquet_samples};
-use penstock_formats::tar::{tar_samples, tar_stream};
+use penstock_formats::tar::{tar_samples, tar_stream, tar_type, tar_types};
 use penstock_formats::tfrecord::{RecordFields, count_records, tfrecord_samples, tfrecord_stream};
 use penstock_formats::{
-    IndexFrom, IndexKind, LabelTable, Labelling, RecordFormat, RecordSource, SAMPLE_KEY, SampleIndex,
-    Selection, Shards, expand, labelled_samples, record_samples,
+    Classes, Damage, IndexFrom, IndexKind, LabelTable, Labelling, RecordFormat, RecordSource, SAMPLE_KEY,
+    SampleIndex, Selection, Shards, SharedClasses, TYPES, expand, labelled_samples, record_samples,
 };
 use penstock_storage::{AHEAD_BYTES, ListSource as StreamedList, Wanted, index_samples, list_samples};
+use penstock_types::data_set::{DataFields, FieldType};
 use penstock_types::spec::{
-    self, ColumnType, LabelOrigin, ListSource, MdsSource, MixSource, ObjectKey, RecordDecoding, RecordForm,
-    RecordsSource, TableSource, TarSource, TfrecordSource,
+    self, ColumnType, LabelOrigin, ListSource, MdsSource, MixSource, ObjectKey, OnDamage, RecordDecoding,
+    RecordForm, RecordsSource, Suffix, TableSource, TarSource, TfrecordSource, WhenMissing,
 };
 use penstock_types::traversal::{Traversal, TraversalSettings};
 
@@ -34,16 +37,18 @@ impl Prepared {
     /// Builds the source that the document describes. A run reads it; the storage benchmark and [`Self::count`] read it without a run.
     pub fn source(&self) -> Box<dyn Source> {
         let (source, most_bytes) = (&self.plan.source, self.source_bytes());
-        let traversal = source.traversal;
+        let (traversal, name) = (source.traversal, source.id.to_string());
+        let notes = self.found.notes(&name);
         // A source in order finds a position only by its number.
         let is_resumed = self.start.is_some();
         match &source.spec {
             spec::Source::List(list) if !traversal.shuffle && !is_labelled(list) && !is_resumed => {
                 let store = self.store(list.store.as_str());
-                Box::new(StreamedList::new(store, &list.prefix, &list.suffix, traversal).within(most_bytes))
+                Box::new(StreamedList::new(store, wanted(list, notes), traversal).within(most_bytes))
             }
+            // Of several ranks, each needs to know how many damaged objects are left out before the first sample.
             spec::Source::Records(_) | spec::Source::Csv(_) | spec::Source::Tsv(_)
-                if !traversal.shuffle && !is_resumed =>
+                if !traversal.shuffle && !is_resumed && !self.is_dealt_without_damage() =>
             {
                 Box::new(self.records(&source.spec).within(most_bytes))
             }
@@ -58,13 +63,16 @@ impl Prepared {
             spec::Source::Tar(tar) if tar.index.is_none() => {
                 let (store, selection) = (self.store(tar.store.as_str()), selection(tar));
                 Box::new(
-                    tar_stream(store, shards(tar), selection, traversal, most_bytes).from(self.start.clone()),
+                    tar_stream(store, self.shards(tar, &name), selection, traversal, most_bytes)
+                        .with(self.typing(&source.spec, &name), self.damage(&source.spec, &name))
+                        .from(self.start.clone()),
                 )
             }
-            spec::Source::Tfrecord(source) if source.index.is_none() => {
+            spec @ spec::Source::Tfrecord(source) if source.index.is_none() => {
                 let (store, fields) = (self.store(source.store.as_str()), record_fields(source));
                 Box::new(
-                    tfrecord_stream(store, files(source), fields, traversal, most_bytes)
+                    tfrecord_stream(store, self.files(source, &name), fields, traversal, most_bytes)
+                        .with(self.typing(spec, &name), self.damage(spec, &name))
                         .from(self.start.clone()),
                 )
             }
@@ -91,10 +99,39 @@ impl Prepared {
         .from(self.start.clone())
     }
 
-    /// Opens the samples of the source with this `name`, to be read by their numbers. They may keep `most_bytes`.
+    /// Opens the samples of the source with this `name`, to be read by their numbers, with the types of their data set. They may keep
+    /// `most_bytes`.
     fn open(&self, source: &spec::Source, name: &str, most_bytes: u64) -> Open {
+        self.typed(source, name, self.open_untyped(source, name, most_bytes))
+    }
+
+    /// The samples of the source with this `name`, with the types of their data set. They are refused to a state of an earlier version, which
+    /// took other keys or classes of the same data set.
+    fn typed(&self, source: &spec::Source, name: &str, open: Open) -> Open {
+        let open = self.typing(source, name).samples(open);
+        if !self.start.as_ref().is_some_and(|start| start.is_selected_by_older_rules()) {
+            return open;
+        }
+        let notes = self.found.notes(name);
+        async move {
+            let samples = open.await?;
+            match notes.rules().first() {
+                Some(rule) => Err(SourceFault::new(
+                    format!(
+                        "the state was saved by an earlier version of Penstock, which took other data here: {rule}; or begin without the state"
+                    ),
+                    None,
+                )),
+                None => Ok(samples),
+            }
+        }
+        .boxed()
+    }
+
+    fn open_untyped(&self, source: &spec::Source, name: &str, most_bytes: u64) -> Open {
+        let damage = self.damage(source, name);
         match source {
-            spec::Source::List(list) => self.list(list, name, most_bytes),
+            spec::Source::List(list) => self.list(list, name, &Classes::Found, most_bytes),
             spec::Source::Index(index) => {
                 let (store, index) = match &index.index {
                     Some(key) => (self.store(index.store.as_str()), Arc::from(key.as_str())),
@@ -107,48 +144,57 @@ impl Prepared {
             spec::Source::Records(RecordsSource { store, .. })
             | spec::Source::Csv(TableSource { store, .. })
             | spec::Source::Tsv(TableSource { store, .. }) => {
-                let (objects, format) = records(source);
+                let (objects, format) = self.objects(source, name);
                 record_samples(self.store(store.as_str()), objects, format, most_bytes)
             }
             spec::Source::Range(range) => {
                 std::future::ready(Ok(Arc::new(RangeSamples(range.count)) as _)).boxed()
             }
             spec::Source::Tar(tar) => {
-                let index = index_from(tar.index.as_ref(), || shards(tar));
-                tar_samples(self.store(tar.store.as_str()), index, selection(tar), most_bytes)
+                let index = index_from(tar.index.as_ref(), || self.shards(tar, name));
+                tar_samples(self.store(tar.store.as_str()), index, selection(tar), damage, most_bytes)
             }
             spec::Source::Parquet(parquet) => {
-                let spec::ParquetSource { columns, fields, sample_key, filter, shuffle, window, .. } =
-                    parquet;
+                let spec::ParquetSource {
+                    columns, fields, sample_key, filter, shuffle, window, missing, ..
+                } = parquet;
+                let nan = missing.iter().filter(|(_, when)| **when == WhenMissing::Nan);
+                let nan = nan.map(|(name, _)| name.clone()).collect();
                 let fields = fields.iter().map(|(field, column)| (field.to_string(), column.clone()));
                 let fields =
                     columns.iter().map(|column| (column.clone(), column.clone())).chain(fields).collect();
-                let query = Query { fields, key: sample_key.clone(), filter: filter.clone() };
-                let files = listed(parquet.shards.as_ref(), parquet.prefix.as_deref(), ".parquet");
+                let query = Query { fields, key: sample_key.clone(), filter: filter.clone(), nan };
+                let files = self.listed(
+                    Listed::of(parquet.shards.as_ref(), parquet.prefix.as_deref(), ".parquet"),
+                    source,
+                    name,
+                );
                 parquet_samples(
                     self.store(parquet.store.as_str()),
                     files,
                     query,
                     *shuffle,
                     *window,
+                    damage,
                     most_bytes,
                 )
             }
             spec::Source::Tfrecord(source) => {
-                let index = index_from(source.index.as_ref(), || files(source));
+                let index = index_from(source.index.as_ref(), || self.files(source, name));
                 let store = self.store(source.store.as_str());
-                tfrecord_samples(store, index, record_fields(source), most_bytes)
+                tfrecord_samples(store, index, record_fields(source), damage, most_bytes)
             }
             spec::Source::Mds(source) => {
-                mds_samples(self.store(source.store.as_str()), &source.prefix, columns(source), most_bytes)
+                let store = self.store(source.store.as_str());
+                mds_samples(store, &source.prefix, columns(source), damage, most_bytes)
             }
             spec::Source::Mix(mix) => self.mix(mix, most_bytes),
         }
     }
 
-    fn list(&self, list: &ListSource, name: &str, most_bytes: u64) -> Open {
+    fn list(&self, list: &ListSource, name: &str, found: &Classes, most_bytes: u64) -> Open {
         let store = self.store(list.store.as_str());
-        let mut wanted = Wanted { prefix: list.prefix.clone(), suffix: list.suffix.clone(), except: None };
+        let mut wanted = wanted(list, self.found.notes(name));
         if !is_labelled(list) {
             return list_samples(store, wanted, most_bytes);
         }
@@ -167,33 +213,70 @@ impl Prepared {
                 missing: labels.missing,
             }
         });
-        let labelling = Labelling { by_folder: list.label == Some(LabelOrigin::Folder), table };
-        let (found, name) = (self.labels.clone(), name.to_owned());
-        labelled_samples(store, wanted, labelling, move |labels| found.add(name, labels), most_bytes)
+        let classes = is_by_folder(list).then(|| match &list.classes {
+            Some(given) => Classes::Given(given.clone()),
+            None => found.clone(),
+        });
+        let labelling = Labelling { classes, table };
+        let (found, name) = (self.found.clone(), name.to_owned());
+        labelled_samples(store, wanted, labelling, move |labels| found.add_labels(name, labels), most_bytes)
     }
 
     fn mix(&self, mix: &MixSource, most_bytes: u64) -> Open {
         let (seed, pick, stop) = (self.plan.source.traversal.seed, mix.pick, mix.stop);
         let drawn = mix.sources.iter().filter(|(_, part)| part.weight > 0);
+        let (classes, undrawn) = self.classes_of(mix);
         let share = most_bytes / drawn.clone().count().max(1) as u64;
         let opens = drawn.zip(1_u64..).map(|((name, part), number)| {
             // Sources of one length have orders of their own.
             let order = part.source.traversal(seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
-            let (name, weight, open) =
-                (Arc::from(name.as_str()), part.weight, self.open(&part.source, name.as_str(), share));
+            let open = match &part.source {
+                spec::Source::List(list) => {
+                    let labelled = self.list(list, name.as_str(), &classes, share);
+                    self.typed(&part.source, name.as_str(), labelled)
+                }
+                source => self.open(source, name.as_str(), share),
+            };
+            let (name, weight) = (Arc::from(name.as_str()), part.weight);
             async move { Ok::<_, SourceFault>(MixedPart { name, samples: open.await?, weight, order }) }
         });
         let opens: Vec<_> = opens.collect();
         async move {
-            let parts = try_join_all(opens).await?;
+            // Together: each part that is labelled by folder waits for the classes of all others.
+            let (parts, _) = try_join(try_join_all(opens), try_join_all(undrawn)).await?;
             let names: Vec<Arc<str>> = parts.iter().map(|part| part.name.clone()).collect();
+            let fields: Vec<_> =
+                parts.iter().filter_map(|part| Some((part.name.clone(), part.samples.fields()?))).collect();
             let mixed = Mixed::new(parts, pick, stop, seed).map_err(|fault| {
                 let names = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
                 SourceFault::new(format!("the sources {names} cannot be mixed: {fault}"), None)
             })?;
-            Ok(Arc::new(mixed) as _)
+            let fields = DataFields::of_several(&fields)
+                .map_err(|fault| SourceFault::new(format!("{fault}; give them one type"), None))?;
+            Ok(Arc::new(mixed.with_fields(fields)) as _)
         }
         .boxed()
+    }
+
+    /// Classes of the parts that are labelled by folder, and reads of those that are not drawn from: their classes keep their numbers.
+    fn classes_of(&self, mix: &MixSource) -> (Classes, Vec<BoxFuture<'static, Result<(), SourceFault>>>) {
+        let lists = || {
+            mix.sources.values().filter_map(|part| match &part.source {
+                spec::Source::List(list) if is_by_folder(list) => Some((list, part.weight > 0)),
+                _ => None,
+            })
+        };
+        if let Some(given) = lists().find_map(|(list, _)| list.classes.clone()) {
+            return (Classes::Given(given), Vec::new());
+        }
+        let shared = SharedClasses::of(lists().count());
+        let undrawn = lists().filter(|(_, is_drawn)| !is_drawn).map(|(list, _)| {
+            let (shared, store) = (shared.clone(), self.store(list.store.as_str()));
+            let wanted = wanted(list, Notes::default());
+            async move { shared.add(store, wanted).await }.boxed()
+        });
+        let undrawn = undrawn.collect();
+        (Classes::Shared(shared), undrawn)
     }
 
     /// Part of the memory budget that the source may keep, in bytes.
@@ -204,14 +287,15 @@ impl Prepared {
     /// Records of a source in their order.
     fn records(&self, source: &spec::Source) -> RecordSource {
         let store = source.store().map(|name| self.store(name.as_str())).expect("records lie in a store");
-        let (objects, format) = records(source);
-        RecordSource::new(store, objects, format, self.plan.source.traversal)
+        let name = self.plan.source.id.to_string();
+        let (objects, format) = self.objects(source, &name);
+        RecordSource::new(store, objects, format, self.plan.source.traversal, self.typing(source, &name))
     }
 
     /// Counts the samples of all epochs, which requires a listing of all keys or a pass over all records. `None` if the epochs
     /// never end.
     pub async fn count(&self) -> Result<Option<u64>, SourceFault> {
-        let traversal = self.plan.source.traversal;
+        let (traversal, name) = (self.plan.source.traversal, self.plan.source.id.to_string());
         let of = |count| match Traversal::new(count, traversal) {
             Ok(traversal) => Ok(traversal.total()),
             Err(fault) => Err(SourceFault::new(fault.to_string(), None)),
@@ -222,12 +306,20 @@ impl Prepared {
             }
             spec::Source::Tar(tar) if tar.index.is_none() => {
                 let store = self.store(tar.store.as_str());
-                return of(SampleIndex::build(IndexKind::Tar, &store, &shards(tar), |_, _| {})
-                    .await?
-                    .samples());
+                let damage = self.damage(&self.plan.source.spec, &name);
+                return of(SampleIndex::build(
+                    IndexKind::Tar,
+                    &store,
+                    &self.shards(tar, &name),
+                    &damage,
+                    |_, _| {},
+                )
+                .await?
+                .samples());
             }
             spec::Source::Tfrecord(source) if source.index.is_none() => {
-                return of(count_records(&self.store(source.store.as_str()), &files(source)).await?);
+                let store = self.store(source.store.as_str());
+                return of(count_records(&store, &self.files(source, &name)).await?);
             }
             spec::Source::Range(_) => self.source(),
             source => Box::new(self.numbered(source, traversal)),
@@ -238,68 +330,158 @@ impl Prepared {
     }
 }
 
+/// Settings of the shards or objects that a source names.
+struct Listed<'a> {
+    pattern: Option<&'a ObjectKey>,
+    prefix: Option<&'a str>,
+    suffix: Suffix,
+}
+
+impl<'a> Listed<'a> {
+    fn of(pattern: Option<&'a ObjectKey>, prefix: Option<&'a str>, suffix: &str) -> Self {
+        Self { pattern, prefix, suffix: Suffix::One(suffix.to_owned()) }
+    }
+}
+
+impl Prepared {
+    /// True if damage is left out of a source that several ranks share.
+    fn is_dealt_without_damage(&self) -> bool {
+        let source = &self.plan.source;
+        let is_dealt = source.traversal.shard.is_some_and(|shard| shard.world.get() > 1);
+        is_dealt && source.spec.on_damage() == OnDamage::Skip
+    }
+
+    /// Handling of damage in the source with this name.
+    fn damage(&self, source: &spec::Source, name: &str) -> Damage {
+        Damage { policy: source.on_damage(), notes: self.found.notes(name) }
+    }
+
+    /// Settings of the types of the source with this name.
+    fn typing(&self, source: &spec::Source, name: &str) -> Typing {
+        let (declared, kind_of, cure): (_, fn(&str) -> Option<FieldType>, _) = match source {
+            spec::Source::Records(records) => {
+                let declared = records.types.iter().map(|(name, kind)| (name.clone(), field_type(*kind)));
+                (declared.collect(), |_| None, TYPES)
+            }
+            spec::Source::Csv(_) | spec::Source::Tsv(_) => (BTreeMap::new(), |_| None, TYPES),
+            spec::Source::Tar(tar) => {
+                (tar_types(&selection(tar)), tar_type, "name the files of a field in `fields`")
+            }
+            spec::Source::Tfrecord(_) => (
+                BTreeMap::new(),
+                |_| None,
+                "name the feature in `lists`, `scalars` or `texts`, or leave it out by `fields`",
+            ),
+            spec::Source::Mix(_) => (BTreeMap::new(), |_| None, "give the field one type in all sources"),
+            _ => (BTreeMap::new(), |_| None, "write the data with one type, or leave the field out"),
+        };
+        Typing {
+            missing: source.missing().cloned().unwrap_or_default(),
+            earlier: self.start.as_ref().and_then(|start| start.fields().get(name).cloned()),
+            declared,
+            kind_of,
+            cure,
+            notes: self.found.notes(name),
+        }
+    }
+
+    /// Shards or objects of the source with this name.
+    fn listed(
+        &self,
+        Listed { pattern, prefix, suffix }: Listed<'_>,
+        source: &spec::Source,
+        name: &str,
+    ) -> Shards {
+        match pattern {
+            Some(pattern) => {
+                Shards::Keys(expand(pattern.as_str()).expect("a prepared plan's pattern was checked"))
+            }
+            None => {
+                let (hidden, links) = source.listing();
+                let notes = self.found.notes(name);
+                let prefix = prefix.unwrap_or_default().to_owned();
+                Shards::Listed(Wanted { prefix, suffix, hidden, links, notes, except: None })
+            }
+        }
+    }
+
+    /// Shards that a document names without an index.
+    fn shards(&self, tar: &TarSource, name: &str) -> Shards {
+        let listed = Listed::of(tar.shards.as_ref(), tar.prefix.as_deref(), ".tar");
+        self.listed(listed, &spec::Source::Tar(tar.clone()), name)
+    }
+
+    /// TFRecord files that a document names without an index.
+    fn files(&self, source: &TfrecordSource, name: &str) -> Shards {
+        let listed = Listed::of(source.shards.as_ref(), source.prefix.as_deref(), "");
+        match self.listed(listed, &spec::Source::Tfrecord(source.clone()), name) {
+            Shards::Listed(wanted) => Shards::TfrecordFiles(wanted),
+            keys => keys,
+        }
+    }
+
+    /// Objects of a source that reads records, and their format.
+    fn objects(&self, source: &spec::Source, name: &str) -> (Shards, RecordFormat) {
+        let objects = source.records().expect("the source reads records");
+        let (key, types) = match source {
+            spec::Source::Records(RecordsSource { sample_key, types, .. }) => {
+                (sample_key.as_deref(), types.clone())
+            }
+            spec::Source::Csv(table) | spec::Source::Tsv(table) => {
+                (table.sample_key.as_deref(), table.types.clone())
+            }
+            _ => unreachable!("other sources read no records"),
+        };
+        let format = format(objects.form, types).with_key(key).with_damage(self.damage(source, name));
+        match objects.key {
+            Some(key) => (Shards::Keys(vec![Arc::from(key.as_str())]), format),
+            None => {
+                let listed =
+                    Listed { pattern: objects.shards, prefix: objects.prefix, suffix: objects.suffix() };
+                (self.listed(listed, source, name), format.of_several())
+            }
+        }
+    }
+}
+
+/// Type of the fields that a column or member of this type becomes.
+fn field_type(kind: ColumnType) -> FieldType {
+    match kind {
+        ColumnType::Text => FieldType::Text,
+        ColumnType::Int | ColumnType::Bool => FieldType::Int,
+        ColumnType::Float => FieldType::Real,
+    }
+}
+
 /// The index that a document names, or else one of `shards`.
 fn index_from(index: Option<&ObjectKey>, shards: impl FnOnce() -> Shards) -> IndexFrom {
     index.map_or_else(|| shards().into(), |key| key.as_str().into())
 }
 
-/// Shards that a document names without an index.
-fn shards(tar: &TarSource) -> Shards {
-    listed(tar.shards.as_ref(), tar.prefix.as_deref(), ".tar")
+/// Keys that a list takes.
+fn wanted(list: &ListSource, notes: Notes) -> Wanted {
+    Wanted {
+        prefix: list.prefix.clone(),
+        suffix: list.suffix.clone(),
+        except: None,
+        hidden: list.hidden,
+        links: list.links,
+        notes,
+    }
 }
 
-/// Shards that a document names by a pattern, or by the start of their keys.
-fn listed(pattern: Option<&ObjectKey>, prefix: Option<&str>, suffix: &str) -> Shards {
-    match pattern {
-        Some(pattern) => {
-            Shards::Keys(expand(pattern.as_str()).expect("a prepared plan's pattern was checked"))
-        }
-        None => Shards::Listed(Wanted {
-            prefix: prefix.unwrap_or_default().to_owned(),
-            suffix: suffix.to_owned(),
-            except: None,
-        }),
-    }
+fn is_by_folder(list: &ListSource) -> bool {
+    list.label == Some(LabelOrigin::Folder)
 }
 
 fn is_labelled(list: &ListSource) -> bool {
     list.label.is_some() || list.labels.is_some()
 }
 
-/// Objects of a source that reads records, and their format.
-fn records(source: &spec::Source) -> (Shards, RecordFormat) {
-    let objects = source.records().expect("the source reads records");
-    let (key, types) = match source {
-        spec::Source::Records(RecordsSource { sample_key, .. }) => (sample_key.as_deref(), BTreeMap::new()),
-        spec::Source::Csv(table) | spec::Source::Tsv(table) => {
-            (table.sample_key.as_deref(), table.types.clone())
-        }
-        _ => unreachable!("other sources read no records"),
-    };
-    let format = format(objects.form, types).with_key(key);
-    match objects.key {
-        Some(key) => (Shards::Keys(vec![Arc::from(key.as_str())]), format),
-        None => (listed(objects.shards, objects.prefix, objects.suffix()), format.of_several()),
-    }
-}
-
 fn format(form: RecordForm, types: BTreeMap<String, ColumnType>) -> RecordFormat {
     match form {
-        RecordForm::Lines => RecordFormat::lines(),
+        RecordForm::Lines => RecordFormat::lines(types),
         RecordForm::Rows(delimiter) => RecordFormat::rows(delimiter, types),
-    }
-}
-
-/// TFRecord files that a document names without an index.
-fn files(source: &TfrecordSource) -> Shards {
-    match &source.shards {
-        Some(pattern) => {
-            Shards::Keys(expand(pattern.as_str()).expect("a prepared plan's pattern was checked"))
-        }
-        None => Shards::TfrecordFiles(Wanted {
-            prefix: source.prefix.clone().unwrap_or_default(),
-            ..Wanted::default()
-        }),
     }
 }
 
@@ -312,6 +494,8 @@ fn record_fields(source: &TfrecordSource) -> RecordFields {
             ),
             key: source.sample_key.clone(),
             texts: source.texts.iter().cloned().collect(),
+            scalars: source.scalars.iter().cloned().collect(),
+            lists: source.lists.iter().cloned().collect(),
         },
     }
 }

@@ -46,8 +46,8 @@ impl StdModule {
 
     /// Returns the modules that a document names, each once.
     pub fn named_in(spec: &Spec) -> Vec<&'static Self> {
-        let found = spec.modules().into_iter().filter_map(|wasm| {
-            let written = wasm.module.as_str();
+        let found = spec.named_modules().into_iter().filter_map(|module| {
+            let written = module.as_str();
             Self::find(written)
                 .or_else(|| Self::of_digest(written).filter(|_| written.starts_with("sha256:")))
         });

@@ -60,7 +60,8 @@ impl Stores {
         let (store, root, index, is_writable) = match config {
             StoreConfig::Folder(folder) => {
                 let root = folder.root.as_path();
-                let store = bounded(FolderStore::open(name, root)?, folder.reads);
+                let links: Vec<PathBuf> = folder.links.iter().map(|path| path.as_path().to_owned()).collect();
+                let store = bounded(FolderStore::open_with(name, root, &links)?, folder.reads);
                 (store, Some(root.to_owned()), &folder.index, folder.writable)
             }
             StoreConfig::S3(bucket) => {

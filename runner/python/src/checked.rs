@@ -1,5 +1,6 @@
 //! Reads and checks a pipeline, with all of its faults reported at once.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use penstock_device::Gpu;
@@ -82,14 +83,22 @@ impl Document {
         }
     }
 
-    /// Adds the given stores, except invalid ones, which are recorded as faults.
-    pub(crate) fn stores(&mut self, given: Vec<(String, String)>) -> Stores {
+    /// Adds the given stores, with the folders that their links may enter, except invalid ones, which are recorded as faults.
+    pub(crate) fn stores(
+        &mut self,
+        given: Vec<(String, String)>,
+        links: &BTreeMap<String, Vec<PathBuf>>,
+    ) -> Stores {
         let mut stores = Stores::default();
         for (name, what) in given {
-            if let Err(fault) = stores.add_written(&name, &what) {
+            let links = links.get(&name).map_or(&[][..], Vec::as_slice);
+            if let Err(fault) = stores.add_linked(&name, &what, links) {
                 self.faults.push(format!("the store `{name}`: {fault}"));
                 self.unusable.push(name);
             }
+        }
+        for name in links.keys().filter(|name| !stores.is_folder(name) && !self.unusable.contains(name)) {
+            self.faults.push(format!("`links` names the store `{name}`, which is no folder in `stores`"));
         }
         stores
     }

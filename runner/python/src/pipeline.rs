@@ -1,6 +1,6 @@
 //! A checked pipeline, and a run of it drained by a training loop.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
 use std::panic::resume_unwind;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use penstock_engine::item::{Collated, Item, Origin};
 use penstock_engine::memory::Pool;
 use penstock_engine::running::{RunHandle, StopReason, Taken};
 use penstock_pipeline::headspace::Headspace;
-use penstock_pipeline::{Ended, OutputError, Prepared, Run, Runner, StartError};
+use penstock_pipeline::{Ended, OutputError, Prepared, Run, RunFacts, Runner, StartError};
 use penstock_types::manifest::Mode;
 use penstock_types::plan::{ConsumerPlan, StageKind, StagePlan, WasmPlan};
 use penstock_types::resume::{StartPoint, Token, TokenFault};
@@ -27,7 +27,7 @@ use pyo3::prelude::*;
 use crate::batch::{Batch, Held};
 use crate::checked::{Document, ModuleSource, prefer_gpu};
 use crate::command::compiler;
-use crate::errors::{InvalidPipeline, PenstockError, RunFailed};
+use crate::errors::{InvalidPipeline, PenstockError, RunFailed, invalid};
 use crate::logs;
 use crate::output::folder_of;
 use crate::process::{Home, SLICE, io, locked, wait_for};
@@ -67,6 +67,7 @@ pub(crate) struct Running {
     recent: Mutex<VecDeque<Vec<Origin>>>,
     /// Place where the run began.
     start: Arc<StartPoint>,
+    facts: RunFacts,
     /// Batches that arrived while the loop held too many; several if several threads called `next`.
     waiting: Mutex<VecDeque<Collated>>,
     /// `None` once the run has ended.
@@ -86,13 +87,14 @@ impl Loader {
     /// Checks a document with its stores and modules. `device` is the target of all transfers; `local_rank` is the GPU for
     /// transfers with `auto`. With `keeps_letters`, each run gets a folder for dead letters.
     #[new]
-    #[pyo3(signature = (document, *, settings, stores, modules, device, local_rank, max_held, keeps_letters, cache_dir, interpreter, library))]
+    #[pyo3(signature = (document, *, settings, stores, links, modules, device, local_rank, max_held, keeps_letters, cache_dir, interpreter, library))]
     #[expect(clippy::too_many_arguments, reason = "the package's `Pipeline` passes them by name")]
     fn new(
         py: Python<'_>,
         document: &[u8],
         settings: Vec<(String, String)>,
         stores: Vec<(String, String)>,
+        links: BTreeMap<String, Vec<PathBuf>>,
         modules: Vec<(String, ModuleSource)>,
         device: Option<&str>,
         local_rank: Option<u32>,
@@ -120,9 +122,14 @@ impl Loader {
                 ..SandboxSettings::default()
             })
             .map_err(|error| PenstockError::new_err(with_causes(&error)))?;
-            let (stores, modules) = (document.stores(stores), document.modules(sandbox, modules));
+            let (stores, modules) = (document.stores(stores, &links), document.modules(sandbox, modules));
             let runner = Runner::new(runtime.clone(), stores, modules);
             let mut prepared = document.prepare(&runner, keeps_letters)?;
+            // A module may refuse params that agree with its schema.
+            let refused = runtime.block_on(prepared.try_init());
+            if !refused.is_empty() {
+                return Err(invalid(&refused));
+            }
             if let Some(number) = local_rank {
                 prefer_gpu(&mut prepared.plan, number);
             }
@@ -230,6 +237,7 @@ impl Loader {
             max_held: self.max_held,
             recent: Mutex::default(),
             start: run.start().clone(),
+            facts: run.facts().clone(),
             waiting: Mutex::default(),
             run: Mutex::new(Some(run)),
             last: OnceLock::new(),
@@ -252,21 +260,42 @@ impl Loader {
         Ok(self.prepared_run(first_epoch, shard, false, None, false)?.fresh_state().to_json())
     }
 
-    /// Number of batches in one run over a share of the source if no sample fails or is dropped; `None` for endless runs.
-    fn batches(&self, py: Python<'_>, shard: Option<WrittenShard>) -> PyResult<Option<u64>> {
+    /// Number of batches in one run over a share of the source if no sample fails or is dropped; `None` for endless runs. With a `state`,
+    /// of the run that continues from it; `force` ignores that another pipeline has written it.
+    #[pyo3(signature = (first_epoch, shard, *, state=None, force=false))]
+    fn batches(
+        &self,
+        py: Python<'_>,
+        first_epoch: u32,
+        shard: Option<WrittenShard>,
+        state: Option<&str>,
+        force: bool,
+    ) -> PyResult<Option<u64>> {
         self.home.check()?;
-        let prepared = self.share(shard)?;
-        let Some(epochs) = prepared.plan.source.traversal.epochs else { return Ok(None) };
+        let prepared = self.prepared_run(first_epoch, shard, false, state, force)?;
         let plan = &prepared.plan;
+        if plan.source.traversal.epochs.is_none() {
+            return Ok(None);
+        }
         // Checked before the samples of the source are counted, which may require reading all of them.
         if let Some(unknown) = plan.stages.iter().find_map(unknown_output) {
             return Err(PyTypeError::new_err(format!("the number of batches is not known: {unknown}")));
         }
-        let counted = wait_for(py, prepared.count())?;
+        let counted = wait_for(py, prepared.counts())?;
         let counted = counted.map_err(|fault| PenstockError::new_err(with_causes(&fault)))?;
-        let Some(total) = counted else { return Ok(None) };
-        let epochs = u64::from(epochs.get());
-        Ok(plan.items_of(total / epochs).map(|items| items * epochs))
+        let batches = |counts: Vec<(u64, u64)>| {
+            counts.into_iter().map(|(samples, epochs)| Some(plan.items_of(samples)? * epochs)).sum()
+        };
+        Ok(counted.and_then(batches))
+    }
+
+    /// Fields of the source's samples, as JSON, read from the source; `None` if the source does not know them.
+    fn fields(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.home.check()?;
+        let fields = wait_for(py, self.prepared.fields())?;
+        let fields = fields.map_err(|fault| PenstockError::new_err(with_causes(&fault)))?;
+        let written = fields.map(|fields| serde_json::to_string(&fields)).transpose();
+        written.map_err(|error| PenstockError::new_err(error.to_string()))
     }
 }
 
@@ -388,7 +417,7 @@ impl Running {
     fn state(&self, pending: usize) -> PyResult<String> {
         self.home.check()?;
         self.hand_out(pending);
-        Ok(self.start.after(&self.handle.progress()).to_json())
+        Ok(self.facts.state(&self.start, &self.handle).to_json())
     }
 
     /// Figures of the run, as JSON.

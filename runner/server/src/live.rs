@@ -397,7 +397,7 @@ impl LiveRun {
         if self.ended.get().is_some_and(is_done) {
             return Some(None);
         }
-        let state = start.after(&handle.progress()).to_json();
+        let state = self.begun.get()?.facts.state(start, handle).to_json();
         let is_large = state.len() > MAX_STATE_BYTES;
         let was_large = std::mem::replace(&mut self.pending().has_large_state, is_large);
         if is_large && !was_large {

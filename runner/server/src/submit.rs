@@ -445,8 +445,8 @@ fn resolve(connection: &rusqlite::Connection, spec: &Spec) -> Result<Resolved, H
     names.extend(StdModule::all().iter().map(|module| module.name().to_owned()));
     let mut modules = NamedModules { found: BTreeMap::new(), names };
     let mut versions = BTreeMap::new();
-    for wasm in spec.modules() {
-        let written = wasm.module.as_str();
+    for module in spec.named_modules() {
+        let written = module.as_str();
         if modules.found.contains_key(written) {
             continue;
         }

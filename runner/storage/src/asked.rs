@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use crate::error::{Access, StoreError};
+use crate::links::leads_outside;
 use crate::store::MAX_GET_BYTES;
 
 /// Store, key and kind of a request, for its errors.
@@ -19,18 +20,19 @@ pub(crate) struct Asked {
 }
 
 pub(crate) const NOT_REGULAR: &str = "it names a pipe, a socket or a device; only regular files are objects";
-const LEADS_OUTSIDE: &str =
-    "it leads out of the store's folder; links inside it must be relative and stay inside";
+const LEADS_OUTSIDE: &str = "it leads out of the store's folder; links are followed into other folders only if `--store-links` or the \
+                             store's `links` names them";
+const WRITES_OUTSIDE: &str = "it leads out of the store's folder; links on the way to a written object must be relative and stay inside";
 /// Message for a read that is refused because it would mix two versions of an object.
 pub(crate) const CHANGED: &str = "the object changed while it was read";
 const LINK_CIRCLE: &str = "it leads through circular links";
 
 impl Asked {
     pub(crate) fn not_opened(&self, error: io::Error) -> StoreError {
-        let errno = error.raw_os_error().map(Errno::from_raw_os_error);
-        match errno {
-            // cap-std's error for a path that leads outside of the folder: the only such error without an error number.
-            None if error.kind() == io::ErrorKind::PermissionDenied => self.refused(LEADS_OUTSIDE),
+        if leads_outside(&error) {
+            return self.leads_outside();
+        }
+        match error.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::LOOP) => self.refused(LINK_CIRCLE),
             // Errors returned for opening a socket, or a device without a driver.
             Some(Errno::NXIO | Errno::NODEV) => self.refused(NOT_REGULAR),
@@ -40,6 +42,10 @@ impl Asked {
         }
     }
 
+    pub(crate) fn leads_outside(&self) -> StoreError {
+        self.refused(if self.access == Access::Writing { WRITES_OUTSIDE } else { LEADS_OUTSIDE })
+    }
+
     pub(crate) fn not_found(&self) -> StoreError {
         StoreError::NotFound { store: self.store.clone(), key: self.key.clone() }
     }
@@ -47,6 +53,11 @@ impl Asked {
     pub(crate) fn denied(&self, source: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
         let Self { store, key, access } = self.clone();
         StoreError::Denied { store, key, access, source: source.into() }
+    }
+
+    pub(crate) fn without_credentials(&self, source: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
+        let Self { store, key, access } = self.clone();
+        StoreError::Credentials { store, key, access, source: source.into() }
     }
 
     pub(crate) fn refused(&self, reason: &'static str) -> StoreError {

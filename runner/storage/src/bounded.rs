@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
+use penstock_types::spec::Links;
 
 use crate::error::StoreError;
 use crate::keys::Keys;
 use crate::observe::now;
 use crate::permits::{Permit, PermitUser, Permits};
-use crate::store::{Store, Version};
+use crate::store::{Folders, Store, Version};
 
 /// Default limit of concurrent reads and writes.
 pub const DEFAULT_READS: NonZeroUsize = NonZeroUsize::new(64).expect("64 is not zero");
@@ -73,6 +74,16 @@ impl BoundedStore {
     /// Calls [`Store::list_all`]; a listing takes no permit.
     pub fn list_all(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
         self.store.list_all(prefix)
+    }
+
+    /// Calls [`Store::list_linked`]; a listing takes no permit.
+    pub fn list_linked(&self, prefix: &str, links: Links) -> BoxStream<'static, Result<Keys, StoreError>> {
+        self.store.list_linked(prefix, links)
+    }
+
+    /// Calls [`Store::folders`]; a listing takes no permit.
+    pub async fn folders(&self, folder: &str, links: Links) -> Result<Option<Folders>, StoreError> {
+        self.store.folders(folder, links).await
     }
 
     /// Waits for a permit and calls [`Store::get`]; returns the result and the time of the read.

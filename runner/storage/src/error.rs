@@ -26,6 +26,15 @@ pub enum StoreError {
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
+    /// The credentials of this process are missing, expired, invalid or lack the permission. Reads of other keys fail in the same way.
+    #[error("store `{store}` denies {}; check its credentials and permissions", access.of(key))]
+    Credentials {
+        store: Arc<str>,
+        key: Arc<str>,
+        access: Access,
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
     /// The key is not valid in any store, or leads to a file outside of this store.
     #[error("store `{store}` refuses the key {}: {reason}", shown(key))]
     Refused { store: Arc<str>, key: Arc<str>, reason: Cow<'static, str> },
@@ -87,15 +96,18 @@ impl StoreError {
 impl From<StoreError> for SourceFault {
     fn from(error: StoreError) -> Self {
         let message = error.to_string();
+        let is_damage = matches!(error, StoreError::NotFound { .. } | StoreError::OutOfRange { .. });
         // The error's message is already part of the returned fault, so the error's cause is its source.
         let cause = match error {
-            StoreError::Denied { source, .. } | StoreError::Io { source, .. } => Some(source),
+            StoreError::Denied { source, .. }
+            | StoreError::Credentials { source, .. }
+            | StoreError::Io { source, .. } => Some(source),
             StoreError::NotFound { .. }
             | StoreError::Refused { .. }
             | StoreError::TooLarge { .. }
             | StoreError::OutOfRange { .. } => None,
         };
-        Self::new(message, cause)
+        Self { is_damage, ..Self::new(message, cause) }
     }
 }
 

@@ -15,6 +15,7 @@ use penstock_types::plan::BYTES_FIELD;
 use penstock_types::run::FailureClass;
 
 use crate::bounded::{BoundedStore, ReadTime};
+use crate::error::StoreError;
 use crate::observe::now;
 
 /// Reads objects into the field [`BYTES_FIELD`] of the samples whose keys, or one of whose fields, name them.
@@ -22,10 +23,19 @@ use crate::observe::now;
 /// The samples of a batch are read concurrently, and each has a separate result: a missing key does not fail the other samples. A
 /// batch never has more concurrent requests than the store has permits. The op's time is the time during which at least one read
 /// had a permit; during the remaining time of the task, its slot counts as waiting for permits.
+///
+/// A read that fails for want of credentials ends the run, whatever the stage's `on_error` says.
 pub struct FetchOp {
     store: BoundedStore,
     field: Arc<str>,
     names: Names,
+}
+
+/// Reason why a sample has no object.
+struct Unread {
+    fault: Fault,
+    /// Set if reads of other objects fail in the same way, so that the run ends.
+    is_fatal: bool,
 }
 
 /// Origin of the keys of objects: a field, or the keys of samples.
@@ -87,22 +97,31 @@ impl Names {
     }
 }
 
+impl From<StoreError> for Unread {
+    fn from(error: StoreError) -> Self {
+        let is_fatal = matches!(error, StoreError::Credentials { .. });
+        Self { fault: Fault::new(FailureClass::Storage, error.with_causes()), is_fatal }
+    }
+}
+
 impl Reading {
     /// Waits for a permit and reads an object, if its key is known.
     async fn read(
         &self,
         store: &BoundedStore,
         key: Result<Arc<str>, Fault>,
-    ) -> (Result<Bytes, Fault>, ReadTime) {
+    ) -> (Result<Bytes, Unread>, ReadTime) {
         let key = match key {
             Ok(key) => key,
-            Err(fault) => return (Err(fault), ReadTime { start: now(), end: now() }),
+            Err(fault) => {
+                return (Err(Unread { fault, is_fatal: false }), ReadTime { start: now(), end: now() });
+            }
         };
         let permit = store.permit().await;
         self.0.fetch_add(1, Ordering::Relaxed);
         let (read, time) = store.get_with(permit, key).await;
         self.0.fetch_sub(1, Ordering::Relaxed);
-        (read.map_err(|error| Fault::new(FailureClass::Storage, error.with_causes())), time)
+        (read.map_err(Unread::from), time)
     }
 
     /// Runs `work` and reports to `slot` whether any read of the task holds a permit. If one read returns its permit and the next
@@ -128,9 +147,10 @@ async fn fetch_sample(
     reading: &Reading,
 ) -> Output {
     let (read, time) = reading.read(store, names.key(&sample)).await;
+    let fatal = fatal(&read);
     let mut output = match answer(sample, read, field) {
         Ok(sample) => Output::one(Item::Sample(sample)),
-        Err(failed) => Output { failed: vec![failed], ..Output::default() },
+        Err(failed) => Output { failed: vec![failed], fatal, ..Output::default() },
     };
     output.op_time = Some(time.end - time.start);
     output
@@ -153,25 +173,32 @@ async fn fetch_batch(
     reads.sort_unstable_by_key(|(place, _)| *place);
     let mut read = Vec::with_capacity(samples.len());
     let mut failed = Vec::new();
+    let mut ending = None;
     let mut times = Vec::with_capacity(samples.len());
     for (sample, (_, (result, time))) in samples.into_iter().zip(reads) {
         times.push(time);
+        ending = ending.or_else(|| fatal(&result));
         match answer(sample, result, field) {
             Ok(sample) => read.push(sample),
             Err(failure) => failed.push(failure),
         }
     }
     let items = if read.is_empty() { Items::None } else { Items::One(Item::Batch(read)) };
-    Output { items, failed, op_time: Some(ReadTime::covered(times)), ..Output::default() }
+    Output { items, failed, fatal: ending, op_time: Some(ReadTime::covered(times)), ..Output::default() }
 }
 
-fn answer(mut sample: Sample, read: Result<Bytes, Fault>, field: &Arc<str>) -> Result<Sample, Failed> {
+/// Message of a read that ends the run.
+fn fatal(read: &Result<Bytes, Unread>) -> Option<String> {
+    read.as_ref().err().filter(|unread| unread.is_fatal).map(|unread| unread.fault.message.to_string())
+}
+
+fn answer(mut sample: Sample, read: Result<Bytes, Unread>, field: &Arc<str>) -> Result<Sample, Failed> {
     match read {
         Ok(bytes) => {
             sample.set(field.clone(), Value::Blob(bytes));
             Ok(sample)
         }
-        Err(fault) => Err(Failed { sample, fault }),
+        Err(Unread { fault, .. }) => Err(Failed { sample, fault }),
     }
 }
 

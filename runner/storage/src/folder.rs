@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cap_std::ambient_authority;
-use cap_std::fs::{Dir, File, OpenOptions, OpenOptionsExt};
+use cap_std::fs::File;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use penstock_engine::memory::{buffer, bytes_of};
+use penstock_types::spec::Links;
 use rustix::buffer::spare_capacity;
-use rustix::fs::{FileType, OFlags, Stat, fstat};
+use rustix::fs::{FileType, Stat, fstat};
 use rustix::io::{pread, retry_on_intr};
 use tokio::task::coop::consume_budget;
 use tokio::task::spawn_blocking;
@@ -24,25 +24,26 @@ use crate::cached::{self, is_local};
 use crate::error::{Access, OpenFault, StoreError};
 use crate::key::{check_key, check_prefix};
 use crate::keys::Keys;
+use crate::links::{NoTarget, Roots, leads_outside, open_file};
 use crate::observe::{is_observed, note, now};
 use crate::page_cache::{cached_share, forget};
-use crate::store::{IfThere, Store, Version};
-use crate::walk::Walk;
+use crate::store::{Folders, IfThere, Store, Version};
+use crate::walk::{Walk, folders};
 use crate::write::write;
 
 /// A local folder as a store: its regular files, named by their paths relative to the folder.
 ///
 /// Nothing outside the folder is ever read, regardless of keys and links: the kernel resolves every path beneath the
 /// folder (`openat2` with `RESOLVE_BENEATH`; where this is missing, cap-std does so step by step). The folder itself may
-/// be reached through links. Inside, a relative link that stays inside is followed; one that leads outside is refused,
-/// and so is every absolute link. Folders, pipes, sockets and devices are not objects, and requests for
-/// them never block.
+/// be reached through links. Inside, a link that stays inside is followed, also an absolute one. A link may also lead into the folders
+/// that [`Self::open_with`] is given, and in the layout of the cache of Hugging Face, a link of the form `../../blobs/HASH` leads to that
+/// file of the same repository. Any other link is refused. Folders, pipes, sockets and devices are not objects, and requests for them
+/// never block.
 ///
-/// A listing includes hidden files, so that a folder and a bucket copied from it list the same keys. It includes links to files
-/// inside, and does not descend into linked folders, so that circular links end and no key is listed twice; a linked folder is
-/// listed if the prefix names it. Names that are not UTF-8, keys longer than [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES), broken
-/// links and special files are left out, and a warning states their number. Pages are read on demand; a listing holds the names
-/// of one folder per level of depth.
+/// A listing includes hidden files, so that a folder and a bucket copied from it list the same keys. It includes links to files, and
+/// descends into linked folders, except into one that is already on the path: circular links end. Names that are not UTF-8, keys longer
+/// than [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES), broken links, links that are refused, and special files are left out, and each page
+/// states their number. Pages are read on demand; a listing holds the names of one folder per level of depth.
 ///
 /// A write creates missing folders, and replaces a link by the object itself. Until it is complete, the object has the name
 /// `.penstock-draft-` with 16 hex digits, which is not a valid key and never listed; a process that dies may leave one behind.
@@ -53,7 +54,7 @@ use crate::write::write;
 pub struct FolderStore {
     name: Arc<str>,
     path: PathBuf,
-    root: Arc<Dir>,
+    roots: Arc<Roots>,
     /// Set if small files in memory are read without a switch of threads.
     is_local: bool,
 }
@@ -66,10 +67,19 @@ struct Object {
 impl FolderStore {
     /// Opens the folder at `path` as the store `name`. Fails if it is not a folder or access is denied.
     pub fn open(name: impl Into<Arc<str>>, path: impl AsRef<Path>) -> Result<Self, OpenFault> {
+        Self::open_with(name, path, &[])
+    }
+
+    /// Opens the folder at `path` as the store `name`, whose links may enter the folders `links`, too.
+    pub fn open_with(
+        name: impl Into<Arc<str>>,
+        path: impl AsRef<Path>,
+        links: &[PathBuf],
+    ) -> Result<Self, OpenFault> {
         let (name, path) = (name.into(), path.as_ref().to_path_buf());
-        match Dir::open_ambient_dir(&path, ambient_authority()) {
-            Ok(root) => Ok(Self { name, path, is_local: is_local(&root), root: Arc::new(root) }),
-            Err(source) => Err(OpenFault { store: name, path, source }),
+        match Roots::open(&path, links) {
+            Ok(roots) => Ok(Self { name, path, is_local: is_local(roots.own()), roots: Arc::new(roots) }),
+            Err((path, source)) => Err(OpenFault { store: name, path, source }),
         }
     }
 
@@ -79,18 +89,18 @@ impl FolderStore {
         key: Arc<str>,
         read: impl FnOnce(&Asked, Object) -> Result<T, StoreError> + Send + 'static,
     ) -> BoxFuture<'static, Result<T, StoreError>> {
-        let root = self.root.clone();
+        let roots = self.roots.clone();
         let asked = Asked { store: self.name.clone(), key, access: Access::Reading };
         Box::pin(async move {
             // The clock is read only for observed reads, because it costs a few percent of the time of a small read.
             let start = is_observed().then(now);
-            let work = move |root: &Dir, asked: &Asked| {
-                let object = Object::open(root, asked)?;
+            let work = move |roots: &Roots, asked: &Asked| {
+                let object = Object::open(roots, asked)?;
                 let opened = start.map(|start| start.elapsed());
                 let read = read(asked, object)?;
                 Ok((read, opened.zip(start.map(|start| start.elapsed()))))
             };
-            let (read, times) = on_blocking_thread(root, asked, work).await?;
+            let (read, times) = on_blocking_thread(roots, asked, work).await?;
             if let Some((opened, ended)) = times {
                 note(|parts| (parts.first_byte, parts.body) = (opened, ended - opened));
             }
@@ -111,11 +121,11 @@ impl FolderStore {
         if !self.is_local || !is_small || check_key(&key).is_err() {
             return read;
         }
-        let root = self.root.clone();
+        let roots = self.roots.clone();
         Box::pin(async move {
             // A task that reads many files lets other tasks run in between.
             consume_budget().await;
-            match cached::read(&root, &key, part.as_ref(), of.as_ref(), cached::MOST_BYTES) {
+            match cached::read(roots.own(), &key, part.as_ref(), of.as_ref(), cached::MOST_BYTES) {
                 Some(bytes) => Ok(bytes),
                 None => read.await,
             }
@@ -125,14 +135,14 @@ impl FolderStore {
 
 /// Runs `work` on a blocking thread, if the key is valid.
 async fn on_blocking_thread<T: Send + 'static>(
-    root: Arc<Dir>,
+    roots: Arc<Roots>,
     asked: Asked,
-    work: impl FnOnce(&Dir, &Asked) -> Result<T, StoreError> + Send + 'static,
+    work: impl FnOnce(&Roots, &Asked) -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {
     check_key(&asked.key).map_err(|reason| asked.refused(reason))?;
     note(|parts| parts.attempts += 1);
     let asked_again = asked.clone();
-    let task = spawn_blocking(move || work(&root, &asked));
+    let task = spawn_blocking(move || work(&roots, &asked));
     task.await.unwrap_or_else(|error| Err(asked_again.failed(error)))
 }
 
@@ -146,12 +156,16 @@ impl Store for FolderStore {
     }
 
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
+        self.list_linked(prefix, Links::All)
+    }
+
+    fn list_linked(&self, prefix: &str, links: Links) -> BoxStream<'static, Result<Keys, StoreError>> {
         let asked = Asked { store: self.name.clone(), key: Arc::from(prefix), access: Access::Listing };
         if let Err(reason) = check_prefix(prefix) {
             return stream::once(std::future::ready(Err(asked.refused(reason)))).boxed();
         }
         // The walk moves to a blocking thread and back for every page, so that pages are read only on demand.
-        let walk = Walk::new(self.root.clone(), asked.clone());
+        let walk = Walk::new(self.roots.clone(), asked.clone(), links);
         stream::unfold(Some(walk), move |walk| {
             let asked = asked.clone();
             async move {
@@ -161,14 +175,27 @@ impl Store for FolderStore {
                     (page, walk)
                 });
                 match task.await {
-                    Ok((Ok(page), _)) if page.is_empty() => None,
-                    Ok((Ok(page), walk)) => Some((Ok(page), Some(walk))),
-                    Ok((Err(error), _)) => Some((Err(error), None)),
+                    Ok((page, walk)) => {
+                        let page = page.transpose()?;
+                        let walk = page.is_ok().then_some(walk);
+                        Some((page, walk))
+                    }
                     Err(error) => Some((Err(asked.failed(error)), None)),
                 }
             }
         })
         .boxed()
+    }
+
+    fn folders(&self, folder: &str, links: Links) -> BoxFuture<'static, Result<Option<Folders>, StoreError>> {
+        let asked = Asked { store: self.name.clone(), key: Arc::from(folder), access: Access::Listing };
+        let (roots, folder) = (self.roots.clone(), folder.to_owned());
+        Box::pin(async move {
+            check_prefix(&folder).map_err(|reason| asked.refused(reason))?;
+            let asked_again = asked.clone();
+            let task = spawn_blocking(move || folders(roots, asked, links).map(Some));
+            task.await.unwrap_or_else(|error| Err(asked_again.failed(error)))
+        })
     }
 
     fn get(&self, key: Arc<str>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
@@ -200,7 +227,7 @@ impl Store for FolderStore {
         if !self.is_local || check_key(key).is_err() {
             return None;
         }
-        cached::read(&self.root, key, Some(&range), Some(of), u64::MAX)
+        cached::read(self.roots.own(), key, Some(&range), Some(of), u64::MAX)
     }
 
     fn version(&self, key: Arc<str>) -> BoxFuture<'static, Result<Version, StoreError>> {
@@ -214,8 +241,8 @@ impl Store for FolderStore {
         if_there: IfThere,
     ) -> BoxFuture<'static, Result<bool, StoreError>> {
         let asked = Asked { store: self.name.clone(), key, access: Access::Writing };
-        let work = move |root: &Dir, asked: &Asked| write(root, asked, &bytes, if_there);
-        Box::pin(on_blocking_thread(self.root.clone(), asked, work))
+        let work = move |roots: &Roots, asked: &Asked| write(roots.own(), asked, &bytes, if_there);
+        Box::pin(on_blocking_thread(self.roots.clone(), asked, work))
     }
 
     fn forget(&self, key: Arc<str>) -> BoxFuture<'static, Result<bool, StoreError>> {
@@ -236,13 +263,18 @@ pub(crate) fn version(stat: &Stat) -> Version {
 }
 
 impl Object {
-    fn open(root: &Dir, asked: &Asked) -> Result<Self, StoreError> {
-        let mut options = OpenOptions::new();
-        // `NONBLOCK`: opening a pipe without a writer must not block. `NOCTTY`: a terminal must not become the controlling
-        // terminal.
-        let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
-        options.read(true).custom_flags(flags.cast_signed());
-        let file = root.open_with(&*asked.key, &options).map_err(|error| asked.not_opened(error))?;
+    fn open(roots: &Roots, asked: &Asked) -> Result<Self, StoreError> {
+        let file = match open_file(roots.own(), &*asked.key) {
+            // A link that the kernel does not follow may lead into a folder that the store may read.
+            Err(error) if leads_outside(&error) => match roots.resolve_key(&asked.key) {
+                Ok(target) if target.kind.is_dir() => return Err(asked.not_found()),
+                Ok(target) => roots.open_file(&target.place),
+                Err(NoTarget::Outside) => Err(error),
+                Err(NoTarget::Failed(error)) => Err(error),
+            },
+            opened => opened,
+        };
+        let file = file.map_err(|error| asked.not_opened(error))?;
         let stat = fstat(file.as_fd()).map_err(|error| asked.failed(io::Error::from(error)))?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => Ok(Self { file, version: version(&stat) }),

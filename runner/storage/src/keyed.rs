@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures::FutureExt;
+use penstock_engine::chunk::Chunk;
 use penstock_engine::item::{Origin, Sample};
 use penstock_engine::numbered::{Numbered, ReadSamples};
 use penstock_engine::ports::Produced;
@@ -55,7 +56,7 @@ pub(crate) fn produced(keys: &PackedKeys, first: u64, visits: NextVisits) -> Pro
     }
 }
 
-fn samples(keys: &PackedKeys, first: u64, epoch: u32, indexes: Vec<u64>) -> Vec<Sample> {
+fn samples(keys: &PackedKeys, first: u64, epoch: u32, indexes: Vec<u64>) -> Chunk {
     // Cannot be out of range: a traversal over `keys.len()` entries yields only smaller indexes.
     let sample = |index: u64| {
         let key = keys.get(usize::try_from(index.checked_sub(first)?).ok()?)?;

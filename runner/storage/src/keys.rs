@@ -1,9 +1,12 @@
-//! Compact lists of keys, and a counter of the names that a listing leaves out.
+//! Compact lists of keys, with what a listing left out beside them.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher};
 use std::sync::Arc;
 
+use penstock_types::left_out::{FIRST_LEFT_OUT, LeftOutReason};
 use penstock_types::resume::Hash;
-use tracing::warn;
+
+use crate::links::FileId;
 
 /// The keys of a page, in order, stored in one string.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,9 +14,77 @@ pub struct Keys {
     text: String,
     /// End position of each key in `text`.
     ends: Vec<usize>,
+    /// Names that the listing left out while the page was made.
+    left_out: Vec<Omitted>,
+    /// Keys that were found through links, in order.
+    linked: Vec<LinkedKey>,
+}
+
+/// Names that a listing left out for one reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Omitted {
+    pub reason: LeftOutReason,
+    pub count: u64,
+    /// First names that can be decoded.
+    pub first: Vec<String>,
+}
+
+/// A key that was found through a link to a file or folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LinkedKey {
+    /// Index of the key in its page.
+    pub(crate) index: usize,
+    /// Hash that is equal for two keys of one file.
+    pub(crate) identity: u64,
+    /// Key of the file without the link.
+    pub(crate) own_key: Option<Box<str>>,
+    /// Set if the link is one to a folder, or an absolute one.
+    pub(crate) is_new: bool,
+}
+
+impl LinkedKey {
+    /// Creates the note of a key that is pushed next. `rest` is its part behind the link to the folder `linked`; empty if `linked` is a file.
+    pub(crate) fn new(linked: FileId, rest: &str, own_key: Option<Box<str>>, is_new: bool) -> Self {
+        let mut hasher = DefaultHasher::new();
+        (linked, rest).hash(&mut hasher);
+        Self { index: 0, identity: hasher.finish(), own_key, is_new }
+    }
 }
 
 impl Keys {
+    /// Counts a name that is left out; `None` for a name that cannot be decoded.
+    pub fn leave_out(&mut self, reason: LeftOutReason, name: Option<&str>) {
+        let omitted = match self.left_out.iter_mut().position(|omitted| omitted.reason == reason) {
+            Some(index) => &mut self.left_out[index],
+            None => {
+                self.left_out.push(Omitted { reason, count: 0, first: Vec::new() });
+                self.left_out.last_mut().expect("one was pushed")
+            }
+        };
+        omitted.count += 1;
+        if omitted.first.len() < FIRST_LEFT_OUT {
+            omitted.first.extend(name.map(str::to_owned));
+        }
+    }
+
+    /// Names that the listing left out while the page was made.
+    pub fn left_out(&self) -> &[Omitted] {
+        &self.left_out
+    }
+
+    pub(crate) fn has_left_out(&self) -> bool {
+        !self.left_out.is_empty()
+    }
+
+    /// Notes that the next key was found through a link.
+    pub(crate) fn push_linked(&mut self, linked: LinkedKey) {
+        self.linked.push(LinkedKey { index: self.len(), ..linked });
+    }
+
+    pub(crate) fn linked(&self) -> &[LinkedKey] {
+        &self.linked
+    }
+
     pub fn len(&self) -> usize {
         self.ends.len()
     }
@@ -80,15 +151,8 @@ impl PackedKeys {
     pub fn push(&mut self, key: &str) {
         if self.len.is_multiple_of(BLOCK) {
             self.blocks.push(self.packed.len());
-            self.last.clear();
         }
-        let shared = self.last.iter().zip(key.as_bytes()).take_while(|(last, byte)| last == byte).count();
-        let other = &key.as_bytes()[shared..];
-        push_number(&mut self.packed, shared);
-        push_number(&mut self.packed, other.len());
-        self.packed.extend_from_slice(other);
-        self.last.truncate(shared);
-        self.last.extend_from_slice(other);
+        pack(&mut self.packed, &mut self.last, self.len, key);
         self.len += 1;
     }
 
@@ -124,6 +188,31 @@ impl PackedKeys {
         })
     }
 
+    /// Keys that start with `start`, with their indexes, among keys that are sorted by their bytes.
+    pub fn starting_with(&self, start: &str) -> impl Iterator<Item = (usize, String)> {
+        let whole = |at: usize| {
+            let mut rest = &self.packed[at..];
+            let (_, length) = (take_number(&mut rest), take_number(&mut rest));
+            &rest[..length]
+        };
+        let before = self.blocks.partition_point(|at| whole(*at) < start.as_bytes());
+        let block = before.saturating_sub(1);
+        let (mut rest, mut key) =
+            (self.blocks.get(block).map_or(&[][..], |at| &self.packed[*at..]), Vec::new());
+        let start = start.to_owned();
+        let keys = (block * BLOCK..self.len).map(move |index| {
+            unpack(&mut rest, &mut key);
+            (index, text(&key).to_owned())
+        });
+        let mut is_behind = false;
+        keys.map_while(move |(index, key)| {
+            let is_found = key.starts_with(&start);
+            is_behind |= is_found || *key > *start;
+            (is_found || !is_behind).then_some((index, key, is_found))
+        })
+        .filter_map(|(index, key, is_found)| is_found.then_some((index, key)))
+    }
+
     /// Removes the first `count` keys, or all. Takes time for each key.
     pub(crate) fn remove_first(&mut self, count: usize) {
         *self = self.iter().skip(count).collect();
@@ -142,6 +231,49 @@ impl FromIterator<String> for PackedKeys {
         keys.into_iter().for_each(|key| packed.push(&key));
         packed
     }
+}
+
+/// Digest of keys that need not be kept, the same as [`PackedKeys::digest`] of all of them.
+#[derive(Clone, Debug)]
+pub(crate) struct KeysDigest {
+    hash: Hash,
+    len: usize,
+    last: Vec<u8>,
+    packed: Vec<u8>,
+}
+
+impl Default for KeysDigest {
+    fn default() -> Self {
+        Self { hash: Hash::EMPTY, len: 0, last: Vec::new(), packed: Vec::new() }
+    }
+}
+
+impl KeysDigest {
+    pub(crate) fn push(&mut self, key: &str) {
+        self.packed.clear();
+        pack(&mut self.packed, &mut self.last, self.len, key);
+        self.len += 1;
+        self.hash = self.hash.with(&self.packed);
+    }
+
+    /// Digest of the keys so far.
+    pub(crate) fn get(&self) -> Hash {
+        self.hash
+    }
+}
+
+/// Adds `key`, the one at `index`, to `packed`; `last` is the key before it.
+fn pack(packed: &mut Vec<u8>, last: &mut Vec<u8>, index: usize, key: &str) {
+    if index.is_multiple_of(BLOCK) {
+        last.clear();
+    }
+    let shared = last.iter().zip(key.as_bytes()).take_while(|(last, byte)| last == byte).count();
+    let other = &key.as_bytes()[shared..];
+    push_number(packed, shared);
+    push_number(packed, other.len());
+    packed.extend_from_slice(other);
+    last.truncate(shared);
+    last.extend_from_slice(other);
 }
 
 fn push_number(packed: &mut Vec<u8>, mut number: usize) {
@@ -179,35 +311,6 @@ fn text(key: &[u8]) -> &str {
     str::from_utf8(key).expect("only texts are stored")
 }
 
-/// Counter of the names that a listing leaves out.
-#[derive(Debug, Default)]
-pub(crate) struct LeftOut {
-    count: u64,
-    first: Option<String>,
-}
-
-impl LeftOut {
-    /// Counts a name; `None` for a name that cannot be decoded.
-    pub(crate) fn add(&mut self, name: Option<String>) {
-        self.count += 1;
-        self.first = self.first.take().or(name);
-    }
-
-    /// Adds the names that another part of the listing left out.
-    pub(crate) fn join(&mut self, other: Self) {
-        self.count += other.count;
-        self.first = self.first.take().or(other.first);
-    }
-
-    /// Logs one warning if any names were left out; `what` describes them.
-    pub(crate) fn warn(&mut self, store: &str, what: &str) {
-        let Self { count, first } = std::mem::take(self);
-        if count > 0 {
-            warn!(store, left_out = count, first, "a listing left out {what}");
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -233,7 +336,12 @@ mod tests {
             keys in proptest::collection::vec("([ab\u{e9}\u{1f5bb}]{0,4}|[ab]{100,200})", 0..70), first in 0_usize..80,
         ) {
             let mut packed = PackedKeys::default();
-            keys.iter().for_each(|key| packed.push(key));
+            let mut digest = KeysDigest::default();
+            keys.iter().for_each(|key| {
+                packed.push(key);
+                digest.push(key);
+            });
+            prop_assert_eq!(digest.get(), packed.digest());
             prop_assert!(packed.iter().eq(keys.iter().cloned()));
             packed.remove_first(first);
             let rest = &keys[first.min(keys.len())..];
@@ -255,6 +363,9 @@ mod tests {
             keys.iter().for_each(|key| packed.push(key));
             for key in keys.iter().chain(&others) {
                 prop_assert_eq!(packed.find(key), keys.iter().position(|other| other == key), "{}", key);
+                let expected = keys.iter().enumerate().filter(|(_, other)| other.starts_with(key.as_str()));
+                let expected: Vec<_> = expected.map(|(index, key)| (index, key.clone())).collect();
+                prop_assert_eq!(packed.starting_with(key).collect::<Vec<_>>(), expected, "{}", key);
             }
         }
     }

@@ -1,11 +1,17 @@
 //! The `list` source: a sample for every object in a listing.
 
+use std::collections::HashSet;
+
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
+use penstock_engine::notes::Notes;
 use penstock_engine::numbered::Open;
 use penstock_engine::ports::{Produced, Source, SourceFault};
+use penstock_types::fault::listed;
+use penstock_types::left_out::{Endings, FIRST_LEFT_OUT, LeftOut, LeftOutReason};
 use penstock_types::resume::DataSet;
+use penstock_types::spec::{Links, Suffix};
 use penstock_types::traversal::{Traversal, TraversalSettings};
 use tokio::task::JoinSet;
 
@@ -13,7 +19,20 @@ use crate::bounded::BoundedStore;
 use crate::error::{StoreError, shown};
 use crate::index::{MAX_INDEX_BYTES, RAISE_BUFFER};
 use crate::keyed::{CHUNK, KeyedSamples, produced};
-use crate::keys::{Keys, PackedKeys};
+use crate::keys::{Keys, KeysDigest, LinkedKey, PackedKeys};
+
+/// Rule of [`Notes::rules`]: hidden keys that earlier versions took are left out.
+pub const NEW_HIDDEN: &str = "files in hidden folders are left out; `\"hidden\": true` takes them, as before";
+
+/// Rule of [`Notes::rules`]: keys that earlier versions left out are found through links.
+pub const NEW_LINKS: &str =
+    "links to folders and absolute links are followed; `\"links\": \"files\"` leaves them out, as before";
+
+/// Folder that archives made by macOS contain beside their content.
+const MACOS_FOLDER: &str = "__MACOSX";
+
+/// Maximum number of keys found through links of which a listing knows when their files are listed again.
+const MAX_LINKED: usize = 1 << 20;
 
 /// Makes a sample without fields for every key of a store that starts with a prefix and ends with a suffix. Keys are sorted by
 /// their bytes, so that a folder and a bucket with equal keys produce the same samples in the same order. A shuffled order needs all
@@ -55,9 +74,8 @@ const FULL_PAGE: usize = 1000;
 const AHEAD_BYTES: u64 = 16 << 20;
 
 impl ListSource {
-    /// Creates a source that visits the keys of `store` in order; an empty prefix or suffix matches all keys.
-    pub fn new(store: BoundedStore, prefix: &str, suffix: &str, settings: TraversalSettings) -> Self {
-        let wanted = Wanted { prefix: prefix.to_owned(), suffix: suffix.to_owned(), except: None };
+    /// Creates a source that visits the wanted keys of `store` in order.
+    pub fn new(store: BoundedStore, wanted: Wanted, settings: TraversalSettings) -> Self {
         Self { store, wanted, settings, most_bytes: MAX_INDEX_BYTES, listed: None }
     }
 
@@ -85,11 +103,7 @@ impl Source for ListSource {
             let listed = match listed {
                 Some(listed) => listed,
                 none => {
-                    let pages = match settings.limit {
-                        Some(_) => store.list(&wanted.prefix),
-                        None => store.list_all(&wanted.prefix),
-                    };
-                    none.insert(InPages::start(pages, *settings)?)
+                    none.insert(InPages::start(wanted.pages(store, settings.limit.is_some()), *settings)?)
                 }
             };
             listed.next_chunk(wanted, store.name(), *most_bytes).await
@@ -106,8 +120,12 @@ impl Source for ListSource {
         let listed = self.listed.as_ref().filter(|listed| listed.next.is_none());
         // A limit ends the listing early.
         let is_whole = |count: &u64| self.settings.limit.is_none_or(|limit| *count < limit);
-        let count = listed.map(|listed| listed.traversal.count()).filter(is_whole);
-        DataSet { count, digest: None }
+        let whole = listed.filter(|listed| is_whole(&listed.traversal.count()));
+        DataSet {
+            count: whole.map(|listed| listed.traversal.count()),
+            digest: whole.map(|listed| listed.found.digest.get()),
+            ..DataSet::default()
+        }
     }
 
     fn kept_bytes(&self) -> u64 {
@@ -176,11 +194,21 @@ fn read_page(mut pages: Pages) -> PageRead {
     read
 }
 
+/// Keys of a listing that a source takes.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
+    /// Start of the keys.
     pub prefix: String,
-    pub suffix: String,
+    /// Ending of the keys.
+    pub suffix: Suffix,
+    /// Key that is not taken: that of a table of labels or of an index.
     pub except: Option<String>,
+    /// Set if keys in hidden folders behind the prefix are taken, too.
+    pub hidden: bool,
+    /// Links that are followed in a folder.
+    pub links: Links,
+    /// Notes that get what is left out.
+    pub notes: Notes,
 }
 
 /// The keys found by a listing, and the counts of all listed keys.
@@ -188,9 +216,15 @@ struct Found {
     /// Keys from the index `removed` on.
     keys: PackedKeys,
     removed: u64,
+    /// Digest of all keys, also of those that were removed.
+    digest: KeysDigest,
     /// Number of keys after which the rest of the listing is not needed.
     most: u64,
     seen: Seen,
+    /// Notes of what this listing left out, for its errors.
+    left_out: Notes,
+    /// Identities of the keys that were found through links.
+    linked: HashSet<u64>,
 }
 
 #[derive(Default)]
@@ -201,7 +235,15 @@ struct Seen {
 
 impl Default for Found {
     fn default() -> Self {
-        Self { keys: PackedKeys::default(), removed: 0, most: u64::MAX, seen: Seen::default() }
+        Self {
+            keys: PackedKeys::default(),
+            removed: 0,
+            digest: KeysDigest::default(),
+            most: u64::MAX,
+            seen: Seen::default(),
+            left_out: Notes::default(),
+            linked: HashSet::new(),
+        }
     }
 }
 
@@ -223,12 +265,76 @@ impl Found {
     }
 
     fn add(&mut self, wanted: &Wanted, page: &Keys) {
-        self.seen.count += page.len() as u64;
-        for key in page.iter().filter(|key| key.ends_with(&wanted.suffix)) {
-            self.seen.with_suffix += 1;
-            if wanted.except.as_deref() != Some(key) && !self.is_full() {
-                self.keys.push(key);
+        for omitted in page.left_out() {
+            self.leave_out(wanted, omitted.reason, omitted.count, &omitted.first);
+        }
+        let (mut endings, mut hidden, mut first_hidden) = (Endings::default(), 0, Vec::new());
+        let mut linked = page.linked().iter().peekable();
+        // The keys of a folder are neighbours.
+        let mut folder = ("", false);
+        for (index, key) in page.iter().enumerate() {
+            // The rest of the page is not needed.
+            if self.is_full() {
+                break;
             }
+            let linked = linked.next_if(|linked| linked.index == index);
+            self.seen.count += 1;
+            let is_wanted = wanted.suffix.takes(key);
+            let path = &key[..key.rfind('/').map_or(0, |slash| slash + 1)];
+            if path != folder.0 {
+                folder = (path, !wanted.hidden && wanted.is_hidden(path));
+            }
+            if folder.1 {
+                if is_wanted && wanted.except.as_deref() != Some(key) {
+                    hidden += 1;
+                    if first_hidden.len() < FIRST_LEFT_OUT {
+                        first_hidden.push(key.to_owned());
+                    }
+                }
+                continue;
+            }
+            if !is_wanted {
+                if wanted.except.as_deref() != Some(key) {
+                    endings.add(key);
+                }
+                continue;
+            }
+            self.seen.with_suffix += 1;
+            if wanted.except.as_deref() == Some(key) {
+                continue;
+            }
+            if let Some(linked) = linked {
+                self.add_linked(wanted, key, linked);
+            }
+            self.keys.push(key);
+            self.digest.push(key);
+        }
+        for notes in [&wanted.notes, &self.left_out] {
+            notes.leave_out_endings(&endings);
+        }
+        self.leave_out(wanted, LeftOutReason::Hidden, hidden, &first_hidden);
+        if hidden > 0 {
+            wanted.notes.rule(NEW_HIDDEN);
+        }
+    }
+
+    fn leave_out(&self, wanted: &Wanted, reason: LeftOutReason, count: u64, first: &[String]) {
+        for notes in [&wanted.notes, &self.left_out] {
+            notes.leave_out(reason, count, first.iter().map(String::as_str));
+        }
+    }
+
+    fn add_linked(&mut self, wanted: &Wanted, key: &str, linked: &LinkedKey) {
+        if linked.is_new {
+            wanted.notes.rule(NEW_LINKS);
+        }
+        let is_listed = linked.own_key.as_deref().is_some_and(|own| wanted.takes(own));
+        let is_known = self.linked.contains(&linked.identity);
+        if !is_known && self.linked.len() < MAX_LINKED {
+            self.linked.insert(linked.identity);
+        }
+        if is_listed || is_known {
+            wanted.notes.warn("files are listed under two keys", key);
         }
     }
 
@@ -241,7 +347,10 @@ impl Found {
 
     fn check_end(&self, wanted: &Wanted, store: &str) -> Result<(), SourceFault> {
         match self.count() == 0 {
-            true => Err(SourceFault::new(wanted.nothing_found(store, &self.seen), None)),
+            true => Err(SourceFault::new(
+                wanted.nothing_found(store, &self.seen, &self.left_out.left_out()),
+                None,
+            )),
             false => Ok(()),
         }
     }
@@ -267,7 +376,7 @@ impl Wanted {
         mut on_page: impl FnMut(usize),
     ) -> Result<PackedKeys, SourceFault> {
         let mut found = Found::default();
-        let mut pages = store.list_all(&self.prefix);
+        let mut pages = self.pages(store, false);
         while let Some(page) = pages.next().await {
             found.add(self, &page?);
             found.check_size(self, store.name(), most_bytes)?;
@@ -277,7 +386,35 @@ impl Wanted {
         Ok(found.keys)
     }
 
-    fn nothing_found(&self, store: &str, seen: &Seen) -> String {
+    /// Pages of the listing, read when they are needed if only the first keys are.
+    fn pages(&self, store: &BoundedStore, is_limited: bool) -> Pages {
+        match (self.links, is_limited) {
+            (Links::All, true) => store.list(&self.prefix),
+            (Links::All, false) => store.list_all(&self.prefix),
+            (Links::Files, _) => store.list_linked(&self.prefix, Links::Files),
+        }
+    }
+
+    /// True if a listed key is taken.
+    fn takes(&self, key: &str) -> bool {
+        key.starts_with(&self.prefix)
+            && self.suffix.takes(key)
+            && (self.hidden || !self.is_hidden(key))
+            && self.except.as_deref() != Some(key)
+    }
+
+    /// True if the key is in a hidden folder behind the folder of the prefix. A first folder that the prefix names is not hidden.
+    fn is_hidden(&self, key: &str) -> bool {
+        let start = self.prefix.rfind('/').map_or(0, |slash| slash + 1);
+        let Some((folders, _)) = key.get(start..).and_then(|rest| rest.rsplit_once('/')) else {
+            return false;
+        };
+        let named = &self.prefix[start..];
+        let is_named = named.starts_with('.') || named.starts_with(MACOS_FOLDER);
+        folders.split('/').skip(usize::from(is_named)).any(is_hidden_folder)
+    }
+
+    fn nothing_found(&self, store: &str, seen: &Seen, left_out: &[LeftOut]) -> String {
         let (whose, that) = match self.prefix.as_str() {
             "" => (String::new(), String::new()),
             prefix => {
@@ -290,13 +427,45 @@ impl Wanted {
             Some(index) if seen.with_suffix > 0 => format!(" but the index {}", shown(index)),
             _ => String::new(),
         };
-        match (seen.count, self.suffix.as_str()) {
-            (0, _) if self.prefix.is_empty() => format!("store `{store}` contains no objects"),
-            (0, _) | (_, "") => format!("store `{store}` holds no object{whose}{but}"),
-            (count, suffix) => {
-                let suffix = shown(suffix);
-                format!("none of the {count} objects of store `{store}`{that} ends with {suffix}{but}")
+        let reasons: Vec<String> = left_out.iter().filter_map(|left_out| self.reason(left_out)).collect();
+        let (holds, reasons) = match reasons.join("; ") {
+            none if none.is_empty() => ("holds", none),
+            reasons => ("gives", format!(": {reasons}")),
+        };
+        match (seen.count, &self.suffix) {
+            (0, _) if self.prefix.is_empty() && reasons.is_empty() => {
+                format!("store `{store}` contains no objects")
             }
+            (count, suffix) if count == 0 || suffix.is_all() => {
+                format!("store `{store}` {holds} no object{whose}{but}{reasons}")
+            }
+            (count, suffix) => {
+                format!(
+                    "none of the {count} objects of store `{store}`{that} ends with {suffix}{but}{reasons}"
+                )
+            }
+        }
+    }
+
+    /// Reason why a listing without keys may have none, with the remedy.
+    fn reason(&self, left_out: &LeftOut) -> Option<String> {
+        let is_one = left_out.count == 1;
+        let them = if is_one { "it" } else { "them" };
+        match left_out.reason {
+            LeftOutReason::Link if self.links == Links::All => {
+                let lead = if is_one { "link leads" } else { "links lead" };
+                let more = if left_out.count > left_out.first.len() as u64 { ", ..." } else { "" };
+                let first = listed(left_out.first.iter().map(String::as_str));
+                let count = left_out.count;
+                Some(format!(
+                    "{count} {lead} out of the folder: {first}{more}; `--store-links DIR` lets {them}"
+                ))
+            }
+            LeftOutReason::Hidden => {
+                Some(format!("{}; `\"hidden\": true` takes {them}", left_out.in_words()))
+            }
+            reason if reason.is_selection() => None,
+            _ => Some(left_out.in_words()),
         }
     }
 
@@ -310,6 +479,11 @@ impl Wanted {
     }
 }
 
+/// True for the names of folders that listings leave out behind their prefix.
+pub fn is_hidden_folder(name: &str) -> bool {
+    name.starts_with('.') || name == MACOS_FOLDER
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -321,9 +495,10 @@ mod tests {
     #[test]
     fn the_excluded_index_is_named_if_no_other_key_is_found() {
         let message = |prefix: &str, suffix: &str, count, with_suffix| {
-            let (prefix, suffix) = (prefix.to_owned(), suffix.to_owned());
-            let wanted = Wanted { prefix, suffix, except: Some("a/index.json".to_owned()) };
-            wanted.nothing_found("data", &Seen { count, with_suffix })
+            let (prefix, suffix) = (prefix.to_owned(), Suffix::One(suffix.to_owned()));
+            let wanted =
+                Wanted { prefix, suffix, except: Some("a/index.json".to_owned()), ..Wanted::default() };
+            wanted.nothing_found("data", &Seen { count, with_suffix }, &[])
         };
         assert_eq!(message("", "", 1, 1), "store `data` holds no object but the index `a/index.json`");
         assert_eq!(

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
+use penstock_types::spec::Links;
 
 use crate::error::StoreError;
 use crate::keys::Keys;
@@ -19,6 +20,15 @@ pub struct Version {
     pub size: u64,
     /// Distinguishes versions of the same size; `None` if the store does not support it.
     pub tag: Option<Arc<str>>,
+}
+
+/// Folders directly in a folder of a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Folders {
+    /// Names, sorted by their bytes, also those of links to folders.
+    pub names: Vec<String>,
+    /// First names of links that lead out of the store, to files or folders.
+    pub outside: Vec<String>,
 }
 
 /// Action of a write if the object already exists.
@@ -47,6 +57,19 @@ pub trait Store: Send + Sync {
     /// Lists like [`Self::list`], for a caller that needs all keys: pages may be read long before they are needed.
     fn list_all(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
         self.list(prefix)
+    }
+
+    /// Lists like [`Self::list_all`], but follows only those links that `links` names. The other methods follow all.
+    fn list_linked(&self, prefix: &str, links: Links) -> BoxStream<'static, Result<Keys, StoreError>> {
+        let _ = links;
+        self.list_all(prefix)
+    }
+
+    /// Folders directly in `folder`, which ends with `/` or is empty; also those without objects. `None` if the store has no folders but
+    /// only keys, so that a folder without objects does not exist.
+    fn folders(&self, folder: &str, links: Links) -> BoxFuture<'static, Result<Option<Folders>, StoreError>> {
+        let _ = (folder, links);
+        Box::pin(std::future::ready(Ok(None)))
     }
 
     /// Reads the whole object, at most [`MAX_GET_BYTES`].

@@ -80,6 +80,10 @@ pub enum StoreConfig {
 pub struct FolderConfig {
     /// Path of the folder, relative to the folder of the configuration.
     pub root: FolderPath,
+    /// Further folders into which links in the folder may lead, relative to the folder of the configuration; other links that lead out of
+    /// the folder are not followed.
+    #[serde(default)]
+    pub links: Vec<FolderPath>,
     /// Key of the index that the source `index` reads when the document names none.
     #[serde(default)]
     pub index: Option<ObjectKey>,
@@ -138,7 +142,11 @@ impl Config {
     pub fn relative_to(mut self, folder: &Path) -> Self {
         for store in self.stores.values_mut() {
             match store {
-                StoreConfig::Folder(store) => store.root.0 = folder.join(&store.root.0),
+                StoreConfig::Folder(store) => {
+                    for path in [&mut store.root].into_iter().chain(&mut store.links) {
+                        path.0 = folder.join(&path.0);
+                    }
+                }
                 StoreConfig::S3(store) => {
                     if let Some(file) = &mut store.credentials_file {
                         file.0 = folder.join(&file.0);
@@ -175,7 +183,14 @@ impl Config {
 impl FolderConfig {
     /// Store in the folder `root`, with the default for every other setting.
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: FolderPath(root.into()), index: None, reads: None, writable: false }
+        Self { root: FolderPath(root.into()), links: Vec::new(), index: None, reads: None, writable: false }
+    }
+
+    /// Adds further folders into which links may lead.
+    #[must_use]
+    pub fn with_links(mut self, links: &[PathBuf]) -> Self {
+        self.links.extend(links.iter().cloned().map(FolderPath));
+        self
     }
 }
 

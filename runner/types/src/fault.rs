@@ -168,7 +168,7 @@ impl fmt::Display for Pointer {
 }
 
 /// ``did you mean `name`? `` with the name nearest to `found`, or an empty text when no name is near.
-pub(crate) fn suggestion<'a>(found: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+pub fn suggestion<'a>(found: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     // A third of the letters may differ: enough for typing errors, too little for another word.
     let most = (found.chars().count() / 3).max(1);
     known

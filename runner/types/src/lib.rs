@@ -3,9 +3,12 @@
 
 pub mod amount;
 pub mod config;
+pub mod data_set;
+pub mod dtype;
 pub mod fault;
 pub mod figures;
 pub mod ledger;
+pub mod left_out;
 pub mod machine;
 pub mod manifest;
 pub mod param_schema;

@@ -42,6 +42,10 @@ pub struct Manifest {
     /// meaning for stateful modules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fan_out: Option<bool>,
+    /// Endings of the files that the module reads, e.g. `.jpg`, which the suffix `{"of": MODULE}` of a `list` stands for; `null` when the
+    /// module does not state them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reads: Option<Vec<String>>,
     /// Counters that the module may add to, at most 16.
     #[serde(default)]
     pub counters: Vec<String>,

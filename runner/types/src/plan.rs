@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 
 use crate::fault::Pointer;
 use crate::manifest::{Manifest, Mode};
-use crate::policy::{Capacity, Concurrency, FailureLimit, OnError, Order, Ragged, StageKindName};
+use crate::policy::{Capacity, Concurrency, FailureLimit, Mismatch, OnError, Order, Ragged, StageKindName};
 use crate::routes::{RoutePart, RouteSpan};
 use crate::spec::{Asset, Name, Route, STD_PREFIX, SleepOn, SleepShape, Source};
 use crate::traversal::TraversalSettings;
@@ -120,10 +120,7 @@ pub enum StageKind {
     /// Runs a WebAssembly module.
     Wasm(WasmPlan),
     /// Stacks the fields of a batch's samples.
-    Collate {
-        /// Handling of tensors that differ in shape.
-        ragged: Ragged,
-    },
+    Collate(CollatePlan),
     /// Copies batches to the training device.
     Transfer {
         /// Target of the copies.
@@ -186,6 +183,17 @@ pub struct WasmPlan {
     pub output_bytes: u64,
     /// Objects that the module may read by name.
     pub assets: BTreeMap<Name, Asset>,
+}
+
+/// Settings of `collate`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CollatePlan {
+    /// Handling of tensors that differ in shape.
+    pub ragged: Ragged,
+    /// Shapes of tensor fields, by field; samples of other shapes fail with [`Ragged::Skip`].
+    pub shapes: BTreeMap<String, Vec<u32>>,
+    /// Handling of samples whose fields differ from those of the data set.
+    pub mismatch: Mismatch,
 }
 
 /// Target device of `transfer`.
@@ -407,7 +415,7 @@ impl StageKind {
             Self::Disaggregate => StageKindName::Disaggregate,
             Self::Fetch { .. } => StageKindName::Fetch,
             Self::Wasm(_) => StageKindName::Wasm,
-            Self::Collate { .. } => StageKindName::Collate,
+            Self::Collate(_) => StageKindName::Collate,
             Self::Transfer { .. } => StageKindName::Transfer,
             Self::Sleep(_) => StageKindName::Sleep,
             Self::Path(_) => StageKindName::Path,
@@ -423,7 +431,7 @@ impl StageKind {
     /// True if results take no more memory than their inputs.
     pub fn keeps_size(&self) -> bool {
         match self {
-            Self::Collate { ragged } => *ragged != Ragged::Pad,
+            Self::Collate(collate) => collate.ragged != Ragged::Pad,
             Self::Transfer { .. }
             | Self::Sleep(_)
             | Self::Aggregate { .. }

@@ -77,13 +77,32 @@ pub enum Ragged {
     Pad,
     /// Turns tensor fields with at least one dimension into lists of tensors, which stay in host memory.
     List,
-    /// Fails the samples whose shapes differ from the most frequent shape in the batch; `on_error` applies to them.
+    /// Fails the samples whose shapes differ from `shape`, or else from the most frequent shape in the batch; `on_error` applies to
+    /// them.
     Skip,
 }
 
 impl Ragged {
     /// True for the default, which is not serialized, so that recipes of existing folders stay equal: a run that completes with
     /// `fail` makes the same batches as with `skip`, the behaviour of earlier versions.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    pub(crate) fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Handling of samples whose fields differ from those of their data set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Mismatch {
+    /// Fails the run, with any `on_error`.
+    #[default]
+    Fail,
+    /// Fails the samples that differ; `on_error` applies to them.
+    Skip,
+}
+
+impl Mismatch {
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     pub(crate) fn is_usual(&self) -> bool {
         *self == Self::default()
@@ -102,7 +121,8 @@ pub enum FailureLimit {
         #[schemars(range(min = 0.0, max = 1.0))]
         f64,
     ),
-    /// Default without a setting in the document: [`USUAL_RATE`] of the samples, checked after [`USUAL_NEEDS_SAMPLES`] samples.
+    /// Default without a setting in the document: [`USUAL_RATE`] of the samples, checked after [`USUAL_NEEDS_SAMPLES`] samples, and at
+    /// the end of each epoch if [`USUAL_NEEDS_FAILURES`] of its samples failed.
     #[serde(skip)]
     Usual,
 }
@@ -113,6 +133,8 @@ pub const RATE_NEEDS_TASKS: u64 = 100;
 pub const USUAL_RATE: f64 = 0.05;
 /// Number of samples after which [`USUAL_RATE`] is checked.
 pub const USUAL_NEEDS_SAMPLES: u64 = 1_000;
+/// Number of failed samples from which on [`USUAL_RATE`] is checked at the end of an epoch.
+pub const USUAL_NEEDS_FAILURES: u64 = 10;
 
 impl FailureLimit {
     /// Limit of a run whose document sets none.

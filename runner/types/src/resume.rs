@@ -17,8 +17,12 @@ pub use rest::{Rest, Stride};
 use serde::{Deserialize, Serialize};
 pub use settled::{EpochProgress, Progress};
 
+use crate::data_set::DataFields;
 use crate::ledger::RunBook;
 use crate::traversal::{Shard, TraversalSettings, Uneven};
+
+/// Number of the rules by which sources select what they take.
+const SELECTION: u32 = 1;
 
 /// Version of the form of a [`Token`].
 const VERSION: u32 = 1;
@@ -42,9 +46,18 @@ pub struct Token {
     pub recipe: BTreeMap<String, String>,
     /// Number of samples in the source, if it was known.
     pub count: Option<u64>,
-    /// Digest of the index of the source, if it has one.
+    /// Digest of the index of the source, or of its bytes, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Hash>,
+    /// Number of blocks that the digest covers, if these are not all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocks: Option<u64>,
+    /// Fields that were learnt from a part of the samples, by the id of the source; in a mixture, by the name of the source in it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub fields: BTreeMap<String, DataFields>,
+    /// Number of the rules by which sources select what they take: 0 for states that older versions wrote.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub selection: u32,
     /// Number of positions in an epoch, if the document limits it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
@@ -68,8 +81,11 @@ pub struct Token {
 pub struct DataSet {
     /// Number of samples, if it is known.
     pub count: Option<u64>,
-    /// Digest of their index: of the keys of the samples, or of the keys, sizes and numbers of samples of their files.
+    /// Digest of their index: of the keys of the samples, of the keys, sizes and numbers of samples of their files, or of the bytes of
+    /// their blocks.
     pub digest: Option<Hash>,
+    /// Number of blocks, from the first one, that the digest covers; `None` if it covers all data.
+    pub blocks: Option<u64>,
 }
 
 /// Positions that a rank has settled.
@@ -199,6 +215,16 @@ pub enum TokenFault {
     TooMany,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// True unless a source has different fields in both.
+fn have_same_fields(one: &BTreeMap<String, DataFields>, other: &BTreeMap<String, DataFields>) -> bool {
+    one.iter().all(|(name, fields)| other.get(name).is_none_or(|other| other == fields))
+}
+
 /// True unless both are known and differ.
 fn agree<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
     one.zip(other).is_none_or(|(one, other)| one == other)
@@ -248,6 +274,9 @@ impl Token {
             recipe,
             count: None,
             digest: None,
+            blocks: None,
+            fields: BTreeMap::new(),
+            selection: SELECTION,
             limit: settings.limit,
             first_epoch: settings.first_epoch,
             world: shard.world,
@@ -266,7 +295,17 @@ impl Token {
             rank.epochs.iter_mut().for_each(|epoch| epoch.ended = None);
             rank.kept = Kept::default();
         }
-        Self { recipe, count: None, digest: None, limit: settings.limit, ..self }
+        let selection = SELECTION;
+        Self {
+            recipe,
+            count: None,
+            digest: None,
+            blocks: None,
+            fields: BTreeMap::new(),
+            selection,
+            limit: settings.limit,
+            ..self
+        }
     }
 
     /// Reads a state that was written as JSON, and checks it.
@@ -316,7 +355,11 @@ impl Token {
                 ("the first epoch", merged.first_epoch == state.first_epoch),
                 ("what an earlier number of ranks has settled", merged.before == state.before),
                 ("the number of samples in the source", agree(merged.count, state.count)),
-                ("the index of the source", agree(merged.digest, state.digest)),
+                (
+                    "the index of the source",
+                    merged.blocks != state.blocks || agree(merged.digest, state.digest),
+                ),
+                ("what the fields were learnt to be", have_same_fields(&merged.fields, &state.fields)),
             ];
             let differ: Vec<String> = same
                 .iter()
@@ -328,7 +371,13 @@ impl Token {
             }
             merged.check_recipe(&state.recipe)?;
             merged.count = merged.count.or(state.count);
-            merged.digest = merged.digest.or(state.digest);
+            let is_longer =
+                merged.blocks.is_some_and(|merged| state.blocks.is_none_or(|blocks| blocks > merged));
+            if merged.digest.is_none() || state.digest.is_some() && is_longer {
+                (merged.digest, merged.blocks) = (state.digest, state.blocks);
+            }
+            merged.fields.extend(state.fields);
+            merged.selection = merged.selection.min(state.selection);
             for (epoch, rest) in state.rests {
                 // A rank keeps the rest of an epoch only until it has settled it.
                 if *merged.rests.entry(epoch).or_insert_with(|| rest.clone()) != rest {

@@ -10,7 +10,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{EnumString, IntoStaticStr, VariantArray};
 
+use crate::data_set::DataFields;
 use crate::ledger::{Ledger, RunBook};
+use crate::left_out::LeftOut;
 use crate::machine::MachineFigures;
 use crate::policy::StageKindName;
 use crate::stats::{QueueFigures, TaskFigures, per_second};
@@ -93,6 +95,15 @@ pub struct RunSnapshot {
     /// Labels of listed samples, by the id of the source; in a mixture, by the name of the source in it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, LabelsRecord>,
+    /// Fields of the samples of the source with their types, once they are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fields: Option<DataFields>,
+    /// Things that the source did not take, by the id of the source; in a mixture, by the name of the source in it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub left_out: BTreeMap<String, Vec<LeftOut>>,
+    /// Warnings about the data, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// Copies of stages to devices, by stage id; a transfer that stays on the host has no entry.
     #[serde(default)]
     pub transfers: BTreeMap<String, TransferRecord>,

@@ -6,6 +6,7 @@ mod json;
 mod json_size;
 mod read;
 mod reader;
+mod reading;
 mod route;
 mod set;
 mod source;
@@ -27,6 +28,7 @@ pub use consumer::{Consumer, Discard, Files, Simulate, Stream};
 pub use json::{JsonBounds, MAX_DEPTH, MAX_DOCUMENT_BYTES, parse, parse_within};
 pub use json_size::JsonSize;
 pub use read::{MAX_FAULTS, read_all, read_value};
+pub use reading::{FillValue, Links, OnDamage, Suffix, SuffixOf, WhenMissing};
 pub use route::{ELSE, MAX_ROUTE_DEPTH, ROUTE_FIELD, Route, RouteBy};
 pub use set::{parse_setting, set};
 pub use source::{

@@ -282,6 +282,22 @@ impl Traversal {
         Some(of_shares.fold(self.len_per_epoch.saturating_mul(whole), u64::saturating_add))
     }
 
+    /// Numbers of entries that this rank visits in the epochs that are left, each with the number of epochs that have it; `None` for an
+    /// endless traversal.
+    pub fn lens(&self) -> Option<Vec<(u64, u64)>> {
+        let last = u64::from(self.settings.first_epoch) + u64::from(self.settings.epochs?.get());
+        let begin = u64::from(self.begin);
+        let partly: Vec<(u64, u64)> = self
+            .shares
+            .keys()
+            .filter_map(|epoch| Some((u64::from(*epoch), self.visits_of(*epoch)?.len)))
+            .filter(|(epoch, _)| *epoch < last)
+            .collect();
+        let whole = last.saturating_sub(begin).saturating_sub(partly.len() as u64);
+        let lens = partly.into_iter().map(|(_, len)| (len, 1)).chain([(self.len_per_epoch, whole)]);
+        Some(lens.filter(|(_, epochs)| *epochs > 0).collect())
+    }
+
     /// The next entries of one epoch, at most `most` (at least 1), or the epoch's end; `None` after the last epoch.
     pub fn next_visits(&mut self, most: usize) -> Option<NextVisits> {
         let epoch = self.epoch;

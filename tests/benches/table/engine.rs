@@ -287,6 +287,7 @@ fn graph(
         name: "bench".into(),
         source: Box::new(Copies { sample: sample.clone(), left: items }),
         source_node: node(0, 2),
+        source_on_error: OnError::Skip,
         stages: (1..=chain.stages).map(stage).collect(),
         routes: Vec::new(),
         sink_node: node(chain.stages + 1, 3),

@@ -9,8 +9,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::TryStreamExt;
 use penstock_engine::ports::{Produced, Source};
+use penstock_engine::typed::Typing;
 use penstock_formats::{RecordFormat, RecordSource, Shards};
-use penstock_storage::{BoundedStore, DEFAULT_READS, ListSource, S3Credentials, S3Settings, S3Store, Store};
+use penstock_storage::{
+    BoundedStore, DEFAULT_READS, ListSource, S3Credentials, S3Settings, S3Store, Store, Wanted,
+};
 use penstock_tests::Folder;
 use penstock_types::config::SecretText;
 use penstock_types::traversal::TraversalSettings;
@@ -101,7 +104,7 @@ pub(crate) fn first_sample_of_a_million() -> Row {
     let first = || {
         let start = Instant::now();
         let store = BoundedStore::new(Arc::new(server.store()), DEFAULT_READS);
-        let mut source = ListSource::new(store, "", "", TraversalSettings::IN_ORDER);
+        let mut source = ListSource::new(store, Wanted::default(), TraversalSettings::IN_ORDER);
         let first = runtime.block_on(source.next()).unwrap();
         assert!(matches!(first, Some(Produced::Samples(_))));
         start.elapsed().as_secs_f64()
@@ -159,7 +162,13 @@ pub(crate) fn records_ahead() -> Row {
     let pass = |most_bytes: u64| {
         let store = BoundedStore::new(Arc::new(server.store()), DEFAULT_READS);
         let objects = Shards::Keys(vec![Arc::from("records.ndjson")]);
-        let source = RecordSource::new(store, objects, RecordFormat::lines(), TraversalSettings::IN_ORDER);
+        let source = RecordSource::new(
+            store,
+            objects,
+            RecordFormat::lines([].into()),
+            TraversalSettings::IN_ORDER,
+            Typing::default(),
+        );
         let mut source = source.within(most_bytes);
         let start = Instant::now();
         let reading = runtime.spawn(async move {

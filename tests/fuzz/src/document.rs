@@ -122,6 +122,7 @@ fn facts(name: &str, mode: Mode) -> ModuleFacts {
         makes: Vec::new(),
         removes: None,
         fan_out: None,
+        reads: None,
         counters: Vec::new(),
         params: None,
     };

@@ -11,7 +11,13 @@ const MOST_BYTES: u64 = 1 << 20;
 
 /// Decodes a record as `tf.train.Example`: its whole numbers keep within the limit, and nothing else is larger than the record.
 pub fn example(input: &[u8]) {
-    let fields = RecordFields::Example { selection: Selection::default(), key: None, texts: [].into() };
+    let fields = RecordFields::Example {
+        selection: Selection::default(),
+        key: None,
+        texts: [].into(),
+        scalars: [].into(),
+        lists: [].into(),
+    };
     let mut sample = Sample::new("a", Origin::default());
     match fields.add(&mut sample, &input.to_vec().into(), MOST_BYTES) {
         Ok(()) => assert!(sample.bytes() <= MOST_BYTES + input.len() as u64, "{sample:?}"),

@@ -10,6 +10,8 @@ use bytes::Bytes;
 use penstock_engine::item::Sample;
 use penstock_engine::numbered::{NumberedSource, Open};
 use penstock_engine::ports::{Produced, Source, SourceFault};
+use penstock_engine::typed::Typing;
+use penstock_formats::Damage;
 use penstock_formats::mds::{Columns, mds_samples};
 use penstock_formats::parquet::{Query, parquet_samples};
 use penstock_formats::tar::{tar_samples, tar_stream};
@@ -74,26 +76,32 @@ async fn read(format: &str, input: &[u8]) -> usize {
             let stream =
                 tar_stream(store.clone(), object(), selection(), TraversalSettings::IN_ORDER, MOST_BYTES);
             let streamed = drain(Box::new(stream)).await;
-            let indexed = |store| tar_samples(store, INDEX, selection(), MOST_BYTES);
+            let indexed = |store| tar_samples(store, INDEX, selection(), Damage::default(), MOST_BYTES);
             compare_indexed(IndexKind::Tar, &store, indexed, streamed).await
         }
         "tfrecord" => {
             put(KEY, with_checksums(input)).await;
             let fields = || match input.len() % 2 {
                 0 => RecordFields::Bytes,
-                _ => RecordFields::Example { selection: Selection::default(), key: None, texts: [].into() },
+                _ => RecordFields::Example {
+                    selection: Selection::default(),
+                    key: None,
+                    texts: [].into(),
+                    scalars: [].into(),
+                    lists: [].into(),
+                },
             };
             let stream =
                 tfrecord_stream(store.clone(), object(), fields(), TraversalSettings::IN_ORDER, MOST_BYTES);
             let streamed = drain(Box::new(stream)).await;
-            let indexed = |store| tfrecord_samples(store, INDEX, fields(), MOST_BYTES);
+            let indexed = |store| tfrecord_samples(store, INDEX, fields(), Damage::default(), MOST_BYTES);
             compare_indexed(IndexKind::Tfrecord, &store, indexed, streamed).await
         }
         "parquet" => {
             put(KEY, input.to_vec()).await;
             let samples = || {
-                let query = Query { fields: Vec::new(), key: None, filter: Vec::new() };
-                parquet_samples(store.clone(), object(), query, false, None, MOST_BYTES)
+                let query = Query::default();
+                parquet_samples(store.clone(), object(), query, false, None, Damage::default(), MOST_BYTES)
             };
             let in_order = drain(numbered(samples(), TraversalSettings::IN_ORDER)).await;
             let shuffled = TraversalSettings { shuffle: true, ..TraversalSettings::IN_ORDER };
@@ -104,7 +112,8 @@ async fn read(format: &str, input: &[u8]) -> usize {
                 input.split_at(input.iter().position(|byte| *byte == 0).unwrap_or(input.len()));
             put("index.json", index.to_vec()).await;
             put("shard.00000.mds", shard.get(1..).unwrap_or_default().to_vec()).await;
-            let samples = || mds_samples(store.clone(), "", Columns::default(), MOST_BYTES);
+            let samples =
+                || mds_samples(store.clone(), "", Columns::default(), Damage::default(), MOST_BYTES);
             let in_order = drain(numbered(samples(), TraversalSettings::IN_ORDER)).await;
             let shuffled = TraversalSettings { shuffle: true, ..TraversalSettings::IN_ORDER };
             compare_sets(in_order, drain(numbered(samples(), shuffled)).await)
@@ -113,11 +122,18 @@ async fn read(format: &str, input: &[u8]) -> usize {
             put(KEY, input.to_vec()).await;
             let form = || match format {
                 "csv" => RecordFormat::rows(b',', [].into()),
-                _ => RecordFormat::lines(),
+                _ => RecordFormat::lines([].into()),
             };
-            let stream = RecordSource::new(store.clone(), object(), form(), TraversalSettings::IN_ORDER);
+            let stream = RecordSource::new(
+                store.clone(),
+                object(),
+                form(),
+                TraversalSettings::IN_ORDER,
+                Typing::default(),
+            );
             let streamed = drain(Box::new(stream.within(MOST_BYTES))).await;
-            let samples = record_samples(store.clone(), object(), form(), MOST_BYTES);
+            let samples =
+                Typing::default().samples(record_samples(store.clone(), object(), form(), MOST_BYTES));
             compare_order(streamed, drain(numbered(samples, TraversalSettings::IN_ORDER)).await)
         }
         other => panic!("no format `{other}`"),
@@ -135,7 +151,7 @@ async fn drain(mut source: Box<dyn Source>) -> Drained {
         match source.next().await {
             Ok(Some(Produced::Samples(more))) => {
                 bytes += more.iter().map(Sample::memory_bytes).sum::<u64>();
-                samples.extend(more);
+                samples.extend(more.into_kept());
                 if samples.len() > MOST_SAMPLES || bytes > MOST_BYTES {
                     break (None, false);
                 }
@@ -159,7 +175,7 @@ async fn compare_indexed(
     streamed: Drained,
 ) -> usize {
     let shards = Shards::Keys(vec![Arc::from(KEY)]);
-    match SampleIndex::build(kind, store, &shards, |_, _| {}).await {
+    match SampleIndex::build(kind, store, &shards, &Damage::default(), |_, _| {}).await {
         Ok(index) => {
             store.put(Arc::from(INDEX), index.to_bytes().into()).await.expect("the memory takes an index");
             compare_order(streamed, drain(numbered(open(store.clone()), TraversalSettings::IN_ORDER)).await)

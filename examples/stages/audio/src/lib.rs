@@ -153,7 +153,7 @@ pub struct Audio {
 
 /// Decodes the sound file in `bytes` (WAV, FLAC, MP3 or Ogg Vorbis), averages its channels, resamples it, and makes `mel`, the logarithm
 /// of the energy in each mel filter, or `waveform`. Removes `bytes`.
-#[stage(wants("bytes"), makes("$output"), removes("bytes"))]
+#[stage(wants("bytes"), makes("$output"), removes("bytes"), reads(".wav", ".flac", ".mp3", ".ogg"))]
 impl SampleStage for Audio {
     type Params = Settings;
 

@@ -57,7 +57,12 @@ pub struct Transform(Settings);
 /// Decodes the file in `bytes` (JPEG, PNG, WebP, GIF or BMP) to red, green and blue, and applies the `ops` of
 /// `torchvision.transforms.v2`. The result is the tensor `image`: uint8, or float32 after `ToDtype`. Removes `bytes`, so that queues
 /// hold the small result only.
-#[stage(wants("bytes"), makes("image"), removes("bytes"))]
+#[stage(
+    wants("bytes"),
+    makes("image"),
+    removes("bytes"),
+    reads(".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp")
+)]
 impl SampleStage for Transform {
     type Params = Settings;
 

@@ -1,8 +1,11 @@
 use std::path::Path;
 
 use anyhow::Result;
-use penstock_pipeline::compare::{Comparison, Delta, RankComparison, compare as compare_two, compare_ranks};
+use penstock_pipeline::compare::{
+    ClassesDelta, Comparison, Delta, RankComparison, compare as compare_two, compare_ranks,
+};
 use penstock_pipeline::predict::{Recording, RecordingError};
+use penstock_types::fault::listed;
 
 use crate::args::CompareArgs;
 use crate::input::bad;
@@ -56,7 +59,24 @@ fn in_words(comparison: &Comparison) -> String {
         }
     }
     let figures = table(&["", "first", "second", "change"], rows.into_iter());
-    format!("{}\n\n{changes}\n\n{figures}", comparison.sentence)
+    let classes: String =
+        comparison.classes.iter().map(|delta| format!("{}\n\n", classes_in_words(delta))).collect();
+    format!("{}\n\n{classes}{changes}\n\n{figures}", comparison.sentence)
+}
+
+fn classes_in_words(delta: &ClassesDelta) -> String {
+    let ClassesDelta { source, class_count: [first, second], only_first, only_second, moved } = delta;
+    let mut words =
+        format!("The classes of `{source}` differ: {first} in the first run, {second} in the second.");
+    for (run, names) in [("first", only_first), ("second", only_second)] {
+        if !names.is_empty() {
+            words += &format!(" Only the {run} has {}.", listed(names.iter().map(String::as_str)));
+        }
+    }
+    if let Some((name, [from, to])) = moved {
+        words += &format!(" `{name}` has the label {from} in the first and {to} in the second.");
+    }
+    words
 }
 
 fn change(delta: Delta) -> String {

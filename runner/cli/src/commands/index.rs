@@ -5,13 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use penstock_formats::{IndexKind, SampleIndex, Shards};
+use penstock_formats::{Damage, IndexKind, SampleIndex, Shards};
 use penstock_pipeline::Stores;
 use penstock_storage::{
     BoundedStore, FolderStore, MAX_INDEX_BYTES, PackedKeys, Store, Wanted, check_key, check_prefix,
     write_index,
 };
 use penstock_types::fault::listed;
+use penstock_types::spec::Suffix;
 use tokio::runtime::Runtime;
 
 use crate::args::IndexCreateArgs;
@@ -33,13 +34,15 @@ pub(crate) fn create(runtime: &Runtime, args: &IndexCreateArgs) -> Result<()> {
     let (name, store) = chosen(&stores, args)?;
     let mut wanted = Wanted {
         prefix: args.prefix.clone(),
-        suffix: args.suffix.clone(),
+        suffix: Suffix::One(args.suffix.clone()),
         except: own_key(&stores, &name, args),
+        hidden: args.hidden,
+        ..Wanted::default()
     };
-    let has_suffix = !wanted.suffix.is_empty();
+    let has_suffix = !wanted.suffix.is_all();
     let of_shards = if args.tar {
         if !has_suffix {
-            wanted.suffix = ".tar".to_owned();
+            wanted.suffix = Suffix::One(".tar".to_owned());
         }
         Some((IndexKind::Tar, Shards::Listed(wanted.clone()), "samples", "shards"))
     } else if args.tfrecord {
@@ -59,6 +62,9 @@ pub(crate) fn create(runtime: &Runtime, args: &IndexCreateArgs) -> Result<()> {
         (index, format!("{} keys", count(keys.len() as u64)))
     };
     let place = write(runtime, store, index, args)?;
+    for left_out in wanted.notes.left_out() {
+        warn(&format!("left out of the index: {}", left_out.in_words()));
+    }
     warn(&format!("{found} of store `{name}` were written to {place}"));
     Ok(())
 }
@@ -72,7 +78,7 @@ async fn scan(kind: IndexKind, store: &BoundedStore, shards: &Shards) -> Result<
             bar.set_message(format!("{done} of {all} {kind} of store `{}` are read", store.name()));
         }
     };
-    let index = SampleIndex::build(kind, store, shards, shown).await;
+    let index = SampleIndex::build(kind, store, shards, &Damage::default(), shown).await;
     if let Some(bar) = &bar {
         bar.finish_and_clear();
     }
@@ -97,12 +103,17 @@ fn chosen<'a>(stores: &'a Stores, args: &IndexCreateArgs) -> Result<(String, &'a
     }
 }
 
+/// File to which the index is written; `None` for standard output, which `-` names.
+fn file_of(args: &IndexCreateArgs) -> Option<&Path> {
+    args.output.as_deref().filter(|path| *path != Path::new("-"))
+}
+
 /// Returns the key of the index if it is written into the store itself: the index must not contain its own key.
 fn own_key(stores: &Stores, name: &str, args: &IndexCreateArgs) -> Option<String> {
     if let Some(key) = &args.upload {
         return Some(key.clone());
     }
-    let file = args.output.clone().or_else(|| fs::read_link(STANDARD_OUTPUT).ok())?;
+    let file = file_of(args).map(Path::to_owned).or_else(|| fs::read_link(STANDARD_OUTPUT).ok())?;
     stores.key_of(name, &file)
 }
 
@@ -132,7 +143,7 @@ fn write(runtime: &Runtime, store: &BoundedStore, index: Vec<u8>, args: &IndexCr
         runtime.block_on(store.put(Arc::from(key.as_str()), index.into()))?;
         return Ok(format!("its object `{key}`"));
     }
-    match &args.output {
+    match file_of(args) {
         Some(path) => {
             write_file(runtime, index, path).with_context(|| format!("cannot write `{}`", path.display()))?;
             Ok(format!("`{}`", path.display()))

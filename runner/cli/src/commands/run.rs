@@ -8,7 +8,7 @@ use crate::args::RunArgs;
 use crate::input::{Document, bad};
 use crate::interrupt::Interrupts;
 use crate::progress::watch;
-use crate::report::{exit_code, report};
+use crate::report::{exit_code, losses, report};
 use crate::text::{count, say_as, warn};
 
 /// Runs a pipeline until it ends, Ctrl-C stops it, or the time of `--for` has passed.
@@ -49,6 +49,9 @@ pub(crate) fn run(runtime: &Runtime, args: &RunArgs) -> Result<u8> {
     let kept = file.map_or(Ok(()), |file| file.write(&state));
     if args.json || !args.quiet {
         say_as(args.json, &snapshot, report)?;
+    }
+    if args.quiet {
+        Some(losses(&snapshot)).filter(|losses| !losses.is_empty()).iter().for_each(|losses| warn(losses));
     }
     for (stage, logs) in logs.iter().filter(|(_, logs)| logs.dropped > 0) {
         warn(&format!("[{stage}] logged too much: {} lines were dropped", count(logs.dropped)));

@@ -10,9 +10,9 @@ use futures::stream::iter;
 use penstock_device::{CudaTransfer, DeviceBuffer, Gpu, GpuError, PinnedMemory};
 use penstock_engine::item::{Collated, Dtype, Item, Origin, Sample, Stacked, Tensor, Value};
 use penstock_engine::memory::{BatchMemory, Pool};
-use penstock_engine::ops::Collate;
+use penstock_engine::ops::{Collate, Usual};
 use penstock_engine::ports::{Fault, Items, Output, StopFlag, TaskOp, ThreadOp, ThreadOpFactory};
-use penstock_types::policy::Ragged;
+use penstock_types::plan::CollatePlan;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry;
@@ -50,7 +50,9 @@ impl Work {
         let transfer = CudaTransfer::start(gpu, &memory, wanted.most_slots)?;
         let shared: Option<Arc<dyn BatchMemory>> =
             if wanted.is_pinned { Some(Arc::new(memory)) } else { None };
-        let collate = Collate::new(Ragged::Fail, shared).build(&StopFlag::default()).unwrap();
+        let collate = Collate::new(CollatePlan::default(), Usual::default(), shared)
+            .build(&StopFlag::default())
+            .unwrap();
         Ok(Self { transfer, collate })
     }
 

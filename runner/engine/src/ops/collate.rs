@@ -1,41 +1,44 @@
 //! Stacks the fields of a batch's samples.
 
+mod forms;
 mod pad;
 
-use std::cell::LazyCell;
-use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use penstock_types::policy::Ragged;
+use penstock_types::plan::CollatePlan;
+use penstock_types::policy::{Mismatch, Ragged};
 use penstock_types::run::FailureClass;
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
 
+pub use self::forms::Usual;
+use self::forms::{Form, are_in_order, have_shapes, most_common, put_in_order};
 use self::pad::{Padding, largest_shape, shape_name, stacked_shapes, unpaddable};
-use crate::item::{Collated, Column, Dtype, Field, Item, Sample, Stacked, Tensor, Value};
+use crate::item::{Collated, Column, Dtype, Item, Sample, Stacked, Tensor, Value};
 use crate::memory::{BatchMemory, Filling};
 use crate::ports::{Failed, Fault, Output, StopFlag, ThreadOp, ThreadOpFactory};
 
-/// Stacks every field over the samples of a batch. The fields, types and shapes of the largest group of equal samples apply (of
-/// the first such group if several have the same size); a sample that differs fails without failing its batch. The order of a
-/// sample's fields does not matter. `ragged` determines the treatment of tensors that differ only in shape.
+/// Stacks every field over the samples of a batch. The samples have the fields of their data set with their types: a sample that differs
+/// ends the run, or fails alone, by `mismatch`. The order of a sample's fields does not matter. `ragged` determines the treatment of
+/// tensors that differ only in shape.
 #[derive(Clone, Debug, Default)]
 pub struct Collate {
-    ragged: Ragged,
+    settings: CollatePlan,
+    usual: Usual,
     memory: Option<Arc<dyn BatchMemory>>,
 }
 
 impl Collate {
     /// Writes arrays into `memory`, or to the heap if `memory` is `None`.
-    pub fn new(ragged: Ragged, memory: Option<Arc<dyn BatchMemory>>) -> Self {
-        Self { ragged, memory }
+    pub fn new(settings: CollatePlan, usual: Usual, memory: Option<Arc<dyn BatchMemory>>) -> Self {
+        Self { settings, usual, memory }
     }
 
     /// Stacks the samples of a batch; `None` once the run is stopping.
     fn collated(&self, samples: Vec<Sample>, stop: &StopFlag) -> Option<Output> {
-        let Kept { alike, failed, fatal } = keep_alike(samples, self.ragged, stop)?;
-        let fatal = fatal.or_else(|| unpaddable(&alike).filter(|_| self.ragged == Ragged::Pad));
+        let ragged = self.settings.ragged;
+        let Kept { alike, failed, fatal } = self.keep_alike(samples, stop)?;
+        let fatal = fatal.or_else(|| unpaddable(&alike).filter(|_| ragged == Ragged::Pad));
         if let Some(message) = fatal {
             let fault = Fault::new(FailureClass::Data, format!("not stacked: {message}"));
             let mut output = Output::all_failed(alike, &fault);
@@ -45,10 +48,82 @@ impl Collate {
         let output = if alike.is_empty() {
             Output::default()
         } else {
-            Output::one(Item::Collated(stack(alike, self.ragged, self.memory.as_deref(), stop)?))
+            Output::one(Item::Collated(stack(alike, ragged, self.memory.as_deref(), stop)?))
         };
         Some(Output { failed, ..output })
     }
+
+    /// Splits the samples of a batch into those that can be stacked and those that fail; `None` once the run is stopping.
+    fn keep_alike(&self, samples: Vec<Sample>, stop: &StopFlag) -> Option<Kept> {
+        let Some(first) = samples.first() else { return Some(Kept::default()) };
+        let (ragged, shapes) = (self.settings.ragged, &self.settings.shapes);
+        let usual = self.usual.with(first);
+        // Most batches are alike: one comparison for each sample.
+        let has_fields = usual.mismatch(first).is_none();
+        let mut rest = samples[1..].iter();
+        if has_fields && have_shapes(first, shapes) && rest.all(|sample| are_in_order(first, sample, ragged))
+        {
+            return (!stop.is_set()).then_some(Kept { alike: samples, ..Kept::default() });
+        }
+        let (mut alike, mut failed, mut fatal) = (Vec::with_capacity(samples.len()), Vec::new(), None);
+        for sample in samples {
+            if stop.is_set() {
+                return None;
+            }
+            match usual.mismatch(&sample) {
+                None => alike.push(sample),
+                Some(message) => failed.push(fail(sample, message)),
+            }
+        }
+        if self.settings.mismatch == Mismatch::Fail
+            && let Some(first) = failed.first()
+        {
+            fatal = Some(does_not_fit(&failed, first, "its data set", forms::MISMATCH));
+        }
+        // Shapes are compared with those of the document, of the most frequent form, or of the first sample.
+        let reference = match ragged {
+            Ragged::Skip if shapes.is_empty() => most_common(&alike, ragged, stop)?,
+            _ => 0,
+        };
+        let reference = alike.get(reference).cloned();
+        let (mut kept, mut odd) = (Vec::with_capacity(alike.len()), Vec::new());
+        for sample in alike {
+            if stop.is_set() {
+                return None;
+            }
+            match forms::odd_shape(&sample, reference.as_ref(), shapes, ragged) {
+                None => kept.push(sample),
+                Some(message) => odd.push(fail(sample, message)),
+            }
+        }
+        if let Some(first) = odd.first() {
+            match ragged {
+                Ragged::Fail => {
+                    fatal = fatal.or_else(|| Some(does_not_fit(&odd, first, "its batch", forms::SHAPES)));
+                }
+                _ if shapes.is_empty() => self.usual.warn_of_majority(&first.sample),
+                _ => {}
+            }
+        }
+        failed.append(&mut odd);
+        put_in_order(&mut kept, ragged, stop)?;
+        Some(Kept { alike: kept, failed, fatal })
+    }
+}
+
+fn fail(sample: Sample, message: String) -> Failed {
+    Failed { sample, fault: Fault::new(FailureClass::Data, message) }
+}
+
+/// Message of a run that ends because samples differ, `first` among them.
+fn does_not_fit(failed: &[Failed], first: &Failed, whole: &str, cure: &str) -> String {
+    let key = printable(&first.sample.key, MAX_SHOWN_KEY);
+    let others = match failed.len() - 1 {
+        0 => String::new(),
+        1 => " (and another one of its batch)".to_owned(),
+        others => format!(" (and {others} others of its batch)"),
+    };
+    format!("sample `{key}`{others} does not fit {whole}: {}; {cure}", first.fault.message)
 }
 
 impl ThreadOpFactory for Collate {
@@ -73,190 +148,15 @@ impl ThreadOp for Collate {
     }
 }
 
-/// Properties of a value that must be equal in all samples of a stacked field.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Form<'a> {
-    Array(Dtype, &'a [u32]),
-    /// A tensor of any shape with this element type and number of dimensions, at least one.
-    Ragged(Dtype, usize),
-    Text,
-    Blob,
-}
-
-impl<'a> Form<'a> {
-    fn of(value: &'a Value, ragged: Ragged) -> Self {
-        match value {
-            Value::Blob(_) => Self::Blob,
-            Value::Text(_) => Self::Text,
-            Value::Int(_) => Self::Array(Dtype::Int64, &[]),
-            Value::Real(_) => Self::Array(Dtype::Float64, &[]),
-            Value::Tensor(Tensor { dtype, shape, .. }) => match ragged {
-                Ragged::Pad | Ragged::List if !shape.is_empty() => Self::Ragged(*dtype, shape.len()),
-                _ => Self::Array(*dtype, shape),
-            },
-        }
-    }
-}
-
-impl fmt::Display for Form<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Array(dtype, []) => write!(f, "is a single {}", dtype.name()),
-            Self::Array(dtype, shape) => write!(f, "is {} {shape:?}", dtype.name()),
-            Self::Ragged(dtype, 1) => write!(f, "is {} with 1 dimension", dtype.name()),
-            Self::Ragged(dtype, dimensions) => write!(f, "is {} with {dimensions} dimensions", dtype.name()),
-            Self::Text => f.write_str("is a text"),
-            Self::Blob => f.write_str("is a blob"),
-        }
-    }
-}
-
 /// Samples of a batch, split into those that are stacked and those that fail.
+#[derive(Default)]
 struct Kept {
-    /// Samples with the most common fields. The fields of each are in the order of the first sample.
+    /// Samples with equal fields. The fields of each are in the order of the first sample.
     alike: Vec<Sample>,
-    /// Samples with other fields, unchanged; they fail.
+    /// Samples with other fields or shapes, unchanged; they fail.
     failed: Vec<Failed>,
-    /// Reason for failing the run, if the batch as a whole cannot be stacked.
+    /// Reason for failing the run.
     fatal: Option<String>,
-}
-
-/// Difference between a sample and the most common form in its batch.
-struct Oddity {
-    message: String,
-    /// Set if only the shape of the field differs.
-    is_shape: bool,
-}
-
-/// Splits the samples of a batch into those that can be stacked and those that fail; `None` once the run is stopping.
-fn keep_alike(mut samples: Vec<Sample>, ragged: Ragged, stop: &StopFlag) -> Option<Kept> {
-    let (mut failed, mut fatal) = (Vec::new(), None);
-    if !are_alike(&samples, ragged, stop)? {
-        let usual = &samples[most_common(&samples, ragged, stop)?];
-        let places = places_of(usual);
-        // All differences are computed before any sample is moved, because `usual` borrows from `samples`.
-        let oddity = |sample| (!stop.is_set()).then(|| oddity(sample, usual, &places, ragged));
-        let oddities: Vec<Option<Oddity>> = samples.iter().map(oddity).collect::<Option<_>>()?;
-        let mut alike = Vec::with_capacity(samples.len());
-        for (sample, oddity) in samples.into_iter().zip(oddities) {
-            let Some(Oddity { message, is_shape }) = oddity else {
-                alike.push(sample);
-                continue;
-            };
-            if is_shape && ragged == Ragged::Fail && fatal.is_none() {
-                fatal = Some(format!(
-                    "sample `{}` does not fit its batch: {message}; make shapes equal in a stage before, or set `ragged` to \
-                     `pad`, `list` or `skip`",
-                    printable(&sample.key, MAX_SHOWN_KEY)
-                ));
-            }
-            failed.push(Failed { sample, fault: Fault::new(FailureClass::Data, message) });
-        }
-        samples = alike;
-    }
-    put_in_order(&mut samples, ragged, stop)?;
-    Some(Kept { alike: samples, failed, fatal })
-}
-
-/// True if all samples have the same fields with equal forms, in any order. `None` once the run is stopping.
-fn are_alike(samples: &[Sample], ragged: Ragged, stop: &StopFlag) -> Option<bool> {
-    let Some((first, rest)) = samples.split_first() else { return Some(true) };
-    let places = LazyCell::new(|| places_of(first));
-    for sample in rest {
-        if stop.is_set() {
-            return None;
-        }
-        if !are_in_order(first, sample, ragged) && oddity(sample, first, &places, ragged).is_some() {
-            return Some(false);
-        }
-    }
-    Some(true)
-}
-
-/// True if both samples have the same fields in the same order, and corresponding values can be stacked.
-fn are_in_order(a: &Sample, b: &Sample, ragged: Ragged) -> bool {
-    let mut pairs = a.fields.iter().zip(&b.fields);
-    // Most samples of a source share their names: the text of the names need not be read.
-    let has_same_name = |a: &Field, b: &Field| Arc::ptr_eq(&a.name, &b.name) || a.name == b.name;
-    a.fields.len() == b.fields.len()
-        && pairs.all(|(a, b)| has_same_name(a, b) && have_same_form(&a.value, &b.value, ragged))
-}
-
-fn have_same_form(a: &Value, b: &Value, ragged: Ragged) -> bool {
-    match (a, b) {
-        // Numbers have no shapes. Comparing two empty ones took a tenth of the CPU time of a pipeline with four numbers in each
-        // sample.
-        (Value::Int(_), Value::Int(_)) | (Value::Real(_), Value::Real(_)) => true,
-        _ => Form::of(a, ragged) == Form::of(b, ragged),
-    }
-}
-
-/// Positions of a sample's fields by name.
-type Places = HashMap<Arc<str>, usize>;
-
-fn places_of(sample: &Sample) -> Places {
-    sample.fields.iter().enumerate().map(|(place, field)| (field.name.clone(), place)).collect()
-}
-
-/// Reorders the fields of all samples into the order of the first sample; the samples have equal fields. `None` once the run is
-/// stopping.
-fn put_in_order(samples: &mut [Sample], ragged: Ragged, stop: &StopFlag) -> Option<()> {
-    let Some((first, rest)) = samples.split_first_mut() else { return Some(()) };
-    let places = LazyCell::new(|| places_of(first));
-    for sample in rest {
-        if stop.is_set() {
-            return None;
-        }
-        if !are_in_order(first, sample, ragged) {
-            sample.fields.sort_by_cached_key(|field| places.get(&field.name).copied());
-        }
-    }
-    Some(())
-}
-
-/// Position of the first sample of the largest group of equal samples. If several groups have this size, the first of these
-/// groups is used. `None` once the run is stopping.
-fn most_common(samples: &[Sample], ragged: Ragged, stop: &StopFlag) -> Option<usize> {
-    let mut groups: HashMap<Vec<(&str, Form<'_>)>, (usize, usize)> = HashMap::new();
-    for (place, sample) in samples.iter().enumerate() {
-        if stop.is_set() {
-            return None;
-        }
-        let mut signature: Vec<(&str, Form<'_>)> =
-            sample.fields.iter().map(|field| (&*field.name, Form::of(&field.value, ragged))).collect();
-        signature.sort_unstable_by_key(|(name, _)| *name);
-        groups.entry(signature).or_insert((0, place)).0 += 1;
-    }
-    let largest = groups.into_values().max_by_key(|(count, place)| (*count, std::cmp::Reverse(*place)));
-    largest.map(|(_, place)| place)
-}
-
-/// Compares `sample` with `usual`, a sample of the largest group, whose field positions are `places`; `None` if they agree.
-fn oddity(sample: &Sample, usual: &Sample, places: &Places, ragged: Ragged) -> Option<Oddity> {
-    let other = |message| Some(Oddity { message, is_shape: false });
-    if are_in_order(usual, sample, ragged) {
-        return None;
-    }
-    let own = places_of(sample);
-    for field in &usual.fields {
-        let name = &field.name;
-        let wanted = Form::of(&field.value, ragged);
-        let Some(value) = own.get(name).map(|place| &sample.fields[*place].value) else {
-            return other(format!("field `{name}` is missing, but the rest of the batch has it"));
-        };
-        match (Form::of(value, ragged), wanted) {
-            (found, wanted) if found == wanted => {}
-            (Form::Array(found_type, found), Form::Array(wanted_type, wanted))
-                if found_type == wanted_type =>
-            {
-                let message = format!("field `{name}` has shape {found:?}, the batch has {wanted:?}");
-                return Some(Oddity { message, is_shape: true });
-            }
-            (found, wanted) => return other(format!("field `{name}` {found}, in the batch it {wanted}")),
-        }
-    }
-    let extra = sample.fields.iter().find(|field| !places.contains_key(&field.name))?;
-    other(format!("field `{}` is not in the rest of the batch", extra.name))
 }
 
 /// Stacks at least one sample; all samples have equal fields in the same order. Each value is dropped as soon as it is copied.
@@ -346,8 +246,11 @@ fn append(data: &mut Filling, value: &Value) {
 
 #[cfg(test)]
 mod tests {
+    use penstock_types::data_set::{DataField, DataFields, FieldType};
+
     use super::*;
     use crate::item::{Field, Origin};
+    use crate::notes::Notes;
     use crate::ports::Items;
 
     fn tensor(shape: &[u32], fill: u8) -> Value {
@@ -363,10 +266,14 @@ mod tests {
         sample
     }
 
+    fn op(ragged: Ragged, mismatch: Mismatch) -> Collate {
+        Collate::new(CollatePlan { ragged, mismatch, ..CollatePlan::default() }, Usual::default(), None)
+    }
+
     /// Stacks the samples. Returns the collated batch, and the key and message of each failed sample.
     fn collate(samples: Vec<Sample>) -> (Option<Collated>, Vec<(String, String)>) {
-        // `Ragged::Skip` fails only the samples whose shapes differ.
-        let output = Collate::new(Ragged::Skip, None).apply(Item::Batch(samples), &StopFlag::default());
+        // Only the samples that differ fail.
+        let output = op(Ragged::Skip, Mismatch::Skip).apply(Item::Batch(samples), &StopFlag::default());
         let failed = output.failed.iter().map(|failed| {
             assert_eq!(failed.fault.class, FailureClass::Data);
             (failed.sample.key.to_string(), failed.fault.message.to_string())
@@ -444,14 +351,16 @@ mod tests {
         let mut other = audio(&[3, 3]);
         other[1].set("audio", Value::Int(1));
         let output = Collate::default().apply(Item::Batch(other), &StopFlag::default());
-        assert!(output.fatal.is_none() && output.failed.len() == 1, "only shapes are fatal: {output:?}");
+        let said = "sample `1.jpg` does not fit its data set: field `audio` is a single int64, in the data set it is uint8 with 2 \
+                    dimensions; set `missing` or `types`";
+        assert!(output.fatal.is_some_and(|message| message.starts_with(said)));
     }
 
     #[test]
     fn padding_fills_with_zeros_and_keeps_the_shapes() {
         let mut samples = audio(&[2, 0, 1]);
         samples[2].set("audio", tensor(&[1, 3], 9));
-        let output = Collate::new(Ragged::Pad, None).apply(Item::Batch(samples), &StopFlag::default());
+        let output = op(Ragged::Pad, Mismatch::Skip).apply(Item::Batch(samples), &StopFlag::default());
         let Items::One(Item::Collated(batch)) = output.items else { panic!("{output:?}") };
         let [padded, shapes] = batch.fields.as_slice() else { panic!("{:?}", batch.fields) };
         let Stacked::Tensor(padded) = &padded.values else { panic!("{padded:?}") };
@@ -469,17 +378,17 @@ mod tests {
             sample(0, &[("x", tensor(&[1, 2_000_000], 0))]),
             sample(1, &[("x", tensor(&[2_000_000, 1], 0))]),
         ];
-        let output = Collate::new(Ragged::Pad, None).apply(Item::Batch(wide.into()), &StopFlag::default());
+        let output = op(Ragged::Pad, Mismatch::Skip).apply(Item::Batch(wide.into()), &StopFlag::default());
         assert!(output.fatal.is_some_and(|message| message.contains("more than 16 times")));
         // Shapes with a dimension of 0 must cause neither a long loop over their other dimensions nor an overflow of the size.
         for shapes in [[[u32::MAX, 1_000, 1, 0], [1, 1, 2, 0]], [[u32::MAX, 1, 1, 0], [1, u32::MAX, 1, 0]]] {
             let empty = (0..).zip(shapes).map(|(index, shape)| sample(index, &[("x", tensor(&shape, 0))]));
             let output =
-                Collate::new(Ragged::Pad, None).apply(Item::Batch(empty.collect()), &StopFlag::default());
+                op(Ragged::Pad, Mismatch::Skip).apply(Item::Batch(empty.collect()), &StopFlag::default());
             assert!(output.fatal.is_some_and(|message| message.contains("more than 16 times")));
         }
         let named = sample(0, &[("x", tensor(&[1], 0)), ("x.shape", tensor(&[1], 0))]);
-        let output = Collate::new(Ragged::Pad, None).apply(Item::Batch(vec![named]), &StopFlag::default());
+        let output = op(Ragged::Pad, Mismatch::Skip).apply(Item::Batch(vec![named]), &StopFlag::default());
         assert!(output.fatal.is_some_and(|message| message.contains("a field `x.shape`")));
     }
 
@@ -487,8 +396,9 @@ mod tests {
     fn a_list_keeps_each_tensor_as_it_is() {
         let mut samples = audio(&[2, 1, 1]);
         samples[2].set("audio", tensor(&[1], 9));
-        let output = Collate::new(Ragged::List, None).apply(Item::Batch(samples), &StopFlag::default());
-        let message = "field `audio` is uint8 with 1 dimension, in the batch it is uint8 with 2 dimensions";
+        let output = op(Ragged::List, Mismatch::Skip).apply(Item::Batch(samples), &StopFlag::default());
+        let message =
+            "field `audio` is uint8 with 1 dimension, in the data set it is uint8 with 2 dimensions";
         assert_eq!(output.failed[0].fault.message.as_ref(), message);
         let Items::One(Item::Collated(batch)) = output.items else { panic!("no batch") };
         let Stacked::Tensors(tensors) = &batch.fields[0].values else { panic!("{:?}", batch.fields) };
@@ -515,22 +425,82 @@ mod tests {
             let (_, failed) = collate(samples);
             failed[0].1.clone()
         };
-        assert_eq!(message(&[]), "field `a` is missing, but the rest of the batch has it");
+        assert_eq!(message(&[]), "field `a` is missing, in the data set it is a single int64");
         assert_eq!(
             message(&[("a", Value::Int(1)), ("b", Value::Int(1))]),
-            "field `b` is not in the rest of the batch"
+            "field `b` is a single int64, and other samples do not have it"
         );
         assert_eq!(
             message(&[("a", Value::Real(1.0))]),
-            "field `a` is a single float64, in the batch it is a single int64"
+            "field `a` is a single float64, in the data set it is a single int64"
         );
         assert_eq!(
             message(&[("a", Value::Text("x".into()))]),
-            "field `a` is a text, in the batch it is a single int64"
+            "field `a` is a text, in the data set it is a single int64"
         );
         assert_eq!(
             message(&[("a", tensor(&[2], 0))]),
-            "field `a` is uint8 [2], in the batch it is a single int64"
+            "field `a` is uint8 with 1 dimension, in the data set it is a single int64"
+        );
+    }
+
+    #[test]
+    fn a_later_batch_has_the_fields_of_the_data_set() {
+        let label = |index, value: Option<Value>| {
+            sample(index, &value.map(|value| ("label", value)).into_iter().collect::<Vec<_>>())
+        };
+        let fatal = |later: Option<Value>| {
+            let mut op = op(Ragged::Fail, Mismatch::Fail);
+            let first = op.apply(Item::Batch(vec![label(0, Some(Value::Int(1)))]), &StopFlag::default());
+            assert!(first.fatal.is_none());
+            op.clone().apply(Item::Batch(vec![label(1, later)]), &StopFlag::default()).fatal
+        };
+        assert!(fatal(Some(Value::Int(2))).is_none());
+        assert!(
+            fatal(None).unwrap().contains("field `label` is missing, in the data set it is a single int64")
+        );
+        assert!(fatal(Some(Value::Real(2.0))).unwrap().contains("field `label` is a single float64"));
+    }
+
+    #[test]
+    fn the_source_states_what_its_stages_do_not_change() {
+        let field = |name: &str, kind| DataField { name: name.into(), kind, optional: Some(true) };
+        let fields =
+            Arc::new(DataFields::of(vec![field("label", FieldType::Int), field("text", FieldType::Text)]));
+        let notes = Notes::default();
+        notes.set_fields(fields.clone(), fields);
+        let usual = Usual::of(notes, Some(["text".to_owned()].into()));
+        let settings = CollatePlan { mismatch: Mismatch::Skip, ..CollatePlan::default() };
+        let mut op = Collate::new(settings, usual, None);
+        // The first sample lacks the label, and has the tokens that a stage has made of the text.
+        let batch = vec![
+            sample(0, &[("tokens", tensor(&[2], 1))]),
+            sample(1, &[("label", Value::Int(3)), ("tokens", tensor(&[2], 1))]),
+        ];
+        let output = op.apply(Item::Batch(batch), &StopFlag::default());
+        assert_eq!(output.failed.iter().map(|failed| &*failed.sample.key).collect::<Vec<_>>(), ["0.jpg"]);
+        let Items::One(Item::Collated(batch)) = output.items else { panic!("no batch") };
+        assert_eq!(batch.keys, ["1.jpg".into()]);
+    }
+
+    #[test]
+    fn shapes_of_the_document_decide_instead_of_the_majority() {
+        let shapes = [("image".to_owned(), vec![2])].into();
+        let settings = CollatePlan { ragged: Ragged::Skip, shapes, ..CollatePlan::default() };
+        let notes = Notes::default();
+        let image = |index, size| sample(index, &[("image", tensor(&[size], 1))]);
+        let batch = || vec![image(0, 3), image(1, 3), image(2, 2)];
+        let mut op = Collate::new(settings, Usual::of(notes.clone(), None), None);
+        let output = op.apply(Item::Batch(batch()), &StopFlag::default());
+        assert_eq!(&*output.failed[0].fault.message, "field `image` has shape [3], `shape` has [2]");
+        assert_eq!((output.failed.len(), output.fatal, notes.warnings("s").len()), (2, None, 0));
+        let settings = CollatePlan { ragged: Ragged::Skip, ..CollatePlan::default() };
+        let mut op = Collate::new(settings, Usual::of(notes.clone(), None), None);
+        let output = op.apply(Item::Batch(batch()), &StopFlag::default());
+        assert_eq!(
+            (output.failed.len(), notes.warnings("s").len()),
+            (1, 1),
+            "the majority decides, with a warning"
         );
     }
 
@@ -559,9 +529,8 @@ mod tests {
         };
         let cpu = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         let times = [0, 7].map(|turns| {
-            // The sample that differs comes first, so that its field order must not become the order of the batch.
-            let mut samples = vec![sample(0, &[("odd", Value::Int(1))])];
-            samples.extend((0..count).map(|index| made(index, index * turns)));
+            let mut samples: Vec<Sample> = (0..count).map(|index| made(index, index * turns)).collect();
+            samples.push(sample(0, &[("odd", Value::Int(1))]));
             let begin = cpu();
             let (batch, failed) = collate(samples);
             let time = std::time::Duration::try_from(cpu() - begin).unwrap();

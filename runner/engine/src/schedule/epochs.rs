@@ -1,14 +1,20 @@
 use std::collections::VecDeque;
 
+use penstock_types::policy::{FailureLimit, USUAL_NEEDS_FAILURES, USUAL_RATE};
+
+use super::failures::too_many;
+
 /// Samples made and failed in each of the latest epochs.
 #[derive(Debug, Default)]
 pub(crate) struct EpochBooks {
     /// Counts of samples by epoch, oldest epoch first.
     books: VecDeque<EpochBook>,
-    /// Description of the first epoch in which every sample failed.
+    /// Description of the first epoch in which every sample failed, or more than the default limit permits.
     lost: Option<String>,
     /// First epoch whose samples may not all fail.
     judged_from: u32,
+    /// Set if the default limit applies to each epoch.
+    is_usual: bool,
 }
 
 #[derive(Debug)]
@@ -20,6 +26,8 @@ struct EpochBook {
     first_failure: Option<String>,
     /// Set once the source has put its last sample of this epoch.
     ended: bool,
+    /// Set once all its samples have passed the stages.
+    passed: bool,
 }
 
 /// Maximum number of observed epochs: a failure in an older epoch counts only as a failure of the run. More epochs can be in
@@ -28,8 +36,8 @@ const MAX_EPOCHS: usize = 1024;
 
 impl EpochBooks {
     /// Creates books without samples; all samples of epochs before `epoch` may fail.
-    pub(crate) fn judged_from(epoch: u32) -> Self {
-        Self { judged_from: epoch, ..Self::default() }
+    pub(crate) fn judged_from(epoch: u32, limit: Option<FailureLimit>) -> Self {
+        Self { judged_from: epoch, is_usual: limit == Some(FailureLimit::Usual), ..Self::default() }
     }
 
     /// Counts a sample made by the source, which makes one epoch after the other.
@@ -41,7 +49,14 @@ impl EpochBooks {
         if self.books.len() == MAX_EPOCHS {
             self.books.pop_front();
         }
-        self.books.push_back(EpochBook { epoch, made: 1, failed: 0, first_failure: None, ended: false });
+        self.books.push_back(EpochBook {
+            epoch,
+            made: 1,
+            failed: 0,
+            first_failure: None,
+            ended: false,
+            passed: false,
+        });
     }
 
     /// Counts samples that a fan-out added in `epoch`.
@@ -69,7 +84,19 @@ impl EpochBooks {
         }
     }
 
-    /// Reason for failing the run: an epoch in which every sample failed.
+    /// Records that all samples of the oldest epoch have passed the stages.
+    pub(crate) fn pass(&mut self) {
+        let Some(book) = self.books.iter_mut().find(|book| !book.passed) else { return };
+        book.passed = true;
+        let (failed, made) = (book.failed, book.made);
+        let is_exceeded = failed >= USUAL_NEEDS_FAILURES && failed as f64 > USUAL_RATE * made as f64;
+        if self.is_usual && is_exceeded && book.epoch >= self.judged_from && self.lost.is_none() {
+            let of = format!("{made} samples");
+            self.lost = Some(too_many(&format!("epoch {}", book.epoch), FailureLimit::Usual, failed, &of));
+        }
+    }
+
+    /// Reason for failing the run: an epoch in which every sample failed, or too many.
     pub(crate) fn lost(&self) -> Option<&str> {
         self.lost.as_deref()
     }

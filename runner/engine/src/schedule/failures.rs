@@ -1,7 +1,9 @@
 use std::cmp::Reverse;
 use std::sync::{Mutex, PoisonError};
 
-use penstock_types::policy::{FailureLimit, OnError, RATE_NEEDS_TASKS, USUAL_NEEDS_SAMPLES, USUAL_RATE};
+use penstock_types::policy::{
+    FailureLimit, OnError, RATE_NEEDS_TASKS, USUAL_NEEDS_FAILURES, USUAL_NEEDS_SAMPLES, USUAL_RATE,
+};
 use penstock_types::run::{Disposition, FailureClass, FailureGroup, FailureRecord};
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
 
@@ -170,7 +172,10 @@ impl FailureGroups {
 pub(crate) fn exceeds(limit: FailureLimit, failures: u64, tasks: u64, over: bool) -> bool {
     match limit {
         FailureLimit::Count(most) => failures > most,
-        FailureLimit::Usual => tasks >= USUAL_NEEDS_SAMPLES && failures as f64 > USUAL_RATE * tasks as f64,
+        FailureLimit::Usual => {
+            let is_judged = tasks >= USUAL_NEEDS_SAMPLES || over && failures >= USUAL_NEEDS_FAILURES;
+            is_judged && failures as f64 > USUAL_RATE * tasks as f64
+        }
         FailureLimit::Rate(most) => {
             tasks > 0 && (over || tasks >= RATE_NEEDS_TASKS) && failures as f64 > most * tasks as f64
         }

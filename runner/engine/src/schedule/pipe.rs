@@ -185,7 +185,8 @@ impl Pipe {
         };
         let saves = settled.saves && matches!(self.runs_on, RunsOn::OneThread(_));
         // Behind a failure that ends the run, a resumed run goes on from the state before.
-        let is_tried_again = core.on_error == OnError::Fail && !output.failed.is_empty();
+        let on_error = if output.fatal.is_some() { OnError::Fail } else { core.on_error };
+        let is_tried_again = on_error == OnError::Fail && !output.failed.is_empty();
         let saved = output.saved.take().filter(|_| saves && !is_tried_again);
         let is_saved = saved.is_some();
         output.dropped += match saved {
@@ -214,7 +215,7 @@ impl Pipe {
             u64::MAX => time.wall,
             before => before - before / 8 + time.wall / 8,
         };
-        let is_fatal = core.on_error == OnError::Fail && (lost > 0 || !output.failed.is_empty());
+        let is_fatal = on_error == OnError::Fail && (lost > 0 || !output.failed.is_empty());
         let mut taken = std::mem::take(&mut self.slots[slot].tickets);
         if is_fatal {
             // A resumed run tries the samples again.
@@ -251,7 +252,7 @@ impl Pipe {
             core.meter.on_task(Some(op_nanos), failures);
             core.failed_held += failures.saturating_sub(came_in).min(held);
         }
-        let failed = (failures > 0).then(|| FailedTask::new(&core.id, core.on_error, output.failed, lost));
+        let failed = (failures > 0).then(|| FailedTask::new(&core.id, on_error, output.failed, lost));
         failed.iter().for_each(|failed| core.fail(failed));
         self.slots[slot].inside = passed_on;
         self.slots[slot].results = Results::new(output.items);

@@ -9,6 +9,8 @@ use crate::route::Route;
 #[derive(Debug)]
 pub(crate) struct ChainShape {
     pub(crate) source: NodeShape,
+    /// Handling of samples that the source finds damaged.
+    pub(crate) source_on_error: OnError,
     /// Sources of a mixture.
     pub(crate) parts: SourceParts,
     pub(crate) stages: Vec<StageShape>,

@@ -25,9 +25,13 @@ impl SinkEnd {
                     self.core.book.taken += item.samples();
                     self.hand = Some((item, None));
                 }
-                Take::EpochEnd | Take::Mark => {}
+                Take::EpochEnd => step.epochs.pass(),
+                Take::Mark => {}
                 Take::Empty => return,
-                Take::Ended => self.core.close(step),
+                Take::Ended => {
+                    step.epochs.pass();
+                    self.core.close(step);
+                }
             }
         }
     }

@@ -1,16 +1,20 @@
 use std::collections::VecDeque;
 
 use penstock_types::ledger::StageBook;
+use penstock_types::policy::OnError;
+use penstock_types::run::Disposition;
 use penstock_types::stats::Tick;
 
 use super::budget::ByteBudget;
 use super::core::{Hand, bytes_in, samples_in};
 use super::epochs::EpochBooks;
+use super::failures::FailedTask;
 use super::queue::Queue;
 use super::settled::Settled;
+use crate::chunk::Outcome;
 use crate::item::{Item, Sample};
 use crate::parts::PartBooks;
-use crate::ports::Produced;
+use crate::ports::{Failed, Produced};
 
 /// The schedule's view of the source: the current chunk, and the sample that waits for room. The source runs in a task and makes
 /// the next chunk while the current one is handed out.
@@ -30,16 +34,20 @@ pub(crate) struct SourceEnd {
     kept_bytes: u64,
     ended: bool,
     closed: bool,
+    /// Handling of damaged samples.
+    on_error: OnError,
 }
 
 #[derive(Debug)]
 enum Next {
     Sample(Sample),
+    /// A sample that is not passed on.
+    Ended(Sample, Outcome),
     EpochEnd,
 }
 
 impl SourceEnd {
-    pub(crate) fn new(id: String) -> Self {
+    pub(crate) fn new(id: String, on_error: OnError) -> Self {
         Self {
             book: StageBook { id, ..StageBook::default() },
             chunk: VecDeque::new(),
@@ -51,6 +59,7 @@ impl SourceEnd {
             kept_bytes: 0,
             ended: false,
             closed: false,
+            on_error,
         }
     }
 
@@ -91,7 +100,12 @@ impl SourceEnd {
         budget.replace(std::mem::replace(&mut self.ahead_bytes, self.largest_bytes), bytes);
         budget.hold(self.ahead_bytes);
         match produced {
-            Some(Produced::Samples(samples)) => self.chunk.extend(samples.into_iter().map(Next::Sample)),
+            Some(Produced::Samples(chunk)) => {
+                self.chunk.extend(chunk.into_outcomes().map(|(sample, outcome)| match outcome {
+                    None => Next::Sample(sample),
+                    Some(outcome) => Next::Ended(sample, outcome),
+                }));
+            }
             Some(Produced::EpochEnd) => self.chunk.push_back(Next::EpochEnd),
             None => self.finish(budget),
         }
@@ -114,13 +128,14 @@ impl SourceEnd {
         budget.release(std::mem::take(&mut self.ahead_bytes) + std::mem::take(&mut self.kept_bytes));
     }
 
-    /// Puts as many samples as there is room for. Returns true if at least one sample was put.
+    /// Puts as many samples as there is room for. Returns true if at least one sample was put. Damaged samples are added to `failed`.
     pub(crate) fn step(
         &mut self,
         output: &mut Queue,
         epochs: &mut EpochBooks,
         settled: &mut Settled,
         parts: &mut PartBooks,
+        failed: &mut Vec<FailedTask>,
         now: Tick,
     ) -> bool {
         let mut put = false;
@@ -148,6 +163,37 @@ impl SourceEnd {
                     parts.draw(&sample.origin);
                     self.chunk_bytes -= sample.memory_bytes();
                     self.hand = Some((Item::Sample(sample), None));
+                }
+                Some(Next::Ended(mut sample, outcome)) => {
+                    self.book.made += 1;
+                    epochs.made(sample.origin.epoch);
+                    settled.make(&mut sample.origin);
+                    parts.draw(&sample.origin);
+                    self.chunk_bytes -= sample.memory_bytes();
+                    match outcome {
+                        Outcome::Dropped => {
+                            self.book.dropped += 1;
+                            settled.settle(sample.origin);
+                        }
+                        Outcome::Failed(fault) => {
+                            let epoch = sample.origin.epoch;
+                            let task = FailedTask::new(
+                                &self.book.id,
+                                self.on_error,
+                                vec![Failed { sample, fault }],
+                                None,
+                            );
+                            match task.disposition() {
+                                Disposition::Skipped => self.book.skipped += 1,
+                                Disposition::DeadLettered => self.book.dead_lettered += 1,
+                            }
+                            settled.fail(&task, self.on_error);
+                            epochs.failed(epoch, 1, || task.in_words());
+                            failed.push(task);
+                        }
+                    }
+                    // What follows may be the end of the data.
+                    put = true;
                 }
                 Some(Next::EpochEnd) => {
                     output.put_epoch_end();

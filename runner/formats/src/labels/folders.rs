@@ -1,7 +1,14 @@
 //! Class folders of listed keys.
 
-use penstock_storage::{PackedKeys, shown};
+use std::collections::{BTreeMap, BTreeSet};
+
+use penstock_engine::notes::Notes;
+use penstock_engine::ports::SourceFault;
+use penstock_storage::{BoundedStore, MAX_INDEX_BYTES, PackedKeys, Wanted, is_hidden_folder, shown};
+use penstock_types::left_out::{FIRST_LEFT_OUT, LeftOutReason};
+use penstock_types::resume::Hash;
 use penstock_types::run::LabelsRecord;
+use tokio::sync::watch;
 
 /// Maximum number of classes.
 const MAX_CLASSES: usize = 1 << 16;
@@ -10,51 +17,139 @@ const MAX_CLASSES: usize = 1 << 16;
 const MOST_NAMED: usize = 1000;
 const MOST_NAMED_BYTES: usize = 64 << 10;
 
+/// Rule of [`Notes::rules`]: the numbers of classes differ from those that earlier versions gave.
+pub const NEW_CLASSES: &str = "class folders without listed keys, and those of all parts of a mixture, have numbers, too; `classes` with \
+                               the names that have keys, beside no other folders, restores those of before";
+
+/// Names of classes, in the order of their numbers.
+#[derive(Clone, Debug)]
+pub enum Classes {
+    /// The folders below that of the prefix, sorted by their bytes.
+    Found,
+    /// These names. A folder that is none of them is a fault.
+    Given(Vec<String>),
+    /// The folders that all sources with the same `SharedClasses` have, sorted by their bytes.
+    Shared(SharedClasses),
+}
+
+/// Classes of several sources. Each source adds the names that it finds, and waits for those of the others.
+#[derive(Clone, Debug)]
+pub struct SharedClasses(watch::Sender<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    /// Number of sources that have not added their names.
+    missing: usize,
+    names: BTreeSet<String>,
+}
+
+impl SharedClasses {
+    /// Creates the classes of this number of sources.
+    pub fn of(sources: usize) -> Self {
+        Self(watch::Sender::new(Shared { missing: sources, names: BTreeSet::new() }))
+    }
+
+    /// Finds the class folders of a source that makes no samples, and adds them.
+    pub async fn add(&self, store: BoundedStore, wanted: Wanted) -> Result<(), SourceFault> {
+        // The notes are those of samples.
+        let wanted = Wanted { notes: Notes::default(), ..wanted };
+        let below = Below::of(&store, &wanted).await?;
+        let mut names = below.folders;
+        if !below.are_all {
+            let keys = wanted.list_at_most(MAX_INDEX_BYTES, &store, |_| {}).await?;
+            names.extend(keys.iter().filter_map(|key| folder_of(&below.root, &key).map(str::to_owned)));
+        }
+        self.add_names(&names);
+        Ok(())
+    }
+
+    fn add_names(&self, names: &BTreeSet<String>) {
+        self.0.send_modify(|shared| {
+            shared.names.extend(names.iter().cloned());
+            shared.missing = shared.missing.saturating_sub(1);
+        });
+    }
+
+    /// Adds names, and waits for those of all sources.
+    async fn join(&self, names: &BTreeSet<String>) -> Vec<String> {
+        let mut shared = self.0.subscribe();
+        self.add_names(names);
+        let all = shared.wait_for(|shared| shared.missing == 0).await;
+        all.map(|all| all.names.iter().cloned().collect()).unwrap_or_default()
+    }
+}
+
+/// Folders below that of a prefix.
+struct Below {
+    /// Folder that contains the class folders, with a slash at its end; empty for the whole store.
+    root: String,
+    folders: BTreeSet<String>,
+    /// First links that lead out of the store.
+    outside: Vec<String>,
+    /// True if a folder without keys is seen, too.
+    are_all: bool,
+}
+
+impl Below {
+    async fn of(store: &BoundedStore, wanted: &Wanted) -> Result<Self, SourceFault> {
+        let root = root_of(&wanted.prefix).to_owned();
+        let is_class = |name: &String| wanted.hidden || !is_hidden_folder(name);
+        let folders = store.folders(&root, wanted.links).await?;
+        let are_all = folders.is_some();
+        let folders = folders.unwrap_or_default();
+        Ok(Self {
+            root,
+            folders: folders.names.into_iter().filter(is_class).collect(),
+            outside: folders.outside.into_iter().filter(is_class).collect(),
+            are_all,
+        })
+    }
+}
+
 /// The classes of keys: each is a folder.
 pub(super) struct Folders {
     /// Folder that contains the class folders, with a slash at its end; empty for the whole store.
     root: String,
-    /// Names of the classes, sorted by their bytes: the index is the number of the class.
+    /// Names of the classes: the index is the number of the class.
     names: Vec<String>,
     /// Indexes of the first keys of each run of keys of one class, with the number of the class.
     runs: Vec<(u64, u32)>,
 }
 
 impl Folders {
-    /// Finds the class folders of sorted keys that start with `prefix`. Returns them and the keys that lie in them. The error is the
-    /// end of a sentence about the store.
-    pub(super) fn below(
-        prefix: &str,
+    /// Finds the class folders of the listed keys. Returns them and the keys that lie in them.
+    pub(super) async fn find(
+        store: &BoundedStore,
+        wanted: &Wanted,
         keys: PackedKeys,
+        classes: &Classes,
         record: &mut LabelsRecord,
-    ) -> Result<(Self, PackedKeys), String> {
-        let root = prefix.rfind('/').map_or("", |slash| &prefix[..=slash]).to_owned();
-        let mut folders = Self { root, names: Vec::new(), runs: Vec::new() };
-        let is_in_folder = |key: &String| folder_of(&folders.root, key).is_some();
-        record.without_class = keys.iter().filter(|key| !is_in_folder(key)).count() as u64;
-        let count = keys.len();
-        let keys = match record.without_class {
-            0 => keys,
-            _ => keys.iter().filter(is_in_folder).collect(),
+    ) -> Result<(Self, PackedKeys), SourceFault> {
+        let below = Below::of(store, wanted).await?;
+        let fault = |reason| SourceFault::new(format!("store `{}` {reason}", store.name()), None);
+        let (with_keys, keys) = with_keys(&below.root, keys, &wanted.notes, record);
+        let found: BTreeSet<String> = with_keys.union(&below.folders).cloned().collect();
+        let names = match classes {
+            Classes::Found => found.iter().cloned().collect(),
+            Classes::Given(given) => given.clone(),
+            Classes::Shared(shared) => shared.join(&found).await,
         };
-        for key in keys.iter() {
-            // The keys of a folder are neighbours.
-            let folder = folder_of(&folders.root, &key).unwrap_or_default();
-            if folders.names.last().is_none_or(|last| last != folder) {
-                folders.names.push(folder.to_owned());
-            }
-            if folders.names.len() > MAX_CLASSES {
-                return Err(format!(
-                    "has more than {MAX_CLASSES} folders{}, too many for classes",
-                    folders.place()
-                ));
-            }
+        let is_given = matches!(classes, Classes::Given(_));
+        check_links(&below, is_given.then_some(&*names)).map_err(fault)?;
+        if is_given {
+            check_given(&below.root, &found, &names).map_err(fault)?;
         }
-        if folders.names.is_empty() {
-            return Err(format!("has no folder{} that the listed keys, {count}, lie in", folders.place()));
+        let folders = Self { root: below.root, names, runs: Vec::new() };
+        if keys.is_empty() {
+            return Err(fault(folders.without_keys(&wanted.prefix, record.without_class)));
         }
-        folders.names.sort_unstable();
-        folders.names.dedup();
+        if folders.names.len() > MAX_CLASSES {
+            let place = place(&folders.root);
+            return Err(fault(format!("has more than {MAX_CLASSES} folders{place}, too many for classes")));
+        }
+        if !folders.names.iter().eq(&with_keys) {
+            wanted.notes.rule(NEW_CLASSES);
+        }
         let named = folders.names.iter().scan(0, |bytes, name| {
             *bytes += name.len();
             (*bytes <= MOST_NAMED_BYTES).then(|| name.clone())
@@ -64,18 +159,25 @@ impl Folders {
         Ok((folders, keys))
     }
 
-    fn place(&self) -> String {
-        match self.root.as_str() {
-            "" => String::new(),
-            root => format!(" below {}", shown(root)),
-        }
+    /// Reason for listed keys of which none lies in a folder; the end of a sentence about the store.
+    fn without_keys(&self, prefix: &str, count: u64) -> String {
+        let remedy = match prefix.strip_suffix('/') {
+            Some(class) => format!(
+                "; if {} is itself the folder of one class, omit the slash at the end of the prefix: {}",
+                shown(prefix),
+                shown(class)
+            ),
+            None => String::new(),
+        };
+        format!("has no folder{} that the listed keys, {count}, lie in{remedy}", place(&self.root))
     }
 
     /// Notes the classes of the keys that become samples.
     pub(super) fn number(&mut self, keys: &PackedKeys) {
+        let numbers: BTreeMap<&str, u32> = self.names.iter().map(String::as_str).zip(0..).collect();
         for (index, key) in (0..).zip(keys.iter()) {
-            let folder = folder_of(&self.root, &key).unwrap_or_default();
-            let class = self.names.partition_point(|name| name.as_str() < folder) as u32;
+            let folder = folder_of(&self.root, &key).and_then(|folder| numbers.get(folder));
+            let class = *folder.expect("the folder of each kept key is a class");
             if self.runs.last().is_none_or(|(_, last)| *last != class) {
                 self.runs.push((index, class));
             }
@@ -88,10 +190,87 @@ impl Folders {
         behind.checked_sub(1).map_or(0, |run| i64::from(self.runs[run].1))
     }
 
+    /// Digest of what `hash` is the digest of, and the names of the classes.
+    pub(super) fn digest(&self, hash: Hash) -> Hash {
+        self.names
+            .iter()
+            .fold(hash, |hash, name| hash.with(&(name.len() as u64).to_le_bytes()).with(name.as_bytes()))
+    }
+
     pub(super) fn bytes(&self) -> u64 {
         let names: usize = self.names.iter().map(|name| size_of::<String>() + name.len()).sum();
         (names + size_of_val(&*self.runs)) as u64
     }
+}
+
+/// Folders of sorted keys, and the keys that lie in them.
+fn with_keys(
+    root: &str,
+    keys: PackedKeys,
+    notes: &Notes,
+    record: &mut LabelsRecord,
+) -> (BTreeSet<String>, PackedKeys) {
+    let (mut names, mut first): (BTreeSet<String>, Vec<String>) = Default::default();
+    for key in keys.iter() {
+        match folder_of(root, &key) {
+            Some(folder) if names.contains(folder) => {}
+            Some(folder) => drop(names.insert(folder.to_owned())),
+            None => {
+                record.without_class += 1;
+                if first.len() < FIRST_LEFT_OUT {
+                    first.push(key);
+                }
+            }
+        }
+    }
+    if record.without_class == 0 {
+        return (names, keys);
+    }
+    let kept: PackedKeys = keys.iter().filter(|key| folder_of(root, key).is_some()).collect();
+    if !kept.is_empty() {
+        notes.leave_out(LeftOutReason::NoClass, record.without_class, first.iter().map(String::as_str));
+    }
+    (names, kept)
+}
+
+/// Checks that no class may be missing because it is a link that is not followed.
+fn check_links(below: &Below, given: Option<&[String]>) -> Result<(), String> {
+    let is_class = |name: &&String| given.is_none_or(|given| given.contains(name));
+    let Some(link) = below.outside.iter().find(is_class) else { return Ok(()) };
+    let remedy = match given {
+        Some(_) => "",
+        None => "; `classes` names the classes if it is none",
+    };
+    Err(format!(
+        "has the link {} in the folder of its classes, which leads out of the store, so that a class may be missing; `--store-links DIR` \
+         lets it{remedy}",
+        shown(&format!("{}{link}", below.root))
+    ))
+}
+
+/// Checks that all folders are among the classes of the document.
+fn check_given(root: &str, found: &BTreeSet<String>, given: &[String]) -> Result<(), String> {
+    let given: BTreeSet<&str> = given.iter().map(String::as_str).collect();
+    match found.iter().find(|name| !given.contains(name.as_str())) {
+        None => Ok(()),
+        Some(name) => Err(format!(
+            "has the folder {}, which is none of the {} `classes`; add it to them, or move it",
+            shown(&format!("{root}{name}/")),
+            given.len()
+        )),
+    }
+}
+
+fn place(root: &str) -> String {
+    match root {
+        "" => String::new(),
+        root => format!(" below {}", shown(root)),
+    }
+}
+
+/// Folder of a prefix, with a slash at its end.
+fn root_of(prefix: &str) -> &str {
+    prefix.rfind('/').map_or("", |slash| &prefix[..=slash])
 }
 
 /// First folder of `key` below `root`.
@@ -101,37 +280,71 @@ fn folder_of<'a>(root: &str, key: &'a str) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroUsize;
+    use std::sync::Arc;
+
+    use penstock_storage::MemoryStore;
+
     use super::*;
 
     fn keys(keys: &[&str]) -> PackedKeys {
         keys.iter().map(|key| (*key).to_owned()).collect()
     }
 
-    #[test]
-    fn classes_are_the_first_folders_sorted_by_their_bytes_and_other_keys_are_left_out() {
+    async fn find(
+        prefix: &str,
+        keys: PackedKeys,
+        classes: &Classes,
+    ) -> Result<(Folders, PackedKeys, LabelsRecord), String> {
+        let store = BoundedStore::new(Arc::new(MemoryStore::new("data")), NonZeroUsize::MIN);
+        let (wanted, mut record) =
+            (Wanted { prefix: prefix.to_owned(), ..Wanted::default() }, LabelsRecord::default());
+        let found = Folders::find(&store, &wanted, keys, classes, &mut record).await;
+        let (mut folders, kept) = found.map_err(|fault| fault.to_string())?;
+        folders.number(&kept);
+        Ok((folders, kept, record))
+    }
+
+    #[tokio::test]
+    async fn classes_are_the_first_folders_sorted_by_their_bytes_and_other_keys_are_left_out() {
         // Among keys, `a-b/` comes before `a/`; among names, `a` comes before `a-b`.
         let listed = keys(&["t/A/1", "t/a-b/1", "t/a-b/c/2", "t/a/1", "t/readme", "t/\u{e9}/1"]);
         for prefix in ["t/", "t/x"] {
-            let mut record = LabelsRecord::default();
-            let (mut folders, kept) = Folders::below(prefix, listed.clone(), &mut record).unwrap();
-            folders.number(&kept);
+            let (folders, kept, record) = find(prefix, listed.clone(), &Classes::Found).await.unwrap();
             assert_eq!(record.classes, ["A", "a", "a-b", "\u{e9}"]);
             assert_eq!((record.class_count, record.without_class, kept.len()), (4, 1, 5));
             assert_eq!((0..5).map(|index| folders.class_of(index)).collect::<Vec<_>>(), [0, 2, 2, 1, 3]);
         }
-        let (mut all, kept) = Folders::below("t", listed, &mut LabelsRecord::default()).unwrap();
-        all.number(&kept);
+        let (all, kept, _) = find("t", listed.clone(), &Classes::Found).await.unwrap();
         assert_eq!((kept.len(), all.names, all.runs), (6, vec!["t".to_owned()], vec![(0, 0)]));
+        let given = Classes::Given(["z", "\u{e9}", "a", "A", "a-b"].map(str::to_owned).to_vec());
+        let (folders, ..) = find("t/", listed, &given).await.unwrap();
+        assert_eq!((0..5).map(|index| folders.class_of(index)).collect::<Vec<_>>(), [3, 4, 4, 2, 1]);
     }
 
-    #[test]
-    fn keys_without_folders_and_too_many_folders_are_refused() {
-        let fault = |prefix, keys: PackedKeys| {
-            Folders::below(prefix, keys, &mut LabelsRecord::default()).err().unwrap()
+    #[tokio::test]
+    async fn keys_without_folders_and_too_many_folders_are_refused() {
+        let fault = |prefix: &'static str, keys: PackedKeys| async move {
+            find(prefix, keys, &Classes::Found).await.err().unwrap()
         };
-        assert_eq!(fault("", keys(&["a", "b"])), "has no folder that the listed keys, 2, lie in");
-        assert_eq!(fault("t/", keys(&["t/a"])), "has no folder below `t/` that the listed keys, 1, lie in");
+        assert_eq!(
+            fault("", keys(&["a", "b"])).await,
+            "store `data` has no folder that the listed keys, 2, lie in"
+        );
+        assert_eq!(
+            fault("t/", keys(&["t/a"])).await,
+            "store `data` has no folder below `t/` that the listed keys, 1, lie in; if `t/` is itself the folder of one class, omit the \
+             slash at the end of the prefix: `t`"
+        );
         let many = (0..=MAX_CLASSES).map(|number| format!("t/{number:06}/x")).collect();
-        assert_eq!(fault("t/", many), "has more than 65536 folders below `t/`, too many for classes");
+        assert_eq!(
+            fault("t/", many).await,
+            "store `data` has more than 65536 folders below `t/`, too many for classes"
+        );
+        let given = Classes::Given(vec!["b".to_owned()]);
+        assert_eq!(
+            find("t/", keys(&["t/a/1", "t/b/1"]), &given).await.err().unwrap(),
+            "store `data` has the folder `t/a/`, which is none of the 1 `classes`; add it to them, or move it"
+        );
     }
 }

@@ -1,15 +1,19 @@
 //! A table whose records are joined to listed keys.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use penstock_engine::chunk::Chunk;
 use penstock_engine::item::Sample;
 use penstock_engine::numbered::{Numbered, ReadFault};
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{BoundedStore, PackedKeys, RAISE_BUFFER, Wanted, shown};
+use penstock_types::left_out::{FIRST_LEFT_OUT, LeftOutReason};
 use penstock_types::plan::LABEL_FIELD;
+use penstock_types::resume::Hash;
 use penstock_types::run::LabelsRecord;
-use penstock_types::spec::{KeyPart, Missing};
+use penstock_types::spec::{KeyPart, Missing, Suffix};
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
 
 use crate::records::{Limits, RecordFormat, open_records};
@@ -84,12 +88,16 @@ impl LabelTable {
             let numbers: Vec<u64> = (read..all.min(read + chunk)).collect();
             read += numbers.len() as u64;
             let samples = records.clone().read(0, numbers.clone()).await.map_err(|fault| fault.fault)?;
-            for (number, sample) in numbers.into_iter().zip(samples) {
+            for (number, sample) in numbers.into_iter().zip(samples.into_kept()) {
                 if by_folder && sample.field(LABEL_FIELD).is_some() {
                     let reason = "have the field `label`, which is also the number of the folder; rename one, or remove the other";
                     return Err(self.fault(reason));
                 }
-                match keys.find(&self.listed(&sample, wanted)).map(|index| &mut of_keys[index]) {
+                let index = match (self.matches, &wanted.suffix) {
+                    (KeyPart::Stem, Suffix::Several(_)) => self.find_stem(&keys, wanted, &sample.key)?,
+                    _ => keys.find(&self.listed(&sample, wanted)),
+                };
+                match index.map(|index| &mut of_keys[index]) {
                     Some(place) if *place == NONE => *place = number,
                     Some(_) => return Err(self.fault(&format!("name the key {} twice", shown(&sample.key)))),
                     None => {
@@ -109,6 +117,13 @@ impl LabelTable {
             return Err(self.fault(&self.missing_words(&keys, &of_keys, without, record)));
         }
         record.without_label = without as u64;
+        let first = keys.iter().zip(&of_keys).filter(|(_, number)| **number == NONE).map(|(key, _)| key);
+        let first: Vec<String> = first.take(FIRST_LEFT_OUT).collect();
+        wanted.notes.leave_out(
+            LeftOutReason::NoLabel,
+            record.without_label,
+            first.iter().map(String::as_str),
+        );
         let kept =
             keys.iter().zip(&of_keys).filter(|(_, number)| **number != NONE).map(|(key, _)| key).collect();
         of_keys.retain(|number| *number != NONE);
@@ -120,8 +135,48 @@ impl LabelTable {
     fn listed<'a>(&self, sample: &'a Sample, wanted: &Wanted) -> Cow<'a, str> {
         match self.matches {
             KeyPart::Key => Cow::Borrowed(&sample.key),
-            KeyPart::Stem => Cow::Owned(format!("{}{}{}", wanted.prefix, sample.key, wanted.suffix)),
+            KeyPart::Stem => {
+                let suffix = if let Suffix::One(suffix) = &wanted.suffix { suffix } else { "" };
+                Cow::Owned(format!("{}{}{suffix}", wanted.prefix, sample.key))
+            }
         }
+    }
+
+    /// Index of the key that has this stem and one of the endings. Two such keys are a fault.
+    fn find_stem(
+        &self,
+        keys: &PackedKeys,
+        wanted: &Wanted,
+        stem: &str,
+    ) -> Result<Option<usize>, SourceFault> {
+        let Suffix::Several(endings) = &wanted.suffix else { return Ok(None) };
+        let start = format!("{}{stem}", wanted.prefix);
+        // The letter of an ending may have either case.
+        let letters = endings.iter().map(|ending| ending.chars().next());
+        let cases = |letter: Option<char>| match letter {
+            None => vec![start.clone()],
+            Some(letter) => {
+                let both = [letter.to_ascii_lowercase(), letter.to_ascii_uppercase()];
+                both.map(|letter| format!("{start}{letter}")).to_vec()
+            }
+        };
+        let starts: BTreeSet<String> = letters.flat_map(cases).collect();
+        let mut found: Option<(usize, String)> = None;
+        for (index, key) in starts.iter().flat_map(|start| keys.starting_with(start)) {
+            let is_of_stem = wanted.suffix.matched(&key) == Some(key.len() - start.len());
+            match &found {
+                _ if !is_of_stem => {}
+                Some((other, _)) if *other == index => {}
+                Some((_, other)) => {
+                    let (stem, one, other) = (shown(stem), shown(other), shown(&key));
+                    return Err(
+                        self.fault(&format!("name {stem}, which is the stem of both {one} and {other}"))
+                    );
+                }
+                None => found = Some((index, key)),
+            }
+        }
+        Ok(found.map(|(index, _)| index))
     }
 
     fn missing_words(
@@ -156,9 +211,14 @@ impl LabelTable {
 
 impl Rows {
     /// Records of the keys with these indexes.
-    pub(super) async fn read(&self, epoch: u32, indexes: &[u64]) -> Result<Vec<Sample>, ReadFault> {
+    pub(super) async fn read(&self, epoch: u32, indexes: &[u64]) -> Result<Chunk, ReadFault> {
         let numbers = indexes.iter().map(|index| self.of_keys[*index as usize]).collect();
         self.records.clone().read(epoch, numbers).await.map_err(|ReadFault { fault, .. }| fault.into())
+    }
+
+    /// Digest of the records, if they have one.
+    pub(super) fn digest(&self) -> Option<Hash> {
+        self.records.digest()
     }
 
     pub(super) fn mean_bytes(&self) -> u64 {

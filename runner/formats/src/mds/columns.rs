@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use penstock_engine::item::Sample;
+use penstock_types::data_set::DataField;
 
 use super::encoding::Encoding;
 use crate::value::{key, part, shortened};
@@ -36,6 +37,15 @@ impl ShardColumns {
     ) {
         let size = size.filter(|size| *size > 0);
         self.0.push(Column { name: name.to_owned(), encoding, size, field, is_key });
+    }
+
+    /// Fields of the samples, which all of them have.
+    pub(super) fn fields(&self) -> Vec<DataField> {
+        let fields = self.0.iter().filter_map(|column| {
+            let (name, kind) = (column.field.clone()?, column.encoding.as_ref()?.kind());
+            Some(DataField { name, kind, optional: Some(false) })
+        });
+        fields.collect()
     }
 
     /// Adds the fields of a sample. The error is the end of a sentence about the sample.

@@ -2,6 +2,7 @@
 
 use bytes::{Buf, Bytes};
 use penstock_engine::item::{Dtype, Tensor, Value};
+use penstock_types::data_set::FieldType;
 
 use crate::value::{little_endian, shortened, text};
 
@@ -76,6 +77,20 @@ impl Encoding {
         match shape.as_ref().is_some_and(|shape| shape.len() > MAX_RANK) {
             true => Err(format!("has more than {MAX_RANK} dimensions")),
             false => Ok(Self::Array { dtype, shape }),
+        }
+    }
+
+    /// Type of the values.
+    pub(super) fn kind(&self) -> FieldType {
+        match self {
+            Self::Blob => FieldType::Bytes,
+            Self::Text => FieldType::Text,
+            Self::Int { .. } | Self::IntText => FieldType::Int,
+            Self::Real { .. } | Self::RealText => FieldType::Real,
+            Self::Array { dtype, shape } => {
+                let dimensions = shape.as_ref().and_then(|shape| u32::try_from(shape.len()).ok());
+                FieldType::Tensor { dtype: *dtype, dimensions }
+            }
         }
     }
 

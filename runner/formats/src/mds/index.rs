@@ -137,14 +137,26 @@ impl MdsIndex {
             last = Some((json, columns.clone()));
             read.push(shard.read(folder, columns, most_bytes).map_err(fault)?);
         }
-        let starts = Starts::new(read.iter().map(|shard| shard.samples));
-        Ok(Self { shards: read, starts })
+        Ok(Self::of(read))
+    }
+
+    /// Index of these shards.
+    pub(super) fn of(shards: Vec<Shard>) -> Self {
+        let starts = Starts::new(shards.iter().map(|shard| shard.samples));
+        Self { shards, starts }
     }
 
     /// Bytes that the index takes in memory.
     pub(super) fn bytes(&self) -> u64 {
         let of_shard = |shard: &Shard| (size_of::<Shard>() + shard.raw.key.len()) as u64;
         self.shards.iter().map(of_shard).sum::<u64>() + self.starts.bytes()
+    }
+}
+
+impl Shard {
+    /// The file that lies in the store.
+    pub(super) fn stored(&self) -> &File {
+        self.compressed.as_ref().map_or(&self.raw, |(_, zip)| zip)
     }
 }
 

@@ -150,10 +150,8 @@ impl OpenShards {
     }
 
     fn file_fault(&self, file: &File, reason: &str) -> SourceFault {
-        SourceFault::new(
-            format!("the shard {} in store `{}` {reason}", shown(&file.key), self.store.name()),
-            None,
-        )
+        let (key, store) = (shown(&file.key), self.store.name());
+        SourceFault::damage(format!("the shard {key} in store `{store}` {reason}"))
     }
 }
 

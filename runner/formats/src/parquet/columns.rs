@@ -7,6 +7,7 @@ use parquet::basic::{Repetition, Type as Physical};
 use parquet::data_type::ByteArray;
 use parquet::schema::types::{ColumnDescPtr, ColumnDescriptor, ColumnPath, Type};
 use penstock_engine::item::Dtype;
+use penstock_types::data_set::{DataField, DataFields, FieldType};
 use penstock_types::spec::Comparison;
 
 use super::fault::{FileFault, escaped};
@@ -30,6 +31,8 @@ pub struct Query {
     pub key: Option<String>,
     /// Comparisons that the rows meet, all of them.
     pub filter: Vec<Comparison>,
+    /// Fields whose lists of floating-point numbers have NaN in place of nulls.
+    pub nan: BTreeSet<String>,
 }
 
 /// A column of a file.
@@ -43,6 +46,8 @@ pub(super) struct Leaf {
     pub(super) kind: Kind,
     /// Definition level from which on each of the lists around a value has an element, from the outermost list on.
     pub(super) lists: Vec<i16>,
+    /// Set if NaN stands for nulls in lists.
+    pub(super) has_nan: bool,
 }
 
 /// Kind of the values in a column.
@@ -78,6 +83,15 @@ pub(super) struct FieldPlan {
     pub(super) path: Option<usize>,
 }
 
+/// Columns that a document names and a file does not have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Lacking {
+    /// Names of the columns.
+    pub(super) columns: BTreeSet<String>,
+    /// Names of some of the columns that the file has.
+    pub(super) known: String,
+}
+
 /// Columns to read of each row group of a file.
 #[derive(Debug)]
 pub(super) struct Layout {
@@ -86,10 +100,11 @@ pub(super) struct Layout {
     pub(super) fields: Vec<FieldPlan>,
     /// Position in `leaves` of the column with the keys.
     pub(super) key: Option<usize>,
-    /// Position in `leaves` of the column of each comparison.
-    pub(super) filter: Vec<usize>,
+    /// Position in `leaves` of the column of each comparison; `None` if the file does not have it.
+    pub(super) filter: Vec<Option<usize>>,
     /// Number of all columns of the file.
     pub(super) columns: usize,
+    pub(super) lacking: Lacking,
 }
 
 /// All columns of a file.
@@ -124,15 +139,27 @@ impl Layout {
         }
         let find = |name: &String| tree.find(name);
         let key = query.key.as_ref().map(find).transpose()?.map(|field| field.leaf);
-        let named = |(name, column): &(String, String)| {
-            Ok(FieldPlan { name: Arc::from(name.as_str()), ..find(column)? })
+        // Other files of the data set may have a column that this one does not have.
+        let mut lacking = Lacking { known: tree.known(), ..Lacking::default() };
+        let mut found = |column: &String| {
+            let found = find(column).ok();
+            if found.is_none() {
+                lacking.columns.insert(column.clone());
+            }
+            found
         };
         let fields: Vec<FieldPlan> = match query.fields.is_empty() {
             true => tree.fields.iter().filter(|field| Some(field.leaf) != key).cloned().collect(),
-            false => query.fields.iter().map(named).collect::<Result<_, FileFault>>()?,
+            false => query
+                .fields
+                .iter()
+                .filter_map(|(name, column)| {
+                    found(column).map(|field| FieldPlan { name: Arc::from(name.as_str()), ..field })
+                })
+                .collect(),
         };
-        let filter = query.filter.iter().map(|comparison| Ok(tree.find(&comparison.column)?.leaf));
-        let filter: Vec<usize> = filter.collect::<Result<_, FileFault>>()?;
+        let filter: Vec<Option<usize>> =
+            query.filter.iter().map(|comparison| found(&comparison.column).map(|field| field.leaf)).collect();
         for field in &fields {
             tree.leaves[field.leaf].check()?;
         }
@@ -142,9 +169,12 @@ impl Layout {
             let reason = "has neither texts nor whole numbers, so that its values are no keys; set another `sample_key`";
             return Err(FileFault::column(&leaf.name, reason));
         }
+        for field in &fields {
+            tree.leaves[field.leaf].has_nan = query.nan.contains(&*field.name);
+        }
         // Only the needed columns are kept.
         let columns = fields.iter().flat_map(|field| [Some(field.leaf), field.path]).flatten();
-        let needed: BTreeSet<usize> = columns.chain(key).chain(filter.iter().copied()).collect();
+        let needed: BTreeSet<usize> = columns.chain(key).chain(filter.iter().copied().flatten()).collect();
         let needed: Vec<usize> = needed.into_iter().collect();
         let place = |leaf: usize| needed.partition_point(|needed| *needed < leaf);
         Ok(Self {
@@ -154,9 +184,28 @@ impl Layout {
                 .map(|field| FieldPlan { leaf: place(field.leaf), path: field.path.map(place), ..field })
                 .collect(),
             key: key.map(place),
-            filter: filter.into_iter().map(place).collect(),
+            filter: filter.into_iter().map(|leaf| leaf.map(place)).collect(),
             columns: tree.leaves.len(),
+            lacking,
         })
+    }
+
+    /// Fields of the samples of the file. `nulls` are the numbers of nulls in the columns, as far as they are known.
+    pub(super) fn fields(&self, nulls: &[Option<u64>]) -> DataFields {
+        let field = |field: &FieldPlan| {
+            let leaf = &self.leaves[field.leaf];
+            Some(DataField {
+                name: field.name.clone(),
+                kind: leaf.kind.field_type(leaf.lists.len())?,
+                optional: match (leaf.descr.max_def_level(), nulls[field.leaf]) {
+                    (0, _) | (_, Some(0)) => Some(false),
+                    // Nulls in lists are counted, too.
+                    (_, Some(_)) if leaf.lists.is_empty() => Some(true),
+                    _ => None,
+                },
+            })
+        };
+        DataFields::of(self.fields.iter().filter_map(field).collect())
     }
 
     /// True for each column that is read for samples, false if it is only compared.
@@ -172,16 +221,14 @@ impl Tree {
         let field = self.fields.iter().find(|field| *field.name == *name).cloned();
         let leaf = || self.leaves.iter().position(|leaf| *leaf.name == *name);
         let column = || Some(FieldPlan { name: Arc::from(name), leaf: leaf()?, path: None });
-        field.or_else(column).ok_or_else(|| {
-            let known: Vec<String> = self
-                .fields
-                .iter()
-                .take(SHOWN_NAMES)
-                .map(|field| format!("`{}`", escaped(&field.name)))
-                .collect();
-            let more = if self.fields.len() > SHOWN_NAMES { " and others" } else { "" };
-            FileFault::NoColumn { name: escaped(name), known: format!("{}{more}", known.join(", ")) }
-        })
+        field.or_else(column).ok_or_else(|| FileFault::NoColumn { name: escaped(name), known: self.known() })
+    }
+
+    /// Names of the columns that become fields, for messages.
+    fn known(&self) -> String {
+        let known = self.fields.iter().take(SHOWN_NAMES).map(|field| format!("`{}`", escaped(&field.name)));
+        let more = if self.fields.len() > SHOWN_NAMES { " and others" } else { "" };
+        format!("{}{more}", known.collect::<Vec<_>>().join(", "))
     }
 
     /// Adds the columns below a node of the schema.
@@ -220,7 +267,14 @@ impl Tree {
         let (depth, path) = (around.lists.len() as i16, ColumnPath::new(Vec::new()));
         let descr = Arc::new(ColumnDescriptor::new(Arc::new(node_type), around.level, depth, path));
         let kind = Kind::of(physical, node.annotation, length, scale);
-        self.leaves.push(Leaf { name: name.clone(), column, descr, kind, lists: around.lists.to_vec() });
+        self.leaves.push(Leaf {
+            name: name.clone(),
+            column,
+            descr,
+            kind,
+            lists: around.lists.to_vec(),
+            has_nan: false,
+        });
         self.fields.push(FieldPlan { name, leaf: column, path: None });
         Ok(())
     }
@@ -266,6 +320,11 @@ impl Tree {
 }
 
 impl Kind {
+    /// True for floating-point numbers, which have NaN.
+    pub(super) fn is_float(self) -> bool {
+        matches!(self, Self::Float16 | Self::Float32 | Self::Float64 | Self::Decimal { .. })
+    }
+
     fn of(physical: Physical, annotation: Annotation, length: i32, scale: i32) -> Self {
         let signed = |dtype| Self::Int { dtype, is_unsigned: false };
         let unsigned = |dtype| Self::Int { dtype, is_unsigned: true };
@@ -288,6 +347,18 @@ impl Kind {
             (Physical::BYTE_ARRAY, Annotation::Text) => Self::Text,
             (Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY, _) => Self::Blob,
         }
+    }
+
+    /// Type of the fields of values in this number of lists; `None` if the values cannot become a field.
+    fn field_type(self, lists: usize) -> Option<FieldType> {
+        Some(match (self, lists) {
+            (Self::None(_), _) => return None,
+            (Self::Bool | Self::Int { .. } | Self::Int96, 0) => FieldType::Int,
+            (Self::Float16 | Self::Float32 | Self::Float64 | Self::Decimal { .. }, 0) => FieldType::Real,
+            (Self::Blob, _) => FieldType::Bytes,
+            (Self::Text, _) => FieldType::Text,
+            (_, lists) => FieldType::tensor(self.dtype()?, lists),
+        })
     }
 
     /// Type of the elements of a tensor; `None` if the values are no numbers.

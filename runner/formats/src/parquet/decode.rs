@@ -1,5 +1,7 @@
 //! Decoded columns of a row group, and the values of their rows.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
 use parquet::data_type::{ByteArray, DataType};
@@ -41,6 +43,18 @@ struct Lists {
     starts: Vec<usize>,
     /// Lengths of the list of each row, the outermost first.
     shapes: Vec<u32>,
+    /// True if NaN stands for nulls in the lists.
+    has_nan: bool,
+    /// Rows whose lists are no tensors, with the reasons.
+    odd: BTreeMap<usize, &'static str>,
+}
+
+/// Reason why a row has no value of a column.
+pub(super) enum RowFault {
+    /// The value is damaged. The reason is the end of a sentence about the column.
+    Damaged(String),
+    /// The value is a list that is no tensor. The reason is a noun phrase.
+    Shape(&'static str),
 }
 
 /// Lengths of the list that is being read.
@@ -51,6 +65,8 @@ struct Shape<'a> {
     /// Length of all lists of each depth, if one has ended.
     lengths: Vec<Option<u32>>,
     is_open: bool,
+    /// Reason why the list is no tensor.
+    odd: Option<&'static str>,
 }
 
 /// Decodes a column chunk of `rows` rows. The error is the end of a sentence about the column.
@@ -66,7 +82,13 @@ pub(super) fn decode(bytes: Bytes, chunk: &Chunk, leaf: &Leaf, rows: u64) -> Res
         Kind::Bool | Kind::Int { .. } | Kind::Int96 => Values::Ints(Vec::new()),
         Kind::Float16 | Kind::Float32 | Kind::Float64 | Kind::Decimal { .. } => Values::Reals(Vec::new()),
     };
-    let lists = is_list.then(|| Lists { depth: leaf.lists.len(), starts: vec![0], shapes: Vec::new() });
+    let lists = is_list.then(|| Lists {
+        depth: leaf.lists.len(),
+        starts: vec![0],
+        shapes: Vec::new(),
+        has_nan: leaf.has_nan && kind.is_float(),
+        odd: BTreeMap::new(),
+    });
     let mut column = Column { kind, values, nulls: Vec::new(), lists };
     match get_column_reader(leaf.descr.clone(), Box::new(pages)) {
         ColumnReader::BoolColumnReader(reader) => column.read(leaf, reader, rows, |values, more| {
@@ -198,6 +220,23 @@ impl Values {
         Ok(())
     }
 
+    /// Adds an element in place of a null: NaN, if the elements have it, and otherwise 0.
+    fn add_null_element(&mut self, kind: Kind) {
+        match (self, kind) {
+            (Self::Elements(elements), Kind::Float16) => {
+                elements.extend_from_slice(&half::f16::NAN.to_le_bytes());
+            }
+            (Self::Elements(elements), Kind::Float32) => elements.extend_from_slice(&f32::NAN.to_le_bytes()),
+            (Self::Elements(elements), Kind::Float64 | Kind::Decimal { .. }) => {
+                elements.extend_from_slice(&f64::NAN.to_le_bytes());
+            }
+            (Self::Elements(elements), kind) => {
+                elements.resize(elements.len() + kind.dtype().map_or(1, |dtype| dtype.size()), 0);
+            }
+            (values, _) => values.add_null(),
+        }
+    }
+
     fn add_null(&mut self) {
         match self {
             Self::Ints(values) => values.push(0),
@@ -223,6 +262,7 @@ impl Column {
             counts: vec![0; leaf.lists.len()],
             lengths: vec![None; leaf.lists.len()],
             is_open: false,
+            odd: None,
         };
         let mut read = 0_u64;
         while read < rows {
@@ -243,12 +283,29 @@ impl Column {
                         return Err("has a different number of levels of both kinds".to_owned());
                     }
                     let first = self.values.len(self.kind);
-                    add(&mut self.values, &values)?;
+                    let innermost = leaf.lists.last().copied().unwrap_or(highest);
+                    let is_null = |level: &i16| (innermost..highest).contains(level);
+                    if levels.iter().any(is_null) {
+                        let elements = levels.iter().filter(|level| **level >= innermost);
+                        let mut rest = &values[..];
+                        for is_null in elements.map(is_null) {
+                            if is_null {
+                                self.values.add_null_element(self.kind);
+                                continue;
+                            }
+                            let (one, behind) =
+                                rest.split_at_checked(1).ok_or("has fewer values than levels")?;
+                            add(&mut self.values, one)?;
+                            rest = behind;
+                        }
+                    } else {
+                        add(&mut self.values, &values)?;
+                    }
                     let end = shape.read(lists, &levels, &repeats, first)?;
                     if end != self.values.len(self.kind) {
                         return Err("has a different number of values than its levels".to_owned());
                     }
-                    shape.end(lists, end)?;
+                    shape.end(lists, end);
                 }
                 None if values.len() == records => {
                     add(&mut self.values, &values)?;
@@ -331,8 +388,8 @@ impl Column {
         self.content(row).filter(|content| is_blob && content.len() >= LEAST_SHARED)
     }
 
-    /// Value of a row; `None` for a null. The memory of the value is its own. The error is the end of a sentence about the column.
-    pub(super) fn value(&self, row: usize) -> Result<Option<Value>, String> {
+    /// Value of a row; `None` for a null. The memory of the value is its own.
+    pub(super) fn value(&self, row: usize) -> Result<Option<Value>, RowFault> {
         if let Some(lists) = &self.lists {
             return self.list(lists, row);
         }
@@ -340,14 +397,20 @@ impl Column {
             Values::Ints(_) => self.int(row).map(Value::Int),
             Values::Reals(_) => self.real(row).map(Value::Real),
             Values::Bytes(_) | Values::Elements(_) => match self.content(row) {
-                Some(content) if self.kind == Kind::Text => Some(Value::Text(text(content)?.to_owned())),
+                Some(content) if self.kind == Kind::Text => {
+                    Some(Value::Text(text(content).map_err(RowFault::Damaged)?.to_owned()))
+                }
                 Some(content) => Some(Value::Blob(Bytes::copy_from_slice(content))),
                 None => None,
             },
         })
     }
 
-    fn list(&self, lists: &Lists, row: usize) -> Result<Option<Value>, String> {
+    fn list(&self, lists: &Lists, row: usize) -> Result<Option<Value>, RowFault> {
+        match lists.odd.get(&row) {
+            Some(reason) if *reason != NULL_ELEMENT || !lists.has_nan => return Err(RowFault::Shape(reason)),
+            _ => {}
+        }
         let shape = &lists.shapes[row * lists.depth..(row + 1) * lists.depth];
         if shape.first() == Some(&NULL) {
             return Ok(None);
@@ -362,13 +425,17 @@ impl Column {
                 let texts = values[start..end]
                     .iter()
                     .map(|value| text(value.data()))
-                    .collect::<Result<Vec<&str>, _>>()?;
+                    .collect::<Result<Vec<&str>, _>>()
+                    .map_err(RowFault::Damaged)?;
                 Value::Text(serde_json::Value::from(texts).to_string())
             }
             _ => return Ok(None),
         }))
     }
 }
+
+/// Reason for a row with a null in its list.
+const NULL_ELEMENT: &str = "a null in a list, which cannot become a tensor (`\"missing\": \"nan\"` makes it NaN in a list of floating-point numbers)";
 
 /// Length of a list that is null.
 const NULL: u32 = u32::MAX;
@@ -390,11 +457,11 @@ impl Shape<'_> {
                 return Err("has levels that contradict each other".to_owned());
             }
             if repeat == 0 {
-                self.end(lists, element)?;
+                self.end(lists, element);
                 self.is_open = true;
                 self.lengths.fill(None);
             } else {
-                self.close(repeat)?;
+                self.close(repeat);
                 self.counts[repeat - 1] = self.counts[repeat - 1].saturating_add(1);
             }
             // Lists that begin here: those that have an element, and an empty one or a null.
@@ -406,37 +473,39 @@ impl Shape<'_> {
             self.counts[filled..].fill(0);
             if filled == lists.depth {
                 if *level < highest {
-                    return Err("has a null in a list, which cannot become a tensor".to_owned());
+                    self.odd.get_or_insert(NULL_ELEMENT);
                 }
                 element += 1;
             } else if *level + 1 < self.leaf.lists[filled] {
                 if filled > 0 {
-                    return Err("has a null in a list of lists".to_owned());
+                    self.odd = Some("a null in a list of lists");
+                } else {
+                    self.counts[0] = NULL;
                 }
-                self.counts[0] = NULL;
             }
         }
         Ok(element)
     }
 
     /// Ends the lists that are deeper than `depth`.
-    fn close(&mut self, depth: usize) -> Result<(), String> {
+    fn close(&mut self, depth: usize) {
         for (count, length) in self.counts.iter().zip(&mut self.lengths).skip(depth) {
             if *length.get_or_insert(*count) != *count {
-                return Err("has lists of different lengths in one list, which make no tensor".to_owned());
+                self.odd = Some("lists of different lengths in one list, which make no tensor");
             }
         }
-        Ok(())
     }
 
     /// Ends the row that is open, whose values end before `element`.
-    fn end(&mut self, lists: &mut Lists, element: usize) -> Result<(), String> {
+    fn end(&mut self, lists: &mut Lists, element: usize) {
         if std::mem::take(&mut self.is_open) {
-            self.close(0)?;
+            self.close(0);
+            if let Some(reason) = self.odd.take() {
+                lists.odd.insert(lists.starts.len() - 1, reason);
+            }
             lists.shapes.extend(self.lengths.iter().map(|length| length.unwrap_or(0)));
             lists.starts.push(element);
         }
-        Ok(())
     }
 }
 

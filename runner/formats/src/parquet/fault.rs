@@ -17,14 +17,26 @@ pub(super) enum FileFault {
     Damaged(String),
     #[error("has no column `{name}`; it has {known}")]
     NoColumn { name: String, known: String },
+    /// A column that has no value for a row: the row fails.
+    #[error("has, in the column `{column}`, {reason}")]
+    Row { column: String, reason: &'static str },
     /// A column whose values cannot become a field.
     #[error("has the column `{column}`, which {reason}")]
     Column { column: String, reason: String },
 }
 
 impl FileFault {
+    /// True if the file is damaged or cut; other faults are of the document, or of what is supported.
+    pub(super) fn is_damage(&self) -> bool {
+        matches!(self, Self::NoParquet | Self::Damaged(_))
+    }
+
     pub(super) fn damaged(reason: impl Into<String>) -> Self {
         Self::Damaged(reason.into())
+    }
+
+    pub(super) fn row(column: &str, reason: &'static str) -> Self {
+        Self::Row { column: escaped(column), reason }
     }
 
     pub(super) fn column(column: &str, reason: impl Into<String>) -> Self {

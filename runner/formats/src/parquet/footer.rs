@@ -14,7 +14,7 @@ pub(super) struct RowGroup {
     pub(super) rows: u64,
     /// Chunks of the columns that were asked for.
     pub(super) chunks: Vec<Chunk>,
-    /// Statistics of each chunk, if they were asked for.
+    /// Statistics of each chunk; the bounds are empty unless they were asked for.
     pub(super) statistics: Vec<Statistics>,
 }
 
@@ -50,7 +50,7 @@ pub(super) fn length(tail: &[u8]) -> Result<u64, FileFault> {
 }
 
 /// Reads the row groups from a footer. `columns` is the number of columns in the schema, `wanted` the ascending positions of those to
-/// return, each with true if its statistics are needed. `end` is the place of the footer in the file.
+/// return, each with true if the bounds of its values are needed. `end` is the place of the footer in the file.
 pub(super) fn row_groups(
     footer: &Bytes,
     columns: usize,
@@ -152,7 +152,7 @@ fn place(footer: &Bytes, input: &mut Compact<'_>, has_statistics: bool) -> Optio
             (9, I64) => chunk.start = input.count()?,
             // Some writers state the place 0 if there is no dictionary.
             (11, I64) => dictionary = input.count()?,
-            (12, STRUCT) if has_statistics => found = statistics(footer, input)?,
+            (12, STRUCT) => found = statistics(footer, input, has_statistics)?,
             _ => input.skip(kind)?,
         }
     }
@@ -163,13 +163,13 @@ fn place(footer: &Bytes, input: &mut Compact<'_>, has_statistics: bool) -> Optio
 }
 
 /// Bounds in the order of the column's type. The older bounds, whose order is not defined, are left out.
-fn statistics(footer: &Bytes, input: &mut Compact<'_>) -> Option<Statistics> {
+fn statistics(footer: &Bytes, input: &mut Compact<'_>, has_bounds: bool) -> Option<Statistics> {
     let (mut last, mut found) = (0, Statistics::default());
     while let Some((number, kind)) = input.field(&mut last)? {
         match (number, kind) {
             (3, I64) => found.nulls = Some(input.count()?),
-            (5, BINARY) => found.most = Some(footer.slice_ref(input.binary()?)),
-            (6, BINARY) => found.least = Some(footer.slice_ref(input.binary()?)),
+            (5, BINARY) if has_bounds => found.most = Some(footer.slice_ref(input.binary()?)),
+            (6, BINARY) if has_bounds => found.least = Some(footer.slice_ref(input.binary()?)),
             _ => input.skip(kind)?,
         }
     }

@@ -6,14 +6,16 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{BoundedStore, RAISE_BUFFER, RangedObject, shown};
+use penstock_types::data_set::DataFields;
 use tokio::task::spawn_blocking;
 
-use super::columns::{Layout, Query};
-use super::fault::FileFault;
+use super::columns::{Lacking, Layout, Query};
+use super::fault::{FileFault, escaped};
 use super::filter;
 use super::footer::{self, RowGroup, TAIL};
 use super::groups::{File, Group};
 use super::schema::{self, Node};
+use crate::damage::Damage;
 
 /// Bytes at the end of a file that are read first; most footers are shorter.
 const TAIL_BYTES: u64 = 64 << 10;
@@ -30,36 +32,47 @@ const MAX_LAYOUTS: usize = 16;
 /// Columns by the schema in which they were found: most files of a data set have the same.
 type Layouts = Mutex<Vec<(Vec<Node>, Arc<Layout>)>>;
 
-/// Reads the footers of all files. What is kept of them may take `most_bytes`. Row groups in which no row can meet the comparisons have
+/// Files with their row groups, and the fields of their rows.
+pub(super) struct Opened {
+    pub(super) files: Vec<File>,
+    pub(super) groups: Vec<Group>,
+    pub(super) fields: DataFields,
+}
+
+/// What the footer of a file states.
+struct Parsed {
+    layout: Arc<Layout>,
+    groups: Vec<Group>,
+    fields: DataFields,
+}
+
+/// Reads the footers of all files, and unites their columns by name. What is kept of them may take `most_bytes`. Row groups in which no row can meet the comparisons have
 /// no rows.
 pub(super) async fn open(
     store: &BoundedStore,
     keys: Vec<Arc<str>>,
     query: Query,
+    damage: &Damage,
     most_bytes: u64,
-) -> Result<(Vec<File>, Vec<Group>), SourceFault> {
+) -> Result<Opened, SourceFault> {
     let (query, layouts, most_footer) =
         (Arc::new(query), Arc::new(Layouts::default()), MAX_FOOTER.min(most_bytes / 2).max(TAIL_BYTES));
     let opens = stream::iter(keys).map(|key: Arc<str>| {
         let (store, query, layouts) = (store.clone(), query.clone(), layouts.clone());
         async move {
-            let object = RangedObject::open(store.clone(), key.clone(), 0).await?;
-            let fault = |reason: FileFault| {
-                SourceFault::new(format!("{} in store `{}` {reason}", shown(&key), store.name()), None)
-            };
-            let footer = footer_of(&object, most_footer).await?.map_err(&fault)?;
-            let end = object.size() - TAIL - footer.len() as u64;
-            let parse = spawn_blocking(move || parse(&footer, end, &query, &layouts));
-            let parsed = parse
-                .await
-                .map_err(|error| SourceFault::new("reading a footer was interrupted", Some(error.into())))?;
-            let (layout, groups) = parsed.map_err(&fault)?;
-            Ok::<_, SourceFault>((File { key, version: object.version().clone(), layout }, groups))
+            let open = open_file(&store, &key, query, layouts, most_footer).await;
+            match open {
+                Ok(opened) => Ok(Some(opened)),
+                Err(fault) => damage.part(&key, None, fault).map(|()| None),
+            }
         }
     });
     let mut opens = opens.buffered(AT_A_TIME.min(store.reads().get()));
     let (mut files, mut groups, mut kept) = (Vec::new(), Vec::new(), 0);
-    while let Some((file, rows)) = opens.try_next().await? {
+    let mut parts: Vec<(Arc<str>, DataFields)> = Vec::new();
+    let mut lacking: Option<(Arc<str>, Lacking)> = None;
+    while let Some(opened) = opens.try_next().await? {
+        let Some((file, rows, fields)) = opened else { continue };
         kept += (size_of::<File>() + file.key.len()) as u64;
         kept += rows.iter().map(Group::bytes).sum::<u64>();
         if kept > most_bytes {
@@ -72,11 +85,58 @@ pub(super) async fn open(
                 None,
             ));
         }
+        // A column that no file has is a fault.
+        let of_file = &file.layout.lacking;
+        match &mut lacking {
+            None => lacking = Some((file.key.clone(), of_file.clone())),
+            Some((_, all)) => all.columns.retain(|column| of_file.columns.contains(column)),
+        }
+        // Most files have the fields of the file before.
+        if parts.last().is_none_or(|(_, last)| *last != fields) {
+            parts.push((file.key.clone(), fields));
+        }
         let number = files.len() as u32;
         groups.extend(rows.into_iter().map(|group| Group { file: number, ..group }));
         files.push(file);
     }
-    Ok((files, groups))
+    if let Some((key, Lacking { columns, known })) = &lacking
+        && let Some(name) = columns.first()
+    {
+        let fault = FileFault::NoColumn { name: escaped(name), known: known.clone() };
+        return Err(SourceFault::new(format!("{} in store `{}` {fault}", shown(key), store.name()), None));
+    }
+    let fields = DataFields::of_several(&parts).map_err(|fault| {
+        let fault = fault.to_string().replace("the source ", "the file ");
+        SourceFault::new(
+            format!("{fault}; write the files with equal columns, or name others in `columns`"),
+            None,
+        )
+    })?;
+    Ok(Opened { files, groups, fields })
+}
+
+/// Opens one file.
+async fn open_file(
+    store: &BoundedStore,
+    key: &Arc<str>,
+    query: Arc<Query>,
+    layouts: Arc<Layouts>,
+    most_footer: u64,
+) -> Result<(File, Vec<Group>, DataFields), SourceFault> {
+    let object = RangedObject::open(store.clone(), key.clone(), 0).await?;
+    let fault = |reason: FileFault| {
+        let message = format!("{} in store `{}` {reason}", shown(key), store.name());
+        SourceFault { is_damage: reason.is_damage(), ..SourceFault::new(message, None) }
+    };
+    let footer = footer_of(&object, most_footer).await?.map_err(fault)?;
+    let end = object.size() - TAIL - footer.len() as u64;
+    let parse = spawn_blocking(move || parse(&footer, end, &query, &layouts));
+    let parsed = parse
+        .await
+        .map_err(|error| SourceFault::new("reading a footer was interrupted", Some(error.into())))?;
+    let Parsed { layout, groups, fields } = parsed.map_err(fault)?;
+    let file = File { key: key.clone(), version: object.version().clone(), layout };
+    Ok((file, groups, fields))
 }
 
 async fn footer_of(object: &RangedObject, most: u64) -> Result<Result<Bytes, FileFault>, SourceFault> {
@@ -101,22 +161,21 @@ async fn footer_of(object: &RangedObject, most: u64) -> Result<Result<Bytes, Fil
     Ok(Ok(tail.slice(..length as usize)))
 }
 
-fn parse(
-    footer: &Bytes,
-    end: u64,
-    query: &Query,
-    layouts: &Layouts,
-) -> Result<(Arc<Layout>, Vec<Group>), FileFault> {
+fn parse(footer: &Bytes, end: u64, query: &Query, layouts: &Layouts) -> Result<Parsed, FileFault> {
     let layout = layout(schema::read(footer)?, query, layouts)?;
     let wanted: Vec<(usize, bool)> = layout
         .leaves
         .iter()
         .enumerate()
-        .map(|(at, leaf)| (leaf.column, layout.filter.contains(&at)))
+        .map(|(at, leaf)| (leaf.column, layout.filter.contains(&Some(at))))
         .collect();
     let mut first_row = 0_u64;
+    let mut nulls = vec![Some(0_u64); layout.leaves.len()];
     let groups = footer::row_groups(footer, layout.columns, &wanted, end)?.into_iter().enumerate().map(
         |(number, read)| {
+            for (sum, statistics) in nulls.iter_mut().zip(&read.statistics) {
+                *sum = sum.zip(statistics.nulls).map(|(sum, more)| sum.saturating_add(more));
+            }
             let group = group(&layout, query, &read, number, first_row)?;
             first_row = first_row
                 .checked_add(read.rows)
@@ -125,7 +184,8 @@ fn parse(
         },
     );
     let groups = groups.collect::<Result<_, FileFault>>()?;
-    Ok((layout, groups))
+    let fields = layout.fields(&nulls);
+    Ok(Parsed { layout, groups, fields })
 }
 
 /// The columns of a file with this schema.
@@ -136,7 +196,9 @@ fn layout(schema: Vec<Node>, query: &Query, layouts: &Layouts) -> Result<Arc<Lay
     }
     let layout = Arc::new(Layout::new(&schema, query)?);
     for (comparison, leaf) in query.filter.iter().zip(&layout.filter) {
-        filter::check(comparison, &layout.leaves[*leaf])?;
+        if let Some(leaf) = leaf {
+            filter::check(comparison, &layout.leaves[*leaf])?;
+        }
     }
     let mut known = known();
     if known.len() < MAX_LAYOUTS {
@@ -162,7 +224,10 @@ fn group(
     }
     let mut comparisons = query.filter.iter().zip(&layout.filter);
     let may_match = comparisons.all(|(comparison, &leaf)| {
-        filter::may_meet(comparison, &layout.leaves[leaf], &read.chunks[leaf], &read.statistics[leaf])
+        // A row without the column has a null, which meets no comparison.
+        leaf.is_some_and(|leaf| {
+            filter::may_meet(comparison, &layout.leaves[leaf], &read.chunks[leaf], &read.statistics[leaf])
+        })
     });
     let count = if may_match { read.rows } else { 0 };
     let chunks = read.chunks.as_slice().into();

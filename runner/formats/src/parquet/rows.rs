@@ -8,18 +8,25 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
+use penstock_engine::chunk::{Chunk, Outcome};
 use penstock_engine::item::{Field, Origin, Sample, Value};
 use penstock_engine::numbered::{Numbered, ReadFault, ReadSamples};
-use penstock_engine::ports::SourceFault;
+use penstock_engine::ports::{Fault, SourceFault};
 use penstock_storage::{BoundedStore, RAISE_BUFFER};
+use penstock_types::data_set::DataFields;
+use penstock_types::left_out::LeftOutReason;
 use penstock_types::resume::Hash;
+use penstock_types::run::FailureClass;
 use tracing::warn;
 
 use super::cache::{Cache, InUse, Limits};
 use super::columns::Query;
+use super::decode::RowFault;
 use super::fault::FileFault;
 use super::filter::{self, Selected};
 use super::groups::{Columns, File, Group, Reader};
+use crate::damage::Damage;
+use crate::in_order::Made;
 use crate::shards::digest;
 
 /// Number of row groups that one read waits for at a time.
@@ -36,6 +43,8 @@ pub(super) struct Rows {
     reader: Reader,
     files: Vec<File>,
     groups: Vec<Group>,
+    fields: DataFields,
+    damage: Damage,
     /// Number of samples before each row group, and in all.
     starts: Vec<u64>,
     units: Arc<[u64]>,
@@ -81,10 +90,10 @@ impl Rows {
     /// memory and the marks of selected rows, which take an eighth of it at most.
     pub(super) async fn new(
         store: BoundedStore,
-        files: Vec<File>,
-        mut groups: Vec<Group>,
+        (files, mut groups, fields): (Vec<File>, Vec<Group>, DataFields),
         query: &Query,
         order: ReadOrder,
+        damage: Damage,
         most_bytes: u64,
     ) -> Result<Self, SourceFault> {
         let (reader, cache) =
@@ -92,7 +101,7 @@ impl Rows {
         let layout = |group: &Group| &*files[group.file as usize].layout;
         let mut most_needed = 0;
         for group in groups.iter().filter(|group| group.count > 0) {
-            let compared = |leaf: usize| layout(group).filter.contains(&leaf);
+            let compared = |leaf: usize| layout(group).filter.contains(&Some(leaf));
             let needed = group
                 .needed_bytes(layout(group), |leaf| layout(group).is_read(leaf))
                 .max(group.needed_bytes(layout(group), compared));
@@ -106,7 +115,10 @@ impl Rows {
             }
         }
         if !query.filter.is_empty() {
+            let all: u64 = groups.iter().map(|group| group.rows).sum();
             select(&reader, &cache, &files, &mut groups, query, most_bytes / 8).await?;
+            let taken: u64 = groups.iter().map(|group| group.count).sum();
+            damage.notes.leave_out(LeftOutReason::Where, all - taken, []);
         }
         let used: Vec<u64> = groups
             .iter()
@@ -130,7 +142,8 @@ impl Rows {
             );
         }
         let kept = groups.iter().map(Group::bytes).sum();
-        Ok(Self { reader, files, groups, starts, units, mean_bytes, cache: Cache::new(limits), kept })
+        let cache = Cache::new(limits);
+        Ok(Self { reader, files, groups, fields, damage, starts, units, mean_bytes, cache, kept })
     }
 
     /// Row group and row of a sample. Panics when `index` is not below the number of samples.
@@ -149,12 +162,24 @@ impl Rows {
         self.cache.get(number, needed, |reserved| self.reader.read(file, group, is_read, reserved)).await
     }
 
-    /// Samples of rows in one row group, each with its place.
-    async fn samples(&self, epoch: u32, members: Vec<Member>) -> Vec<(usize, Result<Sample, SourceFault>)> {
+    /// Samples of rows in one row group, each with its place, and its outcome if it is damaged.
+    async fn samples(&self, epoch: u32, members: Vec<Member>) -> Vec<(usize, Result<Made, SourceFault>)> {
         let Some(first) = members.first() else { return Vec::new() };
         let columns = match self.columns(first.group).await {
             Ok(columns) => columns,
-            Err(fault) => return vec![(first.place, Err(fault))],
+            Err(fault) => {
+                let outcome = match self.damage.sample(fault) {
+                    Ok(outcome) => outcome,
+                    Err(fault) => return vec![(first.place, Err(fault))],
+                };
+                let group = &self.groups[first.group];
+                let file = &self.files[group.file as usize];
+                let lost = |member: &Member| {
+                    let key = format!("{}#{}", file.key, group.first_row + member.row);
+                    (Sample::new(key, Origin::at(epoch, member.index)), Some(outcome.clone()))
+                };
+                return members.iter().map(|member| (member.place, Ok(lost(member)))).collect();
+            }
         };
         let (group, columns) = (&self.groups[first.group], Arc::new(columns));
         let can_share = self.cache.can_share();
@@ -163,10 +188,18 @@ impl Rows {
         let mut sample = |member: &Member| {
             let origin = Origin::at(epoch, member.index);
             let sample = sample(file, group, &columns, can_share, member.row, origin, &mut key);
-            sample.map_err(|fault| {
-                let (named, row) = (group.named(file, self.reader.store()), group.first_row + member.row);
-                SourceFault::new(format!("row {row} in {named} {fault}"), None)
-            })
+            let reason = match sample {
+                Ok(sample) => return Ok((sample, None)),
+                Err(reason) => reason,
+            };
+            let (named, row) = (group.named(file, self.reader.store()), group.first_row + member.row);
+            let message = format!("row {row} in {named} {reason}");
+            let outcome = match reason {
+                // A value that no tensor has is no damage: it fails its row.
+                FileFault::Row { .. } => Outcome::Failed(Fault::new(FailureClass::Data, message)),
+                _ => self.damage.sample(SourceFault::damage(message))?,
+            };
+            Ok((Sample::new(key.as_str(), origin), Some(outcome)))
         };
         members.iter().map(|member| (member.place, sample(member))).collect()
     }
@@ -194,14 +227,14 @@ async fn select(
     let scans =
         groups.iter().enumerate().filter(|(_, group)| group.count > 0).map(|(number, group)| async move {
             let file = &files[group.file as usize];
-            let is_compared = |leaf: usize| file.layout.filter.contains(&leaf);
+            let is_compared = |leaf: usize| file.layout.filter.contains(&Some(leaf));
             let reserved = cache.reserve(group.needed_bytes(&file.layout, is_compared)).await;
             let (columns, _reserved) = reader.read(file, group, is_compared, reserved).await?;
             let compared: Vec<_> = query
                 .filter
                 .iter()
                 .zip(&file.layout.filter)
-                .filter_map(|(one, leaf)| Some((one, columns[*leaf].as_ref()?)))
+                .filter_map(|(one, leaf)| Some((one, columns[(*leaf)?].as_ref()?)))
                 .collect();
             let meets =
                 |row| compared.iter().all(|(comparison, column)| filter::meets(comparison, column, row));
@@ -293,7 +326,10 @@ fn sample(
                 let blob = Shared { columns: in_use.clone(), leaf: field.leaf, row: at };
                 Some(Value::Blob(Bytes::from_owner(blob)))
             }
-            None => values.value(at).map_err(|reason| FileFault::column(name, reason))?,
+            None => values.value(at).map_err(|reason| match reason {
+                RowFault::Damaged(reason) => FileFault::column(name, reason),
+                RowFault::Shape(reason) => FileFault::row(name, reason),
+            })?,
         };
         if let Some(value) = value {
             fields.push(Field { name: field.name.clone(), value });
@@ -314,6 +350,10 @@ impl Numbered for Rows {
     fn digest(&self) -> Option<Hash> {
         let groups = self.groups.iter().map(|group| (&self.files[group.file as usize], group));
         Some(digest(groups.map(|(file, group)| (&*file.key, file.version.size, group.count))))
+    }
+
+    fn fields(&self) -> Option<DataFields> {
+        Some(self.fields.clone())
     }
 
     fn count(&self) -> u64 {
@@ -339,10 +379,10 @@ impl Numbered for Rows {
             let mut read: Vec<_> = reads.buffer_unordered(AT_A_TIME).concat().await;
             // A row group that cannot be read has one fault, at its first place.
             read.sort_by_key(|(place, _)| *place);
-            let mut samples = Vec::with_capacity(indexes.len());
+            let mut samples = Chunk::with_capacity(indexes.len());
             for (_, sample) in read {
                 match sample {
-                    Ok(sample) => samples.push(sample),
+                    Ok((sample, outcome)) => samples.add(sample, outcome),
                     Err(fault) => return Err(ReadFault { before: samples, fault }),
                 }
             }

@@ -1,17 +1,21 @@
 //! Form of records, and of the samples made of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use penstock_engine::item::{Origin, Sample};
+use penstock_engine::chunk::Outcome;
+use penstock_engine::item::{Origin, Sample, Value};
+use penstock_engine::ports::SourceFault;
+use penstock_types::data_set::{DataField, DataFields};
+use penstock_types::plan::BYTES_FIELD;
 use penstock_types::spec::ColumnType;
 
 use super::RecordFault;
 use super::json::members;
 use super::layout::{Layout, SAMPLE_KEY};
-use super::part::Part;
-use super::rows::{Columns, RowParser};
-use super::split::Piece;
+use super::part::{Part, Raw};
+use super::rows::{Columns, RowParser, in_words};
+use crate::damage::Damage;
 
 /// Form of the records in an object, and of the samples made of them.
 #[derive(Clone, Debug)]
@@ -21,19 +25,21 @@ pub struct RecordFormat {
     key: Option<Arc<str>>,
     /// Set if a number alone does not identify a record.
     names_objects: bool,
+    pub(super) damage: Damage,
 }
 
 impl RecordFormat {
     /// A JSON object on each line. Its members become fields: texts and numbers unchanged, booleans as the ints 0 and 1, arrays and
-    /// objects as texts with their JSON. A member that is null is omitted.
-    pub fn lines() -> Self {
-        Self { layout: Layout::Lines, key: None, names_objects: false }
+    /// objects as texts with their JSON. A member that is null is omitted. Members in `types` are of the type there.
+    pub fn lines(types: BTreeMap<String, ColumnType>) -> Self {
+        Self { layout: Layout::Lines { types }, key: None, names_objects: false, damage: Damage::default() }
     }
 
     /// A table whose first row names the columns, in the dialect of Python's `csv` module: a value in double quotes may contain
     /// delimiters, line ends and doubled quotes. Values are texts, except in the columns that `types` names.
     pub fn rows(delimiter: u8, types: BTreeMap<String, ColumnType>) -> Self {
-        Self { layout: Layout::Rows { delimiter, types }, key: None, names_objects: false }
+        let layout = Layout::Rows { delimiter, types };
+        Self { layout, key: None, names_objects: false, damage: Damage::default() }
     }
 
     /// The same with the member or column `key` as the key of each sample, which every record then has. Without a name, it is `key`,
@@ -49,30 +55,109 @@ impl RecordFormat {
         Self { names_objects: true, ..self }
     }
 
-    /// Columns that a header names.
-    pub(super) fn columns(&self, header: &[u8]) -> Result<Arc<Columns>, RecordFault> {
-        let Layout::Rows { types, .. } = &self.layout else { return Ok(Arc::default()) };
-        RowParser::new(&self.layout).columns(header, self.key.as_deref(), types).map(Arc::new)
+    /// The same with this handling of damage.
+    #[must_use]
+    pub fn with_damage(self, damage: Damage) -> Self {
+        Self { damage, ..self }
     }
 
+    /// True for tables, whose columns are known from their headers.
+    pub(super) fn has_columns(&self) -> bool {
+        matches!(self.layout, Layout::Rows { .. })
+    }
+
+    pub(super) fn types(&self) -> &BTreeMap<String, ColumnType> {
+        match &self.layout {
+            Layout::Lines { types } | Layout::Rows { types, .. } => types,
+        }
+    }
+
+    /// Name of the member or column that is the key.
+    pub(super) fn key_name(&self) -> &str {
+        self.key.as_deref().unwrap_or(SAMPLE_KEY)
+    }
+
+    /// Columns that a header names.
+    pub(super) fn columns(&self, header: &[u8]) -> Result<Arc<Columns>, RecordFault> {
+        if !self.has_columns() {
+            return Ok(Arc::default());
+        }
+        RowParser::new(&self.layout).columns(header, self.key.as_deref(), self.types()).map(Arc::new)
+    }
+
+    /// Fields of the rows of tables with these columns, united by name. Fails if `types` names a column that none of them has.
+    pub(super) fn fields_of<'a>(
+        &self,
+        tables: impl Iterator<Item = &'a Columns> + Clone,
+    ) -> Result<DataFields, RecordFault> {
+        let mut fields: Vec<DataField> = Vec::new();
+        for (place, columns) in tables.clone().enumerate() {
+            let own: Vec<DataField> = columns.fields().collect();
+            for known in &mut fields {
+                if !own.iter().any(|field| field.name == known.name) {
+                    known.optional = Some(true);
+                }
+            }
+            for field in own {
+                if !fields.iter().any(|known| known.name == field.name) {
+                    let optional = if place == 0 { field.optional } else { Some(true) };
+                    fields.push(DataField { optional, ..field });
+                }
+            }
+        }
+        let names: BTreeSet<&str> = tables.flat_map(Columns::names).collect();
+        match self.types().keys().find(|name| !names.contains(name.as_str())) {
+            Some(missing) => {
+                Err(RecordFault::NoColumn { name: missing.clone(), columns: in_words(names.into_iter()) })
+            }
+            None => Ok(DataFields::of(fields)),
+        }
+    }
+
+    /// The sample of a record, with its outcome if the record is damaged.
     pub(super) fn sample(
         &self,
-        part: &Part,
         rows: &mut RowParser,
-        piece: &Piece,
+        Raw { origin, part, piece }: Raw,
+    ) -> Result<(Sample, Option<Outcome>), SourceFault> {
+        match self.parsed(rows, &part, &piece.text, piece.number, origin) {
+            Ok(sample) => Ok((sample, None)),
+            Err(reason) => {
+                let outcome = self.damage.sample(part.fault(piece.number, &reason.to_string()))?;
+                let mut sample = Sample::new(self.numbered(&part, piece.number), origin);
+                sample.set(BYTES_FIELD, Value::Blob(piece.text));
+                Ok((sample, Some(outcome)))
+            }
+        }
+    }
+
+    fn parsed(
+        &self,
+        rows: &mut RowParser,
+        part: &Part,
+        text: &[u8],
+        number: u64,
         origin: Origin,
     ) -> Result<Sample, RecordFault> {
-        let name = self.key.as_deref().unwrap_or(SAMPLE_KEY);
         let (key, fields) = match &part.columns {
-            None => members(&piece.text, name)?,
-            Some(columns) => rows.values(&piece.text, columns)?,
+            None => members(text, self.key_name(), self.types())?,
+            Some(columns) => rows.values(text, columns)?,
         };
         let key = match key {
             Some(key) => key,
-            None if self.key.is_some() => return Err(RecordFault::NoKey { name: name.to_owned() }),
-            None if self.names_objects => format!("{}:{}", part.object.key, piece.number).into(),
-            None => piece.number.to_string().into(),
+            None if self.key.is_some() => {
+                return Err(RecordFault::NoKey { name: self.key_name().to_owned() });
+            }
+            None => self.numbered(part, number),
         };
         Ok(Sample { key, origin, fields })
+    }
+
+    /// Key of a record that has none of its own.
+    fn numbered(&self, part: &Part, number: u64) -> Arc<str> {
+        match self.names_objects {
+            true => format!("{}:{number}", part.object.key).into(),
+            false => number.to_string().into(),
+        }
     }
 }

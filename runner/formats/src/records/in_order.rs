@@ -6,17 +6,22 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::stream::{self, StreamExt, TryStreamExt};
 use penstock_engine::item::Origin;
 use penstock_engine::ports::{Produced, Source, SourceFault};
+use penstock_engine::typed::{FieldRules, Typing};
 use penstock_storage::{BoundedStore, RangedObject};
-use penstock_types::resume::DataSet;
+use penstock_types::data_set::{DataFields, LEARN_BYTES, LEARN_SAMPLES, Learner};
+use penstock_types::resume::{DataSet, Hash};
 use penstock_types::traversal::{Shard, TraversalSettings, Uneven};
 
 use super::ahead_bytes;
 use super::format::RecordFormat;
+use super::numbered::{differs, learn_line};
 use super::part::{PART_BYTES, Part, Raw, parse};
 use super::split::{Piece, Splitter};
 use crate::shards::Shards;
+use tokio::task::spawn_blocking;
 
 /// Makes a sample from every record of one or several objects, in order. Blank lines are skipped. A record that is malformed, or
 /// has more than 64 MiB, is a fault that states its line or row; the samples of earlier records are still made.
@@ -30,9 +35,12 @@ pub struct RecordSource {
     objects: Shards,
     format: Arc<RecordFormat>,
     settings: TraversalSettings,
+    typing: Typing,
+    /// Rules of the fields, once these are known.
+    rules: Option<Arc<FieldRules>>,
     reading: Option<InOrder>,
-    /// Number of records in one pass, once all are read.
-    count: Option<u64>,
+    /// Data that were read, once the source has ended.
+    data: DataSet,
     is_ended: bool,
     /// Fault that was found after samples that must be delivered first.
     fault: Option<SourceFault>,
@@ -62,12 +70,17 @@ struct RecordStream {
     format: Arc<RecordFormat>,
     ahead_bytes: u64,
     keys: Vec<Arc<str>>,
-    /// The objects that were opened, in the order of the keys; unused if there is one pass.
-    opened: Vec<RangedObject>,
+    /// The objects that were opened, in the order of the keys, those that are missing as `None`; unused if there is one pass.
+    opened: Vec<Option<RangedObject>>,
     is_once: bool,
     /// Number of objects that are read in this pass, or being read.
     begun: usize,
     current: Option<Splitter>,
+    /// Number of blocks read in the first pass, and their digest.
+    blocks: u64,
+    digest: Hash,
+    /// Set once the first pass is over.
+    is_digested: bool,
 }
 
 enum RawChunk {
@@ -88,6 +101,7 @@ impl RecordSource {
         objects: Shards,
         format: RecordFormat,
         settings: TraversalSettings,
+        typing: Typing,
     ) -> Self {
         let (format, most_bytes) = (Arc::new(format), u64::MAX);
         Self {
@@ -95,8 +109,10 @@ impl RecordSource {
             objects,
             format,
             settings,
+            typing,
+            rules: None,
             reading: None,
-            count: None,
+            data: DataSet::default(),
             is_ended: false,
             fault: None,
             most_bytes,
@@ -129,6 +145,9 @@ impl RecordSource {
             is_once: self.settings.after(self.settings.first_epoch).is_none(),
             begun: 0,
             current: None,
+            blocks: 0,
+            digest: Hash::EMPTY,
+            is_digested: false,
         })
     }
 
@@ -146,8 +165,15 @@ impl RecordSource {
             self.reading = Some(InOrder::new(self.records().await?, self.settings));
         }
         let Some(reading) = &mut self.reading else { return Ok(None) };
+        if self.rules.is_none() {
+            let learnt = match &self.typing.earlier {
+                Some(earlier) => earlier.clone(),
+                None => reading.learn().await?,
+            };
+            self.rules = Some(self.typing.rules(learnt)?);
+        }
         let chunk = reading.next_chunk().await?;
-        self.count = reading.count;
+        self.data = reading.data();
         let records = match chunk {
             None => {
                 self.is_ended = true;
@@ -156,7 +182,7 @@ impl RecordSource {
             Some(RawChunk::EpochEnd) => return Ok(Some(Produced::EpochEnd)),
             Some(RawChunk::Records(records)) => records,
         };
-        let (samples, fault) = parse(self.format.clone(), records).await?;
+        let (samples, fault) = parse(self.format.clone(), self.rules.clone(), records).await?;
         if let Some(fault) = fault {
             if samples.is_empty() {
                 return Err(fault);
@@ -181,7 +207,7 @@ impl Source for RecordSource {
     }
 
     fn data(&self) -> DataSet {
-        DataSet { count: self.count, digest: None }
+        self.data
     }
 
     fn kept_bytes(&self) -> u64 {
@@ -206,6 +232,57 @@ impl InOrder {
             count: None,
             held: None,
         }
+    }
+
+    /// Learns the fields: of a table from the headers of all, of lines from the first ones, which are kept.
+    async fn learn(&mut self) -> Result<DataFields, SourceFault> {
+        let format = self.records.format.clone();
+        if format.has_columns() {
+            return self.records.columns().await;
+        }
+        let (mut learner, mut bytes) = (Learner::default(), 0);
+        let most = LEARN_SAMPLES.min(self.limit);
+        let mut is_all = false;
+        while learner.samples() < most && bytes < LEARN_BYTES && !is_all {
+            let Some(block) = self.records.next_block().await? else {
+                is_all = true;
+                break;
+            };
+            let first = self.pending.len();
+            self.pending.extend(block);
+            let (read, lines) = (
+                learner,
+                self.pending
+                    .range(first..)
+                    .map(|(part, line)| (part.clone(), line.clone()))
+                    .collect::<Vec<_>>(),
+            );
+            let of = format.clone();
+            let learning = spawn_blocking(move || {
+                let mut learner = read;
+                let mut bytes = bytes;
+                for (part, line) in lines {
+                    if learner.samples() >= most || bytes >= LEARN_BYTES {
+                        break;
+                    }
+                    bytes += line.text.len() as u64;
+                    learn_line(&mut learner, &of, &part, &line)?;
+                }
+                Ok((learner, bytes))
+            });
+            let learnt = learning.await;
+            let learnt = learnt
+                .map_err(|error| SourceFault::new("reading records was interrupted", Some(error.into())))?;
+            (learner, bytes) = learnt.map_err(|fault| differs(&fault))?;
+        }
+        Ok(learner.finish(is_all))
+    }
+
+    /// Data that were read so far; all of them, once they are counted.
+    fn data(&self) -> DataSet {
+        let RecordStream { blocks, digest, .. } = &self.records;
+        let blocks = if self.count.is_some() && self.limit == u64::MAX { None } else { Some(*blocks) };
+        DataSet { count: self.count, digest: Some(*digest), blocks }
     }
 
     async fn next_chunk(&mut self) -> Result<Option<RawChunk>, SourceFault> {
@@ -263,7 +340,7 @@ impl InOrder {
             return false;
         }
         self.epoch = next;
-        (self.records.begun, self.records.current) = (0, None);
+        (self.records.begun, self.records.current, self.records.is_digested) = (0, None, true);
         self.pending.clear();
         self.seen = 0;
         self.held = None;
@@ -281,22 +358,83 @@ impl RecordStream {
                     let Some(key) = self.keys.get(self.begun) else { return Ok(None) };
                     let object = match self.opened.get(self.begun) {
                         Some(object) => object.clone(),
-                        None => RangedObject::open(self.store.clone(), key.clone(), 0).await?,
+                        None => {
+                            let opened = RangedObject::open(self.store.clone(), key.clone(), 0).await;
+                            match opened {
+                                Ok(object) => Some(object),
+                                Err(error) => {
+                                    self.format.damage.part(key, None, error.into())?;
+                                    None
+                                }
+                            }
+                        }
                     };
                     if !self.is_once && self.opened.len() == self.begun {
                         self.opened.push(object.clone());
                     }
                     self.begun += 1;
+                    let Some(object) = object else { continue };
+                    if object.size() == 0 && !self.format.has_columns() {
+                        self.format.damage.warn("objects have no bytes", key);
+                    }
                     self.current.insert(Splitter::new(object, self.format.clone(), self.ahead_bytes))
                 }
             };
-            match splitter.next_block().await? {
-                Some(pieces) => {
+            let read = splitter.checksums().len();
+            let block = splitter.next_block().await;
+            if !self.is_digested {
+                let more = &splitter.checksums()[read..];
+                self.blocks += more.len() as u64;
+                self.digest = more.iter().fold(self.digest, |digest, sum| digest.with(&sum.to_le_bytes()));
+            }
+            match block {
+                Ok(Some(pieces)) => {
                     let part = splitter.part().clone();
                     return Ok(Some(pieces.into_iter().map(|piece| (part.clone(), piece)).collect()));
                 }
-                None => self.current = None,
+                Ok(None) => self.current = None,
+                Err(fault) => {
+                    self.format.damage.part(&splitter.part().object.key, None, fault)?;
+                    self.current = None;
+                }
             }
         }
     }
+
+    /// Fields of the rows of all tables, by their headers.
+    async fn columns(&self) -> Result<DataFields, SourceFault> {
+        let headers = self.keys.clone().into_iter().map(|key| {
+            let (store, format) = (self.store.clone(), self.format.clone());
+            async move { header(store, key, format).await }
+        });
+        let parts: Vec<_> = stream::iter(headers).buffered(self.store.reads().get()).try_collect().await?;
+        let parts: Vec<Arc<Part>> = parts.into_iter().flatten().collect();
+        let found = self.format.fields_of(parts.iter().filter_map(|part| part.columns.as_deref()));
+        found.map_err(|reason| match parts.first() {
+            Some(first) => first.fault(1, &reason.to_string()),
+            None => SourceFault::new(reason.to_string(), None),
+        })
+    }
+}
+
+/// The object `key` with the columns of its header; `None` if it is damaged and left out.
+async fn header(
+    store: BoundedStore,
+    key: Arc<str>,
+    format: Arc<RecordFormat>,
+) -> Result<Option<Arc<Part>>, SourceFault> {
+    let object = match RangedObject::open(store, key.clone(), 0).await {
+        Ok(object) => object,
+        Err(error) => return format.damage.part(&key, None, error.into()).map(|()| None),
+    };
+    // No block is read ahead.
+    let mut splitter = Splitter::new(object, format.clone(), 0);
+    while splitter.part().columns.is_none() {
+        match splitter.next_block().await {
+            Ok(Some(_)) => {}
+            Ok(None) => break,
+            Err(fault) => return format.damage.part(&key, None, fault).map(|()| None),
+        }
+    }
+    Ok(Some(splitter.part().clone()))
 }

@@ -1,16 +1,22 @@
 //! Makes a sample from one line of JSON.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use penstock_engine::item::{Field, Origin, Sample, Value};
-use penstock_types::spec::JsonSize;
+use penstock_types::data_set::is_exact;
+use penstock_types::spec::{ColumnType, JsonSize};
 use penstock_types::text::without_place;
 use serde_json::{Map, Number, Value as Json};
 
 use super::layout::{KeyAndFields, MAX_COLUMNS, SAMPLE_KEY};
+use super::rows::value;
 
 /// Maximum number of names and values in a line, because each takes dozens of bytes while the line is parsed.
 const MAX_NODES: usize = 1 << 18;
+
+/// Number up to which float64 holds each whole number.
+const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// Reason why a line or a row is not a valid sample; the message is the predicate of a sentence about it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +43,8 @@ pub enum RecordFault {
     MoreValues { columns: usize },
     #[error("has `{found}` in the column `{}`, which is no `{kind}`", column.escape_debug())]
     Value { column: String, kind: &'static str, found: String },
+    #[error("has {found} as the member `{}`, which is no `{kind}`", name.escape_debug())]
+    Member { name: String, kind: &'static str, found: String },
     #[error("has a quote without its end")]
     Quote,
     #[error("names more than {MAX_COLUMNS} columns, which is the limit")]
@@ -53,12 +61,16 @@ pub enum RecordFault {
 /// other members become fields, in their order: strings become texts, integers ints, other numbers reals, booleans become ints (0
 /// or 1), arrays and objects become texts that contain their JSON. A member that is null is omitted.
 pub fn sample_of(line: &[u8], number: u64, origin: Origin) -> Result<Sample, RecordFault> {
-    let (key, fields) = members(line, SAMPLE_KEY)?;
+    let (key, fields) = members(line, SAMPLE_KEY, &BTreeMap::new())?;
     Ok(Sample { key: key.unwrap_or_else(|| number.to_string().into()), origin, fields })
 }
 
-/// Key and fields of the JSON object `line`, whose member `key_name` is the key.
-pub(super) fn members(line: &[u8], key_name: &str) -> Result<KeyAndFields, RecordFault> {
+/// Key and fields of the JSON object `line`, whose member `key_name` is the key. Members in `types` get their type.
+pub(super) fn members(
+    line: &[u8],
+    key_name: &str,
+    types: &BTreeMap<String, ColumnType>,
+) -> Result<KeyAndFields, RecordFault> {
     let text = str::from_utf8(line.trim_ascii_end())
         .map_err(|error| RecordFault::NotUtf8 { byte: error.valid_up_to() + 1 })?;
     // A text with at most `MAX_NODES` bytes cannot have more nodes than `MAX_NODES`.
@@ -77,7 +89,11 @@ pub(super) fn members(line: &[u8], key_name: &str) -> Result<KeyAndFields, Recor
         if name == key_name {
             continue;
         }
-        if let Some(value) = value_of(&name, member)? {
+        let value = match types.get(&name) {
+            None => value_of(&name, member)?,
+            Some(kind) => typed(*kind, &name, member)?,
+        };
+        if let Some(value) = value {
             fields.push(Field { name: Arc::from(name), value });
         }
     }
@@ -91,6 +107,44 @@ fn value_of(name: &str, member: Json) -> Result<Option<Value>, RecordFault> {
         Json::Number(number) => number_of(name, &number)?,
         Json::String(text) => Value::Text(text),
         nested @ (Json::Array(_) | Json::Object(_)) => Value::Text(nested.to_string()),
+    }))
+}
+
+/// Value of a member that the document gives a type; `None` if it is missing.
+fn typed(kind: ColumnType, name: &str, member: Json) -> Result<Option<Value>, RecordFault> {
+    let fault = |member: &Json| RecordFault::Member {
+        name: name.to_owned(),
+        kind: kind.name(),
+        found: short(member),
+    };
+    Ok(Some(match (kind, member) {
+        (_, Json::Null) => return Ok(None),
+        (ColumnType::Text, Json::String(text)) => Value::Text(text),
+        (ColumnType::Text, other) => Value::Text(other.to_string()),
+        (ColumnType::Int, Json::Bool(is_true)) => Value::Int(i64::from(is_true)),
+        (_, Json::String(text)) => {
+            return value(kind, &text).map_err(|()| fault(&Json::String(text)));
+        }
+        (ColumnType::Float, Json::Number(number)) => {
+            let real = match (number.as_i64(), number.as_f64()) {
+                (Some(int), _) => is_exact(int).then_some(int as f64),
+                (None, real) if number.is_f64() => real,
+                // A whole number beyond 64 bits.
+                (None, _) => None,
+            };
+            Value::Real(real.ok_or_else(|| fault(&Json::Number(number)))?)
+        }
+        (ColumnType::Int | ColumnType::Bool, Json::Number(number)) => {
+            // A number such as `3.0` is a whole one.
+            let int = number.as_i64().or_else(|| {
+                let real = number.as_f64().filter(|real| number.is_f64() && real.fract() == 0.0)?;
+                (real.abs() <= MAX_EXACT).then_some(real as i64)
+            });
+            let int = int.filter(|int| kind == ColumnType::Int || (0..=1).contains(int));
+            Value::Int(int.ok_or_else(|| fault(&Json::Number(number)))?)
+        }
+        (ColumnType::Bool, Json::Bool(is_true)) => Value::Int(i64::from(is_true)),
+        (_, other) => return Err(fault(&other)),
     }))
 }
 

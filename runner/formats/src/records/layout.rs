@@ -11,7 +11,7 @@ use penstock_types::spec::ColumnType;
 #[derive(Clone, Debug)]
 pub(super) enum Layout {
     /// A JSON object on each line.
-    Lines,
+    Lines { types: BTreeMap<String, ColumnType> },
     /// A table with a header.
     Rows { delimiter: u8, types: BTreeMap<String, ColumnType> },
 }

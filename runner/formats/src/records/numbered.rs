@@ -1,5 +1,6 @@
 //! Records in any order, by their places.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,16 +12,19 @@ use penstock_engine::item::Origin;
 use penstock_engine::numbered::{Numbered, Open, ReadFault, ReadSamples};
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{BoundedStore, RAISE_BUFFER, RangedObject};
+use penstock_types::data_set::{DataFields, Learner, TypeFault};
+use penstock_types::resume::Hash;
+use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::ahead_bytes;
 use super::format::RecordFormat;
 use super::part::{PART_BYTES, Part, Raw, parse};
 use super::split::{MAX_RECORD_BYTES, Piece, Splitter};
+use super::{ahead_bytes, kinds};
 use crate::shards::Shards;
 
 /// Samples of the records of one or several objects, in any order. The objects are read once for the starts of their records (8 bytes
-/// are kept for each), several objects at a time, and then records are read by range requests; neighbours are read together. Objects of
-/// at most 32 MiB together are kept in memory instead. What is kept may have `most_bytes`.
+/// are kept for each) and the types of their fields, several objects at a time, and then records are read by range requests; neighbours
+/// are read together. Objects of at most 32 MiB together are kept in memory instead. What is kept may have `most_bytes`.
 pub fn record_samples(store: BoundedStore, objects: Shards, format: RecordFormat, most_bytes: u64) -> Open {
     let limits = Limits {
         held_bytes: HELD_BYTES.min(most_bytes / 2),
@@ -56,18 +60,54 @@ pub(crate) async fn open_records(
     let scans = stream::iter(keys).map(|key| {
         let (store, format, kept) = (store.clone(), format.clone(), kept.clone());
         async move {
-            let object = RangedObject::open(store, key, share).await?;
-            let splitter = Splitter::new(object, format, ahead_bytes(limits.most_bytes) / at_a_time as u64);
-            Starts::scan(splitter, &kept, limits).await
+            let object = match RangedObject::open(store, key.clone(), share).await {
+                Ok(object) => object,
+                Err(error) => return format.damage.part(&key, None, error.into()).map(|()| None),
+            };
+            let ahead_bytes = ahead_bytes(limits.most_bytes) / at_a_time as u64;
+            let splitter = Splitter::new(object, format, ahead_bytes);
+            Starts::scan(splitter, &kept, limits).await.map(Some)
         }
     });
-    let parts: Vec<Starts> = scans.buffered(at_a_time).try_collect().await?;
+    let parts: Vec<Option<(Starts, Learner)>> = scans.buffered(at_a_time).try_collect().await?;
+    let (parts, learners): (Vec<Starts>, Vec<Learner>) = parts.into_iter().flatten().unzip();
     let mut firsts = vec![0];
     for part in &parts {
         firsts.push(firsts.last().copied().unwrap_or(0) + part.count());
     }
-    Ok(Arc::new(Records { format, parts, firsts, kept_bytes: kept.load(Ordering::Relaxed) }))
+    let fields = fields(&format, &parts, learners)?;
+    Ok(Arc::new(Records { format, parts, firsts, fields, kept_bytes: kept.load(Ordering::Relaxed) }))
 }
+
+/// Fields of the records: of all columns, or of all members.
+fn fields(
+    format: &RecordFormat,
+    parts: &[Starts],
+    learners: Vec<Learner>,
+) -> Result<DataFields, SourceFault> {
+    if format.has_columns() {
+        let tables = parts.iter().filter_map(|part| part.part.columns.as_deref());
+        let found = format.fields_of(tables);
+        return found.map_err(|reason| {
+            parts.first().map_or_else(
+                || SourceFault::new(reason.to_string(), None),
+                |part| part.part.fault(1, &reason.to_string()),
+            )
+        });
+    }
+    let mut learners = learners.into_iter();
+    let first = learners.next().unwrap_or_default();
+    let learnt = learners.try_fold(first, |mut all, more| all.join(more).map(|()| all));
+    Ok(learnt.map_err(|fault| differs(&fault))?.finish(true))
+}
+
+/// Fault of members whose values have no common type.
+pub(super) fn differs(fault: &TypeFault) -> SourceFault {
+    SourceFault::new(format!("{fault}; {TYPES}"), None)
+}
+
+/// Remedy for values of different types.
+pub const TYPES: &str = "make them alike, or set `types`, such as `{\"NAME\": \"float\"}`";
 
 /// Maximum size of objects that are kept in memory for a shuffled order, in bytes.
 const HELD_BYTES: u64 = 32 << 20;
@@ -84,6 +124,7 @@ struct Records {
     parts: Vec<Starts>,
     /// Number of the first record of each object, and the number of all records.
     firsts: Vec<u64>,
+    fields: DataFields,
     kept_bytes: u64,
 }
 
@@ -94,6 +135,8 @@ struct Starts {
     starts: Vec<u64>,
     /// Indexes of records that follow lines without a record, each with the number of such lines so far.
     skipped: Vec<(u64, u64)>,
+    /// Checksums of the object's blocks.
+    checksums: Vec<u64>,
 }
 
 /// Neighbouring records of an object that are read together.
@@ -107,20 +150,38 @@ struct Run {
 
 impl Starts {
     /// Reads the object. Adds the memory that is kept to `kept`.
-    async fn scan(mut splitter: Splitter, kept: &AtomicU64, limits: Limits) -> Result<Self, SourceFault> {
+    async fn scan(
+        mut splitter: Splitter,
+        kept: &AtomicU64,
+        limits: Limits,
+    ) -> Result<(Self, Learner), SourceFault> {
         let Limits { most_bytes, remedy, .. } = limits;
+        let format = splitter.format().clone();
         let (mut starts, mut skipped) = (Vec::new(), Vec::new());
-        let (mut last, mut skipped_so_far, mut counted) = (0, 0, 0);
-        while let Some(block) = splitter.next_block().await? {
-            for Piece { number, start, .. } in block {
+        let (mut last, mut skipped_so_far, mut counted, mut end) = (0, 0, 0, None);
+        let mut lessons = Lessons::default();
+        loop {
+            let block = match splitter.next_block().await {
+                Ok(Some(block)) => block,
+                Ok(None) => break,
+                Err(fault) => {
+                    format.damage.part(&splitter.part().object.key, None, fault)?;
+                    end = Some(splitter.end_of_last());
+                    break;
+                }
+            };
+            for Piece { number, start, .. } in &block {
                 let index = starts.len() as u64;
                 let before = number - 1 - index;
                 if before > skipped_so_far {
                     skipped.push((index, before));
                     skipped_so_far = before;
                 }
-                starts.push(start);
-                last = number;
+                starts.push(*start);
+                last = *number;
+            }
+            if !format.has_columns() {
+                lessons.add(format.clone(), splitter.part().clone(), block).await?;
             }
             let bytes = kept_bytes(splitter.part(), &starts, &skipped);
             let before = kept.fetch_add(bytes - counted, Ordering::Relaxed);
@@ -129,15 +190,19 @@ impl Starts {
                     "and those before it take more than the {most_bytes} bytes of memory that places of records may take, 8 for \
                      each; {remedy}{RAISE_BUFFER}"
                 );
-                return Err(splitter.part().fault(last, &reason));
+                let place = splitter.part().place(last);
+                return Err(SourceFault::new(format!("{place} {reason}"), None));
             }
             counted = bytes;
         }
-        let part = splitter.part().clone();
-        starts.push(part.object.size());
+        let (part, checksums) = (splitter.part().clone(), splitter.checksums().to_vec());
+        if part.object.size() == 0 && !format.has_columns() {
+            format.damage.warn("objects have no bytes", &part.object.key);
+        }
+        starts.push(end.unwrap_or(part.object.size()));
         starts.shrink_to_fit();
         kept.fetch_add(kept_bytes(&part, &starts, &skipped) - counted, Ordering::Relaxed);
-        Ok(Self { part, starts, skipped })
+        Ok((Self { part, starts, skipped, checksums }, lessons.finish().await?))
     }
 
     fn count(&self) -> u64 {
@@ -197,6 +262,11 @@ impl Records {
         runs
     }
 
+    /// Checksums of all blocks, in order.
+    fn checksums(&self) -> impl Iterator<Item = u64> {
+        self.parts.iter().flat_map(|part| part.checksums.iter().copied())
+    }
+
     fn fits(&self, run: &Run, part: usize) -> bool {
         let starts = &self.parts[part];
         starts.start_of(run.records.end + 1) - starts.start_of(run.records.start) <= MAX_READ
@@ -208,6 +278,19 @@ impl Numbered for Records {
         self.firsts.last().copied().unwrap_or_default()
     }
 
+    fn digest(&self) -> Option<Hash> {
+        Some(chain(self.checksums()))
+    }
+
+    fn digest_of(&self, blocks: u64) -> Option<Hash> {
+        let blocks = usize::try_from(blocks).ok()?;
+        (self.checksums().count() >= blocks).then(|| chain(self.checksums().take(blocks)))
+    }
+
+    fn fields(&self) -> Option<DataFields> {
+        Some(self.fields.clone())
+    }
+
     fn mean_bytes(&self) -> u64 {
         let bytes: u64 = self.parts.iter().map(|part| part.part.object.size()).sum();
         bytes / self.count().max(1)
@@ -217,7 +300,7 @@ impl Numbered for Records {
         async move {
             let reads = self.runs(&indexes).into_iter().map(|run| self.parts[run.part].read(run, epoch));
             let records = try_join_all(reads).await?.into_iter().flatten().collect();
-            match parse(self.format.clone(), records).await? {
+            match parse(self.format.clone(), None, records).await? {
                 (samples, None) => Ok(samples),
                 (before, Some(fault)) => Err(ReadFault { before, fault }),
             }
@@ -232,6 +315,63 @@ impl Numbered for Records {
     fn objects(&self) -> Vec<Arc<str>> {
         self.parts.iter().map(|part| part.part.object.key.clone()).collect()
     }
+}
+
+/// Digest of blocks by their checksums.
+pub(super) fn chain(checksums: impl Iterator<Item = u64>) -> Hash {
+    checksums.fold(Hash::EMPTY, |hash, checksum| hash.with(&checksum.to_le_bytes()))
+}
+
+/// What the lines of an object teach about its fields. Several blocks are parsed at a time.
+#[derive(Default)]
+struct Lessons {
+    learner: Learner,
+    running: VecDeque<JoinHandle<Result<Learner, TypeFault>>>,
+}
+
+impl Lessons {
+    async fn add(
+        &mut self,
+        format: Arc<RecordFormat>,
+        part: Arc<Part>,
+        block: Vec<Piece>,
+    ) -> Result<(), SourceFault> {
+        let most = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        if self.running.len() > most {
+            self.join_next().await?;
+        }
+        self.running.push_back(spawn_blocking(move || {
+            let mut learner = Learner::default();
+            let mut lines = block.iter();
+            lines.try_for_each(|line| learn_line(&mut learner, &format, &part, line)).map(|()| learner)
+        }));
+        Ok(())
+    }
+
+    async fn finish(mut self) -> Result<Learner, SourceFault> {
+        while !self.running.is_empty() {
+            self.join_next().await?;
+        }
+        Ok(self.learner)
+    }
+
+    async fn join_next(&mut self) -> Result<(), SourceFault> {
+        let Some(running) = self.running.pop_front() else { return Ok(()) };
+        let learnt = running.await;
+        let learnt = learnt
+            .map_err(|error| SourceFault::new("reading records was interrupted", Some(error.into())))?;
+        learnt.and_then(|more| self.learner.join(more)).map_err(|fault| differs(&fault))
+    }
+}
+
+/// Learns the types of one line.
+pub(super) fn learn_line(
+    learner: &mut Learner,
+    format: &RecordFormat,
+    part: &Part,
+    line: &Piece,
+) -> Result<(), TypeFault> {
+    kinds::learn(learner, &line.text, format.key_name(), format.types(), &|| part.place(line.number))
 }
 
 /// Memory that is kept for the records of an object, in bytes.

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use penstock_engine::item::{Origin, Sample};
+use penstock_engine::chunk::Chunk;
+use penstock_engine::item::Origin;
 use penstock_engine::ports::SourceFault;
+use penstock_engine::typed::FieldRules;
 use penstock_storage::{RangedObject, shown};
 use tokio::task::spawn_blocking;
 
@@ -29,26 +31,40 @@ pub(super) struct Raw {
 
 impl Part {
     pub(super) fn fault(&self, number: u64, reason: &str) -> SourceFault {
+        SourceFault::damage(format!("{} {reason}", self.place(number)))
+    }
+
+    /// Place of a record for messages.
+    pub(super) fn place(&self, number: u64) -> String {
         let (store, key) = (self.object.store.name(), shown(&self.object.key));
         let record = if self.columns.is_some() { "row" } else { "line" };
-        SourceFault::new(format!("{record} {number} of {key} in store `{store}` {reason}"), None)
+        format!("{record} {number} of {key} in store `{store}`")
     }
 }
 
-/// Parses records up to the first fault. Runs on a blocking thread, because a MiB of text takes milliseconds.
+/// Parses records up to the first fault, and gives their samples the types of the data set by `rules`, if these are given. Runs on a
+/// blocking thread, because a MiB of text takes milliseconds.
 pub(super) async fn parse(
     format: Arc<RecordFormat>,
+    rules: Option<Arc<FieldRules>>,
     records: Vec<Raw>,
-) -> Result<(Vec<Sample>, Option<SourceFault>), SourceFault> {
+) -> Result<(Chunk, Option<SourceFault>), SourceFault> {
     let parsing = spawn_blocking(move || {
-        let (mut rows, mut samples) = (RowParser::new(&format.layout), Vec::with_capacity(records.len()));
-        for Raw { origin, part, piece } in records {
-            match format.sample(&part, &mut rows, &piece, origin) {
-                Ok(sample) => samples.push(sample),
-                Err(reason) => return (samples, Some(part.fault(piece.number, &reason.to_string()))),
+        let (mut rows, mut chunk) = (RowParser::new(&format.layout), Chunk::with_capacity(records.len()));
+        for record in records {
+            let parsed = format.sample(&mut rows, record).and_then(|(mut sample, outcome)| {
+                let outcome = match (outcome, &rules) {
+                    (None, Some(rules)) => rules.apply(&mut sample)?,
+                    (outcome, _) => outcome,
+                };
+                Ok((sample, outcome))
+            });
+            match parsed {
+                Ok((sample, outcome)) => chunk.add(sample, outcome),
+                Err(fault) => return (chunk, Some(fault)),
             }
         }
-        (samples, None)
+        (chunk, None)
     });
     parsing.await.map_err(|error| SourceFault::new("reading records was interrupted", Some(error.into())))
 }

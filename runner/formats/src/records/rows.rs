@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use csv_core::ReadRecordResult;
 use penstock_engine::item::{Field, Value};
+use penstock_types::data_set::DataField;
 use penstock_types::spec::ColumnType;
 
 use super::RecordFault;
+use super::kinds::field_type;
 use super::layout::{KeyAndFields, Layout, MAX_COLUMNS, SAMPLE_KEY, reader};
 
 /// Columns of a table, in order.
@@ -38,6 +40,20 @@ pub(super) struct RowParser {
 }
 
 impl Columns {
+    /// Fields of the rows, in order. Of a column of texts, each row has a value.
+    pub(super) fn fields(&self) -> impl Iterator<Item = DataField> {
+        self.0.iter().filter_map(|Column { name, becomes }| {
+            let Becomes::Field(kind) = becomes else { return None };
+            let optional = (*kind == ColumnType::Text).then_some(false);
+            Some(DataField { name: name.clone(), kind: field_type(*kind), optional })
+        })
+    }
+
+    /// Names of the columns.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|column| &*column.name)
+    }
+
     /// Bytes that the columns take in memory.
     pub(super) fn bytes(&self) -> u64 {
         self.0.iter().map(|column| (size_of::<Column>() + column.name.len()) as u64).sum()
@@ -47,7 +63,7 @@ impl Columns {
 impl RowParser {
     pub(super) fn new(layout: &Layout) -> Self {
         let delimiter = match layout {
-            Layout::Lines => b',',
+            Layout::Lines { .. } => b',',
             Layout::Rows { delimiter, .. } => *delimiter,
         };
         Self { reader: reader(delimiter), text: Vec::new(), ends: Vec::new() }
@@ -65,11 +81,11 @@ impl RowParser {
         if let Some(twice) = names.iter().find(|name| !name.is_empty() && !seen.insert(**name)) {
             return Err(RecordFault::ColumnTwice { name: (*twice).to_owned() });
         }
-        if let Some(missing) = types.keys().map(String::as_str).chain(key).find(|name| !seen.contains(name)) {
-            let columns = names.iter().filter(|name| !name.is_empty()).take(20);
-            let columns =
-                columns.map(|name| format!("`{}`", name.escape_debug())).collect::<Vec<_>>().join(", ");
-            return Err(RecordFault::NoColumn { name: missing.to_owned(), columns });
+        if let Some(missing) = key.filter(|name| !seen.contains(name)) {
+            return Err(RecordFault::NoColumn {
+                name: missing.to_owned(),
+                columns: in_words(names.iter().copied()),
+            });
         }
         let becomes = |name: &str| match name {
             "" => Becomes::Nothing,
@@ -121,6 +137,10 @@ impl RowParser {
             count += more;
         }
         self.ends.truncate(count);
+        if result != ReadRecordResult::Record {
+            // The next row is another one, not the rest of this one.
+            self.reader.reset();
+        }
         match result {
             ReadRecordResult::Record if count <= most => {}
             ReadRecordResult::InputEmpty => return Err(RecordFault::Quote),
@@ -139,13 +159,20 @@ impl RowParser {
     }
 }
 
+/// Names of columns in a message.
+pub(super) fn in_words<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    const MOST: usize = 20;
+    let names = names.filter(|name| !name.is_empty()).take(MOST);
+    names.map(|name| format!("`{}`", name.escape_debug())).collect::<Vec<_>>().join(", ")
+}
+
 /// Value of a column of this type; `None` if it is missing.
-fn value(kind: ColumnType, text: &str) -> Result<Option<Value>, ()> {
+pub(super) fn value(kind: ColumnType, text: &str) -> Result<Option<Value>, ()> {
     let trimmed = text.trim();
     Ok(Some(match kind {
         ColumnType::Text => Value::Text(text.to_owned()),
         _ if trimmed.is_empty() => return Ok(None),
-        ColumnType::Int => Value::Int(trimmed.parse().map_err(drop)?),
+        ColumnType::Int => Value::Int(trimmed.parse().ok().or_else(|| whole_number(trimmed)).ok_or(())?),
         ColumnType::Float => Value::Real(trimmed.parse().map_err(drop)?),
         ColumnType::Bool => match trimmed.to_ascii_lowercase().as_str() {
             "true" | "1" => Value::Int(1),
@@ -153,6 +180,36 @@ fn value(kind: ColumnType, text: &str) -> Result<Option<Value>, ()> {
             _ => return Err(()),
         },
     }))
+}
+
+/// Whole number that a decimal number such as `3.0` or `1e3` stands for, as libraries write whole numbers beside missing ones; `None` for any
+/// other text.
+fn whole_number(text: &str) -> Option<i64> {
+    let (is_negative, unsigned) = match text.strip_prefix('-') {
+        Some(unsigned) => (true, unsigned),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let (decimal, exponent) = match unsigned.split_once(['e', 'E']) {
+        Some((decimal, exponent)) => (decimal, exponent.parse::<i32>().ok()?),
+        None => (unsigned, 0),
+    };
+    let (whole, broken) = decimal.split_once('.').unwrap_or((decimal, ""));
+    let digits = || whole.bytes().chain(broken.bytes());
+    if digits().next().is_none() || !digits().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    // The number is `significant` times ten to the power of `power`.
+    let zeros = digits().rev().take_while(|digit| *digit == b'0').count();
+    let mut significant = 0_i128;
+    for digit in digits().take(whole.len() + broken.len() - zeros) {
+        significant = significant.checked_mul(10)?.checked_add((digit - b'0').into())?;
+    }
+    if significant == 0 {
+        return Some(0);
+    }
+    let power = i64::from(exponent) + i64::try_from(zeros).ok()? - i64::try_from(broken.len()).ok()?;
+    let number = significant.checked_mul(10_i128.checked_pow(u32::try_from(power).ok()?)?)?;
+    i64::try_from(if is_negative { -number } else { number }).ok()
 }
 
 #[cfg(test)]
@@ -175,6 +232,18 @@ mod tests {
     }
 
     #[test]
+    fn a_row_without_an_end_does_not_change_the_next_one() {
+        let columns = columns("a,b", None, &[]).unwrap();
+        let mut parser = parser();
+        for broken in ["1,\"x", "1,2,3,4,5\n"] {
+            assert!(parser.values(broken.as_bytes(), &columns).is_err());
+            let (_, fields) = parser.values(b"3,y\n", &columns).unwrap();
+            let fields: Vec<Value> = fields.into_iter().map(|field| field.value).collect();
+            assert_eq!(fields, [Value::Text("3".to_owned()), Value::Text("y".to_owned())]);
+        }
+    }
+
+    #[test]
     fn values_have_the_types_of_their_columns() {
         use ColumnType::{Bool, Float, Int};
         let types = [("a", Int), ("b", Float), ("c", Bool)];
@@ -186,6 +255,41 @@ mod tests {
         );
         assert_eq!(read(" 9223372036854775807 ,inf,0,\" x\"").unwrap()[3], text(" x"));
         assert_eq!(read(",,,").unwrap(), [text("")]);
+        for (whole, number) in [
+            ("3.0", 3),
+            ("-3.000", -3),
+            ("+7.", 7),
+            ("1e3", 1_000),
+            ("1.25E+2", 125),
+            ("1200e-2", 12),
+            ("0.0", 0),
+            ("-0.0e99", 0),
+            ("9223372036854775807.0", i64::MAX),
+            ("-9223372036854775808.0", i64::MIN),
+        ] {
+            assert_eq!(values("a", &types[..1], whole.as_bytes()).unwrap(), [Value::Int(number)], "{whole}");
+        }
+        for other in [
+            "7.5",
+            "3.0000001",
+            "1e-1",
+            "1.25e1",
+            "9223372036854775808.0",
+            "1e19",
+            "1e99999999999",
+            ".",
+            "e3",
+            "3.0.0",
+            "0x3",
+            "inf",
+            "nan",
+            "3,0",
+            "--3.0",
+            "3.-0",
+        ] {
+            let fault = values("a", &types[..1], format!("\"{other}\"").as_bytes()).unwrap_err();
+            assert_eq!(fault, format!("has `{other}` in the column `a`, which is no `int`"));
+        }
         for (row, fault) in [
             ("x,,,", "has `x` in the column `a`, which is no `int`"),
             ("9223372036854775808,,,", "has `9223372036854775808` in the column `a`, which is no `int`"),
@@ -218,7 +322,6 @@ mod tests {
         assert_eq!(columns("a,\"a\"", None, &[]).unwrap_err(), "names the column `a` twice");
         let missing = "names no column `id`; its columns are `a`, `b\\n`";
         assert_eq!(columns("a,\"b\n\"", Some("id"), &[]).unwrap_err(), missing);
-        assert_eq!(columns("a,\"b\n\"", None, &[("id", ColumnType::Int)]).unwrap_err(), missing);
         let many = ",".repeat(MAX_COLUMNS);
         assert_eq!(
             columns(&many, None, &[]).unwrap_err(),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use crc_fast::CrcAlgorithm;
 use csv_core::ReadRecordResult;
 use memchr::memchr;
 use penstock_engine::ports::SourceFault;
@@ -25,10 +26,14 @@ pub(super) struct Splitter {
     begun: BytesMut,
     /// Number of lines or rows that have ended, including blank lines and the header.
     ended: u64,
+    /// Checksums of the blocks so far.
+    checksums: Vec<u64>,
+    /// Position of the end of the last complete record.
+    last_end: u64,
 }
 
 /// A record that is not parsed yet.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Piece {
     /// Number of the line or row, from 1. Blank lines count as lines, and the header is row 1.
     pub(super) number: u64,
@@ -56,7 +61,7 @@ impl Splitter {
     pub(super) fn new(object: RangedObject, format: Arc<RecordFormat>, ahead_bytes: u64) -> Self {
         let blocks = Blocks::new(object.clone(), ahead_bytes);
         let ends = match &format.layout {
-            Layout::Lines => Ends::Lines,
+            Layout::Lines { .. } => Ends::Lines,
             Layout::Rows { delimiter, .. } => Ends::Rows(Box::new(RowEnds {
                 reader: reader(*delimiter),
                 values: [0; 4096],
@@ -64,12 +69,35 @@ impl Splitter {
             })),
         };
         let part = Arc::new(Part { object, columns: None });
-        Self { part, format, blocks, ends, begun: BytesMut::new(), ended: 0 }
+        Self {
+            part,
+            format,
+            blocks,
+            ends,
+            begun: BytesMut::new(),
+            ended: 0,
+            checksums: Vec::new(),
+            last_end: 0,
+        }
     }
 
     /// Bytes of the blocks that are read ahead, including reads in progress.
     pub(super) fn ahead_bytes(&self) -> u64 {
         self.blocks.ahead_bytes()
+    }
+
+    pub(super) fn format(&self) -> &Arc<RecordFormat> {
+        &self.format
+    }
+
+    /// Position of the end of the last complete record.
+    pub(super) fn end_of_last(&self) -> u64 {
+        self.last_end
+    }
+
+    /// Checksums of the blocks that were read.
+    pub(super) fn checksums(&self) -> &[u64] {
+        &self.checksums
     }
 
     /// The object, with its columns once a record was returned.
@@ -81,6 +109,7 @@ impl Splitter {
     pub(super) async fn next_block(&mut self) -> Result<Option<Vec<Piece>>, SourceFault> {
         let start = self.blocks.position();
         let Some(mut block) = self.blocks.next().await? else { return self.last_record() };
+        self.checksums.push(crc_fast::checksum(CrcAlgorithm::Crc64Nvme, &block));
         let mut position = start - self.begun.len() as u64;
         if start == 0 && block.starts_with(BYTE_ORDER_MARK) {
             block = block.slice(BYTE_ORDER_MARK.len()..);
@@ -95,7 +124,7 @@ impl Splitter {
             }
             let next = position + text.len() as u64;
             pieces.extend(self.end_record(position, text)?);
-            position = next;
+            (position, self.last_end) = (next, next);
         }
         if self.begun.len() + block.len() > MAX_RECORD_BYTES {
             let reason = match self.ends {

@@ -5,7 +5,9 @@ use std::ops::Range;
 use bytes::Bytes;
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{RangedObject, shown};
+use penstock_types::left_out::LeftOutReason;
 
+use crate::damage::Damage;
 use crate::sequence::Sequence;
 
 /// Size of a header, and alignment of all parts of an archive.
@@ -30,6 +32,7 @@ pub(crate) struct Members {
     object: RangedObject,
     /// Bytes that follow the last header or content.
     pub(super) bytes: Sequence,
+    damage: Damage,
 }
 
 /// A header.
@@ -48,8 +51,14 @@ struct Extension {
 }
 
 impl Members {
-    pub(crate) fn new(object: RangedObject, ahead_bytes: u64) -> Self {
-        Self { bytes: Sequence::new(object.clone(), ahead_bytes), object }
+    pub(crate) fn new(object: RangedObject, ahead_bytes: u64, damage: Damage) -> Self {
+        Self { bytes: Sequence::new(object.clone(), ahead_bytes), object, damage }
+    }
+
+    /// Counts a file that belongs to no sample.
+    pub(crate) fn leave_out(&self, reason: LeftOutReason, name: &str) {
+        let name = format!("{}: {name}", self.object.key);
+        self.damage.notes.leave_out(reason, 1, [&*name]);
     }
 
     /// The next file; `None` at the end of the archive. The content of the file before it is skipped.
@@ -57,10 +66,17 @@ impl Members {
         let mut extension = Extension::default();
         loop {
             let start = self.bytes.position();
-            // Archives of some writers end without the block of zeros.
+            // Archives of some writers end without the block of zeros, and those that were cut between two files.
             if start == self.object.size() {
+                if start == 0 {
+                    return Err(self.fault(0, "is empty: was it written in full?"));
+                }
                 return match extension.is_there {
-                    false => Ok(None),
+                    false => {
+                        self.damage
+                            .warn("shards end without an end mark, as if they were cut", &self.object.key);
+                        Ok(None)
+                    }
                     true => Err(self.fault(start, "ends after an extended header: is it truncated?")),
                 };
             }
@@ -94,7 +110,10 @@ impl Members {
                         _ => extension.read_pax(&text).map_err(|reason| self.fault(start, reason))?,
                     }
                 }
-                b'S' => return Err(self.fault(start, "has a sparse file, which is not read")),
+                b'S' => {
+                    let reason = "has a sparse file, which is not read";
+                    return Err(SourceFault { is_damage: false, ..self.fault(start, reason) });
+                }
                 _ if header.is_file() => {
                     let name = extension.name.unwrap_or(header.name);
                     if name.len() > MAX_NAME {
@@ -102,8 +121,14 @@ impl Members {
                     }
                     return Ok(Some(Member { name, content: content..content + size }));
                 }
-                // Folders and links; values of a global header do not concern names and sizes.
+                // Values of a global header do not concern names and sizes.
                 b'g' | b'K' => {}
+                b'1' | b'2' => {
+                    let name = extension.name.take().unwrap_or(header.name);
+                    self.leave_out(LeftOutReason::Link, &name);
+                    extension = Extension::default();
+                }
+                // Folders.
                 _ => extension = Extension::default(),
             }
             self.bytes.seek(next.min(self.object.size()));
@@ -116,7 +141,8 @@ impl Members {
         let content = self.bytes.take(member.content.end - member.content.start).await?;
         let next = self.bytes.position().next_multiple_of(BLOCK).min(self.object.size());
         self.bytes.seek(next);
-        content.ok_or_else(|| self.fault(member.content.start, "changed while it was read"))
+        let changed = || self.fault(member.content.start, "changed while it was read");
+        content.ok_or_else(|| SourceFault { is_damage: false, ..changed() })
     }
 
     /// Leaves the content of the file that was returned last.
@@ -131,7 +157,7 @@ impl Members {
 
 pub(crate) fn fault(object: &RangedObject, at: u64, reason: &str) -> SourceFault {
     let (key, store) = (shown(&object.key), object.store.name());
-    SourceFault::new(format!("the tar archive {key} in store `{store}`, at byte {at}, {reason}"), None)
+    SourceFault::damage(format!("the tar archive {key} in store `{store}`, at byte {at}, {reason}"))
 }
 
 impl Header {

@@ -7,6 +7,7 @@ use penstock_storage::{RangedObject, shown};
 use super::members::{Member, Members};
 use super::names::split;
 use crate::build::Pack;
+use crate::damage::Damage;
 use crate::entry::Entry;
 use crate::index::{FieldNames, IndexKind, MAX_FIELDS, ShardIndex, ShardPacker};
 
@@ -20,8 +21,8 @@ pub(super) struct Samples {
 }
 
 impl Samples {
-    pub(super) fn new(object: RangedObject, ahead_bytes: u64) -> Self {
-        Self { members: Members::new(object, ahead_bytes), current: Default::default(), next: None }
+    pub(super) fn new(object: RangedObject, ahead_bytes: u64, damage: Damage) -> Self {
+        Self { members: Members::new(object, ahead_bytes, damage), current: Default::default(), next: None }
     }
 
     /// Key of the next sample; `None` at the end of the archive. All files of the sample before it must have been returned.
@@ -79,8 +80,11 @@ impl Samples {
         while let Some(member) = self.members.next().await? {
             let found = split(&member.name).map(|(key, field)| (key.to_owned(), field));
             match found {
-                Some((key, field)) => return Ok(Some((key, field, member))),
-                None => self.members.skip(&member),
+                Ok((key, field)) => return Ok(Some((key, field, member))),
+                Err(reason) => {
+                    self.members.leave_out(reason, &member.name);
+                    self.members.skip(&member);
+                }
             }
         }
         Ok(None)
@@ -94,25 +98,38 @@ struct Scanned {
     entries: Vec<Entry>,
 }
 
-/// Reads the headers of an archive.
-pub(crate) async fn scan(object: RangedObject) -> Result<Pack, SourceFault> {
+/// Reads the headers of an archive, up to a damaged one if damage is left out.
+pub(crate) async fn scan(object: RangedObject, damage: Damage) -> Result<Pack, SourceFault> {
     /// Headers are read with what lies between them, so one block ahead is enough for small files and little is lost for large ones.
     const AHEAD: u64 = 4 << 20;
-    let mut samples = Samples::new(object.clone(), AHEAD);
+    let mut samples = Samples::new(object.clone(), AHEAD, damage.clone());
     let (mut fields, mut entries) = (FieldNames::default(), Vec::new());
-    while let Some(key) = samples.next_sample().await? {
-        let mut files = Vec::new();
-        while let Some((field, member)) = samples.next_file().await? {
-            samples.skip(&member);
-            let Some(number) = fields.number(&field) else {
-                return Err(samples.fault(&member, &format!("has more than {MAX_FIELDS} different fields")));
-            };
-            files.push((number, member.content));
+    loop {
+        match next_entry(&mut samples, &mut fields).await {
+            Ok(Some(entry)) => entries.push(entry),
+            Ok(None) => break,
+            Err(fault) => {
+                damage.part(&object.key, None, fault)?;
+                break;
+            }
         }
-        entries.push(Entry { key, files });
     }
     let scanned = Scanned { object, fields: fields.into_names(), entries };
     Ok(Box::new(|fields| scanned.pack(fields)))
+}
+
+async fn next_entry(samples: &mut Samples, fields: &mut FieldNames) -> Result<Option<Entry>, SourceFault> {
+    let Some(key) = samples.next_sample().await? else { return Ok(None) };
+    let mut files = Vec::new();
+    while let Some((field, member)) = samples.next_file().await? {
+        samples.skip(&member);
+        let Some(number) = fields.number(&field) else {
+            let fault = samples.fault(&member, &format!("has more than {MAX_FIELDS} different fields"));
+            return Err(SourceFault { is_damage: false, ..fault });
+        };
+        files.push((number, member.content));
+    }
+    Ok(Some(Entry { key, files }))
 }
 
 impl Scanned {

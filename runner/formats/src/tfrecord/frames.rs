@@ -67,6 +67,9 @@ impl Frames {
     pub(super) async fn next(&mut self) -> Result<Option<Range<u64>>, SourceFault> {
         let start = self.position();
         if self.is_at_end().await? {
+            if start == 0 && self.object.size() == 0 {
+                return Err(self.fault(0, "is empty: was it written in full?"));
+            }
             return Ok(None);
         }
         let Some(header) = self.take(HEADER).await? else {
@@ -87,17 +90,21 @@ impl Frames {
         Ok(Some(start..end))
     }
 
-    /// The record of the frame that was returned last.
-    pub(super) async fn record(&mut self, frame: &Range<u64>, most_bytes: u64) -> Result<Bytes, SourceFault> {
+    /// The record of the frame that was returned last. A damaged record does not keep the frames behind it from being read.
+    pub(super) async fn record(
+        &mut self,
+        frame: &Range<u64>,
+        most_bytes: u64,
+    ) -> Result<Result<Bytes, SourceFault>, SourceFault> {
         let length = frame.end - frame.start - HEADER - FOOTER;
         if length > most_bytes {
             let reason =
                 format!("has a record of {length} bytes, more than {most_bytes}; raise `buffer_mib`");
-            return Err(self.fault(frame.start, &reason));
+            return Err(SourceFault { is_damage: false, ..self.fault(frame.start, &reason) });
         }
         match self.take(length + FOOTER).await? {
-            Some(rest) => checked(rest)
-                .map_err(|reason| self.fault(frame.start, &format!("has a record that {reason}"))),
+            Some(rest) => Ok(checked(rest)
+                .map_err(|reason| self.fault(frame.start, &format!("has a record that {reason}")))),
             None => Err(self.truncated(frame.start, length)),
         }
     }
@@ -121,10 +128,7 @@ impl Frames {
     pub(super) fn fault(&self, at: u64, reason: &str) -> SourceFault {
         let (key, store) = (shown(&self.object.key), self.object.store.name());
         let of = if self.is_compressed() { " of its content" } else { "" };
-        SourceFault::new(
-            format!("the TFRecord file {key} in store `{store}`, at byte {at}{of}, {reason}"),
-            None,
-        )
+        SourceFault::damage(format!("the TFRecord file {key} in store `{store}`, at byte {at}{of}, {reason}"))
     }
 
     fn truncated(&self, start: u64, length: u64) -> SourceFault {

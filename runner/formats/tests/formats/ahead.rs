@@ -168,7 +168,7 @@ async fn blocks_ahead_count_as_kept_memory_and_take_a_quarter_of_the_part_of_the
             kept.push(source.kept_bytes());
         }
         assert_eq!(kept.iter().max(), Some(&most));
-        assert_eq!((kept.first(), source.kept_bytes()), (Some(&0), 0));
+        assert_eq!(source.kept_bytes(), 0);
     }
 }
 
@@ -275,8 +275,10 @@ async fn a_dropped_source_cancels_its_reads() {
 
 #[tokio::test]
 async fn ranges_of_a_bucket_are_repeated_after_failures_but_not_mixed_with_those_of_another_version() {
+    const BLOCKS: u64 = 64;
     let server = Server::start(Settings::default()).unwrap();
-    server.put(KEY, content(12, "y"));
+    // More than is read for the types of the first records, and ahead.
+    server.put(KEY, content(BLOCKS, "y"));
     for trouble in [Trouble::Status(500, "InternalError"), Trouble::ResetInBody(20_000)] {
         server.inject(Fault::on(KEY, trouble).method("GET").after(4).times(2));
     }
@@ -295,12 +297,12 @@ async fn ranges_of_a_bucket_are_repeated_after_failures_but_not_mixed_with_those
     let store = S3Store::new("data", settings).unwrap();
     let store = BoundedStore::new(Arc::new(store), NonZeroUsize::new(64).unwrap());
     let found = drain(source(&store)).await;
-    assert_eq!(found.keys(), numbers((12 * BLOCK).div_ceil(LINE_BYTES as u64) as usize));
+    assert_eq!(found.keys(), numbers((BLOCKS * BLOCK).div_ceil(LINE_BYTES as u64) as usize));
     assert!(server.seen().iter().any(|seen| seen.trouble.is_some()));
 
     let mut source = source(&store);
     assert!(source.next().await.unwrap().is_some());
-    server.put(KEY, content(12, "z"));
+    server.put(KEY, content(BLOCKS, "z"));
     let fault = drain(source).await.fault();
     assert_eq!(fault, "reading `lines.ndjson` of store `data` failed");
 }

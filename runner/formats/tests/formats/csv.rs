@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use penstock_engine::item::{Sample, Value};
 use penstock_engine::numbered::NumberedSource;
+use penstock_engine::typed::Typing;
 use penstock_formats::{RecordFormat, RecordSource, Shards, expand, record_samples};
 use penstock_storage::{BoundedStore, Wanted};
 use penstock_types::spec::ColumnType;
@@ -14,7 +15,7 @@ use proptest::prelude::*;
 use serde::Deserialize;
 
 use crate::records::{drain, drain_boxed, one, records};
-use crate::{data, store_of};
+use crate::{data, store_of, wanted};
 
 const SHUFFLED: TraversalSettings =
     TraversalSettings { seed: 3, shuffle: true, ..TraversalSettings::IN_ORDER };
@@ -48,8 +49,13 @@ async fn rows_are_read_as_python_reads_them() {
     for case in cases {
         let store = store_of(&[("t.csv", case.text.clone().into_bytes())]).await;
         let format = plain(case.delimiter as u8);
-        let source =
-            RecordSource::new(store.clone(), one("t.csv"), format.clone(), TraversalSettings::IN_ORDER);
+        let source = RecordSource::new(
+            store.clone(),
+            one("t.csv"),
+            format.clone(),
+            TraversalSettings::IN_ORDER,
+            Typing::default(),
+        );
         let [header, rows @ ..] = case.rows.as_slice() else { panic!("{case:?}") };
         assert_eq!(source.count().await.unwrap(), rows.len() as u64, "{case:?}");
         let fits = rows.iter().take_while(|row| row.len() == header.len()).count();
@@ -107,7 +113,7 @@ async fn keys_come_from_a_column_or_are_numbers_of_rows_with_the_header_as_the_f
     let all = RecordFormat::rows(b',', types);
     let found = read(one("t/1.csv"), all.clone()).await;
     assert_eq!(keys(&found), ["x", "3"]);
-    let wanted = Wanted { prefix: "t/".to_owned(), suffix: ".csv".to_owned(), except: None };
+    let wanted = wanted("t/", ".csv");
     let found = read(Shards::Listed(wanted.clone()), all.clone().of_several()).await;
     assert_eq!(keys(&found), ["x", "t/1.csv:3", "t/2.csv:2"]);
     assert_eq!(found[2].field("label"), Some(&Value::Int(9)));
@@ -307,7 +313,7 @@ proptest! {
         let found = runtime().block_on(async {
             let store = store_of(&objects.iter().map(|(key, text)| (key.as_str(), text.clone())).collect::<Vec<_>>()).await;
             let shards = Shards::Keys(objects.iter().map(|(key, _)| Arc::from(key.as_str())).collect());
-            let format = if lines { RecordFormat::lines() } else { plain(b',') };
+            let format = if lines { RecordFormat::lines([].into()) } else { plain(b',') };
             drain_boxed(records(&store, shards, format, settings)).await
         });
         let (mut keys, mut ends) = (Vec::new(), Vec::new());

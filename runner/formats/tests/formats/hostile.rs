@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use penstock_engine::numbered::{Numbered, ReadFault};
+use penstock_formats::Damage;
 use penstock_formats::Shards;
 use penstock_formats::parquet::{Query, parquet_samples};
 use penstock_types::spec::{ComparedValue, Comparison, Operator};
@@ -127,10 +128,11 @@ fn with_footer(pages: Vec<u8>, fields: Vec<(u8, Thrift)>) -> Vec<u8> {
 async fn read(file: Vec<u8>, query: Query) -> (usize, Option<String>) {
     let files = Shards::Keys(vec![Arc::from("a.parquet")]);
     let store = store_of(&[("a.parquet", file)]).await;
-    let samples: Arc<dyn Numbered> = match parquet_samples(store, files, query, false, None, MOST).await {
-        Ok(samples) => samples,
-        Err(fault) => return (0, Some(fault.to_string())),
-    };
+    let samples: Arc<dyn Numbered> =
+        match parquet_samples(store, files, query, false, None, Damage::default(), MOST).await {
+            Ok(samples) => samples,
+            Err(fault) => return (0, Some(fault.to_string())),
+        };
     assert!(samples.kept_bytes() <= MOST);
     let indexes = (0..samples.count().min(1_000)).collect();
     match samples.clone().read(0, indexes).await {

@@ -5,17 +5,21 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 
 use penstock_engine::item::{Sample, Value};
+use penstock_engine::notes::Notes;
 use penstock_engine::numbered::{NumberedSource, Open};
-use penstock_formats::{LabelTable, Labelling, RecordFormat, labelled_samples};
-use penstock_storage::{BoundedStore, Wanted};
+use penstock_formats::{
+    Classes, LabelTable, Labelling, NEW_CLASSES, RecordFormat, SharedClasses, labelled_samples,
+};
+use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore, Wanted};
+use penstock_types::left_out::LeftOutReason;
 use penstock_types::run::LabelsRecord;
-use penstock_types::spec::{ColumnType, KeyPart, Missing};
+use penstock_types::spec::{ColumnType, KeyPart, Missing, Suffix};
 use penstock_types::traversal::{Shard, TraversalSettings, Uneven};
 use proptest::prelude::*;
 use serde::Deserialize;
 
 use crate::records::drain;
-use crate::{data, store_of};
+use crate::{data, store_of, wanted};
 
 #[derive(Deserialize)]
 struct Folders {
@@ -28,7 +32,7 @@ type Found = Arc<Mutex<LabelsRecord>>;
 
 fn open(store: &BoundedStore, prefix: &str, suffix: &str, labelling: Labelling, most: u64) -> (Open, Found) {
     let table = labelling.table.as_ref().map(|table| table.key.to_string());
-    let wanted = Wanted { prefix: prefix.to_owned(), suffix: suffix.to_owned(), except: table };
+    let wanted = Wanted { except: table, ..wanted(prefix, suffix) };
     let found = Found::default();
     let on_found = found.clone();
     let open = labelled_samples(
@@ -46,15 +50,16 @@ fn noted(found: &Found) -> LabelsRecord {
 }
 
 fn folders() -> Labelling {
-    Labelling { by_folder: true, table: None }
+    Labelling { classes: Some(Classes::Found), table: None }
 }
 
 fn table(store: &BoundedStore, key: &str, matches: KeyPart, missing: Missing) -> Labelling {
     let types = BTreeMap::from([("n".to_owned(), ColumnType::Int)]);
-    let format = if key.ends_with(".csv") { RecordFormat::rows(b',', types) } else { RecordFormat::lines() };
+    let format =
+        if key.ends_with(".csv") { RecordFormat::rows(b',', types) } else { RecordFormat::lines([].into()) };
     let format = format.with_key(Some("id"));
     Labelling {
-        by_folder: false,
+        classes: None,
         table: Some(LabelTable { store: store.clone(), key: Arc::from(key), format, matches, missing }),
     }
 }
@@ -161,7 +166,8 @@ async fn labels_that_contradict_each_other_or_do_not_fit_are_refused_with_a_reas
         let (open, _) = open(&store, "x/", "", table(&store, key, KeyPart::Key, Missing::Fail), u64::MAX);
         faults.push(read(open).await.unwrap_err());
     }
-    let both = Labelling { by_folder: true, ..table(&store, "l.csv", KeyPart::Key, Missing::Fail) };
+    let both =
+        Labelling { classes: Some(Classes::Found), ..table(&store, "l.csv", KeyPart::Key, Missing::Fail) };
     faults.push(read(open(&store, "", "", both, u64::MAX).0).await.unwrap_err());
     faults.push(read(open(&store, "x/", "", folders(), u64::MAX).0).await.unwrap_err());
     let (small, _) = open(&store, "x/", "", table(&store, "l.csv", KeyPart::Key, Missing::Fail), 60);
@@ -169,6 +175,176 @@ async fn labels_that_contradict_each_other_or_do_not_fit_are_refused_with_a_reas
     let (small, _) = open(&store, "x/", "", table(&store, "l.csv", KeyPart::Key, Missing::Fail), 100);
     faults.push(read(small).await.unwrap_err());
     insta::assert_snapshot!(faults.join("\n"));
+}
+
+/// A folder with these files and empty folders, which end with `/`.
+fn folder(paths: &[&str]) -> (tempfile::TempDir, BoundedStore) {
+    let folder = tempfile::tempdir().unwrap();
+    for path in paths {
+        let whole = folder.path().join(path);
+        match path.strip_suffix('/') {
+            Some(_) => std::fs::create_dir_all(whole).unwrap(),
+            None => {
+                std::fs::create_dir_all(whole.parent().unwrap()).unwrap();
+                std::fs::write(whole, b"x").unwrap();
+            }
+        }
+    }
+    let store = Arc::new(FolderStore::open("d", folder.path()).unwrap());
+    (folder, BoundedStore::new(store, DEFAULT_READS))
+}
+
+/// Keys and labels of the samples, with the names of the classes, or the fault; and the notes.
+async fn labelled(
+    store: &BoundedStore,
+    prefix: &str,
+    suffix: &str,
+    classes: Classes,
+) -> (Result<(Vec<(String, i64)>, Vec<String>), String>, Notes) {
+    let (notes, found) = (Notes::default(), Found::default());
+    let (wanted, on_found) = (Wanted { notes: notes.clone(), ..wanted(prefix, suffix) }, found.clone());
+    let labelling = Labelling { classes: Some(classes), table: None };
+    let set = move |labels| *on_found.lock().unwrap() = labels;
+    let open = labelled_samples(store.clone(), wanted, labelling, set, u64::MAX);
+    let samples = read(open).await.map(|samples| {
+        let labels = samples.iter().map(|sample| (sample.key.to_string(), int(sample, "label"))).collect();
+        (labels, noted(&found).classes)
+    });
+    (samples, notes)
+}
+
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+fn labels(labels: &[(&str, i64)]) -> Vec<(String, i64)> {
+    labels.iter().map(|(key, label)| ((*key).to_owned(), *label)).collect()
+}
+
+/// Field case 8, with the numbers of torchvision's `ImageFolder(allow_empty=True)`.
+#[tokio::test]
+async fn a_class_folder_keeps_its_number_without_files() {
+    let (_folder, store) = folder(&[
+        "train/a/0.jpg",
+        "train/b/0.jpg",
+        "train/c/0.jpg",
+        "train/.ipynb_checkpoints/0.jpg",
+        "val/a/0.jpg",
+        "val/b/",
+        "val/c/0.jpg",
+        "val/b2/0.txt",
+        "val/__MACOSX/0.jpg",
+    ]);
+    let (found, notes) = labelled(&store, "val/", ".jpg", Classes::Found).await;
+    assert_eq!(
+        found.unwrap(),
+        (labels(&[("val/a/0.jpg", 0), ("val/c/0.jpg", 3)]), names(&["a", "b", "b2", "c"]))
+    );
+    assert!(notes.rules().contains(&NEW_CLASSES), "{:?}", notes.rules());
+    let (found, notes) = labelled(&store, "train/", ".jpg", Classes::Found).await;
+    assert_eq!(found.unwrap().0, labels(&[("train/a/0.jpg", 0), ("train/b/0.jpg", 1), ("train/c/0.jpg", 2)]));
+    assert_eq!((notes.left_out()[0].reason, notes.left_out()[0].count), (LeftOutReason::Hidden, 1));
+    assert!(!notes.rules().contains(&NEW_CLASSES), "{:?}", notes.rules());
+    let given = |classes: &[&str]| Classes::Given(names(classes));
+    let (found, _) = labelled(&store, "val/", ".jpg", given(&["c", "b2", "b", "a", "z"])).await;
+    assert_eq!(found.unwrap().0, labels(&[("val/a/0.jpg", 3), ("val/c/0.jpg", 0)]));
+    let (found, _) = labelled(&store, "val/", ".jpg", given(&["a", "b2", "c"])).await;
+    assert_eq!(
+        found.unwrap_err(),
+        "store `d` has the folder `val/b/`, which is none of the 3 `classes`; add it to them, or move it"
+    );
+}
+
+#[tokio::test]
+async fn linked_folders_are_classes_and_links_that_lead_outside_are_refused() {
+    let (root, store) = folder(&["pool/cat/0.jpg", "train/dog/0.jpg"]);
+    let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, root.path().join(name)).unwrap();
+    link("../pool/cat", "train/cat");
+    let (found, _) = labelled(&store, "train/", "", Classes::Found).await;
+    assert_eq!(
+        found.unwrap(),
+        (labels(&[("train/cat/0.jpg", 0), ("train/dog/0.jpg", 1)]), names(&["cat", "dog"]))
+    );
+    link("/nowhere", "train/bird");
+    let (found, _) = labelled(&store, "train/", "", Classes::Found).await;
+    assert_eq!(
+        found.unwrap_err(),
+        "store `d` has the link `train/bird` in the folder of its classes, which leads out of the store, so that a class may be missing; \
+         `--store-links DIR` lets it; `classes` names the classes if it is none"
+    );
+    let (found, notes) = labelled(&store, "train/", "", Classes::Given(names(&["cat", "dog"]))).await;
+    assert_eq!((found.unwrap().0.len(), notes.left_out()[0].reason), (2, LeftOutReason::Link));
+    let (found, _) = labelled(&store, "train/", "", Classes::Given(names(&["bird", "cat", "dog"]))).await;
+    assert!(found.unwrap_err().contains("`train/bird`"));
+}
+
+/// Weighted sampling as a mixture of one list for each class.
+#[tokio::test]
+async fn sources_of_a_mixture_share_their_classes() {
+    let (_folder, in_folder) = folder(&["train/a/0", "train/b/0", "train/c/0", "train/note"]);
+    let in_bucket = store(&["train/a/0", "train/b/0", "train/c/0", "train/note"], None).await;
+    for store in [&in_folder, &in_bucket] {
+        let shared = SharedClasses::of(3);
+        let part = |prefix| labelled(store, prefix, "", Classes::Shared(shared.clone()));
+        let undrawn = shared.add(store.clone(), wanted("train/b", ""));
+        let ((a, _), (c, notes), undrawn) = tokio::join!(part("train/a"), part("train/c"), undrawn);
+        undrawn.unwrap();
+        assert_eq!(a.unwrap(), (labels(&[("train/a/0", 0)]), names(&["a", "b", "c"])));
+        assert_eq!(c.unwrap(), (labels(&[("train/c/0", 2)]), names(&["a", "b", "c"])));
+        assert_eq!(notes.rules(), [NEW_CLASSES]);
+    }
+    let (found, _) = labelled(&in_folder, "train/a/", "", Classes::Found).await;
+    assert_eq!(
+        found.unwrap_err(),
+        "store `d` has no folder below `train/a/` that the listed keys, 1, lie in; if `train/a/` is itself the folder of one class, omit \
+         the slash at the end of the prefix: `train/a`"
+    );
+    let (_, notes) = labelled(&in_folder, "train/", "", Classes::Found).await;
+    assert_eq!(
+        (notes.left_out()[0].reason, &*notes.left_out()[0].first[0]),
+        (LeftOutReason::NoClass, "train/note")
+    );
+}
+
+#[tokio::test]
+async fn stems_have_any_of_several_endings_but_not_two() {
+    let table_text = "id,n\na,1\nb,2\nc.d,3\n";
+    let store =
+        store(&["x/a.jpg", "x/a.txt", "x/b.PNG", "x/c.d.jpeg", "x/e.JPG"], Some(("l.csv", table_text))).await;
+    let of = |keys: &BoundedStore, missing| {
+        let labelling = table(keys, "l.csv", KeyPart::Stem, missing);
+        let notes = Notes::default();
+        let suffix = Suffix::Several(names(&[".jpg", ".jpeg", ".png"]));
+        let wanted = Wanted { suffix, notes: notes.clone(), ..wanted("x/", "") };
+        (labelled_samples(keys.clone(), wanted, labelling, |_| {}, u64::MAX), notes)
+    };
+    let (open, notes) = of(&store, Missing::Skip);
+    let samples = read(open).await.unwrap();
+    let seen: Vec<_> = samples.iter().map(|sample| (&*sample.key, int(sample, "n"))).collect();
+    assert_eq!(seen, [("x/a.jpg", 1), ("x/b.PNG", 2), ("x/c.d.jpeg", 3)]);
+    let left_out = notes.left_out();
+    assert_eq!(
+        left_out.iter().map(|left_out| (left_out.reason, left_out.count)).collect::<Vec<_>>(),
+        [(LeftOutReason::Suffix, 1), (LeftOutReason::NoLabel, 1)]
+    );
+    store.put(Arc::from("x/b.jpg"), b"".as_slice().into()).await.unwrap();
+    assert_eq!(
+        read(of(&store, Missing::Skip).0).await.unwrap_err(),
+        "the labels `l.csv` in store `data` name `b`, which is the stem of both `x/b.PNG` and `x/b.jpg`"
+    );
+}
+
+#[tokio::test]
+async fn samples_with_labels_have_a_digest_of_their_keys_and_classes() {
+    let digest = async |paths: &[&str], classes: Classes| {
+        let (_folder, store) = folder(paths);
+        let labelling = Labelling { classes: Some(classes), table: None };
+        labelled_samples(store, wanted("", ""), labelling, |_| {}, u64::MAX).await.unwrap().digest().unwrap()
+    };
+    let first = digest(&["a/0", "b/0"], Classes::Found).await;
+    assert_eq!(first, digest(&["a/0", "b/0"], Classes::Given(names(&["a", "b"]))).await);
+    assert_ne!(first, digest(&["a/0", "b/0", "a2/"], Classes::Found).await);
+    assert_ne!(first, digest(&["a/0", "b/1"], Classes::Found).await);
 }
 
 proptest! {
@@ -192,7 +368,7 @@ proptest! {
             let settings = TraversalSettings { seed, shuffle, shard, ..TraversalSettings::IN_ORDER };
             let found = runtime.block_on(async {
                 let store = store(&keys.keys().map(String::as_str).collect::<Vec<_>>(), Some(("l.csv", &csv))).await;
-                let labelling = Labelling { by_folder, ..table(&store, "l.csv", KeyPart::Key, Missing::Skip) };
+                let labelling = Labelling { classes: by_folder.then_some(Classes::Found), ..table(&store, "l.csv", KeyPart::Key, Missing::Skip) };
                 // The smaller limit does not let the table stay in memory.
                 let most = if held { u64::MAX } else { 4 * (csv.len() as u64 - 1).min(700) + 3000 };
                 drain(NumberedSource::new(open(&store, "", "", labelling, most).0, settings, 0)).await

@@ -17,7 +17,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use penstock_engine::item::Sample;
 use penstock_engine::ports::{Produced, Source};
-use penstock_storage::{BoundedStore, DEFAULT_READS, MemoryStore, Store};
+use penstock_storage::{BoundedStore, DEFAULT_READS, MemoryStore, Store, Wanted};
+use penstock_types::spec::Suffix;
 
 /// A store named `data` that holds these objects.
 async fn store_of(objects: &[(&str, Vec<u8>)]) -> BoundedStore {
@@ -26,6 +27,11 @@ async fn store_of(objects: &[(&str, Vec<u8>)]) -> BoundedStore {
         store.put(Arc::from(*key), Bytes::from(content.clone())).await.unwrap();
     }
     BoundedStore::new(Arc::new(store), DEFAULT_READS)
+}
+
+/// Keys that start and end with these texts.
+fn wanted(prefix: &str, suffix: &str) -> Wanted {
+    Wanted { prefix: prefix.to_owned(), suffix: Suffix::One(suffix.to_owned()), ..Wanted::default() }
 }
 
 /// Content of a fixture.
@@ -38,7 +44,7 @@ async fn drain(mut source: Box<dyn Source>) -> (Vec<Sample>, Vec<usize>, Option<
     let (mut samples, mut ends) = (Vec::new(), Vec::new());
     loop {
         match source.next().await {
-            Ok(Some(Produced::Samples(more))) => samples.extend(more),
+            Ok(Some(Produced::Samples(more))) => samples.extend(more.into_kept()),
             Ok(Some(Produced::EpochEnd)) => ends.push(samples.len()),
             Ok(None) => return (samples, ends, None),
             Err(fault) => return (samples, ends, Some(fault.to_string())),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use penstock_engine::item::{Sample, Value};
 use penstock_engine::numbered::NumberedSource;
 use penstock_engine::ports::Source;
+use penstock_formats::Damage;
 use penstock_formats::Selection;
 use penstock_formats::mds::{Columns, mds_samples};
 use penstock_storage::BoundedStore;
@@ -55,7 +56,11 @@ fn source(
     columns: Columns,
     settings: TraversalSettings,
 ) -> Box<dyn Source> {
-    Box::new(NumberedSource::new(mds_samples(store.clone(), prefix, columns, MOST), settings, MOST))
+    Box::new(NumberedSource::new(
+        mds_samples(store.clone(), prefix, columns, Damage::default(), MOST),
+        settings,
+        MOST,
+    ))
 }
 
 fn columns(fields: &[(&str, &str)], key: Option<&str>) -> Columns {

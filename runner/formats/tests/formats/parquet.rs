@@ -10,15 +10,17 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use penstock_engine::item::{Dtype, Sample, Tensor, Value};
 use penstock_engine::numbered::NumberedSource;
+use penstock_engine::ports::{Produced, Source};
+use penstock_formats::Damage;
 use penstock_formats::parquet::{Query, parquet_samples};
 use penstock_formats::{Shards, expand};
-use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore, Wanted};
+use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore};
 use penstock_types::spec::{ComparedValue, Comparison, Operator};
 use penstock_types::traversal::{NextVisits, Shard, Traversal, TraversalSettings, Uneven};
 use proptest::prelude::*;
 use serde::Deserialize;
 
-use crate::{data, drain, store_of};
+use crate::{data, drain, store_of, wanted};
 
 const MOST: u64 = 64 << 20;
 
@@ -73,9 +75,25 @@ async fn read_within(
     most: u64,
 ) -> (Vec<Sample>, Option<String>) {
     let files = Shards::Keys(expand(pattern).unwrap());
-    let open = parquet_samples(store(), files, query, settings.shuffle, settings.window, most);
-    let (samples, _, fault) = drain(Box::new(NumberedSource::new(open, settings, most))).await;
-    (samples, fault)
+    let open =
+        parquet_samples(store(), files, query, settings.shuffle, settings.window, Damage::default(), most);
+    let mut source = NumberedSource::new(open, settings, most);
+    let mut samples = Vec::new();
+    loop {
+        match source.next().await {
+            Ok(Some(Produced::Samples(more))) => {
+                for (sample, outcome) in more.into_outcomes() {
+                    match outcome {
+                        None => samples.push(sample),
+                        Some(outcome) => return (samples, Some(format!("{}: {outcome:?}", sample.key))),
+                    }
+                }
+            }
+            Ok(Some(Produced::EpochEnd)) => {}
+            Ok(None) => return (samples, None),
+            Err(fault) => return (samples, Some(fault.to_string())),
+        }
+    }
 }
 
 async fn read(pattern: &str, query: Query, settings: TraversalSettings) -> (Vec<Sample>, Option<String>) {
@@ -103,9 +121,8 @@ async fn each_file_is_read_as_pyarrow_reads_it() {
 
 #[tokio::test]
 async fn files_of_a_listing_follow_each_other() {
-    let files =
-        Shards::Listed(Wanted { prefix: "codec-".to_owned(), suffix: ".parquet".to_owned(), except: None });
-    let open = parquet_samples(store(), files, query(&["number"]), false, None, MOST);
+    let files = Shards::Listed(wanted("codec-", ".parquet"));
+    let open = parquet_samples(store(), files, query(&["number"]), false, None, Damage::default(), MOST);
     let (samples, _, fault) =
         drain(Box::new(NumberedSource::new(open, TraversalSettings::IN_ORDER, MOST))).await;
     assert_eq!((samples.len(), fault), (5 * 40, None));
@@ -209,10 +226,13 @@ async fn samples_that_stay_keep_no_more_row_groups_than_are_counted() {
     let most = 1 << 20;
     let store = store_of(&[("photos.parquet", blobs(100))]).await;
     let files = Shards::Keys(vec![Arc::from("photos.parquet")]);
-    let samples = parquet_samples(store, files, query(&["image"]), false, None, most).await.unwrap();
+    let samples =
+        parquet_samples(store, files, query(&["image"]), false, None, Damage::default(), most).await.unwrap();
     let mut held = Vec::new();
     for first in (0..200).step_by(8) {
-        held.extend(samples.clone().read(0, (first..first + 8).step_by(2).collect()).await.unwrap());
+        held.extend(
+            samples.clone().read(0, (first..first + 8).step_by(2).collect()).await.unwrap().into_kept(),
+        );
         assert!(samples.kept_bytes() <= most, "{}", samples.kept_bytes());
     }
     assert!(samples.kept_bytes() > most / 4);

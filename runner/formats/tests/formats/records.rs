@@ -7,6 +7,7 @@ use std::sync::Arc;
 use penstock_engine::item::{Sample, Value};
 use penstock_engine::numbered::NumberedSource;
 use penstock_engine::ports::{Produced, Source, SourceFault};
+use penstock_engine::typed::Typing;
 use penstock_formats::{RecordFormat, RecordSource, Shards, record_samples};
 use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore};
 use penstock_types::traversal::{NextVisits, Shard, Traversal, TraversalSettings, Uneven};
@@ -42,7 +43,7 @@ pub(crate) async fn drain_boxed(mut source: Box<dyn Source>) -> Drained {
     let mut drained = Drained { samples: Vec::new(), ends: Vec::new(), fault: None };
     loop {
         match source.next().await {
-            Ok(Some(Produced::Samples(samples))) => drained.samples.extend(samples),
+            Ok(Some(Produced::Samples(samples))) => drained.samples.extend(samples.into_kept()),
             Ok(Some(Produced::EpochEnd)) => drained.ends.push(drained.samples.len()),
             Ok(None) => return drained,
             Err(fault) => {
@@ -67,7 +68,7 @@ pub(crate) fn folder_with(files: &[(&str, &[u8])]) -> (tempfile::TempDir, Bounde
 
 /// The lines of one object, in order.
 pub(crate) fn lines(store: &BoundedStore, key: &str, settings: TraversalSettings) -> RecordSource {
-    RecordSource::new(store.clone(), one(key), RecordFormat::lines(), settings)
+    RecordSource::new(store.clone(), one(key), RecordFormat::lines([].into()), settings, Typing::default())
 }
 
 pub(crate) fn one(key: &str) -> Shards {
@@ -83,10 +84,10 @@ pub(crate) fn records(
 ) -> Box<dyn Source> {
     match settings.shuffle {
         true => {
-            let open = record_samples(store.clone(), objects, format, u64::MAX);
+            let open = Typing::default().samples(record_samples(store.clone(), objects, format, u64::MAX));
             Box::new(NumberedSource::new(open, settings, 0))
         }
-        false => Box::new(RecordSource::new(store.clone(), objects, format, settings)),
+        false => Box::new(RecordSource::new(store.clone(), objects, format, settings, Typing::default())),
     }
 }
 
@@ -95,7 +96,7 @@ async fn read(store: &BoundedStore, settings: TraversalSettings) -> Drained {
 }
 
 fn source(store: &BoundedStore, settings: TraversalSettings) -> Box<dyn Source> {
-    records(store, one("lines.ndjson"), RecordFormat::lines(), settings)
+    records(store, one("lines.ndjson"), RecordFormat::lines([].into()), settings)
 }
 
 fn file(text: &[u8]) -> (tempfile::TempDir, BoundedStore) {
@@ -208,8 +209,9 @@ async fn a_limit_ends_the_reading_before_the_object_does() {
 
 #[tokio::test]
 async fn an_object_that_shrinks_while_being_read_is_a_fault() {
+    // More than is read for the types of its first records, and ahead.
     let line = format!("{{\"x\":\"{}\"}}\n", "y".repeat(1000));
-    let (folder, store) = file(line.repeat(3_000).as_bytes());
+    let (folder, store) = file(line.repeat(60_000).as_bytes());
     let mut source = lines(&store, "lines.ndjson", TraversalSettings::IN_ORDER);
     assert!(matches!(source.next().await, Ok(Some(Produced::Samples(_)))));
     File::options().write(true).open(folder.path().join("lines.ndjson")).unwrap().set_len(5_000).unwrap();
@@ -267,7 +269,8 @@ proptest! {
 #[tokio::test]
 async fn line_starts_count_as_kept_memory_and_are_a_fault_beyond_the_limit() {
     let (_folder, store) = file("{\"n\": 1}\n".repeat(100).as_bytes());
-    let open = |bytes| record_samples(store.clone(), one("lines.ndjson"), RecordFormat::lines(), bytes);
+    let open =
+        |bytes| record_samples(store.clone(), one("lines.ndjson"), RecordFormat::lines([].into()), bytes);
     let source = |bytes| NumberedSource::new(open(bytes), SHUFFLED, 0);
     // This limit is too small to keep the object in memory, and just sufficient for the starts of its lines.
     let mut enough = source(100 * 8 + 256);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use penstock_engine::item::{Sample, Value};
 use penstock_engine::numbered::NumberedSource;
 use penstock_engine::ports::Source;
+use penstock_formats::Damage;
 use penstock_formats::tar::{tar_samples, tar_stream};
 use penstock_formats::{IndexKind, SampleIndex, Selection, Shards, expand};
 use penstock_storage::BoundedStore;
@@ -46,10 +47,11 @@ fn stream(store: &BoundedStore, pattern: &str, settings: TraversalSettings) -> B
 
 async fn indexed(store: &BoundedStore, pattern: &str, settings: TraversalSettings) -> Box<dyn Source> {
     let shards = Shards::Keys(expand(pattern).unwrap());
-    let index = SampleIndex::build(IndexKind::Tar, store, &shards, |_, _| {}).await.unwrap();
+    let index =
+        SampleIndex::build(IndexKind::Tar, store, &shards, &Damage::default(), |_, _| {}).await.unwrap();
     store.put(Arc::from("index"), index.to_bytes().into()).await.unwrap();
     Box::new(NumberedSource::new(
-        tar_samples(store.clone(), "index", Selection::default(), MOST),
+        tar_samples(store.clone(), "index", Selection::default(), Damage::default(), MOST),
         settings,
         MOST,
     ))
@@ -113,7 +115,7 @@ async fn only_selected_files_are_fields_under_the_names_of_the_document() {
     let source = tar_stream(store.clone(), shards, selection.clone(), TraversalSettings::IN_ORDER, MOST);
     let (streamed, _, _) = drain(Box::new(source)).await;
     drop(indexed(&store, "shard-00.tar", TraversalSettings::IN_ORDER).await);
-    let open = tar_samples(store.clone(), "index", selection, MOST);
+    let open = tar_samples(store.clone(), "index", selection, Damage::default(), MOST);
     let (read, _, _) = drain(Box::new(NumberedSource::new(open, TraversalSettings::IN_ORDER, MOST))).await;
     for samples in [&streamed, &read] {
         let mut names: Vec<&str> = samples[1].fields.iter().map(|field| &*field.name).collect();
@@ -144,7 +146,8 @@ async fn damaged_archives_are_refused_with_place_and_reason() {
         let pattern = format!("{name}.tar");
         let (samples, _, fault) = drain(stream(&store, &pattern, TraversalSettings::IN_ORDER)).await;
         let shards = Shards::Keys(expand(&pattern).unwrap());
-        let scanned = SampleIndex::build(IndexKind::Tar, &store, &shards, |_, _| {}).await;
+        let scanned =
+            SampleIndex::build(IndexKind::Tar, &store, &shards, &Damage::default(), |_, _| {}).await;
         assert_eq!(scanned.err().map(|fault| fault.to_string()), fault);
         faults.push(format!("{name}: {} samples, {}", samples.len(), fault.unwrap_or_default()));
     }
@@ -277,7 +280,7 @@ proptest! {
             match shuffle {
                 true => {
                     drop(indexed(&store, "shard-{00..02}.tar", settings).await);
-                    let samples = tar_samples(store.clone(), "index", selection, MOST);
+                    let samples = tar_samples(store.clone(), "index", selection, Damage::default(), MOST);
                     drain(Box::new(NumberedSource::new(samples, settings, MOST).from(start))).await
                 }
                 false => {

@@ -255,7 +255,7 @@ fn changeable(kind: &StageKind) -> bool {
         }
         StageKind::Wasm(wasm) => wasm.mode != penstock_types::manifest::Mode::Stateful,
         StageKind::Fetch { .. }
-        | StageKind::Collate { .. }
+        | StageKind::Collate(_)
         | StageKind::Transfer { .. }
         | StageKind::Sleep(_) => true,
     }
@@ -263,7 +263,7 @@ fn changeable(kind: &StageKind) -> bool {
 
 fn on_threads(kind: &StageKind) -> bool {
     match kind {
-        StageKind::Wasm(_) | StageKind::Collate { .. } => true,
+        StageKind::Wasm(_) | StageKind::Collate(_) => true,
         StageKind::Sleep(sleep) => sleep.on == penstock_types::spec::SleepOn::Thread,
         _ => false,
     }

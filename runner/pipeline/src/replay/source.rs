@@ -52,7 +52,7 @@ impl LetterSource {
         });
         let Some((lines, samples)) = read.await.map_err(io::Error::other)?? else { return Ok(None) };
         self.state = State::Open(lines);
-        Ok(Some(Produced::Samples(samples)))
+        Ok(Some(Produced::samples(samples)))
     }
 }
 

@@ -1,6 +1,6 @@
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use penstock_types::config::{DatasetConfig, FolderConfig, S3Config, StoreConfig};
 use penstock_types::fault::SpecFault;
@@ -26,6 +26,12 @@ pub enum WrittenFault {
 impl Stores {
     /// Adds a store from user input: a folder, a `*.json` file that describes a data set in S3, or `s3://bucket/prefix`.
     pub fn add_written(&mut self, name: &str, what: &str) -> Result<(), WrittenFault> {
+        self.add_linked(name, what, &[])
+    }
+
+    /// Adds a store from user input, as [`Self::add_written`] does. Links in a folder may also lead into the folders `links`; other stores
+    /// have no links.
+    pub fn add_linked(&mut self, name: &str, what: &str, links: &[PathBuf]) -> Result<(), WrittenFault> {
         if Name::new(name).is_none() {
             return Err(WrittenFault::Wrong(
                 "a store's name has 1 to 128 letters, digits, `.`, `_` or `-`, and starts with a letter or a digit"
@@ -57,7 +63,7 @@ impl Stores {
                 Err(WrittenFault::Wrong(format!("the file cannot be read: {error}; expected {WANTED}")))
             }
             // For a missing folder, `add` returns the error.
-            _ => Ok(self.add(name, &StoreConfig::Folder(FolderConfig::new(path)))?),
+            _ => Ok(self.add(name, &StoreConfig::Folder(FolderConfig::new(path).with_links(links)))?),
         }
     }
 }

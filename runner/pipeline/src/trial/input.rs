@@ -1,5 +1,6 @@
 //! Reads samples from files in the same form as a run.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,8 +9,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use penstock_engine::item::{Origin, Sample, Value};
 use penstock_engine::ports::{Produced, Source, SourceFault};
-use penstock_formats::{RecordFormat, RecordSource, Shards};
-use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore, ListSource, OpenFault};
+use penstock_engine::typed::Typing;
+use penstock_formats::{RecordFormat, RecordSource, Shards, TYPES};
+use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore, ListSource, OpenFault, Wanted};
 use penstock_types::traversal::TraversalSettings;
 
 pub const MAX_INPUT_SAMPLES: usize = 10_000;
@@ -75,7 +77,7 @@ struct Samples<'a> {
 
 impl Samples<'_> {
     async fn folder(&mut self, path: &Path, place: &Path) -> Result<(), InputError> {
-        let mut source = ListSource::new(store(path, place)?, "", "", TraversalSettings::IN_ORDER);
+        let mut source = ListSource::new(store(path, place)?, Wanted::default(), TraversalSettings::IN_ORDER);
         while let Some(listed) = next(&mut source, path).await? {
             for sample in listed {
                 self.file(&path.join(&*sample.key), &sample.key, &place.join(&*sample.key)).await?;
@@ -116,7 +118,9 @@ impl Samples<'_> {
         };
         let objects = Shards::Keys(vec![Arc::from(name)]);
         let settings = TraversalSettings::IN_ORDER;
-        let mut source = RecordSource::new(store(path, folder)?, objects, RecordFormat::lines(), settings);
+        let (format, typing) =
+            (RecordFormat::lines(BTreeMap::new()), Typing { cure: TYPES, ..Typing::default() });
+        let mut source = RecordSource::new(store(path, folder)?, objects, format, settings, typing);
         while let Some(records) = next(&mut source, path).await? {
             records.into_iter().try_for_each(|sample| self.push(sample))?;
         }
@@ -140,7 +144,7 @@ fn store(path: &Path, folder: &Path) -> Result<BoundedStore, InputError> {
 
 async fn next(source: &mut dyn Source, path: &Path) -> Result<Option<Vec<Sample>>, InputError> {
     match source.next().await {
-        Ok(Some(Produced::Samples(samples))) => Ok(Some(samples)),
+        Ok(Some(Produced::Samples(samples))) => Ok(Some(samples.into_kept())),
         Ok(Some(Produced::EpochEnd)) => Ok(Some(Vec::new())),
         Ok(None) => Ok(None),
         Err(source) => Err(InputError::Source { path: path.to_owned(), source }),

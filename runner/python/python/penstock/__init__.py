@@ -41,13 +41,14 @@ from penstock._parts import records as records
 from penstock._parts import tar as tar
 from penstock._parts import tfrecord as tfrecord
 from penstock._parts import tsv as tsv
-from penstock._pipeline import Pipeline, merge_states
+from penstock._pipeline import Field, Pipeline, merge_states
 
 __all__ = [
     "Array",
     "Batch",
     "BatchesHeld",
     "Document",
+    "Field",
     "ForkError",
     "Headspace",
     "InvalidPipeline",

@@ -173,8 +173,17 @@ def bytes_of(document: AnyDocument) -> bytes:
 
 
 def json_of(what: str, value: Any) -> str:
-    """Converts a value to JSON, which has no NaN or infinity."""
+    """Converts a value to JSON, which has no NaN or infinity. Numbers and arrays of NumPy become numbers and lists."""
     try:
-        return json.dumps(value, allow_nan=False)
+        return json.dumps(value, allow_nan=False, default=_plain)
     except (TypeError, ValueError) as error:
         raise InvalidPipeline(f"{what} cannot be written as JSON: {error}") from error
+
+
+def _plain(value: Any) -> Any:
+    """Value of Python for a number or an array of NumPy, which the package does not import."""
+    if type(value).__module__.partition(".")[0] == "numpy" and hasattr(value, "tolist"):
+        plain = value.tolist()
+        if type(plain) is not type(value):
+            return plain
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")

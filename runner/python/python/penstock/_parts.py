@@ -8,6 +8,16 @@ from typing import Any, Literal, NotRequired, Self, TypeAlias, TypedDict
 from penstock._document import Written, part
 
 
+class SuffixOf(TypedDict):
+    """Module whose files a listing takes."""
+
+    #: Module, e.g. `std/image`.
+    of: str
+
+
+Suffix: TypeAlias = str | Sequence[str] | SuffixOf
+
+
 LabelOrigin: TypeAlias = Literal["folder"]
 
 
@@ -34,6 +44,9 @@ KeyPart: TypeAlias = Literal["key", "stem"]
 Missing: TypeAlias = Literal["fail", "skip"]
 
 
+Links: TypeAlias = Literal["all", "files"]
+
+
 class Shard(TypedDict):
     """Part of the entries that this process visits."""
 
@@ -46,6 +59,9 @@ class Shard(TypedDict):
 
 
 Uneven: TypeAlias = Literal["drop", "keep"]
+
+
+OnDamage: TypeAlias = Literal["fail", "skip"]
 
 
 class Comparison(TypedDict):
@@ -153,12 +169,21 @@ class ListSource(TypedDict):
     store: str
     #: Prefix of the keys to list; all keys when empty.
     prefix: NotRequired[str]
-    #: Suffix of the keys to list, e.g. `.jpg`; all keys when empty.
-    suffix: NotRequired[str]
+    #: Suffix of the keys to list, e.g. `.jpg`; all keys when empty. A list such as `[".jpg", ".png"]` is compared without case; `{"of":
+    #: "std/image"}` takes the files that this module reads.
+    suffix: NotRequired[Suffix]
     #: Origin of the field `label`, the number of a class: `folder` numbers the folders below that of `prefix`, sorted by bytes.
     label: NotRequired[LabelOrigin | None]
+    #: Names of the classes in the order of their numbers, with `"label": "folder"`; a folder that is none of them is a fault.
+    classes: NotRequired[Sequence[str] | None]
     #: Table whose fields are added to the samples with the same keys.
     labels: NotRequired[LabelTable | None]
+    #: Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
+    hidden: NotRequired[bool]
+    #: Links in a folder that are followed: `all`, or `files` for those to files only.
+    links: NotRequired[Links]
+    #: Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or `{"value": -1}`.
+    missing: NotRequired[Mapping[str, Any]]
     #: Permutes the samples, differently in every epoch.
     shuffle: NotRequired[bool]
     #: Part of the samples that this process reads; all when missing.
@@ -212,10 +237,21 @@ class RecordsSource(TypedDict):
     shards: NotRequired[str | None]
     #: Prefix of the keys of several objects, in the order of their bytes; instead of `key`.
     prefix: NotRequired[str | None]
-    #: Suffix of the keys that start with `prefix`; `.ndjson` when missing.
-    suffix: NotRequired[str | None]
+    #: Suffix of the keys that start with `prefix`, or a list of them; `.ndjson` when missing.
+    suffix: NotRequired[Suffix | None]
     #: Member that is the key of the sample. When missing, `key` or else the number of the line.
     sample_key: NotRequired[str | None]
+    #: Types of members by name, e.g. `{"score": "float"}`. The types of other members are learnt from the first 10,000 lines or 8 MiB;
+    #: with a shuffle, from all lines.
+    types: NotRequired[Mapping[str, Any]]
+    #: Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
+    hidden: NotRequired[bool]
+    #: Links in a folder that are followed: `all`, or `files` for those to files only.
+    links: NotRequired[Links]
+    #: Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or `{"value": -1}`.
+    missing: NotRequired[Mapping[str, Any]]
+    #: Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
+    on_damage: NotRequired[OnDamage]
     #: Permutes the samples, differently in every epoch.
     shuffle: NotRequired[bool]
     #: Part of the samples that this process reads; all when missing.
@@ -237,12 +273,20 @@ class TableSource(TypedDict):
     shards: NotRequired[str | None]
     #: Prefix of the keys of several tables, in the order of their bytes; instead of `key`.
     prefix: NotRequired[str | None]
-    #: Suffix of the keys that start with `prefix`; `.csv` or `.tsv` when missing.
-    suffix: NotRequired[str | None]
+    #: Suffix of the keys that start with `prefix`, or a list of them; `.csv` or `.tsv` when missing.
+    suffix: NotRequired[Suffix | None]
     #: Column that is the key of the sample. When missing, `key` or else the number of the row.
     sample_key: NotRequired[str | None]
     #: Types of columns by name, e.g. `{"label": "int"}`. Columns without a type are texts.
     types: NotRequired[Mapping[str, Any]]
+    #: Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
+    hidden: NotRequired[bool]
+    #: Links in a folder that are followed: `all`, or `files` for those to files only.
+    links: NotRequired[Links]
+    #: Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or `{"value": -1}`.
+    missing: NotRequired[Mapping[str, Any]]
+    #: Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
+    on_damage: NotRequired[OnDamage]
     #: Permutes the samples, differently in every epoch.
     shuffle: NotRequired[bool]
     #: Part of the samples that this process reads; all when missing.
@@ -269,6 +313,14 @@ class TarSource(TypedDict):
     #: Fields of the samples, each with the names of its file, e.g. `{"bytes": "jpg;jpeg"}`. When missing, each file is a field with its
     #: own name.
     fields: NotRequired[Mapping[str, str]]
+    #: Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
+    hidden: NotRequired[bool]
+    #: Links in a folder that are followed: `all`, or `files` for those to files only.
+    links: NotRequired[Links]
+    #: Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or `{"value": -1}`.
+    missing: NotRequired[Mapping[str, Any]]
+    #: Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
+    on_damage: NotRequired[OnDamage]
     #: Number of shards whose samples a shuffle mixes at a time; all when missing.
     window: NotRequired[int | None]
     #: Permutes the samples, differently in every epoch.
@@ -298,6 +350,14 @@ class ParquetSource(TypedDict):
     sample_key: NotRequired[str | None]
     #: Comparisons that a row meets, all of them; other rows are no samples.
     where: NotRequired[Sequence[Comparison]]
+    #: Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
+    hidden: NotRequired[bool]
+    #: Links in a folder that are followed: `all`, or `files` for those to files only.
+    links: NotRequired[Links]
+    #: Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or `{"value": -1}`.
+    missing: NotRequired[Mapping[str, Any]]
+    #: Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
+    on_damage: NotRequired[OnDamage]
     #: Number of row groups whose rows a shuffle mixes at a time; all when missing.
     window: NotRequired[int | None]
     #: Permutes the samples, differently in every epoch.
@@ -328,8 +388,21 @@ class TfrecordSource(TypedDict):
     fields: NotRequired[Mapping[str, str]]
     #: Features of bytes that are texts in UTF-8; the others are blobs.
     texts: NotRequired[Sequence[str]]
+    #: Numeric features that have one value in each record.
+    scalars: NotRequired[Sequence[str]]
+    #: Numeric features whose values are lists, also of one or no element. A feature that neither `scalars` nor `lists` names is one value
+    #: if each record from which the types are learnt has exactly one, and otherwise a list.
+    lists: NotRequired[Sequence[str]]
     #: Feature that is the key of the sample. When missing, the key is that of the file, `#`, and the number of the record.
     sample_key: NotRequired[str | None]
+    #: Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
+    hidden: NotRequired[bool]
+    #: Links in a folder that are followed: `all`, or `files` for those to files only.
+    links: NotRequired[Links]
+    #: Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or `{"value": -1}`.
+    missing: NotRequired[Mapping[str, Any]]
+    #: Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
+    on_damage: NotRequired[OnDamage]
     #: Number of files whose samples a shuffle mixes at a time; all when missing.
     window: NotRequired[int | None]
     #: Permutes the samples, differently in every epoch.
@@ -354,6 +427,10 @@ class MdsSource(TypedDict):
     fields: NotRequired[Mapping[str, str]]
     #: Column that is the key of the sample. When missing, the key is that of the shard, `#`, and the number of the sample there.
     sample_key: NotRequired[str | None]
+    #: Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or `{"value": -1}`.
+    missing: NotRequired[Mapping[str, Any]]
+    #: Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
+    on_damage: NotRequired[OnDamage]
     #: Number of shards whose samples a shuffle mixes at a time; all when missing.
     window: NotRequired[int | None]
     #: Permutes the samples, differently in every epoch.
@@ -427,6 +504,9 @@ class Asset(TypedDict):
 
 
 Ragged: TypeAlias = Literal["fail", "pad", "list", "skip"]
+
+
+Mismatch: TypeAlias = Literal["fail", "skip"]
 
 
 SleepShape: TypeAlias = Literal["uniform", "exponential"]
@@ -602,6 +682,8 @@ class Document(Written):
         self,
         *,
         ragged: Ragged = "fail",
+        shape: Mapping[str, Any] = {},
+        mismatch: Mismatch = "fail",
         name: str | None = None,
         queue: int = 2,
         concurrency: int = 1,
@@ -617,7 +699,13 @@ class Document(Written):
             holds the original sizes. Every tensor field with at least one dimension gets such a field, so that all batches have the same
             fields.
           `list`: Turns tensor fields with at least one dimension into lists of tensors, which stay in host memory.
-          `skip`: Fails the samples whose shapes differ from the most frequent shape in the batch; `on_error` applies to them.
+          `skip`: Fails the samples whose shapes differ from `shape`, or else from the most frequent shape in the batch; `on_error` applies
+            to them.
+        shape: Shapes of tensor fields, e.g. `{"image": [3, 224, 224]}`, with `"ragged": "skip"`: samples of other shapes fail. Without it,
+            the most frequent shape of each batch decides.
+        mismatch: Handling of samples whose fields differ from those of the data set in presence or type.
+          `fail`: Fails the run, with any `on_error`.
+          `skip`: Fails the samples that differ; `on_error` applies to them.
         name: Name of the stage in statistics; its kind, or the name of its module, when missing.
         queue: Maximum number of items in the queue after the stage.
         concurrency: Number of tasks that may run at a time.
@@ -782,9 +870,13 @@ def list(
     store: str,
     *,
     prefix: str = "",
-    suffix: str = "",
+    suffix: Suffix = "",
     label: LabelOrigin | None = None,
+    classes: Sequence[str] | None = None,
     labels: LabelTable | None = None,
+    hidden: bool = None,
+    links: Links = None,
+    missing: Mapping[str, Any] = {},
     shuffle: bool = False,
     shard: Shard | None = None,
     epochs: int | None = 1,
@@ -794,9 +886,17 @@ def list(
 
     store: Store whose keys are listed.
     prefix: Prefix of the keys to list; all keys when empty.
-    suffix: Suffix of the keys to list, e.g. `.jpg`; all keys when empty.
+    suffix: Suffix of the keys to list, e.g. `.jpg`; all keys when empty. A list such as `[".jpg", ".png"]` is compared without case;
+        `{"of": "std/image"}` takes the files that this module reads.
     label: Origin of the field `label`, the number of a class: `folder` numbers the folders below that of `prefix`, sorted by bytes.
+    classes: Names of the classes in the order of their numbers, with `"label": "folder"`; a folder that is none of them is a fault.
     labels: Table whose fields are added to the samples with the same keys.
+    hidden: Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
+    links: Links in a folder that are followed: `all`, or `files` for those to files only.
+      `all`: Links to files and to folders.
+      `files`: Links to files only, as in versions before.
+    missing: Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or `{"value":
+        -1}`.
     shuffle: Permutes the samples, differently in every epoch.
     shard: Part of the samples that this process reads; all when missing.
     epochs: Number of passes over the source; `None` for an endless run.
@@ -854,8 +954,13 @@ def records(
     key: str | None = None,
     shards: str | None = None,
     prefix: str | None = None,
-    suffix: str | None = None,
+    suffix: Suffix | None = None,
     sample_key: str | None = None,
+    types: Mapping[str, Any] = {},
+    hidden: bool = None,
+    links: Links = None,
+    missing: Mapping[str, Any] = {},
+    on_damage: OnDamage = None,
     shuffle: bool = False,
     shard: Shard | None = None,
     epochs: int | None = 1,
@@ -867,8 +972,19 @@ def records(
     key: Key of the object in the store.
     shards: Keys of several objects, e.g. `train-{000..127}.ndjson`; instead of `key`.
     prefix: Prefix of the keys of several objects, in the order of their bytes; instead of `key`.
-    suffix: Suffix of the keys that start with `prefix`; `.ndjson` when missing.
+    suffix: Suffix of the keys that start with `prefix`, or a list of them; `.ndjson` when missing.
     sample_key: Member that is the key of the sample. When missing, `key` or else the number of the line.
+    types: Types of members by name, e.g. `{"score": "float"}`. The types of other members are learnt from the first 10,000 lines or 8
+        MiB; with a shuffle, from all lines.
+    hidden: Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
+    links: Links in a folder that are followed: `all`, or `files` for those to files only.
+      `all`: Links to files and to folders.
+      `files`: Links to files only, as in versions before.
+    missing: Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or `{"value":
+        -1}`.
+    on_damage: Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
+      `fail`: Ends the run.
+      `skip`: Leaves damaged, cut, empty and missing parts out, and counts them; a damaged record is a failed sample.
     shuffle: Permutes the samples, differently in every epoch.
     shard: Part of the samples that this process reads; all when missing.
     epochs: Number of passes over the source; `None` for an endless run.
@@ -884,9 +1000,13 @@ def csv(
     key: str | None = None,
     shards: str | None = None,
     prefix: str | None = None,
-    suffix: str | None = None,
+    suffix: Suffix | None = None,
     sample_key: str | None = None,
     types: Mapping[str, Any] = {},
+    hidden: bool = None,
+    links: Links = None,
+    missing: Mapping[str, Any] = {},
+    on_damage: OnDamage = None,
     shuffle: bool = False,
     shard: Shard | None = None,
     epochs: int | None = 1,
@@ -898,9 +1018,18 @@ def csv(
     key: Key of the table in the store.
     shards: Keys of several tables, e.g. `train-{000..127}.csv`; instead of `key`.
     prefix: Prefix of the keys of several tables, in the order of their bytes; instead of `key`.
-    suffix: Suffix of the keys that start with `prefix`; `.csv` or `.tsv` when missing.
+    suffix: Suffix of the keys that start with `prefix`, or a list of them; `.csv` or `.tsv` when missing.
     sample_key: Column that is the key of the sample. When missing, `key` or else the number of the row.
     types: Types of columns by name, e.g. `{"label": "int"}`. Columns without a type are texts.
+    hidden: Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
+    links: Links in a folder that are followed: `all`, or `files` for those to files only.
+      `all`: Links to files and to folders.
+      `files`: Links to files only, as in versions before.
+    missing: Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or `{"value":
+        -1}`.
+    on_damage: Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
+      `fail`: Ends the run.
+      `skip`: Leaves damaged, cut, empty and missing parts out, and counts them; a damaged record is a failed sample.
     shuffle: Permutes the samples, differently in every epoch.
     shard: Part of the samples that this process reads; all when missing.
     epochs: Number of passes over the source; `None` for an endless run.
@@ -916,9 +1045,13 @@ def tsv(
     key: str | None = None,
     shards: str | None = None,
     prefix: str | None = None,
-    suffix: str | None = None,
+    suffix: Suffix | None = None,
     sample_key: str | None = None,
     types: Mapping[str, Any] = {},
+    hidden: bool = None,
+    links: Links = None,
+    missing: Mapping[str, Any] = {},
+    on_damage: OnDamage = None,
     shuffle: bool = False,
     shard: Shard | None = None,
     epochs: int | None = 1,
@@ -930,9 +1063,18 @@ def tsv(
     key: Key of the table in the store.
     shards: Keys of several tables, e.g. `train-{000..127}.csv`; instead of `key`.
     prefix: Prefix of the keys of several tables, in the order of their bytes; instead of `key`.
-    suffix: Suffix of the keys that start with `prefix`; `.csv` or `.tsv` when missing.
+    suffix: Suffix of the keys that start with `prefix`, or a list of them; `.csv` or `.tsv` when missing.
     sample_key: Column that is the key of the sample. When missing, `key` or else the number of the row.
     types: Types of columns by name, e.g. `{"label": "int"}`. Columns without a type are texts.
+    hidden: Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
+    links: Links in a folder that are followed: `all`, or `files` for those to files only.
+      `all`: Links to files and to folders.
+      `files`: Links to files only, as in versions before.
+    missing: Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or `{"value":
+        -1}`.
+    on_damage: Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
+      `fail`: Ends the run.
+      `skip`: Leaves damaged, cut, empty and missing parts out, and counts them; a damaged record is a failed sample.
     shuffle: Permutes the samples, differently in every epoch.
     shard: Part of the samples that this process reads; all when missing.
     epochs: Number of passes over the source; `None` for an endless run.
@@ -949,6 +1091,10 @@ def tar(
     prefix: str | None = None,
     index: str | None = None,
     fields: Mapping[str, str] = {},
+    hidden: bool = None,
+    links: Links = None,
+    missing: Mapping[str, Any] = {},
+    on_damage: OnDamage = None,
     window: int | None = None,
     shuffle: bool = False,
     shard: Shard | None = None,
@@ -964,6 +1110,15 @@ def tar(
     index: Key of an index in that store, made by `penstock index create --tar`; instead of `shards`. A shuffle needs an index.
     fields: Fields of the samples, each with the names of its file, e.g. `{"bytes": "jpg;jpeg"}`. When missing, each file is a field
         with its own name.
+    hidden: Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
+    links: Links in a folder that are followed: `all`, or `files` for those to files only.
+      `all`: Links to files and to folders.
+      `files`: Links to files only, as in versions before.
+    missing: Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or `{"value":
+        -1}`.
+    on_damage: Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
+      `fail`: Ends the run.
+      `skip`: Leaves damaged, cut, empty and missing parts out, and counts them; a damaged record is a failed sample.
     window: Number of shards whose samples a shuffle mixes at a time; all when missing.
     shuffle: Permutes the samples, differently in every epoch.
     shard: Part of the samples that this process reads; all when missing.
@@ -983,6 +1138,10 @@ def parquet(
     fields: Mapping[str, str] = {},
     sample_key: str | None = None,
     where: Sequence[Comparison] = (),
+    hidden: bool = None,
+    links: Links = None,
+    missing: Mapping[str, Any] = {},
+    on_damage: OnDamage = None,
     window: int | None = None,
     shuffle: bool = False,
     shard: Shard | None = None,
@@ -998,6 +1157,15 @@ def parquet(
     fields: Further fields, each with the name of its column, e.g. `{"bytes": "image"}`.
     sample_key: Column whose values become the keys of the samples, instead of a field. When missing, keys are `FILE#ROW`.
     where: Comparisons that a row meets, all of them; other rows are no samples.
+    hidden: Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
+    links: Links in a folder that are followed: `all`, or `files` for those to files only.
+      `all`: Links to files and to folders.
+      `files`: Links to files only, as in versions before.
+    missing: Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or `{"value":
+        -1}`.
+    on_damage: Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
+      `fail`: Ends the run.
+      `skip`: Leaves damaged, cut, empty and missing parts out, and counts them; a damaged record is a failed sample.
     window: Number of row groups whose rows a shuffle mixes at a time; all when missing.
     shuffle: Permutes the samples, differently in every epoch.
     shard: Part of the samples that this process reads; all when missing.
@@ -1017,7 +1185,13 @@ def tfrecord(
     decode: RecordDecoding = "example",
     fields: Mapping[str, str] = {},
     texts: Sequence[str] = (),
+    scalars: Sequence[str] = (),
+    lists: Sequence[str] = (),
     sample_key: str | None = None,
+    hidden: bool = None,
+    links: Links = None,
+    missing: Mapping[str, Any] = {},
+    on_damage: OnDamage = None,
     window: int | None = None,
     shuffle: bool = False,
     shard: Shard | None = None,
@@ -1036,7 +1210,19 @@ def tfrecord(
     fields: Fields of the samples, each with the name of its feature, e.g. `{"bytes": "image/encoded"}`. When missing, each feature is a
         field with its own name.
     texts: Features of bytes that are texts in UTF-8; the others are blobs.
+    scalars: Numeric features that have one value in each record.
+    lists: Numeric features whose values are lists, also of one or no element. A feature that neither `scalars` nor `lists` names is one
+        value if each record from which the types are learnt has exactly one, and otherwise a list.
     sample_key: Feature that is the key of the sample. When missing, the key is that of the file, `#`, and the number of the record.
+    hidden: Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
+    links: Links in a folder that are followed: `all`, or `files` for those to files only.
+      `all`: Links to files and to folders.
+      `files`: Links to files only, as in versions before.
+    missing: Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or `{"value":
+        -1}`.
+    on_damage: Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
+      `fail`: Ends the run.
+      `skip`: Leaves damaged, cut, empty and missing parts out, and counts them; a damaged record is a failed sample.
     window: Number of files whose samples a shuffle mixes at a time; all when missing.
     shuffle: Permutes the samples, differently in every epoch.
     shard: Part of the samples that this process reads; all when missing.
@@ -1053,6 +1239,8 @@ def mds(
     prefix: str = "",
     fields: Mapping[str, str] = {},
     sample_key: str | None = None,
+    missing: Mapping[str, Any] = {},
+    on_damage: OnDamage = None,
     window: int | None = None,
     shuffle: bool = False,
     shard: Shard | None = None,
@@ -1067,6 +1255,11 @@ def mds(
         with its own name.
     sample_key: Column that is the key of the sample. When missing, the key is that of the shard, `#`, and the number of the sample
         there.
+    missing: Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or `{"value":
+        -1}`.
+    on_damage: Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
+      `fail`: Ends the run.
+      `skip`: Leaves damaged, cut, empty and missing parts out, and counts them; a damaged record is a failed sample.
     window: Number of shards whose samples a shuffle mixes at a time; all when missing.
     shuffle: Permutes the samples, differently in every epoch.
     shard: Part of the samples that this process reads; all when missing.

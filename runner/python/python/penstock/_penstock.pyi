@@ -1,6 +1,6 @@
 """Types of the native part. Use `penstock`; names with an underscore are private to the package."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any, final
 
@@ -145,6 +145,7 @@ class Loader:
         *,
         settings: Sequence[tuple[str, str]],
         stores: Sequence[tuple[str, str]],
+        links: Mapping[str, Sequence[str]],
         modules: Sequence[tuple[str, str | PathLike[str] | bytes]],
         device: str | None,
         local_rank: int | None,
@@ -197,8 +198,15 @@ class Loader:
         `out`. A `state` continues an earlier run; `force` ignores that another pipeline has written it.
         """
 
-    def batches(self, shard: tuple[int, int, bool] | None) -> int | None:
-        """Number of batches in one run over a share of the source if no sample fails or is dropped; `None` for endless runs."""
+    def batches(
+        self, first_epoch: int, shard: tuple[int, int, bool] | None, *, state: str | None = None, force: bool = False
+    ) -> int | None:
+        """Number of batches in one run over a share of the source if no sample fails or is dropped; `None` for endless runs. With a `state`,
+        of the run that continues from it; `force` ignores that another pipeline has written it.
+        """
+
+    def fields(self) -> str | None:
+        """Fields of the source's samples, as JSON, read from the source; `None` if the source does not know them."""
 
 @final
 class Running:

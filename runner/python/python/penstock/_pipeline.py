@@ -7,9 +7,9 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from penstock import _penstock
 from penstock._display import pipeline_html
@@ -25,11 +25,24 @@ class _CacheDir(enum.Enum):
     USUAL = enum.auto()
 
 
+class Field(NamedTuple):
+    """A field of the samples of a source, with the type of its values in all samples."""
+
+    #: `bytes`, `text`, or the element type as NumPy names it, such as `int64`; `None` if each value states its own.
+    type: str | None
+    #: Number of dimensions of a value, 0 for a single one; `None` if values may differ in it.
+    dimensions: int | None
+    #: True if some samples lack the field, false if none does; `None` if this is not known.
+    optional: bool | None
+
+
 class Pipeline:
     """A checked pipeline. Each iteration is a run of it, over the next pass of its source.
 
     document: path of a JSON document, the document as a dict, or a `Document`.
     stores:   location of each store in the document: a folder, a `*.json` file that describes a data set in S3, or `s3://bucket/prefix`.
+    links:    further folders into which links in the folder of a store may lead, by store: `{"photos": ["/pool"]}`. Other links that lead
+              out of the folder are left out, with a warning.
     modules:  content of each module in the document: the path of a `.wasm` file, or its bytes.
     settings: changes to the document by JSON pointer, like `--set` on the command line: `{"/stages/3/aggregate/size": 64}`.
     threads:  number of worker threads; by default the number in the document, else the number of cores.
@@ -64,6 +77,7 @@ class Pipeline:
         document: AnyDocument,
         *,
         stores: Mapping[str, str | os.PathLike[str]] | None = None,
+        links: Mapping[str, Sequence[str | os.PathLike[str]]] | None = None,
         modules: Mapping[str, str | os.PathLike[str] | bytes] | None = None,
         settings: Mapping[str, Any] | None = None,
         threads: int | None = None,
@@ -97,6 +111,7 @@ class Pipeline:
             written,
             settings=[(pointer, json_of(f"the setting `{pointer}`", value)) for pointer, value in changes.items()],
             stores=[(name, os.fspath(what)) for name, what in _named("stores", stores, "./photos")],
+            links=_links(links),
             modules=_named("modules", modules, "my_stage.wasm"),
             device=device,
             local_rank=local_rank(),
@@ -114,11 +129,13 @@ class Pipeline:
         self._uneven = uneven
         self._workers = workers
         self._lengths: dict[Share | None, int | None] = {}
+        self._fields: dict[str, Field] | None = None
         #: State from which the next iteration continues, as JSON, and true if it may belong to another pipeline.
         self._state: tuple[str, bool] | None = None
         self._options = {
             "document": json.loads(written),
             "stores": stores,
+            "links": links,
             "modules": modules,
             "settings": settings,
             "threads": threads,
@@ -196,19 +213,27 @@ class Pipeline:
                 run.close()
             finally:
                 snapshot = json.loads(run.snapshot())
+                _log_warnings(self.name, snapshot)
                 _log_failures(self.name, snapshot)
         return count if snapshot["state"] == "completed" else None
 
     def __len__(self) -> int:
-        """Number of batches of an iteration in which no sample fails or is dropped.
+        """Number of batches of an iteration in which no sample fails or is dropped. Behind `load_state_dict`, those that are left to this
+        rank.
 
         Raises TypeError if it is not known: for endless runs, stages that hold samples, and modules that may make several samples from
         one, or whose manifest lacks `fan_out`.
         """
         share = self._share()
-        if share not in self._lengths:
-            self._lengths[share] = self._loader.batches(share)
-        batches = self._lengths[share]
+        batches: int | None = 0
+        if self._state is not None:
+            state, force = self._state
+            batches = self._loader.batches(0, share, state=state, force=force)
+        if batches == 0:
+            # Of a state that leaves nothing, the iteration is the next pass.
+            if share not in self._lengths:
+                self._lengths[share] = self._loader.batches(0, share)
+            batches = self._lengths[share]
         if batches is None:
             raise TypeError("the source is read endlessly (`epochs` is null), so there is no last batch")
         return batches
@@ -265,6 +290,32 @@ class Pipeline:
         """`load_state_dict` of the bytes from `get_state`."""
         self.load_state_dict(json.loads(state))
 
+    @property
+    def fields(self) -> dict[str, Field]:
+        """Fields of the samples of the source with their types, by name; empty if the source does not know them. Unless a run has found
+        them, the first samples of the source are read.
+        """
+        if self._fields is None:
+            found = None if self._run is None else self.stats().get("fields")
+            if found is None and (text := self._loader.fields()) is not None:
+                found = json.loads(text)
+            if found is None:
+                return {}
+            self._fields = {field["name"]: Field(field["type"], field["dimensions"], field["optional"]) for field in found["fields"]}
+        return dict(self._fields)
+
+    @property
+    def left_out(self) -> dict[str, list[dict[str, Any]]]:
+        """Things that the source did not take in the active run, or in the last one, by the id of the source; in a mixture, by the name of the
+        source in it. Each entry has a `reason`, a `count` and the `first` of them.
+        """
+        return dict(self.stats().get("left_out", {}))
+
+    @property
+    def warnings(self) -> list[str]:
+        """Warnings about the data of the active run, or of the last one."""
+        return list(self.stats().get("warnings", []))
+
     def explain(self) -> str:
         """Describes the pipeline, for `print`: each part with its settings, and the queues between them. Numbers of items per epoch are
         known for the source `range`, and are exact as long as no sample fails, is dropped, or becomes several.
@@ -318,6 +369,12 @@ class Pipeline:
         """Parts of the pipeline, for a notebook; after a first run also figures, the verdict and a chart of readiness."""
         stats = None if self._run is None else self.stats()
         return pipeline_html(json.loads(self._loader.document), stats)
+
+
+def _log_warnings(pipeline: str, snapshot: dict[str, Any]) -> None:
+    """Logs the warnings about the data of a run."""
+    for warning in snapshot.get("warnings", []):
+        _LOGGER.warning("%s: %s", pipeline, warning)
 
 
 def _log_failures(pipeline: str, snapshot: dict[str, Any]) -> None:
@@ -374,6 +431,17 @@ def _named(what: str, given: Mapping[str, Any] | None, example: str) -> list[tup
         if not isinstance(name, str) or not isinstance(value, str | os.PathLike | bytes):
             raise InvalidPipeline(f"`{what}` has {name!r}: {value!r}; expected a text as name and a path as value")
     return list((given or {}).items())
+
+
+def _links(given: Mapping[str, Sequence[str | os.PathLike[str]]] | None) -> dict[str, list[str]]:
+    """Checks a dict of lists of folders."""
+    if not isinstance(given, Mapping | None):
+        raise InvalidPipeline(f"`links` is of type `{type(given).__name__}`; expected a dict by store, such as {{'photos': ['/pool']}}")
+    for name, folders in (given or {}).items():
+        is_list = isinstance(folders, Sequence) and not isinstance(folders, str | bytes)
+        if not isinstance(name, str) or not is_list or not all(isinstance(folder, str | os.PathLike) for folder in folders):
+            raise InvalidPipeline(f"`links` has {name!r}: {folders!r}; expected a store's name, and a list of paths")
+    return {name: [os.fspath(folder) for folder in folders] for name, folders in (given or {}).items()}
 
 
 def _cache(folder: str | os.PathLike[str] | _CacheDir | None) -> str | None:

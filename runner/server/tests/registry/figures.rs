@@ -12,7 +12,7 @@ async fn series_windows_errors_and_times_add_up_to_the_runs_own_snapshot() {
     let folder = tempfile::tempdir().unwrap();
     let runs = open(&folder.path().join("data"), stores(folder.path()));
     let document = json!({
-        "name": "sums", "threads": 2, "interval_s": 0.4,
+        "name": "sums", "threads": 2, "interval_s": 0.4, "max_failures": null,
         "source": { "range": { "count": 700 } },
         "stages": [
             { "sleep": { "mean_ms": 2, "concurrency": 2, "fail_rate": 0.1, "jitter": 0.5 } },

@@ -12,7 +12,7 @@ use aws_sdk_s3::Client;
 use aws_sdk_s3::types::EncodingType;
 use tokio::task::JoinSet;
 
-use crate::keys::{Keys, LeftOut};
+use crate::keys::Keys;
 use crate::s3::bucket::Bucket;
 use crate::s3::failure::S3Failure;
 use crate::s3::list::{Listing, decoded};
@@ -45,7 +45,6 @@ pub(crate) struct Pages {
     undivided: Option<usize>,
     /// Divisions whose parts follow `listing`, the innermost last.
     divisions: Vec<Division>,
-    left_out: LeftOut,
 }
 
 /// Part of a listing after its folders, in order.
@@ -68,7 +67,6 @@ struct Division {
 struct Part {
     pages: VecDeque<Keys>,
     rest: Option<Listing>,
-    left_out: LeftOut,
 }
 
 /// Names of the folders directly in a folder.
@@ -93,7 +91,7 @@ impl Pages {
     pub(crate) fn one_by_one(bucket: Arc<Bucket>, prefix: &str) -> Self {
         let listing = Some(Listing::new(&bucket, prefix));
         let (ready, divisions) = (VecDeque::new(), Vec::new());
-        Self { bucket, ready, listing, undivided: None, divisions, left_out: LeftOut::default() }
+        Self { bucket, ready, listing, undivided: None, divisions }
     }
 
     /// Returns the next keys in order, possibly none; `None` at the end of the listing.
@@ -110,18 +108,11 @@ impl Pages {
                     }
                     return Ok(Some(page));
                 }
-                self.left_out.join(std::mem::take(&mut listing.left_out));
                 self.listing = None;
             }
-            let Some(division) = self.divisions.last_mut() else {
-                self.left_out.warn(self.bucket.store(), Listing::LEFT_OUT);
-                return Ok(None);
-            };
+            let Some(division) = self.divisions.last_mut() else { return Ok(None) };
             match division.next_part(&self.bucket).await? {
-                Some(part) => {
-                    (self.ready, self.listing, self.undivided) = (part.pages, part.rest, Some(1));
-                    self.left_out.join(part.left_out);
-                }
+                Some(part) => (self.ready, self.listing, self.undivided) = (part.pages, part.rest, Some(1)),
                 None => drop(self.divisions.pop()),
             }
         }
@@ -200,10 +191,10 @@ impl Part {
         while pages.len() < PART_PAGES {
             match listing.next_page(bucket).await? {
                 Some(page) => pages.push_back(page),
-                None => return Ok(Self { pages, rest: None, left_out: listing.left_out }),
+                None => return Ok(Self { pages, rest: None }),
             }
         }
-        Ok(Self { pages, rest: Some(listing), left_out: LeftOut::default() })
+        Ok(Self { pages, rest: Some(listing) })
     }
 }
 

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::ops::Range;
 use std::time::Duration;
 
+use aws_config::imds::client::error::ImdsError;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{ConnectorError, ProvideErrorMetadata, SdkError};
@@ -15,6 +16,10 @@ use crate::error::StoreError;
 
 /// Maximum length, in bytes, of the part of a service's message that an error contains.
 const MOST_MESSAGE: usize = 300;
+
+/// Cause of a request that was not sent, since there is nothing to sign it with.
+const NO_CREDENTIALS: &str = "no credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or \
+                              `credentials_file` of the store";
 
 /// Start of the TLS library's message that ends with host names.
 const OTHER_NAME: &str = "invalid peer certificate: certificate not valid for name";
@@ -29,6 +34,7 @@ pub(crate) enum S3Failure {
     /// Another attempt would fail in the same way.
     Lasting(Cause),
     NotFound,
+    /// The credentials are missing, expired, invalid or lack the permission.
     Denied(Cause),
     /// The object ends before the first byte of the range.
     NothingThere,
@@ -69,7 +75,7 @@ impl S3Failure {
     pub(crate) fn of(self, asked: &Asked) -> StoreError {
         match self {
             Self::NotFound => asked.not_found(),
-            Self::Denied(cause) => asked.denied(cause),
+            Self::Denied(cause) => asked.without_credentials(cause),
             Self::OutOfRange { range, size } => asked.out_of_range(range, size),
             Self::TooLarge { size } => asked.too_large(size),
             Self::NothingThere => {
@@ -111,13 +117,13 @@ impl S3Failure {
     fn of_connection(error: &ConnectorError) -> Self {
         match find::<CredentialsError>(error) {
             Some(CredentialsError::ProviderTimedOut(_)) => Self::passing("looking up credentials timed out"),
-            Some(CredentialsError::CredentialsNotLoaded(_)) => Self::lasting(
-                "no credentials were found; set them in the store's settings or the environment",
-            ),
+            Some(CredentialsError::CredentialsNotLoaded(_)) => Self::Denied(Cause::new(NO_CREDENTIALS)),
+            // The chain ends with the metadata service of a machine, so nothing before it has any.
+            Some(error) if find::<ImdsError>(error).is_some() => Self::Denied(Cause::new(NO_CREDENTIALS)),
             // The cause is not repeated in the message, because the error of a credentials provider may contain secrets.
-            Some(_) => {
-                Self::lasting("the credentials that were found cannot be used; check their file or profile")
-            }
+            Some(_) => Self::Denied(Cause::new(
+                "the credentials that were found cannot be used; check their file or profile",
+            )),
             None if error.is_user() => Self::lasting("no request could be built from the store's settings"),
             None if error.is_timeout() => Self::passing("no connection within the time limit"),
             None => Self::passing(format!("the connection failed: {}", innermost(error))),
@@ -158,7 +164,16 @@ impl S3Failure {
             (416, _) => Self::NothingThere,
             (412, _) => Self::Unmet,
             (501, _) => Self::NotImplemented(cause),
-            (401 | 403, _) => Self::Denied(cause),
+            (401 | 403, _)
+            | (
+                _,
+                "ExpiredToken"
+                | "TokenRefreshRequired"
+                | "InvalidToken"
+                | "InvalidAccessKeyId"
+                | "SignatureDoesNotMatch"
+                | "AccessDenied",
+            ) => Self::Denied(cause),
             _ => Self::Lasting(cause),
         }
     }

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use aws_sdk_s3::Client;
 use aws_sdk_s3::types::EncodingType;
+use penstock_types::left_out::LeftOutReason;
 
 use crate::key::check_key;
-use crate::keys::{Keys, LeftOut};
+use crate::keys::Keys;
 use crate::s3::bucket::Bucket;
 use crate::s3::failure::S3Failure;
 
@@ -24,7 +25,6 @@ pub(crate) struct Listing {
     pub(crate) end: Option<String>,
     /// Number of consecutive responses without a key.
     empty: u32,
-    pub(crate) left_out: LeftOut,
 }
 
 enum Next {
@@ -34,16 +34,13 @@ enum Next {
 }
 
 impl Listing {
-    /// Description of the keys that a listing leaves out.
-    pub(crate) const LEFT_OUT: &str = "keys that are not valid in pipelines: they contain `//`, `.` or `..`";
-
     pub(crate) fn new(bucket: &Bucket, prefix: &str) -> Self {
         Self::between(bucket.full(prefix), String::new(), None)
     }
 
     /// Keys that start with `prefix`, of the bucket, behind `after` and before `end`.
     pub(crate) fn between(prefix: String, after: String, end: Option<String>) -> Self {
-        Self { prefix, next: Next::First, last: after, end, empty: 0, left_out: LeftOut::default() }
+        Self { prefix, next: Next::First, last: after, end, empty: 0 }
     }
 
     /// Prefix of the keys in the bucket.
@@ -104,7 +101,7 @@ impl Listing {
 
     fn add(&mut self, bucket: &Bucket, page: &mut Keys, key: Option<String>) -> Result<(), S3Failure> {
         let Some(key) = key else {
-            self.left_out.add(None);
+            page.leave_out(LeftOutReason::Name, None);
             return Ok(());
         };
         if key <= self.last && !self.last.is_empty() {
@@ -114,7 +111,8 @@ impl Listing {
             // An object that a console created to represent a folder.
             Some(folder) if folder.is_empty() || folder.ends_with('/') => {}
             Some(own) if key.starts_with(&self.prefix) && check_key(own).is_ok() => page.push(own),
-            _ => self.left_out.add(Some(key.clone())),
+            Some(own) => page.leave_out(LeftOutReason::Name, Some(own)),
+            None => page.leave_out(LeftOutReason::Name, None),
         }
         self.last = key;
         Ok(())

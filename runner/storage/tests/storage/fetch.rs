@@ -1,13 +1,16 @@
 //! Tests of the `fetch` stage.
 
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
 use penstock_engine::item::{Collated, Item, Origin, Sample, Value};
 use penstock_engine::ports::{Items, Output, TaskOp};
-use penstock_storage::{BYTES_FIELD, FetchOp};
+use penstock_s3_server::{Fault, Trouble};
+use penstock_storage::{BYTES_FIELD, BoundedStore, DEFAULT_READS, FetchOp, S3Store};
 use penstock_types::run::FailureClass;
 
 use crate::folder_with;
+use crate::s3::{server, settings};
 
 fn sample(key: &str) -> Sample {
     let mut sample = Sample::new(key, Origin { epoch: 1, index: 2, path: 3, ..Origin::default() });
@@ -34,6 +37,52 @@ async fn a_sample_keeps_its_fields_and_gets_its_bytes() {
     let output = FetchOp::new(store).start(Item::Sample(sample("a"))).await;
     assert!(matches!(&output.items, Items::One(Item::Sample(found)) if *found == fetched("a", b"one")));
     assert!(output.failed.is_empty() && output.op_time.is_some());
+}
+
+#[tokio::test]
+async fn a_read_without_valid_credentials_ends_the_run_and_other_failures_do_not() {
+    let codes = [
+        (400, "ExpiredToken", true),
+        (400, "TokenRefreshRequired", true),
+        (400, "InvalidToken", true),
+        (403, "InvalidAccessKeyId", true),
+        (403, "SignatureDoesNotMatch", true),
+        (403, "AccessDenied", true),
+        (401, "Unauthorized", true),
+        (404, "NoSuchKey", false),
+        (400, "InvalidRequest", false),
+    ];
+    for (status, code, is_fatal) in codes {
+        let server = server();
+        ["a", "b", "c"].iter().for_each(|key| server.put(key, "one"));
+        server.inject(Fault::on("b", Trouble::Status(status, code)));
+        let store = S3Store::new("data", settings(server.endpoint())).unwrap();
+        let op = FetchOp::new(BoundedStore::new(Arc::new(store), DEFAULT_READS));
+        let output = op.start(Item::Batch(vec![sample("a"), sample("b"), sample("c")])).await;
+        assert!(matches!(&output.items, Items::One(Item::Batch(read)) if read.len() == 2), "{code}");
+        let [(failed, FailureClass::Storage, message)] = &faults(&output)[..] else { panic!("{output:?}") };
+        assert_eq!(&*failed.key, "b");
+        assert_eq!(output.fatal.as_ref(), is_fatal.then_some(message), "{code}");
+        let alone = op.start(Item::Sample(sample("b"))).await;
+        assert_eq!((alone.fatal.is_some(), alone.failed.len()), (is_fatal, 1), "{code}");
+        if is_fatal {
+            let said =
+                format!("store `data` denies reading `b`; check its credentials and permissions: {code}");
+            assert!(message.starts_with(&said), "{message}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_file_without_permissions_fails_its_sample_only() {
+    let (folder, store) = folder_with(&[("a", b"one")]);
+    std::fs::set_permissions(folder.path().join("a"), std::fs::Permissions::from_mode(0o000)).unwrap();
+    // The superuser reads each file.
+    if std::fs::File::open(folder.path().join("a")).is_ok() {
+        return;
+    }
+    let output = FetchOp::new(store).start(Item::Sample(sample("a"))).await;
+    assert_eq!((output.fatal, output.failed.len()), (None, 1));
 }
 
 #[tokio::test]

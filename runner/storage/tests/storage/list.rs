@@ -18,7 +18,7 @@ use penstock_storage::{
 use penstock_types::traversal::{Shard, TraversalSettings, Uneven};
 use proptest::prelude::*;
 
-use crate::{drain, folder_with, listed_whole};
+use crate::{drain, folder_with, listed_whole, wanted};
 
 const FILES: &[(&str, &[u8])] = &[
     ("a-b.jpg", b""),
@@ -32,9 +32,9 @@ const FILES: &[(&str, &[u8])] = &[
 #[tokio::test]
 async fn keys_are_filtered_at_both_ends_and_numbered_in_byte_order() {
     let (_folder, store) = folder_with(FILES);
-    let all = drain(ListSource::new(store.clone(), "", "", TraversalSettings::IN_ORDER)).await;
+    let all = drain(ListSource::new(store.clone(), wanted("", ""), TraversalSettings::IN_ORDER)).await;
     assert_eq!(all.keys(), ["a-b.jpg", "a/1.jpg", "a/2.JPG", "a/3.jpg", "a/note.txt", "b.jpg"]);
-    let some = drain(ListSource::new(store, "a/", ".jpg", TraversalSettings::IN_ORDER)).await;
+    let some = drain(ListSource::new(store, wanted("a/", ".jpg"), TraversalSettings::IN_ORDER)).await;
     assert_eq!(some.keys(), ["a/1.jpg", "a/3.jpg"]);
     assert_eq!(some.samples[1].origin, Origin::at(0, 1));
 }
@@ -69,7 +69,7 @@ async fn epochs_are_shuffled_differently_and_ranks_share_them() {
 async fn an_empty_result_is_a_fault_that_names_prefix_and_suffix() {
     let (_folder, store) = folder_with(FILES);
     let fault = |prefix, suffix| {
-        let source = ListSource::new(store.clone(), prefix, suffix, TraversalSettings::IN_ORDER);
+        let source = ListSource::new(store.clone(), wanted(prefix, suffix), TraversalSettings::IN_ORDER);
         async { drain(source).await.fault() }
     };
     assert_eq!(fault("", ".png").await, "none of the 6 objects of store `data` ends with `.png`");
@@ -79,14 +79,14 @@ async fn an_empty_result_is_a_fault_that_names_prefix_and_suffix() {
     );
     assert_eq!(fault("c/", ".jpg").await, "store `data` holds no object whose key starts with `c/`");
     let (_empty, store) = folder_with(&[]);
-    let source = ListSource::new(store, "", ".jpg", TraversalSettings::IN_ORDER);
+    let source = ListSource::new(store, wanted("", ".jpg"), TraversalSettings::IN_ORDER);
     assert_eq!(drain(source).await.fault(), "store `data` contains no objects");
 }
 
 #[tokio::test]
 async fn a_prefix_that_leads_upwards_is_a_fault() {
     let (_folder, store) = folder_with(FILES);
-    let fault = drain(ListSource::new(store, "../", "", TraversalSettings::IN_ORDER)).await.fault();
+    let fault = drain(ListSource::new(store, wanted("../", ""), TraversalSettings::IN_ORDER)).await.fault();
     assert_eq!(
         fault,
         "store `data` refuses the key `../`: it has a segment `.` or `..`; keys name objects directly"
@@ -169,7 +169,7 @@ async fn next_samples(source: &mut ListSource) -> usize {
 #[tokio::test]
 async fn keys_of_a_page_are_visited_before_the_next_page_is_listed() {
     let (store, _) = paged(5000, 1);
-    let mut source = ListSource::new(store.clone(), "", "", TraversalSettings::IN_ORDER);
+    let mut source = ListSource::new(store.clone(), wanted("", ""), TraversalSettings::IN_ORDER);
     let mut made = 0;
     while made < 1000 {
         made += next_samples(&mut source).await;
@@ -190,7 +190,7 @@ async fn no_page_is_listed_beyond_the_limit() {
             epochs: NonZeroU32::new(2),
             ..TraversalSettings::IN_ORDER
         };
-        let source = ListSource::new(store, "", suffix, settings);
+        let source = ListSource::new(store, wanted("", suffix), settings);
         assert_eq!(drain(source).await.keys().len() as u64, 2 * limit);
         assert_eq!(pages.load(Ordering::Relaxed), expected_pages, "limit {limit}");
     }
@@ -199,13 +199,13 @@ async fn no_page_is_listed_beyond_the_limit() {
 #[tokio::test]
 async fn the_total_is_known_at_the_end_of_the_listing() {
     let (store, _) = paged(900, usize::MAX);
-    let mut source = ListSource::new(store, "", "", TraversalSettings::IN_ORDER);
+    let mut source = ListSource::new(store, wanted("", ""), TraversalSettings::IN_ORDER);
     assert_eq!(next_samples(&mut source).await, 256);
     assert_eq!(source.total(), Some(900));
 
     let (store, pages) = paged(4500, usize::MAX);
     let twice = TraversalSettings { epochs: NonZeroU32::new(2), ..TraversalSettings::IN_ORDER };
-    let mut source = ListSource::new(store, "", "", twice);
+    let mut source = ListSource::new(store, wanted("", ""), twice);
     let mut made = 0;
     while source.total().is_none() {
         made += next_samples(&mut source).await;
@@ -220,7 +220,7 @@ async fn keys_beyond_the_memory_of_the_source_are_a_fault() {
     let (store, _) = paged(5000, usize::MAX);
     // 16 keys take 12 bytes for the first, at least 7 for each of the others, and 8 for the position of the first.
     let twice = TraversalSettings { epochs: NonZeroU32::new(2), ..TraversalSettings::IN_ORDER };
-    let source = ListSource::new(store, "", "", twice).within(30_000);
+    let source = ListSource::new(store, wanted("", ""), twice).within(30_000);
     let fault = drain(source).await.fault();
     assert!(
         fault.starts_with("the first 4000 keys of store `data` take more than the limit of 30000 bytes"),
@@ -231,7 +231,7 @@ async fn keys_beyond_the_memory_of_the_source_are_a_fault() {
 #[tokio::test]
 async fn a_single_epoch_keeps_only_keys_that_are_not_visited_yet() {
     let (store, _) = paged(40_000, usize::MAX);
-    let mut source = ListSource::new(store, "", "", TraversalSettings::IN_ORDER).within(30_000);
+    let mut source = ListSource::new(store, wanted("", ""), TraversalSettings::IN_ORDER).within(30_000);
     let mut made = 0;
     while let Some(Produced::Samples(samples)) = source.next().await.unwrap() {
         assert_eq!(&*samples[0].key, format!("{made:06}.bin"));
@@ -256,7 +256,7 @@ proptest! {
         let suffix = if all { "" } else { "7.bin" };
         // A single epoch is visited in little memory.
         let most_bytes = if settings.after(first_epoch).is_none() { 20_000 } else { u64::MAX };
-        let source = || ListSource::new(store.clone(), "", suffix, settings);
+        let source = || ListSource::new(store.clone(), wanted("", suffix), settings);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let (found, whole) = runtime.block_on(async { (drain(source().within(most_bytes)).await, drain(listed_whole(store.clone(), suffix, settings)).await) });
         prop_assert_eq!(found.samples, whole.samples);

@@ -7,6 +7,7 @@ mod conformance;
 mod fetch;
 mod folder;
 mod index;
+mod links;
 mod list;
 mod memory;
 mod observe;
@@ -21,6 +22,7 @@ use penstock_engine::item::Sample;
 use penstock_engine::numbered::{NumberedSource, Open};
 use penstock_engine::ports::{Produced, Source, SourceFault};
 use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore, Wanted, list_samples};
+use penstock_types::spec::Suffix;
 use penstock_types::traversal::TraversalSettings;
 use tempfile::TempDir;
 
@@ -49,9 +51,14 @@ fn numbered(open: Open, settings: TraversalSettings) -> NumberedSource {
     NumberedSource::new(open, settings, 0)
 }
 
+/// Keys that start and end with these texts.
+fn wanted(prefix: &str, suffix: &str) -> Wanted {
+    Wanted { prefix: prefix.to_owned(), suffix: Suffix::One(suffix.to_owned()), ..Wanted::default() }
+}
+
 /// A source over all keys, which are listed first.
 fn listed_whole(store: BoundedStore, suffix: &str, settings: TraversalSettings) -> NumberedSource {
-    let wanted = Wanted { suffix: suffix.to_owned(), ..Wanted::default() };
+    let wanted = wanted("", suffix);
     numbered(list_samples(store, wanted, u64::MAX), settings)
 }
 
@@ -71,7 +78,7 @@ async fn drain_boxed(mut source: Box<dyn Source>) -> Drained {
     let mut drained = Drained { samples: Vec::new(), ends: Vec::new(), fault: None };
     loop {
         match source.next().await {
-            Ok(Some(Produced::Samples(samples))) => drained.samples.extend(samples),
+            Ok(Some(Produced::Samples(samples))) => drained.samples.extend(samples.into_kept()),
             Ok(Some(Produced::EpochEnd)) => drained.ends.push(drained.samples.len()),
             Ok(None) => return drained,
             Err(fault) => {

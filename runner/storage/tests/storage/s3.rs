@@ -90,7 +90,7 @@ async fn a_bucket_served_by_rclone_is_the_same_store() {
     let wrong =
         S3Store::new("data", S3Settings { credentials: wrong, ..settings(rclone.endpoint()) }).unwrap();
     let error = wrong.get(Arc::from("zebra")).await.unwrap_err();
-    assert!(matches!(error, StoreError::Denied { .. }), "{error:?}");
+    assert!(matches!(error, StoreError::Credentials { .. }), "{error:?}");
 }
 
 #[tokio::test]
@@ -109,6 +109,16 @@ async fn a_listing_of_several_pages_is_complete_and_sorted_and_contains_objects_
     let store = store(&server);
     assert!(listed(&store, "").await.into_iter().eq(expected));
     assert_eq!(server.seen().len(), 3);
+    for pages in [store.list(""), store.list_all("")] {
+        let pages: Vec<Keys> = pages.try_collect().await.unwrap();
+        let left_out: Vec<&str> = pages
+            .iter()
+            .flat_map(Keys::left_out)
+            .flat_map(|omitted| &omitted.first)
+            .map(String::as_str)
+            .collect();
+        assert_eq!(left_out, ["../up", "4//5", "6/./x"]);
+    }
     assert_eq!(listed(&store, "folder").await, [""; 0]);
 }
 
@@ -292,12 +302,18 @@ async fn wrong_credentials_are_denied_without_a_retry() {
         let store = S3Store::new("data", S3Settings { credentials, ..settings(server.endpoint()) }).unwrap();
         let before = server.seen().len();
         let error = store.get(Arc::from("x")).await.unwrap_err();
-        assert_eq!(error.to_string(), "store `data` denies reading `x`; check its permissions");
+        assert_eq!(
+            error.to_string(),
+            "store `data` denies reading `x`; check its credentials and permissions"
+        );
         let error = store.put(Arc::from("x"), Bytes::new()).await.unwrap_err();
-        assert_eq!(error.to_string(), "store `data` denies writing `x`; check its permissions");
+        assert_eq!(
+            error.to_string(),
+            "store `data` denies writing `x`; check its credentials and permissions"
+        );
         let listing: Result<Vec<Keys>, StoreError> = store.list("").try_collect().await;
         let error = listing.unwrap_err().to_string();
-        assert_eq!(error, "store `data` denies listing all keys; check its permissions");
+        assert_eq!(error, "store `data` denies listing all keys; check its credentials and permissions");
         assert_eq!(server.seen().len(), before + 3);
     }
 }

@@ -137,7 +137,7 @@ fn every_field_reads_and_paths_are_relative_to_the_configuration() {
     let config = Config::read(
         br#"{"stores": {
             "photos": {"folder": {"root": "data/photos", "index": "all.json", "reads": 8, "writable": true}},
-            "shared": {"folder": {"root": "/mnt/shared"}},
+            "shared": {"folder": {"root": "/mnt/shared", "links": ["pool", "/mnt/pool"]}},
             "bucket": {"s3": {"bucket": "my-bucket", "prefix": "train", "endpoint": "http://[::1]:9000", "region": "us-east-1",
                 "path_style": false, "credentials_file": "keys", "anonymous": false, "index": "index.json", "reads": 128, "writable": true}},
             "public": {"s3": {"bucket": "open", "anonymous": true}}
@@ -169,6 +169,8 @@ fn every_field_reads_and_paths_are_relative_to_the_configuration() {
         (true, true, false, false)
     );
     assert_eq!(shared.root.as_path(), Path::new("/mnt/shared"));
+    let links: Vec<&Path> = shared.links.iter().map(FolderPath::as_path).collect();
+    assert_eq!(links, [Path::new("/etc/penstock/pool"), Path::new("/mnt/pool")]);
     assert_eq!((public.anonymous, public.prefix.as_str(), public.path_style), (true, "", None));
     assert_eq!((config.budget.threads.unwrap().get(), config.budget.memory_mib), (24, None));
     assert_eq!(*config.listen.unwrap().address(), "[::1]:7700".parse().unwrap());

@@ -1,21 +1,22 @@
 //! Translates the document into a plan, with all faults that prevent a run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::fields::Missing;
 use super::recipe::{recipe, unordered};
 use super::{
-    ConsumerPlan, Device, Fields, FilesPlan, Flow, Known, ModuleFacts, Plan, SinkPlan, SleepPlan, SourcePlan,
-    StageId, StageKind, StagePlan, StoreFacts, Unit, WasmPlan,
+    CollatePlan, ConsumerPlan, Device, Fields, FilesPlan, Flow, Known, ModuleFacts, Plan, SinkPlan,
+    SleepPlan, SourcePlan, StageId, StageKind, StagePlan, StoreFacts, Unit, WasmPlan,
 };
 use crate::fault::{FaultKind, Pointer, SpecFault, listed, suggestion};
 use crate::manifest::Mode;
-use crate::policy::{Capacity, Concurrency, FailureLimit, Order};
+use crate::policy::{Capacity, Concurrency, FailureLimit, Order, Ragged};
 use crate::spec::{
-    Consumer, DeviceName, Fetch, LabelTable, MAX_FAULTS, Millis, MixPart, MixSource, Name, RecordDecoding,
-    RecordForm, RecordsSource, STD_PREFIX, Settings, Sleep, Source, Spec, Stage, TableSource, Wasm,
+    Consumer, DeviceName, Fetch, LabelOrigin, LabelTable, ListSource, MAX_FAULTS, Millis, MixPart, MixSource,
+    ModuleRef, Name, RecordDecoding, RecordForm, RecordsSource, STD_PREFIX, Settings, Sleep, Source, Spec,
+    Stage, Suffix, SuffixOf, TableSource, Wasm,
 };
 use crate::text::{MAX_SHOWN_KEY, printable};
 use crate::traversal::check_weights;
@@ -201,8 +202,58 @@ impl Check<'_> {
         }
         self.reads(&spec.source, &place);
         let flow = Flow::of_source(spec.source.samples(traversal));
-        let (id, spec, queue) = (StageId::new(0, "src"), spec.source.clone(), Capacity::default());
+        let mut source = spec.source.clone();
+        self.endings(&mut source, &place);
+        let (id, spec, queue) = (StageId::new(0, "src"), source, Capacity::default());
         SourcePlan { id, spec, traversal, queue, flow }
+    }
+
+    /// Replaces the suffix `{"of": MODULE}` by the endings in the manifest of the module.
+    fn endings(&mut self, source: &mut Source, place: &Pointer) {
+        match source {
+            Source::Mix(mix) => {
+                for (name, part) in &mut mix.sources {
+                    let place = place.key("sources").key(name.as_str()).key("source").key(part.source.kind());
+                    self.endings(&mut part.source, &place);
+                }
+            }
+            Source::List(list) => {
+                let Suffix::Of(SuffixOf { of }) = &list.suffix else { return };
+                let place = place.key("suffix").key("of");
+                let Some(facts) = self.module(of, place.clone()) else { return };
+                match facts.manifest.reads.clone().filter(|reads| !reads.is_empty()) {
+                    Some(reads) => list.suffix = Suffix::Several(reads),
+                    None => {
+                        let found = format!("the module `{of}` does not say which files it reads");
+                        self.fault(place, found, "list the endings, such as `[\".jpg\", \".png\"]`");
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Checks the names of classes.
+    fn classes(&mut self, list: &ListSource, place: &Pointer) {
+        let Some(classes) = &list.classes else { return };
+        if list.label != Some(LabelOrigin::Folder) {
+            let hint = "set `label` to `folder`, or remove `classes`";
+            self.fault(place.clone(), "only samples that are labelled by folder have classes", hint);
+        }
+        if classes.is_empty() {
+            self.fault(place.clone(), "found no class", "name the class folders, or remove `classes`");
+        }
+        let mut seen = BTreeSet::new();
+        for (index, class) in classes.iter().enumerate() {
+            let place = place.index(index);
+            let shown = printable(class, MAX_SHOWN_KEY);
+            if class.is_empty() || class.contains('/') {
+                let found = format!("`{shown}` is not the name of a folder");
+                self.fault(place, found, "a class is one folder directly below that of `prefix`");
+            } else if !seen.insert(class) {
+                self.fault(place, format!("found the class `{shown}` twice"), "remove one of them");
+            }
+        }
     }
 
     /// Checks the settings of a source that concern its data.
@@ -212,6 +263,14 @@ impl Check<'_> {
                 self.store(&list.store, place.key("store"));
                 if let Some(labels) = &list.labels {
                     self.labels(labels, &place.key("labels"));
+                }
+                self.classes(list, &place.key("classes"));
+                if matches!(&list.suffix, Suffix::Several(several) if several.is_empty()) {
+                    self.fault(
+                        place.key("suffix"),
+                        "found no ending",
+                        "name at least one, or remove `suffix`",
+                    );
                 }
             }
             Source::Records(RecordsSource { store, .. })
@@ -264,6 +323,8 @@ impl Check<'_> {
                 let of_examples = [
                     ("fields", !source.fields.is_empty()),
                     ("texts", !source.texts.is_empty()),
+                    ("scalars", !source.scalars.is_empty()),
+                    ("lists", !source.lists.is_empty()),
                     ("sample_key", source.sample_key.is_some()),
                 ];
                 for (name, _) in
@@ -323,6 +384,10 @@ impl Check<'_> {
 
     fn objects(&mut self, source: &Source, place: &Pointer) {
         let Some(objects) = source.records() else { return };
+        if matches!(objects.suffix, Some(Suffix::Of(_))) {
+            let found = "the files that a module reads are no tables or records";
+            self.fault(place.key("suffix"), found, "name the endings");
+        }
         let ways = [objects.key.is_some(), objects.shards.is_some(), objects.prefix.is_some()];
         let is_one = self.one_way(ways, ["key", "shards", "prefix"], "objects", place);
         if is_one && objects.suffix.is_some() && objects.prefix.is_none() {
@@ -355,6 +420,7 @@ impl Check<'_> {
         if let Err(fault) = check_weights(&weights) {
             self.fault(place.key("sources"), fault.to_string(), "weights are whole numbers such as 3 and 1");
         }
+        self.mixed_classes(mix, place);
         for (name, MixPart { source, .. }) in &mix.sources {
             let place = place.key("sources").key(name.as_str()).key("source").key(source.kind());
             let traversal = source.traversal(0);
@@ -393,6 +459,28 @@ impl Check<'_> {
         }
     }
 
+    /// Checks that the parts of a mixture name the same classes, since they share one table of them.
+    fn mixed_classes(&mut self, mix: &MixSource, place: &Pointer) {
+        let mut first: Option<(&Name, &Vec<String>)> = None;
+        for (name, part) in &mix.sources {
+            let Source::List(ListSource { classes: Some(classes), .. }) = &part.source else { continue };
+            match first {
+                Some((other, of_other)) if of_other != classes => {
+                    let place =
+                        place.key("sources").key(name.as_str()).key("source").key("list").key("classes");
+                    let found = format!("the sources `{other}` and `{name}` name different classes");
+                    self.fault(
+                        place,
+                        found,
+                        "all sources of a mixture share one table of classes: name all of them in each",
+                    );
+                }
+                Some(_) => {}
+                None => first = Some((name, classes)),
+            }
+        }
+    }
+
     fn stage(&mut self, stage: &Stage, id: &dyn Fn(&str) -> StageId, place: &Pointer) -> StagePlan {
         let spec = self.spec;
         let Settings { name, queue, concurrency, order, on_error, max_failures } = stage.settings();
@@ -404,12 +492,22 @@ impl Check<'_> {
             Stage::Disaggregate(_) => StageKind::Disaggregate,
             Stage::Fetch(fetch) => self.fetch(fetch, spec.source.store(), place),
             Stage::Wasm(wasm) => {
-                let facts = self.module(wasm, place);
+                let facts = self.module(&wasm.module, place.key("module"));
                 default_name = facts.map_or(default_name, ModuleFacts::short_name);
                 self.assets(wasm, place);
                 StageKind::Wasm(self.wasm(wasm, facts, concurrency, place))
             }
-            Stage::Collate(collate) => StageKind::Collate { ragged: collate.ragged },
+            Stage::Collate(collate) => {
+                if !collate.shape.is_empty() && collate.ragged != Ragged::Skip {
+                    let hint = "set `ragged` to `skip`, or remove `shape`";
+                    self.fault(place.key("shape"), "only `\"ragged\": \"skip\"` has shapes", hint);
+                }
+                StageKind::Collate(CollatePlan {
+                    ragged: collate.ragged,
+                    shapes: collate.shape.clone(),
+                    mismatch: collate.mismatch,
+                })
+            }
             Stage::Transfer(transfer) => {
                 StageKind::Transfer { device: self.device(&transfer.device, &spec.consumer, place) }
             }
@@ -514,7 +612,7 @@ impl Check<'_> {
             StageKind::Route(route) => route.has_else,
             StageKind::Aggregate { .. }
             | StageKind::Disaggregate
-            | StageKind::Collate { .. }
+            | StageKind::Collate(_)
             | StageKind::Transfer { .. }
             | StageKind::Path(_) => true,
         };
@@ -559,8 +657,8 @@ impl Check<'_> {
 }
 
 impl<'a> Check<'a> {
-    fn module(&mut self, wasm: &Wasm, place: &Pointer) -> Option<&'a ModuleFacts> {
-        let name = wasm.module.as_str();
+    fn module(&mut self, module: &ModuleRef, place: Pointer) -> Option<&'a ModuleFacts> {
+        let name = module.as_str();
         let facts = self.known.modules.get(name);
         if facts.is_none() {
             let is_std = name.starts_with(STD_PREFIX);
@@ -585,7 +683,7 @@ impl<'a> Check<'a> {
                 }
             };
             let kind = FaultKind::UnknownModule(name.to_owned());
-            self.faults.push(SpecFault::new(place.key("module"), found).of_kind(kind));
+            self.faults.push(SpecFault::new(place, found).of_kind(kind));
         }
         facts
     }
@@ -605,7 +703,7 @@ impl<'a> Check<'a> {
         let is_cuda = matches!(stage, Stage::Transfer(transfer) if transfer.device.is_cuda());
         let takes: &[Unit] = match kind {
             StageKind::Aggregate { .. } => &[Samples],
-            StageKind::Disaggregate | StageKind::Collate { .. } => &[Batches],
+            StageKind::Disaggregate | StageKind::Collate(_) => &[Batches],
             StageKind::Wasm(_) if is_unknown => &[Samples, Batches],
             StageKind::Wasm(wasm) if wasm.mode == Mode::Batch => &[Batches],
             StageKind::Wasm(_) | StageKind::Path(_) | StageKind::Route(_) => &[Samples],

@@ -98,15 +98,19 @@ impl Source {
     fn in_words(&self) -> String {
         match self {
             Source::List(list) => {
-                let ends = [("starting", list.prefix.as_str()), ("ending", list.suffix.as_str())];
-                let ends: Vec<String> = ends
-                    .iter()
-                    .filter(|(_, text)| !text.is_empty())
-                    .map(|(word, text)| format!(" {word} with `{}`", shown(text)))
-                    .collect();
-                let label = match list.label {
-                    Some(LabelOrigin::Folder) => ", labelled by folder",
-                    None => "",
+                let prefix =
+                    (!list.prefix.is_empty()).then(|| format!(" starting with `{}`", shown(&list.prefix)));
+                let suffix = (!list.suffix.is_all()).then(|| format!(" ending with {}", list.suffix));
+                let ends: Vec<String> = prefix.into_iter().chain(suffix).collect();
+                let label = match (list.label, &list.classes) {
+                    (Some(LabelOrigin::Folder), None) => {
+                        ", labelled by folder (a bucket shows no class without keys; `classes` names those, too)".to_owned()
+                    }
+                    (Some(LabelOrigin::Folder), Some(classes)) => {
+                        let noun = if classes.len() == 1 { "class" } else { "classes" };
+                        format!(", labelled by folder with {} named {noun}", classes.len())
+                    }
+                    (None, _) => String::new(),
                 };
                 let labels = list.labels.as_ref().map(|labels| {
                     let missing = match labels.missing {
@@ -202,8 +206,8 @@ impl RecordObjects<'_> {
         let objects = match (self.key.or(self.shards), self.prefix) {
             (Some(key), _) => format!("`{}`", key.as_str()),
             (None, prefix) => {
-                let (prefix, suffix) = (shown(prefix.unwrap_or_default()), shown(self.suffix()));
-                format!("the objects that start with `{prefix}` and end with `{suffix}`")
+                let (prefix, suffix) = (shown(prefix.unwrap_or_default()), self.suffix());
+                format!("the objects that start with `{prefix}` and end with {suffix}")
             }
         };
         let record = match self.form {
@@ -293,8 +297,8 @@ impl StageKind {
                 format!("reads the object of each sample's {named} from the store `{store}`")
             }
             Self::Wasm(wasm) => wasm.in_words(),
-            Self::Collate { ragged } => {
-                let differ = match ragged {
+            Self::Collate(collate) => {
+                let differ = match collate.ragged {
                     Ragged::Fail => "different shapes fail the run",
                     Ragged::Pad => "pads different shapes with zeros",
                     Ragged::List => "gives tensors as lists",

@@ -93,6 +93,12 @@ impl Fields {
         }
     }
 
+    /// Names of the fields that samples may have, as far as they are known.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let named = self.named.iter().filter(|(_, presence)| !matches!(presence, Presence::Absent(_)));
+        named.map(|(name, _)| name.as_str())
+    }
+
     /// Fields that samples of some sources of a mixture may have and those of others certainly lack, with the sources that may have it.
     pub(super) fn partial(mix: &MixSource) -> Vec<(String, Vec<&Name>)> {
         let drawn = mix.sources.iter().filter(|(_, part)| part.weight > 0);
@@ -123,7 +129,7 @@ impl Fields {
             self.named.insert(BYTES_FIELD.to_owned(), Presence::Present);
         }
         // Padding adds a field of shapes for each tensor field, and the plan does not know which fields are tensors.
-        if matches!(kind, StageKind::Collate { ragged: Ragged::Pad }) {
+        if matches!(kind, StageKind::Collate(collate) if collate.ragged == Ragged::Pad) {
             self.others = Presence::Unknown;
         }
         self

@@ -65,7 +65,7 @@ impl Flow {
                 Self { unit: Unit::Batches, samples: size, epoch }
             }
             StageKind::Disaggregate => Self::of_source(self.epoch.map(|epoch| epoch.samples)),
-            StageKind::Collate { .. } => Self { unit: Unit::Collated, ..self },
+            StageKind::Collate(_) => Self { unit: Unit::Collated, ..self },
             StageKind::Wasm(wasm) => match wasm.mode {
                 Mode::Sample => Self { unit: Unit::Samples, ..self },
                 Mode::Batch => Self { unit: Unit::Batches, ..self },
@@ -131,7 +131,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::policy::Ragged;
+    use crate::plan::CollatePlan;
 
     fn aggregate(size: usize, drop_last: bool) -> StageKind {
         StageKind::Aggregate { size, drop_last }
@@ -151,7 +151,7 @@ mod tests {
             prop_assert_eq!(batches, Flow { unit: Unit::Batches, samples: size as u64, epoch: Some(epoch) });
             let single = batches.after(&StageKind::Disaggregate);
             prop_assert_eq!(single, Flow::of_source(Some(epoch.samples)));
-            let last = single.after(&aggregate(again, false)).after(&StageKind::Collate { ragged: Ragged::Fail });
+            let last = single.after(&aggregate(again, false)).after(&StageKind::Collate(CollatePlan::default()));
             prop_assert_eq!((last.unit, last.samples), (Unit::Collated, again as u64));
             prop_assert_eq!(last.epoch.map(|epoch| epoch.items), Some(epoch.samples.div_ceil(again as u64)));
         }

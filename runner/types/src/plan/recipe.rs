@@ -74,7 +74,7 @@ fn abridge_stage(value: &mut Value, planned: &mut std::slice::Iter<'_, StagePlan
                 members.insert("name".to_owned(), name);
             }
             StageKind::Transfer { .. } => drop(members.shift_remove("device")),
-            StageKind::Fetch { .. } | StageKind::Collate { .. } | StageKind::Route(_) => {}
+            StageKind::Fetch { .. } | StageKind::Collate(_) | StageKind::Route(_) => {}
         }
         let order = if keeps_order(stage) { "input" } else { "completion" };
         members.insert("order".to_owned(), order.into());

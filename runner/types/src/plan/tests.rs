@@ -1,6 +1,6 @@
 use super::*;
 use crate::fault::SpecFault;
-use crate::spec::Spec;
+use crate::spec::{Spec, Suffix};
 
 fn manifest(mode: &str) -> Manifest {
     serde_json::from_value(serde_json::json!({ "name": "m", "version": "1.0.0", "mode": mode })).unwrap()
@@ -536,4 +536,67 @@ fn a_route_that_cannot_run_is_reported_at_the_stage_in_its_path() {
         .map(|stages| faults(&stages).join("\n"))
         .join("\n\n")
     );
+}
+
+#[test]
+fn an_ending_of_a_module_is_replaced_by_those_that_its_manifest_lists() {
+    let stores = stores();
+    let mut modules = modules();
+    let reads = vec![".jpg".to_owned(), ".png".to_owned()];
+    modules.get_mut("std/image").unwrap().manifest.reads = Some(reads.clone());
+    let check = |source: &str| {
+        let document = format!(r#"{{"source": {source}, "stages": []}}"#);
+        let spec = Spec::read(document.as_bytes()).unwrap();
+        let named: Vec<String> = spec.named_modules().into_iter().map(ToString::to_string).collect();
+        let known = Known { modules: &modules, names: &names(), fields: None, stores: Some(&stores) };
+        (Plan::check(&spec, known), named, spec.modules().len())
+    };
+    let (plan, named, run) = check(r#"{"list": {"store": "photos", "suffix": {"of": "std/image"}}}"#);
+    let Source::List(list) = plan.unwrap().source.spec else { panic!() };
+    assert_eq!((list.suffix, named, run), (Suffix::Several(reads.clone()), vec!["std/image".to_owned()], 0));
+    let mixed = r#"{"mix": {"sources": {"a": {"source": {"list": {"store": "photos", "suffix": {"of": "std/image"}}}}}}}"#;
+    let Source::Mix(mix) = check(mixed).0.unwrap().source.spec else { panic!() };
+    let Source::List(list) = &mix.sources.values().next().unwrap().source else { panic!() };
+    assert_eq!(list.suffix, Suffix::Several(reads));
+    let faults = [
+        r#"{"list": {"store": "photos", "suffix": {"of": "std/imag"}}}"#,
+        r#"{"list": {"store": "photos", "suffix": {"of": "pack"}}}"#,
+        r#"{"list": {"store": "photos", "suffix": []}}"#,
+        r#"{"records": {"store": "photos", "prefix": "a", "suffix": {"of": "std/image"}}}"#,
+    ]
+    .map(|source| check(source).0.unwrap_err()[0].to_string());
+    assert_eq!(
+        faults,
+        [
+            "/source/list/suffix/of: there is no module `std/imag`: did you mean `std/image`? known: `std/image`",
+            "/source/list/suffix/of: the module `pack` does not say which files it reads: list the endings, such as `[\".jpg\", \".png\"]`",
+            "/source/list/suffix: found no ending: name at least one, or remove `suffix`",
+            "/source/records/suffix: the files that a module reads are no tables or records: name the endings",
+        ]
+    );
+}
+
+#[test]
+fn classes_are_names_of_folders_and_the_same_in_a_mixture() {
+    let faults = |source: &str| -> Vec<String> {
+        let found = check(&format!(r#"{{"source": {source}, "stages": []}}"#))
+            .map_or_else(|faults| faults, |_| Vec::new());
+        found.iter().map(|fault| fault.pointer.to_string()).collect()
+    };
+    let list = |rest: &str| faults(&format!(r#"{{"list": {{"store": "photos", {rest}}}}}"#));
+    assert_eq!(list(r#""label": "folder", "classes": ["b", "a"]"#), [""; 0]);
+    assert_eq!(list(r#""classes": ["b"]"#), ["/source/list/classes"]);
+    assert_eq!(list(r#""label": "folder", "classes": []"#), ["/source/list/classes"]);
+    let wrong = list(r#""label": "folder", "classes": ["a", "", "b/c", "a"]"#);
+    assert_eq!(wrong, [1, 2, 3].map(|index| format!("/source/list/classes/{index}")));
+    let mix = |first: &str, second: &str| {
+        let part = |classes: &str| {
+            format!(r#"{{"source": {{"list": {{"store": "photos", "label": "folder"{classes}}}}}}}"#)
+        };
+        faults(&format!(r#"{{"mix": {{"sources": {{"a": {}, "b": {}}}}}}}"#, part(first), part(second)))
+    };
+    assert_eq!(mix(r#", "classes": ["x", "y"]"#, ""), [""; 0]);
+    assert_eq!(mix(r#", "classes": ["x", "y"]"#, r#", "classes": ["x", "y"]"#), [""; 0]);
+    let found = mix(r#", "classes": ["x", "y"]"#, r#", "classes": ["y", "x"]"#);
+    assert_eq!(found, ["/source/mix/sources/b/source/list/classes"]);
 }

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 
 use super::rest::{Places, Rest, Stride};
 use super::{ALONE, DataSet, EpochState, Hash, Kept, RankState, Token, TokenFault};
+use crate::data_set::DataFields;
 use crate::ledger::RunBook;
 use crate::traversal::{Shard, Uneven};
 
@@ -95,7 +96,17 @@ impl StartPoint {
 
     /// The data of the source when the state was written, as far as they were known.
     pub fn data(&self) -> DataSet {
-        DataSet { count: self.token.count, digest: self.token.digest }
+        DataSet { count: self.token.count, digest: self.token.digest, blocks: self.token.blocks }
+    }
+
+    /// Fields that earlier runs have learnt, by source.
+    pub fn fields(&self) -> &BTreeMap<String, DataFields> {
+        &self.token.fields
+    }
+
+    /// True if a version wrote the state whose sources selected by older rules.
+    pub fn is_selected_by_older_rules(&self) -> bool {
+        self.token.selection == 0
     }
 
     /// Samples settled before, by all ranks of the state.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::deal::StartPoint;
 use super::rest::Rest;
-use super::{DataSet, EpochState, Hash, Kept, RankState, Token};
+use super::{DataSet, EpochState, Hash, Kept, RankState, SELECTION, Token};
 use crate::ledger::RunBook;
 
 /// Progress of a run since its start.
@@ -42,7 +42,10 @@ impl StartPoint {
     pub fn after(&self, progress: &Progress) -> Token {
         let mut token = self.token.clone();
         token.count = progress.data.count.or(token.count);
-        token.digest = progress.data.digest.or(token.digest);
+        if progress.data.digest.is_some() {
+            (token.digest, token.blocks) = (progress.data.digest, progress.data.blocks);
+        }
+        token.selection = SELECTION;
         let begun = progress.epochs.first().map(|epoch| epoch.epoch);
         let mut epochs: Vec<EpochState> =
             progress.epochs.iter().map(|progress| self.epoch_after(progress)).collect();

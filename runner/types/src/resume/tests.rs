@@ -77,7 +77,7 @@ impl Rank {
         }
         self.start.after(&Progress {
             epochs,
-            data: DataSet { count: Some(self.count), digest: None },
+            data: DataSet { count: Some(self.count), ..DataSet::default() },
             ..Progress::default()
         })
     }
@@ -119,12 +119,20 @@ proptest! {
             for rank in 0..*ranks {
                 let shard = Shard { rank, world: world(*ranks), uneven };
                 let (mut rank, mut traversal) = Rank::begin(&token, shard, settings, count);
-                let total = traversal.total();
+                let (total, lens) = (traversal.total(), traversal.lens());
                 // Ranks may drift apart by less than an epoch.
                 let drift = if lock_step { 0 } else { next(count / u64::from(*ranks) / 2 + 1) };
                 rank.visit(&mut traversal, if is_last { usize::MAX } else { (common + drift) as usize });
                 if is_last {
                     prop_assert_eq!(total, Some(rank.visits.values().map(|visits| visits.len() as u64).sum()));
+                    let each = lens.into_iter().flatten();
+                    let mut each: Vec<u64> = each.flat_map(|(len, epochs)| (0..epochs).map(move |_| len)).collect();
+                    let mut visited: Vec<u64> = rank.visits.values().map(|visits| visits.len() as u64).collect();
+                    for lens in [&mut each, &mut visited] {
+                        lens.retain(|len| *len > 0);
+                        lens.sort_unstable();
+                    }
+                    prop_assert_eq!(each, visited);
                 }
                 let in_flight = if is_last || lock_step { 0 } else { 12 };
                 let all: usize = rank.visits.values().map(Vec::len).sum();

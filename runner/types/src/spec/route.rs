@@ -3,7 +3,9 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::bounds::{Capacity, Name};
+use super::bounds::{Capacity, ModuleRef, Name};
+use super::reading::Suffix;
+use super::source::{ListSource, Source};
 use super::stage::{Settings, Stage, Wasm};
 use super::{MAX_STAGES, Spec};
 use crate::fault::{Pointer, SpecFault};
@@ -111,6 +113,21 @@ impl Spec {
             Stage::Route(route) => found.extend(route.module()),
             _ => {}
         });
+        found
+    }
+
+    /// Modules that the document names: those that it runs, and those whose files its source lists.
+    pub fn named_modules(&self) -> Vec<&ModuleRef> {
+        let mut found: Vec<&ModuleRef> = self.modules().into_iter().map(|wasm| &wasm.module).collect();
+        let sources: Vec<&Source> = match &self.source {
+            Source::Mix(mix) => mix.sources.values().map(|part| &part.source).collect(),
+            source => vec![source],
+        };
+        for source in sources {
+            if let Source::List(ListSource { suffix: Suffix::Of(suffix), .. }) = source {
+                found.push(&suffix.of);
+            }
+        }
         found
     }
 

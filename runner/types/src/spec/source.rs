@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 
 use super::bounds::{Name, ObjectKey};
+use super::reading::{Links, OnDamage, Suffix, WhenMissing};
 use crate::traversal::{Pick, Shard, Stop, Traversal, TraversalSettings};
 
 /// Source of the samples.
@@ -86,15 +87,31 @@ source! {
         /// Prefix of the keys to list; all keys when empty.
         #[serde(default)]
         prefix: String,
-        /// Suffix of the keys to list, e.g. `.jpg`; all keys when empty.
+        /// Suffix of the keys to list, e.g. `.jpg`; all keys when empty. A list such as `[".jpg", ".png"]` is compared without case;
+        /// `{"of": "std/image"}` takes the files that this module reads.
         #[serde(default)]
-        suffix: String,
+        suffix: Suffix,
         /// Origin of the field `label`, the number of a class: `folder` numbers the folders below that of `prefix`, sorted by bytes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         label: Option<LabelOrigin>,
+        /// Names of the classes in the order of their numbers, with `"label": "folder"`; a folder that is none of them is a fault.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        classes: Option<Vec<String>>,
         /// Table whose fields are added to the samples with the same keys.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         labels: Option<LabelTable>,
+        /// Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        #[schemars(extend("default" = false))]
+        hidden: bool,
+        /// Links in a folder that are followed: `all`, or `files` for those to files only.
+        #[serde(default, skip_serializing_if = "Links::is_usual")]
+        #[schemars(extend("default" = Links::default()))]
+        links: Links,
+        /// Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or
+        /// `{"value": -1}`.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        missing: BTreeMap<String, WhenMissing>,
     }
 }
 
@@ -131,12 +148,32 @@ source! {
         /// Prefix of the keys of several objects, in the order of their bytes; instead of `key`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         prefix: Option<String>,
-        /// Suffix of the keys that start with `prefix`; `.ndjson` when missing.
+        /// Suffix of the keys that start with `prefix`, or a list of them; `.ndjson` when missing.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        suffix: Option<String>,
+        suffix: Option<Suffix>,
         /// Member that is the key of the sample. When missing, `key` or else the number of the line.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sample_key: Option<String>,
+        /// Types of members by name, e.g. `{"score": "float"}`. The types of other members are learnt from the first 10,000 lines or
+        /// 8 MiB; with a shuffle, from all lines.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        types: BTreeMap<String, ColumnType>,
+        /// Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        #[schemars(extend("default" = false))]
+        hidden: bool,
+        /// Links in a folder that are followed: `all`, or `files` for those to files only.
+        #[serde(default, skip_serializing_if = "Links::is_usual")]
+        #[schemars(extend("default" = Links::default()))]
+        links: Links,
+        /// Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or
+        /// `{"value": -1}`.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        missing: BTreeMap<String, WhenMissing>,
+        /// Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
+        #[serde(default, skip_serializing_if = "OnDamage::is_usual")]
+        #[schemars(extend("default" = OnDamage::default()))]
+        on_damage: OnDamage,
     }
 }
 
@@ -154,15 +191,31 @@ source! {
         /// Prefix of the keys of several tables, in the order of their bytes; instead of `key`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         prefix: Option<String>,
-        /// Suffix of the keys that start with `prefix`; `.csv` or `.tsv` when missing.
+        /// Suffix of the keys that start with `prefix`, or a list of them; `.csv` or `.tsv` when missing.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        suffix: Option<String>,
+        suffix: Option<Suffix>,
         /// Column that is the key of the sample. When missing, `key` or else the number of the row.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sample_key: Option<String>,
         /// Types of columns by name, e.g. `{"label": "int"}`. Columns without a type are texts.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         types: BTreeMap<String, ColumnType>,
+        /// Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        #[schemars(extend("default" = false))]
+        hidden: bool,
+        /// Links in a folder that are followed: `all`, or `files` for those to files only.
+        #[serde(default, skip_serializing_if = "Links::is_usual")]
+        #[schemars(extend("default" = Links::default()))]
+        links: Links,
+        /// Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or
+        /// `{"value": -1}`.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        missing: BTreeMap<String, WhenMissing>,
+        /// Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
+        #[serde(default, skip_serializing_if = "OnDamage::is_usual")]
+        #[schemars(extend("default" = OnDamage::default()))]
+        on_damage: OnDamage,
     }
 }
 
@@ -174,7 +227,7 @@ pub enum ColumnType {
     /// Text, as written.
     #[default]
     Text,
-    /// Whole number of 64 bits; an empty value is no field.
+    /// Whole number of 64 bits, also written as `3.0`; an empty value is no field.
     Int,
     /// Number; an empty value is no field.
     Float,
@@ -256,7 +309,7 @@ pub struct RecordObjects<'a> {
     /// Prefix of keys.
     pub prefix: Option<&'a str>,
     /// Suffix of keys that start with the prefix, if the document names one.
-    pub suffix: Option<&'a str>,
+    pub suffix: Option<&'a Suffix>,
 }
 
 source! {
@@ -278,6 +331,22 @@ source! {
         /// with its own name.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         fields: BTreeMap<Name, String>,
+        /// Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        #[schemars(extend("default" = false))]
+        hidden: bool,
+        /// Links in a folder that are followed: `all`, or `files` for those to files only.
+        #[serde(default, skip_serializing_if = "Links::is_usual")]
+        #[schemars(extend("default" = Links::default()))]
+        links: Links,
+        /// Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or
+        /// `{"value": -1}`.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        missing: BTreeMap<String, WhenMissing>,
+        /// Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
+        #[serde(default, skip_serializing_if = "OnDamage::is_usual")]
+        #[schemars(extend("default" = OnDamage::default()))]
+        on_damage: OnDamage,
         /// Number of shards whose samples a shuffle mixes at a time; all when missing.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         window: Option<NonZeroU32>,
@@ -307,6 +376,22 @@ source! {
         /// Comparisons that a row meets, all of them; other rows are no samples.
         #[serde(default, rename = "where", skip_serializing_if = "Vec::is_empty")]
         filter: Vec<Comparison>,
+        /// Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        #[schemars(extend("default" = false))]
+        hidden: bool,
+        /// Links in a folder that are followed: `all`, or `files` for those to files only.
+        #[serde(default, skip_serializing_if = "Links::is_usual")]
+        #[schemars(extend("default" = Links::default()))]
+        links: Links,
+        /// Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or
+        /// `{"value": -1}`.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        missing: BTreeMap<String, WhenMissing>,
+        /// Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
+        #[serde(default, skip_serializing_if = "OnDamage::is_usual")]
+        #[schemars(extend("default" = OnDamage::default()))]
+        on_damage: OnDamage,
         /// Number of row groups whose rows a shuffle mixes at a time; all when missing.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         window: Option<NonZeroU32>,
@@ -337,9 +422,32 @@ source! {
         /// Features of bytes that are texts in UTF-8; the others are blobs.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         texts: Vec<String>,
+        /// Numeric features that have one value in each record.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        scalars: Vec<String>,
+        /// Numeric features whose values are lists, also of one or no element. A feature that neither `scalars` nor `lists` names is one
+        /// value if each record from which the types are learnt has exactly one, and otherwise a list.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        lists: Vec<String>,
         /// Feature that is the key of the sample. When missing, the key is that of the file, `#`, and the number of the record.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sample_key: Option<String>,
+        /// Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        #[schemars(extend("default" = false))]
+        hidden: bool,
+        /// Links in a folder that are followed: `all`, or `files` for those to files only.
+        #[serde(default, skip_serializing_if = "Links::is_usual")]
+        #[schemars(extend("default" = Links::default()))]
+        links: Links,
+        /// Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or
+        /// `{"value": -1}`.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        missing: BTreeMap<String, WhenMissing>,
+        /// Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
+        #[serde(default, skip_serializing_if = "OnDamage::is_usual")]
+        #[schemars(extend("default" = OnDamage::default()))]
+        on_damage: OnDamage,
         /// Number of files whose samples a shuffle mixes at a time; all when missing.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         window: Option<NonZeroU32>,
@@ -435,6 +543,14 @@ source! {
         /// Column that is the key of the sample. When missing, the key is that of the shard, `#`, and the number of the sample there.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sample_key: Option<String>,
+        /// Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or
+        /// `{"value": -1}`.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        missing: BTreeMap<String, WhenMissing>,
+        /// Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
+        #[serde(default, skip_serializing_if = "OnDamage::is_usual")]
+        #[schemars(extend("default" = OnDamage::default()))]
+        on_damage: OnDamage,
         /// Number of shards whose samples a shuffle mixes at a time; all when missing.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         window: Option<NonZeroU32>,
@@ -516,7 +632,7 @@ impl Source {
                 key: key.as_ref(),
                 shards: shards.as_ref(),
                 prefix: prefix.as_deref(),
-                suffix: suffix.as_deref(),
+                suffix: suffix.as_ref(),
             },
             Self::Csv(table) => table.objects(b','),
             Self::Tsv(table) => table.objects(b'\t'),
@@ -529,6 +645,46 @@ impl Source {
         match self {
             Self::Range(range) => Traversal::new(range.count, traversal).ok().map(|all| all.len_per_epoch()),
             _ => None,
+        }
+    }
+
+    /// Handling of samples that lack a field, by field.
+    pub fn missing(&self) -> Option<&BTreeMap<String, WhenMissing>> {
+        Some(match self {
+            Self::List(source) => &source.missing,
+            Self::Records(source) => &source.missing,
+            Self::Csv(source) | Self::Tsv(source) => &source.missing,
+            Self::Tar(source) => &source.missing,
+            Self::Parquet(source) => &source.missing,
+            Self::Tfrecord(source) => &source.missing,
+            Self::Mds(source) => &source.missing,
+            Self::Index(_) | Self::Range(_) | Self::Mix(_) => return None,
+        })
+    }
+
+    /// Settings of the listing of its objects: true if keys in hidden folders are taken, and the links that are followed.
+    pub fn listing(&self) -> (bool, Links) {
+        match self {
+            Self::List(source) => (source.hidden, source.links),
+            Self::Records(source) => (source.hidden, source.links),
+            Self::Csv(source) | Self::Tsv(source) => (source.hidden, source.links),
+            Self::Tar(source) => (source.hidden, source.links),
+            Self::Parquet(source) => (source.hidden, source.links),
+            Self::Tfrecord(source) => (source.hidden, source.links),
+            Self::Index(_) | Self::Range(_) | Self::Mds(_) | Self::Mix(_) => (false, Links::All),
+        }
+    }
+
+    /// Handling of damaged data.
+    pub fn on_damage(&self) -> OnDamage {
+        match self {
+            Self::Records(source) => source.on_damage,
+            Self::Csv(source) | Self::Tsv(source) => source.on_damage,
+            Self::Tar(source) => source.on_damage,
+            Self::Parquet(source) => source.on_damage,
+            Self::Tfrecord(source) => source.on_damage,
+            Self::Mds(source) => source.on_damage,
+            Self::List(_) | Self::Index(_) | Self::Range(_) | Self::Mix(_) => OnDamage::Fail,
         }
     }
 
@@ -562,7 +718,7 @@ impl TableSource {
             key: self.key.as_ref(),
             shards: self.shards.as_ref(),
             prefix: self.prefix.as_deref(),
-            suffix: self.suffix.as_deref(),
+            suffix: self.suffix.as_ref(),
         }
     }
 }
@@ -590,12 +746,13 @@ impl LabelTable {
 
 impl RecordObjects<'_> {
     /// Suffix of the keys that start with the prefix.
-    pub fn suffix(&self) -> &str {
-        self.suffix.unwrap_or(match self.form {
+    pub fn suffix(&self) -> Suffix {
+        let usual = match self.form {
             RecordForm::Lines => ".ndjson",
             RecordForm::Rows(b'\t') => ".tsv",
             RecordForm::Rows(_) => ".csv",
-        })
+        };
+        self.suffix.cloned().unwrap_or_else(|| Suffix::One(usual.to_owned()))
     }
 }
 

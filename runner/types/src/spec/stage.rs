@@ -12,7 +12,7 @@ use super::bounds::{
     OutputMib, Share,
 };
 use super::route::Route;
-use crate::policy::{FailureLimit, OnError, Order, Ragged};
+use crate::policy::{FailureLimit, Mismatch, OnError, Order, Ragged};
 
 /// One stage: takes items from the queue before it and puts its results into the queue behind it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
@@ -175,6 +175,14 @@ tasked_stage! {
         #[serde(default, skip_serializing_if = "Ragged::is_usual")]
         #[schemars(extend("default" = Ragged::default()))]
         ragged: Ragged,
+        /// Shapes of tensor fields, e.g. `{"image": [3, 224, 224]}`, with `"ragged": "skip"`: samples of other shapes fail. Without
+        /// it, the most frequent shape of each batch decides.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        shape: BTreeMap<String, Vec<u32>>,
+        /// Handling of samples whose fields differ from those of the data set in presence or type.
+        #[serde(default, skip_serializing_if = "Mismatch::is_usual")]
+        #[schemars(extend("default" = Mismatch::default()))]
+        mismatch: Mismatch,
     }
 }
 

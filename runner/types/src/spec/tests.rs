@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::policy::{Concurrency, OnError, Order, Ragged};
+use crate::policy::{Concurrency, Mismatch, OnError, Order, Ragged};
 use crate::traversal::{Shard, Uneven};
 
 fn faults(document: &str) -> String {
@@ -404,6 +404,8 @@ fn plain_stage() -> impl Strategy<Value = Stage> {
         (ragged, settings()).prop_map(
             |(ragged, (name, queue, concurrency, order, on_error, max_failures))| Stage::Collate(Collate {
                 ragged,
+                shape: BTreeMap::from([("image".to_owned(), vec![3, 224])]),
+                mismatch: if order == Order::Input { Mismatch::Skip } else { Mismatch::Fail },
                 name,
                 queue,
                 concurrency,
@@ -455,6 +457,21 @@ fn labels_of(store: &Name, key: &str) -> Option<LabelTable> {
     })
 }
 
+fn missing(is_given: bool) -> BTreeMap<String, WhenMissing> {
+    let whens = [
+        WhenMissing::Fail,
+        WhenMissing::Mask,
+        WhenMissing::Drop,
+        WhenMissing::Nan,
+        WhenMissing::Value(FillValue::Int(-1)),
+        WhenMissing::Value(FillValue::Real(0.5)),
+        WhenMissing::Value(FillValue::Text("none".to_owned())),
+        WhenMissing::Value(FillValue::List(vec![0.5, 1.0])),
+    ];
+    let named = whens.into_iter().enumerate().map(|(at, when)| (format!("f{at}"), when));
+    named.filter(|_| is_given).collect()
+}
+
 fn source() -> impl Strategy<Value = Source> {
     let shard =
         (0_u32..9, std::num::NonZeroU32::MIN.get()..9, any::<bool>()).prop_map(|(rank, world, keep)| Shard {
@@ -479,7 +496,25 @@ fn source() -> impl Strategy<Value = Source> {
     (kind, visited).prop_map(|(kind, (shuffle, shard, epochs, limit))| match kind {
         (Some(store), prefix, suffix, None) => {
             let (label, labels) = (shuffle.then_some(LabelOrigin::Folder), labels_of(&store, &prefix));
-            Source::List(ListSource { store, prefix, suffix, label, labels, shuffle, shard, epochs, limit })
+            let suffix = match shuffle {
+                true => Suffix::Several(vec![suffix, ".png".to_owned()]),
+                false => Suffix::One(suffix),
+            };
+            Source::List(ListSource {
+                classes: label.map(|_| vec![prefix.clone(), "other".to_owned()]),
+                missing: missing(shuffle),
+                hidden: shuffle,
+                links: if shuffle { Links::Files } else { Links::All },
+                store,
+                prefix,
+                suffix,
+                label,
+                labels,
+                shuffle,
+                shard,
+                epochs,
+                limit,
+            })
         }
         (Some(store), index, _, Some(1)) => {
             Source::Index(IndexSource { store, index: ObjectKey::new(index), shuffle, shard, epochs, limit })
@@ -490,8 +525,12 @@ fn source() -> impl Strategy<Value = Source> {
             shards: ObjectKey::new(shards),
             prefix: None,
             types: BTreeMap::from([(suffix.clone(), ColumnType::Float)]),
-            suffix: Some(suffix),
+            suffix: Some(Suffix::One(suffix)),
             sample_key: None,
+            hidden: false,
+            links: Links::All,
+            missing: missing(!shuffle),
+            on_damage: if shuffle { OnDamage::Skip } else { OnDamage::Fail },
             shuffle,
             shard,
             epochs,
@@ -504,6 +543,11 @@ fn source() -> impl Strategy<Value = Source> {
             prefix: Some(String::new()).filter(|_| shuffle),
             suffix: None,
             sample_key: Some("id".to_owned()).filter(|_| !shuffle),
+            types: BTreeMap::new(),
+            hidden: shuffle,
+            links: Links::All,
+            missing: missing(shuffle),
+            on_damage: OnDamage::Fail,
             shuffle,
             shard,
             epochs,

@@ -200,7 +200,7 @@ impl StageWork {
             | StageKind::Path(_)
             | StageKind::Route(_) => Self::Moving,
             StageKind::Fetch { .. } => Self::Storage,
-            StageKind::Wasm(_) | StageKind::Collate { .. } => Self::Computing,
+            StageKind::Wasm(_) | StageKind::Collate(_) => Self::Computing,
             StageKind::Transfer { .. } => Self::Waiting,
             StageKind::Sleep(sleep) => match sleep.on {
                 SleepOn::Async => Self::Waiting,

@@ -1132,6 +1132,11 @@ export interface components {
              */
             fan_out?: boolean | null;
             /**
+             * @description Endings of the files that the module reads, e.g. `.jpg`, which the suffix `{"of": MODULE}` of a `list` stands for; `null` when the
+             *     module does not state them.
+             */
+            reads?: string[] | null;
+            /**
              * @description Counters that the module may add to, at most 16.
              * @default []
              */
@@ -1896,6 +1901,14 @@ export interface components {
             labels?: {
                 [key: string]: components["schemas"]["LabelsRecord"];
             };
+            /** @description Fields of the samples of the source with their types, once they are known. */
+            fields?: components["schemas"]["DataFields"] | null;
+            /** @description Things that the source did not take, by the id of the source; in a mixture, by the name of the source in it. */
+            left_out?: {
+                [key: string]: components["schemas"]["LeftOut"][];
+            };
+            /** @description Warnings about the data, in words. */
+            warnings?: string[];
             /**
              * @description Copies of stages to devices, by stage id; a transfer that stays on the host has no entry.
              * @default {}
@@ -1977,6 +1990,54 @@ export interface components {
             /** @description First keys in the table that are not listed. */
             unused_keys: string[];
         };
+        /** @description Fields of a data set, in the order in which its first samples have them. */
+        DataFields: {
+            /** @description The fields. */
+            fields: components["schemas"]["FieldRecord"][];
+            /**
+             * Format: uint64
+             * @description Number of samples from which the types were learnt; `null` if the form of the data states them, or if all samples were read.
+             */
+            learnt_from?: number | null;
+            /** @description Set if samples may have further fields, whose names determine their types, as in tar shards. */
+            is_open?: boolean;
+        };
+        /** @description A field of a data set, as snapshots and states have it. */
+        FieldRecord: {
+            /** @description Name in the samples. */
+            name: string;
+            /** @description `bytes`, `text`, or the element type as NumPy names it, e.g. `int64`; `null` if each value states its own. */
+            type?: string | null;
+            /**
+             * Format: uint32
+             * @description Number of dimensions of a value, 0 for a single one; `null` if values may differ in it.
+             */
+            dimensions?: number | null;
+            /** @description True if some samples lack the field, false if none does; `null` if this is not known. */
+            optional?: boolean | null;
+        };
+        /** @description Things that a source did not take for one reason. */
+        LeftOut: {
+            /** @description Reason. */
+            reason: components["schemas"]["LeftOutReason"];
+            /**
+             * Format: uint64
+             * @description Number of keys, files or rows.
+             */
+            count: number;
+            /**
+             * Format: uint64
+             * @description Number of samples in them, if it is known.
+             */
+            samples?: number | null;
+            /**
+             * @description First five of them; damaged ones with the place and the reason. Of keys with other endings, the five most frequent endings, each with
+             *     the number of its keys.
+             */
+            first: string[];
+        };
+        /** @description Reason why a source did not take something. */
+        LeftOutReason: "suffix" | "where" | "no_label" | "no_class" | "hidden" | "link" | "name" | "no_file" | "no_field" | "damage";
         /** @description Copies of one stage to a device, and its waiting times. */
         TransferRecord: {
             /** @description Name of the device, e.g. `cuda:0`. */
@@ -3728,14 +3789,28 @@ export interface components {
              */
             prefix: string;
             /**
-             * @description Suffix of the keys to list, e.g. `.jpg`; all keys when empty.
+             * @description Suffix of the keys to list, e.g. `.jpg`; all keys when empty. A list such as `[".jpg", ".png"]` is compared without case;
+             *     `{"of": "std/image"}` takes the files that this module reads.
              * @default
              */
-            suffix: string;
+            suffix: components["schemas"]["Suffix"];
             /** @description Origin of the field `label`, the number of a class: `folder` numbers the folders below that of `prefix`, sorted by bytes. */
             label?: components["schemas"]["LabelOrigin"] | null;
+            /** @description Names of the classes in the order of their numbers, with `"label": "folder"`; a folder that is none of them is a fault. */
+            classes?: string[] | null;
             /** @description Table whose fields are added to the samples with the same keys. */
             labels?: components["schemas"]["LabelTable"] | null;
+            /** @description Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too. */
+            hidden?: boolean;
+            /** @description Links in a folder that are followed: `all`, or `files` for those to files only. */
+            links?: components["schemas"]["Links"];
+            /**
+             * @description Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or
+             *     `{"value": -1}`.
+             */
+            missing?: {
+                [key: string]: components["schemas"]["WhenMissing"];
+            };
             /**
              * @description Permutes the samples, differently in every epoch.
              * @default false
@@ -3754,6 +3829,13 @@ export interface components {
              * @description Maximum number of samples in one epoch, over all shards together; all when missing.
              */
             limit?: number | null;
+        };
+        /** @description Endings of the keys that a listing takes. */
+        Suffix: string | string[] | components["schemas"]["SuffixOf"];
+        /** @description Module whose files a listing takes. */
+        SuffixOf: {
+            /** @description Module, e.g. `std/image`. */
+            of: string;
         };
         /** @description Origin of the field `label`. */
         LabelOrigin: "folder";
@@ -3786,6 +3868,14 @@ export interface components {
         ColumnType: "text" | "int" | "float" | "bool";
         /** @description Handling of listed keys that are not in a table of labels. */
         Missing: "fail" | "skip";
+        /** @description Links in folders that a listing follows. */
+        Links: "all" | "files";
+        /** @description Handling of samples that lack a field of their data set. */
+        WhenMissing: "fail" | "mask" | "drop" | "nan" | {
+            value: components["schemas"]["FillValue"];
+        };
+        /** @description Value in place of a missing one. */
+        FillValue: boolean | number | string | number[];
         /** @description Part of the entries that this process visits. */
         Shard: {
             /**
@@ -3856,6 +3946,19 @@ export interface components {
             fields?: {
                 [key: string]: string;
             };
+            /** @description Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too. */
+            hidden?: boolean;
+            /** @description Links in a folder that are followed: `all`, or `files` for those to files only. */
+            links?: components["schemas"]["Links"];
+            /**
+             * @description Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or
+             *     `{"value": -1}`.
+             */
+            missing?: {
+                [key: string]: components["schemas"]["WhenMissing"];
+            };
+            /** @description Handling of damaged, cut, empty and missing parts: `fail` or `skip`. */
+            on_damage?: components["schemas"]["OnDamage"];
             /**
              * Format: uint32
              * @description Number of shards whose samples a shuffle mixes at a time; all when missing.
@@ -3880,6 +3983,8 @@ export interface components {
              */
             limit?: number | null;
         };
+        /** @description Handling of damaged data. */
+        OnDamage: "fail" | "skip";
         /** @description Produces one sample for each row of Parquet files; each column is a field. */
         ParquetSource: {
             /** @description Store that holds the files. */
@@ -3898,6 +4003,19 @@ export interface components {
             sample_key?: string | null;
             /** @description Comparisons that a row meets, all of them; other rows are no samples. */
             where?: components["schemas"]["Comparison"][];
+            /** @description Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too. */
+            hidden?: boolean;
+            /** @description Links in a folder that are followed: `all`, or `files` for those to files only. */
+            links?: components["schemas"]["Links"];
+            /**
+             * @description Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or
+             *     `{"value": -1}`.
+             */
+            missing?: {
+                [key: string]: components["schemas"]["WhenMissing"];
+            };
+            /** @description Handling of damaged, cut, empty and missing parts: `fail` or `skip`. */
+            on_damage?: components["schemas"]["OnDamage"];
             /**
              * Format: uint32
              * @description Number of row groups whose rows a shuffle mixes at a time; all when missing.
@@ -3959,8 +4077,28 @@ export interface components {
             };
             /** @description Features of bytes that are texts in UTF-8; the others are blobs. */
             texts?: string[];
+            /** @description Numeric features that have one value in each record. */
+            scalars?: string[];
+            /**
+             * @description Numeric features whose values are lists, also of one or no element. A feature that neither `scalars` nor `lists` names is one
+             *     value if each record from which the types are learnt has exactly one, and otherwise a list.
+             */
+            lists?: string[];
             /** @description Feature that is the key of the sample. When missing, the key is that of the file, `#`, and the number of the record. */
             sample_key?: string | null;
+            /** @description Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too. */
+            hidden?: boolean;
+            /** @description Links in a folder that are followed: `all`, or `files` for those to files only. */
+            links?: components["schemas"]["Links"];
+            /**
+             * @description Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or
+             *     `{"value": -1}`.
+             */
+            missing?: {
+                [key: string]: components["schemas"]["WhenMissing"];
+            };
+            /** @description Handling of damaged, cut, empty and missing parts: `fail` or `skip`. */
+            on_damage?: components["schemas"]["OnDamage"];
             /**
              * Format: uint32
              * @description Number of files whose samples a shuffle mixes at a time; all when missing.
@@ -4006,6 +4144,15 @@ export interface components {
             /** @description Column that is the key of the sample. When missing, the key is that of the shard, `#`, and the number of the sample there. */
             sample_key?: string | null;
             /**
+             * @description Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or
+             *     `{"value": -1}`.
+             */
+            missing?: {
+                [key: string]: components["schemas"]["WhenMissing"];
+            };
+            /** @description Handling of damaged, cut, empty and missing parts: `fail` or `skip`. */
+            on_damage?: components["schemas"]["OnDamage"];
+            /**
              * Format: uint32
              * @description Number of shards whose samples a shuffle mixes at a time; all when missing.
              */
@@ -4039,10 +4186,30 @@ export interface components {
             shards?: string | null;
             /** @description Prefix of the keys of several objects, in the order of their bytes; instead of `key`. */
             prefix?: string | null;
-            /** @description Suffix of the keys that start with `prefix`; `.ndjson` when missing. */
-            suffix?: string | null;
+            /** @description Suffix of the keys that start with `prefix`, or a list of them; `.ndjson` when missing. */
+            suffix?: components["schemas"]["Suffix"] | null;
             /** @description Member that is the key of the sample. When missing, `key` or else the number of the line. */
             sample_key?: string | null;
+            /**
+             * @description Types of members by name, e.g. `{"score": "float"}`. The types of other members are learnt from the first 10,000 lines or
+             *     8 MiB; with a shuffle, from all lines.
+             */
+            types?: {
+                [key: string]: components["schemas"]["ColumnType"];
+            };
+            /** @description Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too. */
+            hidden?: boolean;
+            /** @description Links in a folder that are followed: `all`, or `files` for those to files only. */
+            links?: components["schemas"]["Links"];
+            /**
+             * @description Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or
+             *     `{"value": -1}`.
+             */
+            missing?: {
+                [key: string]: components["schemas"]["WhenMissing"];
+            };
+            /** @description Handling of damaged, cut, empty and missing parts: `fail` or `skip`. */
+            on_damage?: components["schemas"]["OnDamage"];
             /**
              * @description Permutes the samples, differently in every epoch.
              * @default false
@@ -4072,14 +4239,27 @@ export interface components {
             shards?: string | null;
             /** @description Prefix of the keys of several tables, in the order of their bytes; instead of `key`. */
             prefix?: string | null;
-            /** @description Suffix of the keys that start with `prefix`; `.csv` or `.tsv` when missing. */
-            suffix?: string | null;
+            /** @description Suffix of the keys that start with `prefix`, or a list of them; `.csv` or `.tsv` when missing. */
+            suffix?: components["schemas"]["Suffix"] | null;
             /** @description Column that is the key of the sample. When missing, `key` or else the number of the row. */
             sample_key?: string | null;
             /** @description Types of columns by name, e.g. `{"label": "int"}`. Columns without a type are texts. */
             types?: {
                 [key: string]: components["schemas"]["ColumnType"];
             };
+            /** @description Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too. */
+            hidden?: boolean;
+            /** @description Links in a folder that are followed: `all`, or `files` for those to files only. */
+            links?: components["schemas"]["Links"];
+            /**
+             * @description Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or
+             *     `{"value": -1}`.
+             */
+            missing?: {
+                [key: string]: components["schemas"]["WhenMissing"];
+            };
+            /** @description Handling of damaged, cut, empty and missing parts: `fail` or `skip`. */
+            on_damage?: components["schemas"]["OnDamage"];
             /**
              * @description Permutes the samples, differently in every epoch.
              * @default false
@@ -4273,6 +4453,18 @@ export interface components {
              * @default fail
              */
             ragged: components["schemas"]["Ragged"];
+            /**
+             * @description Shapes of tensor fields, e.g. `{"image": [3, 224, 224]}`, with `"ragged": "skip"`: samples of other shapes fail. Without
+             *     it, the most frequent shape of each batch decides.
+             */
+            shape?: {
+                [key: string]: number[];
+            };
+            /**
+             * @description Handling of samples whose fields differ from those of the data set in presence or type.
+             * @default fail
+             */
+            mismatch: components["schemas"]["Mismatch"];
             /** @description Name of the stage in statistics; its kind, or the name of its module, when missing. */
             name?: string | null;
             /**
@@ -4300,6 +4492,8 @@ export interface components {
         };
         /** @description Handling of tensors that differ in shape within one batch. */
         Ragged: "fail" | "pad" | "list" | "skip";
+        /** @description Handling of samples whose fields differ from those of their data set. */
+        Mismatch: "fail" | "skip";
         /** @description Copies batches to the training device. */
         Transfer: {
             /**

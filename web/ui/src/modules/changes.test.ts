@@ -12,7 +12,7 @@ function report(manifest: Partial<Manifest> = {}, more: Partial<ModuleReport> = 
     exports: ['penstock:stage/transform@0.1.0'],
     functions: 1,
     code_bytes: 1,
-    manifest: { name: 'm', version: '0.1.0', doc: '', mode: 'sample', params: null, wants: ['bytes'], makes: [], removes: null, fan_out: null, counters: [], ...manifest },
+    manifest: { name: 'm', version: '0.1.0', doc: '', mode: 'sample', params: null, wants: ['bytes'], makes: [], removes: null, fan_out: null, reads: null, counters: [], ...manifest },
     ...more,
   }
 }

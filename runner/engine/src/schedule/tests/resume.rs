@@ -180,7 +180,7 @@ impl Data {
     }
 
     fn set(&self) -> DataSet {
-        DataSet { count: Some(self.count), digest: None }
+        DataSet { count: Some(self.count), ..DataSet::default() }
     }
 
     fn traversal(&self, shard: Option<Shard>) -> Traversal {

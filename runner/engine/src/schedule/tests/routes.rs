@@ -185,7 +185,7 @@ fn data(epochs: &[u64]) -> (Vec<Produced>, Vec<Mark>) {
         }
         let samples = routed_samples(0..*count, epoch);
         stream.extend(samples.iter().cloned().map(|sample| Mark::Item(Item::Sample(sample))));
-        chunks.push(Produced::Samples(samples));
+        chunks.push(Produced::samples(samples));
     }
     (chunks, stream)
 }
@@ -346,7 +346,7 @@ fn in_order_a_slow_sample_holds_back_a_bounded_number_of_others() {
     // Stages: gate, pipe, gate, pipe, join.
     let shape = two_paths(Order::Input, [vec![tasks(1)], vec![tasks(1)]], false);
     let mut schedule = Schedule::new(shape, Tick::ZERO);
-    schedule.offer(Ok(Some(Produced::Samples(with_values(&[0, 1, 1, 1, 1, 1, 1, 1, 0])))), Tick::ZERO);
+    schedule.offer(Ok(Some(Produced::samples(with_values(&[0, 1, 1, 1, 1, 1, 1, 1, 0])))), Tick::ZERO);
     let mut running = Vec::new();
     for _ in 0..9 {
         finish(&mut schedule, &mut running, 3, false);
@@ -363,7 +363,7 @@ fn in_order_a_slow_sample_holds_back_a_bounded_number_of_others() {
 fn in_order_a_dropped_sample_advances_the_join() {
     let shape = two_paths(Order::Input, [vec![tasks(1)], vec![]], false);
     let mut schedule = Schedule::new(shape, Tick::ZERO);
-    schedule.offer(Ok(Some(Produced::Samples(with_values(&[0, 1, 3, 1])))), Tick::ZERO);
+    schedule.offer(Ok(Some(Produced::samples(with_values(&[0, 1, 3, 1])))), Tick::ZERO);
     let mut running = Vec::new();
     finish(&mut schedule, &mut running, 9, false);
     assert_eq!(delivered(&mut schedule), Vec::<String>::new());
@@ -381,7 +381,7 @@ fn a_route_that_keeps_the_order_stays_within_a_bound_when_a_path_drops_all_sampl
     let shape = two_paths(Order::Input, [vec![tasks(1)], vec![tasks(1)]], false);
     let mut schedule = Schedule::new(shape, Tick::ZERO);
     let values: Vec<i64> = (0..3_000).map(|index| i64::from(index > 0)).collect();
-    schedule.offer(Ok(Some(Produced::Samples(with_values(&values)))), Tick::ZERO);
+    schedule.offer(Ok(Some(Produced::samples(with_values(&values)))), Tick::ZERO);
     let mut running = Vec::new();
     for _ in 0..3_000 {
         finish(&mut schedule, &mut running, 3, true);
@@ -408,7 +408,7 @@ fn empty_epochs_in_one_path_do_not_stop_the_others() {
         let mut schedule = Schedule::new(shape, Tick::ZERO);
         for epoch in 0..40 {
             // In turns, all samples of an epoch take one path.
-            schedule.offer(Ok(Some(Produced::Samples(with_values(&[epoch % 3, epoch % 3])))), Tick::ZERO);
+            schedule.offer(Ok(Some(Produced::samples(with_values(&[epoch % 3, epoch % 3])))), Tick::ZERO);
             schedule.offer(Ok(Some(Produced::EpochEnd)), Tick::ZERO);
         }
         schedule.offer(Ok(None), Tick::ZERO);

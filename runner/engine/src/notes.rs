@@ -1,0 +1,232 @@
+//! What a source reports beside its samples: things that it left out, warnings, and the fields of the data set.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use penstock_types::data_set::DataFields;
+use penstock_types::left_out::{Endings, FIRST_LEFT_OUT, LeftOut, LeftOutReason};
+use penstock_types::text::{MAX_SHOWN_KEY, printable};
+
+/// Maximum length of a description of damage, in bytes.
+const MAX_SHOWN_DAMAGE: usize = 400;
+
+/// Maximum number of damaged parts that are recognized when another epoch reads them again.
+const MAX_KNOWN_PARTS: usize = 1 << 16;
+
+/// Notes of one source. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Notes(Arc<Mutex<Noted>>);
+
+#[derive(Debug, Default)]
+struct Noted {
+    left_out: BTreeMap<LeftOutReason, LeftOut>,
+    /// Keys that are left out for their endings.
+    endings: Endings,
+    /// Rules that changed the selection.
+    rules: BTreeSet<&'static str>,
+    /// Damaged parts.
+    damaged: BTreeSet<Arc<str>>,
+    /// Warnings: each with the things that it concerns.
+    warnings: BTreeMap<&'static str, Concerned>,
+    /// Fields as they were learnt, and as the samples have them.
+    fields: Option<(Arc<DataFields>, Arc<DataFields>)>,
+}
+
+#[derive(Debug, Default)]
+struct Concerned {
+    /// Things that were counted.
+    known: BTreeSet<String>,
+    count: u64,
+    first: Vec<String>,
+}
+
+impl Notes {
+    /// Counts `count` things that are left out for this reason; `first` are the names of the first of them.
+    pub fn leave_out<'a>(&self, reason: LeftOutReason, count: u64, first: impl IntoIterator<Item = &'a str>) {
+        if count > 0 {
+            self.lock().leave_out(
+                reason,
+                count,
+                None,
+                first.into_iter().map(|key| printable(key, MAX_SHOWN_KEY)),
+            );
+        }
+    }
+
+    /// Counts keys that are left out for their endings.
+    pub fn leave_out_endings(&self, endings: &Endings) {
+        if endings.count() > 0 {
+            let mut noted = self.lock();
+            noted.leave_out(LeftOutReason::Suffix, endings.count(), None, []);
+            noted.endings.join(endings);
+        }
+    }
+
+    /// Notes that a rule which is newer than the states of earlier versions changed the keys or classes of the source. `rule` is a sentence
+    /// that names the rule, and the setting that restores what was before.
+    pub fn rule(&self, rule: &'static str) {
+        self.lock().rules.insert(rule);
+    }
+
+    /// Rules that changed the keys or classes of the source, compared with earlier versions.
+    pub fn rules(&self) -> Vec<&'static str> {
+        self.lock().rules.iter().copied().collect()
+    }
+
+    /// Counts a damaged part, which is named by `key`, with the number of its samples if that is known; `description` states place and
+    /// reason. A part that was counted before is not counted again.
+    pub fn damage(&self, key: &str, samples: Option<u64>, description: &str) {
+        let mut noted = self.lock();
+        if noted.damaged.contains(key) {
+            return;
+        }
+        if noted.damaged.len() < MAX_KNOWN_PARTS {
+            noted.damaged.insert(Arc::from(key));
+        }
+        let first = printable(description, MAX_SHOWN_DAMAGE);
+        noted.leave_out(LeftOutReason::Damage, 1, samples, [first]);
+    }
+
+    /// Adds a warning about the thing `name`; things with the same `warning`, a predicate such as "have no end mark", are joined.
+    pub fn warn(&self, warning: &'static str, name: &str) {
+        let mut noted = self.lock();
+        let concerned = noted.warnings.entry(warning).or_default();
+        let name = printable(name, MAX_SHOWN_KEY);
+        if concerned.known.contains(&name) {
+            return;
+        }
+        if concerned.known.len() < MAX_KNOWN_PARTS {
+            concerned.known.insert(name.clone());
+        }
+        concerned.count += 1;
+        if concerned.first.len() < FIRST_LEFT_OUT {
+            concerned.first.push(name);
+        }
+    }
+
+    /// Sets the fields that were learnt, and those that the samples have after missing ones are filled in.
+    pub fn set_fields(&self, learnt: Arc<DataFields>, made: Arc<DataFields>) {
+        self.lock().fields = Some((learnt, made));
+    }
+
+    /// Fields of the samples, once they are known.
+    pub fn fields(&self) -> Option<Arc<DataFields>> {
+        self.lock().fields.as_ref().map(|(_, made)| made.clone())
+    }
+
+    /// Fields of the data set as they were learnt, once they are known.
+    pub fn learnt(&self) -> Option<Arc<DataFields>> {
+        self.lock().fields.as_ref().map(|(learnt, _)| learnt.clone())
+    }
+
+    /// Things that were left out so far, by reason.
+    pub fn left_out(&self) -> Vec<LeftOut> {
+        self.lock().left_out()
+    }
+
+    /// Warnings about the source `source`, those about things that were left out first.
+    pub fn warnings(&self, source: &str) -> Vec<String> {
+        let noted = self.lock();
+        let left_out = noted.left_out();
+        let left_out = left_out.iter().filter_map(|left_out| left_out.warning(source));
+        let others = noted.warnings.iter().map(|(warning, Concerned { count, first, .. })| {
+            let more = if *count > first.len() as u64 { ", ..." } else { "" };
+            let names: Vec<String> = first.iter().map(|name| format!("`{name}`")).collect();
+            format!("the source `{source}`: {count} {warning} ({}{more})", names.join(", "))
+        });
+        left_out.chain(others).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Noted> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Noted {
+    fn left_out(&self) -> Vec<LeftOut> {
+        let of_endings = |left_out: &LeftOut| match left_out.reason {
+            LeftOutReason::Suffix if self.endings.count() > 0 => self.endings.first(),
+            _ => left_out.first.clone(),
+        };
+        self.left_out
+            .values()
+            .map(|left_out| LeftOut { first: of_endings(left_out), ..left_out.clone() })
+            .collect()
+    }
+
+    fn leave_out(
+        &mut self,
+        reason: LeftOutReason,
+        count: u64,
+        samples: Option<u64>,
+        first: impl IntoIterator<Item = String>,
+    ) {
+        let none = LeftOut { reason, count: 0, samples: None, first: Vec::new() };
+        let left_out = self.left_out.entry(reason).or_insert(none);
+        // Once the number of samples of one part is not known, that of all is not.
+        left_out.samples = match (left_out.count, left_out.samples, samples) {
+            (0, _, samples) => samples,
+            (_, Some(before), Some(more)) => Some(before + more),
+            _ => None,
+        };
+        left_out.count += count;
+        let room = FIRST_LEFT_OUT - left_out.first.len();
+        left_out.first.extend(first.into_iter().take(room));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn things_are_counted_by_reason_and_the_first_are_named() {
+        let notes = Notes::default();
+        notes.leave_out(LeftOutReason::Hidden, 3, ["a", "b"]);
+        notes.leave_out(LeftOutReason::Suffix, 1, ["x"]);
+        notes.leave_out(LeftOutReason::Hidden, 4, ["c", "d", "e", "f"]);
+        notes.leave_out(LeftOutReason::Link, 0, []);
+        let left_out = notes.left_out();
+        let counts: Vec<_> = left_out.iter().map(|left_out| (left_out.reason, left_out.count)).collect();
+        assert_eq!(counts, [(LeftOutReason::Suffix, 1), (LeftOutReason::Hidden, 7)]);
+        assert_eq!(left_out[1].first, ["a", "b", "c", "d", "e"]);
+        assert_eq!(notes.warnings("0:src").len(), 1, "the document selects by `suffix`");
+    }
+
+    #[test]
+    fn endings_are_counted_over_all_pages_and_rules_are_kept() {
+        let notes = Notes::default();
+        for page in [["a.txt", "b.md"], ["c.md", "d"]] {
+            let mut endings = Endings::default();
+            page.iter().for_each(|key| endings.add(key));
+            notes.leave_out_endings(&endings);
+        }
+        assert_eq!(
+            notes.left_out()[0].in_words(),
+            "4 keys with other endings (`.md` 2, no ending 1, `.txt` 1)"
+        );
+        assert_eq!((notes.warnings("0:src").len(), notes.rules().len()), (0, 0));
+        ["b", "a", "b"].iter().for_each(|rule| notes.rule(rule));
+        assert_eq!(notes.rules(), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_damaged_part_is_counted_once_in_all_epochs() {
+        let notes = Notes::default();
+        for _ in 0..2 {
+            notes.damage("a", Some(3), "`a` is empty");
+            notes.damage("b", Some(4), "`b` is missing");
+        }
+        let left_out = notes.left_out();
+        assert_eq!((left_out[0].count, left_out[0].samples), (2, Some(7)));
+        notes.damage("c", None, "`c` ends early");
+        assert_eq!(notes.left_out()[0].samples, None);
+    }
+
+    #[test]
+    fn warnings_of_one_kind_are_joined() {
+        let notes = Notes::default();
+        ["a", "b", "a"].iter().for_each(|name| notes.warn("shards have no end mark", name));
+        assert_eq!(notes.warnings("0:src"), ["the source `0:src`: 2 shards have no end mark (`a`, `b`)"]);
+    }
+}

@@ -1,0 +1,689 @@
+//! Samples whose fields have the types of their data set.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use half::{bf16, f16};
+use penstock_types::data_set::{
+    DataField, DataFields, FieldType, LEARN_BYTES, LEARN_SAMPLES, Learner, TypeFault, is_exact,
+};
+use penstock_types::dtype::Dtype;
+use penstock_types::fault::suggestion;
+use penstock_types::resume::Hash;
+use penstock_types::spec::{FillValue, WhenMissing};
+use penstock_types::text::{MAX_SHOWN_KEY, printable};
+
+use crate::chunk::{Chunk, Outcome};
+use crate::item::{Field, Sample, Tensor, Value};
+use crate::notes::Notes;
+use crate::numbered::{Numbered, Open, ReadFault, ReadSamples, chunk};
+use crate::parts::SourcePart;
+use crate::ports::SourceFault;
+
+/// End of the name of a field that is true for each sample that has the field before it.
+pub const PRESENT: &str = ".present";
+
+/// Settings by which the fields of a source get their types.
+#[derive(Clone, Debug)]
+pub struct Typing {
+    /// Handling of samples that lack a field, by field.
+    pub missing: BTreeMap<String, WhenMissing>,
+    /// Fields that an earlier run has learnt, which this one continues.
+    pub earlier: Option<DataFields>,
+    /// Types that the document declares, by field.
+    pub declared: BTreeMap<String, FieldType>,
+    /// Type of a field by its name, where the name determines it.
+    pub kind_of: fn(&str) -> Option<FieldType>,
+    /// Remedy for values of different types, for messages.
+    pub cure: &'static str,
+    pub notes: Notes,
+}
+
+/// Rules by which samples get the fields of their data set.
+#[derive(Debug)]
+pub struct FieldRules {
+    rules: Vec<Rule>,
+    by_name: HashMap<Arc<str>, usize>,
+    /// Set if a rule fills in values or adds fields.
+    fills: bool,
+    is_open: bool,
+    learnt_from: Option<u64>,
+    cure: &'static str,
+}
+
+#[derive(Debug)]
+struct Rule {
+    name: Arc<str>,
+    kind: FieldType,
+    /// Handling of a sample without the field; `None` leaves it as it is.
+    fill: Option<Fill>,
+    /// Name of the field that is true where this one is present.
+    present: Option<Arc<str>>,
+}
+
+#[derive(Debug)]
+enum Fill {
+    Drop,
+    Value(Value),
+}
+
+impl Default for Typing {
+    fn default() -> Self {
+        Self {
+            missing: BTreeMap::new(),
+            earlier: None,
+            declared: BTreeMap::new(),
+            kind_of: |_| None,
+            cure: "make the values alike",
+            notes: Notes::default(),
+        }
+    }
+}
+
+impl Typing {
+    /// Rules for a data set with these fields. Fails if a setting names a field that the data set does not have, or that its type does
+    /// not permit. The notes get the fields.
+    pub fn rules(&self, learnt: DataFields) -> Result<Arc<FieldRules>, SourceFault> {
+        let (rules, made) = self
+            .rules_for(&learnt)
+            .map_err(|reason| SourceFault::new(format!("`missing` {reason}"), None))?;
+        self.notes.set_fields(Arc::new(learnt), Arc::new(made));
+        Ok(Arc::new(rules))
+    }
+
+    /// Message of a contradiction between values of one field.
+    pub fn fault(&self, fault: &TypeFault) -> SourceFault {
+        SourceFault::new(format!("{fault}; {}", self.cure), None)
+    }
+
+    /// Samples with the types of their data set: those that an earlier run has learnt, those that the samples state, or else those of
+    /// their first values, which are read for this.
+    pub fn samples(self, open: Open) -> Open {
+        async move {
+            let samples = open.await?;
+            let learnt = match (&self.earlier, samples.fields()) {
+                (Some(earlier), _) => earlier.clone(),
+                (None, Some(fields)) => fields,
+                (None, None) => self.learn(&samples).await?,
+            };
+            let rules = self.rules(learnt)?;
+            let fields = self.notes.fields();
+            let typed: Arc<dyn Numbered> = Arc::new(Typed { samples, rules, fields });
+            Ok(typed)
+        }
+        .boxed()
+    }
+
+    async fn learn(&self, samples: &Arc<dyn Numbered>) -> Result<DataFields, SourceFault> {
+        let (mut learner, mut bytes) = (Learner::default(), 0);
+        let (most, at_a_time) = (samples.count().min(LEARN_SAMPLES), chunk(&**samples));
+        let mut read = 0;
+        while read < most && bytes < LEARN_BYTES {
+            let numbers = (read..most.min(read + at_a_time)).collect();
+            read = most.min(read + at_a_time);
+            let chunk = samples.clone().read(0, numbers).await.map_err(|fault| fault.fault)?;
+            bytes += chunk.iter().map(Sample::bytes).sum::<u64>();
+            for (sample, outcome) in chunk.into_outcomes() {
+                if outcome.is_none() {
+                    learn(&mut learner, &sample).map_err(|fault| self.fault(&fault))?;
+                }
+            }
+        }
+        Ok(learner.finish(read == samples.count()))
+    }
+
+    /// The rules, and the fields of the samples that they make. The error is the end of a sentence about `missing`.
+    fn rules_for(&self, learnt: &DataFields) -> Result<(FieldRules, DataFields), String> {
+        let mut fields = learnt.fields.clone();
+        // The samples that were not read may have fields that the document declares.
+        let is_all = learnt.learnt_from.is_none() && !learnt.is_open;
+        for (name, kind) in self.declared.iter().filter(|(name, _)| !is_all && learnt.field(name).is_none()) {
+            fields.push(DataField { name: name.as_str().into(), kind: *kind, optional: None });
+        }
+        let is_known = |fields: &[DataField], name: &str| fields.iter().any(|field| *field.name == *name);
+        for name in self.missing.keys() {
+            if is_known(&fields, name) {
+                continue;
+            }
+            let Some(kind) = (self.kind_of)(name) else {
+                let near = suggestion(name, learnt.fields.iter().map(|field| &*field.name));
+                let of = match learnt.learnt_from {
+                    Some(samples) => format!("the first {samples} samples"),
+                    None => "the data set".to_owned(),
+                };
+                let name = printable(name, MAX_SHOWN_KEY);
+                return Err(format!(
+                    "names the field `{name}`, which {of} does not have; {near}{}",
+                    self.cure
+                ));
+            };
+            fields.push(DataField { name: name.as_str().into(), kind, optional: Some(true) });
+        }
+        let mut made = DataFields { fields: Vec::new(), ..learnt.clone() };
+        let mut rules = Vec::with_capacity(fields.len());
+        for field in fields {
+            let DataField { name, kind, optional } = field.clone();
+            let when = self.missing.get(&*name).unwrap_or(&WhenMissing::Fail);
+            let fill = fill(when, kind).map_err(|reason| {
+                format!("cannot fill the field `{}`: {reason}", printable(&name, MAX_SHOWN_KEY))
+            })?;
+            let present = (*when == WhenMissing::Mask).then(|| Arc::from(format!("{name}{PRESENT}")));
+            made.fields
+                .push(DataField { optional: if fill.is_some() { Some(false) } else { optional }, ..field });
+            if let Some(present) = &present {
+                if learnt.field(present).is_some() {
+                    return Err(format!(
+                        "would make the field `{}`, which the data set has",
+                        printable(present, MAX_SHOWN_KEY)
+                    ));
+                }
+                let kind = FieldType::tensor(Dtype::Boolean, 0);
+                made.fields.push(DataField { name: present.clone(), kind, optional: Some(false) });
+            }
+            rules.push(Rule { name, kind, fill, present });
+        }
+        let by_name = rules.iter().enumerate().map(|(place, rule)| (rule.name.clone(), place)).collect();
+        let fills = rules.iter().any(|rule| rule.fill.is_some());
+        let (is_open, learnt_from) = (learnt.is_open, learnt.learnt_from);
+        Ok((FieldRules { rules, by_name, fills, is_open, learnt_from, cure: self.cure }, made))
+    }
+}
+
+/// Value for a missing one of this type. The error is a reason.
+fn fill(when: &WhenMissing, kind: FieldType) -> Result<Option<Fill>, String> {
+    let tensor = |dtype: Dtype, shape: Vec<u32>, data: Vec<u8>| {
+        Value::Tensor(Tensor { dtype, shape, data: data.into() })
+    };
+    let wrong =
+        |value: &dyn std::fmt::Display| Err(format!("it {}, and `value` is {value}", kind.in_words()));
+    let value = match (when, kind) {
+        (WhenMissing::Fail, _) => return Ok(None),
+        (WhenMissing::Drop, _) => return Ok(Some(Fill::Drop)),
+        (WhenMissing::Mask, FieldType::Bytes) => Value::Blob(Bytes::new()),
+        (WhenMissing::Mask, FieldType::Text) => Value::Text(String::new()),
+        (WhenMissing::Mask, FieldType::Int) => Value::Int(0),
+        (WhenMissing::Mask, FieldType::Real) => Value::Real(0.0),
+        (WhenMissing::Mask, FieldType::Tensor { dtype: Some(dtype), dimensions: Some(dimensions) }) => {
+            let elements = if dimensions == 0 { dtype.size() } else { 0 };
+            tensor(dtype, vec![0; dimensions as usize], vec![0; elements])
+        }
+        (WhenMissing::Mask, FieldType::Tensor { .. }) => {
+            return Err("its values are arrays of any type or shape, which have no zero".to_owned());
+        }
+        (WhenMissing::Nan, FieldType::Real) => Value::Real(f64::NAN),
+        // Nulls in lists become NaN where the source reads them.
+        (WhenMissing::Nan, FieldType::Tensor { dtype: Some(dtype), .. }) if is_float(dtype) => {
+            return Ok(None);
+        }
+        (WhenMissing::Nan, _) => {
+            return Err(format!("it {}, and only float numbers can be NaN", kind.in_words()));
+        }
+        (WhenMissing::Value(value), kind) => match (value, kind) {
+            (FillValue::Bool(is_true), FieldType::Int) => Value::Int((*is_true).into()),
+            (FillValue::Int(number), FieldType::Int) => Value::Int(*number),
+            (FillValue::Int(number), FieldType::Real) if is_exact(*number) => Value::Real(*number as f64),
+            (FillValue::Real(number), FieldType::Real) => Value::Real(*number),
+            (FillValue::Text(text), FieldType::Text) => Value::Text(text.clone()),
+            (FillValue::List(numbers), FieldType::Tensor { dtype: Some(dtype), dimensions: Some(1) }) => {
+                let mut data = Vec::with_capacity(numbers.len() * dtype.size());
+                for number in numbers {
+                    if !put(&mut data, dtype, *number) {
+                        return Err(format!("{number} is no {}", dtype.name()));
+                    }
+                }
+                tensor(dtype, vec![numbers.len() as u32], data)
+            }
+            (value, _) => return wrong(value),
+        },
+    };
+    Ok(Some(Fill::Value(value)))
+}
+
+fn is_float(dtype: Dtype) -> bool {
+    matches!(dtype, Dtype::Float16 | Dtype::Bfloat16 | Dtype::Float32 | Dtype::Float64)
+}
+
+/// Adds the values of a sample to what is learnt.
+pub fn learn(learner: &mut Learner, sample: &Sample) -> Result<(), TypeFault> {
+    learner.begin_sample();
+    let at = || format!("the sample `{}`", printable(&sample.key, MAX_SHOWN_KEY));
+    for Field { name, value } in &sample.fields {
+        let number = if let Value::Int(number) = value { Some(*number) } else { None };
+        learner.see(name, type_of(value), number, &at)?;
+    }
+    Ok(())
+}
+
+/// Type of a value.
+pub fn type_of(value: &Value) -> FieldType {
+    match value {
+        Value::Blob(_) => FieldType::Bytes,
+        Value::Text(_) => FieldType::Text,
+        Value::Int(_) => FieldType::Int,
+        Value::Real(_) => FieldType::Real,
+        Value::Tensor(tensor) => FieldType::tensor(tensor.dtype, tensor.shape.len()),
+    }
+}
+
+impl FieldRules {
+    /// Gives a sample the fields of the data set. Returns an outcome if the sample is not passed on; fails if a value contradicts the
+    /// type of its field.
+    pub fn apply(&self, sample: &mut Sample) -> Result<Option<Outcome>, SourceFault> {
+        let is_same = |(field, rule): (&Field, &Rule)| {
+            (Arc::ptr_eq(&field.name, &rule.name) || field.name == rule.name)
+                && has_type(&field.value, rule.kind)
+        };
+        let are_all = sample.fields.len() == self.rules.len();
+        if are_all && !self.fills && sample.fields.iter().zip(&self.rules).all(is_same) {
+            return Ok(None);
+        }
+        self.apply_each(sample)
+    }
+
+    fn apply_each(&self, sample: &mut Sample) -> Result<Option<Outcome>, SourceFault> {
+        for at in 0..sample.fields.len() {
+            let field = &mut sample.fields[at];
+            let Some(rule) = self.by_name.get(&field.name).map(|place| &self.rules[*place]) else {
+                if self.is_open {
+                    continue;
+                }
+                return Err(self.unknown(sample, at));
+            };
+            if !has_type(&field.value, rule.kind) {
+                match converted(&field.value, rule.kind) {
+                    Some(value) => field.value = value,
+                    None => return Err(self.contradiction(sample, at, rule)),
+                }
+            }
+        }
+        if !self.fills {
+            return Ok(None);
+        }
+        // The fields that are filled in stand in the order of the rules, as in other samples.
+        let mut given: Vec<Option<Field>> =
+            std::mem::take(&mut sample.fields).into_iter().map(Some).collect();
+        let mut outcome = None;
+        for rule in &self.rules {
+            let place =
+                given.iter().position(|field| field.as_ref().is_some_and(|field| field.name == rule.name));
+            let field = place.and_then(|place| given[place].take());
+            let is_present = field.is_some();
+            match (field, &rule.fill) {
+                (Some(field), _) => sample.fields.push(field),
+                (None, Some(Fill::Value(value))) => {
+                    sample.fields.push(Field { name: rule.name.clone(), value: value.clone() });
+                }
+                (None, Some(Fill::Drop)) => outcome = Some(Outcome::Dropped),
+                (None, None) => {}
+            }
+            if let Some(present) = &rule.present {
+                let data = Bytes::from_static(if is_present { &[1] } else { &[0] });
+                let value = Value::Tensor(Tensor { dtype: Dtype::Boolean, shape: Vec::new(), data });
+                sample.fields.push(Field { name: present.clone(), value });
+            }
+        }
+        sample.fields.extend(given.into_iter().flatten());
+        Ok(outcome)
+    }
+
+    fn contradiction(&self, sample: &Sample, at: usize, rule: &Rule) -> SourceFault {
+        let found = match (&sample.fields[at].value, rule.kind) {
+            (Value::Int(number), FieldType::Real) => {
+                format!("is {number}, which float64 does not hold exactly")
+            }
+            (value, _) => type_of(value).in_words(),
+        };
+        let (name, of) = (printable(&rule.name, MAX_SHOWN_KEY), self.learnt_in_words());
+        self.fault(sample, &format!("the field `{name}` {found}, and {of} it {}", rule.kind.in_words()))
+    }
+
+    fn unknown(&self, sample: &Sample, at: usize) -> SourceFault {
+        let Field { name, value } = &sample.fields[at];
+        let of = match self.learnt_from {
+            Some(samples) => format!("none of the first {samples} samples has"),
+            None => "the data set does not have".to_owned(),
+        };
+        let found = type_of(value).in_words();
+        self.fault(
+            sample,
+            &format!("the field `{}` {found}, a field that {of}", printable(name, MAX_SHOWN_KEY)),
+        )
+    }
+
+    fn learnt_in_words(&self) -> String {
+        match self.learnt_from {
+            Some(samples) => format!("in the first {samples} samples"),
+            None => "in the data set".to_owned(),
+        }
+    }
+
+    fn fault(&self, sample: &Sample, reason: &str) -> SourceFault {
+        let (key, position) = (printable(&sample.key, MAX_SHOWN_KEY), sample.origin.index);
+        SourceFault::new(format!("sample `{key}` (position {position}): {reason}; {}", self.cure), None)
+    }
+}
+
+/// True if the value needs no conversion to be of the type.
+fn has_type(value: &Value, kind: FieldType) -> bool {
+    match (value, kind) {
+        (Value::Int(_), FieldType::Int)
+        | (Value::Real(_), FieldType::Real)
+        | (Value::Text(_), FieldType::Text)
+        | (Value::Blob(_), FieldType::Bytes) => true,
+        (Value::Tensor(_), FieldType::Tensor { .. }) => type_of(value).is(kind),
+        _ => false,
+    }
+}
+
+/// The value as one of the type; `None` if that would change it.
+fn converted(value: &Value, kind: FieldType) -> Option<Value> {
+    match (value, kind) {
+        (Value::Int(number), FieldType::Real) if is_exact(*number) => Some(Value::Real(*number as f64)),
+        (Value::Int(number), FieldType::Tensor { dtype: Some(Dtype::Int64), dimensions: Some(1) }) => {
+            list(Dtype::Int64, number.to_le_bytes().to_vec())
+        }
+        (Value::Real(number), FieldType::Tensor { dtype: Some(Dtype::Float64), dimensions: Some(1) }) => {
+            list(Dtype::Float64, number.to_le_bytes().to_vec())
+        }
+        (Value::Real(number), FieldType::Tensor { dtype: Some(Dtype::Float32), dimensions: Some(1) }) => {
+            let single = *number as f32;
+            let is_same = f64::from(single) == *number || number.is_nan();
+            is_same.then(|| list(Dtype::Float32, single.to_le_bytes().to_vec())).flatten()
+        }
+        (Value::Tensor(tensor), FieldType::Tensor { dtype: Some(dtype), dimensions }) => {
+            let has_dimensions =
+                dimensions.is_none_or(|dimensions| dimensions as usize == tensor.shape.len());
+            // The common type of the elements holds them all.
+            (has_dimensions && tensor.dtype.common(dtype) == Some(dtype))
+                .then(|| cast(tensor, dtype))
+                .flatten()
+        }
+        _ => None,
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "an arm of `converted`")]
+fn list(dtype: Dtype, data: Vec<u8>) -> Option<Value> {
+    Some(Value::Tensor(Tensor { dtype, shape: vec![1], data: data.into() }))
+}
+
+/// The array with elements of a type that holds them all; `None` for a whole number that a floating-point type does not hold exactly.
+fn cast(tensor: &Tensor, dtype: Dtype) -> Option<Value> {
+    let size = tensor.dtype.size();
+    let mut data = Vec::with_capacity(tensor.data.len() / size * dtype.size());
+    for element in tensor.data.chunks_exact(size) {
+        let is_put = match whole(element, tensor.dtype) {
+            Some(number) if is_float(dtype) => is_exact(number) && put(&mut data, dtype, number as f64),
+            Some(number) => {
+                data.extend_from_slice(&number.to_le_bytes()[..dtype.size()]);
+                true
+            }
+            None => put(&mut data, dtype, broken(element, tensor.dtype)?),
+        };
+        if !is_put {
+            return None;
+        }
+    }
+    Some(Value::Tensor(Tensor { dtype, shape: tensor.shape.clone(), data: data.into() }))
+}
+
+/// Whole number of an element; `None` for another type.
+fn whole(element: &[u8], dtype: Dtype) -> Option<i64> {
+    Some(match (dtype, element) {
+        (Dtype::Uint8, [byte]) => (*byte).into(),
+        (Dtype::Int8, [byte]) => byte.cast_signed().into(),
+        (Dtype::Uint16, _) => u16::from_le_bytes(element.try_into().ok()?).into(),
+        (Dtype::Int16, _) => i16::from_le_bytes(element.try_into().ok()?).into(),
+        (Dtype::Int32, _) => i32::from_le_bytes(element.try_into().ok()?).into(),
+        (Dtype::Int64, _) => i64::from_le_bytes(element.try_into().ok()?),
+        _ => return None,
+    })
+}
+
+/// Floating-point number of an element; `None` for another type.
+fn broken(element: &[u8], dtype: Dtype) -> Option<f64> {
+    Some(match dtype {
+        Dtype::Float16 => f16::from_le_bytes(element.try_into().ok()?).into(),
+        Dtype::Bfloat16 => bf16::from_le_bytes(element.try_into().ok()?).into(),
+        Dtype::Float32 => f32::from_le_bytes(element.try_into().ok()?).into(),
+        Dtype::Float64 => f64::from_le_bytes(element.try_into().ok()?),
+        _ => return None,
+    })
+}
+
+/// Appends a number as an element; false if the type does not hold it.
+fn put(data: &mut Vec<u8>, dtype: Dtype, number: f64) -> bool {
+    let int = number as i64;
+    let is_whole = int as f64 == number;
+    match dtype {
+        Dtype::Float64 => data.extend_from_slice(&number.to_le_bytes()),
+        Dtype::Float32 => data.extend_from_slice(&(number as f32).to_le_bytes()),
+        Dtype::Float16 => data.extend_from_slice(&f16::from_f64(number).to_le_bytes()),
+        Dtype::Bfloat16 => data.extend_from_slice(&bf16::from_f64(number).to_le_bytes()),
+        Dtype::Boolean if number == 0.0 || number == 1.0 => data.push(int as u8),
+        Dtype::Uint8 if is_whole && u8::try_from(int).is_ok() => data.push(int as u8),
+        Dtype::Int8 if is_whole && i8::try_from(int).is_ok() => data.push(int as u8),
+        Dtype::Uint16 if is_whole && u16::try_from(int).is_ok() => {
+            data.extend_from_slice(&(int as u16).to_le_bytes())
+        }
+        Dtype::Int16 if is_whole && i16::try_from(int).is_ok() => {
+            data.extend_from_slice(&(int as i16).to_le_bytes())
+        }
+        Dtype::Int32 if is_whole && i32::try_from(int).is_ok() => {
+            data.extend_from_slice(&(int as i32).to_le_bytes())
+        }
+        Dtype::Int64 if is_whole => data.extend_from_slice(&int.to_le_bytes()),
+        _ => return false,
+    }
+    true
+}
+
+/// Numbered samples that get the types of their data set as they are read.
+struct Typed {
+    samples: Arc<dyn Numbered>,
+    rules: Arc<FieldRules>,
+    /// Fields of the samples, with those that are filled in.
+    fields: Option<Arc<DataFields>>,
+}
+
+impl Numbered for Typed {
+    fn count(&self) -> u64 {
+        self.samples.count()
+    }
+
+    fn digest(&self) -> Option<Hash> {
+        self.samples.digest()
+    }
+
+    fn fields(&self) -> Option<DataFields> {
+        self.fields.as_deref().cloned()
+    }
+
+    fn digest_of(&self, blocks: u64) -> Option<Hash> {
+        self.samples.digest_of(blocks)
+    }
+
+    fn units(&self) -> Arc<[u64]> {
+        self.samples.units()
+    }
+
+    fn parts(&self) -> Vec<SourcePart> {
+        self.samples.parts()
+    }
+
+    fn mean_bytes(&self) -> u64 {
+        self.samples.mean_bytes()
+    }
+
+    fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>) -> ReadSamples {
+        async move {
+            let read = self.samples.clone().read(epoch, indexes).await;
+            let (mut chunk, fault) = match read {
+                Ok(chunk) => (chunk, None),
+                Err(ReadFault { before, fault }) => (before, Some(fault)),
+            };
+            // A contradiction stands before a fault of the reading.
+            match chunk.try_change(|sample| self.rules.apply(sample)).err().or(fault) {
+                None => Ok(chunk),
+                Some(fault) => Err(ReadFault { before: chunk, fault }),
+            }
+        }
+        .boxed()
+    }
+
+    fn kept_bytes(&self) -> u64 {
+        self.samples.kept_bytes()
+    }
+
+    fn objects(&self) -> Vec<Arc<str>> {
+        self.samples.objects()
+    }
+}
+
+/// Applies the rules to samples that are read in order. Returns those before a contradiction, with that.
+pub fn typed(rules: &FieldRules, mut chunk: Chunk) -> (Chunk, Option<SourceFault>) {
+    let fault = chunk.try_change(|sample| rules.apply(sample)).err();
+    (chunk, fault)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::item::Origin;
+
+    fn field(name: &str, kind: FieldType) -> DataField {
+        DataField { name: name.into(), kind, optional: None }
+    }
+
+    fn sample(fields: &[(&str, Value)]) -> Sample {
+        let mut sample = Sample::new("k", Origin::at(0, 7));
+        fields.iter().for_each(|(name, value)| sample.set(*name, value.clone()));
+        sample
+    }
+
+    fn array(dtype: Dtype, shape: &[u32], data: &[u8]) -> Value {
+        Value::Tensor(Tensor { dtype, shape: shape.to_vec(), data: data.to_vec().into() })
+    }
+
+    /// Applies rules for these fields to a sample.
+    fn apply(
+        fields: &[DataField],
+        missing: &[(&str, WhenMissing)],
+        mut sample: Sample,
+    ) -> Result<(Sample, Option<Outcome>), String> {
+        let missing = missing.iter().map(|(name, when)| ((*name).to_owned(), when.clone())).collect();
+        let typing = Typing { missing, cure: "set `types`", ..Typing::default() };
+        let rules = typing.rules(DataFields::of(fields.to_vec())).map_err(|fault| fault.to_string())?;
+        let outcome = rules.apply(&mut sample).map_err(|fault| fault.to_string())?;
+        Ok((sample, outcome))
+    }
+
+    #[test]
+    fn values_get_the_type_of_their_field_if_that_holds_them() {
+        let converted = |value: Value, kind| apply(&[field("x", kind)], &[], sample(&[("x", value)]));
+        let is = |value: Value, kind, expected: Value| {
+            assert_eq!(converted(value, kind).unwrap().0.field("x"), Some(&expected));
+        };
+        is(Value::Int(3), FieldType::Real, Value::Real(3.0));
+        is(
+            Value::Int(3),
+            FieldType::tensor(Dtype::Int64, 1),
+            array(Dtype::Int64, &[1], &3_i64.to_le_bytes()),
+        );
+        is(
+            Value::Real(0.5),
+            FieldType::tensor(Dtype::Float32, 1),
+            array(Dtype::Float32, &[1], &0.5_f32.to_le_bytes()),
+        );
+        is(
+            array(Dtype::Int8, &[2], &[0xff, 1]),
+            FieldType::tensor(Dtype::Int32, 1),
+            array(Dtype::Int32, &[2], &[0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0]),
+        );
+        is(
+            array(Dtype::Uint8, &[1], &[200]),
+            FieldType::tensor(Dtype::Float64, 1),
+            array(Dtype::Float64, &[1], &200_f64.to_le_bytes()),
+        );
+        for (value, kind, told) in [
+            (
+                Value::Int((1 << 53) + 1),
+                FieldType::Real,
+                "is 9007199254740993, which float64 does not hold exactly, and in the data set it is a single float64",
+            ),
+            (
+                Value::Real(0.5),
+                FieldType::Int,
+                "is a single float64, and in the data set it is a single int64",
+            ),
+            (Value::Text("x".into()), FieldType::Int, "is a text, and in the data set it is a single int64"),
+            (
+                array(Dtype::Int64, &[1], &[0; 8]),
+                FieldType::tensor(Dtype::Int32, 1),
+                "is int64 with 1 dimension, and in the data set it is int32 with 1 dimension",
+            ),
+        ] {
+            assert_eq!(
+                converted(value, kind).unwrap_err(),
+                format!("sample `k` (position 7): the field `x` {told}; set `types`")
+            );
+        }
+    }
+
+    #[test]
+    fn a_field_that_the_data_set_does_not_have_is_a_contradiction() {
+        let fields = [field("x", FieldType::Int)];
+        let given = sample(&[("x", Value::Int(1)), ("y", Value::Int(1))]);
+        assert_eq!(
+            apply(&fields, &[], given).unwrap_err(),
+            "sample `k` (position 7): the field `y` is a single int64, a field that the data set does not have; set `types`"
+        );
+    }
+
+    #[test]
+    fn missing_values_are_masked_filled_or_drop_their_sample() {
+        let fields = [field("a", FieldType::Int), field("b", FieldType::Text)];
+        let only_b = || sample(&[("b", Value::Text("t".into()))]);
+        let (left, outcome) = apply(&fields, &[], only_b()).unwrap();
+        assert_eq!((left.field("a"), outcome), (None, None));
+        let names =
+            |sample: &Sample| sample.fields.iter().map(|field| field.name.to_string()).collect::<Vec<_>>();
+        let (masked, _) = apply(&fields, &[("a", WhenMissing::Mask)], only_b()).unwrap();
+        assert_eq!(names(&masked), ["a", "a.present", "b"]);
+        assert_eq!(masked.field("a"), Some(&Value::Int(0)));
+        assert_eq!(masked.field("a.present"), Some(&array(Dtype::Boolean, &[], &[0])));
+        let both = sample(&[("b", Value::Text("t".into())), ("a", Value::Int(4))]);
+        let (masked, _) = apply(&fields, &[("a", WhenMissing::Mask)], both).unwrap();
+        assert_eq!(names(&masked), ["a", "a.present", "b"], "in any order");
+        assert_eq!(masked.field("a.present"), Some(&array(Dtype::Boolean, &[], &[1])));
+        let (_, outcome) = apply(&fields, &[("a", WhenMissing::Drop)], only_b()).unwrap();
+        assert_eq!(outcome, Some(Outcome::Dropped));
+        let value = |value| WhenMissing::Value(value);
+        let (filled, _) = apply(&fields, &[("a", value(FillValue::Int(-1)))], only_b()).unwrap();
+        assert_eq!(filled.field("a"), Some(&Value::Int(-1)));
+    }
+
+    #[test]
+    fn settings_that_do_not_fit_the_data_are_refused() {
+        let fields = [field("label", FieldType::Int), field("x", FieldType::tensor(Dtype::Float32, 1))];
+        let told = |name: &str, when| apply(&fields, &[(name, when)], sample(&[])).unwrap_err();
+        assert_eq!(
+            told("lable", WhenMissing::Mask),
+            "`missing` names the field `lable`, which the data set does not have; did you mean `label`? set `types`"
+        );
+        assert_eq!(
+            told("label", WhenMissing::Value(FillValue::Real(0.5))),
+            "`missing` cannot fill the field `label`: it is a single int64, and `value` is 0.5"
+        );
+        assert_eq!(
+            told("label", WhenMissing::Nan),
+            "`missing` cannot fill the field `label`: it is a single int64, and only float numbers can be NaN"
+        );
+        assert!(
+            apply(&fields, &[("x", WhenMissing::Value(FillValue::List(vec![1.0, 2.0])))], sample(&[]))
+                .is_ok()
+        );
+    }
+}
