@@ -3800,10 +3800,16 @@ export interface components {
             classes?: string[] | null;
             /** @description Table whose fields are added to the samples with the same keys. */
             labels?: components["schemas"]["LabelTable"] | null;
-            /** @description Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too. */
-            hidden?: boolean;
-            /** @description Links in a folder that are followed: `all`, or `files` for those to files only. */
-            links?: components["schemas"]["Links"];
+            /**
+             * @description Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
+             * @default false
+             */
+            hidden: boolean;
+            /**
+             * @description Links in a folder that are followed: `all`, or `files` for those to files only.
+             * @default all
+             */
+            links: components["schemas"]["Links"];
             /**
              * @description Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or
              *     `{"value": -1}`.
@@ -3946,10 +3952,16 @@ export interface components {
             fields?: {
                 [key: string]: string;
             };
-            /** @description Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too. */
-            hidden?: boolean;
-            /** @description Links in a folder that are followed: `all`, or `files` for those to files only. */
-            links?: components["schemas"]["Links"];
+            /**
+             * @description Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
+             * @default false
+             */
+            hidden: boolean;
+            /**
+             * @description Links in a folder that are followed: `all`, or `files` for those to files only.
+             * @default all
+             */
+            links: components["schemas"]["Links"];
             /**
              * @description Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or
              *     `{"value": -1}`.
@@ -3957,8 +3969,11 @@ export interface components {
             missing?: {
                 [key: string]: components["schemas"]["WhenMissing"];
             };
-            /** @description Handling of damaged, cut, empty and missing parts: `fail` or `skip`. */
-            on_damage?: components["schemas"]["OnDamage"];
+            /**
+             * @description Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
+             * @default fail
+             */
+            on_damage: components["schemas"]["OnDamage"];
             /**
              * Format: uint32
              * @description Number of shards whose samples a shuffle mixes at a time; all when missing.
@@ -4003,10 +4018,16 @@ export interface components {
             sample_key?: string | null;
             /** @description Comparisons that a row meets, all of them; other rows are no samples. */
             where?: components["schemas"]["Comparison"][];
-            /** @description Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too. */
-            hidden?: boolean;
-            /** @description Links in a folder that are followed: `all`, or `files` for those to files only. */
-            links?: components["schemas"]["Links"];
+            /**
+             * @description Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
+             * @default false
+             */
+            hidden: boolean;
+            /**
+             * @description Links in a folder that are followed: `all`, or `files` for those to files only.
+             * @default all
+             */
+            links: components["schemas"]["Links"];
             /**
              * @description Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or
              *     `{"value": -1}`.
@@ -4014,8 +4035,11 @@ export interface components {
             missing?: {
                 [key: string]: components["schemas"]["WhenMissing"];
             };
-            /** @description Handling of damaged, cut, empty and missing parts: `fail` or `skip`. */
-            on_damage?: components["schemas"]["OnDamage"];
+            /**
+             * @description Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
+             * @default fail
+             */
+            on_damage: components["schemas"]["OnDamage"];
             /**
              * Format: uint32
              * @description Number of row groups whose rows a shuffle mixes at a time; all when missing.
@@ -4086,10 +4110,16 @@ export interface components {
             lists?: string[];
             /** @description Feature that is the key of the sample. When missing, the key is that of the file, `#`, and the number of the record. */
             sample_key?: string | null;
-            /** @description Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too. */
-            hidden?: boolean;
-            /** @description Links in a folder that are followed: `all`, or `files` for those to files only. */
-            links?: components["schemas"]["Links"];
+            /**
+             * @description Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
+             * @default false
+             */
+            hidden: boolean;
+            /**
+             * @description Links in a folder that are followed: `all`, or `files` for those to files only.
+             * @default all
+             */
+            links: components["schemas"]["Links"];
             /**
              * @description Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or
              *     `{"value": -1}`.
@@ -4097,8 +4127,11 @@ export interface components {
             missing?: {
                 [key: string]: components["schemas"]["WhenMissing"];
             };
-            /** @description Handling of damaged, cut, empty and missing parts: `fail` or `skip`. */
-            on_damage?: components["schemas"]["OnDamage"];
+            /**
+             * @description Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
+             * @default fail
+             */
+            on_damage: components["schemas"]["OnDamage"];
             /**
              * Format: uint32
              * @description Number of files whose samples a shuffle mixes at a time; all when missing.
@@ -4150,8 +4183,11 @@ export interface components {
             missing?: {
                 [key: string]: components["schemas"]["WhenMissing"];
             };
-            /** @description Handling of damaged, cut, empty and missing parts: `fail` or `skip`. */
-            on_damage?: components["schemas"]["OnDamage"];
+            /**
+             * @description Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
+             * @default fail
+             */
+            on_damage: components["schemas"]["OnDamage"];
             /**
              * Format: uint32
              * @description Number of shards whose samples a shuffle mixes at a time; all when missing.
@@ -4197,10 +4233,16 @@ export interface components {
             types?: {
                 [key: string]: components["schemas"]["ColumnType"];
             };
-            /** @description Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too. */
-            hidden?: boolean;
-            /** @description Links in a folder that are followed: `all`, or `files` for those to files only. */
-            links?: components["schemas"]["Links"];
+            /**
+             * @description Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
+             * @default false
+             */
+            hidden: boolean;
+            /**
+             * @description Links in a folder that are followed: `all`, or `files` for those to files only.
+             * @default all
+             */
+            links: components["schemas"]["Links"];
             /**
              * @description Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or
              *     `{"value": -1}`.
@@ -4208,8 +4250,11 @@ export interface components {
             missing?: {
                 [key: string]: components["schemas"]["WhenMissing"];
             };
-            /** @description Handling of damaged, cut, empty and missing parts: `fail` or `skip`. */
-            on_damage?: components["schemas"]["OnDamage"];
+            /**
+             * @description Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
+             * @default fail
+             */
+            on_damage: components["schemas"]["OnDamage"];
             /**
              * @description Permutes the samples, differently in every epoch.
              * @default false
@@ -4247,10 +4292,16 @@ export interface components {
             types?: {
                 [key: string]: components["schemas"]["ColumnType"];
             };
-            /** @description Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too. */
-            hidden?: boolean;
-            /** @description Links in a folder that are followed: `all`, or `files` for those to files only. */
-            links?: components["schemas"]["Links"];
+            /**
+             * @description Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
+             * @default false
+             */
+            hidden: boolean;
+            /**
+             * @description Links in a folder that are followed: `all`, or `files` for those to files only.
+             * @default all
+             */
+            links: components["schemas"]["Links"];
             /**
              * @description Handling of samples that lack a field of the data set, by field: `fail` (the default), `mask`, `drop`, `nan`, or
              *     `{"value": -1}`.
@@ -4258,8 +4309,11 @@ export interface components {
             missing?: {
                 [key: string]: components["schemas"]["WhenMissing"];
             };
-            /** @description Handling of damaged, cut, empty and missing parts: `fail` or `skip`. */
-            on_damage?: components["schemas"]["OnDamage"];
+            /**
+             * @description Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
+             * @default fail
+             */
+            on_damage: components["schemas"]["OnDamage"];
             /**
              * @description Permutes the samples, differently in every epoch.
              * @default false
