@@ -19,10 +19,11 @@ const BENCH: &str = "runner/bench/README.md";
 const GUEST: &str = "guest-sdk/README.md";
 const TRAIN: &str = "examples/train/README.md";
 const RAY: &str = "examples/ray/README.md";
+const VARIANTS: &str = "tests/variants/README.md";
 const MANUALS: [&str; 6] = [README, RUNNER, WEB, PYTHON, BENCH, GUEST];
 
 /// All manuals and READMEs with shell blocks.
-const WITH_SHELL: [&str; 8] = [README, RUNNER, WEB, PYTHON, BENCH, GUEST, TRAIN, RAY];
+const WITH_SHELL: [&str; 9] = [README, RUNNER, WEB, PYTHON, BENCH, GUEST, TRAIN, RAY, VARIANTS];
 
 /// A fenced code block.
 struct Block {

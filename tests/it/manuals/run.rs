@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use penstock_s3_server::{Server, Settings};
 use penstock_tests::{Call, Folder, make_data, module, penstock, photos, repository};
 
-use super::{BENCH, GUEST, PYTHON, RAY, README, RUNNER, TRAIN, WEB, WITH_SHELL, blocks, text};
+use super::{BENCH, GUEST, PYTHON, RAY, README, RUNNER, TRAIN, VARIANTS, WEB, WITH_SHELL, blocks, text};
 use crate::new::as_author;
 
 /// Shell blocks that no test of this file runs: file, first line, reason.
@@ -52,6 +52,7 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "needs PyTorch and torchvision",
     ),
     (RAY, "make wheel photos && python3 -m venv target/ray-example", "needs Ray"),
+    (VARIANTS, "pip install -r requirements.txt", "needs the packages"),
 ];
 
 /// Creates a folder with what the repository contains after `make`.
