@@ -528,3 +528,48 @@ fn lines_that_were_swapped_after_a_stop_are_noticed() {
         assert_says(&resume(), &["has other files, keys, sizes or bytes"]);
     }
 }
+
+/// A state of a build that counted other keys or classes would have continued with other samples or labels.
+#[test]
+fn states_of_earlier_builds_resume_over_the_keys_that_those_took_alone() {
+    let document = json!({ "source": labelled("train/"), "stages": [] });
+    // As such a build wrote it, after four of ten samples.
+    let state = json!({
+        "version": 1, "recipe": { "`/seed`": "5feceb66ffc86f38", "`/source`": "452b83aa6dc4a35a" },
+        "count": 10, "first_epoch": 0, "world": 1, "uneven": "drop",
+        "ranks": { "0": {
+            "epochs": [{ "epoch": 0, "frontier": 4 }], "items": 4,
+            "settled": { "made": 4, "delivered": 4, "dropped": 0, "skipped": 0, "dead_lettered": 0, "discarded": 0, "left": 0 }
+        } },
+        "before": { "made": 0, "delivered": 0, "dropped": 0, "skipped": 0, "dead_lettered": 0, "discarded": 0, "left": 0 }
+    });
+    type Change = fn(&Folder);
+    let changes: [(Change, &str); 4] = [
+        (|_| (), ""),
+        (
+            |folder| drop(folder.write("data/train/.h/x.jpg", "")),
+            "files in hidden folders are left out; `\"hidden\": true` takes them, as before",
+        ),
+        (|folder| fs::create_dir(folder.join("data/train/c")).unwrap(), "class folders without listed keys"),
+        (
+            |folder| symlink("../train/a", folder.join("data/train/z")).unwrap(),
+            "links to folders and absolute links are followed; `\"links\": \"files\"` leaves them out, as before",
+        ),
+    ];
+    for (make, rule) in changes {
+        let folder = Folder::new();
+        (0..5).for_each(|row| {
+            write_all(&folder, &[&format!("train/a/{row}.jpg"), &format!("train/b/{row}.jpg")])
+        });
+        make(&folder);
+        let state = folder.write("state.json", state.to_string());
+        let resumed = call(&folder, &document).argument("--resume").argument(state).finish();
+        match rule {
+            "" => assert_eq!(resumed.exits(0).snapshot().ledger.total.delivered, 6),
+            _ => assert_says(
+                &resumed.exits(1).stderr,
+                &["the state was saved by an earlier version of Penstock", rule],
+            ),
+        }
+    }
+}
