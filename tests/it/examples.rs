@@ -53,7 +53,7 @@ fn tar_set(folder: &Folder, set: &str, shards: usize) {
 }
 
 /// A tar archive of these files.
-fn tar(files: impl Iterator<Item = (String, Vec<u8>)>) -> Vec<u8> {
+pub(crate) fn tar(files: impl Iterator<Item = (String, Vec<u8>)>) -> Vec<u8> {
     let mut archive = Vec::new();
     for (name, content) in files {
         let mut header = [0_u8; 512];

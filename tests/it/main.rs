@@ -14,6 +14,7 @@ mod config;
 mod delivered;
 mod examples;
 mod files;
+mod first_week;
 mod floors;
 mod formats;
 mod hostile;
