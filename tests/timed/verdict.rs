@@ -123,7 +123,9 @@ fn bursts_that_exceed_short_queues_are_distinguished_from_a_slow_stage() {
 fn failing_samples_are_distinguished_from_slow_loading() {
     timed(|| {
         let stage = json!({ "sleep": { "name": "decode", "mean_ms": 10, "fail_rate": 0.7 } });
-        let snapshot = run(150, json!([stage]), step(15));
+        let mut unlimited = document(150, json!([stage]), step(15));
+        unlimited["max_failures"] = Value::Null;
+        let snapshot = ended(&unlimited, 0);
         assert_eq!(found(&snapshot), (VerdictKind::Failures, Some("1:decode"), Answer::Yes));
         let stage = json!({ "sleep": { "name": "decode", "mean_ms": 10, "fail_rate": 1.0 } });
         let snapshot = ended(&document(50, json!([stage]), step(15)), 1);
