@@ -25,6 +25,7 @@ use crate::index::numbered_key;
 use crate::ranges::Reads;
 use crate::select::Selection;
 use crate::shards::{digest, read_whole, versions};
+use crate::value::shortened;
 use index::{MdsIndex, Shard};
 use open::{Content, OpenShards};
 
@@ -66,15 +67,36 @@ pub fn mds_samples(
         let mut parts: Vec<_> = index.shards.iter().map(named).collect();
         // Most shards have the columns of the shard before.
         parts.dedup_by(|(_, one), (_, other)| one == other);
-        let fields = DataFields::of_several(&parts).map_err(|fault| {
-            let fault = fault.to_string().replace("the source ", "the shard ");
-            SourceFault::new(format!("{fault}; write the shards with equal columns"), None)
-        })?;
+        let fields = DataFields::of_several(&parts)
+            .map_err(|fault| fault.to_string().replace("the source ", "the shard "));
+        let fields =
+            fields.and_then(|fields| check_texts(&index.shards).map(|()| fields)).map_err(|fault| {
+                SourceFault::new(format!("{fault}; write the shards with equal columns"), None)
+            })?;
         let open = OpenShards::new(store, &index, most_bytes);
         let samples: Arc<dyn Numbered> = Arc::new(MdsSamples { index, open, fields, damage, most_bytes });
         Ok(samples)
     }
     .boxed()
+}
+
+/// Checks that no field has texts in one shard, and JSON in another: both have one type.
+fn check_texts(shards: &[Shard]) -> Result<(), String> {
+    let mut known: BTreeMap<&str, (bool, &str)> = BTreeMap::new();
+    for shard in shards {
+        for (field, is_json) in shard.columns.texts() {
+            let (known, at) = *known.entry(&**field).or_insert((is_json, &*shard.raw.key));
+            if known != is_json {
+                let kind = |is_json| if is_json { "is JSON" } else { "is a text" };
+                let (known, kind, at, key) = (kind(known), kind(is_json), shown(at), shown(&shard.raw.key));
+                let name = shortened(field);
+                return Err(format!(
+                    "the field `{name}` {known} in the shard {at}, and {kind} in the shard {key}"
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Samples of MDS shards.

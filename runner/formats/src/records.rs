@@ -9,6 +9,7 @@ mod numbered;
 mod part;
 mod rows;
 mod split;
+mod written;
 
 pub use format::RecordFormat;
 pub use in_order::RecordSource;

@@ -305,7 +305,20 @@ impl Walk {
         if is_first && let Some(to) = self.roots.text_of(folder, name) {
             // The author of a pipeline does not see the log, and may not see paths of the machine.
             let (store, to) = (&*self.asked.store, to.display());
-            warn!(store, link = key, %to, "a link leads out of the store's folder, so it is left out; the store's `links` may name its folder");
+            match self.links {
+                Links::All => warn!(
+                    store,
+                    link = key,
+                    %to,
+                    "a link leads out of the store's folder, so it is left out; the store's `links` may name its folder"
+                ),
+                Links::Files => warn!(
+                    store,
+                    link = key,
+                    %to,
+                    "a link is absolute or leads out of the store's folder, so `\"links\": \"files\"` leaves it out"
+                ),
+            }
         }
     }
 

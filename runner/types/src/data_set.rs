@@ -151,8 +151,8 @@ impl FieldType {
         Self::Tensor { dtype: Some(dtype), dimensions: Some(u32::try_from(dimensions).unwrap_or(u32::MAX)) }
     }
 
-    /// Type that all values of both types can have: whole and broken numbers become broken ones, a single number beside lists of
-    /// numbers becomes a list, and elements get the smallest type that holds both. `None` if there is none.
+    /// Type that all values of both types can have: whole and broken numbers become broken ones, and elements get the smallest type
+    /// that holds both. `None` if there is none.
     pub fn common(self, other: Self) -> Option<Self> {
         use FieldType::{Int, Real, Tensor};
         match (self, other) {
@@ -167,13 +167,18 @@ impl FieldType {
                 let dimensions = dimensions.and(dimensions_of_other);
                 is_same.then_some(Tensor { dtype, dimensions })
             }
-            (Tensor { dtype: Some(dtype), dimensions: Some(1) }, single)
-            | (single, Tensor { dtype: Some(dtype), dimensions: Some(1) }) => match (single, dtype) {
-                (Int, Dtype::Int64) | (Real, Dtype::Float32 | Dtype::Float64) => Some(Self::tensor(dtype, 1)),
-                _ => None,
-            },
             _ => None,
         }
+    }
+
+    /// Type of the lists of numbers that single numbers and lists become, in records in which a list of one number looks like a single
+    /// one. `None` for other types.
+    fn list_with(self, other: Self) -> Option<Self> {
+        let of_single = |single: Self, list: Self| {
+            let dtype = if single == Self::Int { Dtype::Int64 } else { Dtype::Float32 };
+            (matches!(single, Self::Int | Self::Real) && list == Self::tensor(dtype, 1)).then_some(list)
+        };
+        of_single(self, other).or_else(|| of_single(other, self))
     }
 
     /// True if values of this type are of the type `of` as they are.
@@ -416,7 +421,7 @@ impl Learner {
 impl Seen {
     /// Joins another type of values, the first of which is at `at`.
     fn join(&mut self, kind: FieldType, at: &dyn Fn() -> String) -> Result<(), TypeFault> {
-        let Some(common) = self.kind.common(kind) else {
+        let Some(common) = self.kind.common(kind).or_else(|| self.kind.list_with(kind)) else {
             return Err(TypeFault::Differs {
                 name: self.name.as_ref().to_owned(),
                 one: self.kind,
@@ -514,6 +519,25 @@ mod tests {
         assert_eq!(learnt(&[REAL, int(LARGE)]).unwrap_err(), told("line 1", "line 2"));
         assert!(learnt(&[int(LARGE), int(1)]).is_ok());
         assert!(learnt(&[int(1 << 60), REAL]).is_ok(), "a power of two is exact");
+    }
+
+    #[test]
+    fn a_single_number_is_a_list_beside_lists_in_one_source_only() {
+        let list = FieldType::tensor(Dtype::Int64, 1);
+        for values in [[int(1), Some((list, None))], [Some((list, None)), int(1)]] {
+            assert_eq!(learnt(&values).unwrap().finish(true).fields[0].kind, list);
+        }
+        assert!(learnt(&[REAL, Some((list, None))]).is_err());
+        let part = |name: &str, kind| {
+            let field = DataField { name: "n".into(), kind, optional: Some(false) };
+            (Arc::from(name), DataFields::of(vec![field]))
+        };
+        let (single, several) = (part("a", FieldType::Int), part("b", list));
+        assert_eq!(
+            DataFields::of_several(&[single.clone(), several.clone()]).unwrap_err().to_string(),
+            "the field `n` is a single int64 in the source `a`, and is int64 with 1 dimension in the source `b`"
+        );
+        assert!(DataFields::of_several(&[several, single]).is_err());
     }
 
     #[test]

@@ -156,7 +156,8 @@ impl LeftOutReason {
         match self {
             Self::Hidden => "; `\"hidden\": true` takes those of folders",
             Self::Link => {
-                "; a link that leads out of the store is followed into a folder that `--store-links` or the store's `links` names"
+                "; links may lead into the folder of the store and into those that `--store-links` or the store's `links` names, and with \
+                 `\"links\": \"files\"` only relative ones to files of the store are followed"
             }
             _ => "",
         }
@@ -249,5 +250,11 @@ mod tests {
             "the source `0:src` left out 1 damaged part of the data with 10 samples (`s-1.tar` is empty)"
         );
         assert_eq!(of(LeftOutReason::Where, 3, None, &[]).warning("0:src"), None);
+        // True of a link to a folder of the store that `"links": "files"` leaves out, too.
+        assert_eq!(
+            of(LeftOutReason::Link, 1, None, &["l1"]).warning("0:src").unwrap(),
+            "the source `0:src` left out 1 link that is not followed (`l1`); links may lead into the folder of the store and into those that \
+             `--store-links` or the store's `links` names, and with `\"links\": \"files\"` only relative ones to files of the store are followed"
+        );
     }
 }

@@ -48,6 +48,15 @@ impl ShardColumns {
         fields.collect()
     }
 
+    /// Fields that are texts, with true for those in JSON.
+    pub(super) fn texts(&self) -> impl Iterator<Item = (&Arc<str>, bool)> {
+        self.0.iter().filter_map(|column| match column.encoding.as_ref()? {
+            Encoding::Text => Some((column.field.as_ref()?, false)),
+            Encoding::Json => Some((column.field.as_ref()?, true)),
+            _ => None,
+        })
+    }
+
     /// Adds the fields of a sample. The error is the end of a sentence about the sample.
     pub(super) fn add(&self, sample: &mut Sample, content: &Bytes) -> Result<(), String> {
         let variable = self.0.iter().filter(|column| column.size.is_none()).count();

@@ -14,6 +14,8 @@ const MAX_RANK: usize = 16;
 pub(super) enum Encoding {
     Blob,
     Text,
+    /// Text in JSON.
+    Json,
     /// Whole number of one, two, four or eight bytes.
     Int {
         is_signed: bool,
@@ -37,7 +39,8 @@ impl Encoding {
     pub(super) fn named(name: &str) -> Result<Self, String> {
         Ok(match name {
             "bytes" | "jpeg" | "png" => Self::Blob,
-            "str" | "json" | "str_decimal" => Self::Text,
+            "str" | "str_decimal" => Self::Text,
+            "json" => Self::Json,
             "int" | "int64" => Self::Int { is_signed: true, size: 8 },
             "int8" => Self::Int { is_signed: true, size: 1 },
             "int16" => Self::Int { is_signed: true, size: 2 },
@@ -84,7 +87,7 @@ impl Encoding {
     pub(super) fn kind(&self) -> FieldType {
         match self {
             Self::Blob => FieldType::Bytes,
-            Self::Text => FieldType::Text,
+            Self::Text | Self::Json => FieldType::Text,
             Self::Int { .. } | Self::IntText => FieldType::Int,
             Self::Real { .. } | Self::RealText => FieldType::Real,
             Self::Array { dtype, shape } => {
@@ -98,7 +101,7 @@ impl Encoding {
     pub(super) fn value(&self, content: Bytes) -> Result<Value, String> {
         Ok(match self {
             Self::Blob => Value::Blob(content),
-            Self::Text => Value::Text(text(&content)?),
+            Self::Text | Self::Json => Value::Text(text(&content)?),
             Self::Int { is_signed, size } => {
                 let bits = number(&content, *size)?;
                 let above = 64 - 8 * *size as u32;

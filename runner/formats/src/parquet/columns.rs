@@ -11,7 +11,7 @@ use penstock_types::data_set::{DataField, DataFields, FieldType};
 use penstock_types::spec::Comparison;
 
 use super::fault::{FileFault, escaped};
-use super::schema::{Annotation, Form, Node};
+use super::schema::{Annotation, Form, Node, Unit};
 
 /// Maximum number of names in a message.
 const SHOWN_NAMES: usize = 20;
@@ -44,6 +44,7 @@ pub(super) struct Leaf {
     pub(super) column: usize,
     pub(super) descr: ColumnDescPtr,
     pub(super) kind: Kind,
+    pub(super) annotation: Annotation,
     /// Definition level from which on each of the lists around a value has an element, from the outermost list on.
     pub(super) lists: Vec<i16>,
     /// Set if NaN stands for nulls in lists.
@@ -146,10 +147,14 @@ impl Layout {
             if found.is_none() {
                 lacking.columns.insert(column.clone());
             }
-            found
+            found.filter(|field| !tree.leaves[field.leaf].is_null())
         };
         let fields: Vec<FieldPlan> = match query.fields.is_empty() {
-            true => tree.fields.iter().filter(|field| Some(field.leaf) != key).cloned().collect(),
+            true => {
+                let is_field =
+                    |field: &&FieldPlan| Some(field.leaf) != key && !tree.leaves[field.leaf].is_null();
+                tree.fields.iter().filter(is_field).cloned().collect()
+            }
             false => query
                 .fields
                 .iter()
@@ -272,6 +277,7 @@ impl Tree {
             column,
             descr,
             kind,
+            annotation: node.annotation,
             lists: around.lists.to_vec(),
             has_nan: false,
         });
@@ -388,6 +394,42 @@ impl Leaf {
             &self.name,
             format!("{reason}, which cannot become a field; name the other columns in `columns`"),
         ))
+    }
+
+    /// True if the column has no type, since all of its values are null. It is read as one that the file does not have.
+    fn is_null(&self) -> bool {
+        self.annotation == Annotation::Null
+    }
+
+    /// Meaning of values, which their type alone does not state.
+    pub(super) fn meaning(&self) -> Annotation {
+        match (self.kind, self.annotation) {
+            (Kind::Int96, _) => Annotation::Timestamp { unit: Unit::Nanos, is_utc: false },
+            (
+                Kind::Int { .. },
+                of_time @ (Annotation::Date | Annotation::Time(_) | Annotation::Timestamp { .. }),
+            ) => of_time,
+            // A list of texts becomes a text.
+            (Kind::Text, _) if !self.lists.is_empty() => Annotation::List,
+            _ => Annotation::Plain,
+        }
+    }
+
+    /// Predicate of a sentence about the column.
+    pub(super) fn in_words(&self) -> String {
+        match self.meaning() {
+            Annotation::Date => "has dates".to_owned(),
+            Annotation::Time(unit) => format!("has times of day in {}", unit.in_words()),
+            Annotation::Timestamp { unit, is_utc } => {
+                let zone = if is_utc { "of UTC" } else { "without a time zone" };
+                format!("has timestamps {zone} in {}", unit.in_words())
+            }
+            Annotation::List => "has lists of texts".to_owned(),
+            _ => self
+                .kind
+                .field_type(self.lists.len())
+                .map_or_else(|| "has other values".to_owned(), FieldType::in_words),
+        }
     }
 
     /// Bytes that a value takes at most while it is decoded, beside its page.

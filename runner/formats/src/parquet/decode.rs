@@ -18,6 +18,9 @@ const BATCH: usize = 4096;
 /// Size of the smallest blobs that share the memory of their pages, in bytes: copying smaller ones takes less time.
 const LEAST_SHARED: usize = 1024;
 
+/// Maximum distance of a time of 96 bits from 1970-01-01, in seconds: its nanoseconds have 64 bits.
+const MAX_SECONDS: i64 = i64::MAX / 1_000_000_000 - 1;
+
 /// Values of a column in one row group.
 pub(super) struct Column {
     kind: Kind,
@@ -130,6 +133,12 @@ pub(super) fn decode(bytes: Bytes, chunk: &Chunk, leaf: &Leaf, rows: u64) -> Res
             Ok(())
         })?,
         ColumnReader::Int96ColumnReader(reader) => column.read(leaf, reader, rows, |values, more| {
+            if more.iter().any(|time| time.to_seconds().abs() > MAX_SECONDS) {
+                return Err(
+                    "has a time before 1678 or after 2261, which is no number of nanoseconds in 64 bits"
+                        .to_owned(),
+                );
+            }
             values.add_ints(more.iter().map(|value| value.to_nanos()), i64::to_le_bytes);
             Ok(())
         })?,
@@ -156,9 +165,13 @@ pub(super) fn decode(bytes: Bytes, chunk: &Chunk, leaf: &Leaf, rows: u64) -> Res
     Ok(column)
 }
 
-/// Number of a decimal with `scale` digits behind its point.
+/// Number of a decimal with `scale` digits behind its point, rounded once.
 fn decimal(digits: i128, scale: i32) -> f64 {
-    digits as f64 / 10_f64.powi(scale)
+    // float64 holds both exactly.
+    if digits.unsigned_abs() <= 1 << 53 && (0..=22).contains(&scale) {
+        return digits as f64 / 10_f64.powi(scale);
+    }
+    format!("{digits}e{}", -i64::from(scale)).parse().expect("a number with an exponent")
 }
 
 fn add<const SIZE: usize>(elements: &mut Vec<u8>, more: impl ExactSizeIterator<Item = [u8; SIZE]>) {

@@ -1,5 +1,6 @@
 //! Opening of files: their footers, and the rows that meet the comparisons of a document.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -9,7 +10,7 @@ use penstock_storage::{BoundedStore, RAISE_BUFFER, RangedObject, shown};
 use penstock_types::data_set::DataFields;
 use tokio::task::spawn_blocking;
 
-use super::columns::{Lacking, Layout, Query};
+use super::columns::{Lacking, Layout, Leaf, Query};
 use super::fault::{FileFault, escaped};
 use super::filter;
 use super::footer::{self, RowGroup, TAIL};
@@ -71,6 +72,7 @@ pub(super) async fn open(
     let (mut files, mut groups, mut kept) = (Vec::new(), Vec::new(), 0);
     let mut parts: Vec<(Arc<str>, DataFields)> = Vec::new();
     let mut lacking: Option<(Arc<str>, Lacking)> = None;
+    let mut meanings = Meanings::default();
     while let Some(opened) = opens.try_next().await? {
         let Some((file, rows, fields)) = opened else { continue };
         kept += (size_of::<File>() + file.key.len()) as u64;
@@ -91,6 +93,10 @@ pub(super) async fn open(
             None => lacking = Some((file.key.clone(), of_file.clone())),
             Some((_, all)) => all.columns.retain(|column| of_file.columns.contains(column)),
         }
+        let is_new = files.last().is_none_or(|last: &File| !Arc::ptr_eq(&last.layout, &file.layout));
+        if is_new {
+            meanings.add(&file).map_err(differs)?;
+        }
         // Most files have the fields of the file before.
         if parts.last().is_none_or(|(_, last)| *last != fields) {
             parts.push((file.key.clone(), fields));
@@ -105,14 +111,47 @@ pub(super) async fn open(
         let fault = FileFault::NoColumn { name: escaped(name), known: known.clone() };
         return Err(SourceFault::new(format!("{} in store `{}` {fault}", shown(key), store.name()), None));
     }
-    let fields = DataFields::of_several(&parts).map_err(|fault| {
-        let fault = fault.to_string().replace("the source ", "the file ");
-        SourceFault::new(
-            format!("{fault}; write the files with equal columns, or name others in `columns`"),
-            None,
-        )
-    })?;
+    let fields = DataFields::of_several(&parts)
+        .map_err(|fault| differs(fault.to_string().replace("the source ", "the file ")))?;
     Ok(Opened { files, groups, fields })
+}
+
+/// Fault of files whose columns differ.
+fn differs(fault: String) -> SourceFault {
+    SourceFault::new(
+        format!("{fault}; write the files with equal columns, or name others in `columns`"),
+        None,
+    )
+}
+
+/// Columns by name, each as the first file has it.
+#[derive(Default)]
+struct Meanings(HashMap<Arc<str>, (Leaf, Arc<str>)>);
+
+impl Meanings {
+    /// Adds the columns of a file. Fails if equal numbers or texts in a column mean something else than in a file before. Types are compared
+    /// elsewhere.
+    fn add(&mut self, file: &File) -> Result<(), String> {
+        for leaf in &file.layout.leaves {
+            match self.0.get(&leaf.name) {
+                None => {
+                    self.0.insert(leaf.name.clone(), (leaf.clone(), file.key.clone()));
+                }
+                Some((known, _)) if known.meaning() == leaf.meaning() => {}
+                Some((known, at)) => {
+                    return Err(format!(
+                        "the column `{}` {} in the file {}, and {} in the file {}",
+                        escaped(&leaf.name),
+                        known.in_words(),
+                        shown(at),
+                        leaf.in_words(),
+                        shown(&file.key)
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Opens one file.

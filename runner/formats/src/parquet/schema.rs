@@ -46,6 +46,36 @@ pub(super) enum Annotation {
     Unsigned(u8),
     Float16,
     Interval,
+    /// Days since 1970-01-01.
+    Date,
+    /// Time of day in this unit.
+    Time(Unit),
+    /// Time since 1970-01-01 in this unit, either of UTC or of no time zone.
+    Timestamp {
+        unit: Unit,
+        is_utc: bool,
+    },
+    /// All values are null.
+    Null,
+}
+
+/// Unit of times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    Millis,
+    Micros,
+    Nanos,
+}
+
+impl Unit {
+    /// Name of the unit, in the plural.
+    pub(super) fn in_words(self) -> &'static str {
+        match self {
+            Self::Millis => "milliseconds",
+            Self::Micros => "microseconds",
+            Self::Nanos => "nanoseconds",
+        }
+    }
 }
 
 /// An element of the list that stands for the tree, in depth-first order.
@@ -143,13 +173,18 @@ fn physical_of(number: i64) -> Option<Physical> {
     })
 }
 
-/// Annotation in the older form.
+/// Annotation in the older form. Its timestamps have no time zone, as in pyarrow.
 fn converted_of(number: i64) -> Annotation {
     match number {
         0 | 4 | 19 => Annotation::Text,
         1 | 2 => Annotation::Map,
         3 => Annotation::List,
         5 => Annotation::Decimal,
+        6 => Annotation::Date,
+        7 => Annotation::Time(Unit::Millis),
+        8 => Annotation::Time(Unit::Micros),
+        9 => Annotation::Timestamp { unit: Unit::Millis, is_utc: false },
+        10 => Annotation::Timestamp { unit: Unit::Micros, is_utc: false },
         11..=14 => Annotation::Unsigned(8 << (number - 11)),
         15..=18 => Annotation::Signed(8 << (number - 15)),
         21 => Annotation::Interval,
@@ -162,6 +197,14 @@ fn logical_of(input: &mut Compact<'_>) -> Option<Annotation> {
     let (mut last, mut annotation) = (0, Annotation::Plain);
     while let Some((number, kind)) = input.field(&mut last)? {
         annotation = match (number, kind) {
+            (7 | 8, STRUCT) => {
+                let (unit, is_utc) = time_of(input)?;
+                match (number, unit) {
+                    (_, None) => Annotation::Plain,
+                    (7, Some(unit)) => Annotation::Time(unit),
+                    (_, Some(unit)) => Annotation::Timestamp { unit, is_utc },
+                }
+            }
             (10, STRUCT) => {
                 let (mut last, mut bits, mut is_signed) = (0, 0, false);
                 while let Some((number, kind)) = input.field(&mut last)? {
@@ -180,6 +223,8 @@ fn logical_of(input: &mut Compact<'_>) -> Option<Annotation> {
                     2 => Annotation::Map,
                     3 => Annotation::List,
                     5 => Annotation::Decimal,
+                    6 => Annotation::Date,
+                    11 => Annotation::Null,
                     15 => Annotation::Float16,
                     _ => Annotation::Plain,
                 }
@@ -187,4 +232,28 @@ fn logical_of(input: &mut Compact<'_>) -> Option<Annotation> {
         };
     }
     Some(annotation)
+}
+
+/// Unit of a time, unless it is unknown, and true for times of UTC.
+fn time_of(input: &mut Compact<'_>) -> Option<(Option<Unit>, bool)> {
+    let (mut last, mut unit, mut is_utc) = (0, None, false);
+    while let Some((number, kind)) = input.field(&mut last)? {
+        match (number, kind) {
+            (1, _) => is_utc = kind == TRUE,
+            (2, STRUCT) => {
+                let mut last = 0;
+                while let Some((number, kind)) = input.field(&mut last)? {
+                    input.skip(kind)?;
+                    unit = match number {
+                        1 => Some(Unit::Millis),
+                        2 => Some(Unit::Micros),
+                        3 => Some(Unit::Nanos),
+                        _ => None,
+                    };
+                }
+            }
+            _ => input.skip(kind)?,
+        }
+    }
+    Some((unit, is_utc))
 }

@@ -123,7 +123,10 @@ impl RecordFormat {
         match self.parsed(rows, &part, &piece.text, piece.number, origin) {
             Ok(sample) => Ok((sample, None)),
             Err(reason) => {
-                let outcome = self.damage.sample(part.fault(piece.number, &reason.to_string()))?;
+                let fault = part.fault(piece.number, &reason.to_string());
+                // A contradiction of the type of the data set ends the run.
+                let is_damage = !matches!(reason, RecordFault::Inexact { .. });
+                let outcome = self.damage.sample(SourceFault { is_damage, ..fault })?;
                 let mut sample = Sample::new(self.numbered(&part, piece.number), origin);
                 sample.set(BYTES_FIELD, Value::Blob(piece.text));
                 Ok((sample, Some(outcome)))

@@ -4,19 +4,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use penstock_engine::item::{Field, Origin, Sample, Value};
-use penstock_types::data_set::is_exact;
 use penstock_types::spec::{ColumnType, JsonSize};
-use penstock_types::text::without_place;
-use serde_json::{Map, Number, Value as Json};
+use penstock_types::text::{printable, without_place};
+use serde_json::{Map, Value as Json};
 
 use super::layout::{KeyAndFields, MAX_COLUMNS, SAMPLE_KEY};
-use super::rows::value;
+use super::rows::{self, whole_number};
+use super::written::{is_huge, is_inexact, member};
 
 /// Maximum number of names and values in a line, because each takes dozens of bytes while the line is parsed.
-const MAX_NODES: usize = 1 << 18;
+pub(super) const MAX_NODES: usize = 1 << 18;
 
-/// Number up to which float64 holds each whole number.
+/// Number up to which no other number is rounded to a whole number of float64.
 const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// Maximum length of a number in messages, in bytes.
+const MAX_SHOWN_NUMBER: usize = 40;
 
 /// Reason why a line or a row is not a valid sample; the message is the predicate of a sentence about it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,9 +37,17 @@ pub enum RecordFault {
     /// An integer does not fit into 64 bits. It is not rounded to a real number, because rounding would silently change an id or
     /// a hash.
     #[error(
-        "has the member `{name}`: {number}, which does not fit into a signed 64-bit integer; write it as a string"
+        "has the member `{name}`: {}, which does not fit into a signed 64-bit integer; write it as a string",
+        printable(number, MAX_SHOWN_NUMBER)
     )]
-    Number { name: String, number: Number },
+    Number { name: String, number: String },
+    /// A value of the type `float` is a whole number that would be rounded.
+    #[error(
+        "has the whole number {} as `{}`, a `float`, which does not hold it exactly; set the type `int` or `text` in `types`",
+        printable(number, MAX_SHOWN_NUMBER),
+        name.escape_debug()
+    )]
+    Inexact { name: String, number: String },
     #[error("has {found} values, and the header names {columns} columns")]
     Values { found: usize, columns: usize },
     #[error("has more values than the {columns} columns that the header names")]
@@ -90,8 +101,8 @@ pub(super) fn members(
             continue;
         }
         let value = match types.get(&name) {
-            None => value_of(&name, member)?,
-            Some(kind) => typed(*kind, &name, member)?,
+            None => value_of(text, &name, member)?,
+            Some(kind) => typed(*kind, text, &name, member)?,
         };
         if let Some(value) = value {
             fields.push(Field { name: Arc::from(name), value });
@@ -100,45 +111,82 @@ pub(super) fn members(
     Ok((key, fields))
 }
 
-fn value_of(name: &str, member: Json) -> Result<Option<Value>, RecordFault> {
-    Ok(Some(match member {
+/// Value of a member of the line `line`; `None` if it is missing.
+fn value_of(line: &str, name: &str, value: Json) -> Result<Option<Value>, RecordFault> {
+    Ok(Some(match value {
         Json::Null => return Ok(None),
         Json::Bool(is_true) => Value::Int(i64::from(is_true)),
-        Json::Number(number) => number_of(name, &number)?,
+        Json::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(int), _) => Value::Int(int),
+            (None, Some(real)) if number.is_f64() && !is_beyond(line, name, real) => Value::Real(real),
+            _ => {
+                let number = member(line, name).unwrap_or_default().to_owned();
+                return Err(RecordFault::Number { name: name.to_owned(), number });
+            }
+        },
         Json::String(text) => Value::Text(text),
-        nested @ (Json::Array(_) | Json::Object(_)) => Value::Text(nested.to_string()),
+        nested @ (Json::Array(_) | Json::Object(_)) => Value::Text(text_of(line, name, &nested)),
     }))
 }
 
+/// True if the number is written as a whole one that neither 64 bits nor float64 hold. `real` is the rounded number.
+pub(super) fn is_beyond(line: &str, name: &str, real: f64) -> bool {
+    is_huge(real) && member(line, name).is_some_and(is_inexact)
+}
+
+/// Text of a member that is no string: as it is written, if the JSON library has rounded a number in it.
+fn text_of(line: &str, name: &str, value: &Json) -> String {
+    let is_rounded = has_huge(value);
+    let written = is_rounded.then(|| member(line, name).map(str::to_owned)).flatten();
+    written.unwrap_or_else(|| value.to_string())
+}
+
+fn has_huge(value: &Json) -> bool {
+    match value {
+        Json::Number(number) => number.is_f64() && number.as_f64().is_some_and(is_huge),
+        Json::Array(values) => values.iter().any(has_huge),
+        Json::Object(members) => members.values().any(has_huge),
+        Json::Null | Json::Bool(_) | Json::String(_) => false,
+    }
+}
+
 /// Value of a member that the document gives a type; `None` if it is missing.
-fn typed(kind: ColumnType, name: &str, member: Json) -> Result<Option<Value>, RecordFault> {
+fn typed(kind: ColumnType, line: &str, name: &str, value: Json) -> Result<Option<Value>, RecordFault> {
+    let inexact = |number: &str| RecordFault::Inexact { name: name.to_owned(), number: number.to_owned() };
     let fault = |member: &Json| RecordFault::Member {
         name: name.to_owned(),
         kind: kind.name(),
         found: short(member),
     };
-    Ok(Some(match (kind, member) {
+    Ok(Some(match (kind, value) {
         (_, Json::Null) => return Ok(None),
         (ColumnType::Text, Json::String(text)) => Value::Text(text),
-        (ColumnType::Text, other) => Value::Text(other.to_string()),
+        (ColumnType::Text, other) => Value::Text(text_of(line, name, &other)),
         (ColumnType::Int, Json::Bool(is_true)) => Value::Int(i64::from(is_true)),
         (_, Json::String(text)) => {
-            return value(kind, &text).map_err(|()| fault(&Json::String(text)));
+            return rows::value(kind, &text).map_err(|is_inexact| match is_inexact {
+                true => inexact(text.trim()),
+                false => fault(&Json::String(text)),
+            });
         }
         (ColumnType::Float, Json::Number(number)) => {
-            let real = match (number.as_i64(), number.as_f64()) {
-                (Some(int), _) => is_exact(int).then_some(int as f64),
-                (None, real) if number.is_f64() => real,
-                // A whole number beyond 64 bits.
-                (None, _) => None,
-            };
-            Value::Real(real.ok_or_else(|| fault(&Json::Number(number)))?)
+            let real = number.as_f64().ok_or_else(|| fault(&Json::Number(number.clone())))?;
+            if !number.is_f64() && is_inexact(&number.to_string()) {
+                return Err(inexact(&number.to_string()));
+            }
+            if is_beyond(line, name, real) {
+                return Err(inexact(member(line, name).unwrap_or_default()));
+            }
+            Value::Real(real)
         }
         (ColumnType::Int | ColumnType::Bool, Json::Number(number)) => {
             // A number such as `3.0` is a whole one.
             let int = number.as_i64().or_else(|| {
                 let real = number.as_f64().filter(|real| number.is_f64() && real.fract() == 0.0)?;
-                (real.abs() <= MAX_EXACT).then_some(real as i64)
+                match real.abs() < MAX_EXACT {
+                    true => Some(real as i64),
+                    false => whole_number(member(line, name)?),
+                }
             });
             let int = int.filter(|int| kind == ColumnType::Int || (0..=1).contains(int));
             Value::Int(int.ok_or_else(|| fault(&Json::Number(number)))?)
@@ -146,16 +194,6 @@ fn typed(kind: ColumnType, name: &str, member: Json) -> Result<Option<Value>, Re
         (ColumnType::Bool, Json::Bool(is_true)) => Value::Int(i64::from(is_true)),
         (_, other) => return Err(fault(&other)),
     }))
-}
-
-fn number_of(name: &str, number: &Number) -> Result<Value, RecordFault> {
-    if let Some(int) = number.as_i64() {
-        return Ok(Value::Int(int));
-    }
-    match number.as_f64() {
-        Some(real) if number.is_f64() => Ok(Value::Real(real)),
-        _ => Err(RecordFault::Number { name: name.to_owned(), number: number.clone() }),
-    }
 }
 
 fn not_json(error: &serde_json::Error) -> RecordFault {
@@ -242,6 +280,53 @@ mod tests {
             "{fault}"
         );
         assert!(sample(r#"{"n": 1e999}"#).is_err());
+        for number in ["-9223372036854775809", "18446744073709551617", "10000000000000000000000000"] {
+            let fault = sample(&format!(r#"{{"n": 1, "n" : {number} }}"#)).unwrap_err();
+            let told = format!("`n`: {number}, which does not fit into a signed 64-bit integer");
+            assert!(fault.contains(&told), "{fault}");
+        }
+        // float64 holds them, or they are no whole numbers as they are written.
+        for (number, real) in [
+            ("18446744073709551616", 18446744073709551616.0),
+            ("1e25", 1e25),
+            ("10000000000000000000000000.0", 1e25),
+        ] {
+            let found = sample(&format!(r#"{{"n": {number}}}"#)).unwrap();
+            assert_eq!(found.field("n"), Some(&Value::Real(real)), "{number}");
+        }
+        let nested = r#"{"n": [1, {"a": 10000000000000000000000000}]}"#;
+        let text = "[1, {\"a\": 10000000000000000000000000}]".to_owned();
+        assert_eq!(sample(nested).unwrap().field("n"), Some(&Value::Text(text)));
+    }
+
+    #[test]
+    fn numbers_of_a_type_are_read_exactly_or_refused() {
+        let read = |kind, number: &str| {
+            let types = BTreeMap::from([("n".to_owned(), kind)]);
+            let found = members(format!(r#"{{"n": {number}}}"#).as_bytes(), SAMPLE_KEY, &types);
+            found.map(|(_, fields)| fields[0].value.clone()).map_err(|fault| fault.to_string())
+        };
+        use ColumnType::{Float, Int, Text};
+        for number in [
+            "9007199254740993",
+            "-9223372036854775809",
+            "18446744073709551615",
+            "100000000000000000001",
+            "\"9007199254740993\"",
+        ] {
+            let told = format!(
+                "has the whole number {} as `n`, a `float`, which does not hold it exactly; set the type `int` or `text` in `types`",
+                number.trim_matches('"')
+            );
+            assert_eq!(read(Float, number), Err(told));
+        }
+        assert_eq!(read(Float, "9223372036854775808"), Ok(Value::Real(9_223_372_036_854_775_808.0)));
+        assert_eq!(read(Float, "9007199254740993.0"), Ok(Value::Real(9_007_199_254_740_992.0)));
+        assert_eq!(read(Int, "9007199254740993.0"), Ok(Value::Int(9_007_199_254_740_993)));
+        assert!(read(Int, "9223372036854775808.0").is_err());
+        for number in ["18446744073709551617", "[10000000000000000000000000]"] {
+            assert_eq!(read(Text, number), Ok(Value::Text(number.to_owned())));
+        }
     }
 
     #[test]

@@ -6,24 +6,32 @@ use std::fmt;
 
 use penstock_types::data_set::{FieldType, Learner, TypeFault};
 use penstock_types::spec::ColumnType;
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// Type of a member's value; `None` for a null, and for a whole number beyond 64 bits, which fails where it is read.
-struct Kind(Option<(FieldType, Option<i64>)>);
+use super::json::{MAX_NODES, is_beyond};
+use super::written::is_huge;
+
+/// Type of a member's value.
+enum Kind {
+    Null,
+    /// A type, with the number if it is a whole one.
+    Of(FieldType, Option<i64>),
+    /// A number that may be a whole one beyond 64 bits; it is rounded.
+    Huge(f64),
+    /// A whole number beyond 64 bits.
+    Beyond,
+}
 
 struct OfKind;
 
-/// Learns the types of the members of one line.
+/// Reads the types of the members of one line, except that of the key.
 struct Line<'a> {
-    learner: &'a mut Learner,
     key: &'a str,
     types: &'a BTreeMap<String, ColumnType>,
-    at: &'a dyn Fn() -> String,
-    fault: &'a mut Option<TypeFault>,
 }
 
-/// Learns the types of the members of the JSON object `line`, except that of the member `key`. A line that is no object teaches nothing:
-/// it fails where it is read.
+/// Learns the types of the members of the JSON object `line`, except that of the member `key`. A line that is no object, or has a whole
+/// number beyond 64 bits, teaches nothing: it fails where it is read, and no sample lacks a field for it.
 pub(super) fn learn(
     learner: &mut Learner,
     line: &[u8],
@@ -32,12 +40,27 @@ pub(super) fn learn(
     at: &dyn Fn() -> String,
 ) -> Result<(), TypeFault> {
     let Ok(text) = str::from_utf8(line.trim_ascii_end()) else { return Ok(()) };
-    let mut fault = None;
+    let mut json = serde_json::Deserializer::from_str(text);
+    let members = json.deserialize_map(Line { key, types });
+    let (Ok(members), Ok(())) = (members, json.end()) else { return Ok(()) };
+    let fails = |(name, kind): &(Cow<'_, str>, Kind)| match kind {
+        Kind::Huge(real) => is_beyond(text, name, *real),
+        Kind::Beyond => true,
+        Kind::Null | Kind::Of(..) => false,
+    };
+    if members.iter().any(fails) {
+        return Ok(());
+    }
     learner.begin_sample();
-    let line = Line { learner, key, types, at, fault: &mut fault };
-    // A fault of the text is told where the line is read.
-    serde_json::Deserializer::from_str(text).deserialize_map(line).unwrap_or_default();
-    fault.map_or(Ok(()), Err)
+    for (name, kind) in members {
+        let (kind, number) = match kind {
+            Kind::Of(kind, number) => (kind, number),
+            Kind::Huge(_) => (FieldType::Real, None),
+            Kind::Null | Kind::Beyond => continue,
+        };
+        learner.see(&name, kind, number, at)?;
+    }
+    Ok(())
 }
 
 /// Type of the fields that a column or member of this type becomes.
@@ -50,27 +73,30 @@ pub(super) fn field_type(kind: ColumnType) -> FieldType {
 }
 
 impl<'de> Visitor<'de> for Line<'_> {
-    type Value = ();
+    type Value = Vec<(Cow<'de, str>, Kind)>;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        while let Some(name) = members.next_key::<Name<'de>>()? {
-            let Name(name) = name;
-            let Kind(kind) = members.next_value()?;
-            if name == self.key || self.fault.is_some() {
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
+        let mut found = Vec::with_capacity(8);
+        while let Some(Name(name)) = members.next_key()? {
+            let kind = members.next_value()?;
+            if found.len() == MAX_NODES {
+                // The line fails where it is read.
+                return Err(A::Error::custom("too many members"));
+            }
+            if name == self.key {
                 continue;
             }
-            let Some((kind, number)) = kind else { continue };
-            let (kind, number) = match self.types.get(&*name) {
-                Some(declared) => (field_type(*declared), None),
-                None => (kind, number),
+            let kind = match (kind, self.types.get(&*name)) {
+                (kind @ Kind::Null, _) | (kind, None) => kind,
+                (_, Some(declared)) => Kind::Of(field_type(*declared), None),
             };
-            *self.fault = self.learner.see(&name, kind, number, self.at).err();
+            found.push((name, kind));
         }
-        Ok(())
+        Ok(found)
     }
 }
 
@@ -115,36 +141,68 @@ impl<'de> Visitor<'de> for OfKind {
     }
 
     fn visit_bool<E>(self, _: bool) -> Result<Kind, E> {
-        Ok(Kind(Some((FieldType::Int, Some(0)))))
+        Ok(Kind::Of(FieldType::Int, Some(0)))
     }
 
     fn visit_i64<E>(self, number: i64) -> Result<Kind, E> {
-        Ok(Kind(Some((FieldType::Int, Some(number)))))
+        Ok(Kind::Of(FieldType::Int, Some(number)))
     }
 
     fn visit_u64<E>(self, number: u64) -> Result<Kind, E> {
-        Ok(Kind(i64::try_from(number).ok().map(|number| (FieldType::Int, Some(number)))))
+        Ok(i64::try_from(number).map_or(Kind::Beyond, |number| Kind::Of(FieldType::Int, Some(number))))
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<Kind, E> {
-        Ok(Kind(Some((FieldType::Real, None))))
+    fn visit_f64<E>(self, real: f64) -> Result<Kind, E> {
+        Ok(if is_huge(real) { Kind::Huge(real) } else { Kind::Of(FieldType::Real, None) })
     }
 
     fn visit_str<E>(self, _: &str) -> Result<Kind, E> {
-        Ok(Kind(Some((FieldType::Text, None))))
+        Ok(Kind::Of(FieldType::Text, None))
     }
 
     fn visit_unit<E>(self) -> Result<Kind, E> {
-        Ok(Kind(None))
+        Ok(Kind::Null)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<Kind, A::Error> {
         while values.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Kind(Some((FieldType::Text, None))))
+        Ok(Kind::Of(FieldType::Text, None))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Kind, A::Error> {
         while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(Kind(Some((FieldType::Text, None))))
+        Ok(Kind::Of(FieldType::Text, None))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn learnt(lines: &[&str]) -> Learner {
+        let mut learner = Learner::default();
+        for line in lines {
+            learn(&mut learner, line.as_bytes(), "key", &BTreeMap::new(), &String::new).unwrap();
+        }
+        learner
+    }
+
+    #[test]
+    fn a_line_that_fails_where_it_is_read_teaches_nothing() {
+        let (one, other) = (r#"{"a": 1, "b": "x"}"#, r#"{"b": "y", "a": 2}"#);
+        let expected = learnt(&[one, other]).finish(true);
+        assert!(expected.fields.iter().all(|field| field.optional == Some(false)));
+        for bad in [
+            r#"{"a": "#,
+            r#"{"a": 1.5, "b": 3"#,
+            r#"{"a": 1.5} x"#,
+            "[1]",
+            r#"{"a": 9223372036854775808}"#,
+            r#"{"b": "z", "c": 10000000000000000000000000}"#,
+        ] {
+            assert_eq!(learnt(&[one, bad, other]).finish(true), expected, "{bad}");
+        }
+        let real = learnt(&[r#"{"a": 1e25, "b": "x"}"#, other]).finish(true);
+        assert_eq!(real.fields[0].kind, FieldType::Real);
     }
 }

@@ -11,6 +11,7 @@ use penstock_types::spec::ColumnType;
 use super::RecordFault;
 use super::kinds::field_type;
 use super::layout::{KeyAndFields, Layout, MAX_COLUMNS, SAMPLE_KEY, reader};
+use super::written::is_inexact;
 
 /// Columns of a table, in order.
 #[derive(Debug, Default)]
@@ -111,10 +112,15 @@ impl RowParser {
                 Becomes::Nothing => {}
                 Becomes::Key => key = (!text.is_empty()).then(|| Arc::from(text)),
                 Becomes::Field(kind) => {
-                    let value = value(*kind, text).map_err(|()| RecordFault::Value {
-                        column: name.to_string(),
-                        kind: kind.name(),
-                        found: text.chars().take(40).flat_map(char::escape_debug).collect(),
+                    let value = value(*kind, text).map_err(|is_inexact| match is_inexact {
+                        true => {
+                            RecordFault::Inexact { name: name.to_string(), number: text.trim().to_owned() }
+                        }
+                        false => RecordFault::Value {
+                            column: name.to_string(),
+                            kind: kind.name(),
+                            found: text.chars().take(40).flat_map(char::escape_debug).collect(),
+                        },
                     })?;
                     fields.extend(value.map(|value| Field { name: name.clone(), value }));
                 }
@@ -166,25 +172,26 @@ pub(super) fn in_words<'a>(names: impl Iterator<Item = &'a str>) -> String {
     names.map(|name| format!("`{}`", name.escape_debug())).collect::<Vec<_>>().join(", ")
 }
 
-/// Value of a column of this type; `None` if it is missing.
-pub(super) fn value(kind: ColumnType, text: &str) -> Result<Option<Value>, ()> {
+/// Value of a column of this type; `None` if it is missing. The error is true for a whole number that would be rounded.
+pub(super) fn value(kind: ColumnType, text: &str) -> Result<Option<Value>, bool> {
     let trimmed = text.trim();
     Ok(Some(match kind {
         ColumnType::Text => Value::Text(text.to_owned()),
         _ if trimmed.is_empty() => return Ok(None),
-        ColumnType::Int => Value::Int(trimmed.parse().ok().or_else(|| whole_number(trimmed)).ok_or(())?),
-        ColumnType::Float => Value::Real(trimmed.parse().map_err(drop)?),
+        ColumnType::Int => Value::Int(trimmed.parse().ok().or_else(|| whole_number(trimmed)).ok_or(false)?),
+        ColumnType::Float if is_inexact(trimmed) => return Err(true),
+        ColumnType::Float => Value::Real(trimmed.parse().map_err(|_| false)?),
         ColumnType::Bool => match trimmed.to_ascii_lowercase().as_str() {
             "true" | "1" => Value::Int(1),
             "false" | "0" => Value::Int(0),
-            _ => return Err(()),
+            _ => return Err(false),
         },
     }))
 }
 
 /// Whole number that a decimal number such as `3.0` or `1e3` stands for, as libraries write whole numbers beside missing ones; `None` for any
 /// other text.
-fn whole_number(text: &str) -> Option<i64> {
+pub(super) fn whole_number(text: &str) -> Option<i64> {
     let (is_negative, unsigned) = match text.strip_prefix('-') {
         Some(unsigned) => (true, unsigned),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
@@ -295,6 +302,11 @@ mod tests {
             ("9223372036854775808,,,", "has `9223372036854775808` in the column `a`, which is no `int`"),
             ("7.5,,,", "has `7.5` in the column `a`, which is no `int`"),
             (",1.2.3,,", "has `1.2.3` in the column `b`, which is no `float`"),
+            (
+                ",9007199254740993 ,,",
+                "has the whole number 9007199254740993 as `b`, a `float`, which does not hold it exactly; set the type `int` or `text` \
+                 in `types`",
+            ),
             (",,yes,", "has `yes` in the column `c`, which is no `bool`"),
             ("1,2,1", "has 3 values, and the header names 4 columns"),
             ("1,2,1,4,5,6,7", "has more values than the 4 columns that the header names"),

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use penstock_engine::item::{Sample, Value};
 use penstock_engine::numbered::NumberedSource;
 use penstock_engine::typed::Typing;
-use penstock_formats::{RecordFormat, RecordSource, Shards, expand, record_samples};
+use penstock_formats::{Damage, RecordFormat, RecordSource, Shards, expand, record_samples};
 use penstock_storage::{BoundedStore, Wanted};
-use penstock_types::spec::ColumnType;
+use penstock_types::spec::{ColumnType, OnDamage};
 use penstock_types::traversal::{NextVisits, Shard, Traversal, TraversalSettings, Uneven};
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -154,6 +154,27 @@ async fn faults_name_the_row_and_the_reason() {
         faults.push(format!("{} samples, {}", found.samples.len(), found.fault()));
     }
     insta::assert_snapshot!(faults.join("\n"));
+}
+
+#[tokio::test]
+async fn a_whole_number_that_its_type_does_not_hold_ends_the_run_although_bad_rows_are_left_out() {
+    let types = BTreeMap::from([("a".to_owned(), ColumnType::Float)]);
+    let table = b"a\n1\nx\n9007199254740993\n2\n".to_vec();
+    let lines = b"{\"a\":1}\n{\"a\":\"x\"}\n{\"a\":9007199254740993}\n{\"a\":2}\n".to_vec();
+    let store = store_of(&[("t.csv", table), ("t.ndjson", lines)]).await;
+    for (key, format, place) in [
+        ("t.csv", RecordFormat::rows(b',', types.clone()), "row 4"),
+        ("t.ndjson", RecordFormat::lines(types.clone()), "line 3"),
+    ] {
+        let damage = Damage { policy: OnDamage::Skip, ..Damage::default() };
+        let source = records(&store, one(key), format.with_damage(damage), TraversalSettings::IN_ORDER);
+        let found = drain_boxed(source).await;
+        assert_eq!(found.samples.len(), 1, "{key}");
+        let told = format!(
+            "{place} of `{key}` in store `data` has the whole number 9007199254740993 as `a`, a `float`, which does not"
+        );
+        assert!(found.fault().starts_with(&told), "{}", found.fault());
+    }
 }
 
 #[tokio::test]

@@ -226,6 +226,24 @@ async fn data_sets_that_are_not_read_state_the_reason() {
 }
 
 #[tokio::test]
+async fn texts_beside_json_are_refused_before_the_first_sample() {
+    let mut objects = objects("plain");
+    let index = objects.iter_mut().find(|(key, _)| key.ends_with("index.json")).unwrap();
+    let mut json: Json = serde_json::from_slice(&index.1).unwrap();
+    let encodings = json["shards"][1]["column_encodings"].as_array_mut().unwrap();
+    *encodings.iter_mut().find(|encoding| **encoding == "str").unwrap() = "json".into();
+    index.1 = serde_json::to_vec(&json).unwrap();
+    let (samples, fault) = read(&objects, "plain", Columns::default()).await;
+    let fault = fault.unwrap();
+    assert!(samples.is_empty(), "{fault}");
+    let (is_text, is_json) = (
+        "` is a text in the shard `plain/shard.00000.mds`, and",
+        "is JSON in the shard `plain/shard.00001.mds`; ",
+    );
+    assert!(fault.contains(is_text) && fault.contains(is_json), "{fault}");
+}
+
+#[tokio::test]
 async fn damage_at_each_byte_is_a_fault_or_another_value() {
     for name in ["plain", "gz"] {
         let whole = objects(name);

@@ -5,12 +5,14 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 
-use parquet::data_type::{ByteArray, ByteArrayType};
+use parquet::column::writer::ColumnWriter;
+use parquet::data_type::{ByteArray, ByteArrayType, Int96};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use penstock_engine::item::{Dtype, Sample, Tensor, Value};
 use penstock_engine::numbered::NumberedSource;
 use penstock_engine::ports::{Produced, Source};
+use penstock_engine::typed::Typing;
 use penstock_formats::Damage;
 use penstock_formats::parquet::{Query, parquet_samples};
 use penstock_formats::{Shards, expand};
@@ -238,6 +240,141 @@ async fn samples_that_stay_keep_no_more_row_groups_than_are_counted() {
     assert!(samples.kept_bytes() > most / 4);
     for (sample, row) in held.iter().zip((0..).step_by(2)) {
         assert_eq!(sample.field("image"), Some(&Value::Blob(vec![row; 40_000].into())));
+    }
+}
+
+/// A file of one row with this column, of which whole numbers are 7, texts are `x`, and times of 96 bits are 9999-12-31. A column that
+/// may be null is null, and a list has one element.
+fn column(column: &str) -> Vec<u8> {
+    let schema = parse_message_type(&format!("message m {{ {column} }}")).unwrap();
+    let mut writer = SerializedFileWriter::new(Vec::new(), Arc::new(schema), Default::default()).unwrap();
+    let mut rows = writer.next_row_group().unwrap();
+    let mut writing = rows.next_column().unwrap().unwrap();
+    let (levels, repeats) = match column {
+        list if list.contains("LIST") => (Some(&[1_i16][..]), Some(&[0_i16][..])),
+        null if null.contains("OPTIONAL") => (Some(&[0_i16][..]), None),
+        _ => (None, None),
+    };
+    let count = usize::from(!column.contains("OPTIONAL"));
+    match writing.untyped() {
+        ColumnWriter::Int32ColumnWriter(to) => to.write_batch(&[7][..count], levels, repeats),
+        ColumnWriter::Int64ColumnWriter(to) => to.write_batch(&[7][..count], levels, repeats),
+        ColumnWriter::Int96ColumnWriter(to) => {
+            to.write_batch(&[Int96::from(vec![0, 0, 5_373_484])], levels, repeats)
+        }
+        ColumnWriter::DoubleColumnWriter(to) => to.write_batch(&[7.0][..count], levels, repeats),
+        ColumnWriter::ByteArrayColumnWriter(to) => {
+            to.write_batch(&[ByteArray::from("x")][..count], levels, repeats)
+        }
+        _ => panic!("{column}"),
+    }
+    .unwrap();
+    writing.close().unwrap();
+    rows.close().unwrap();
+    writer.into_inner().unwrap()
+}
+
+async fn read_both(one: &str, other: &str, query: Query) -> (Vec<Sample>, Option<String>) {
+    let store = store_of(&[("q-0.parquet", column(one)), ("q-1.parquet", column(other))]).await;
+    let open =
+        parquet_samples(store, Shards::Listed(wanted("q-", "")), query, false, None, Damage::default(), MOST);
+    let (samples, _, fault) = drain(Box::new(NumberedSource::new(
+        Typing::default().samples(open),
+        TraversalSettings::IN_ORDER,
+        MOST,
+    )))
+    .await;
+    (samples, fault)
+}
+
+#[tokio::test]
+async fn files_whose_columns_mean_different_things_are_refused_before_the_first_sample() {
+    let files = [
+        ("REQUIRED INT64 a;", "is a single int64"),
+        ("REQUIRED DOUBLE a;", "is a single float64"),
+        ("REQUIRED BYTE_ARRAY a (STRING);", "is a text"),
+        ("REQUIRED INT32 a (DATE);", "has dates"),
+        ("REQUIRED INT32 a (TIME(MILLIS,true));", "has times of day in milliseconds"),
+        ("REQUIRED INT64 a (TIME(MICROS,true));", "has times of day in microseconds"),
+        ("REQUIRED INT64 a (TIMESTAMP(MICROS,true));", "has timestamps of UTC in microseconds"),
+        ("REQUIRED INT64 a (TIMESTAMP(NANOS,true));", "has timestamps of UTC in nanoseconds"),
+        ("REQUIRED INT64 a (TIMESTAMP(NANOS,false));", "has timestamps without a time zone in nanoseconds"),
+        ("REQUIRED INT64 a (TIMESTAMP_MICROS);", "has timestamps without a time zone in microseconds"),
+        (
+            "REQUIRED group a (LIST) { REPEATED group list { REQUIRED INT64 element; } }",
+            "is int64 with 1 dimension",
+        ),
+        (
+            "REQUIRED group a (LIST) { REPEATED group list { REQUIRED BYTE_ARRAY element (STRING); } }",
+            "has lists of texts",
+        ),
+    ];
+    for (one, one_in_words) in files {
+        let (samples, fault) = read_both(one, one, Query::default()).await;
+        assert_eq!((samples.len(), fault), (2, None), "{one}");
+        for (other, other_in_words) in files.into_iter().filter(|(other, _)| *other != one) {
+            let (samples, fault) = read_both(one, other, Query::default()).await;
+            let numbers = ["REQUIRED INT64 a;", "REQUIRED DOUBLE a;"];
+            if numbers.contains(&one) && numbers.contains(&other) {
+                assert_eq!((samples[0].field("a"), fault), (Some(&Value::Real(7.0)), None));
+                continue;
+            }
+            let fault = fault.unwrap_or_default();
+            assert!(samples.is_empty(), "{one} {other}");
+            for told in [
+                "`a`",
+                &format!(
+                    "{one_in_words} in the file `q-0.parquet`, and {other_in_words} in the file `q-1.parquet`; write the files with"
+                ),
+            ] {
+                assert!(fault.contains(told), "{fault}, without: {told}");
+            }
+        }
+    }
+    // A comparison would take other rows, too.
+    let compared = Query {
+        filter: vec![Comparison { column: "a".into(), op: Operator::Less, value: ComparedValue::Int(9) }],
+        ..query(&["a"])
+    };
+    let (_, fault) = read_both(files[6].0, files[7].0, compared).await;
+    assert!(
+        fault.is_some_and(|fault| fault.contains("the column `a` has timestamps of UTC in microseconds in"))
+    );
+}
+
+#[tokio::test]
+async fn a_time_of_96_bits_that_nanoseconds_do_not_hold_is_a_fault() {
+    let late = "REQUIRED INT96 a;";
+    let (samples, fault) = read_both(late, late, Query::default()).await;
+    let fault = fault.unwrap();
+    assert!(
+        samples.is_empty() && fault.contains("`a`") && fault.contains("a time before 1678 or after 2261"),
+        "{fault}"
+    );
+    let (_, fault) = read_both("REQUIRED INT64 a (TIMESTAMP(NANOS,true));", late, Query::default()).await;
+    assert!(fault.unwrap().contains("and has timestamps without a time zone in nanoseconds"));
+}
+
+#[tokio::test]
+async fn a_column_without_a_type_is_one_that_its_file_does_not_have() {
+    let (nulls, texts) = ("OPTIONAL INT32 a (UNKNOWN);", "REQUIRED BYTE_ARRAY a (STRING);");
+    let compared = Query {
+        filter: vec![Comparison {
+            column: "a".into(),
+            op: Operator::Equal,
+            value: ComparedValue::Text("x".into()),
+        }],
+        ..query(&["a"])
+    };
+    for (one, other, place) in [(nulls, texts, 1), (texts, nulls, 0)] {
+        for query in [Query::default(), query(&["a"])] {
+            let (samples, fault) = read_both(one, other, query).await;
+            assert_eq!((samples.len(), fault), (2, None));
+            assert_eq!(samples[place].field("a"), Some(&Value::Text("x".to_owned())));
+            assert_eq!(samples[1 - place].field("a"), None);
+        }
+        let (samples, fault) = read_both(one, other, compared.clone()).await;
+        assert_eq!((samples.len(), fault), (1, None));
     }
 }
 
