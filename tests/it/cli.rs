@@ -210,6 +210,42 @@ fn a_check_starts_modules_on_request() {
 }
 
 #[test]
+fn a_check_shows_the_fields_of_the_samples_and_what_is_left_out() {
+    let folder = Folder::new();
+    folder.write("a/1.ndjson", "{\"key\": \"a\", \"x\": 1, \"t\": \"one\"}\n{\"key\": \"b\", \"x\": 2.5}\n");
+    folder.write("a/read.me", "");
+    folder.write("b/1.ndjson", "{\"x\": 7, \"n\": 1}\n");
+    let records = |prefix: &str| json!({ "records": { "store": "here", "prefix": prefix, "suffix": ".ndjson", "shuffle": true } });
+    let parts = json!({ "a": records("a/"), "b": records("b/") });
+    let part = |name: &str| json!({ "source": parts[name] });
+    let document = |source: Value| folder.document(&json!({ "source": source }));
+    let check = |source: Value| Call::check(&document(source)).store("here", folder.path());
+    let one = check(records("a/")).finish().exits(0);
+    assert_eq!(one.stderr, "");
+    let mix = check(json!({ "mix": { "sources": { "a": part("a"), "b": part("b") } } })).finish().exits(0);
+    let none = check(records("c/")).finish().exits(0);
+    let lines = |finished: &Finished| {
+        finished.stdout.lines().skip(1).map(str::to_owned).collect::<Vec<_>>().join("\n")
+    };
+    insta::assert_snapshot!([lines(&one), lines(&mix), lines(&none)].join("\n\n"), @r"
+    [0:src] fields: x float64, t text (optional)
+    [0:src] left out 1 key with another ending (`.me` 1)
+
+    [0:src] fields: x float64, t text (optional), n int64 (optional)
+    [a] left out 1 key with another ending (`.me` 1)
+
+    [0:src] fields: not known: store `here` holds no object whose key starts with `c/`
+    ");
+    check(records("c/")).argument("--stores").finish().exits(2);
+    let told: Value = serde_json::from_str(&check(records("a/")).json().finish().exits(0).stdout).unwrap();
+    assert_eq!(
+        told["fields"]["fields"][0],
+        json!({ "name": "x", "type": "float64", "dimensions": 0, "optional": false })
+    );
+    assert_eq!((&told["left_out"]["0:src"][0]["count"], &told["not_opened"]), (&json!(1), &Value::Null));
+}
+
+#[test]
 fn boxes_beside_a_picture_that_is_flipped_are_warned_of() {
     let folder = Folder::new();
     let document = folder.document(&json!({

@@ -183,7 +183,7 @@ fn samples_that_fail_before_the_replayed_stage_do_not_count_for_it() {
     let (first, second) = (two.next().unwrap(), two.next().unwrap());
     let second = second.replace(r#""fields":[]"#, r#""fields":[{"name":"y","value":{"int":1}}]"#);
     fs::write(&path, [first, &second].join("\n")).unwrap();
-    let finished = replay(&run).json().finish().exits(0);
+    let finished = replay(&run).json().finish().exits(1);
     let stage = &report(&finished)["stages"][0];
     assert_eq!((&stage["letters"], &stage["still_failing"]), (&json!(2), &json!(1)));
     assert_eq!((&stage["mended"], &stage["left"]), (&json!(0), &json!(1)));
@@ -192,10 +192,11 @@ fn samples_that_fail_before_the_replayed_stage_do_not_count_for_it() {
 #[test]
 fn dead_letters_of_a_collate_are_reported_and_not_replayed() {
     let folder = Folder::new();
-    folder.write("records.ndjson", "{\"x\": 1}\n{\"x\": 2}\n{\"x\": \"three\"}\n");
+    folder.write("records.ndjson", "{\"x\": 1}\n{\"x\": 2}\n{}\n");
+    let collate = json!({ "mismatch": "skip", "on_error": "dead_letter" });
     let document = folder.document(&json!({
         "source": { "records": { "store": "here", "key": "records.ndjson" } },
-        "stages": [{ "aggregate": { "size": 3 } }, { "collate": { "on_error": "dead_letter" } }]
+        "stages": [{ "aggregate": { "size": 3 } }, { "collate": collate }]
     }));
     let run = folder.join("run");
     Call::run(&document).store("here", folder.path()).out(&run).argument("--quiet").finish().exits(0);
@@ -204,6 +205,25 @@ fn dead_letters_of_a_collate_are_reported_and_not_replayed() {
         insta::assert_snapshot!(finished.stderr, @r"
         1 line of the dead letters cannot be replayed:
           line 1 failed in `2:collate` because it differs from the rest of its batch, and cannot be replayed without the batch; fix a stage before it and run the pipeline again
+        ");
+        insta::assert_snapshot!(finished.stdout, @"nothing to replay");
+    });
+}
+
+#[test]
+fn dead_letters_of_the_source_are_reported_and_not_replayed() {
+    let folder = Folder::new();
+    folder.write("records.ndjson", "{\"key\": \"a\", \"x\": 1}\nno record\n{\"key\": \"b\", \"x\": 2}\n");
+    let document = folder.document(&json!({
+        "source": { "records": { "store": "here", "key": "records.ndjson", "on_damage": "skip" } }
+    }));
+    let run = folder.join("run");
+    Call::run(&document).store("here", folder.path()).out(&run).argument("--quiet").finish().exits(0);
+    let finished = replay(&run).finish().exits(1);
+    shown().bind(|| {
+        insta::assert_snapshot!(finished.stderr, @r"
+        1 line of the dead letters cannot be replayed:
+          line 1 failed in the source, `0:src`, and cannot be replayed without its object; mend the data, or set `types`, and run the pipeline again
         ");
         insta::assert_snapshot!(finished.stdout, @"nothing to replay");
     });

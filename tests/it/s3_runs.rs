@@ -195,7 +195,7 @@ fn a_check_of_stores_finds_a_bucket_that_does_not_exist_and_rights_that_are_miss
     let server = bucket();
     let folder = Folder::new();
     let document = folder.document(&json!({
-        "source": { "list": { "store": "photos" } }, "stages": [{ "fetch": {} }]
+        "source": { "list": { "store": "photos", "prefix": "scratch/photos/" } }, "stages": [{ "fetch": {} }]
     }));
     let checked = |dataset: &Value| {
         let file = folder.write("dataset.json", dataset.to_string());
@@ -206,9 +206,21 @@ fn a_check_of_stores_finds_a_bucket_that_does_not_exist_and_rights_that_are_miss
     other["bucket_name"] = json!("playgrounds");
     let told = checked(&other).exits(2).stderr;
     assert!(told.contains("  /source/list: ") && told.contains("NoSuchBucket"), "{told}");
+    // The objects of a stage may lie in another store than the keys.
+    let (keys, objects) = (
+        folder.write("keys.json", dataset(&server).to_string()),
+        folder.write("other.json", other.to_string()),
+    );
+    let call = Call::check(&document).set("/stages/0/fetch/store=objects").store("photos", &keys);
+    let call = call.store("objects", &objects).argument("--stores");
+    let told = call.finish().exits(2).stderr;
+    assert!(told.contains("  /stages/0/fetch: ") && told.contains("NoSuchBucket"), "{told}");
     server.inject(Fault::on(".jpg", Trouble::Status(403, "AccessDenied")));
     let told = checked(&dataset(&server)).exits(2).stderr;
     assert!(told.contains("  /stages/0/fetch: store `photos` denies reading `"), "{told}");
+    server.inject(Fault::on("", Trouble::OtherRegion("eu-west-1")));
+    let told = checked(&dataset(&server)).exits(2).stderr;
+    assert!(told.contains("  /source/list: ") && told.contains("region `eu-west-1`: set `region`"), "{told}");
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn texts_are_kept_split_dropped_and_counted() {
             json!({ "key": "long", "text": "one two three four five", "lang": "en" }),
             json!({ "key": "short\u{1b}[31m", "text": "a\nb\u{202e}c" }),
             json!({ "key": "blank", "text": " " }),
-            json!({ "key": "number", "text": 7 }),
+            json!({ "key": "none" }),
         ],
     );
     let call = test_stage("text-filter", &[&input]).argument("-p").argument(r#"{"max_chars": 10}"#);

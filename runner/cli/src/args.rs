@@ -238,9 +238,12 @@ pub(crate) struct CheckArgs {
     /// Start each module once, with its params and assets.
     #[arg(long)]
     pub(crate) init: bool,
-    /// Open the source and try the other stores; print the fields of the samples, and what the source leaves out.
+    /// Open the source as a run does, without a limit of time, and try the other stores; a failure is a fault.
     #[arg(long = "stores")]
     pub(crate) tries_stores: bool,
+    /// Print only the result, as JSON, on standard output.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]

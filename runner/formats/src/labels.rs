@@ -11,6 +11,7 @@ use futures::FutureExt;
 use penstock_engine::item::{Field, Origin, Sample, Value};
 use penstock_engine::numbered::{Numbered, Open, ReadFault, ReadSamples};
 use penstock_storage::{BoundedStore, MAX_INDEX_BYTES, PackedKeys, Wanted};
+use penstock_types::data_set::{DataField, DataFields, FieldType};
 use penstock_types::plan::{LABEL_FIELD, LEAST_SAMPLE_BYTES};
 use penstock_types::resume::Hash;
 use penstock_types::run::LabelsRecord;
@@ -101,6 +102,16 @@ impl Numbered for Labelled {
             Some(rows) => classes.with(String::from(rows).as_bytes()),
             None => classes,
         })
+    }
+
+    fn fields(&self) -> Option<DataFields> {
+        // The whole table was read for the join.
+        let mut fields = self.rows.as_ref().map_or_else(|| Some(DataFields::default()), Rows::fields)?;
+        if self.folders.is_some() {
+            let (name, kind) = (LABEL_FIELD.into(), FieldType::Int);
+            fields.fields.push(DataField { name, kind, optional: Some(false) });
+        }
+        Some(fields)
     }
 
     fn mean_bytes(&self) -> u64 {

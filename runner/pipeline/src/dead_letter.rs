@@ -88,6 +88,10 @@ pub(crate) enum LetterFault {
          before it and run the pipeline again"
     )]
     OfABatch(String),
+    #[error(
+        "failed in the source, `{0}`, and cannot be replayed without its object; mend the data, or set `types`, and run the pipeline again"
+    )]
+    OfTheSource(StageId),
     #[error("had no path in `{0}`: change the route or the sample, and run the pipeline again")]
     OfARoute(String),
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use penstock_types::fault::{self, SpecFault};
 use penstock_types::plan::{Fields, StageId};
+use penstock_types::policy::{Mismatch, Ragged};
 use penstock_types::run::{FailureGroup, RunSnapshot};
 use penstock_types::spec::{Spec, Stage};
 use schemars::JsonSchema;
@@ -152,6 +153,13 @@ fn alone(
                 let on_error = if is_replayed && has_output { "dead_letter" } else { "skip" };
                 members.insert("on_error".to_owned(), on_error.into());
                 members.shift_remove("max_failures");
+                if let Stage::Collate(collate) = &written {
+                    // The dead letters are not in the batches of the run, so that samples may meet that differ. Nothing is delivered.
+                    members.insert("mismatch".to_owned(), json!(Mismatch::Skip));
+                    if collate.ragged == Ragged::Fail {
+                        members.insert("ragged".to_owned(), json!(Ragged::Skip));
+                    }
+                }
                 // A `fetch` without `store` reads from the store of the source. Since the source is replaced, the store becomes
                 // explicit.
                 if let (Stage::Fetch(fetch), Some(store)) = (&written, spec.source.store()) {

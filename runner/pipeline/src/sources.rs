@@ -251,9 +251,7 @@ impl Prepared {
                 let names = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
                 SourceFault::new(format!("the sources {names} cannot be mixed: {fault}"), None)
             })?;
-            let fields = DataFields::of_several(&fields)
-                .map_err(|fault| SourceFault::new(format!("{fault}; give them one type"), None))?;
-            Ok(Arc::new(mixed.with_fields(fields)) as _)
+            Ok(Arc::new(mixed.with_fields(mixed_fields(&fields)?)) as _)
         }
         .boxed()
     }
@@ -364,6 +362,7 @@ impl Prepared {
                 (declared.collect(), |_| None, TYPES)
             }
             spec::Source::Csv(_) | spec::Source::Tsv(_) => (BTreeMap::new(), |_| None, TYPES),
+            spec::Source::List(list) if list.labels.is_some() => (BTreeMap::new(), |_| None, TYPES),
             spec::Source::Tar(tar) => {
                 (tar_types(&selection(tar)), tar_type, "name the files of a field in `fields`")
             }
@@ -442,6 +441,12 @@ impl Prepared {
             }
         }
     }
+}
+
+/// Fields of a mixture of these sources.
+pub(crate) fn mixed_fields(parts: &[(Arc<str>, DataFields)]) -> Result<DataFields, SourceFault> {
+    DataFields::of_several(parts)
+        .map_err(|fault| SourceFault::new(format!("{fault}; give them one type"), None))
 }
 
 /// Type of the fields that a column or member of this type becomes.

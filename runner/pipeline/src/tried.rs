@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
 use penstock_engine::item::{Sample, Value};
@@ -12,17 +13,26 @@ use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::left_out::LeftOut;
 use penstock_types::plan::{ConsumerPlan, StageKind};
 use penstock_types::run::FailureClass;
+use penstock_types::spec::{self, MixSource};
 use penstock_types::text::with_causes;
+use serde::Serialize;
+use tokio::time::timeout;
 
 use crate::assemble::AssembleError;
 use crate::prepare::Prepared;
+use crate::sources::mixed_fields;
 use crate::spatial::spatial_warnings;
 
+/// Time for which a check without a trial of the stores waits for the source.
+const LOOK_TIME: Duration = Duration::from_secs(5);
+
 /// Findings of a source that was opened for a check.
-#[derive(Debug)]
+#[derive(Debug, Default, Serialize)]
 pub struct TriedSource {
-    /// Fields of the samples, if the source knows them.
+    /// Fields of the samples; `None` if the source does not know them, or was not opened.
     pub fields: Option<DataFields>,
+    /// Reason why the source was not opened.
+    pub not_opened: Option<String>,
     /// Things that the source does not take, by the id of the source; in a mixture, by the name of the source in it.
     pub left_out: BTreeMap<String, Vec<LeftOut>>,
     /// Warnings about the data, in words.
@@ -30,11 +40,6 @@ pub struct TriedSource {
 }
 
 impl Prepared {
-    /// Warnings that follow from the document alone.
-    pub fn warnings(&self) -> Vec<String> {
-        spatial_warnings(&self.plan, None)
-    }
-
     /// Starts one instance of each module, with its params and assets, and ends it. Returns a fault for each module that refuses to start.
     pub async fn try_init(&self) -> Vec<SpecFault> {
         let own = self.apart();
@@ -65,15 +70,66 @@ impl Prepared {
         faults
     }
 
+    /// Opens the source in order until its fields are known, for a few seconds at most. Reads no more samples than types are learnt from.
+    pub async fn look_at_source(&self) -> TriedSource {
+        let name = self.plan.source.id.to_string();
+        let looked = timeout(LOOK_TIME, async {
+            match &self.plan.source.spec {
+                spec::Source::Mix(mix) => self.look_at_parts(mix).await,
+                _ => self.look_at(&name, &self.plan.source.spec).await,
+            }
+        });
+        let mut tried = match looked.await {
+            Ok(Ok(tried)) => tried,
+            Ok(Err(fault)) => TriedSource { not_opened: Some(with_causes(&fault)), ..TriedSource::default() },
+            Err(_) => {
+                let reason =
+                    format!("opening the source takes longer than {LOOK_TIME:?}; use `--stores` to wait");
+                TriedSource { not_opened: Some(reason), ..TriedSource::default() }
+            }
+        };
+        tried.warnings.extend(spatial_warnings(&self.plan, tried.fields.as_ref()));
+        tried
+    }
+
+    /// Opens a source in order, as if it were the only one.
+    async fn look_at(&self, name: &str, source: &spec::Source) -> Result<TriedSource, SourceFault> {
+        let mut own = self.apart();
+        own.plan.source.spec = source.clone();
+        own.plan.source.traversal.shuffle = false;
+        own.source().next().await?;
+        let notes = own.found.notes(&own.plan.source.id.to_string());
+        let left_out = Some(notes.left_out()).filter(|left_out| !left_out.is_empty());
+        Ok(TriedSource {
+            fields: own.own_fields(),
+            not_opened: None,
+            left_out: left_out.into_iter().map(|left_out| (name.to_owned(), left_out)).collect(),
+            warnings: notes.warnings(name),
+        })
+    }
+
+    /// Opens each source of a mixture.
+    async fn look_at_parts(&self, mix: &MixSource) -> Result<TriedSource, SourceFault> {
+        let (mut all, mut fields) = (TriedSource::default(), Vec::new());
+        for (name, part) in mix.sources.iter().filter(|(_, part)| part.weight > 0) {
+            let tried = self.look_at(name.as_str(), &part.source).await?;
+            fields.extend(tried.fields.map(|fields| (Arc::from(name.as_str()), fields)));
+            all.left_out.extend(tried.left_out);
+            all.warnings.extend(tried.warnings);
+        }
+        all.fields = (!fields.is_empty()).then(|| mixed_fields(&fields)).transpose()?;
+        Ok(all)
+    }
+
     /// Opens the source as a run does, and tries the other stores of the document: the objects of the first sample that stages fetch, and
     /// the folder that the consumer writes to. Nothing is written.
     pub async fn try_stores(&self) -> Result<TriedSource, Vec<SpecFault>> {
         let own = self.apart();
-        let source = Pointer::ROOT.key("source").key(own.plan.source.spec.kind());
+        let place = Pointer::ROOT.key("source").key(own.plan.source.spec.kind());
         let first = match own.source().next().await {
             Ok(Some(Produced::Samples(chunk))) => chunk.into_kept().into_iter().next(),
             Ok(Some(Produced::EpochEnd) | None) => None,
-            Err(fault) => return Err(vec![SpecFault::new(source, in_words(&fault))]),
+            Err(fault) => return Err(vec![SpecFault::new(place, with_causes(&fault))]),
         };
         let mut faults = Vec::new();
         let mut tried = BTreeSet::new();
@@ -97,7 +153,7 @@ impl Prepared {
         let fields = own.own_fields();
         let mut warnings = own.found.warnings();
         warnings.extend(spatial_warnings(&own.plan, fields.as_ref()));
-        Ok(TriedSource { fields, left_out: own.found.left_out(), warnings })
+        Ok(TriedSource { fields, not_opened: None, left_out: own.found.left_out(), warnings })
     }
 }
 
@@ -116,15 +172,15 @@ fn key_of(sample: &Sample, field: Option<&str>) -> Option<Arc<str>> {
 /// document.
 async fn try_store(store: &BoundedStore, key: Option<Arc<str>>) -> Result<(), StoreError> {
     let tried = match key {
-        Some(key) => store.version(key).await.map(drop),
+        Some(key) => match store.version(key.clone()).await {
+            // The answer to a question for a version does not tell a missing object from a missing bucket.
+            Err(StoreError::NotFound { .. }) => store.get(key).await.0.map(drop),
+            tried => tried.map(drop),
+        },
         None => store.list("").next().await.transpose().map(drop),
     };
     match tried {
         Err(StoreError::NotFound { .. }) => Ok(()),
         tried => tried,
     }
-}
-
-fn in_words(fault: &SourceFault) -> String {
-    with_causes(fault)
 }

@@ -124,6 +124,11 @@ async fn answer_badly(
             answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(*after_s));
             return Ok(answer);
         }
+        Trouble::OtherRegion(region) => {
+            let mut answer = error(301, "PermanentRedirect")?;
+            answer.headers_mut().insert("x-amz-bucket-region", HeaderValue::from_static(region));
+            return Ok(answer);
+        }
         Trouble::Page(status) => {
             let page = Bytes::from_static(b"<html><body><h1>Bad gateway</h1></body></html>");
             return Ok(Response::builder().status(*status).body(whole(page))?);

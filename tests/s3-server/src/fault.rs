@@ -12,6 +12,8 @@ pub enum Trouble {
         /// Value of `Retry-After`, in seconds.
         after_s: u64,
     },
+    /// Responds with `301 PermanentRedirect` and this region of the bucket.
+    OtherRegion(&'static str),
     /// Responds with this status and a page that is not in S3's format, like that of a proxy.
     Page(u16),
     /// Resets the connection before the response.

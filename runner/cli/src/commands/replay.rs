@@ -147,7 +147,10 @@ fn code(report: &ReplayReport) -> u8 {
     let states = || report.stages.iter().map(|replay| replay.snapshot.state);
     if states().any(|state| state == RunState::Stopped) {
         STOPPED
-    } else if report.unreadable.count > 0 || states().any(|state| state != RunState::Completed) {
+    } else if report.unreadable.count > 0
+        || report.stages.iter().any(|replay| replay.left > 0)
+        || states().any(|state| state != RunState::Completed)
+    {
         FAILED
     } else {
         COMPLETED

@@ -9,6 +9,7 @@ use penstock_engine::item::Sample;
 use penstock_engine::numbered::{Numbered, ReadFault};
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{BoundedStore, PackedKeys, RAISE_BUFFER, Wanted, shown};
+use penstock_types::data_set::DataFields;
 use penstock_types::left_out::{FIRST_LEFT_OUT, LeftOutReason};
 use penstock_types::plan::LABEL_FIELD;
 use penstock_types::resume::Hash;
@@ -219,6 +220,11 @@ impl Rows {
     /// Digest of the records, if they have one.
     pub(super) fn digest(&self) -> Option<Hash> {
         self.records.digest()
+    }
+
+    /// Fields of the records of the whole table.
+    pub(super) fn fields(&self) -> Option<DataFields> {
+        self.records.fields()
     }
 
     pub(super) fn mean_bytes(&self) -> u64 {

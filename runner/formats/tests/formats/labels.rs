@@ -11,6 +11,7 @@ use penstock_formats::{
     Classes, LabelTable, Labelling, NEW_CLASSES, RecordFormat, SharedClasses, labelled_samples,
 };
 use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore, Wanted};
+use penstock_types::data_set::{DataField, DataFields, FieldType};
 use penstock_types::left_out::LeftOutReason;
 use penstock_types::run::LabelsRecord;
 use penstock_types::spec::{ColumnType, KeyPart, Missing, Suffix};
@@ -129,6 +130,23 @@ async fn fields_of_a_table_are_joined_by_whole_keys_or_by_stems() {
         open(&store, "x/", ".jpg", table(&store, "lines.ndjson", KeyPart::Key, Missing::Fail), u64::MAX);
     let samples = read(keys).await.unwrap();
     assert_eq!((samples[0].fields.len(), int(&samples[1], "n")), (0, 5));
+}
+
+#[tokio::test]
+async fn fields_of_a_table_have_the_types_of_all_its_records() {
+    let lines = "{\"id\": \"x/a.jpg\", \"n\": 1}\n{\"id\": \"x/b.jpg\", \"n\": 2.5, \"t\": \"b\"}\n";
+    let store = store(&["x/a.jpg", "x/b.jpg"], Some(("l.ndjson", lines))).await;
+    let of_table = table(&store, "l.ndjson", KeyPart::Key, Missing::Fail);
+    let labelling = Labelling { classes: Some(Classes::Found), ..of_table };
+    let (open, _) = open(&store, "", ".jpg", labelling, u64::MAX);
+    let fields = open.await.unwrap().fields().unwrap();
+    let field = |name: &str, kind, optional| DataField { name: name.into(), kind, optional: Some(optional) };
+    let expected = [
+        field("n", FieldType::Real, false),
+        field("t", FieldType::Text, true),
+        field("label", FieldType::Int, false),
+    ];
+    assert_eq!(fields, DataFields::of(expected.into()));
 }
 
 #[tokio::test]

@@ -160,6 +160,9 @@ pub(super) fn letter(line: &LetterLine<'_>) -> Result<Option<ReadLetter>, Letter
 /// Parses a stage's id; fails unless the document has the stage and samples can fail in it.
 fn stage_of(spec: &Spec, written: &str) -> Result<StageId, LetterFault> {
     let id = StageId::parse(written);
+    if let Some(source) = id.as_ref().filter(|id| id.position() == 0) {
+        return Err(LetterFault::OfTheSource(source.clone()));
+    }
     let stage = id.as_ref().and_then(|id| spec.stage(id).filter(|stage| may_be_called(stage, id.name())));
     match (id, stage) {
         (Some(id), Some(Stage::Fetch(_) | Stage::Wasm(_) | Stage::Transfer(_) | Stage::Sleep(_))) => Ok(id),

@@ -17,6 +17,9 @@ use crate::error::StoreError;
 /// Maximum length, in bytes, of the part of a service's message that an error contains.
 const MOST_MESSAGE: usize = 300;
 
+/// Header with the region of the bucket that was asked for.
+const REGION: &str = "x-amz-bucket-region";
+
 /// Cause of a request that was not sent, since there is nothing to sign it with.
 const NO_CREDENTIALS: &str = "no credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or \
                               `credentials_file` of the store";
@@ -133,13 +136,19 @@ impl S3Failure {
     fn of_answer(answer: &HttpResponse, code: Option<&str>, message: Option<&str>) -> Self {
         let status = answer.status().as_u16();
         let bounded = |text| printable(text, MOST_MESSAGE);
-        let cause = Cause::new(match (code, message) {
+        let mut cause = match (code, message) {
             (Some(code), Some(message)) => {
                 format!("{}: {} (status {status})", bounded(code), bounded(message))
             }
             (Some(code), None) => format!("{} (status {status})", bounded(code)),
             (None, _) => format!("status {status} without an S3 error"),
-        });
+        };
+        // A bucket is found only in its own region.
+        if let (301 | 307 | 400, Some(region)) = (status, answer.headers().get(REGION)) {
+            cause +=
+                &format!("; the bucket is in the region `{}`: set `region` of the store", bounded(region));
+        }
+        let cause = Cause::new(cause);
         match (status, code.unwrap_or_default()) {
             (200..=299, _)
             | (408 | 429 | 500 | 502..=599, _)
