@@ -15,7 +15,7 @@ use penstock_engine::chunk::{Chunk, Outcome};
 use penstock_engine::item::{Origin, Sample};
 use penstock_engine::numbered::{Numbered, Open, ReadFault, ReadSamples};
 use penstock_engine::ports::SourceFault;
-use penstock_storage::{BoundedStore, shown};
+use penstock_storage::{BoundedStore, StoreError, Version, shown};
 use penstock_types::data_set::DataFields;
 use penstock_types::resume::Hash;
 use tokio::task::spawn_blocking;
@@ -24,7 +24,7 @@ use crate::damage::Damage;
 use crate::index::numbered_key;
 use crate::ranges::Reads;
 use crate::select::Selection;
-use crate::shards::{digest, read_whole, versions};
+use crate::shards::{digest, found, read_whole, versions, with_version};
 use index::{MdsIndex, Shard};
 use open::{Content, OpenShards};
 
@@ -56,12 +56,11 @@ pub fn mds_samples(
         let read = spawn_blocking(move || MdsIndex::read(&bytes, &folder, &columns, most_bytes)).await;
         let read =
             read.map_err(|error| SourceFault::new("reading the index was interrupted", Some(error.into())))?;
-        let mut index = read.map_err(|reason| {
+        let index = read.map_err(|reason| {
             SourceFault::new(format!("the index {} in store `{}` {reason}", shown(&key), store.name()), None)
         })?;
-        if damage.skips() {
-            leave_out_damaged(&mut index, &store, &damage).await?;
-        }
+        let keys = index.shards.iter().map(|shard| shard.stored().key.clone()).collect();
+        let (index, digest) = checked(index, versions(&store, keys).await, &damage)?;
         let named = |shard: &Shard| (shard.raw.key.clone(), DataFields::of(shard.columns.fields()));
         let mut parts: Vec<_> = index.shards.iter().map(named).collect();
         // Most shards have the columns of the shard before.
@@ -71,7 +70,8 @@ pub fn mds_samples(
             SourceFault::new(format!("{fault}; write the shards with equal columns"), None)
         })?;
         let open = OpenShards::new(store, &index, most_bytes);
-        let samples: Arc<dyn Numbered> = Arc::new(MdsSamples { index, open, fields, damage, most_bytes });
+        let samples: Arc<dyn Numbered> =
+            Arc::new(MdsSamples { index, open, digest, fields, damage, most_bytes });
         Ok(samples)
     }
     .boxed()
@@ -81,39 +81,44 @@ pub fn mds_samples(
 struct MdsSamples {
     index: MdsIndex,
     open: OpenShards,
+    /// Digest of the versions of the shards.
+    digest: Hash,
     fields: DataFields,
     damage: Damage,
     most_bytes: u64,
 }
 
-/// Removes shards from the index that are missing, or of another size than it says.
-async fn leave_out_damaged(
-    index: &mut MdsIndex,
-    store: &BoundedStore,
+/// The index, and a digest of the versions of its shards. If damage is left out, shards that are missing or of another size than the index
+/// says are removed.
+fn checked(
+    index: MdsIndex,
+    versions: Vec<Result<Version, StoreError>>,
     damage: &Damage,
-) -> Result<(), SourceFault> {
-    let keys = index.shards.iter().map(|shard| shard.stored().key.clone()).collect();
-    let versions = versions(store, keys).await;
-    let mut sound = Vec::with_capacity(versions.len());
-    for (shard, version) in std::mem::take(&mut index.shards).into_iter().zip(versions) {
-        let (file, samples) = (shard.stored(), Some(shard.samples));
-        let fault = match version {
-            Ok(version) if version.size == file.bytes => None,
-            Ok(version) => {
-                let (found, stated) = (version.size, file.bytes);
-                let reason =
-                    format!("{} has {found} bytes instead of {stated}, as the index says", shown(&file.key));
-                Some(SourceFault::damage(reason))
+) -> Result<(MdsIndex, Hash), SourceFault> {
+    let (mut sound, mut hash) = (Vec::with_capacity(versions.len()), Hash::EMPTY);
+    for (shard, version) in index.shards.into_iter().zip(versions) {
+        let (file, version) = (shard.stored(), found(version)?);
+        hash = with_version(hash, &file.key, version.as_ref()).with(&shard.samples.to_le_bytes());
+        let reason = match version {
+            Some(version) if version.size != file.bytes => {
+                format!("has {} bytes instead of {}, as the index says", version.size, file.bytes)
             }
-            Err(error) => Some(error.into()),
+            None => "is missing".to_owned(),
+            Some(_) => {
+                sound.push(shard);
+                continue;
+            }
         };
-        match fault {
-            Some(fault) => damage.part(&file.key, samples, fault)?,
-            None => sound.push(shard),
+        match damage.skips() {
+            true => {
+                let fault = SourceFault::damage(format!("the shard {} {reason}", shown(&file.key)));
+                damage.part(&file.key, Some(shard.samples), fault)?;
+            }
+            // The reading ends there, behind the samples before it.
+            false => sound.push(shard),
         }
     }
-    *index = MdsIndex::of(sound);
-    Ok(())
+    Ok((MdsIndex::of(sound), hash))
 }
 
 impl MdsSamples {
@@ -181,6 +186,10 @@ impl MdsSamples {
 
 impl Numbered for MdsSamples {
     fn digest(&self) -> Option<Hash> {
+        Some(self.digest)
+    }
+
+    fn older_digest(&self) -> Option<Hash> {
         Some(digest(self.index.shards.iter().map(|shard| (&*shard.raw.key, shard.raw.bytes, shard.samples))))
     }
 
