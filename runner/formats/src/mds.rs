@@ -15,7 +15,7 @@ use penstock_engine::chunk::{Chunk, Outcome};
 use penstock_engine::item::{Origin, Sample};
 use penstock_engine::numbered::{Numbered, Open, ReadFault, ReadSamples};
 use penstock_engine::ports::SourceFault;
-use penstock_storage::{BoundedStore, StoreError, Version, shown};
+use penstock_storage::{BoundedStore, shown};
 use penstock_types::data_set::DataFields;
 use penstock_types::resume::Hash;
 use tokio::task::spawn_blocking;
@@ -24,7 +24,7 @@ use crate::damage::Damage;
 use crate::index::numbered_key;
 use crate::ranges::Reads;
 use crate::select::Selection;
-use crate::shards::{digest, found, read_whole, versions, with_version};
+use crate::shards::{digest, read_whole, versions};
 use index::{MdsIndex, Shard};
 use open::{Content, OpenShards};
 
@@ -60,7 +60,7 @@ pub fn mds_samples(
             SourceFault::new(format!("the index {} in store `{}` {reason}", shown(&key), store.name()), None)
         })?;
         let keys = index.shards.iter().map(|shard| shard.stored().key.clone()).collect();
-        let (index, digest) = checked(index, versions(&store, keys).await, &damage)?;
+        let (index, digest) = index.checked(versions(&store, keys).await, &damage)?;
         let named = |shard: &Shard| (shard.raw.key.clone(), DataFields::of(shard.columns.fields()));
         let mut parts: Vec<_> = index.shards.iter().map(named).collect();
         // Most shards have the columns of the shard before.
@@ -86,39 +86,6 @@ struct MdsSamples {
     fields: DataFields,
     damage: Damage,
     most_bytes: u64,
-}
-
-/// The index, and a digest of the versions of its shards. If damage is left out, shards that are missing or of another size than the index
-/// says are removed.
-fn checked(
-    index: MdsIndex,
-    versions: Vec<Result<Version, StoreError>>,
-    damage: &Damage,
-) -> Result<(MdsIndex, Hash), SourceFault> {
-    let (mut sound, mut hash) = (Vec::with_capacity(versions.len()), Hash::EMPTY);
-    for (shard, version) in index.shards.into_iter().zip(versions) {
-        let (file, version) = (shard.stored(), found(version)?);
-        hash = with_version(hash, &file.key, version.as_ref()).with(&shard.samples.to_le_bytes());
-        let reason = match version {
-            Some(version) if version.size != file.bytes => {
-                format!("has {} bytes instead of {}, as the index says", version.size, file.bytes)
-            }
-            None => "is missing".to_owned(),
-            Some(_) => {
-                sound.push(shard);
-                continue;
-            }
-        };
-        match damage.skips() {
-            true => {
-                let fault = SourceFault::damage(format!("the shard {} {reason}", shown(&file.key)));
-                damage.part(&file.key, Some(shard.samples), fault)?;
-            }
-            // The reading ends there, behind the samples before it.
-            false => sound.push(shard),
-        }
-    }
-    Ok((MdsIndex::of(sound), hash))
 }
 
 impl MdsSamples {
